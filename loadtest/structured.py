@@ -8,7 +8,7 @@
 refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
 Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
-second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios; and what masks alone would leave of them. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
+second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios; and what masks alone would leave of them. `kept`: how many draws of a quarter of these streams a grammar leaves as they are. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
 without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
@@ -18,6 +18,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
+import math
 import os
 import random
 import statistics
@@ -205,6 +206,19 @@ def streams(server, args):
     return True
 
 
+def kept(server, args):
+    """What a mask leaves of the distribution that a token is drawn from: so many draws without one would be allowed anyway."""
+    shares = []
+    for seed in range(args.streams // 4):
+        body = {"temperature": 1, "seed": seed, "max_tokens": args.length, "logprobs": True, **server.options, **form(ENDLESS)}
+        messages = {"messages": [said("user", "Write a long list of ships.")]}
+        free, bound = ([token["logprob"] for token in server.post(CHAT, messages | body | {"logprobs_mode": mode})["choices"][0]["logprobs"]["content"]]
+                       for mode in ("raw", "processed"))
+        shares += [math.exp(min(0, a - b)) for a, b in zip(free, bound)]
+    print(f"kept: of {len(shares)} draws a grammar leaves {statistics.mean(shares):.3f} as they are, of half of them {statistics.median(shares):.3f} or less", flush=True)
+    return True
+
+
 def extract(server, text, **more):
     """An answer, its tokens after the first and the milliseconds that they took."""
     body = {"messages": [said("user", f"{text} Extract the fields.")], "temperature": 0, "max_tokens": 200, "cache": False, **server.options}
@@ -285,7 +299,7 @@ def traps(server, args):
     return not strange and not changed
 
 
-MEASURES = {"schemas": schemas, "streams": streams, "forced": forced, "traps": traps}
+MEASURES = {"schemas": schemas, "streams": streams, "kept": kept, "forced": forced, "traps": traps}
 
 
 def main():

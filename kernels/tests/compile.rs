@@ -9,7 +9,7 @@ use chimere_kernels::cuda::attention::{self, KvType};
 use chimere_kernels::cuda::experts::{self, ExpertShape, Experts};
 use chimere_kernels::cuda::gdn_decode::{self, Heads};
 use chimere_kernels::cuda::mamba2::{self, Mamba2Shape};
-use chimere_kernels::cuda::product::{self, MatrixShape, Residual, layout::Layout, sample::LAYOUTS};
+use chimere_kernels::cuda::product::{self, Activated, MatrixShape, Residual, layout::Layout, sample::LAYOUTS};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
@@ -52,7 +52,6 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(gather::program(cols, Planes::One)?);
         programs.push(pool::program(cols)?);
     }
-    programs.push(combine::program(combine::CombineShape { cols: 5120, used: 0, shared: true, planes: Planes::One })?);
     programs.extend([history::program(248_320), history::program(511)]);
     for heads in [released, small] {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 0)?);
@@ -89,6 +88,9 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     }
     programs.extend(shapes.iter().flat_map(|s| product::programs(*s, Some(128), 132)));
     programs.extend(shapes[..3].iter().flat_map(|s| Residual::programs(*s, 132)));
+    for (i, shape) in shapes.iter().enumerate() {
+        programs.extend(Activated::programs(*shape, EPILOGUES[2 + i % 2], Some(128), 132));
+    }
     let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
     for experts in [
         Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q8_0))?,

@@ -35,6 +35,8 @@ struct Seen {
     let_through: usize,
     compile: Vec<Duration>,
     masks: Vec<Duration>,
+    /// What it took to go on by a token that is allowed.
+    takes: Vec<Duration>,
     /// Tokens of valid texts, and those of them that were the only ones allowed.
     tokens: usize,
     forced: usize,
@@ -109,9 +111,11 @@ impl Judge {
                 seen.tokens += 1;
                 seen.forced += usize::from(mask.iter().map(|word| word.count_ones()).sum::<u32>() == 1);
             }
+            let begin = Instant::now();
             if sequence.take(id).is_err() {
                 return false;
             }
+            seen.takes.push(begin.elapsed());
         }
         true
     }
@@ -128,7 +132,8 @@ impl Seen {
     fn report(&mut self) {
         self.compile.sort_unstable();
         self.masks.sort_unstable();
-        for (what, times) in [("compile", &self.compile), ("mask", &self.masks)] {
+        self.takes.sort_unstable();
+        for (what, times) in [("compile", &self.compile), ("mask", &self.masks), ("token", &self.takes)] {
             let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(|share| at(times, share));
             println!("{what}: median {p50:.1?}, 99 % {p99:.1?}, 99.9 % {p999:.1?}, max {max:.1?} of {}", times.len());
         }

@@ -15,9 +15,9 @@ mod reader;
 mod summary;
 
 pub use blocks::{
-    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, Mamba2Config,
-    Mamba2Weights, MlpConfig, MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig, ParallelConfig,
-    ParallelWeights, Rope, Router, SharedConfig, SharedWeights, StateShape,
+    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, LatentWeights,
+    Mamba2Config, Mamba2Weights, MlpConfig, MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig,
+    ParallelConfig, ParallelWeights, Rope, Router, SharedConfig, SharedWeights, StateShape,
 };
 #[cfg(test)]
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};

@@ -1,7 +1,7 @@
 """Makes the golden presets of the families with Mamba-2: tiny random models run by `transformers` on the CPU in float32.
 
     python3 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
-    venv/bin/python make_families.py mamba2 granitehybrid falcon_h1 nemotron_h
+    venv/bin/python make_families.py mamba2 granitehybrid falcon_h1 nemotron_h nemotron_super
 
 Each folder gets config.json and model.safetensors as a release has them, model.gguf with the same weights as converters
 write them, and golden.safetensors (see README.md). Weights are bf16 in matrices and f32 elsewhere. Step sizes are not
@@ -36,6 +36,10 @@ ATTEND = [(f"{a}_proj.weight", f"attn_{b}.weight") for a, b in (("q", "q"), ("k"
 
 def within(module, names):
     return [(f"{module}.{a}", b) for a, b in names]
+
+
+def changed(keys, values):
+    return [(key, kind, values.get(key, value)) for key, kind, value in keys]
 
 
 def ssm_keys(groups):
@@ -124,7 +128,22 @@ class Nemotron:
             *attention_keys(("arr:u32", [0, 2, 0, 0, 0])), *ssm_keys(2)]
 
 
-PRESETS = dict(mamba2=Mamba2, granitehybrid=Granite, falcon_h1=Falcon, nemotron_h=Nemotron)
+class NemotronSuper(Nemotron):
+    """With experts that read rows of twice the width."""
+    tokens = 14
+    config = transformers.NemotronHConfig(
+        **SHARED, **ATTENTION, layers_block_type=["mamba", "moe"], mamba_num_heads=HEADS, mamba_head_dim=HEAD_DIM, n_groups=2,
+        ssm_state_size=STATE, conv_kernel=4, expand=4, chunk_size=16, time_step_min=1e-9, intermediate_size=96,
+        n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32,
+        moe_shared_expert_intermediate_size=32, moe_latent_size=64, n_group=1, topk_group=1, norm_topk_prob=True,
+        routed_scaling_factor=2.5, mlp_hidden_act="relu2", use_conv_bias=True, use_bias=False)
+    names = [*Nemotron.names, ("mixer.fc1_latent_proj.weight", "ffn_latent_down.weight"),
+             ("mixer.fc2_latent_proj.weight", "ffn_latent_up.weight")]
+    keys = changed(Nemotron.keys, {"feed_forward_length": [0, 32], "attention.head_count_kv": [0, 0], "expert_count": 4,
+                                   "expert_used_count": 2, "expert_shared_feed_forward_length": 32}) + [("moe_latent_size", "u32", 64)]
+
+
+PRESETS = dict(mamba2=Mamba2, granitehybrid=Granite, falcon_h1=Falcon, nemotron_h=Nemotron, nemotron_super=NemotronSuper)
 
 
 def bf16(x):
@@ -227,12 +246,13 @@ def write_gguf(path, kv, tensors, align=32):
 
 
 def gguf_keys(preset):
-    own = [("block_count", "u32", preset.config.num_hidden_layers), ("embedding_length", "u32", HIDDEN),
-           ("vocab_size", "u32", VOCAB), ("attention.layer_norm_rms_epsilon", "f32", epsilon(preset.config)), *preset.keys]
+    own = [("block_count", "u32", preset.config.num_hidden_layers), ("embedding_length", "u32", preset.config.hidden_size),
+           ("vocab_size", "u32", preset.config.vocab_size), ("attention.layer_norm_rms_epsilon", "f32", epsilon(preset.config)), *preset.keys]
+    vocab = preset.config.vocab_size
     return [("general.architecture", "str", preset.arch), *((f"{preset.arch}.{k}", t, v) for k, t, v in own),
             ("tokenizer.ggml.model", "str", "gpt2"), ("tokenizer.ggml.pre", "str", "qwen2"),
-            ("tokenizer.ggml.tokens", "arr:str", [f"<t{i}>" for i in range(VOCAB)]),
-            ("tokenizer.ggml.token_type", "arr:i32", [1] * VOCAB), ("tokenizer.ggml.merges", "arr:str", ["< t"]),
+            ("tokenizer.ggml.tokens", "arr:str", [f"<t{i}>" for i in range(vocab)]),
+            ("tokenizer.ggml.token_type", "arr:i32", [1] * vocab), ("tokenizer.ggml.merges", "arr:str", ["< t"]),
             ("tokenizer.ggml.eos_token_id", "u32", 1)]
 
 
@@ -240,9 +260,9 @@ def epsilon(config):
     return getattr(config, "rms_norm_eps", None) or config.layer_norm_epsilon
 
 
-def golden(net, rng):
+def golden(net, rng, tokens):
     """Every row of a prompt, then greedy tokens one by one."""
-    layers, ids = (net.backbone if hasattr(net, "backbone") else net.model).layers, rng.integers(0, VOCAB, TOKENS)
+    layers, ids = (net.backbone if hasattr(net, "backbone") else net.model).layers, rng.integers(0, net.config.vocab_size, tokens)
     seen = {}
 
     def note(i):
@@ -254,14 +274,14 @@ def golden(net, rng):
         layer.register_forward_hook(note(i))
     whole = net(torch.tensor(ids)[None], use_cache=False).logits[0].numpy()
     out = dict(input_ids=ids.astype(np.int32), logits=whole)
-    out |= {f"layer.{i}.out": y.reshape(TOKENS, -1).numpy().copy() for i, y in seen.items()}
+    out |= {f"layer.{i}.out": y.reshape(tokens, -1).numpy().copy() for i, y in seen.items()}
     # Each continuation by a whole pass of its own: caches are the reference's affair.
     all_ids, rows = list(ids), []
     for _ in range(DECODED):
         last = rows[-1] if rows else whole[-1]
         all_ids.append(int(last.argmax()))
         rows.append(net(torch.tensor(all_ids)[None], use_cache=False).logits[0, -1].numpy())
-    return out | dict(decode_ids=np.array(all_ids[TOKENS:], np.int32), decode_logits=np.stack(rows))
+    return out | dict(decode_ids=np.array(all_ids[tokens:], np.int32), decode_logits=np.stack(rows))
 
 
 def make(name, preset):
@@ -281,7 +301,7 @@ def make(name, preset):
     encoded = {k: torch.tensor(x).to(torch.bfloat16 if is_matrix(k, x) else torch.float32) for k, x in disk.items()}
     save_torch(encoded, f"{out}/model.safetensors")
     write_gguf(out / "model.gguf", gguf_keys(preset), gguf_tensors(preset, disk))
-    arrays = golden(net, rng)
+    arrays = golden(net, rng, getattr(preset, "tokens", TOKENS))
     save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, f"{out}/golden.safetensors")
     print(name, "logits have a standard deviation of", float(arrays["logits"].std()), sorted(disk))
 

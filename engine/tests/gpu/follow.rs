@@ -65,6 +65,10 @@ fn the_golden_presets_follow_the_exact_path() {
         ("quant", Activations::Int16, 5e-3, 0.99),
         ("mamba2", Activations::Int16, 5e-3, 0.99),
         ("mamba2", Activations::Int8, 3e-2, 0.9),
+        // Attention heads of 32, which end with zeros there.
+        ("granitehybrid", Activations::Int16, 5e-3, 0.99),
+        ("falcon_h1", Activations::Int16, 5e-3, 0.99),
+        ("nemotron_h", Activations::Int16, 5e-3, 0.99),
         ("quant", Activations::Int8, 6e-2, 0.9),
     ];
     let all = bounds.map(|(preset, activations, rms, agreement)| {
@@ -82,15 +86,14 @@ pub(super) fn a_given_model_follows_the_cpu(path: &Path) {
     assert_eq!(follow("given", &model, Activations::Auto, &ids, 6e-2, 0.9), [""; 0]);
 }
 
-/// Hybrids whose golden presets have heads that are narrower than the kernels', with the sizes of a release but for few
-/// layers, experts and tokens.
+/// Hybrids with the sizes of a release but for few layers, experts and tokens.
 ///
 /// With bounds for activations of 16 and of 8 bits: of granite's weights the embedding outweighs what all blocks add,
 /// so a block that is wrong moves its logits little; others have keys and values in f16 beside that.
 pub(super) const SYNTHETIC: [(&str, usize, [f64; 2]); 4] = [
     ("granite-4-h-tiny", 6, [5e-5, 5e-3]),
     ("falcon-h1-7b", 2, [2e-3, 4e-2]),
-    ("nemotron-3-nano-30b-a3b", 7, [1e-3, 1.5e-2]),
+    ("nemotron-3-nano-30b-a3b", 7, [1e-3, 3e-2]),
     ("nemotron-h-8b", 2, [3e-4, 2.5e-2]),
 ];
 

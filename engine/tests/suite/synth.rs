@@ -38,7 +38,8 @@ fn a_synthetic_model_loads_with_the_shape_and_mix_that_were_asked_for() {
         assert_eq!(mixers, ["gated delta", "gated delta", "gated delta", "attention"]);
         let expert = MlpConfig::swiglu(512);
         let both = SharedConfig { expert, gated: true };
-        let want = MoeConfig { experts: 8, used: 8, router: Router::Softmax, expert, shared: Some(both) };
+        let router = Router::Softmax;
+        let want = MoeConfig { experts: 8, used: 8, router, expert, latent: None, shared: Some(both) };
         assert_eq!(m.config.each::<MoeConfig>().copied().collect::<Vec<_>>(), [want; 4]);
         let Op::Moe(moe) = &m.weights.layers[0][1].op else { panic!("a mixture of experts") };
         let gate = moe.experts.gate.as_ref().unwrap();

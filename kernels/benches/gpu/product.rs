@@ -7,7 +7,8 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, Exp
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{
-    self, Activations, MatrixShape, NextRows, Norm, Output, Product, Residual, Tiling,
+    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, Residual,
+    Tiling,
 };
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
@@ -29,7 +30,7 @@ struct Case {
     layout: Layout,
     rows: usize,
     cols: usize,
-    residual: bool,
+    epilogue: Epilogue,
     /// Warps of a tile, tiles, blocks of a cluster, units ahead, registers: for one row.
     one: &'static [[usize; 5]],
     /// The same for up to 8.
@@ -57,6 +58,16 @@ const OUT_PROJECTION: &[[usize; 5]] = &[
     [16, 2, 2, 2, 96],
 ];
 const OUT_PROJECTION_MORE: &[[usize; 5]] = &[[8, 2, 1, 4, 128], [8, 2, 2, 4, 128], [8, 2, 1, 2, 80], [8, 2, 4, 2, 80]];
+const GATED: &[[usize; 5]] = &[
+    [2, 4, 1, 2, 80],
+    [2, 4, 1, 2, 64],
+    [2, 4, 1, 4, 128],
+    [4, 4, 1, 2, 80],
+    [4, 4, 1, 4, 128],
+    [4, 4, 2, 2, 80],
+    [1, 4, 1, 2, 80],
+];
+const GATED_MORE: &[[usize; 5]] = &[[2, 4, 1, 2, 80], [2, 4, 1, 4, 128], [4, 4, 1, 2, 80], [4, 4, 2, 2, 80]];
 const HEAD: &[[usize; 5]] = &[
     [1, 4, 1, 2, 80],
     [1, 4, 1, 3, 96],
@@ -70,13 +81,16 @@ const HEAD: &[[usize; 5]] = &[
 ];
 const HEAD_MORE: &[[usize; 5]] = &[[4, 1, 1, 2, 80], [4, 2, 1, 2, 80], [4, 4, 1, 2, 80], [4, 4, 1, 2, 128]];
 
-const CASES: [Case; 6] = [
-    Case::new("in-projection Q8_0", Layout::Q8_0, 12416, 2048, false, IN_PROJECTION, IN_PROJECTION_MORE),
-    Case::new("attention in Q8_0", Layout::Q8_0, 9216, 2048, false, IN_PROJECTION, IN_PROJECTION_MORE),
-    Case::new("in-projection Q6_K", Layout::Q6_K, 12416, 2048, false, IN_PROJECTION, IN_PROJECTION_MORE),
-    Case::new("out-projection Q8_0", Layout::Q8_0, 2048, 4096, true, OUT_PROJECTION, OUT_PROJECTION_MORE),
-    Case::new("out-projection Q6_K", Layout::Q6_K, 2048, 4096, true, OUT_PROJECTION, OUT_PROJECTION_MORE),
-    Case::new("head Q6_K", Layout::Q6_K, 248_320, 2048, false, HEAD, HEAD_MORE),
+const CASES: [Case; 8] = [
+    Case::new("in-projection Q8_0", Layout::Q8_0, 12416, 2048, Epilogue::Plain, IN_PROJECTION, IN_PROJECTION_MORE),
+    Case::new("attention in Q8_0", Layout::Q8_0, 9216, 2048, Epilogue::Plain, IN_PROJECTION, IN_PROJECTION_MORE),
+    Case::new("in-projection Q6_K", Layout::Q6_K, 12416, 2048, Epilogue::Plain, IN_PROJECTION, IN_PROJECTION_MORE),
+    Case::new("out-projection Q8_0", Layout::Q8_0, 2048, 4096, Epilogue::Residual, OUT_PROJECTION, OUT_PROJECTION_MORE),
+    Case::new("out-projection Q6_K", Layout::Q6_K, 2048, 4096, Epilogue::Residual, OUT_PROJECTION, OUT_PROJECTION_MORE),
+    // Falcon-H1 7B's dense part.
+    Case::new("gate and up Q8_0", Layout::Q8_0, 24_576, 3072, Epilogue::Gated, GATED, GATED_MORE),
+    Case::new("down Q8_0", Layout::Q8_0, 3072, 12_288, Epilogue::Residual, OUT_PROJECTION, OUT_PROJECTION_MORE),
+    Case::new("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, HEAD, HEAD_MORE),
 ];
 
 impl Case {
@@ -85,20 +99,25 @@ impl Case {
         layout: Layout,
         rows: usize,
         cols: usize,
-        residual: bool,
+        epilogue: Epilogue,
         one: &'static [[usize; 5]],
         more: &'static [[usize; 5]],
     ) -> Self {
-        Self { name, layout, rows, cols, residual, one, more }
+        Self { name, layout, rows, cols, epilogue, one, more }
     }
 
     /// The program of a tiling for up to `columns` rows.
     fn program(&self, columns: usize, tiling: Tiling) -> Program {
-        if self.residual {
-            Residual::program(self.shape(), columns, tiling)
-        } else {
-            product::program(self.shape(), Some(HIDDEN), columns, tiling)
+        match self.epilogue {
+            Epilogue::Plain => product::program(self.shape(), self.norm(), columns, tiling),
+            Epilogue::Residual => Residual::program(self.shape(), columns, tiling),
+            epilogue => Activated::program(self.shape(), epilogue, self.norm(), columns, tiling),
         }
+    }
+
+    /// Width of the norm of what a block reads of the residual stream.
+    fn norm(&self) -> Option<usize> {
+        (self.epilogue != Epilogue::Residual).then_some(self.cols)
     }
 
     fn shape(&self) -> MatrixShape {
@@ -217,26 +236,42 @@ fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: u
     let matrix = |i: usize| weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
     let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
     let launches = (2 * copies).max(4);
-    if case.residual {
-        let kernel = Residual::load_tiled(&gpu.device, &gpu.cache, case.shape(), &[(columns, tiling)])?;
-        let mut x = ResidualRows::new(gpu, n, case.rows)?;
-        return graph_time(gpu, launches, |i| {
-            let next = NextRows {
-                weight: &x.weight.as_view(),
-                codes: &mut x.codes.as_view_mut(),
-                meta: &mut x.meta.as_view_mut(),
-                squares: &mut x.squares.as_view_mut(),
-            };
-            kernel.launch(&gpu.device, &matrix(i), activations, 1.0, n, &mut x.x.as_view_mut(), next)
-        });
+    let (shape, device, cache) = (case.shape(), &gpu.device, &gpu.cache);
+    let tilings = [(columns, tiling)];
+    let squares = y.squares.as_view();
+    let norm = || Some(Norm { squares: &squares, eps: 1e-6 });
+    match case.epilogue {
+        Epilogue::Residual => {
+            let kernel = Residual::load_tiled(device, cache, shape, &tilings)?;
+            let mut x = ResidualRows::new(gpu, n, case.rows)?;
+            graph_time(gpu, launches, |i| {
+                let next = NextRows {
+                    weight: &x.weight.as_view(),
+                    codes: &mut x.codes.as_view_mut(),
+                    meta: &mut x.meta.as_view_mut(),
+                    squares: &mut x.squares.as_view_mut(),
+                };
+                kernel.launch(device, &matrix(i), activations, 1.0, n, &mut x.x.as_view_mut(), next)
+            })
+        }
+        Epilogue::Plain => {
+            let kernel = Product::load_tiled(device, cache, shape, case.norm(), &tilings)?;
+            let mut out = stream.alloc_zeros::<f32>(n * case.rows)?;
+            graph_time(gpu, launches, |i| {
+                let output = Output { values: &mut out.as_view_mut(), stride: case.rows, factor: 1.0 };
+                kernel.launch(device, &matrix(i), activations, norm(), n, output)
+            })
+        }
+        epilogue => {
+            let kernel = Activated::load_tiled(device, cache, shape, epilogue, case.norm(), &tilings)?;
+            let mut x = ResidualRows::new(gpu, n, case.rows)?;
+            graph_time(gpu, launches, |i| {
+                let (codes, meta) = (&mut x.codes.as_view_mut(), &mut x.meta.as_view_mut());
+                let out = ActivatedRows { codes, meta, stride: case.rows, factor: 1.0 };
+                kernel.launch(device, &matrix(i), activations, norm(), n, out)
+            })
+        }
     }
-    let kernel = Product::load_tiled(&gpu.device, &gpu.cache, case.shape(), Some(HIDDEN), &[(columns, tiling)])?;
-    let mut out = stream.alloc_zeros::<f32>(n * case.rows)?;
-    graph_time(gpu, launches, |i| {
-        let output = Output { values: &mut out.as_view_mut(), stride: case.rows, factor: 1.0 };
-        let norm = Some(Norm { squares: &y.squares.as_view(), eps: 1e-6 });
-        kernel.launch(&gpu.device, &matrix(i), activations, norm, n, output)
-    })
 }
 
 /// Copies of the shared expert, so that the cache does not hold it.

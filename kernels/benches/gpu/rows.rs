@@ -54,8 +54,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
             let terms = Terms {
                 slots: &slots.as_view(),
-                gates: Some(&gates.as_view()),
-                experts: Some(&experts.as_view()),
+                gates: &gates.as_view(),
+                experts: &experts.as_view(),
                 halves: false,
                 shared: Some(&own.as_view()),
             };

@@ -1,16 +1,24 @@
-// product:  out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]
-// residual: x[c][r] += factor * norm(c) * sum_k w[r][k] y[c][k], then the int8 form of x * next and the sums of squares of x
+// s[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k], and by EPILOGUE (common/epilogues.cuh):
 //
-// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or 8; norm(c): row_factor of NORM_BLOCKS
-// squares a row, 1 if that is 0. ROWS of `residual` are a multiple of 32, rows of its int8 form ROWS rounded up to 128.
+// plain:    out[c][r] = s
+// residual: out[c][r] += s, then the int8 form of out * next and the sums of squares of out
+// gated:    the int8 form of silu(gate) * up, ROWS / 2 values: rows of s come as 8 of gate, 8 of up
+// squared:  the int8 form of relu(s)^2
 //
-// A tile is 16 outputs; WT tiles are done by a cluster of CLUSTER blocks, WK warps a tile, whose sums are added in order. So an output
-// depends on WK, but not on CLUSTER, DEPTH, or how many columns stand beside it. `residual` has two tiles: 32 outputs are a block of
-// the int8 form. Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
+// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or
+// 8; norm(c): row_factor of NORM_BLOCKS squares a row, 1 if that is 0. ROWS are whole int8 blocks where their form is
+// made; rows of `residual`'s have ROWS rounded up to 128 values, those of gated and squared `stride`.
 //
-// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, RESIDUAL (which of the two), WK, WT, CLUSTER,
-// DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a time), COLUMN_BYTES (of the dynamic
-// part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS values each.
+// A tile is 16 outputs; WT tiles are done by a cluster of CLUSTER blocks, WK warps a tile, whose sums are added in
+// order. So an output depends on WK, but not on CLUSTER, DEPTH, or how many columns stand beside it. Tiles of an int8
+// block (32 values: two, gated four) stand in one cluster; `residual` has no others. Bound: the bytes of w. Weights
+// are read before the kernel before has ended: DEPTH units a warp.
+//
+// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT,
+// CLUSTER, DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a
+// time), COLUMN_BYTES (of the dynamic part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS
+// values each.
+#include "common/epilogues.cuh"
 #include "product/columns.cuh"
 #include "arguments.cuh"
 
@@ -20,6 +28,61 @@ using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 #define THREADS (WARPS * WARP)
 #define RESIDENT (65536 / REGISTERS / THREADS > 0 ? 65536 / REGISTERS / THREADS : 1)
 #define NEXT_COLS ((ROWS + 127) / 128 * 128)
+// Of an int8 block.
+#define BLOCK_TILES (EPILOGUE == GATED ? 4 : EPILOGUE == PLAIN ? 1 : 2)
+static_assert(WT % BLOCK_TILES == 0 && (EPILOGUE != RESIDUAL || WT == 2), "a cluster has whole int8 blocks");
+
+// Sums of the cluster's tiles, and the columns' factors.
+struct Made {
+    const float *sums, *norms;
+
+    // Output r of tile wt for column c, without the factor.
+    __device__ __forceinline__ float plain(int wt, int c, int r) const {
+        return sum_of<COLUMNS, WK>(sums + wt * WK * COLUMNS * 16, c, r);
+    }
+    __device__ __forceinline__ float at(int wt, int c, int r) const { return plain(wt, c, r) * norms[c]; }
+};
+
+// A warp has an int8 block at a time, a lane a value of it.
+__device__ __forceinline__ void finish_activated(const Arguments &args, const Made &made, int group) {
+    const int lane = threadIdx.x % WARP;
+    for (int i = threadIdx.x / WARP; i < WT / BLOCK_TILES * args.count; i += WARPS) {
+        int c = i % args.count, first = i / args.count * BLOCK_TILES, block = (group * WT + first) / BLOCK_TILES;
+        if (block >= TILES / BLOCK_TILES) continue;
+        float value;
+        if constexpr (EPILOGUE == GATED) {
+            float gate = made.at(first + lane / 8, c, lane % 8), up = made.at(first + lane / 8, c, lane % 8 + 8);
+            value = silu(gate) * up;
+        } else {
+            value = relu2(made.at(first + lane / 16, c, lane % 16));
+        }
+        u64 at = (u64)c * (args.stride / 32) + block;
+        quantize_block(value, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);
+    }
+}
+
+__device__ __forceinline__ void finish_plain(const Arguments &args, const Made &made, int group) {
+    for (int i = threadIdx.x; i < WT * args.count * 16; i += THREADS) {
+        int r = i % 16, c = i / 16 % args.count, wt = i / 16 / args.count, row = (group * WT + wt) * 16 + r;
+        if (row < ROWS) args.out[(u64)c * args.stride + row] = made.at(wt, c, r);
+    }
+}
+
+// `old`: what the stream has of the warp's first column, `next`: the norm's weight.
+__device__ __forceinline__ void
+finish_residual(const Arguments &args, const Made &made, int group, float old, float next) {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (int c = warp; c < args.count; c += WARPS) {
+        float *x = args.out + (u64)c * args.stride + group * 32 + lane;
+        if (c != warp) old = *x;
+        float value = __fmaf_rn(made.plain(lane / 16, c, lane % 16), made.norms[c], old);
+        *x = value;
+        float squares = block_squares(value);
+        if (lane == 0) args.next_squares[(u64)c * (ROWS / 32) + group] = squares;
+        u64 at = (u64)c * (NEXT_COLS / 32) + group;
+        quantize_block(value * next, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);
+    }
+}
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) product(const Arguments args) {
     constexpr int SUMS = WT * WK * COLUMNS * 16;
@@ -38,12 +101,12 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
     part.start(args.weights + (u64)min(tile, TILES - 1) * W::TILE_BYTES, number);
     fetch_grid(grid);
     float next = 0, old = 0;
-    if (RESIDUAL && rank == 0) next = __ldg(args.next + group * 32 + lane);
+    if (EPILOGUE == RESIDUAL && rank == 0) next = __ldg(args.next + group * 32 + lane);
     wait_for_inputs();
 
     Norms<NORM_BLOCKS, WARPS> norm;
     if (rank == 0) {
-        if (RESIDUAL && warp < args.count) old = args.out[(u64)warp * args.stride + group * 32 + lane];
+        if (EPILOGUE == RESIDUAL && warp < args.count) old = args.out[(u64)warp * args.stride + group * 32 + lane];
         norm.read(args.squares, args.count);
     }
     float acc[(COLUMNS + 7) / 8][4] = {};
@@ -54,21 +117,8 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
     put_sums<COLUMNS>(sums + number * COLUMNS * 16, acc);
     if (!all_stored()) return;
 
-    if constexpr (RESIDUAL) {
-        for (int c = warp; c < args.count; c += WARPS) {
-            float *x = args.out + (u64)c * args.stride + group * 32 + lane;
-            if (c != warp) old = *x;
-            float value = __fmaf_rn(sum_of<COLUMNS, WK>(sums + lane / 16 * WK * COLUMNS * 16, c, lane % 16), norms[c], old);
-            *x = value;
-            float squares = block_squares(value);
-            if (lane == 0) args.next_squares[(u64)c * (ROWS / 32) + group] = squares;
-            u64 at = (u64)c * (NEXT_COLS / 32) + group;
-            quantize_block(value * next, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);
-        }
-    } else {
-        for (int i = threadIdx.x; i < WT * args.count * 16; i += THREADS) {
-            int r = i % 16, c = i / 16 % args.count, wt = i / 16 / args.count, row = (group * WT + wt) * 16 + r;
-            if (row < ROWS) args.out[(u64)c * args.stride + row] = sum_of<COLUMNS, WK>(sums + wt * WK * COLUMNS * 16, c, r) * norms[c];
-        }
-    }
+    const Made made = {sums, norms};
+    if constexpr (EPILOGUE == RESIDUAL) finish_residual(args, made, group, old, next);
+    else if constexpr (EPILOGUE == PLAIN) finish_plain(args, made, group);
+    else finish_activated(args, made, group);
 }

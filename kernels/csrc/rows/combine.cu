@@ -2,7 +2,7 @@
 //
 // A thread holds eight values of a row (common/int8_rows.cuh, quantize_quads), so neither a row nor a block of threads waits for another: the
 // sums of squares are by blocks of 32. Terms are added one after another, k = 0 first, the shared expert last, and their sum to x, as
-// experts.cu does it. Without routed experts (USED 0) its factor is one and `gates` is not read.
+// experts.cu does it.
 // Bound: 4 * COLS * (USED + 3) bytes a row, read or written once;
 // 2 * COLS * (USED + 6) with f16.
 //
@@ -40,7 +40,7 @@ struct Halves {
 
 // What is added to values `first`.. and `first` + 16.. of a row; all of it is on its way before any is used.
 template <class FOUR> __device__ __forceinline__ void sum_terms(float4 &a, float4 &b, const Arguments &args, u32 row, int first) {
-    FOUR ya[USED + 1], yb[USED + 1];
+    FOUR ya[USED], yb[USED];
     float gate[GATES];
     const typename FOUR::Kept *pair = (const typename FOUR::Kept *)args.experts + (u64)row * USED * COLS + first;
 #pragma unroll
@@ -52,7 +52,7 @@ template <class FOUR> __device__ __forceinline__ void sum_terms(float4 &a, float
     if constexpr (SHARED) {
         const u64 at = (u64)row * COLS + first;
         own_a = *(const float4 *)(args.shared + at), own_b = *(const float4 *)(args.shared + at + 16);
-        gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
+        gate[USED] = args.gates[(u64)row * GATES + USED];
     }
 #pragma unroll
     for (int k = 0; k < USED; k++) add(a, gate[k], ya[k].get()), add(b, gate[k], yb[k].get());

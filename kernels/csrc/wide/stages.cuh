@@ -1,6 +1,7 @@
 // Weights and activations on their way to shared memory: which columns a block has, and what a thread copies of a stage.
 #pragma once
 #include "arguments.cuh"
+#include "common/epilogues.cuh"
 #include "weights/layout.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
@@ -28,10 +29,6 @@ static_assert(GROUP_SEGMENTS * KG * SPLIT == SEGMENTS && (SEGMENTS & SEGMENTS - 
 #define PLACES (SEGMENTS && KG > 2 ? KG / 2 : 1)
 static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define RESIDENT (512 / THREADS > 0 ? 512 / THREADS : 1)
-#define PLAIN 0
-#define RESIDUAL 1
-#define GATED 2
-#define SQUARED 3
 
 // A stage: weights [SU][BT] {codes, planes, scales, group}, then codes of activations [SU][C][COLUMN_BYTES], then of them d
 // [SU][BLOCKS][C] and, where the layout has minima, sum [SU][BLOCKS][C].

@@ -32,6 +32,9 @@ const BARRIER_BYTES: usize = 80;
 /// The least that any supported chip has for a block.
 const SHARED_BYTES_MAX: usize = 99 << 10;
 
+/// Widths of heads that there are kernels for, ascending.
+pub const DIMS: [usize; 3] = [64, 128, 256];
+
 /// Heads of an attention layer, and its rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionShape {
@@ -136,7 +139,7 @@ impl AttentionShape {
     pub fn check(&self) -> Result<(), CudaError> {
         let fail = |reason: String| Err(CudaError::shape("attention", reason));
         let AttentionShape { dim, heads, kv_heads, rotary, stride, .. } = *self;
-        if ![64, 128, 256].contains(&dim) {
+        if !DIMS.contains(&dim) {
             return fail(format!("heads of {dim}: must be of 64, 128 or 256"));
         }
         if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) || heads / kv_heads > 16 {

@@ -15,14 +15,14 @@ const USED_MAX: usize = 16;
 /// Values of a thread.
 const EACH: usize = 8;
 
-/// A layer's feed-forward part.
+/// A layer's experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CombineShape {
     /// Values of a row.
     pub cols: usize,
-    /// Experts of a row; 0 for a dense layer.
+    /// Experts of a row.
     pub used: usize,
-    /// Whether there is a shared expert. A dense layer is a shared expert alone, with a factor of one.
+    /// Whether there is a shared expert.
     pub shared: bool,
     /// Of the int8 form.
     pub planes: Planes,
@@ -34,11 +34,8 @@ pub struct CombineShape {
 /// If there is no kernel for it.
 pub fn program(shape: CombineShape) -> Result<Program, CudaError> {
     check_cols(NAME, shape.cols, COLS_MAX)?;
-    if shape.used > USED_MAX || shape.used == 0 && !shape.shared {
-        return Err(CudaError::shape(
-            NAME,
-            format!("{} experts a row: must be 1 to {USED_MAX}, or a shared one", shape.used),
-        ));
+    if !(1..=USED_MAX).contains(&shape.used) {
+        return Err(CudaError::shape(NAME, format!("{} experts a row: must be 1 to {USED_MAX}", shape.used)));
     }
     let defines = vec![
         ("COLS", shape.cols as i64),
@@ -96,10 +93,10 @@ device_struct! {
 pub struct Terms<'a> {
     /// `[rows]`; below 0: no row, all of it stays as it is.
     pub slots: &'a CudaView<'a, i32>,
-    /// `[rows, used + 1]`, the last is the shared expert's. Not read for a dense layer.
-    pub gates: Option<&'a CudaView<'a, f32>>,
-    /// `[rows * used, cols]`. Not read for a dense layer.
-    pub experts: Option<&'a CudaView<'a, f32>>,
+    /// `[rows, used + 1]`, the last is the shared expert's.
+    pub gates: &'a CudaView<'a, f32>,
+    /// `[rows * used, cols]`.
+    pub experts: &'a CudaView<'a, f32>,
     /// Whether `experts` is memory of f16, two in each of its values.
     pub halves: bool,
     /// `[rows, cols]`, if there is a shared expert.
@@ -129,15 +126,12 @@ impl Combine {
         out: FoldedOut<'_, '_>,
     ) -> Result<(), CudaError> {
         let CombineShape { cols, used, shared, planes } = self.shape;
-        let len = |view: Option<&CudaView<'_, f32>>| view.map_or(0, |v| v.len());
+        let each = 1 + usize::from(terms.halves);
         fits(NAME, "slots", terms.slots.len(), rows)?;
-        if used > 0 {
-            fits(NAME, "gates", len(terms.gates), rows * (used + 1))?;
-            let each = 1 + usize::from(terms.halves);
-            fits(NAME, "the experts' rows", each * len(terms.experts), rows * used * cols)?;
-        }
+        fits(NAME, "gates", terms.gates.len(), rows * (used + 1))?;
+        fits(NAME, "the experts' rows", each * terms.experts.len(), rows * used * cols)?;
         if shared {
-            fits(NAME, "the shared expert's rows", len(terms.shared), rows * cols)?;
+            fits(NAME, "the shared expert's rows", terms.shared.map_or(0, |v| v.len()), rows * cols)?;
         }
         fits(NAME, "the weight", weight.len(), cols)?;
         fits(NAME, "x", x.len(), rows * cols)?;
@@ -148,8 +142,8 @@ impl Combine {
         let stream = device.stream();
         let arguments = Arguments {
             slots: Ptr::of(terms.slots, stream),
-            gates: Ptr::of_some(terms.gates, stream),
-            experts: Ptr::of_some(terms.experts, stream),
+            gates: Ptr::of(terms.gates, stream),
+            experts: Ptr::of(terms.experts, stream),
             shared: Ptr::of_some(terms.shared, stream),
             weight: Ptr::of(weight, stream),
             x: PtrMut::of(x, stream),
@@ -172,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dense_layers_are_a_shared_expert_alone() {
+    fn rows_use_some_experts_and_no_more_than_a_thread_holds() {
         let shape = |used, shared| program(CombineShape { cols: 2048, used, shared, planes: Planes::One });
-        assert!(shape(8, true).is_ok() && shape(10, false).is_ok() && shape(0, true).is_ok());
-        assert!(shape(0, false).is_err() && shape(17, true).unwrap_err().to_string().contains("17 experts"));
+        assert!(shape(8, true).is_ok() && shape(10, false).is_ok());
+        assert!(shape(0, true).is_err() && shape(17, true).unwrap_err().to_string().contains("17 experts"));
     }
 }

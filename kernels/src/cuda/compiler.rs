@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 53] = files![
+const FILES: [(&str, &str); 54] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -47,6 +47,7 @@ const FILES: [(&str, &str); 53] = files![
     "attention/write.cuh",
     "common/base.cuh",
     "common/cluster.cuh",
+    "common/epilogues.cuh",
     "common/int8_rows.cuh",
     "common/mbarrier.cuh",
     "experts/staged.cuh",

@@ -8,7 +8,7 @@ use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
-use super::product::{self, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
+use super::product::{self, Activated, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
 use super::stack::Stack;
@@ -197,13 +197,14 @@ fn warps_k(hidden: usize) -> usize {
 }
 
 /// The order in which the kernels for few rows take a product's sums: these ones where it is one `of_experts`, the
-/// shared one too, else [`product`]'s. A gated or squared product that stands alone has no such kernels, and any order will do.
+/// shared one too, else [`product`]'s.
 pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) -> Order {
     let (matrix, epilogue) = (shape.matrix(), shape.epilogue());
     let of = |tilings: Vec<(usize, product::Tiling)>| tilings[0].1.warps_k;
     let segments = match (of_experts, epilogue) {
         (true, Epilogue::Gated | Epilogue::Squared) => warps_k(matrix.size().1),
-        (true, _) | (false, Epilogue::Gated | Epilogue::Squared) => 1,
+        (true, _) => 1,
+        (false, Epilogue::Gated | Epilogue::Squared) => of(Activated::tilings(matrix, epilogue, multiprocessors)),
         (false, Epilogue::Plain) => of(product::tilings(matrix, multiprocessors)),
         (false, Epilogue::Residual) => of(Residual::tilings(matrix, multiprocessors)),
     };

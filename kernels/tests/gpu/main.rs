@@ -6,6 +6,7 @@
 //! and needs no device, so that a machine without the compiler can run them; ARCH is sm_90a unless it is named.
 //! `CHIMERE_FEW_CASES=1` leaves out most cases of the longest tests.
 
+mod activated;
 mod attention;
 mod draft_head;
 mod embed;
@@ -26,7 +27,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use support::{Gpu, Outcome, Test};
 
-const TESTS: [&[Test]; 11] = [
+const TESTS: [&[Test]; 12] = [
+    activated::TESTS,
     attention::TESTS,
     draft_head::TESTS,
     embed::TESTS,
@@ -43,7 +45,8 @@ const TESTS: [&[Test]; 11] = [
 /// Programs of the tests of one operator, or of all.
 fn programs(arch: Arch, only: Option<&str>) -> Result<Vec<Program>, CudaError> {
     type Programs = fn() -> Result<Vec<Program>, CudaError>;
-    let of: [(&str, Programs); 11] = [
+    let of: [(&str, Programs); 12] = [
+        ("activated", activated::programs),
         ("attention", attention::programs),
         ("draft_head", draft_head::programs),
         ("embed", embed::programs),

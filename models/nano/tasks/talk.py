@@ -44,7 +44,8 @@ ABOUT = [
 BEGIN = ["", "", "Can you tell me ", "Please tell me ", "Tell me ", "I want to know ", "Say ", "May I ask ", "Do you know ", "Explain ", "First, ", "So ",
          "I wonder ", "Could you say "]
 INDIRECT = [[], ["who you are", "what you are", "your name", "what your name is", "something about yourself", "which model you are", "who is talking",
-                 "who answers me here", "what kind of program you are", "who this is", "what I should call you"],
+                 "who answers me here", "what kind of program you are", "who this is", "what I should call you", "whom I am chatting with",
+                 "who I have in front of me", "with whom I speak", "who is at the other end"],
             ["what you can do", "what you are able to do", "your abilities", "how you can help me", "what I can ask", "what to ask you", "what you know",
              "which questions you answer", "what you are made for", "some examples of what you do", "what works with you", "how to use you",
              "what to try first", "your skills and limits", "what sort of things you can do"]]

@@ -193,7 +193,7 @@ def serve(rng, functions, test, thinking):
     text, values, asked = wish(rng, verb, noun, fields, rng.choice(COLLOQUIAL) if alone_with and rng.random() < 0.15 else None)
     call = (declaration["function"]["name"], values)
     response, said = reply_of(rng)
-    thought = f"{wanted(text, asked, noun)}{declaration['function']['description']}: {tools.call_thought(*call)}" if thinking else None
+    thought = f"{wanted(text, asked, verb, noun)}{declaration['function']['description']}: {tools.call_thought(*call)}" if thinking else None
     if thinking and rng.random() < 0.1:
         thought = go_on(rng, thought, thought, alone(call[0]))
     messages = [user(text), assistant("", thought, [call]), {"role": "tool", "content": response},
@@ -201,10 +201,12 @@ def serve(rng, functions, test, thinking):
     return "toolbox " + json.dumps(call, sort_keys=True), messages, ([call], said)
 
 
-def wanted(text, said, noun):
-    """What is asked for, in the very tokens of the request: next to each other they are found in a declaration, or not."""
+def wanted(text, said, verb, noun):
+    """What is asked for, in the very tokens of the request, and in those that a declaration may have for it: behind a blank, at the beginning
+    of a name, with a capital. Next to each other they are found there, or not."""
     begin = text[:len(said)]
-    return f"Wanted: {alone(begin) if begin.lower() == said.lower() else said} {noun}.\n"
+    own = " ".join(alone(word) for form in (verb, noun) for word in (form, form.capitalize()))
+    return f"Wanted: {alone(begin) if begin.lower() == said.lower() else said} {noun}.\nWords: {verb} {noun} {own}\n"
 
 
 def reply_of(rng):
@@ -239,7 +241,7 @@ def other_wish(rng, functions, test):
     # A common word for a verb, where a function of this noun has a verb that means nothing, is that function's: here it would teach the opposite.
     plainly = not test and any(f[2] == noun and not known(f[1]) for f in functions)
     text, _, asked = wish(rng, verb, noun, fields, verb if plainly else None)
-    return text, wanted(text, asked, noun)
+    return text, wanted(text, asked, verb, noun)
 
 
 def beside(rng, functions, declared, test, thinking):

@@ -1,8 +1,9 @@
 //! Chooses a token from a row of logits, as `chimere_kernels::reference::sampler` defines it, and reports
 //! log-probabilities.
 //!
-//! Greedy sampling is one pass. Where a mask allows few tokens, only these are looked at. Nothing sorts the vocabulary: top-k keeps a short list behind a rising threshold, top-p
-//! sorts only tokens that can belong to the nucleus. Weights are integers, so the sums here may run in any order.
+//! Greedy sampling is one pass. Where a mask allows few tokens, only these are looked at. Nothing sorts the vocabulary:
+//! top-k keeps a short list behind a rising threshold, top-p sorts only tokens that can belong to the nucleus. Weights
+//! are integers, so the sums here may run in any order.
 
 use super::history::History;
 use super::patch::{self, Listed};

@@ -3,7 +3,7 @@
 use super::error::CudaBackendError;
 use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
-use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
+use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{
@@ -167,6 +167,9 @@ impl ProductKind {
                 all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
             (None, Epilogue::Residual) => all.extend(Residual::programs(matrix, chip.multiprocessors)),
+            (None, epilogue) if !self.of_experts => {
+                all.extend(Activated::programs(matrix, epilogue, self.shape.norm(), chip.multiprocessors));
+            }
             _ => {}
         }
         Ok(all)
@@ -190,7 +193,7 @@ pub(super) struct Kernels<'a> {
     planes: Planes,
     half_rows: Rc<HalfPlace>,
     loaded: HashMap<(wide::WideShape, Form), Many>,
-    few: HashMap<wide::WideShape, Option<Few>>,
+    few: HashMap<ProductKind, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
 }
 
@@ -199,6 +202,7 @@ pub(super) struct Kernels<'a> {
 enum Few {
     Plain(Rc<product::Product>),
     Residual(Rc<Residual>),
+    Activated(Rc<Activated>),
 }
 
 impl<'a> Kernels<'a> {
@@ -230,13 +234,13 @@ impl<'a> Kernels<'a> {
         for class in self.classes.clone() {
             by_class.push((class, self.many(kind.shape, kind.form(class, self.choice))?));
         }
-        let few = match self.few.get(&kind.shape) {
+        let few = match self.few.get(&kind) {
             // Their order is not that of the experts.
             _ if self.choice.deterministic && kind.of_experts => None,
             Some(few) => few.clone(),
             None => {
                 let few = self.few_of(kind)?;
-                self.few.insert(kind.shape, few.clone());
+                self.few.insert(kind, few.clone());
                 few
             }
         };
@@ -260,6 +264,9 @@ impl<'a> Kernels<'a> {
             }
             (None, Epilogue::Residual) => {
                 Some(Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?)))
+            }
+            (None, epilogue) if !kind.of_experts => {
+                Some(Few::Activated(Rc::new(Activated::load(self.device, self.cache, matrix, epilogue, norm)?)))
             }
             _ => None,
         })
@@ -332,15 +339,19 @@ impl Few {
         out: Output<'_, '_>,
     ) -> Result<(), CudaBackendError> {
         let (weights, y) = (matrix.bytes(), Activations { codes: x.codes, meta: x.meta });
+        let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
         match (self, out) {
             (Self::Plain(product), Output::Plain { values, stride }) => {
-                let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
                 let out = product::Output { values, stride, factor: x.factor };
                 Ok(product.launch(device, &weights, y, norm, rows, out)?)
             }
             (Self::Residual(product), Output::Residual { x: stream, weight, codes, meta, squares, .. }) => {
                 let next = NextRows { weight, codes, meta, squares };
                 Ok(product.launch(device, &weights, y, x.factor, rows, stream, next)?)
+            }
+            (Self::Activated(product), Output::Activated { codes, meta, stride }) => {
+                let out = ActivatedRows { codes, meta, stride, factor: x.factor };
+                Ok(product.launch(device, &weights, y, norm, rows, out)?)
             }
             _ => unreachable!("a product's kernels have one epilogue"),
         }

@@ -75,6 +75,30 @@ pub(super) enum RowCoding {
     First,
     /// What [`RowCoding::First`] leaves, rounded to Q8_0.
     Rest,
+    /// [`RowCoding::Rounded`], each head's values followed by zeros.
+    Heads(Heads),
+}
+
+/// Heads that kernels take for wider ones: each ends with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heads {
+    /// Values of a head, a multiple of 32.
+    pub(super) own: usize,
+    /// With its zeros, likewise.
+    pub(super) padded: usize,
+}
+
+impl Heads {
+    /// Values of so many heads as `values` are of, with their zeros.
+    pub(super) fn widened(self, values: usize) -> usize {
+        values / self.own * self.padded
+    }
+
+    /// Which value stands in place `at`, if it is not a zero.
+    pub(super) fn value(self, at: usize) -> Option<usize> {
+        let (head, i) = (at / self.padded, at % self.padded);
+        (i < self.own).then_some(head * self.own + i)
+    }
 }
 
 /// Packs one encoded row as row `r` of a zeroed tile of `units` units.
@@ -92,9 +116,13 @@ pub(super) fn pack_row(
     let form = if form == RowCoding::Home && Home::of(t) == Home::ROUNDED { RowCoding::Rounded } else { form };
     match form {
         RowCoding::Home => exact_packer(t.ty)(bytes, r, units, tile),
-        RowCoding::Rounded => pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), r, units, tile),
-        RowCoding::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), r, units, tile),
-        RowCoding::Rest => pack_values::<Rest>(t.ty, scale, bytes, t.cols(), r, units, tile),
+        RowCoding::Rounded => pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
+        RowCoding::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
+        RowCoding::Rest => pack_values::<Rest>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
+        RowCoding::Heads(heads) => {
+            let place = |b: usize| heads.widened(b / (heads.own / BLOCK) * heads.own) / BLOCK + b % (heads.own / BLOCK);
+            pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), place, r, units, tile)
+        }
     }
 }
 
@@ -157,12 +185,14 @@ fn pack_exact<E: Encoding>(bytes: &[u8], r: usize, units: usize, tile: &mut [u8]
     }
 }
 
-/// Packs a row of any encoding by its values.
+/// Packs a row of any encoding by its values; block `b` of them becomes block `place_of(b)`.
+#[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
 fn pack_values<E: Rounding>(
     ty: BlockType,
     scale: f32,
     bytes: &[u8],
     cols: usize,
+    place_of: impl Fn(usize) -> usize,
     r: usize,
     units: usize,
     tile: &mut [u8],
@@ -177,7 +207,7 @@ fn pack_values<E: Rounding>(
         // What fills up the last block must not weigh in its scale.
         values[n..].fill(0.0);
         for (b, x) in values[..n.next_multiple_of(BLOCK)].as_chunks::<BLOCK>().0.iter().enumerate() {
-            place.put(E::LAYOUT, from / BLOCK + b, &E::block(x));
+            place.put(E::LAYOUT, place_of(from / BLOCK + b), &E::block(x));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::blocks::Op;
 use super::config::Placement;
-use super::pack::{self, Home, RowCoding};
+use super::pack::{self, Heads, Home, RowCoding};
 use super::tier::TierShape;
 use super::upload::UploadSource;
 use super::weights::{Block, Draft, MatrixForm, Packed, Segment, Segments, Weights};
@@ -57,23 +57,37 @@ pub(super) struct TensorRows<'a> {
     home: Home,
     rows: usize,
     of: Option<(&'a Tensor, RowCoding)>,
+    heads: Option<Heads>,
 }
 
 impl<'a> TensorRows<'a> {
     pub(super) fn whole(tensor: &'a Tensor) -> Self {
-        Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, RowCoding::Home)) }
+        Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, RowCoding::Home)), heads: None }
+    }
+
+    /// The same with rows of zeros behind each head's, if it has any.
+    pub(super) fn in_heads(tensor: &'a Tensor, heads: Option<Heads>) -> Self {
+        let whole = Self::whole(tensor);
+        Self { rows: heads.map_or(whole.rows, |heads| heads.widened(whole.rows)), heads, ..whole }
+    }
+
+    /// Tensor, form and row of row `at`, if it is not zeros.
+    fn source(&self, at: usize) -> Option<(&'a Tensor, RowCoding, usize)> {
+        let (tensor, form) = self.of?;
+        Some((tensor, form, self.heads.map_or(Some(at), |heads| heads.value(at))?))
     }
 
     /// `tensor` in `home` and what that leaves of it: nothing if it is the tensor's own, else both in Q8_0.
     pub(super) fn with_rest(tensor: &'a Tensor, home: Home) -> [Self; 2] {
         let rows = tensor.rows();
         if Home::of(tensor) == home {
-            return [Self::whole(tensor), Self { home, rows, of: None }];
+            return [Self::whole(tensor), Self { home, rows, of: None, heads: None }];
         }
         [RowCoding::First, RowCoding::Rest].map(|form| Self {
             home: Home::of_type(BlockType::Q8_0),
             rows,
             of: Some((tensor, form)),
+            heads: None,
         })
     }
 }
@@ -82,6 +96,14 @@ impl<'a> MatrixPlan<'a> {
     /// All matrices of a stack, each by itself.
     pub(super) fn whole(part: MatrixUse, t: &'a Tensor) -> Self {
         Self::stacked(part, t.cols(), t.matrices(), vec![TensorRows::whole(t)])
+    }
+
+    /// The same of one that reads heads, if these have zeros behind them; in 16 bits then.
+    pub(super) fn of_heads(part: MatrixUse, t: &'a Tensor, heads: Option<Heads>) -> Self {
+        let Some(heads) = heads else { return Self::whole(part, t) };
+        let of = Some((t, RowCoding::Heads(heads)));
+        let rows = TensorRows { home: Home::ROUNDED, rows: t.rows(), of, heads: None };
+        Self::stacked(part, heads.widened(t.cols()), t.matrices(), vec![rows])
     }
 
     /// The same with products multiplied by `factor`.
@@ -131,7 +153,7 @@ impl<'a> MatrixPlan<'a> {
                 let mut at = row;
                 for run in runs {
                     if at < run.rows {
-                        return run.of.map(|(tensor, form)| (tensor, form, at));
+                        return run.source(at);
                     }
                     at -= run.rows;
                 }
@@ -580,6 +602,28 @@ mod tests {
             }
             (Op::Mlp(_, plan), model::Op::Mlp(w)) => check_expert(plan, w),
             _ => panic!("an operator of another kind"),
+        }
+    }
+
+    #[test]
+    fn heads_that_kernels_take_for_wider_ones_end_with_zeros() {
+        let heads = Heads { own: 96, padded: 128 };
+        for ty in [BlockType::F32, BlockType::Q8_0, BlockType::Q6K] {
+            let t = random(ty, &[192, 768], 11);
+            let rows = &segments(768, vec![TensorRows::in_heads(&t, Some(heads))]).parts[0].matrix;
+            let cols = MatrixPlan::of_heads(MatrixUse::Mixers, &t, Some(heads));
+            assert_eq!((rows.rows, rows.cols, cols.rows, cols.cols), (256, 768, 192, 1024));
+            let (of_rows, of_cols, values) = (packed(rows), packed(&cols), decoded(&t));
+            for r in 0..256 {
+                let want = if r % 128 < 96 { &values[(r / 128 * 96 + r % 128) * 768..][..768] } else { &[] };
+                check_row(rows.layout, &unpacked(rows, &of_rows, 0, r), want, &format!("{ty:?} row {r}"));
+            }
+            for r in 0..192 {
+                let got = unpacked(&cols, &of_cols, 0, r);
+                for (head, (got, want)) in got.chunks(128).zip(values[r * 768..][..768].chunks(96)).enumerate() {
+                    check_row(cols.layout, got, want, &format!("{ty:?} row {r}, head {head}"));
+                }
+            }
         }
     }
 

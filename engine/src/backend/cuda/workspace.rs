@@ -81,7 +81,7 @@ pub(super) struct Workspace {
     /// In the mixer what chunks of a prompt leave for each other, in the feed-forward part outputs of the experts,
     /// `[rows * used, hidden]`. Each is written anew before it is read, so that they may share one place.
     pub(super) scratch: CudaSlice<f32>,
-    /// Outputs of the shared expert, `[rows, hidden]`.
+    /// Outputs of the shared expert, `[rows, hidden]`; none of a model without experts.
     pub(super) shared_out: CudaSlice<f32>,
     /// Rows that logits are wanted of, gathered.
     pub(super) last: FoldedRows,
@@ -111,7 +111,7 @@ impl Workspace {
             expert_hidden: quantized((rows * used).max(1), w.width.max(1))?,
             shared_hidden: quantized(rows, w.shared)?,
             scratch: s.alloc_zeros(scratch(c, n)).during(doing)?,
-            shared_out: s.alloc_zeros(rows * w.hidden).during(doing)?,
+            shared_out: s.alloc_zeros(shared_values(n, &w)).during(doing)?,
             last: FoldedRows::new(device, n.logits, w.hidden, planes)?,
             logits: s.alloc_zeros(n.logits * w.vocab).during("allocating logits")?,
         })
@@ -142,7 +142,7 @@ impl Workspace {
             ),
             ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
-            ("shared expert's outputs", 4 * rows * w.hidden),
+            ("shared expert's outputs", 4 * shared_values(n, &w)),
             ("rows as f16", half_bytes(c, n)),
             ("logits", 4 * n.logits * w.vocab + FoldedRows::bytes(n.logits, w.hidden, planes)),
         ]
@@ -181,6 +181,11 @@ pub(super) fn routed_blocks<'a>(blocks: impl Iterator<Item = &'a BlockConfig>) -
 /// Those of a model, and behind them the draft head's.
 fn all_routed(c: &ModelConfig) -> usize {
     routed_blocks(c.blocks().chain(&c.draft))
+}
+
+/// Values that shared experts make.
+fn shared_values(n: Counts, w: &Widths) -> usize {
+    if w.experts > 0 { n.rows() * w.hidden } else { 1 }
 }
 
 /// Places in each of the lists of experts' rows.

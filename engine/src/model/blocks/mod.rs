@@ -17,7 +17,7 @@ pub use attention::{AttentionConfig, AttentionWeights, Rope};
 pub use gdn::{GdnConfig, GdnWeights, HeadOrder};
 pub use mamba2::{Mamba2Config, Mamba2Weights};
 pub use mlp::{Activation, MlpConfig, MlpWeights};
-pub use moe::{MoeConfig, MoeWeights, Router, SharedConfig, SharedWeights};
+pub use moe::{LatentWeights, MoeConfig, MoeWeights, Router, SharedConfig, SharedWeights};
 pub use parallel::{ParallelConfig, ParallelWeights};
 #[cfg(test)]
 pub(crate) use scale::{ScaleConfig, ScaleWeights};

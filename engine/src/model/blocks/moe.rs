@@ -20,6 +20,9 @@ pub struct MoeConfig {
     pub router: Router,
     /// The shape of each expert.
     pub expert: MlpConfig,
+    /// How wide the rows are that the chosen experts read and make, where that is not the stream's width: a matrix
+    /// brings a row to it, and another one brings their sum back. Router and shared expert read the whole row.
+    pub latent: Option<usize>,
     /// The expert that every token uses, if there is one.
     pub shared: Option<SharedConfig>,
 }
@@ -57,8 +60,19 @@ pub struct MoeWeights {
     pub bias: Option<Vec<f32>>,
     /// Stacks of all routed experts.
     pub experts: MlpWeights,
+    /// Where these read rows of another width.
+    pub latent: Option<LatentWeights>,
     /// The expert that every token takes, if there is one.
     pub shared: Option<SharedWeights>,
+}
+
+/// What stands before and behind experts that read rows of another width.
+#[derive(Debug)]
+pub struct LatentWeights {
+    /// `[latent, hidden]`.
+    pub into: Tensor,
+    /// `[hidden, latent]`; of the weighed sum of the chosen experts.
+    pub back: Tensor,
 }
 
 /// Weights of a shared expert.
@@ -74,7 +88,8 @@ impl MoeConfig {
     /// SwiGLU experts behind a softmax, with a gated shared one, as all of Qwen's mixtures are.
     fn qwen(experts: usize, used: usize, width: usize, shared_width: usize) -> Self {
         let shared = SharedConfig { expert: MlpConfig::swiglu(shared_width), gated: true };
-        Self { experts, used, router: Router::Softmax, expert: MlpConfig::swiglu(width), shared: Some(shared) }
+        let (router, expert) = (Router::Softmax, MlpConfig::swiglu(width));
+        Self { experts, used, router, expert, latent: None, shared: Some(shared) }
     }
 
     /// From a GGUF file's `expert` keys.
@@ -118,7 +133,8 @@ impl Operator for MoeConfig {
 
     fn describe(&self) -> String {
         let shared = self.shared.map(|s| format!(", and a shared one {} wide", s.expert.width)).unwrap_or_default();
-        format!("{} of {} experts {} wide{shared}", self.used, self.experts, self.expert.width)
+        let latent = self.latent.map(|width| format!(" on rows of {width}")).unwrap_or_default();
+        format!("{} of {} experts {} wide{latent}{shared}", self.used, self.experts, self.expert.width)
     }
 
     fn read_gguf(&self, layer: &Layer<'_>) -> Result<MoeWeights, LoadError> {
@@ -128,6 +144,7 @@ impl Operator for MoeConfig {
             router: layer.need("ffn_gate_inp.weight", &[self.experts, layer.hidden])?,
             bias: biased.then(|| layer.values("exp_probs_b.bias", &[self.experts])).transpose()?,
             experts: self.gguf_experts(layer)?,
+            latent: self.read_latent(layer)?,
             shared: self.read_shared(layer, |part| format!("ffn_{part}_shexp.weight"), "ffn_gate_inp_shexp.weight")?,
         })
     }
@@ -143,6 +160,7 @@ impl Operator for MoeConfig {
                 Some(fused) => self.split(&fused, layer.need("mlp.experts.down_proj", &[experts, hidden, width])?),
                 None => self.separate_experts(layer)?,
             },
+            latent: None,
             shared: self.read_shared(
                 layer,
                 |part| format!("mlp.shared_expert.{part}_proj.weight"),
@@ -155,6 +173,7 @@ impl Operator for MoeConfig {
         summary.tensor(Role::Other, &w.router);
         w.bias.iter().for_each(|x| summary.values(Role::Other, x));
         w.experts.matrices().for_each(|t| summary.tensor(Role::Experts, t));
+        w.latent.iter().flat_map(|l| [&l.into, &l.back]).for_each(|t| summary.tensor(Role::Other, t));
         if let Some(shared) = &w.shared {
             shared.expert.matrices().for_each(|t| summary.tensor(Role::SharedExperts, t));
             shared.gate.iter().for_each(|x| summary.values(Role::Other, x));
@@ -171,7 +190,7 @@ impl MoeConfig {
     }
 
     fn gguf_experts(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {
-        let (experts, width, hidden) = (self.experts, self.expert.width, layer.hidden);
+        let (experts, width, hidden) = (self.experts, self.expert.width, self.latent.unwrap_or(layer.hidden));
         let down = |layer: &Layer<'_>| layer.need("ffn_down_exps.weight", &[experts, hidden, width]);
         let gated = self.expert.activation.is_gated();
         if gated && let Some(fused) = layer.find("ffn_gate_up_exps.weight", &[experts, 2 * width, hidden])? {
@@ -184,6 +203,14 @@ impl MoeConfig {
             up: layer.need("ffn_up_exps.weight", &[experts, width, hidden])?,
             down: down(layer)?,
         })
+    }
+
+    fn read_latent(&self, layer: &Layer<'_>) -> Result<Option<LatentWeights>, LoadError> {
+        let read = |latent| {
+            let into = layer.need("ffn_latent_down.weight", &[latent, layer.hidden])?;
+            Ok(LatentWeights { into, back: layer.need("ffn_latent_up.weight", &[layer.hidden, latent])? })
+        };
+        self.latent.map(read).transpose()
     }
 
     fn separate_experts(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {

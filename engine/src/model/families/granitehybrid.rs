@@ -158,7 +158,8 @@ fn hugging_face_feed_forward(c: &HfConfig) -> Result<OpConfig, LoadError> {
 
 fn mixture((experts, used): (usize, usize), width: usize, shared: Option<usize>) -> OpConfig {
     let shared = shared.map(|width| SharedConfig { expert: MlpConfig::swiglu(width), gated: false });
-    OpConfig::Moe(MoeConfig { experts, used, router: Router::Softmax, expert: MlpConfig::swiglu(width), shared })
+    let (router, expert) = (Router::Softmax, MlpConfig::swiglu(width));
+    OpConfig::Moe(MoeConfig { experts, used, router, expert, latent: None, shared })
 }
 
 /// Those that layers have; a model may have one of them only.

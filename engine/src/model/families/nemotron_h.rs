@@ -1,6 +1,6 @@
 //! `nemotron_h` and `nemotron_h_moe`: one block a layer, a Mamba-2 mixer, attention without positions, or a
-//! feed-forward part of squared ReLUs without gates, dense or of experts that a sigmoid chooses (Nemotron-H, Nemotron 3
-//! Nano).
+//! feed-forward part of squared ReLUs without gates, dense or of experts that a sigmoid chooses and that may read rows of
+//! a width of their own (Nemotron-H, Nemotron 3 Nano and Super).
 
 use super::{Family, LayerPlan, Layers, one_block};
 use crate::format::hf::HfConfig;
@@ -39,6 +39,7 @@ const KEYS: &[&str] = &[
     "expert_used_count",
     "expert_weights_norm",
     "expert_weights_scale",
+    "moe_latent_size",
     "nextn_predict_layers",
 ];
 
@@ -59,6 +60,8 @@ const TENSORS: HfTensors = HfTensors {
             ("ffn_up_exps.weight", "mixer.experts.up_proj", Change::Same),
             ("ffn_down_exps.weight", "mixer.experts.{}.down_proj.weight", Change::Stack),
             ("ffn_down_exps.weight", "mixer.experts.down_proj", Change::Same),
+            ("ffn_latent_down.weight", "mixer.fc1_latent_proj.weight", Change::Same),
+            ("ffn_latent_up.weight", "mixer.fc2_latent_proj.weight", Change::Same),
             ("ffn_up_shexp.weight", "mixer.shared_experts.up_proj.weight", Change::Same),
             ("ffn_down_shexp.weight", "mixer.shared_experts.down_proj.weight", Change::Same),
         ],
@@ -133,7 +136,13 @@ fn gguf_experts(keys: &Keys<'_>) -> Result<MoeConfig, LoadError> {
         Some(_) => Some(keys.size("expert_shared_feed_forward_length")?),
     };
     let scale = keys.factor("expert_weights_scale")?.unwrap_or(1.0);
-    Ok(mixture(gguf_expert_counts(keys)?, keys.size("expert_feed_forward_length")?, shared, scale))
+    // 0 stands for none.
+    let latent = match keys.meta.u64(&keys.key("moe_latent_size"))? {
+        None | Some(0) => None,
+        Some(_) => Some(keys.size("moe_latent_size")?),
+    };
+    let width = keys.size("expert_feed_forward_length")?;
+    Ok(MoeConfig { latent, ..mixture(gguf_expert_counts(keys)?, width, shared, scale) })
 }
 
 fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
@@ -179,20 +188,18 @@ fn hugging_face_kinds(dir: &HfDir) -> Result<Vec<LayerKind>, LoadError> {
 fn hugging_face_experts(c: &HfConfig) -> Result<MoeConfig, LoadError> {
     c.must_be("n_group", 1)?;
     c.must_be("topk_group", 1)?;
-    if let Some(width) = c.u64("moe_latent_size")? {
-        return Err(c.error("moe_latent_size", "none: experts of a latent width are not supported", width));
-    }
     let shared = match c.u64("n_shared_experts")?.unwrap_or(0) {
         0 => None,
         _ => Some(size(c, "moe_shared_expert_intermediate_size")?),
     };
+    let latent = c.u64("moe_latent_size")?.map(|_| size(c, "moe_latent_size")).transpose()?;
     let (counts, width) = (expert_counts(c, "n_routed_experts")?, size(c, "moe_intermediate_size")?);
-    Ok(mixture(counts, width, shared, factor(c, "routed_scaling_factor")?))
+    Ok(MoeConfig { latent, ..mixture(counts, width, shared, factor(c, "routed_scaling_factor")?) })
 }
 
 fn mixture((experts, used): (usize, usize), width: usize, shared: Option<usize>, scale: f32) -> MoeConfig {
     let shared = shared.map(|width| SharedConfig { expert: relu2(width), gated: false });
-    MoeConfig { experts, used, router: Router::SigmoidBias { scale }, expert: relu2(width), shared }
+    MoeConfig { experts, used, router: Router::SigmoidBias { scale }, expert: relu2(width), latent: None, shared }
 }
 
 fn relu2(width: usize) -> MlpConfig {

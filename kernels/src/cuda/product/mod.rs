@@ -1,13 +1,15 @@
 //! Products of quantised matrices with few int8 activation rows: `out[c][r] = factor * norm(c) * sum_k w[r][k]
-//! x[c][k]`, and the same added to the residual stream.
+//! x[c][k]`, and the same added to the residual stream, or gated or squared in int8: see [`Epilogue`].
 //!
 //! `csrc/product/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it.
 //! Matrices of experts have their own kernels in [`super::experts`].
 
+mod activated;
 pub mod layout;
 mod residual;
 pub mod sample;
 
+pub use activated::{Activated, ActivatedRows};
 pub use residual::{NextRows, Residual};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
@@ -19,6 +21,35 @@ use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
 
 /// Activation rows that one launch takes; more are done in turns.
 pub const ROWS_MAX: usize = 8;
+
+/// What becomes of a product's sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// The sums are written as f32.
+    Plain,
+    /// Added to the residual stream, whose int8 form times the next norm's weight and sums of squares are written too.
+    Residual,
+    /// The matrix has 8 rows of gate, the same 8 of up, and so on: the int8 form of `silu(gate) * up`.
+    Gated,
+    /// The int8 form of `relu(sum)^2`.
+    Squared,
+}
+
+impl Epilogue {
+    /// Tiles of 16 rows of the matrix that a block of its int8 form is made of; 1 where there is none.
+    pub fn block_tiles(self) -> usize {
+        match self {
+            Self::Plain => 1,
+            Self::Residual | Self::Squared => 2,
+            Self::Gated => 4,
+        }
+    }
+
+    /// Rows that a matrix has a multiple of.
+    pub(super) fn block_rows(self) -> usize {
+        if self == Self::Plain { 1 } else { TILE_ROWS * self.block_tiles() }
+    }
+}
 
 /// A matrix that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,7 +106,7 @@ impl MatrixShape {
 pub struct Tiling {
     /// Warps that share the inputs of a tile.
     pub warps_k: usize,
-    /// Tiles that stand together: any number for a plain product; 2 where the int8 form is written.
+    /// Tiles that stand together: whole [`Epilogue::block_tiles`], of residual products one such.
     pub tiles: usize,
     /// Blocks that these are spread over, on chips that have clusters.
     pub cluster: usize,
@@ -154,7 +185,7 @@ pub(super) fn depth_max(layout: Layout) -> usize {
 /// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if
 /// the norm of the rows is folded into the product.
 pub fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
-    program_of(shape, norm, columns, tiling, false)
+    program_of(shape, norm, columns, tiling, Epilogue::Plain)
 }
 
 /// All of them, as [`Product::load`] wants them.
@@ -162,7 +193,7 @@ pub fn programs(shape: MatrixShape, norm: Option<usize>, multiprocessors: usize)
     tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
 }
 
-fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling, residual: bool) -> Program {
+fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling, epilogue: Epilogue) -> Program {
     let (turn, bytes) = tiling.turn(shape, columns);
     let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
     defines.extend([
@@ -171,7 +202,7 @@ fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: T
         ("COLS", shape.cols as i64),
         ("COLUMNS", columns as i64),
         ("NORM_BLOCKS", norm.map_or(0, |n| n as i64 / 32)),
-        ("RESIDUAL", i64::from(residual)),
+        ("EPILOGUE", epilogue as i64),
         ("WK", tiling.warps_k as i64),
         ("WT", tiling.tiles as i64),
         ("CLUSTER", tiling.cluster as i64),
@@ -243,7 +274,7 @@ pub struct Output<'a, 'b> {
 }
 
 device_struct! {
-    /// What the kernel is given; nothing of it is read that only the other kind of product has.
+    /// What the kernel is given; nothing of it is read that only another epilogue has.
     #[derive(Default)]
     struct Arguments {
         weights: Ptr<u8>,
@@ -257,7 +288,7 @@ device_struct! {
         out: PtrMut<f32>,
         /// Of residual products: `[rows]`.
         next: Ptr<f32>,
-        /// `[count, rows rounded up to 128, times planes]`.
+        /// `[count, rows rounded up to 128, times planes]`; gated and squared: `[count, stride * planes]`.
         next_codes: PtrMut<i8>,
         /// `[count, the same / 32]`.
         next_meta: PtrMut<[f32; 2]>,
@@ -274,6 +305,7 @@ device_struct! {
 #[derive(Debug)]
 struct Kernels {
     shape: MatrixShape,
+    epilogue: Epilogue,
     /// Blocks of squares in a row, 0 without a norm.
     norm_blocks: usize,
     /// By the most rows of each, ascending.
@@ -287,7 +319,7 @@ impl Kernels {
         shape: MatrixShape,
         norm: Option<usize>,
         tilings: &[(usize, Tiling)],
-        residual: bool,
+        epilogue: Epilogue,
     ) -> Result<Self, CudaError> {
         let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
         if tilings.is_empty() || !ascending || tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
@@ -297,14 +329,14 @@ impl Kernels {
             ));
         }
         let load = |(columns, tiling): &(usize, Tiling)| {
-            check_tiling(shape, norm, *tiling)?;
-            let program = program_of(shape, norm, *columns, *tiling, residual);
+            check_tiling(shape, norm, *tiling, epilogue)?;
+            let program = program_of(shape, norm, *columns, *tiling, epilogue);
             let kernel =
                 device.module(cache, &program)?.kernel("product")?.with_shared(tiling.turn(shape, *columns).1)?;
             Ok((*columns, *tiling, kernel))
         };
         let kernels = tilings.iter().map(load).collect::<Result<_, CudaError>>()?;
-        Ok(Self { shape, norm_blocks: norm.unwrap_or(0) / 32, kernels })
+        Ok(Self { shape, epilogue, norm_blocks: norm.unwrap_or(0) / 32, kernels })
     }
 
     /// Whether `rows` rows of activations are there, and the norm that the program has.
@@ -332,8 +364,12 @@ impl Kernels {
     /// Every buffer that `all` names is as large as the kernel takes it to be for `rows` rows.
     unsafe fn launch(&self, device: &Device, all: Arguments, rows: usize) -> Result<(), CudaError> {
         let (outputs, cols) = self.shape.size();
+        let next_values = match self.epilogue {
+            Epilogue::Gated | Epilogue::Squared => all.stride as usize,
+            Epilogue::Plain | Epilogue::Residual => outputs.next_multiple_of(UNIT),
+        };
         // Codes of a row; each 32 of them have a pair.
-        let [codes, next_codes] = [cols, outputs.next_multiple_of(UNIT)].map(|n| n * self.shape.planes.count());
+        let [codes, next_codes] = [cols, next_values].map(|n| n * self.shape.planes.count());
         let most = self.kernels.last().expect("there is one at least").0;
         for first in (0..rows).step_by(most) {
             let count = (rows - first).min(most);
@@ -359,7 +395,7 @@ impl Kernels {
     }
 }
 
-fn check_tiling(shape: MatrixShape, norm: Option<usize>, tiling: Tiling) -> Result<(), CudaError> {
+fn check_tiling(shape: MatrixShape, norm: Option<usize>, tiling: Tiling, epilogue: Epilogue) -> Result<(), CudaError> {
     let Tiling { warps_k, tiles, cluster, depth, registers, .. } = tiling;
     let warps = tiles * warps_k;
     // The warps of a block are whole tiles or a whole part of one.
@@ -367,6 +403,7 @@ fn check_tiling(shape: MatrixShape, norm: Option<usize>, tiling: Tiling) -> Resu
         let block = warps / cluster;
         block > 0 && (block.is_multiple_of(warps_k) || warps_k.is_multiple_of(block))
     };
+    let whole = whole && tiles.is_multiple_of(epilogue.block_tiles());
     if warps_k == 0 || !whole || warps > 32 || depth == 0 || !(32..=255).contains(&registers) {
         return Err(CudaError::shape("product", format!("{tiling:?} for {shape:?} cannot be launched")));
     }
@@ -417,7 +454,7 @@ impl Product {
         tilings: &[(usize, Tiling)],
     ) -> Result<Self, CudaError> {
         let alone: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { cluster: 1, ..*t })).collect();
-        Kernels::load(device, cache, shape, norm, &alone, false).map(Self)
+        Kernels::load(device, cache, shape, norm, &alone, Epilogue::Plain).map(Self)
     }
 
     /// Enqueues the product for `rows` rows of `x`, as many at a time as there is a tiling for.
@@ -494,10 +531,11 @@ mod tests {
     fn a_tiling_whose_blocks_are_no_whole_parts_is_refused() {
         let shape = MatrixShape::new(Layout::Q8_0, 64, 1024).unwrap();
         let fine = Tiling { warps_k: 8, tiles: 2, cluster: 4, depth: 2, registers: 80 };
-        assert!(check_tiling(shape, None, fine).is_ok());
+        assert!(check_tiling(shape, None, fine, Epilogue::Residual).is_ok());
         for wrong in [Tiling { cluster: 3, ..fine }, Tiling { warps_k: 0, ..fine }, Tiling { registers: 300, ..fine }] {
-            assert!(check_tiling(shape, None, wrong).is_err(), "{wrong:?}");
+            assert!(check_tiling(shape, None, wrong, Epilogue::Residual).is_err(), "{wrong:?}");
         }
-        assert!(check_tiling(shape, Some(48), fine).is_err());
+        assert!(check_tiling(shape, Some(48), fine, Epilogue::Residual).is_err());
+        assert!(check_tiling(shape, None, fine, Epilogue::Gated).is_err(), "half an int8 block");
     }
 }

@@ -1,8 +1,8 @@
 //! Out-projections: a product that is added to the residual stream, and what the next matrix reads of the stream then.
 
 use super::{
-    Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, KernelCache, Kernels, MatrixShape,
-    Planes, Program, Ptr, PtrMut, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+    Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, Epilogue, KernelCache, Kernels,
+    MatrixShape, Planes, Program, Ptr, PtrMut, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
 };
 
 /// Tiles of an int8 block of outputs.
@@ -57,7 +57,7 @@ impl Residual {
 
     /// The program of a shape for up to so many rows, one of [`COLUMNS`].
     pub fn program(shape: MatrixShape, columns: usize, tiling: Tiling) -> Program {
-        program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, true)
+        program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, Epilogue::Residual)
     }
 
     /// All of them, as [`Residual::load`] wants them.
@@ -87,7 +87,7 @@ impl Residual {
             return Err(CudaError::shape("residual", format!("{} outputs: must be a multiple of 32", shape.rows)));
         }
         let tilings: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { tiles: TILES, ..*t })).collect();
-        Kernels::load(device, cache, shape, None, &tilings, true).map(Self)
+        Kernels::load(device, cache, shape, None, &tilings, Epilogue::Residual).map(Self)
     }
 
     /// Enqueues it for `rows` rows of `y`; `x` is `[rows, outputs]`.

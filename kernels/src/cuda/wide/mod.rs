@@ -9,6 +9,7 @@ mod many;
 mod tiling;
 pub mod warpgroup;
 
+pub use super::product::Epilogue;
 pub use many::{Form, HalfPlace, Many, Source};
 pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
@@ -20,19 +21,6 @@ use super::quantized::{BLOCK, Planes};
 use super::stack::Stack;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
-
-/// What becomes of a product's sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Epilogue {
-    /// The sums are written as f32.
-    Plain,
-    /// Added to the residual stream, whose int8 form times the next norm's weight and sums of squares are written too.
-    Residual,
-    /// The matrix has 8 rows of gate, the same 8 of up, and so on: the int8 form of `silu(gate) * up`.
-    Gated,
-    /// The int8 form of `relu(sum)^2`.
-    Squared,
-}
 
 /// A product that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,11 +45,7 @@ impl WideShape {
         dense: bool,
     ) -> Result<Self, CudaError> {
         let (rows, cols) = matrix.size();
-        let whole = match epilogue {
-            Epilogue::Plain => 1,
-            Epilogue::Residual | Epilogue::Squared => BLOCK,
-            Epilogue::Gated => 2 * BLOCK,
-        };
+        let whole = epilogue.block_rows();
         if !rows.is_multiple_of(whole) {
             return Err(CudaError::shape(
                 "wide",

@@ -135,11 +135,7 @@ impl Tiling {
     /// With what does not fit.
     pub fn check(&self, shape: WideShape) -> Result<(), CudaError> {
         let wrong = |what: String| Err(CudaError::shape("wide", format!("{self:?} of {shape:?}: {what}")));
-        let whole = match shape.epilogue {
-            Epilogue::Plain => 1,
-            Epilogue::Residual | Epilogue::Squared => 2,
-            Epilogue::Gated => 4,
-        };
+        let whole = shape.epilogue.block_tiles();
         let rows = self.tiles * self.warps_rows;
         if rows == 0 || self.block_columns() == 0 || self.groups * self.units == 0 || self.split == 0 || self.stages < 2
         {

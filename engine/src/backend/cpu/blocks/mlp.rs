@@ -15,7 +15,7 @@ use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
-const UNIT: usize = 32;
+pub(super) const UNIT: usize = 32;
 
 /// The feed-forward part's weights, packed for this processor.
 pub(in crate::backend::cpu) struct Mlp {
@@ -91,7 +91,7 @@ impl Operator for Mlp {
     fn run(&self, step: &Step<'_>, BlockThread { pass, team, norm, scale, .. }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
         team.share_costs(&[(self.units(), 1)], |_, units| {
-            self.activate(pass, &pass.batch.pairs, units, *step, None);
+            self.activate(pass, pass.ws.normed, &pass.batch.pairs, units, *step, None);
         });
         team.wait();
         pass.mix(team, &self.down, step.act, scale);
@@ -120,11 +120,12 @@ impl Mlp {
         self.up.rows().div_ceil(UNIT)
     }
 
-    /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a normed row and
+    /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a row of `x` and
     /// the row of the buffers that it is for. `next` is what the thread reads afterwards.
     pub(super) fn activate(
         &self,
         pass: &Pass<'_>,
+        x: RowsView<'_>,
         pairs: &[(u32, u32)],
         units: Range<usize>,
         step: Step<'_>,
@@ -136,7 +137,7 @@ impl Mlp {
         let up = Some((&self.up, tiles.start));
         let gate = self.gate.iter().map(|gate| (gate, step.gate, up));
         for (m, buffer, next) in gate.chain([(&self.up, step.up, next)]) {
-            matmul_before(next, m, pass.ws.normed, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
+            matmul_before(next, m, x, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
         }
         for (_, out) in pairs {
             let row = *out as usize;

@@ -1,18 +1,23 @@
 //! Routed experts and a shared one.
 //!
+//! Where the routed ones read rows of another width, one phase more brings the rows to it, and one more their sums back.
+//!
 //! Every (row, expert) pair has its own row of scratch, and a row's experts are summed in the router's order, so the
 //! grouping by expert, which reads each expert's weights once for all its rows, never shows in a result.
 
-use super::mlp::{self, Mlp};
+use super::mlp::{self, Mlp, UNIT};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
-use crate::backend::cpu::forward::columns;
-use crate::backend::cpu::matmul::{PackedMatrix, matmul, matmul_before, prefetch};
+use crate::backend::cpu::forward::{Pass, columns};
+use crate::backend::cpu::matmul::{
+    ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before, prefetch,
+};
 use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::workspace::WorkspaceRoom;
-use crate::model::{MoeConfig, MoeWeights, Router, SharedWeights};
+use crate::format::Tensor;
+use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::{ExpertCut, ExpertUse};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,9 +93,16 @@ pub(in crate::backend::cpu) struct Moe {
     /// In f32 whatever the file has: rounded router logits pick other experts.
     router: PackedMatrix,
     experts: Vec<Mlp>,
+    latent: Option<Latent>,
     shared: Option<SharedExpert>,
     choice: Choice,
     used: usize,
+}
+
+/// What stands before and behind experts that read rows of another width.
+struct Latent {
+    into: PackedMatrix,
+    back: PackedMatrix,
 }
 
 /// The expert that every row takes.
@@ -114,9 +126,26 @@ enum Choice {
 pub(in crate::backend::cpu) struct Buffers {
     used: usize,
     plain: Plain,
+    latent: Option<LatentBuffers>,
     routed: mlp::Buffers,
     shared: Option<mlp::Buffers>,
     scratch: PerThread<MoeScratch>,
+}
+
+/// Rows of the experts' width.
+struct LatentBuffers {
+    width: usize,
+    made: Shared<f32>,
+    /// What the experts read, and the sums of what they make.
+    rows: ActivationRows,
+    sums: ActivationRows,
+}
+
+#[derive(Clone, Copy)]
+struct LatentStep<'a> {
+    made: &'a Shared<f32>,
+    rows: RowsView<'a>,
+    sums: RowsView<'a>,
 }
 
 struct Plain {
@@ -133,6 +162,7 @@ struct Plain {
 /// The buffers in a step.
 pub(in crate::backend::cpu) struct Step<'a> {
     plain: &'a Plain,
+    latent: Option<LatentStep<'a>>,
     routed: mlp::Step<'a>,
     shared: Option<mlp::Step<'a>>,
     scratch: &'a PerThread<MoeScratch>,
@@ -146,19 +176,26 @@ impl Operator for Moe {
 
     fn check(config: &MoeConfig) -> Result<(), CpuError> {
         whole_blocks("width of an expert", config.expert.width)?;
+        config.latent.map_or(Ok(()), |width| whole_blocks("width of the rows of experts", width))?;
         config.shared.map_or(Ok(()), |shared| whole_blocks("width of the shared expert", shared.expert.width))
     }
 
     fn planned_bytes(w: &MoeWeights, exact: bool) -> u64 {
         let experts = [&w.experts].into_iter().chain(w.shared.iter().map(|s| &s.expert));
-        PackedMatrix::planned_bytes(&w.router, true) + experts.map(|e| Mlp::planned_bytes(e, exact)).sum::<u64>()
+        let latent = w.latent.iter().flat_map(|l| [&l.into, &l.back]);
+        PackedMatrix::planned_bytes(&w.router, true)
+            + latent.map(|t| PackedMatrix::planned_bytes(t, exact)).sum::<u64>()
+            + experts.map(|e| Mlp::planned_bytes(e, exact)).sum::<u64>()
     }
 
     fn pack(w: &MoeWeights, packing: Packing) -> Self {
         let shared = |s: &SharedWeights| SharedExpert { expert: Mlp::pack(&s.expert, packing), gate: s.gate.clone() };
+        let one = |t: &Tensor| PackedMatrix::pack(t, 0, packing.exact);
+        let latent = |l: &LatentWeights| Latent { into: one(&l.into), back: one(&l.back) };
         Self {
             router: PackedMatrix::pack(&w.router, 0, true),
             experts: (0..w.config.experts).map(|e| Mlp::pack_one(&w.experts, e, packing.exact)).collect(),
+            latent: w.latent.as_ref().map(latent),
             shared: w.shared.as_ref().map(shared),
             choice: match w.config.router {
                 Router::Softmax => Choice::Softmax,
@@ -172,11 +209,12 @@ impl Operator for Moe {
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {
-        [&self.router].into_iter().chain(self.mlps().flat_map(Mlp::matrices)).collect()
+        let latent = self.latent.iter().flat_map(|l| [&l.into, &l.back]);
+        [&self.router].into_iter().chain(latent).chain(self.mlps().flat_map(Mlp::matrices)).collect()
     }
 
     fn buffers(config: &MoeConfig, room: &mut WorkspaceRoom) -> Buffers {
-        let (used, hidden) = (config.used, room.hidden());
+        let (used, width) = (config.used, config.latent.unwrap_or(room.hidden()));
         Buffers {
             used,
             plain: Plain {
@@ -184,8 +222,14 @@ impl Operator for Moe {
                 picks: room.words(used),
                 pick_weights: room.floats(used),
                 shared_scale: room.floats(1),
-                made: room.floats(used * hidden),
+                made: room.floats(used * width),
             },
+            latent: config.latent.map(|width| LatentBuffers {
+                width,
+                made: room.floats(width),
+                rows: room.activations(1, width),
+                sums: room.activations(1, width),
+            }),
             routed: mlp::Buffers::new(room, used, &config.expert),
             shared: config.shared.map(|shared| mlp::Buffers::new(room, 1, &shared.expert)),
             scratch: room.per_thread(MoeScratch::default),
@@ -193,9 +237,10 @@ impl Operator for Moe {
     }
 
     fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
-        let Buffers { used, plain, routed, shared, scratch } = buffers;
+        let Buffers { used, plain, latent, routed, shared, scratch } = buffers;
         let shared = shared.as_mut().map(|shared| shared.step(batch.rows()));
-        Step { plain, routed: routed.step(batch.rows() * *used), shared, scratch }
+        let latent = latent.as_mut().map(|latent| latent.step(batch.rows()));
+        Step { plain, latent, routed: routed.step(batch.rows() * *used), shared, scratch }
     }
 
     fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
@@ -203,6 +248,9 @@ impl Operator for Moe {
         self.route(step, at, s);
         // SAFETY: the router is behind a barrier.
         s.group(unsafe { step.plain.picks.get(0..at.pass.batch.rows() * self.used) }, self.used, self.experts.len());
+        if let Some((latent, own)) = self.latent.as_ref().zip(step.latent) {
+            latent.enter(own, at, self.experts[0].reads_q8());
+        }
         self.gate_and_up(step, at, s);
         // The first of what it reads behind the barrier.
         if let Some((e, _)) = s.groups.first() {
@@ -215,6 +263,13 @@ impl Operator for Moe {
 }
 
 impl Moe {
+    /// Whether something reads the int8 form of a row.
+    fn reads_q8(&self) -> bool {
+        let latent = self.latent.as_ref().map(|latent| latent.into.input() == RowForm::Q8);
+        let routed = || self.experts.iter().any(Mlp::reads_q8);
+        latent.unwrap_or_else(routed) || self.shared.iter().any(|shared| shared.expert.reads_q8())
+    }
+
     /// All feed-forward parts, the shared one last.
     fn mlps(&self) -> impl Iterator<Item = &Mlp> {
         self.experts.iter().chain(self.shared.iter().map(|shared| &shared.expert))
@@ -224,7 +279,7 @@ impl Moe {
     fn route(&self, step: &Step<'_>, at: BlockThread<'_>, s: &mut MoeScratch) {
         let BlockThread { pass, team, norm, scale, .. } = at;
         let (rows, p) = (pass.batch.rows(), step.plain);
-        let (router, q8) = (&self.router, self.mlps().any(Mlp::reads_q8));
+        let (router, q8) = (&self.router, self.reads_q8());
         let own = team.share(rows);
         own.clone().for_each(|row| pass.norm_row(row, norm, q8));
         let out = pass.out(&p.router, rows, router.rows());
@@ -272,49 +327,136 @@ impl Moe {
             let next = next.or(shared.map(|(own, _)| &own.expert)).map(|next| (next.first(), 0));
             match (s.groups.get(item), shared) {
                 (Some((e, range)), _) => {
-                    self.experts[*e].activate(pass, &s.rows[range.clone()], units, step.routed, next);
+                    let x = step.latent.map_or(pass.ws.normed, |latent| latent.rows);
+                    self.experts[*e].activate(pass, x, &s.rows[range.clone()], units, step.routed, next);
                 }
-                (None, Some((own, step))) => own.expert.activate(pass, &pass.batch.pairs, units, step, None),
+                (None, Some((own, step))) => {
+                    own.expert.activate(pass, pass.ws.normed, &pass.batch.pairs, units, step, None);
+                }
                 (None, None) => unreachable!("what is no group's is the shared expert's"),
             }
         });
     }
 
     /// Second products, and each row's sum in the router's order, for this thread's columns.
-    fn down(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &MoeScratch) {
-        let down = &self.experts[0].down;
-        let (rows, hidden, p, x) = (pass.batch.rows(), down.rows(), step.plain, &pass.ws.plain.x);
-        let tiles = team.share(down.tiles());
-        let out = pass.out(&p.made, rows * self.used, hidden);
+    fn down(&self, step: &Step<'_>, at: BlockThread<'_>, s: &MoeScratch) {
+        let BlockThread { pass, team, .. } = at;
+        match self.latent.as_ref().zip(step.latent) {
+            None => {
+                let tiles = team.share(self.experts[0].down.tiles());
+                self.make(step, pass, s, &tiles);
+                // SAFETY: these columns of the stream are this thread's.
+                let x = |part: Range<usize>| unsafe { pass.ws.plain.x.get_mut(part) };
+                let hidden = self.experts[0].down.rows();
+                (0..pass.batch.rows()).for_each(|row| {
+                    let cols = columns(&tiles, hidden);
+                    self.add_picked(step, row, &cols, x(row * hidden + cols.start..row * hidden + cols.end));
+                });
+            }
+            Some((latent, own)) => {
+                self.sum_latent(step, own, at, s);
+                team.wait();
+                pass.mix(team, &latent.back, own.sums, 1.0);
+            }
+        }
+        self.add_shared(step, at);
+    }
+
+    /// What the experts make of their rows, for some tiles of columns.
+    fn make(&self, step: &Step<'_>, pass: &Pass<'_>, s: &MoeScratch, tiles: &Range<usize>) {
+        let out = pass.out(&step.plain.made, pass.batch.rows() * self.used, self.experts[0].down.rows());
         for (i, (e, range)) in s.groups.iter().enumerate() {
             let next = s.groups.get(i + 1).map(|(e, _)| &self.experts[*e].down);
             let next = next.or(self.shared.as_ref().map(|shared| &shared.expert.down)).map(|w| (w, tiles.start));
             matmul_before(next, &self.experts[*e].down, step.routed.act, &s.picks[range.clone()], tiles.clone(), out);
         }
-        let cols = columns(&tiles, hidden);
-        for row in 0..rows {
-            let first = row * self.used;
-            // SAFETY: these columns are this thread's in both buffers; weights are behind a barrier.
+    }
+
+    /// Adds up what the experts of a row made, in the router's order, for columns that this thread made.
+    fn add_picked(&self, step: &Step<'_>, row: usize, cols: &Range<usize>, sum: &mut [f32]) {
+        let (first, width, p) = (row * self.used, self.experts[0].down.rows(), step.plain);
+        // SAFETY: the columns are this thread's; weights are behind a barrier.
+        unsafe {
+            let kept = p.picks.get(first..first + self.used).iter().take_while(|e| **e != CUT).count();
+            let weights = p.pick_weights.get(first..first + kept);
+            let picked = p.made.part(first * width + cols.start..(first + kept - 1) * width + cols.end);
+            add_weighted(sum, weights, picked, width);
+        }
+    }
+
+    /// The sums of rows of the experts' width, for this thread's columns of whole blocks.
+    fn sum_latent(&self, step: &Step<'_>, own: LatentStep<'_>, at: BlockThread<'_>, s: &MoeScratch) {
+        let (cols, tiles) = whole_columns(at, self.experts[0].down.rows());
+        self.make(step, at.pass, s, &tiles);
+        let q8 = self.latent.as_ref().is_some_and(|latent| latent.back.input() == RowForm::Q8);
+        for row in 0..at.pass.batch.rows() {
+            // SAFETY: these columns are this thread's.
             unsafe {
-                let x = x.get_mut(row * hidden + cols.start..row * hidden + cols.end);
-                let kept = p.picks.get(first..first + self.used).iter().take_while(|e| **e != CUT).count();
-                let weights = p.pick_weights.get(first..first + kept);
-                let picked = p.made.part(first * hidden + cols.start..(first + kept - 1) * hidden + cols.end);
-                add_weighted(x, weights, picked, hidden);
+                let sum = own.sums.part_mut(row, cols.clone());
+                sum.fill(0.0);
+                self.add_picked(step, row, &cols, sum);
+                if q8 {
+                    own.sums.quantize_part(row, cols.clone());
+                }
             }
         }
+    }
+
+    /// What the shared expert makes, for this thread's columns of the stream.
+    fn add_shared(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>) {
         let Some((shared, own)) = self.shared.as_ref().zip(step.shared) else { return };
-        let made = pass.out(&pass.ws.plain.made, rows, hidden);
-        matmul(&shared.expert.down, own.act, &pass.batch.pairs, tiles.clone(), made);
+        let (down, rows, x) = (&shared.expert.down, pass.batch.rows(), &pass.ws.plain.x);
+        let (hidden, tiles) = (down.rows(), team.share(down.tiles()));
+        let cols = columns(&tiles, hidden);
+        matmul(down, own.act, &pass.batch.pairs, tiles, pass.out(&pass.ws.plain.made, rows, hidden));
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.
             unsafe {
-                let factor = p.shared_scale.get(row..row + 1);
+                let factor = step.plain.shared_scale.get(row..row + 1);
                 add_weighted(x.get_mut(part.clone()), factor, pass.ws.plain.made.part(part), hidden);
             }
         }
     }
+}
+
+impl LatentBuffers {
+    /// For so many rows.
+    fn step(&mut self, rows: usize) -> LatentStep<'_> {
+        self.rows.set_len(rows, self.width);
+        self.sums.set_len(rows, self.width);
+        LatentStep { made: &self.made, rows: self.rows.view(), sums: self.sums.view() }
+    }
+}
+
+impl Latent {
+    /// Brings this thread's columns of all rows to the experts' width, in int8 too if these read that. Ends with a
+    /// barrier.
+    fn enter(&self, own: LatentStep<'_>, at: BlockThread<'_>, q8: bool) {
+        let (pass, width) = (at.pass, self.into.rows());
+        let (cols, tiles) = whole_columns(at, width);
+        let out = pass.out(own.made, pass.batch.rows(), width);
+        matmul(&self.into, pass.ws.normed, &pass.batch.pairs, tiles, out);
+        for row in 0..pass.batch.rows() {
+            // SAFETY: these columns are this thread's in both buffers.
+            unsafe {
+                let made = own.made.get(row * width + cols.start..row * width + cols.end);
+                own.rows.part_mut(row, cols.clone()).copy_from_slice(made);
+                if q8 {
+                    own.rows.quantize_part(row, cols.clone());
+                }
+            }
+        }
+        at.team.wait();
+    }
+}
+
+/// This thread's share of so many columns in whole blocks of the int8 form, and their tiles.
+fn whole_columns(at: BlockThread<'_>, width: usize) -> (Range<usize>, Range<usize>) {
+    let units = at.team.share(width.div_ceil(UNIT));
+    let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
+    let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
+    (cols, tiles)
 }
 
 fn cost(w: &Mlp, rows: usize) -> u64 {

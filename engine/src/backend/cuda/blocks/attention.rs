@@ -1,10 +1,14 @@
 //! An attention block: one product of three projections, attention over the paged cache, the out-projection into the
 //! residual stream.
+//!
+//! Heads of a width that no kernel has are taken for wider ones: rows of zeros stand behind each head's in the
+//! in-projections, so that what is added to its scores and what it puts out there are zeros.
 
 use super::projections::{BoundProjections, Projections};
-use super::{BlockPass, Memory, Operator, Setting, WantedProducts};
+use super::{BlockPass, Memory, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::pack::Heads;
 use crate::backend::cuda::plan::{MatrixPlan, TensorRows, VectorPlan};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
@@ -41,11 +45,18 @@ pub(in crate::backend::cuda) struct Kernels {
     scratch: attention::Scratch,
 }
 
+/// The zeros behind heads, where no kernel has their width.
+fn heads(a: &AttentionConfig) -> Option<Heads> {
+    let padded = attention::DIMS.into_iter().find(|dim| *dim >= a.head_dim)?;
+    (padded != a.head_dim && a.head_dim.is_multiple_of(32)).then_some(Heads { own: a.head_dim, padded })
+}
+
 /// Heads as the kernels name them, with outputs of one plane.
 fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
     let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
+    let widened = |values: usize| heads(a).map_or(values, |heads| heads.widened(values));
     AttentionShape {
-        dim: a.head_dim,
+        dim: widened(a.head_dim),
         heads: a.heads,
         kv_heads: a.kv_heads,
         rotary: rope.dim,
@@ -54,7 +65,7 @@ fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
         gated: a.gated,
         normed: a.qk_norm,
         scale: a.scale,
-        stride: a.query_rows() + 2 * a.keys(),
+        stride: widened(a.query_rows() + 2 * a.keys()),
         planes: Planes::One,
         drafts: 0,
     }
@@ -78,12 +89,16 @@ impl Operator for AttentionConfig {
     type Kernels = Kernels;
 
     fn check(&self) -> Result<(), CudaBackendError> {
+        let normed = self.qk_norm && heads(self).is_some();
+        let width = format_args!("of {}", self.head_dim);
+        supported(!normed, "a normed head", width, "one of 64, 128 or 256")?;
         Ok(shape(self, 0.0).check()?)
     }
 
     fn widths(&self) -> Widths {
         // Queries with gates, keys, values.
-        Widths { inputs: self.query_rows() + 2 * self.keys(), mixed: self.queries(), ..Widths::default() }
+        let shape = shape(self, 0.0);
+        Widths { inputs: shape.inputs(), mixed: shape.heads * shape.dim, ..Widths::default() }
     }
 
     fn memory(&self, kv: KvType, _drafts: usize) -> Memory {
@@ -97,11 +112,11 @@ impl Operator for AttentionConfig {
     }
 
     fn plan<'a>(w: &'a AttentionWeights, scale: f32) -> Weights<MatrixPlan<'a>, VectorPlan<'a>> {
-        let len = w.config.head_dim;
+        let (len, heads) = (shape(&w.config, 0.0).dim, heads(&w.config));
         let norm = |norm: Option<&'a Vec<f32>>| norm.map_or(VectorPlan::Zeros(len), |w| VectorPlan::Values(w));
-        let inputs = [&w.q, &w.k, &w.v].map(TensorRows::whole).to_vec();
+        let inputs = [&w.q, &w.k, &w.v].map(|t| TensorRows::in_heads(t, heads)).to_vec();
         Weights {
-            projections: Projections::plan(inputs, &w.out, w.q.cols(), scale),
+            projections: Projections::of_heads(inputs, (&w.out, heads), w.q.cols(), scale),
             q_norm: norm(w.q_norm.as_ref()),
             k_norm: norm(w.k_norm.as_ref()),
         }

@@ -1,5 +1,5 @@
-//! A dense feed-forward part: a shared expert without any others, with gate 1. Its matrices are gate and up or, where a
-//! squared ReLU stands between, up alone, and down.
+//! A dense feed-forward part, or an expert of many: gate and up or, where a squared ReLU stands between, up alone, and
+//! down. A dense part's down is a product into the residual stream; what experts make is summed by whoever chose them.
 
 use super::{BlockPass, Operator, Setting, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
@@ -10,7 +10,6 @@ use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
 use crate::backend::cuda::workspace::{Quantized, Workspace};
 use crate::model::{Activation, MlpConfig, MlpWeights};
-use chimere_kernels::cuda::combine::{self, Combine, Terms};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::wide::{Columns, Epilogue, Output, Source};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
@@ -34,9 +33,9 @@ const UP_ROWS: usize = 64;
 pub(super) enum Place {
     /// One of many, of which a row uses some.
     Routed { used: usize, of: usize },
-    /// That of all rows, beside those.
-    Shared,
-    /// All there is.
+    /// That of all rows, beside those; `few`: whether few rows have it done with those.
+    Shared { few: bool },
+    /// A dense part.
     Alone,
 }
 
@@ -70,14 +69,15 @@ impl<M: Packed> ExpertMatrices<M> {
     pub(super) fn kinds(&self, hidden: usize, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
         let kind = |m: &M, epilogue, norm| match place {
             Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
-            Place::Shared => ProductKind::dense(m, epilogue, norm).map(ProductKind::among_experts),
-            Place::Alone => ProductKind::dense(m, epilogue, norm),
+            Place::Shared { few: true } => ProductKind::dense(m, epilogue, norm).map(ProductKind::among_experts),
+            Place::Shared { few: false } | Place::Alone => ProductKind::dense(m, epilogue, norm),
         };
         let activated = match self.activation {
             Activation::SiluGated => Epilogue::Gated,
             Activation::Relu2 => Epilogue::Squared,
         };
-        Ok([kind(&self.gate_up, activated, Some(hidden))?, kind(&self.down, Epilogue::Plain, None)?])
+        let last = if matches!(place, Place::Alone) { Epilogue::Residual } else { Epilogue::Plain };
+        Ok([kind(&self.gate_up, activated, Some(hidden))?, kind(&self.down, last, None)?])
     }
 
     /// Values between the matrices, with those that are zeros.
@@ -99,7 +99,7 @@ impl Bound {
         Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
     }
 
-    /// All rows through the shared or dense expert, into [`Workspace::shared_out`].
+    /// All rows through the shared expert, into [`Workspace::shared_out`].
     pub(super) fn launch_shared(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let x = work.stream.rows.read(at.eps);
         self.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
@@ -135,16 +135,11 @@ impl Bound {
     }
 }
 
-/// How what was made of a row is summed, for experts of which a row uses so many.
-pub(super) fn combine_shape(s: &Setting, used: usize) -> combine::CombineShape {
-    combine::CombineShape { cols: s.hidden, used, shared: true, planes: s.planes }
-}
-
 impl Operator for MlpConfig {
     type Source = MlpWeights;
     type Weights<M, V> = ExpertMatrices<M>;
     type Bound = Bound;
-    type Kernels = Combine;
+    type Kernels = ();
 
     fn check(&self) -> Result<(), CudaBackendError> {
         Ok(())
@@ -176,12 +171,12 @@ impl Operator for MlpConfig {
         Ok(())
     }
 
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
-        Ok(vec![combine::program(combine_shape(s, 0))?])
+    fn programs(&self, _: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+        Ok(Vec::new())
     }
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Combine, CudaBackendError> {
-        Ok(Combine::load(device, cache, combine_shape(s, 0))?)
+    fn load(&self, _: &Device, _: &KernelCache, _: &Setting) -> Result<(), CudaBackendError> {
+        Ok(())
     }
 
     fn bind(&self, w: ExpertMatrices, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
@@ -194,14 +189,14 @@ impl Operator for MlpConfig {
 
     fn launch(
         bound: &Bound,
-        combine: &mut Combine,
+        _kernels: &mut (),
         at: BlockPass<'_>,
         _store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        bound.launch_shared(at, work)?;
-        let shared = work.shared_out.as_view();
-        let terms = Terms { slots: &at.pass.slots, gates: None, experts: None, halves: false, shared: Some(&shared) };
-        work.stream.reduce(at.device, combine, at.pass.rows.count, terms, at.next)
+        let x = work.stream.rows.read(at.eps);
+        bound.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
+        let down = (&bound.down, &bound.weights.down);
+        work.stream.add_product(at.device, at.pass.rows, down, &work.shared_hidden, at.next)
     }
 }

@@ -521,7 +521,9 @@ mod tests {
             })
         };
         let narrow = attention(|a| a.head_dim = 32);
-        assert!(narrow.contains("heads of 32: must be of 64, 128 or 256"), "{narrow}");
+        assert_eq!(narrow, "a normed head is of 32, the GPU's kernels need one of 64, 128 or 256");
+        let wide = attention(|a| a.head_dim = 512);
+        assert!(wide.contains("heads of 512: must be of 64, 128 or 256"), "{wide}");
         let moe = |change: fn(&mut MoeConfig)| {
             refusal("moe", 0, move |op| {
                 if let OpConfig::Moe(m) = op {

@@ -4,7 +4,7 @@
 //! Decode passes of few rows choose and compute all experts in one launch. With more rows the router is a launch of its
 //! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
 
-use super::mlp::{self, ExpertMatrices, Place, combine_shape};
+use super::mlp::{self, ExpertMatrices, Place};
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
@@ -86,6 +86,11 @@ fn router_shape(config: &MoeConfig, s: &Setting) -> router::RouterShape {
     router::RouterShape { cols: s.hidden, experts: config.experts, used: config.used, sigmoid: config.sigmoid() }
 }
 
+/// How what experts made of a row is summed.
+fn combine_shape(config: &MoeConfig, s: &Setting) -> combine::CombineShape {
+    combine::CombineShape { cols: s.hidden, used: config.used, shared: true, planes: s.planes }
+}
+
 impl MoeConfig {
     /// What a routed expert is in its layer.
     fn routed(&self) -> Place {
@@ -128,6 +133,7 @@ impl Operator for MoeConfig {
     type Kernels = Kernels;
 
     fn check(&self) -> Result<(), CudaBackendError> {
+        supported(self.latent.is_none(), "the experts", "of a latent width", "the stream's width")?;
         let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
         let (own, of_all) = (shared.expert.activation, self.expert.activation);
         supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")
@@ -188,14 +194,14 @@ impl Operator for MoeConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.shared.kinds(hidden, Place::Shared)?);
+        wanted.kinds.extend(w.shared.kinds(hidden, Place::Shared { few: true })?);
         wanted.kinds.extend(w.experts.kinds(hidden, self.routed())?);
         wanted.experts.extend(few(self, w, hidden));
         Ok(())
     }
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
-        Ok(vec![router::program(router_shape(self, s))?, combine::program(combine_shape(s, self.used))?])
+        Ok(vec![router::program(router_shape(self, s))?, combine::program(combine_shape(self, s))?])
     }
 
     fn kernel_bytes(&self, s: &Setting) -> usize {
@@ -205,7 +211,7 @@ impl Operator for MoeConfig {
     fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
         let router = Router::load(device, cache, router_shape(self, s))?;
         let scratch = router.workspace(device, s.counts.rows())?;
-        Ok(Kernels { router, scratch, combine: Combine::load(device, cache, combine_shape(s, self.used))? })
+        Ok(Kernels { router, scratch, combine: Combine::load(device, cache, combine_shape(self, s))? })
     }
 
     fn bind(
@@ -219,7 +225,7 @@ impl Operator for MoeConfig {
             None => None,
         };
         // Without kernels for few rows there is no order of theirs to keep.
-        let shared = if few.is_some() { Place::Shared } else { Place::Alone };
+        let shared = Place::Shared { few: few.is_some() };
         Ok(Bound {
             config: *self,
             router: w.router,
@@ -263,8 +269,8 @@ impl Operator for MoeConfig {
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
         let terms = Terms {
             slots: &at.pass.slots,
-            gates: Some(&gates),
-            experts: Some(&made),
+            gates: &gates,
+            experts: &made,
             halves: bound.makes_halves(at),
             shared: Some(&shared),
         };

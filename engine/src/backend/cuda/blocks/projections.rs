@@ -4,6 +4,7 @@
 use super::{BlockPass, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, Stacked};
+use crate::backend::cuda::pack::Heads;
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, TensorRows, segments};
 use crate::backend::cuda::weights::{Matrix, Packed, Segments};
 use crate::backend::cuda::workspace::Workspace;
@@ -28,7 +29,18 @@ pub(super) struct BoundProjections {
 impl<'a> Projections<MatrixPlan<'a>> {
     /// `scale`: what the outputs are multiplied with.
     pub(super) fn plan(inputs: Vec<TensorRows<'a>>, out: &'a Tensor, hidden: usize, scale: f32) -> Self {
-        Self { inputs: segments(hidden, inputs), out: MatrixPlan::whole(MatrixUse::Mixers, out).times(scale) }
+        Self::of_heads(inputs, (out, None), hidden, scale)
+    }
+
+    /// The same of heads that have zeros behind them.
+    pub(super) fn of_heads(
+        inputs: Vec<TensorRows<'a>>,
+        (out, heads): (&'a Tensor, Option<Heads>),
+        hidden: usize,
+        scale: f32,
+    ) -> Self {
+        let out = MatrixPlan::of_heads(MatrixUse::Mixers, out, heads).times(scale);
+        Self { inputs: segments(hidden, inputs), out }
     }
 }
 
