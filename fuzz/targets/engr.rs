@@ -85,7 +85,8 @@ fn predict(table: Arc<Table>) {
     let filter = Filter::of_tables([&*table].into_iter());
     let members = Member::all([table].into_iter());
     for id in 0..8 {
-        let queries = [Query { context: Context::new(&[1, 2, id]), tables: &members, prior: None, own: &[] }];
+        let context = Context::new(&[1, 2, id]);
+        let queries = [Query { context: &context, tables: &members, prior: None, own: &[] }];
         let found = lookup(&filter, &queries);
         let prediction = Prediction::new(&queries[0], found.of(0), PredictionRules { min_count: 1 });
         assert!(prediction.listed.iter().all(|t| t.p >= 0.0 && t.p <= 1.0));

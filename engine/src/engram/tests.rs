@@ -26,7 +26,7 @@ fn table(texts: &[Vec<TokenId>], options: &BuildOptions) -> Table {
 fn predict(tables: &[&Arc<Table>], ids: &[TokenId], min_count: u32) -> Prediction {
     let filter = Filter::of_tables(tables.iter().map(|t| &***t));
     let tables = Member::all(tables.iter().map(|t| (*t).clone()));
-    let queries = [Query { context: Context::new(ids), tables: &tables, prior: None, own: &[] }];
+    let queries = [Query { context: &Context::new(ids), tables: &tables, prior: None, own: &[] }];
     let found = lookup(&filter, &queries);
     Prediction::new(&queries[0], found.of(0), PredictionRules { min_count })
 }

@@ -7,8 +7,7 @@ use crate::tools::figures::Progress;
 use crate::tools::logits::LogitReader;
 use crate::tools::{CliError, find_model};
 use chimere_engine::engram::{
-    Auto, Context, Documents, Filter, Fit, Levels, Member, PredictionRules, Query, Recent, Strengths, WordStarts,
-    lookup,
+    Auto, Documents, Filter, Fit, Levels, Member, PredictionRules, Query, Recent, Strengths, WordStarts, lookup,
 };
 use chimere_engine::ids::TokenId;
 use chimere_engine::model;
@@ -150,7 +149,7 @@ fn observe(
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let filter = Filter::of_tables(tables.iter().map(|t| &**t));
     let members = Member::all(tables.iter().cloned());
-    let (mut fit, mut levels, mut progress) = (Fit::default(), Levels::default(), Progress::new("reading"));
+    let (mut fit, mut progress) = (Fit::default(), Progress::new("reading"));
     let (mut done, all) = (0, passages.iter().map(|p| p.ids.len() as u64 * 4).sum());
     for passage in passages {
         let mut copied = 0;
@@ -158,12 +157,12 @@ fn observe(
             .read(&passage.ids, |at, logits| {
                 let Some(&next) = passage.ids.get(at + 1).filter(|_| at + 1 >= passage.from) else { return };
                 let said = &passage.ids[..=at];
-                let queries = [Query { context: Context::new(said), tables: &members, prior: None, own: &[] }];
-                let found = lookup(&filter, &queries);
                 let recent = recent(said, at + 1 - passage.from);
+                let queries = [Query { context: recent.context(), tables: &members, prior: None, own: &[] }];
+                let (found, mut levels) = (lookup(&filter, &queries), Levels::default());
                 levels.fill(&passage.auto, &recent, found.of(0), PredictionRules { min_count: 1 });
                 copied += usize::from(
-                    levels.iter().any(|(level, e)| level.len >= COPIED_TOKENS && e.iter().any(|e| e.0 == next)),
+                    levels.iter().any(|(level, mut e)| level.len >= COPIED_TOKENS && e.any(|e| e.0 == next)),
                 );
                 fit.add(&levels, next, probability(logits, next));
             })
