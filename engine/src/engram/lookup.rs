@@ -1,6 +1,7 @@
 //! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read
 //! one stage ahead: filter, index, record.
 
+use super::ORDER_MAX;
 use super::context::Context;
 use super::filter::{Filter, TableBits};
 use super::prior::JointPrior;
@@ -108,15 +109,42 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
         probe.candidate = probe.table.locate(queries[probe.query as usize].context, probe.order);
     }
     result.found.reserve(probes.len());
-    let mut probes = probes.into_iter().peekable();
+    let (mut probes, mut long) = (probes.into_iter().peekable(), Vec::new());
     for (i, query) in queries.iter().enumerate() {
         while let Some(TableProbe { order, table, candidate, .. }) = probes.next_if(|probe| probe.query as usize == i) {
             let list = candidate.and_then(|at| table.read(query.context, order, at));
             result.found.extend(list.map(|list| Found { order, list }));
+            let longer = list.iter().flat_map(Continuations::longer).filter(|&order| order <= query.context.len());
+            long.extend(longer.map(|order| TableProbe { query: i as u32, order, table, candidate: None }));
         }
         result.ends.push(result.found.len() as u32);
     }
+    if !long.is_empty() {
+        result.add_long(queries, long);
+    }
     result
+}
+
+impl<'a> Lookup<'a> {
+    /// Puts behind each query's answers those of the longer contexts that these speak of.
+    fn add_long(&mut self, queries: &[Query<'a>], mut probes: Vec<TableProbe<'a>>) {
+        probes.sort_by_key(|probe| (probe.query, probe.order));
+        let context = |probe: &TableProbe<'a>| queries[probe.query as usize].context;
+        probes.iter().for_each(|probe| probe.table.prefetch(context(probe), probe.order));
+        probes.iter_mut().for_each(|probe| probe.candidate = probe.table.locate(context(probe), probe.order));
+        self.asked += probes.len() as u64;
+        let (dense, ends) = (std::mem::take(&mut self.found), std::mem::take(&mut self.ends));
+        let (mut start, mut probes) = (0, probes.iter().peekable());
+        for (i, end) in ends.into_iter().enumerate() {
+            self.found.extend_from_slice(&dense[start..end as usize]);
+            while let Some(probe) = probes.next_if(|probe| probe.query as usize == i) {
+                let list = probe.candidate.and_then(|at| probe.table.read(context(probe), probe.order, at));
+                self.found.extend(list.map(|list| Found { order: probe.order, list }));
+            }
+            self.ends.push(self.found.len() as u32);
+            start = end as usize;
+        }
+    }
 }
 
 impl Query<'_> {
@@ -173,7 +201,8 @@ fn push_probes<'a>(
 impl Filter {
     /// The filter of some tables; the first of them has the bit [`TableBits::of`] 0.
     pub fn of_tables<'a>(tables: impl Iterator<Item = &'a Table> + Clone) -> Self {
-        let contexts = tables.clone().flat_map(|t| t.stats()).map(|s| s.contexts).sum();
+        let dense = tables.clone().flat_map(|t| t.stats()).filter(|s| s.order <= ORDER_MAX);
+        let contexts = dense.map(|s| s.contexts).sum();
         let hashes = |(i, table): (usize, &'a Table)| table.hashes().map(move |hash| (hash, TableBits::of(i)));
         Filter::new(contexts, || tables.clone().enumerate().flat_map(hashes))
     }

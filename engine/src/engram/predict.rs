@@ -80,7 +80,8 @@ impl<'a> Gathered<'a> {
     /// From the answers for `query`; asks memory for what [`Gathered::predict`] will read.
     pub(super) fn new(query: &Query<'a>, found: &[Found<'_>], counts: &mut Counts) -> Self {
         let (first, prior, mut seen) = (counts.keys.len(), Prior::of(query), [0u64; ORDER_MAX + 1]);
-        for f in found {
+        // Beyond the dense orders only computed strengths look.
+        for f in found.iter().filter(|f| f.order <= ORDER_MAX) {
             seen[f.order] = seen[f.order].saturating_add(f.list.total());
             let order = (f.order as u64) << ORDER_SHIFT;
             let place = (counts.keys.len() - first) as u64..1 << ORDER_SHIFT;

@@ -3,6 +3,7 @@
 mod auto;
 mod damage;
 mod files;
+mod long;
 mod mixing;
 mod naive;
 mod tracker;
@@ -14,7 +15,14 @@ use std::sync::Arc;
 const HASH: TokenizerHash = TokenizerHash([7; 32]);
 
 fn options(low: usize, high: usize, vocab: u32) -> BuildOptions {
-    BuildOptions { orders: Orders::new(low, high).unwrap(), min_count: 1, vocab, tokenizer: HASH, time: 1_000 }
+    BuildOptions {
+        orders: Orders::new(low, high).unwrap(),
+        longest: ORDER_MAX,
+        min_count: 1,
+        vocab,
+        tokenizer: HASH,
+        time: 1_000,
+    }
 }
 
 fn table(texts: &[Vec<TokenId>], options: &BuildOptions) -> Table {

@@ -6,8 +6,8 @@ use crate::tools::figures::{bytes_text, count_text};
 use crate::tools::stats::Stats;
 use chimere_engine::constraint::Awaiting;
 use chimere_engine::engram::{
-    Auto, BuildOptions, Context, Filter, JointPrior, Member, Mode, Orders, PredictionRules, Query, RequestTables,
-    Strengths, Table, Tally, TokenizerHash, Tracker, WordStarts, build, lookup,
+    Auto, BuildOptions, Context, Filter, JointPrior, Member, Mode, ORDER_MAX, Orders, PredictionRules, Query,
+    RequestTables, Strengths, Table, Tally, TokenizerHash, Tracker, WordStarts, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use serde::Serialize;
@@ -179,7 +179,7 @@ fn tables(texts: &[Vec<TokenId>], orders: Orders, folder: &Path) -> Result<Vec<T
 }
 
 fn options(orders: Orders) -> BuildOptions {
-    BuildOptions { orders, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([0; 32]), time: 0 }
+    BuildOptions { orders, longest: ORDER_MAX, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([0; 32]), time: 0 }
 }
 
 /// Nanoseconds a probe: a step's probes are asked for first and then made, as lookups do it.
@@ -399,7 +399,7 @@ mod tests {
             steps: 20,
             rounds: 2,
             threads: vec![1, 2],
-            auto: true,
+            auto: false,
             seed: 1,
             dir: Some(dir.path().to_owned()),
             json: Some(json.clone()),
