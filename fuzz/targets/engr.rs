@@ -1,9 +1,9 @@
-//! A table of any bytes is an error or a table that answers, never a panic, in either version of the format; and what
+//! A table of any bytes is an error or a table that answers, never a panic, in each version of the format; and what
 //! is made of tables that answer is one again.
 
 use chimere_engine::engram::{
-    BuildOptions, Context, Filter, Image, Member, Ngrams, ORDER_MAX, Orders, Prediction, PredictionRules, Query, Table,
-    TokenizerHash, V1Table, build, fade, lookup, merge, write_v1, xxh64,
+    BuildOptions, Context, Filter, Image, MATCH_MAX, Member, Ngrams, ORDER_MAX, Orders, Prediction, PredictionRules,
+    Query, Table, TokenizerHash, V1Table, build, fade, lookup, merge, write_v1, xxh64,
 };
 use std::sync::Arc;
 
@@ -27,8 +27,11 @@ pub fn run(bytes: &[u8]) {
 /// is in them.
 fn changed_table(changes: &[u8], ids: &[u8]) {
     let ids: Vec<u32> = ids.iter().take(64).map(|id| u32::from(*id) % VOCAB).collect();
-    let orders = Orders::new(1, 3).expect("a range that tables have");
-    let options = BuildOptions { orders, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([7; 32]), time: 1_000 };
+    // Long contexts stand beside those of eight tokens.
+    let (high, longest) = if ids.len().is_multiple_of(2) { (3, ORDER_MAX) } else { (ORDER_MAX, MATCH_MAX) };
+    let orders = Orders::new(1, high).expect("a range that tables have");
+    let tokenizer = TokenizerHash([7; 32]);
+    let options = BuildOptions { orders, longest, min_count: 1, vocab: VOCAB, tokenizer, time: 1_000 };
     let good = build(&[&ids], &options).expect("ids of the vocabulary");
     let mut forged = good.to_bytes();
     let len = forged.len();
@@ -63,10 +66,12 @@ fn version_2(file: Vec<u8>) {
     ask(&table);
     assert!(table.stats().iter().all(|s| table.entries(s.order).count() as u64 == s.contexts));
     let again = |image: Image| Table::from_bytes(image.to_bytes()).expect("what is made of a good table is one");
-    let merged = again(merge(&[&table, &table]).expect("it is of the same tokenizer as itself"));
-    again(fade(&table, 2_000_000_000, 86_400, 1 << 30));
+    if !table.is_long() {
+        let merged = again(merge(&[&table, &table]).expect("it is of the same tokenizer as itself"));
+        again(fade(&table, 2_000_000_000, 86_400, 1 << 30));
+        predict(Arc::new(merged));
+    }
     predict(Arc::new(table));
-    predict(Arc::new(merged));
 }
 
 fn ask(table: &dyn Ngrams) {
@@ -83,9 +88,12 @@ fn ask(table: &dyn Ngrams) {
 
 fn predict(table: Arc<Table>) {
     let filter = Filter::of_tables([&*table].into_iter());
-    let members = Member::all([table].into_iter());
-    for id in 0..8 {
-        let queries = [Query { context: Context::new(&[1, 2, id]), tables: &members, prior: None, own: &[] }];
+    let longest = table.stats().last().map_or(1, |s| s.order);
+    let known = table.entries(longest).take(8).map(|entry| entry.key);
+    let asked: Vec<Context> = (0..8).map(|id| vec![1, 2, id]).chain(known).map(|ids| Context::new(&ids)).collect();
+    let members = Member::all([table.clone()].into_iter());
+    for context in &asked {
+        let queries = [Query { context, tables: &members, prior: None, own: &[] }];
         let found = lookup(&filter, &queries);
         let prediction = Prediction::new(&queries[0], found.of(0), PredictionRules { min_count: 1 });
         assert!(prediction.listed.iter().all(|t| t.p >= 0.0 && t.p <= 1.0));
@@ -95,7 +103,7 @@ fn predict(table: Arc<Table>) {
 /// Makes the lengths, the places and the checksums agree with the contents, as a forger would: without this no input
 /// gets beyond them. What has too many sections, or longer ones than there is, stays as it is.
 fn seal(file: &mut Vec<u8>) -> Option<()> {
-    let count = number(file, 60, 4).filter(|count| (1..=1 + 2 * ORDER_MAX).contains(count))?;
+    let count = number(file, 60, 4).filter(|count| (1..=1 + 2 * MATCH_MAX).contains(count))?;
     let mut at = (72 + 40 * count).next_multiple_of(64);
     let first = at;
     for entry in (0..count).map(|i| 72 + 40 * i) {

@@ -5,15 +5,17 @@
 //! from sum_k pi_k c_k(t) / N_k + (1 - sum_k pi_k) p_model(t). That is Jelinek and Mercer's deleted interpolation with
 //! the model as the last order.
 
+use super::MATCH_MAX;
 use super::documents::{Documents, LongestMatch, Place};
-use super::lookup::Found;
+use super::lookup::{CONTINUATIONS_MAX, Found};
 use super::predict::PredictionRules;
 use super::recent::Recent;
 use super::recollection::{Recalled, Recollection, recalled};
 use super::spelling::WordStarts;
-use super::strength::{Cell, Evidence, Joint, Strengths, Witness, rareness};
-use super::{MATCH_MAX, ORDER_MAX};
+use super::strength::{Cell, Evidence, Joint, Strengths, Witness, rareness_of};
+use super::table::Continuations;
 use crate::ids::TokenId;
+use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,7 +51,7 @@ pub enum Origin {
     Tables(usize),
 }
 
-/// One match and what it expects.
+/// One match.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     /// Which lambda is its.
@@ -58,16 +60,26 @@ pub struct Level {
     pub len: usize,
     /// Where its expectations come from.
     pub origin: Origin,
-    /// Part of [`Levels::expected`].
-    expected: Range<usize>,
 }
 
-/// Where a level's counts come from.
-struct Matched<'a> {
+/// A level and what it expects.
+#[derive(Debug)]
+struct Match<'a> {
+    level: Level,
+    /// The list of the only table that knows the context, as it stands there.
+    listed: Option<Continuations<'a>>,
+    /// Part of [`Levels::counted`], where more than one list was counted.
+    counted: Range<usize>,
+    /// Occurrences that the counts are of.
+    looked_at: f64,
+}
+
+/// What is known of a match before its cell is.
+struct Matched {
     witness: Witness,
-    /// Words of the context.
+    /// Tokens of the context, and words.
+    len: usize,
     words: u32,
-    context: &'a [TokenId],
     /// How often the context stands somewhere, N.
     occurrences: u64,
     /// Of how many of these the counts are.
@@ -75,89 +87,105 @@ struct Matched<'a> {
     origin: Origin,
 }
 
-/// All matches of one position, the most trusted first. Made once and filled again and again.
+/// All matches of one position, the most trusted first. Made once and filled again and again: what the tables said
+/// stays where it is, and only what has to be counted anew is copied.
 #[derive(Debug, Default)]
-pub struct Levels {
-    levels: Vec<Level>,
-    /// (token, c / N) of all levels.
-    expected: Vec<(TokenId, f64)>,
+pub struct Levels<'a> {
+    matches: Vec<Match<'a>>,
+    /// (token, c) of the levels that were counted anew.
+    counted: Vec<(TokenId, u64)>,
+    min_count: u32,
+    ends: Ends,
+    /// Room for what is counted, and for what is weighed.
     counts: Vec<(TokenId, u32)>,
+    shares: Vec<f64>,
+    order: Vec<u64>,
 }
 
-impl Levels {
+impl<'a> Levels<'a> {
     /// Fills in what is known at one position: `found` as the tables have answered, shortest contexts first.
-    pub fn fill<'f>(
-        &mut self,
-        auto: &Auto,
-        recent: &Recent,
-        found: impl Iterator<Item = Found<'f>> + Clone,
-        rules: PredictionRules,
-    ) {
-        self.levels.clear();
-        self.expected.clear();
+    pub fn fill(&mut self, auto: &Auto, recent: &Recent, found: &[Found<'a>], rules: PredictionRules) {
+        self.matches.clear();
+        self.counted.clear();
+        self.min_count = rules.min_count;
+        self.ends.begin();
         let longest = auto.documents.as_ref().and_then(|d| Some((&**d, d.longest(recent.ids())?)));
-        let statement =
-            longest.as_ref().is_some_and(|(d, m)| is_statement(words(auto, recent, Some((d, m)), m.len), m.len));
+        let statement = longest.as_ref().is_some_and(|(d, m)| is_statement(self.words(auto, recent, d, m), m.len));
         let recalled = recalled(&auto.recollections, recent.said());
         if let (Some(recalled), false) = (&recalled, statement) {
             self.push_recalled(recalled);
         }
-        let mut longest = longest;
-        for len in (1..=MATCH_MAX).rev() {
-            if let Some((documents, matched)) = longest.take_if(|(_, m)| m.len == len) {
-                self.push_documents(auto, recent, documents, &matched, rules);
+        let mut tables = found.chunk_by(|a, b| a.order == b.order).rev().peekable();
+        if let Some((documents, matched)) = longest {
+            while let Some(answers) = tables.next_if(|answers| answers[0].order > matched.len) {
+                self.push_tables(auto, recent, answers);
             }
-            if len <= ORDER_MAX {
-                self.push_tables(auto, recent, len, found.clone(), rules);
-            }
+            self.push_documents(auto, recent, documents, &matched);
         }
+        tables.for_each(|answers| self.push_tables(auto, recent, answers));
         if let (Some(recalled), true) = (&recalled, statement) {
             self.push_recalled(recalled);
         }
     }
 
-    /// The matches, the most trusted first, and what each expects.
-    pub fn iter(&self) -> impl Iterator<Item = (&Level, &[(TokenId, f64)])> {
-        self.levels.iter().map(|level| (level, &self.expected[level.expected.clone()]))
+    /// The matches, the most trusted first, and what each expects: (token, c / N).
+    pub fn iter(&self) -> impl Iterator<Item = (&Level, impl Iterator<Item = (TokenId, f64)>)> {
+        self.matches.iter().map(|m| (&m.level, self.expected(m)))
     }
 
     /// Weights for [`crate::constraint::Effect::Mix`], by rising id.
-    pub fn weights(&self, strengths: &Strengths) -> Vec<(TokenId, f32)> {
-        let (mut rest, mut shares) = (1.0, Vec::with_capacity(self.expected.len()));
-        for (level, expected) in self.iter() {
-            let share = (rest * f64::from(strengths.of(level.cell))).min(rest - REST_MIN).max(0.0);
+    pub fn weights(&mut self, strengths: &Strengths) -> Vec<(TokenId, f32)> {
+        let (mut rest, mut shares, mut order) = (1.0, take(&mut self.shares), take(&mut self.order));
+        for m in &self.matches {
+            let share = (rest * f64::from(strengths.of(m.level.cell))).min(rest - REST_MIN).max(0.0);
+            if share == 0.0 {
+                continue;
+            }
             rest -= share;
-            shares.extend(expected.iter().map(|&(token, p)| (token, share * p)));
+            self.expected(m).for_each(|(token, p)| {
+                order.push(u64::from(token) << 32 | shares.len() as u64);
+                shares.push(share * p);
+            });
         }
-        // Stable, so that equal tokens are added in the order of their levels, on every machine.
-        shares.sort_by_key(|s| s.0);
-        let one = |same: &[(TokenId, f64)]| (same[0].0, same.iter().map(|s| s.1).sum::<f64>() / rest);
-        let weights = shares.chunk_by(|a, b| a.0 == b.0).map(one);
-        weights.filter(|w| w.1 > WEIGHT_MIN).map(|(token, weight)| (token, weight as f32)).collect()
+        // Equal tokens are added in the order of their levels, on every machine.
+        order.sort_unstable();
+        let mut weights = Vec::with_capacity(order.len());
+        for same in order.chunk_by(|a, b| a >> 32 == b >> 32) {
+            let weight = same.iter().map(|at| shares[*at as u32 as usize]).sum::<f64>() / rest;
+            if weight > WEIGHT_MIN {
+                weights.push(((same[0] >> 32) as TokenId, weight as f32));
+            }
+        }
+        shares.clear();
+        order.clear();
+        (self.shares, self.order) = (shares, order);
+        weights
     }
 
     /// Where a token comes from, if a match expects it: the most trusted one.
     pub fn origin(&self, token: TokenId) -> Option<Origin> {
-        self.iter().find(|(_, expected)| expected.iter().any(|e| e.0 == token)).map(|(level, _)| level.origin)
+        self.matches.iter().find(|m| self.expected(m).any(|e| e.0 == token)).map(|m| m.level.origin)
+    }
+
+    fn expected(&self, m: &Match<'a>) -> impl Iterator<Item = (TokenId, f64)> {
+        let looked_at = m.looked_at;
+        let listed = m.listed.iter().flat_map(|list| list.iter().take(CONTINUATIONS_MAX));
+        // By falling count.
+        let listed = listed.take_while(|c| c.1 >= self.min_count).map(|(token, count)| (token, f64::from(count)));
+        let counted = self.counted[m.counted.clone()].iter().map(|&(token, count)| (token, count as f64));
+        listed.chain(counted).map(move |(token, count)| (token, count / looked_at))
     }
 
     fn push_recalled(&mut self, recalled: &Recalled<'_>) {
-        let place = recalled.recollection.place;
-        let first = self.expected.len();
-        self.expected.push((recalled.token, 1.0));
-        let origin = Origin::Document(place, recalled.against);
-        self.levels.push(Level { cell: Cell::recalled(recalled.first), len: 0, origin, expected: first..first + 1 });
+        let first = self.counted.len();
+        self.counted.push((recalled.token, 1));
+        let origin = Origin::Document(recalled.recollection.place, recalled.against);
+        let level = Level { cell: Cell::recalled(recalled.first), len: 0, origin };
+        self.matches.push(Match { level, listed: None, counted: first..first + 1, looked_at: 1.0 });
     }
 
-    fn push_documents(
-        &mut self,
-        auto: &Auto,
-        recent: &Recent,
-        documents: &Documents,
-        matched: &LongestMatch<'_>,
-        rules: PredictionRules,
-    ) {
-        let words = words(auto, recent, Some((documents, matched)), matched.len);
+    fn push_documents(&mut self, auto: &Auto, recent: &Recent, documents: &Documents, matched: &LongestMatch<'_>) {
+        let words = self.words(auto, recent, documents, matched);
         let behind = &matched.behind[..matched.behind.len().min(PLACES_MAX)];
         let last = *behind.iter().max().expect("a match stands somewhere");
         let settled = is_statement(words, matched.len).then(|| documents.place(last).document);
@@ -168,72 +196,113 @@ impl Levels {
         let believed = behind.iter().filter(|at| against.is_none() || holds(at));
         self.counts.extend(believed.map(|&at| (documents.id(at), 1)));
         let origin = Origin::Document(documents.place(last), against.map(|&at| documents.place(at)));
-        let total = if against.is_some() { self.counts.len() } else { matched.behind.len() };
+        let occurrences = if against.is_some() { self.counts.len() } else { matched.behind.len() } as u64;
         let looked_at = self.counts.len() as u64;
-        let context = &recent.ids()[recent.ids().len() - matched.len..];
-        let source =
-            Matched { witness: Witness::Documents, words, context, occurrences: total as u64, looked_at, origin };
-        self.push(auto, &source, rules);
+        let (witness, len) = (Witness::Documents, matched.len);
+        self.push_counted(auto, recent, &Matched { witness, len, words, occurrences, looked_at, origin });
     }
 
-    fn push_tables<'f>(
-        &mut self,
-        auto: &Auto,
-        recent: &Recent,
-        order: usize,
-        found: impl Iterator<Item = Found<'f>>,
-        rules: PredictionRules,
-    ) {
-        let (mut total, mut any) = (0u64, false);
+    /// `answers` are those for one context, at least one.
+    fn push_tables(&mut self, auto: &Auto, recent: &Recent, answers: &[Found<'a>]) {
+        let len = answers[0].order;
+        let total = answers.iter().fold(0u64, |sum, answer| sum.saturating_add(answer.list.total()));
+        let (witness, words, origin) =
+            (Witness::Tables, self.ends.words(recent.ids(), len, &auto.words), Origin::Tables(len));
+        let of = Matched { witness, len, words, occurrences: total, looked_at: total, origin };
+        if let [only] = answers {
+            let most = only.listed().next().filter(|most| most.1 >= self.min_count).map(|most| most.0);
+            let continuations = only.list.iter().len().min(CONTINUATIONS_MAX);
+            let listed = (Some(only.list), self.counted.len()..self.counted.len());
+            return self.push(auto, recent, &of, (continuations, most), listed);
+        }
         self.counts.clear();
-        for answer in found.filter(|f| f.order == order) {
-            (total, any) = (total.saturating_add(answer.list.total()), true);
-            self.counts.extend(answer.listed());
-        }
-        if any {
-            let context = &recent.ids()[recent.ids().len() - order..];
-            let words = auto.words.count(context);
-            let origin = Origin::Tables(order);
-            let source =
-                Matched { witness: Witness::Tables, words, context, occurrences: total, looked_at: total, origin };
-            self.push(auto, &source, rules);
-        }
+        answers.iter().for_each(|answer| self.counts.extend(answer.listed()));
+        self.push_counted(auto, recent, &of);
     }
 
     /// Takes `counts` for a level.
-    fn push(&mut self, auto: &Auto, source: &Matched<'_>, rules: PredictionRules) {
-        let &Matched { witness, words, context, occurrences, looked_at, origin } = source;
-        let first = self.expected.len();
+    fn push_counted(&mut self, auto: &Auto, recent: &Recent, of: &Matched) {
         self.counts.sort_unstable_by_key(|c| c.0);
-        let (mut continuations, counted) = (0, looked_at.max(1) as f64);
+        let (first, mut continuations, mut most) = (self.counted.len(), 0, (0, None));
         for same in self.counts.chunk_by(|a, b| a.0 == b.0) {
-            let count: u64 = same.iter().map(|c| u64::from(c.1)).sum();
+            let (token, count) = (same[0].0, same.iter().map(|c| u64::from(c.1)).sum::<u64>());
             continuations += 1;
-            if count >= u64::from(rules.min_count) {
-                self.expected.push((same[0].0, count as f64 / counted));
+            if count >= u64::from(self.min_count) {
+                self.counted.push((token, count));
+                most = if count > most.0 { (count, Some(token)) } else { most };
             }
         }
-        let most = self.expected[first..].iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        let counted = first..self.counted.len();
+        self.push(auto, recent, of, (continuations, most.1), (None, counted));
+    }
+
+    /// `most` follows most often of all that are frequent enough.
+    fn push(
+        &mut self,
+        auto: &Auto,
+        recent: &Recent,
+        of: &Matched,
+        (continuations, most): (usize, Option<TokenId>),
+        (listed, counted): (Option<Continuations<'a>>, Range<usize>),
+    ) {
+        let &Matched { witness, len, words, occurrences, looked_at, origin } = of;
+        let last = recent.ids()[recent.ids().len() - 1];
         // Where nothing is frequent enough to be expected nothing is said, whatever the cell.
-        let joint =
-            most.map_or(Joint::AfterOther, |most| Joint::between(context[context.len() - 1], most.0, &auto.words));
-        let rareness = rareness(context);
-        let evidence = Evidence { witness, words, occurrences, continuations, joint, rareness };
-        self.levels.push(Level {
-            cell: evidence.cell(),
-            len: context.len(),
-            origin,
-            expected: first..self.expected.len(),
-        });
+        let joint = most.map_or(Joint::AfterOther, |most| Joint::between(last, most, &auto.words));
+        let rareness = self.ends.rareness(recent.ids(), len, &auto.words);
+        let evidence = Evidence { witness, words, occurrences, continuations: continuations as u32, joint, rareness };
+        let level = Level { cell: evidence.cell(), len, origin };
+        self.matches.push(Match { level, listed, counted, looked_at: looked_at.max(1) as f64 });
+    }
+
+    /// Words of a match. Where a text begins, a word does, whatever its first token looks like elsewhere.
+    fn words(&mut self, auto: &Auto, recent: &Recent, documents: &Documents, matched: &LongestMatch<'_>) -> u32 {
+        let (ids, len) = (recent.ids(), matched.len);
+        // Shorter contexts are sorted before longer ones, so a text that begins here is the first of its range.
+        let begins = documents.begins_text(matched.behind[0], len) && !auto.words.begins(ids[ids.len() - len]);
+        self.ends.words(ids, len, &auto.words) + u32::from(begins)
     }
 }
 
-/// Words of the last `len` ids. Where a text begins, a word does, whatever its first token looks like elsewhere.
-fn words(auto: &Auto, recent: &Recent, matched: Option<(&Documents, &LongestMatch<'_>)>, len: usize) -> u32 {
-    let context = &recent.ids()[recent.ids().len() - len..];
-    // Shorter contexts are sorted before longer ones, so a text that begins here is the first of its range.
-    let begins = matched.is_some_and(|(documents, m)| documents.begins_text(m.behind[0], len));
-    auto.words.count(context) + u32::from(begins && !auto.words.begins(context[0]))
+/// What is known of the ends of what was said, from the newest id back and as far as anybody has asked.
+#[derive(Debug)]
+struct Ends {
+    known: usize,
+    /// Words that begin in the last n ids, and [`super::rareness`] of these.
+    words: [u32; MATCH_MAX + 1],
+    rareness: [f32; MATCH_MAX + 1],
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Self { known: 0, words: [0; MATCH_MAX + 1], rareness: [0.0; MATCH_MAX + 1] }
+    }
+}
+
+impl Ends {
+    /// Something else was said.
+    fn begin(&mut self) {
+        self.known = 0;
+    }
+
+    fn words(&mut self, ids: &[TokenId], len: usize, words: &WordStarts) -> u32 {
+        self.reach(ids, len, words);
+        self.words[len]
+    }
+
+    fn rareness(&mut self, ids: &[TokenId], len: usize, words: &WordStarts) -> f32 {
+        self.reach(ids, len, words);
+        self.rareness[len]
+    }
+
+    fn reach(&mut self, ids: &[TokenId], len: usize, words: &WordStarts) {
+        for known in self.known..len {
+            let id = ids[ids.len() - 1 - known];
+            self.words[known + 1] = self.words[known] + u32::from(words.begins(id));
+            self.rareness[known + 1] = self.rareness[known] + rareness_of(id);
+        }
+        self.known = self.known.max(len);
+    }
 }
 
 /// A context of some words, one of them cut into pieces as names are.

@@ -1,9 +1,11 @@
 //! Makes a table from token ids. The same code makes the file of a corpus and the table of one request's documents.
 
+use super::ORDER_MAX;
 use super::context;
 use super::format::{Image, TokenizerHash};
+use super::long::{Followers, LongContexts, LongRules, Occurrence};
 use super::order::Orders;
-use super::table::{Continuation, OrderImage};
+use super::table::{Continuation, OrderImage, with_longer};
 use crate::ids::TokenId;
 
 /// What a table is built with.
@@ -11,6 +13,9 @@ use crate::ids::TokenId;
 pub struct BuildOptions {
     /// Lengths of the contexts that are counted.
     pub orders: Orders,
+    /// The longest contexts: those of more than [`ORDER_MAX`] tokens, up to [`super::MATCH_MAX`], where they say more
+    /// than their ends do, beside orders that reach to [`ORDER_MAX`]. [`ORDER_MAX`] wants none of them.
+    pub longest: usize,
     /// Continuations seen less often after a context are not listed; they still count as occurrences of the context.
     pub min_count: u32,
     /// Tokens of the vocabulary.
@@ -36,6 +41,18 @@ pub enum BuildError {
         /// Tokens of the vocabulary.
         vocab: u32,
     },
+    /// Long contexts stand beside all of eight tokens.
+    #[error(
+        "longest: wanted {ORDER_MAX}, or up to {max} with orders up to {ORDER_MAX}, got {got} with orders up to {high}"
+    )]
+    Longest {
+        /// The most that it may be.
+        max: usize,
+        /// What it was.
+        got: usize,
+        /// The highest of the orders.
+        high: usize,
+    },
     /// Positions are counted in 32 bits.
     #[error("wanted at most {max} tokens, got {got}")]
     TooManyTokens {
@@ -58,13 +75,20 @@ pub fn build(texts: &[&[TokenId]], options: &BuildOptions) -> Result<Image, Buil
     let mut prior = vec![0; options.vocab as usize];
     texts.iter().flat_map(|t| t.iter()).for_each(|&id| prior[id as usize] += 1);
     let mut orders = Vec::new();
+    let &BuildOptions { longest, min_count, time, .. } = options;
+    let mut long = LongContexts::new(texts, LongRules { longest, min_count, time });
     for order in options.orders.iter() {
-        orders.extend(build_order(texts, order, options)?);
+        orders.extend(build_order(texts, order, options, &mut long)?);
     }
+    orders.extend(long.finish().map_err(|order| BuildError::TooLarge { order })?);
     Ok(Image { tokenizer: options.tokenizer, vocab: options.vocab, tokens, prior, orders })
 }
 
 fn check(texts: &[&[TokenId]], options: &BuildOptions) -> Result<u64, BuildError> {
+    let (max, got, high) = (super::MATCH_MAX, options.longest, options.orders.iter().next_back().unwrap_or(0));
+    if got != ORDER_MAX && !((ORDER_MAX..=max).contains(&got) && high == ORDER_MAX) {
+        return Err(BuildError::Longest { max, got, high });
+    }
     let (max, got) = (u64::from(u32::MAX), texts.iter().map(|t| t.len() as u64).sum());
     if got > max {
         return Err(BuildError::TooManyTokens { max, got });
@@ -77,15 +101,12 @@ fn check(texts: &[&[TokenId]], options: &BuildOptions) -> Result<u64, BuildError
     Ok(got)
 }
 
-/// One n-gram of the text: where its continuation stands.
-#[derive(Clone, Copy)]
-struct Occurrence {
-    hash: u64,
-    text: u32,
-    at: u32,
-}
-
-fn build_order(texts: &[&[TokenId]], order: usize, options: &BuildOptions) -> Result<Option<OrderImage>, BuildError> {
+fn build_order(
+    texts: &[&[TokenId]],
+    order: usize,
+    options: &BuildOptions,
+    long: &mut LongContexts<'_>,
+) -> Result<Option<OrderImage>, BuildError> {
     let mut occurrences = Vec::with_capacity(texts.iter().map(|t| t.len().saturating_sub(order)).sum());
     for (text, ids) in texts.iter().enumerate() {
         let contexts = ids.windows(order + 1).enumerate();
@@ -99,7 +120,8 @@ fn build_order(texts: &[&[TokenId]], order: usize, options: &BuildOptions) -> Re
     let mut image = OrderImage::new(order);
     let mut list = Vec::new();
     for same_hash in occurrences.chunk_by_mut(|a, b| a.hash == b.hash) {
-        push_contexts(texts, order, options, same_hash, &mut list, &mut image).ok_or(BuildError::TooLarge { order })?;
+        push_contexts(texts, order, options, same_hash, &mut list, long, &mut image)
+            .ok_or(BuildError::TooLarge { order })?;
     }
     Ok(image.finish())
 }
@@ -111,20 +133,27 @@ fn push_contexts(
     options: &BuildOptions,
     same_hash: &mut [Occurrence],
     list: &mut Vec<Continuation>,
+    long: &mut LongContexts<'_>,
     image: &mut OrderImage,
 ) -> Option<()> {
     let gram = |o: &Occurrence| &texts[o.text as usize][o.at as usize - order..=o.at as usize];
     same_hash.sort_unstable_by(|a, b| gram(a).cmp(gram(b)));
     for context in same_hash.chunk_by(|a, b| gram(a)[..order] == gram(b)[..order]) {
         list.clear();
+        let mut seen = 0;
         for same in context.chunk_by(|a, b| gram(a)[order] == gram(b)[order]) {
+            seen += 1;
             let count = same.len() as u32;
             if count >= options.min_count {
                 list.push(Continuation { token: gram(&same[0])[order], count, time: options.time });
             }
         }
-        let first = &context[0];
-        image.push(first.hash, &gram(first)[..order], context.len() as u64, list).then_some(())?;
+        let longer = match order {
+            ORDER_MAX => long.take(context, Followers { seen, listed: list.len() }),
+            _ => 0,
+        };
+        let (first, total) = (&context[0], with_longer(context.len() as u64, longer));
+        image.push(first.hash, &gram(first)[..order], total, list).then_some(())?;
     }
     Some(())
 }

@@ -1,31 +1,31 @@
 //! The last ids of a sequence, with the hash of every suffix.
 
-use super::ORDER_MAX;
+use super::{MATCH_MAX, ORDER_MAX};
 use crate::ids::TokenId;
 
-/// Up to [`ORDER_MAX`] last ids of a sequence. All tables of a batch share the hashes.
+/// Up to [`MATCH_MAX`] last ids of a sequence. All tables of a batch share the hashes of its ends up to [`ORDER_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// Newest last; the first `ORDER_MAX - len` are unused.
-    ids: [TokenId; ORDER_MAX],
+    /// Newest last; the first `MATCH_MAX - len` are unused.
+    ids: [TokenId; MATCH_MAX],
     /// Of the last 1, 2, .. ids.
     hashes: [u64; ORDER_MAX],
     len: usize,
 }
 
 impl Context {
-    /// From a sequence's ids so far, newest last; only the last [`ORDER_MAX`] are looked at.
+    /// From a sequence's ids so far, newest last; only the last [`MATCH_MAX`] are looked at.
     pub fn new(ids: &[TokenId]) -> Self {
-        let len = ids.len().min(ORDER_MAX);
-        let mut context = Self { ids: [0; ORDER_MAX], hashes: [0; ORDER_MAX], len };
-        context.ids[ORDER_MAX - len..].copy_from_slice(&ids[ids.len() - len..]);
+        let len = ids.len().min(MATCH_MAX);
+        let mut context = Self { ids: [0; MATCH_MAX], hashes: [0; ORDER_MAX], len };
+        context.ids[MATCH_MAX - len..].copy_from_slice(&ids[ids.len() - len..]);
         context.hash_all();
         context
     }
 
     fn hash_all(&mut self) {
-        let mut hash = SEED;
-        for (place, &id) in self.hashes.iter_mut().zip(self.ids.iter().rev()).take(self.len) {
+        let (mut hash, ids) = (SEED, self.ids);
+        for (place, &id) in self.hashes.iter_mut().zip(ids.iter().rev()).take(self.len) {
             hash = extend(hash, id);
             *place = hash;
         }
@@ -34,9 +34,14 @@ impl Context {
     /// Takes the sequence's next id.
     pub(super) fn push(&mut self, id: TokenId) {
         self.ids.copy_within(1.., 0);
-        self.ids[ORDER_MAX - 1] = id;
-        self.len = ORDER_MAX.min(self.len + 1);
+        self.ids[MATCH_MAX - 1] = id;
+        self.len = MATCH_MAX.min(self.len + 1);
         self.hash_all();
+    }
+
+    /// The last ids, newest last.
+    pub fn ids(&self) -> &[TokenId] {
+        &self.ids[MATCH_MAX - self.len..]
     }
 
     /// How many ids there are to look back at: the highest order that can be asked for.
@@ -51,13 +56,22 @@ impl Context {
 
     /// The last `order` ids; `None` if there are fewer.
     pub fn key(&self, order: usize) -> Option<&[TokenId]> {
-        (1..=self.len).contains(&order).then(|| &self.ids[ORDER_MAX - order..])
+        (1..=self.len).contains(&order).then(|| &self.ids[MATCH_MAX - order..])
     }
 
     /// The hash of [`Context::key`].
     #[inline]
     pub(super) fn hash(&self, order: usize) -> Option<u64> {
-        self.hashes[..self.len].get(order.wrapping_sub(1)).copied()
+        if !(1..=self.len).contains(&order) {
+            return None;
+        }
+        self.hashes.get(order - 1).copied().or_else(|| Some(self.long_hash(order)))
+    }
+
+    /// Of more than [`ORDER_MAX`] ids, of which few are asked for.
+    fn long_hash(&self, order: usize) -> u64 {
+        let older = self.ids[MATCH_MAX - order..MATCH_MAX - ORDER_MAX].iter().rev();
+        older.fold(self.hashes[ORDER_MAX - 1], |hash, &id| extend(hash, id))
     }
 }
 
@@ -83,21 +97,21 @@ mod tests {
 
     #[test]
     fn every_suffix_has_the_hash_of_its_own_ids() {
-        let ids: Vec<TokenId> = (10..30).collect();
+        let ids: Vec<TokenId> = (10..50).collect();
         let context = Context::new(&ids);
-        for order in 1..=ORDER_MAX {
+        for order in 1..=MATCH_MAX {
             let key = context.key(order).unwrap();
-            assert_eq!(key, &ids[20 - order..]);
+            assert_eq!(key, &ids[40 - order..]);
             assert_eq!(context.hash(order), Some(hash(key)));
         }
-        assert_eq!((context.key(0), context.key(ORDER_MAX + 1)), (None, None));
-        assert_eq!((context.hash(0), context.hash(ORDER_MAX + 1)), (None, None));
+        assert_eq!((context.key(0), context.key(MATCH_MAX + 1)), (None, None));
+        assert_eq!((context.hash(0), context.hash(MATCH_MAX + 1)), (None, None));
     }
 
     #[test]
     fn a_context_that_took_its_ids_one_by_one_is_that_of_all_of_them() {
         let mut context = Context::new(&[]);
-        for end in 1..=20 {
+        for end in 1..=40 {
             context.push(end);
             assert_eq!(context, Context::new(&(1..=end).collect::<Vec<_>>()));
         }

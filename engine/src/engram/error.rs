@@ -30,7 +30,7 @@ pub enum TableProblem {
     #[error("format version: wanted {want}, got {got}")]
     Version {
         /// What is read here.
-        want: u32,
+        want: &'static str,
         /// What the file is.
         got: u32,
     },

@@ -24,9 +24,11 @@ pub struct Fit {
 
 impl Fit {
     /// Takes a position: its matches, the token that came, and how probable the model holds it.
-    pub fn add(&mut self, levels: &Levels, next: TokenId, p_model: f64) {
-        let of = |expected: &[(TokenId, f64)]| expected.iter().find(|e| e.0 == next).map_or(0.0, |e| e.1);
-        self.matches.extend(levels.iter().map(|(level, expected)| (level.cell, of(expected) as f32)));
+    pub fn add(&mut self, levels: &Levels<'_>, next: TokenId, p_model: f64) {
+        for (level, mut expected) in levels.iter() {
+            let p = expected.find(|e| e.0 == next).map_or(0.0, |e| e.1);
+            self.matches.push((level.cell, p as f32));
+        }
         self.positions.push((self.matches.len() as u32, p_model as f32));
     }
 

@@ -1,24 +1,23 @@
-//! File format v2 as bytes: the header, the sections and their checksums. What the sections mean is in `table.rs`; the
-//! whole format is described in `docs/engram.md`.
+//! File formats v2 and v3 as bytes: the header, the sections and their checksums. What the sections mean is in
+//! `table.rs`; the whole format is described in `docs/engram.md`.
 
-use super::ORDER_MAX;
 use super::checksum::xxh64;
 use super::error::TableProblem;
 use super::table::OrderImage;
+use super::{MATCH_MAX, ORDER_MAX};
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 
 /// First four bytes of all versions, little-endian.
 pub(super) const MAGIC: u32 = 0x454E_4752;
-/// The version written here.
-pub(super) const VERSION: u32 = 2;
+/// The version of tables without long contexts, and that of those with them.
+const DENSE: u32 = 2;
+const LONG: u32 = 3;
 /// Sections start at multiples of this.
 const ALIGN: usize = 64;
 const HEADER_BYTES: usize = 72;
 const SECTION_BYTES: usize = 40;
-/// The prior, and an index and records for each order.
-const SECTIONS_MAX: usize = 1 + 2 * ORDER_MAX;
 /// The header's checksum covers everything after itself, up to the first section.
 const CHECKED_FROM: usize = 24;
 
@@ -55,6 +54,13 @@ impl Image {
     /// Tokens that it was made from.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// How many bytes the file will have.
+    pub fn bytes(&self) -> u64 {
+        let sections = self.orders.iter().flat_map(|o| [o.index.len(), o.records.len()]);
+        let head = HEADER_BYTES + SECTION_BYTES * (1 + 2 * self.orders.len());
+        [head, 8 * self.prior.len()].into_iter().chain(sections).map(|n| (n + padding(n)) as u64).sum()
     }
 
     /// Writes the file's bytes.
@@ -104,7 +110,8 @@ impl Image {
         rest.extend(self.tokens.to_le_bytes());
         rest.extend(entries);
         rest.resize(first - CHECKED_FROM, 0);
-        let mut head = [MAGIC.to_le_bytes(), VERSION.to_le_bytes()].concat();
+        let version = if self.orders.iter().any(|o| o.order > ORDER_MAX) { LONG } else { DENSE };
+        let mut head = [MAGIC.to_le_bytes(), version.to_le_bytes()].concat();
         head.extend((at as u64).to_le_bytes());
         head.extend(xxh64(&rest).to_le_bytes());
         head.extend(rest);
@@ -136,32 +143,38 @@ pub(super) struct Header {
 
 /// Reads the header and checks every byte of the file against its checksums.
 pub(super) fn read(file: &[u8]) -> Result<Header, TableProblem> {
-    check_start(file)?;
+    let longest = check_start(file)?;
     let length = u64_at(file, 8).ok_or_else(|| short(file))?;
     if length != file.len() as u64 {
         return Err(TableProblem::damaged("length", format!("{length} bytes"), format!("{} bytes", file.len())));
     }
-    let (count, first) = header_end(file)?;
+    let (count, first) = header_end(file, longest)?;
     check("header", u64_at(file, 16).ok_or_else(|| short(file))?, &file[CHECKED_FROM..first])?;
     let sections = sections(file, count, first)?;
-    arrange(file, &sections)
+    arrange(file, &sections, longest)
 }
 
-/// Whether the first 8 bytes are those of a table of this version.
-pub(super) fn check_start(file: &[u8]) -> Result<(), TableProblem> {
+/// Whether the first 8 bytes are those of a table that is read here, and the longest context that it may have.
+pub(super) fn check_start(file: &[u8]) -> Result<usize, TableProblem> {
     let magic = u32_at(file, 0).ok_or_else(|| short(file))?;
     if magic != MAGIC {
         return Err(TableProblem::Magic(magic));
     }
     let version = u32_at(file, 4).ok_or_else(|| short(file))?;
-    if version == VERSION { Ok(()) } else { Err(TableProblem::Version { want: VERSION, got: version }) }
+    match version {
+        DENSE => Ok(ORDER_MAX),
+        LONG => Ok(MATCH_MAX),
+        got => Err(TableProblem::Version { want: "2 or 3", got }),
+    }
 }
 
 /// Number of sections, and where the first one starts.
-fn header_end(file: &[u8]) -> Result<(usize, usize), TableProblem> {
+fn header_end(file: &[u8], longest: usize) -> Result<(usize, usize), TableProblem> {
+    // The prior, and an index and records for each order.
+    let max = 1 + 2 * longest;
     let count = u32_at(file, 60).ok_or_else(|| short(file))? as usize;
-    if !(1..=SECTIONS_MAX).contains(&count) {
-        return Err(TableProblem::damaged("header: number of sections", format!("1 to {SECTIONS_MAX}"), count));
+    if !(1..=max).contains(&count) {
+        return Err(TableProblem::damaged("header: number of sections", format!("1 to {max}"), count));
     }
     let end = HEADER_BYTES + count * SECTION_BYTES;
     let first = end + padding(end);
@@ -206,7 +219,7 @@ fn sections(file: &[u8], count: usize, first: usize) -> Result<Vec<Section>, Tab
 }
 
 /// Puts the sections into their places: the prior, then index and records of each order, orders rising.
-fn arrange(file: &[u8], sections: &[Section]) -> Result<Header, TableProblem> {
+fn arrange(file: &[u8], sections: &[Section], longest: usize) -> Result<Header, TableProblem> {
     let wrong = |i: usize, s: &Section, want: &str| {
         TableProblem::damaged(
             format!("section {i}: kind and order"),
@@ -226,12 +239,24 @@ fn arrange(file: &[u8], sections: &[Section]) -> Result<Header, TableProblem> {
             [index, records]
                 if (index.kind, records.kind) == (SectionKind::Index as u32, SectionKind::Records as u32)
                     && index.order == records.order
-                    && (low..=ORDER_MAX).contains(&index.order) =>
+                    && (low..=longest).contains(&index.order) =>
             {
                 orders.push((index.order, index.range.clone(), records.range.clone()));
             }
-            _ => return Err(wrong(1 + 2 * i, &pair[0], "index and records of one order, orders rising up to 8")),
+            _ => {
+                let want = format!("index and records of one order, orders rising up to {longest}");
+                return Err(wrong(1 + 2 * i, &pair[0], &want));
+            }
         }
+    }
+    let (dense, long) = (orders.iter().any(|o| o.0 == ORDER_MAX), orders.iter().any(|o| o.0 > ORDER_MAX));
+    if longest > ORDER_MAX && !(dense && long) {
+        let want = format!("order {ORDER_MAX} and longer ones");
+        return Err(TableProblem::damaged(
+            "orders of version 3",
+            want,
+            format!("{:?}", orders.iter().map(|o| o.0).collect::<Vec<_>>()),
+        ));
     }
     let vocab = u32_at(file, 56).ok_or_else(|| short(file))?;
     if prior.range.len() as u64 != 8 * u64::from(vocab) || vocab == 0 {

@@ -1,6 +1,7 @@
 //! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read
 //! one stage ahead: filter, index, record.
 
+use super::ORDER_MAX;
 use super::context::Context;
 use super::filter::{Filter, TableBits};
 use super::prior::JointPrior;
@@ -15,7 +16,7 @@ pub const CONTINUATIONS_MAX: usize = 64;
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
     /// The last ids of the sequence.
-    pub context: Context,
+    pub context: &'a Context,
     /// Tables that the filter speaks for, those that the request names, in any order.
     pub tables: &'a [Member],
     /// The prior of all of `tables`, if there is one; else each is asked for its own.
@@ -45,8 +46,10 @@ pub struct Found<'a> {
 /// What a batch found, query by query, and what it did for that.
 #[derive(Debug, Default)]
 pub struct Lookup<'a> {
-    /// (query, answer), in the order of the queries, then rising orders, then tables.
-    found: Vec<(u32, Found<'a>)>,
+    /// In the order of the queries, then rising orders, then tables.
+    found: Vec<Found<'a>>,
+    /// Where the answers for each query end.
+    ends: Vec<u32>,
     /// Contexts asked for: one for each query, order and table.
     pub asked: u64,
     /// Of these, the ones that the filter answered: it said that the table does not know the context.
@@ -55,9 +58,9 @@ pub struct Lookup<'a> {
 
 impl<'a> Lookup<'a> {
     /// The answers for one query, shortest contexts first.
-    pub fn of(&self, query: usize) -> impl Iterator<Item = Found<'a>> + Clone + use<'_, 'a> {
-        let start = self.found.partition_point(|f| (f.0 as usize) < query);
-        self.found[start..].iter().take_while(move |f| f.0 as usize == query).map(|f| f.1)
+    pub fn of(&self, query: usize) -> &[Found<'a>] {
+        let start = query.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.found[start as usize..self.ends[query] as usize]
     }
 
     /// Contexts that a table knew.
@@ -97,26 +100,65 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     let mut result = Lookup::default();
     let mut probes = Vec::with_capacity(queries.len() * 8);
     for query in queries {
-        let shared = query.shared_orders();
-        (1..=query.context.len())
-            .filter(|&order| has(shared, order))
-            .for_each(|order| filter.prefetch(&query.context, order));
+        query.each(query.shared_orders()).for_each(|order| filter.prefetch(query.context, order));
     }
     for (i, query) in queries.iter().enumerate() {
         push_probes(filter, i as u32, query, &mut probes, &mut result);
     }
     for probe in &mut probes {
-        probe.candidate = probe.table.locate(&queries[probe.query as usize].context, probe.order);
+        probe.candidate = probe.table.locate(queries[probe.query as usize].context, probe.order);
     }
     result.found.reserve(probes.len());
-    for TableProbe { query, order, table, candidate } in probes {
-        let list = candidate.and_then(|at| table.read(&queries[query as usize].context, order, at));
-        result.found.extend(list.map(|list| (query, Found { order, list })));
+    let (mut probes, mut long) = (probes.into_iter().peekable(), Vec::new());
+    for (i, query) in queries.iter().enumerate() {
+        while let Some(TableProbe { order, table, candidate, .. }) = probes.next_if(|probe| probe.query as usize == i) {
+            let list = candidate.and_then(|at| table.read(query.context, order, at));
+            result.found.extend(list.map(|list| Found { order, list }));
+            let longer = list.iter().flat_map(Continuations::longer).filter(|&order| order <= query.context.len());
+            long.extend(longer.map(|order| TableProbe { query: i as u32, order, table, candidate: None }));
+        }
+        result.ends.push(result.found.len() as u32);
+    }
+    if !long.is_empty() {
+        result.add_long(queries, long);
     }
     result
 }
 
+impl<'a> Lookup<'a> {
+    /// Puts behind each query's answers those of the longer contexts that these speak of.
+    fn add_long(&mut self, queries: &[Query<'a>], mut probes: Vec<TableProbe<'a>>) {
+        probes.sort_by_key(|probe| (probe.query, probe.order));
+        let context = |probe: &TableProbe<'a>| queries[probe.query as usize].context;
+        probes.iter().for_each(|probe| probe.table.prefetch(context(probe), probe.order));
+        probes.iter_mut().for_each(|probe| probe.candidate = probe.table.locate(context(probe), probe.order));
+        self.asked += probes.len() as u64;
+        let (dense, ends) = (std::mem::take(&mut self.found), std::mem::take(&mut self.ends));
+        let (mut start, mut probes) = (0, probes.iter().peekable());
+        for (i, end) in ends.into_iter().enumerate() {
+            self.found.extend_from_slice(&dense[start..end as usize]);
+            while let Some(probe) = probes.next_if(|probe| probe.query as usize == i) {
+                let list = probe.candidate.and_then(|at| probe.table.read(context(probe), probe.order, at));
+                self.found.extend(list.map(|list| Found { order: probe.order, list }));
+            }
+            self.ends.push(self.found.len() as u32);
+            start = end as usize;
+        }
+    }
+}
+
 impl Query<'_> {
+    /// Those of a set of orders that the context can fill, rising.
+    fn each(&self, orders: u32) -> impl Iterator<Item = usize> + use<> {
+        // Bit 0 is no order.
+        let mut left = orders & (u64::MAX >> (63 - self.context.len())) as u32 & !1;
+        std::iter::from_fn(move || {
+            let order = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(order)
+        })
+    }
+
     /// Orders that the filter is asked about, as [`Ngrams::orders`] has them.
     fn shared_orders(&self) -> u32 {
         self.tables.iter().fold(0, |orders, member| orders | member.orders)
@@ -137,13 +179,14 @@ fn push_probes<'a>(
     result: &mut Lookup<'a>,
 ) {
     let mut push = |order, table: &'a dyn Ngrams| {
-        table.prefetch(&query.context, order);
+        table.prefetch(query.context, order);
         probes.push(TableProbe { query: i, order, table, candidate: None });
     };
     let shared = query.shared_orders();
-    for order in 1..=query.context.len() {
+    let own = query.own.iter().fold(0, |orders, table| orders | table.orders());
+    for order in query.each(shared | own) {
         // Of other orders nothing was asked for ahead.
-        let known = if has(shared, order) { filter.may_know(&query.context, order) } else { TableBits::default() };
+        let known = if has(shared, order) { filter.may_know(query.context, order) } else { TableBits::default() };
         for member in query.tables.iter().filter(|member| has(member.orders, order)) {
             result.asked += 1;
             if member.bit.meets(known) { push(order, &*member.table) } else { result.filtered += 1 }
@@ -158,7 +201,8 @@ fn push_probes<'a>(
 impl Filter {
     /// The filter of some tables; the first of them has the bit [`TableBits::of`] 0.
     pub fn of_tables<'a>(tables: impl Iterator<Item = &'a Table> + Clone) -> Self {
-        let contexts = tables.clone().flat_map(|t| t.stats()).map(|s| s.contexts).sum();
+        let dense = tables.clone().flat_map(|t| t.stats()).filter(|s| s.order <= ORDER_MAX);
+        let contexts = dense.map(|s| s.contexts).sum();
         let hashes = |(i, table): (usize, &'a Table)| table.hashes().map(move |hash| (hash, TableBits::of(i)));
         Filter::new(contexts, || tables.clone().enumerate().flat_map(hashes))
     }

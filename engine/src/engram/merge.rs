@@ -27,6 +27,14 @@ pub enum MergeError {
         /// The vocabulary size of this table.
         got_vocab: u32,
     },
+    /// What is left out of one table because a shorter context says it too is not left out of all.
+    #[error(
+        "table {index}: wanted one without contexts of more than {ORDER_MAX} tokens; build anew from all the texts"
+    )]
+    Long {
+        /// Which table, from 0.
+        index: usize,
+    },
     /// An order's records are counted in 32 bits.
     #[error("order {order}: wanted at most 16 GiB of records, got more")]
     TooLarge {
@@ -41,6 +49,9 @@ pub fn merge(tables: &[&Table]) -> Result<Image, MergeError> {
     let first = tables.first().ok_or(MergeError::None)?;
     for (index, table) in tables.iter().enumerate() {
         let (want, want_vocab, got, got_vocab) = (first.tokenizer(), first.vocab(), table.tokenizer(), table.vocab());
+        if table.is_long() {
+            return Err(MergeError::Long { index });
+        }
         if (want, want_vocab) != (got, got_vocab) {
             return Err(MergeError::Tokenizer { index, want, want_vocab, got, got_vocab });
         }

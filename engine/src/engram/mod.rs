@@ -17,6 +17,7 @@ mod fit;
 mod format;
 mod hasher;
 mod latest;
+mod long;
 mod lookup;
 mod merge;
 mod order;
@@ -67,7 +68,7 @@ pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
 pub use tracker::{Answered, Tracker};
 pub use v1::{V1Error, V1Table, write_v1};
 
-/// The longest context a table may have, in tokens.
+/// The longest context of which a table has all that stood in its texts, in tokens.
 pub const ORDER_MAX: usize = 8;
-/// The longest context that is looked for in documents, in tokens.
+/// The longest context that is looked for in documents and in tables of version 3, in tokens.
 pub const MATCH_MAX: usize = 32;

@@ -78,9 +78,10 @@ pub(super) struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     /// From the answers for `query`; asks memory for what [`Gathered::predict`] will read.
-    pub(super) fn new<'f>(query: &Query<'a>, found: impl Iterator<Item = Found<'f>>, counts: &mut Counts) -> Self {
+    pub(super) fn new(query: &Query<'a>, found: &[Found<'_>], counts: &mut Counts) -> Self {
         let (first, prior, mut seen) = (counts.keys.len(), Prior::of(query), [0u64; ORDER_MAX + 1]);
-        for f in found {
+        // Beyond the dense orders only computed strengths look.
+        for f in found.iter().filter(|f| f.order <= ORDER_MAX) {
             seen[f.order] = seen[f.order].saturating_add(f.list.total());
             let order = (f.order as u64) << ORDER_SHIFT;
             let place = (counts.keys.len() - first) as u64..1 << ORDER_SHIFT;
@@ -114,7 +115,7 @@ impl<'a> Gathered<'a> {
 
 impl Prediction {
     /// From the answers for `query`.
-    pub fn new<'a>(query: &Query<'_>, found: impl Iterator<Item = Found<'a>>, rules: PredictionRules) -> Self {
+    pub fn new(query: &Query<'_>, found: &[Found<'_>], rules: PredictionRules) -> Self {
         let (mut counts, mut prediction) = (Counts::default(), Self::default());
         Gathered::new(query, found, &mut counts).predict(&mut counts, rules, &mut prediction);
         prediction

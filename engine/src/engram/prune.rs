@@ -18,7 +18,8 @@ pub struct PruneRules {
     pub min_count: u32,
 }
 
-/// The table without what the rules forget. The unigram prior, which has no times, stays.
+/// The table without what the rules forget. The unigram prior, which has no times, stays. Long contexts are kept for
+/// what their ends say beside them, so a table that has such is built anew instead: see [`Table::is_long`].
 pub fn prune(table: &Table, rules: &PruneRules) -> Image {
     changed(table, |entry| rules.keep(entry))
 }
@@ -41,6 +42,7 @@ pub fn fade(table: &Table, now: u32, half_life_s: u32, age_s_max: u32) -> Image 
 
 /// The table with other occurrences and continuations in each context; a context without continuations goes.
 fn changed(table: &Table, keep: impl Fn(&Entry) -> (u64, Vec<Continuation>)) -> Image {
+    assert!(!table.is_long(), "who asks has looked for long contexts");
     let orders = table.stats().iter().filter_map(|stats| {
         let mut image = OrderImage::new(stats.order);
         for entry in table.entries(stats.order) {

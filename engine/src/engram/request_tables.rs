@@ -2,7 +2,6 @@
 
 use super::apply::{Mixing, Mode};
 use super::auto::{Auto, Levels, Origin};
-use super::context::Context;
 use super::filter::Filter;
 use super::lookup::{Member, Query, lookup};
 use super::predict::{Counts, Gathered, Prediction, PredictionRules};
@@ -116,7 +115,6 @@ pub(super) struct TableQuestion {
     pub(super) output: u32,
     /// Number of the sequence among its request's.
     pub(super) choice: u32,
-    pub(super) context: Context,
     pub(super) recent: Recent,
     pub(super) request: Arc<RequestTables>,
 }
@@ -127,34 +125,35 @@ impl TableQuestion {
     pub(super) fn answer_all(asks: &[TableQuestion]) -> Vec<(RowRule, bool)> {
         // Requests from before and after a change of the tables have filters of their own.
         let same_filter = |a: &TableQuestion, b: &TableQuestion| Arc::ptr_eq(&a.request.filter, &b.request.filter);
-        asks.chunk_by(same_filter).flat_map(Self::answer_with_one_filter).collect()
+        let mut answers = Vec::with_capacity(asks.len());
+        asks.chunk_by(same_filter).for_each(|asks| Self::answer_with_one_filter(asks, &mut answers));
+        answers
     }
 
-    fn answer_with_one_filter(asks: &[TableQuestion]) -> Vec<(RowRule, bool)> {
+    fn answer_with_one_filter(asks: &[TableQuestion], answers: &mut Vec<(RowRule, bool)>) {
         let queries: Vec<_> = asks.iter().map(Self::query).collect();
-        let found = lookup(&asks[0].request.filter, &queries);
+        let (found, first) = (lookup(&asks[0].request.filter, &queries), answers.len());
         // What one prediction waits for is asked for while others are gathered.
-        let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
         let fixed = |i: usize| asks[i].request.auto.is_none();
-        let gathered: Vec<_> =
-            (0..asks.len()).map(|i| fixed(i).then(|| Gathered::new(&queries[i], found.of(i), &mut counts))).collect();
+        let room = COUNTS_USUAL * (0..asks.len()).filter(|&i| fixed(i)).count();
+        let (mut counts, mut prediction) = (Counts::with_capacity(room), Prediction::default());
+        let gather = |i: usize| Gathered::new(&queries[i], found.of(i), &mut counts);
+        let mut gathered = (0..asks.len()).filter(|&i| fixed(i)).map(gather).collect::<Vec<_>>().into_iter();
         let mut levels = Levels::default();
-        let mut answers = Vec::with_capacity(asks.len());
-        for ((i, ask), gathered) in asks.iter().enumerate().zip(gathered) {
-            answers.push(match (&ask.request.auto, gathered) {
-                (Some(auto), _) => {
+        for (i, ask) in asks.iter().enumerate() {
+            answers.push(match &ask.request.auto {
+                Some(auto) => {
                     levels.fill(auto, &ask.recent, found.of(i), ask.request.rules);
-                    ask.auto_rule(&levels, auto)
+                    ask.auto_rule(&mut levels, auto)
                 }
-                (None, Some(gathered)) => {
+                None => {
+                    let gathered = gathered.next().expect("a question with a fixed strength was gathered");
                     gathered.predict(&mut counts, ask.request.rules, &mut prediction);
                     ask.rule(&prediction)
                 }
-                (None, None) => unreachable!("a question with a fixed strength was gathered"),
             });
         }
-        Self::tally(asks, &answers);
-        answers
+        Self::tally(asks, &answers[first..]);
     }
 
     /// Counts what was done. Threads share the tally of a request with many choices, so each touches it once for
@@ -170,7 +169,8 @@ impl TableQuestion {
 
     fn query(&self) -> Query<'_> {
         let request = &*self.request;
-        Query { context: self.context, tables: &request.tables, prior: request.prior.as_deref(), own: &request.own }
+        let context = self.recent.context();
+        Query { context, tables: &request.tables, prior: request.prior.as_deref(), own: &request.own }
     }
 
     fn rule(&self, prediction: &Prediction) -> (RowRule, bool) {
@@ -183,7 +183,7 @@ impl TableQuestion {
     }
 
     /// Nothing known says nothing, and the row pays nothing for it.
-    fn auto_rule(&self, levels: &Levels, auto: &Auto) -> (RowRule, bool) {
+    fn auto_rule(&self, levels: &mut Levels<'_>, auto: &Auto) -> (RowRule, bool) {
         let weights = levels.weights(&auto.strengths);
         let best = weights.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|w| w.0);
         if let Some((token, origin)) = best.and_then(|token| Some((token, levels.origin(token)?))) {

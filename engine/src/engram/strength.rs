@@ -99,8 +99,15 @@ pub struct StrengthsError {
 /// How rare a context is, in nats up to a constant for each token: a vocabulary's ids rise about as tokens get rarer,
 /// because the pieces that are most frequent are merged first, and by Zipf's law a rank stands for a frequency. So it
 /// says something of a text of three sentences, whose own counts say nothing.
+///
+/// From the newest id back, so that each end of what was said begins as the longer ones do.
 pub fn rareness(context: &[TokenId]) -> f32 {
-    context.iter().map(|&id| (id as f32 + 1.0).ln()).sum()
+    context.iter().rev().map(|&id| rareness_of(id)).sum()
+}
+
+/// Of one token.
+pub(super) fn rareness_of(id: TokenId) -> f32 {
+    (id as f32 + 1.0).ln()
 }
 
 impl Evidence {

@@ -10,8 +10,10 @@ use super::error::{TableError, TableProblem};
 use super::filter::scale;
 use super::format::{self, Header, Image, TokenizerHash, u32_at, u64_at};
 use super::pages::{Pages, prefetch};
+use super::{MATCH_MAX, ORDER_MAX};
 use crate::files::{Stamp, open_regular};
 use crate::ids::TokenId;
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -46,13 +48,25 @@ pub trait Ngrams: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub struct Continuations<'a> {
     total: u64,
+    /// Lengths of longer contexts of the same table that end with this one, as [`with_longer`] has them.
+    longer: u32,
     /// (token, count) pairs, 8 bytes each.
     pairs: &'a [u8],
 }
 
 impl<'a> Continuations<'a> {
     pub(super) fn new(total: u64, pairs: &'a [u8]) -> Self {
-        Self { total, pairs }
+        Self { total, longer: 0, pairs }
+    }
+
+    /// Lengths of the longer contexts that end with this one and are known too, rising.
+    pub(super) fn longer(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.longer;
+        std::iter::from_fn(move || {
+            let i = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(ORDER_MAX + 1 + i)
+        })
     }
 
     /// How often the context was seen, also before continuations that are too rare to be listed.
@@ -91,16 +105,28 @@ pub struct Entry {
     pub list: Vec<Continuation>,
 }
 
-/// A table in format v2.
+/// Lengths that long contexts may have.
+const LONG_LENGTHS: usize = MATCH_MAX - ORDER_MAX;
+/// Bits of a record's total that count, where the others say which longer contexts there are.
+const TOTAL_BITS: u32 = u64::BITS - LONG_LENGTHS as u32;
+
+/// The total of a context of [`ORDER_MAX`] tokens as its record has it: above it a bit for each length of longer
+/// contexts that end with this one, [`ORDER_MAX`] + 1 first. So nobody looks for longer ones where there are none.
+pub(super) fn with_longer(total: u64, longer: u32) -> u64 {
+    debug_assert!(total >> TOTAL_BITS == 0, "texts have less than 2^32 tokens");
+    total | u64::from(longer) << TOTAL_BITS
+}
+
+/// A table in format v2 or v3.
 #[derive(Debug)]
 pub struct Table {
     bytes: Bytes,
     header: Header,
     prior_total: u64,
-    /// Bit `order` is set if there are contexts of that order.
+    /// Bit `order` is set if there are contexts of that order, up to `ORDER_MAX`.
     orders: u32,
-    /// By order; the last one is `ORDER_MAX`.
-    places: [Option<OrderRanges>; super::ORDER_MAX + 1],
+    /// By order; the last one is `MATCH_MAX`.
+    places: [Option<OrderRanges>; MATCH_MAX + 1],
     stats: Vec<OrderStats>,
 }
 
@@ -143,6 +169,7 @@ struct OrderRanges {
     homes: usize,
     index: Range<usize>,
     records: Range<usize>,
+    shape: RecordShape,
 }
 
 impl Table {
@@ -172,20 +199,23 @@ impl Table {
 
     fn checked(bytes: Bytes) -> Result<Self, TableProblem> {
         let header = format::read(&bytes)?;
-        let mut places = [const { None }; super::ORDER_MAX + 1];
+        let mut places = [const { None }; MATCH_MAX + 1];
+        let is_long = header.orders.iter().any(|o| o.0 > ORDER_MAX);
         let mut stats = Vec::new();
         for (order, index, records) in header.orders.clone() {
-            let walk =
-                Check { order, vocab: header.vocab, index: &bytes[index.clone()], records: &bytes[records.clone()] };
+            let shape = RecordShape { order, says_longer: is_long && order == ORDER_MAX };
+            let (index_bytes, record_bytes) = (&bytes[index.clone()], &bytes[records.clone()]);
+            let walk = Check { order, vocab: header.vocab, shape, index: index_bytes, records: record_bytes };
             let found = walk.run()?;
-            places[order] = Some(OrderRanges { homes: homes(found.contexts), index, records });
+            places[order] = Some(OrderRanges { homes: homes(found.contexts), index, records, shape });
             stats.push(found);
         }
         let counts = bytes[header.prior.clone()].as_chunks::<8>().0;
         let prior_total = counts.iter().try_fold(0u64, |sum, n| sum.checked_add(u64::from_le_bytes(*n)));
         let prior_total = prior_total.ok_or_else(|| TableProblem::damaged("prior", "a sum below 2^64", "more"))?;
-        let orders = stats.iter().fold(0, |bits, s| bits | 1 << s.order);
-        Ok(Self { prior_total, orders, places, stats, header, bytes })
+        let orders = stats.iter().filter(|s| s.order <= ORDER_MAX).fold(0, |bits, s| bits | 1 << s.order);
+        let table = Self { prior_total, orders, places, stats, header, bytes };
+        if is_long { table.check_longer().map(|()| table) } else { Ok(table) }
     }
 
     /// The tokenizer whose ids the table speaks of.
@@ -208,6 +238,32 @@ impl Table {
         self.bytes.len()
     }
 
+    /// Whether it has contexts of more than [`ORDER_MAX`] tokens.
+    pub fn is_long(&self) -> bool {
+        self.stats.last().is_some_and(|s| s.order > ORDER_MAX)
+    }
+
+    /// Each long context is one that its end of [`ORDER_MAX`] tokens speaks of, and has fewer continuations than that;
+    /// and nothing else is spoken of.
+    fn check_longer(&self) -> Result<(), TableProblem> {
+        let wrong =
+            |order: usize, want: &str| TableProblem::damaged(format!("order {order}: records"), want, "otherwise");
+        let mut spoken = HashMap::new();
+        for order in self.stats.iter().map(|s| s.order).filter(|&order| order > ORDER_MAX) {
+            for record in self.records(order) {
+                let key = record.key(order);
+                let end = self.find(&Context::new(&key), ORDER_MAX).filter(|end| record.pairs.len() < end.pairs.len());
+                end.ok_or_else(|| wrong(order, "contexts with fewer continuations than their ends of 8 tokens"))?;
+                *spoken.entry(key[order - ORDER_MAX..].to_vec()).or_insert(0u32) |= 1 << (order - ORDER_MAX - 1);
+            }
+        }
+        let lengths = |record: &Record<'_>| spoken.get(&record.key(ORDER_MAX)).copied().unwrap_or(0);
+        match self.records(ORDER_MAX).all(|record| record.longer == lengths(&record)) {
+            true => Ok(()),
+            false => Err(wrong(ORDER_MAX, "the lengths of the longer contexts that there are")),
+        }
+    }
+
     /// All contexts of one order, in the file's order.
     pub fn entries(&self, order: usize) -> impl Iterator<Item = Entry> {
         self.records(order).map(move |record| record.entry(order))
@@ -215,7 +271,8 @@ impl Table {
 
     /// Hashes of the contexts of all orders, for a filter.
     pub(super) fn hashes(&self) -> impl Iterator<Item = u64> {
-        let orders = self.stats.iter().map(|s| s.order);
+        // Long ones are asked for where shorter ones say that they are there.
+        let orders = self.stats.iter().map(|s| s.order).filter(|&order| order <= ORDER_MAX);
         orders.flat_map(|order| self.records(order).map(move |r| context::hash(&r.key(order))))
     }
 
@@ -225,10 +282,10 @@ impl Table {
     }
 
     fn records(&self, order: usize) -> impl Iterator<Item = Record<'_>> {
-        let mut rest =
-            self.places.get(order).and_then(|p| p.as_ref()).map_or(&[][..], |p| &self.bytes[p.records.clone()]);
+        let place = self.places.get(order).and_then(|p| p.as_ref());
+        let mut rest = place.map_or(&[][..], |p| &self.bytes[p.records.clone()]);
         std::iter::from_fn(move || {
-            let record = Record::read(rest, order)?;
+            let record = Record::read(rest, place?.shape)?;
             rest = &rest[record.bytes()..];
             Some(record)
         })
@@ -304,9 +361,10 @@ impl Ngrams for Table {
         let (hash, key) = (context.hash(order)?, context.key(order)?);
         let mut slot = candidate;
         loop {
-            let record = Record::read(self.bytes.get(place.record(&self.bytes, slot)?..place.records.end)?, order)?;
+            let at = place.record(&self.bytes, slot)?;
+            let record = Record::read(self.bytes.get(at..place.records.end)?, place.shape)?;
             if record.has_key(key) {
-                return Some(Continuations::new(record.total, record.pairs));
+                return Some(Continuations { total: record.total, longer: record.longer, pairs: record.pairs });
             }
             slot = place.probe(&self.bytes, hash, slot + 1)?;
         }
@@ -339,9 +397,18 @@ fn homes(contexts: u64) -> usize {
     (contexts as usize * 10).div_ceil(7).max(1)
 }
 
+/// What a file's records of one order look like.
+#[derive(Clone, Copy, Debug)]
+struct RecordShape {
+    order: usize,
+    /// Above the total stand lengths: see [`with_longer`].
+    says_longer: bool,
+}
+
 /// u32 n, u64 total, key, n (token, count) pairs, n times.
 struct Record<'a> {
     total: u64,
+    longer: u32,
     key: &'a [u8],
     pairs: &'a [u8],
     times: &'a [u8],
@@ -352,11 +419,13 @@ impl<'a> Record<'a> {
 
     /// The record at the start of `bytes`; `None` if it does not fit.
     #[inline]
-    fn read(bytes: &'a [u8], order: usize) -> Option<Self> {
-        let n = u32_at(bytes, 0)? as usize;
-        let (key, rest) = bytes.get(Self::HEAD..)?.split_at_checked(4 * order)?;
+    fn read(bytes: &'a [u8], shape: RecordShape) -> Option<Self> {
+        let (n, total) = (u32_at(bytes, 0)? as usize, u64_at(bytes, 4)?);
+        let bits = if shape.says_longer { TOTAL_BITS } else { u64::BITS };
+        let (total, longer) = (total & u64::MAX >> (u64::BITS - bits), total.checked_shr(bits).unwrap_or(0) as u32);
+        let (key, rest) = bytes.get(Self::HEAD..)?.split_at_checked(4 * shape.order)?;
         let (pairs, rest) = rest.split_at_checked(n.checked_mul(8)?)?;
-        Some(Self { total: u64_at(bytes, 4)?, key, pairs, times: rest.get(..4 * n)? })
+        Some(Self { total, longer, key, pairs, times: rest.get(..4 * n)? })
     }
 
     fn bytes(&self) -> usize {
@@ -445,6 +514,7 @@ fn slot_word(hash: u64, at: u32) -> u64 {
 struct Check<'a> {
     order: usize,
     vocab: u32,
+    shape: RecordShape,
     index: &'a [u8],
     records: &'a [u8],
 }
@@ -457,7 +527,7 @@ impl Check<'_> {
         stats.bytes = (self.index.len() + self.records.len()) as u64;
         let homes = homes(stats.contexts);
         let (mut at, mut slot, mut last, mut seen) = (0, 0, None, Vec::new());
-        while let Some(record) = Record::read(&self.records[at..], self.order) {
+        while let Some(record) = Record::read(&self.records[at..], self.shape) {
             let key = record.key(self.order);
             let hash = context::hash(&key);
             self.check_record(at, &key, &record, &mut seen)?;
@@ -489,7 +559,7 @@ impl Check<'_> {
     fn count(&self) -> Result<u64, TableProblem> {
         let (mut at, mut contexts) = (0, 0);
         while at < self.records.len() {
-            let record = Record::read(&self.records[at..], self.order);
+            let record = Record::read(&self.records[at..], self.shape);
             let record = record
                 .ok_or_else(|| self.damaged("records", "whole records", format!("a part of one at byte {at}")))?;
             at += record.bytes();

@@ -6,7 +6,6 @@
 //! launched; so neither the lag of a device nor the batch that a sequence shares can change a token. Steps are answered
 //! in the order in which they were launched.
 
-use super::context::Context;
 use super::hasher::ByNumber;
 use super::recent::Recent;
 use super::repeats::{RUN_TOKENS, Repeats};
@@ -43,7 +42,6 @@ struct Followed {
     request: Arc<RequestTables>,
     /// Number of the sequence among its request's.
     choice: u32,
-    context: Context,
     recent: Recent,
     outputs: u32,
     thinking: bool,
@@ -61,9 +59,8 @@ impl Tracker {
     /// Follows the sequence `seq` from its prompt on.
     pub fn follow(&mut self, seq: SeqId, prompt: &[TokenId], request: Arc<RequestTables>) {
         let thinking = request.silent_in.is_some_and(|t| t.opened);
-        let context = Context::new(prompt);
         let (choice, recent, repeats) = (request.tally.next_choice(), Recent::new(prompt), Repeats::default());
-        let followed = Followed { request, choice, context, recent, outputs: 0, thinking, ended: false, repeats };
+        let followed = Followed { request, choice, recent, outputs: 0, thinking, ended: false, repeats };
         let before = self.sequences.insert(seq, followed);
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
@@ -130,18 +127,17 @@ impl Followed {
             let opens = self.outputs == 0 && token == t.open;
             self.thinking = (self.thinking || opens) && token != t.close;
         }
-        self.context.push(token);
         self.recent.push(token);
         self.outputs += 1;
         self.ended = self.request.end_ids.contains(&token);
         // The prompt is no output: to say what it says is not to go round in circles.
-        let run = self.context.hash(RUN_TOKENS).filter(|_| self.outputs as usize >= RUN_TOKENS);
+        let run = self.recent.context().hash(RUN_TOKENS).filter(|_| self.outputs as usize >= RUN_TOKENS);
         run.into_iter().for_each(|run| self.repeats.announce(run));
     }
 
     fn ask(&self, seq: SeqId, output: u32) -> Option<TableQuestion> {
         let silent = self.thinking || self.ended || self.repeats.again();
         let (choice, request) = (self.choice, self.request.clone());
-        (!silent).then_some(TableQuestion { seq, output, choice, context: self.context, recent: self.recent, request })
+        (!silent).then_some(TableQuestion { seq, output, choice, recent: self.recent, request })
     }
 }

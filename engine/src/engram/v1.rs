@@ -63,7 +63,7 @@ impl V1Table {
         let field = |at| u32_at(&bytes, at).ok_or_else(|| short(bytes.len(), HEADER_BYTES));
         match (field(0)?, field(4)?) {
             (MAGIC, 1) => {}
-            (MAGIC, got) => return Err(TableProblem::Version { want: 1, got }),
+            (MAGIC, got) => return Err(TableProblem::Version { want: "1", got }),
             (got, _) => return Err(TableProblem::Magic(got)),
         }
         let (order, slots, entries) = (field(8)? as usize, field(12)? as usize, field(16)?);

@@ -92,9 +92,9 @@ pub struct LateLinks {
 }
 
 impl LateLinks {
-    fn sampled(&self, samples: &[Sample]) {
-        self.grammars.sampled(samples);
-        self.tables.sampled(samples);
+    fn sampled(&self, step: StepId, samples: &[Sample]) {
+        self.grammars.sampled(step, samples);
+        self.tables.sampled(step, samples);
     }
 }
 
@@ -113,7 +113,7 @@ pub fn wait_for_steps(
             let outcome = catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_or(Err(BackendError::Lost { step }));
             let lost = outcome.is_err();
             // First, because the next step may be waiting for what follows from these.
-            outcome.iter().for_each(|done| late.sampled(&done.samples));
+            outcome.iter().for_each(|done| late.sampled(step, &done.samples));
             scheduler.do_send(StepDone(outcome));
             if lost {
                 return;

@@ -31,6 +31,8 @@ impl GrammarSource {
 
 impl LateSource for GrammarSource {
     const SOURCE: Source = Source::Grammar;
+    // Some masks take longer than a step, and outputs that are forced are wanted before the next one is planned.
+    const QUICK: bool = false;
 
     type Rules = GrammarStart;
 

@@ -7,6 +7,7 @@
 //! starts another one.
 
 use super::messages::{Awaits, Follow, Forget, LateFailed, LateLost, RulesSent, Sampled};
+use super::quiet::{Quiet, TokenDesk};
 use super::rules_link::RulesLink;
 use crate::clock::Clock;
 use crate::limits;
@@ -14,9 +15,9 @@ use actix::prelude::*;
 use actix_rt::ArbiterHandle;
 use chimere_engine::constraint::grammar::ForcedRun;
 use chimere_engine::constraint::{Awaiting, Source, StepRules};
-use chimere_engine::ids::{SeqId, TokenId};
+use chimere_engine::ids::{SeqId, StepId, TokenId};
 use chimere_engine::step::Sample;
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,6 +25,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub trait LateSource: Unpin + 'static {
     /// Whose rules it says.
     const SOURCE: Source;
+    /// It answers sooner than it takes to wake its thread, so it is woken once a step: it hears of steps with the tokens
+    /// that these wait for, and the scheduler actor of its answers when the step is done.
+    const QUICK: bool;
 
     /// What it is told of a request.
     type Rules: Clone + Send + 'static;
@@ -90,6 +94,8 @@ impl<S: LateSource> Starter<S> {
 pub struct Reports {
     /// The rules for a step are on their way to the engine.
     pub sent: Recipient<RulesSent>,
+    /// The same from quick sources, to be read when it is wanted.
+    pub quiet: Quiet<RulesSent>,
     /// A sequence cannot go on.
     pub failed: Recipient<LateFailed>,
     /// The actor is gone.
@@ -112,9 +118,15 @@ impl Drop for LossAlarm {
 pub struct LateLink<S: LateSource>(Arc<Linked<S>>);
 
 struct Linked<S: LateSource> {
-    /// Requests that use the source: while there are none, a step costs one load here.
+    /// Requests that use the source: while there are none, a step costs little here.
     users: AtomicUsize,
-    actor: RwLock<Option<Addr<LateActor<S>>>>,
+    desk: Mutex<Desk<S>>,
+}
+
+/// The actor of now, and what it is to be told with the next tokens.
+struct Desk<S: LateSource> {
+    actor: Option<Addr<LateActor<S>>>,
+    tokens: TokenDesk,
 }
 
 impl<S: LateSource> Clone for LateLink<S> {
@@ -125,19 +137,22 @@ impl<S: LateSource> Clone for LateLink<S> {
 
 impl<S: LateSource> Default for LateLink<S> {
     fn default() -> Self {
-        Self(Arc::new(Linked { users: AtomicUsize::new(0), actor: RwLock::new(None) }))
+        let desk = Mutex::new(Desk { actor: None, tokens: TokenDesk::default() });
+        Self(Arc::new(Linked { users: AtomicUsize::new(0), desk }))
     }
 }
 
 impl<S: LateSource> LateLink<S> {
-    /// From now on tokens go to this one.
+    /// From now on tokens go to this one. What the one before was to be told it is not.
     pub fn set(&self, actor: Addr<LateActor<S>>) {
-        *self.0.actor.write() = Some(actor);
+        let mut desk = self.0.desk.lock();
+        desk.actor = Some(actor);
+        desk.tokens.forget();
     }
 
     /// The actor of now, if one was ever started.
     pub fn actor(&self) -> Option<Addr<LateActor<S>>> {
-        self.0.actor.read().clone()
+        self.0.desk.lock().actor.clone()
     }
 
     /// How many requests use the source. Raised before their first step is planned.
@@ -145,14 +160,29 @@ impl<S: LateSource> LateLink<S> {
         self.0.users.store(users, Ordering::Release);
     }
 
+    /// A step was launched in which rows wait for the source, right behind the step `before`, if that was in flight.
+    pub fn launched(&self, Awaits(step): Awaits, before: Option<StepId>) {
+        let (step, actor) = {
+            let mut desk = self.0.desk.lock();
+            let before = before.filter(|_| S::QUICK);
+            (desk.tokens.launched(step, before), desk.actor.clone())
+        };
+        // Otherwise it is told with the tokens of the step before.
+        step.zip(actor).into_iter().for_each(|(step, actor)| actor.do_send(Awaits(step)));
+    }
+
     /// The tokens of a finished step.
-    pub fn sampled(&self, samples: &[Sample]) {
-        if self.0.users.load(Ordering::Acquire) == 0 {
+    pub fn sampled(&self, step: StepId, samples: &[Sample]) {
+        let (launched, actor) = {
+            let mut desk = self.0.desk.lock();
+            (desk.tokens.sampled(step), desk.actor.clone())
+        };
+        if launched.is_empty() && self.0.users.load(Ordering::Acquire) == 0 {
             return;
         }
         let tokens: Vec<(SeqId, _)> = samples.iter().map(|s| (s.seq, s.token)).collect();
-        if let Some(actor) = self.actor() {
-            actor.do_send(Sampled(tokens));
+        if let Some(actor) = actor {
+            actor.do_send(Sampled { launched, tokens });
         }
     }
 }
@@ -164,7 +194,12 @@ impl<S: LateSource> LateActor<S> {
             // Before their rows are sampled, so that nobody is told of a token that no rule was made for.
             failed.into_iter().for_each(|(seq, why)| reports.failed.do_send(LateFailed { seq, why }));
             // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
-            reports.sent.do_send(RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now(), forced });
+            let sent = RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now(), forced };
+            if S::QUICK {
+                reports.quiet.put(sent)
+            } else {
+                reports.sent.do_send(sent)
+            }
             self.rules.send(rules);
         }
     }
@@ -209,7 +244,8 @@ impl<S: LateSource> Handler<Awaits> for LateActor<S> {
 impl<S: LateSource> Handler<Sampled> for LateActor<S> {
     type Result = ();
 
-    fn handle(&mut self, Sampled(tokens): Sampled, _: &mut Context<Self>) {
+    fn handle(&mut self, Sampled { launched, tokens }: Sampled, _: &mut Context<Self>) {
+        launched.into_iter().for_each(|step| self.source.launched(step));
         self.source.sampled(&tokens);
         self.answer();
     }

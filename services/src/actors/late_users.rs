@@ -61,11 +61,9 @@ impl<S: LateSource> LateUsers<S> {
         plan.awaiting(S::SOURCE).map(Awaits)
     }
 
-    /// A step was launched in which rows wait for the source.
-    pub fn launched(&self, step: Awaits) {
-        if let Some(actor) = self.link.actor() {
-            actor.do_send(step);
-        }
+    /// A step was launched in which rows wait for the source, right behind the step `before`, if that is in flight.
+    pub fn launched(&self, step: Awaits, before: Option<StepId>) {
+        self.link.launched(step, before);
     }
 
     /// A step that the actor will not answer any more: it goes on without what it would say.

@@ -111,7 +111,12 @@ pub struct Awaits(pub Awaiting);
 /// Completion thread to the actors of late sources: the tokens of a finished step.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Sampled(pub Vec<(SeqId, TokenId)>);
+pub struct Sampled {
+    /// Steps that were launched meanwhile and wait, as in [`Awaits`].
+    pub launched: Vec<Awaiting>,
+    /// What was sampled.
+    pub tokens: Vec<(SeqId, TokenId)>,
+}
 
 /// A late source to the scheduler actor: its rules for a step are on their way to the engine.
 #[derive(Message, Clone, Debug)]

@@ -25,6 +25,7 @@ pub mod messages;
 pub mod output;
 pub mod phase;
 pub mod probe;
+pub mod quiet;
 pub mod reader;
 pub mod request;
 pub mod retry;

@@ -15,6 +15,7 @@ use super::messages::{
     Cancel, Drain, LateFailed, LateLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit,
 };
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
+use super::quiet::Quiet;
 use super::retry;
 use super::step_log::StepLog;
 use super::step_meter::{StepInFlight, StepMeter};
@@ -45,6 +46,8 @@ pub struct SchedulerActor {
     streams: HashMap<RequestId, Stream>,
     tables: LateUsers<EngramSource>,
     grammars: LateUsers<GrammarSource>,
+    /// Which steps quick sources have answered: read at a step's end.
+    answers: Quiet<RulesSent>,
     phase: watch::Sender<Phase>,
     live: LiveRequests,
     clock: Clock,
@@ -113,6 +116,7 @@ impl SchedulerActor {
             streams: HashMap::new(),
             tables,
             grammars,
+            answers: Quiet::default(),
             phase,
             live,
             clock,
@@ -132,14 +136,15 @@ impl SchedulerActor {
                 (self.tables.awaiting(&plan), self.grammars.awaiting(&plan), self.clock.now());
             let mut step = self.meter.launched(&plan, &self.pace, now, rows_out, plan.waits_for());
             step.waited_since = self.waits_since.take();
+            let before = self.steps.back().map(|step| step.id);
             self.steps.push_back(step);
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
             }
             // Only now, or the rules could be with the engine before the step is.
-            grammars.into_iter().for_each(|step| self.grammars.launched(step));
-            tables.into_iter().for_each(|step| self.tables.launched(step));
+            grammars.into_iter().for_each(|step| self.grammars.launched(step, before));
+            tables.into_iter().for_each(|step| self.tables.launched(step, before));
         }
         self.waits_since = None;
         self.tell();
@@ -181,6 +186,7 @@ impl SchedulerActor {
     }
 
     fn commit(&mut self, outcome: StepOutcome) {
+        self.note_answers();
         let now = self.clock.now();
         if let Some(step) = self.steps.pop_front() {
             debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
@@ -267,12 +273,35 @@ impl SchedulerActor {
         self.grammars.forget(id);
     }
 
+    /// The way by which late sources report to this actor.
+    fn reports(&self, own: &Addr<Self>) -> Reports {
+        let own = own.clone();
+        let (sent, failed, lost) = (own.clone().recipient(), own.clone().recipient(), own.recipient());
+        Reports { sent, quiet: self.answers.clone(), failed, lost }
+    }
+
+    /// Reads which steps quick sources have answered.
+    fn note_answers(&mut self) {
+        self.answers.take().iter().for_each(|sent| self.note_answer(sent));
+    }
+
+    fn note_answer(&mut self, sent: &RulesSent) {
+        if let Some(step) = self.steps.iter_mut().find(|s| s.id == sent.step) {
+            step.awaits = step.awaits.without(Sources::only(sent.source));
+            if sent.source == Source::Tables {
+                step.rules_at = Some(sent.at);
+            }
+        }
+    }
+
     /// The actor of a late source died: the requests that use it end, the others go on, and there is another one for
     /// those to come.
     fn replace(&mut self, source: Source, own: &Addr<Self>) {
+        self.note_answers();
+        let reports = self.reports(own);
         let (failed, why) = match source {
-            Source::Tables => (restarted(&mut self.tables, own), ENGRAM_LOST),
-            _ => (restarted(&mut self.grammars, own), GRAMMAR_LOST),
+            Source::Tables => (restarted(&mut self.tables, reports), ENGRAM_LOST),
+            _ => (restarted(&mut self.grammars, reports), GRAMMAR_LOST),
         };
         tracing::error!(requests = failed.len(), source = source.name(), "its actor is gone; another one is started");
         self.meter.late_restarted(source);
@@ -345,15 +374,10 @@ impl SchedulerActor {
     }
 }
 
-/// The way by which late sources report to this actor.
-fn reports(own: &Addr<SchedulerActor>) -> Reports {
-    Reports { sent: own.clone().recipient(), failed: own.clone().recipient(), lost: own.clone().recipient() }
-}
-
 /// Starts another actor for a source, and says whose requests the last one knew.
-fn restarted<S: LateSource>(users: &mut LateUsers<S>, own: &Addr<SchedulerActor>) -> Vec<RequestId> {
+fn restarted<S: LateSource>(users: &mut LateUsers<S>, reports: Reports) -> Vec<RequestId> {
     let failed = users.take_all();
-    users.start(reports(own));
+    users.start(reports);
     failed
 }
 
@@ -362,8 +386,8 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
-        self.tables.start(reports(&ctx.address()));
-        self.grammars.start(reports(&ctx.address()));
+        self.tables.start(self.reports(&ctx.address()));
+        self.grammars.start(self.reports(&ctx.address()));
         self.alarm = match Alarm::start(ctx.address().recipient()) {
             Ok(alarm) => Some(alarm),
             Err(e) => {
@@ -457,12 +481,7 @@ impl Handler<RulesSent> for SchedulerActor {
     type Result = ();
 
     fn handle(&mut self, msg: RulesSent, _: &mut Context<Self>) {
-        if let Some(step) = self.steps.iter_mut().find(|s| s.id == msg.step) {
-            step.awaits = step.awaits.without(Sources::only(msg.source));
-            if msg.source == Source::Tables {
-                step.rules_at = Some(msg.at);
-            }
-        }
+        self.note_answer(&msg);
         if msg.source == Source::Grammar && self.scheduler.takes_runs() {
             msg.forced.into_iter().for_each(|run| self.scheduler.note_run(run));
             self.pump();

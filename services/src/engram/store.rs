@@ -10,7 +10,7 @@ use super::name::TableName;
 use crate::database::{self, DatabaseError, Opened};
 use crate::limits;
 use crate::text::Fingerprint;
-use chimere_engine::engram::{BuildOptions, Image, Orders, Table, build, fade, merge};
+use chimere_engine::engram::{BuildOptions, Image, ORDER_MAX, Orders, Table, build, fade, merge};
 use chimere_engine::ids::{KeyId, TokenId};
 use parking_lot::Mutex;
 use redb::{ReadableTable, TableDefinition};
@@ -466,6 +466,7 @@ impl Store {
     fn build(&self, texts: &Texts) -> Result<Image, StoreError> {
         let options = BuildOptions {
             orders: texts.orders,
+            longest: ORDER_MAX,
             min_count: 1,
             vocab: self.ids.vocab,
             tokenizer: self.ids.hash,

@@ -370,13 +370,14 @@ impl TableSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::engram::{BuildOptions, Orders, build, publish};
+    use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, build, publish};
 
     const TOKENIZER: TokenizerHash = TokenizerHash([5; 32]);
 
     fn put(directory: &Path, name: &str) {
         let options = BuildOptions {
             orders: Orders::new(1, 2).unwrap(),
+            longest: ORDER_MAX,
             min_count: 1,
             vocab: 100,
             tokenizer: TOKENIZER,

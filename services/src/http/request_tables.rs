@@ -14,8 +14,8 @@ use crate::text::{Fingerprint, Tokenizer};
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use chimere_engine::engram::{
-    Auto, BuildOptions, Documents, Member, Mode, Ngrams, Orders, PredictionRules, Recollection, RequestTables, Table,
-    Tally, ThinkIds, build,
+    Auto, BuildOptions, Documents, Member, Mode, Ngrams, ORDER_MAX, Orders, PredictionRules, Recollection,
+    RequestTables, Table, Tally, ThinkIds, build,
 };
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -173,7 +173,8 @@ fn table_of(tokenizer: &Tokenizer, ids: Fingerprint, documents: &[DocumentReques
     let texts = encode(tokenizer, documents)?;
     let orders = Orders::new(ORDERS.0, ORDERS.1).expect("constants within range");
     // Nobody asks such a table how old it is.
-    let options = BuildOptions { orders, min_count: 1, vocab: ids.vocab, tokenizer: ids.hash, time: 0 };
+    let options =
+        BuildOptions { orders, longest: ORDER_MAX, min_count: 1, vocab: ids.vocab, tokenizer: ids.hash, time: 0 };
     let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
     let image = build(&texts, &options).map_err(|e| {
         let message = format!("`engram.documents`: {e}");

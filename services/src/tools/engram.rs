@@ -15,7 +15,7 @@ use super::figures::{bytes_text, count_text};
 use super::find_model;
 use crate::engram::unix_seconds as now;
 use crate::text::{Fingerprint, Tokenizer};
-use chimere_engine::engram::{Image, Ngrams, Table, TableError, publish};
+use chimere_engine::engram::{Image, Table, TableError, publish};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::path::Path;
@@ -85,8 +85,9 @@ fn failed(e: impl std::fmt::Display) -> CliError {
     CliError::Failed(e.to_string())
 }
 
-/// Puts the file in place, and says what it became.
+/// Says how large the file will be, puts it in place, and says what it became.
 fn write(path: &Path, image: &Image) -> Result<String, CliError> {
+    eprintln!("{}: {} will be written", path.display(), bytes_text(image.bytes()));
     publish(path, |out| image.write(out)).map_err(failed)?;
     summary(path).map_err(failed)
 }
@@ -105,10 +106,7 @@ fn summary(path: &Path) -> Result<String, TableError> {
 }
 
 fn orders_text(table: &Table) -> String {
-    let all: Vec<String> = (1..=chimere_engine::engram::ORDER_MAX)
-        .filter(|order| table.orders() >> order & 1 == 1)
-        .map(|order| order.to_string())
-        .collect();
+    let all: Vec<String> = table.stats().iter().map(|s| s.order.to_string()).collect();
     if all.is_empty() { "none".into() } else { all.join(", ") }
 }
 

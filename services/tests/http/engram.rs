@@ -5,7 +5,7 @@ use crate::support::*;
 use chimere::engram::{Store, TableName, publish_table, unix_seconds};
 use chimere::http::auth::Keys;
 use chimere::text::{Fingerprint, Tokenizer};
-use chimere_engine::engram::{BuildOptions, Orders, Table, build, publish};
+use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, Table, build, publish};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -28,7 +28,8 @@ fn start(tables: Option<&Path>, keys: Keys) -> Server {
 fn write_table(dir: &Path, name: &str, text: &str) {
     let ids = Fingerprint::of(&TOKENIZER);
     let orders = Orders::new(2, 5).unwrap();
-    let options = BuildOptions { orders, min_count: 1, vocab: ids.vocab, tokenizer: ids.hash, time: 1 };
+    let options =
+        BuildOptions { orders, longest: ORDER_MAX, min_count: 1, vocab: ids.vocab, tokenizer: ids.hash, time: 1 };
     let image = build(&[&TOKENIZER.encode_plain(text)], &options).unwrap();
     publish(&dir.join(format!("{name}.engr")), |out| image.write(out)).unwrap();
 }

@@ -25,13 +25,18 @@ fn auto(documents: &[Vec<TokenId>]) -> Auto {
     }
 }
 
-fn weights(auto: &Auto, table: &Arc<Table>, said: &[TokenId]) -> (Vec<(TokenId, f32)>, Levels) {
+/// What `ask` asks of the levels that are known behind `said`.
+fn asked<T>(auto: &Auto, table: &Arc<Table>, said: &[TokenId], ask: impl FnOnce(&mut Levels<'_>) -> T) -> T {
     let members = Member::all([table.clone()].into_iter());
-    let filter = Filter::of_tables([&**table].into_iter());
-    let queries = [Query { context: Context::new(said), tables: &members, prior: None, own: &[] }];
-    let mut levels = Levels::default();
-    levels.fill(auto, &Recent::new(said), lookup(&filter, &queries).of(0), PredictionRules { min_count: 1 });
-    (levels.weights(&auto.strengths), levels)
+    let (filter, context) = (Filter::of_tables([&**table].into_iter()), Context::new(said));
+    let queries = [Query { context: &context, tables: &members, prior: None, own: &[] }];
+    let (found, mut levels) = (lookup(&filter, &queries), Levels::default());
+    levels.fill(auto, &Recent::new(said), found.of(0), PredictionRules { min_count: 1 });
+    ask(&mut levels)
+}
+
+fn weights(auto: &Auto, table: &Arc<Table>, said: &[TokenId]) -> Vec<(TokenId, f32)> {
+    asked(auto, table, said, |levels| levels.weights(&auto.strengths))
 }
 
 /// (document, place) behind every occurrence of a context.
@@ -116,7 +121,7 @@ proptest! {
         // Random ids match shortly; what a document says matches long.
         let copied: Vec<_> = documents[0][..cut.index(documents[0].len() + 1)].to_vec();
         for said in [said, copied] {
-            let got = weights(&auto(&documents), &table, &said).0;
+            let got = weights(&auto(&documents), &table, &said);
             let wanted = naive(&documents, &learned, (low, high), &said);
             prop_assert_eq!(got.iter().map(|w| w.0).collect::<Vec<_>>(), wanted.keys().copied().collect::<Vec<_>>());
             for ((token, got), wanted) in got.iter().zip(wanted.values()) {
@@ -130,11 +135,12 @@ proptest! {
 fn where_documents_contradict_each_other_the_later_one_is_believed_and_the_earlier_one_named() {
     let documents = [vec![0, 2, 3, 4, 6], vec![0, 2, 3, 4, 7], vec![2, 2]];
     let empty = Arc::new(table(&[], &options(1, 2, VOCAB)));
-    let (weights, levels) = weights(&auto(&documents), &empty, &[0, 2, 3, 4]);
-    assert_eq!(weights.iter().map(|w| w.0).collect::<Vec<_>>(), [7]);
+    let (auto, said) = (auto(&documents), [0, 2, 3, 4]);
+    assert_eq!(weights(&auto, &empty, &said).iter().map(|w| w.0).collect::<Vec<_>>(), [7]);
     let place = |document, token| Place { document, token };
-    assert_eq!(levels.origin(7), Some(Origin::Document(place(1, 4), Some(place(0, 4)))));
-    assert_eq!(levels.origin(6), None);
+    let origin = |token| asked(&auto, &empty, &said, |levels| levels.origin(token));
+    assert_eq!(origin(7), Some(Origin::Document(place(1, 4), Some(place(0, 4)))));
+    assert_eq!(origin(6), None);
 }
 
 #[test]
@@ -149,8 +155,8 @@ fn what_is_recalled_yields_to_a_statement_that_stands_there_word_by_word() {
         let mut recent = Recent::new(&[]);
         output.iter().for_each(|&id| recent.push(id));
         let mut levels = Levels::default();
-        levels.fill(&auto, &recent, std::iter::empty(), PredictionRules { min_count: 1 });
-        levels.iter().map(|(_, expected)| expected[0].0).collect::<Vec<_>>()
+        levels.fill(&auto, &recent, &[], PredictionRules { min_count: 1 });
+        levels.iter().map(|(_, mut expected)| expected.next().unwrap().0).collect::<Vec<_>>()
     };
     assert_eq!(filled(&[0, 2, 3, 4]), [6, 5], "the statement first");
     assert_eq!(filled(&[2, 3, 0, 4]), [5, 6], "only the last word stands there");

@@ -12,7 +12,7 @@ fn small() -> Vec<u8> {
 }
 
 /// Makes the checksums agree with the contents again, as a forger would.
-fn seal(file: &mut [u8]) {
+pub(super) fn seal(file: &mut [u8]) {
     let u64_at = |file: &[u8], at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
     let count = u32::from_le_bytes(file[60..64].try_into().unwrap()) as usize;
     for entry in (0..count).map(|i| 72 + 40 * i) {
@@ -26,7 +26,7 @@ fn seal(file: &mut [u8]) {
 }
 
 /// Start of the nth section.
-fn section(file: &[u8], n: usize) -> usize {
+pub(super) fn section(file: &[u8], n: usize) -> usize {
     u64::from_le_bytes(file[72 + 40 * n + 8..][..8].try_into().unwrap()) as usize
 }
 
@@ -65,8 +65,8 @@ fn a_refusal_names_the_file_and_what_is_wrong_with_it() {
     assert!(refused("empty.engr", b"").contains("0 bytes"));
     assert!(refused("zip.engr", b"PK\x03\x04 and so on").contains("not an engram table"));
     let mut newer = small();
-    newer[4] = 3;
-    assert!(refused("newer.engr", &newer).contains("version: wanted 2, got 3"));
+    newer[4] = 4;
+    assert!(refused("newer.engr", &newer).contains("version: wanted 2 or 3, got 4"));
     let mut altered = small();
     let records = section(&altered, 2);
     altered[records + 5] ^= 1;

@@ -157,17 +157,18 @@ proptest! {
         // Every second sequence uses one table only: what others use must not show.
         let both = Member::all(tables.iter().cloned());
         let one = [both[1].clone()];
-        let query = |(i, ids): (usize, &Vec<TokenId>)| Query {
-            context: Context::new(ids), tables: if i % 2 == 0 { &both } else { &one }, prior: None, own: if i % 3 == 0 { &own } else { &[] },
+        let contexts: Vec<_> = asked.iter().map(|ids| Context::new(ids)).collect();
+        let query = |(i, context)| Query {
+            context, tables: if i % 2 == 0 { &both } else { &one }, prior: None, own: if i % 3 == 0 { &own } else { &[] },
         };
-        let queries: Vec<Query<'_>> = asked.iter().enumerate().map(query).collect();
+        let queries: Vec<Query<'_>> = contexts.iter().enumerate().map(query).collect();
         let batch = lookup(&Filter::of_tables(tables.iter().map(|t| &**t)), &queries);
         let mut hits = 0;
         for (i, q) in queries.iter().enumerate() {
             let orders = 1..=q.context.len();
             let tables = || q.tables.iter().map(Member::table).chain(q.own);
-            let wanted: Vec<_> = orders.flat_map(|k| tables().filter_map(move |t| Some((k, t.find(&q.context, k)?)))).collect();
-            let got: Vec<_> = batch.of(i).map(|f| (f.order, f.list)).collect();
+            let wanted: Vec<_> = orders.flat_map(|k| tables().filter_map(move |t| Some((k, t.find(q.context, k)?)))).collect();
+            let got: Vec<_> = batch.of(i).iter().map(|f| (f.order, f.list)).collect();
             let plain = |found: &[(usize, Continuations<'_>)]| found.iter().map(|(k, c)| (*k, c.total(), c.iter().collect::<Vec<_>>())).collect::<Vec<_>>();
             prop_assert_eq!(plain(&got), plain(&wanted));
             hits += wanted.len() as u64;
@@ -192,11 +193,12 @@ proptest! {
         // A request may name no table twice, but for the batch that would be no matter.
         let all = Member::all(tables.iter().cloned());
         let chosen: Vec<_> = chosen.iter().map(|at| at.get(&all).clone()).collect();
-        let queries: Vec<_> = asked.iter().map(|ids| Query { context: Context::new(ids), tables: &chosen, prior: None, own: &[] }).collect();
+        let contexts: Vec<_> = asked.iter().map(|ids| Context::new(ids)).collect();
+        let queries: Vec<_> = contexts.iter().map(|context| Query { context, tables: &chosen, prior: None, own: &[] }).collect();
         let batch = lookup(&filter, &queries);
         for (i, q) in queries.iter().enumerate() {
-            let wanted = (1..=q.context.len()).flat_map(|k| chosen.iter().filter_map(move |t| Some((k, t.table().find(&q.context, k)?.total()))));
-            prop_assert!(batch.of(i).map(|f| (f.order, f.list.total())).eq(wanted));
+            let wanted = (1..=q.context.len()).flat_map(|k| chosen.iter().filter_map(move |t| Some((k, t.table().find(q.context, k)?.total()))));
+            prop_assert!(batch.of(i).iter().map(|f| (f.order, f.list.total())).eq(wanted));
         }
         let has = |table: &Member, order: usize| u64::from(table.table().orders() >> order & 1);
         let contexts = queries.iter().flat_map(|q| (1..=q.context.len()).flat_map(|k| chosen.iter().map(move |t| (t, k))));
@@ -212,8 +214,9 @@ proptest! {
         let predict = |prior| {
             // No filter stands before what is a request's own.
             let all: Vec<_> = tables.iter().map(Member::table).chain(&own).cloned().collect();
-            let found = lookup(&filter, &[Query { context: Context::new(&ids), tables: &[], prior: None, own: &all }]);
-            let query = Query { context: Context::new(&ids), tables: &tables, prior, own: &own };
+            let context = &Context::new(&ids);
+            let queries = [Query { context, tables: &[], prior: None, own: &all }];
+            let (found, query) = (lookup(&filter, &queries), Query { context, tables: &tables, prior, own: &own });
             Prediction::new(&query, found.of(0), PredictionRules { min_count: 1 })
         };
         prop_assert_eq!(predict(Some(&joint)), predict(None));

@@ -6,8 +6,8 @@ use crate::tools::figures::{bytes_text, count_text};
 use crate::tools::stats::Stats;
 use chimere_engine::constraint::Awaiting;
 use chimere_engine::engram::{
-    BuildOptions, Context, Filter, JointPrior, Member, Mode, Orders, PredictionRules, Query, RequestTables, Table,
-    Tally, TokenizerHash, Tracker, build, lookup,
+    Auto, BuildOptions, Context, Filter, JointPrior, Member, Mode, ORDER_MAX, Orders, PredictionRules, Query,
+    RequestTables, Strengths, Table, Tally, TokenizerHash, Tracker, WordStarts, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use serde::Serialize;
@@ -53,6 +53,9 @@ pub struct BenchEngramArgs {
     /// to one.
     #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
+    /// The strength is computed at each position, as it is by default, and not given.
+    #[arg(long)]
+    pub auto: bool,
     /// Seed of the texts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -176,7 +179,7 @@ fn tables(texts: &[Vec<TokenId>], orders: Orders, folder: &Path) -> Result<Vec<T
 }
 
 fn options(orders: Orders) -> BuildOptions {
-    BuildOptions { orders, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([0; 32]), time: 0 }
+    BuildOptions { orders, longest: ORDER_MAX, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([0; 32]), time: 0 }
 }
 
 /// Nanoseconds a probe: a step's probes are asked for first and then made, as lookups do it.
@@ -198,8 +201,7 @@ fn hit_rate(filter: &Filter, tables: &[Member], walks: &mut Walks<'_>, args: &Be
     let (mut asked, mut hits) = (0, 0);
     for _ in 0..args.steps.min(500) {
         let contexts = walks.contexts();
-        let queries: Vec<_> =
-            contexts.iter().map(|&context| Query { context, tables, prior: None, own: &[] }).collect();
+        let queries: Vec<_> = contexts.iter().map(|context| Query { context, tables, prior: None, own: &[] }).collect();
         let found = lookup(filter, &queries);
         (asked, hits) = (asked + found.asked, hits + found.hits());
     }
@@ -221,7 +223,7 @@ fn steps(
         tables,
         own: Vec::new(),
         mode: Mode::mixture(0.3)?,
-        auto: None,
+        auto: args.auto.then(auto),
         rules: PredictionRules { min_count: 1 },
         silent_in: None,
         end_ids: Vec::new(),
@@ -247,6 +249,12 @@ fn steps(
     };
     let stats = (0..args.rounds).map(|_| measured(args.steps, &mut one)).collect();
     Ok((stats, hits as f64 / lookups as f64))
+}
+
+/// The strengths that ship, over made-up words of which every third token goes on with one.
+fn auto() -> Auto {
+    let words = Arc::new(WordStarts::new(VOCAB, |id| !id.is_multiple_of(3)));
+    Auto { strengths: Strengths::shipped(), words, documents: None, recollections: Vec::new() }
 }
 
 /// Milliseconds to make a request's own table of so many tokens.
@@ -391,6 +399,7 @@ mod tests {
             steps: 20,
             rounds: 2,
             threads: vec![1, 2],
+            auto: false,
             seed: 1,
             dir: Some(dir.path().to_owned()),
             json: Some(json.clone()),

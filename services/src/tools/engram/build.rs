@@ -3,7 +3,7 @@
 use super::corpus::{self, TextOptions};
 use super::{Vocabulary, failed, now, write};
 use crate::tools::CliError;
-use chimere_engine::engram::{BuildOptions, Orders, build};
+use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, build};
 use std::path::PathBuf;
 
 /// Counts which tokens follow which contexts in some texts. All texts are held in memory while the table is made.
@@ -18,6 +18,10 @@ pub struct BuildArgs {
     /// Lengths of the contexts, one number or a range within 1-8.
     #[arg(long, value_name = "N-M", default_value = "2-8")]
     pub orders: Orders,
+    /// The longest contexts, up to 32: those of more than 8 tokens are kept where they say more than their ends do. A table
+    /// with such is of format 3, which earlier programs refuse, and cannot be merged or pruned.
+    #[arg(long, value_name = "N", default_value_t = ORDER_MAX)]
+    pub longest: usize,
     /// Continuations that follow a context less often than this are not listed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub min_count: u32,
@@ -36,6 +40,7 @@ pub(super) fn run(args: &BuildArgs) -> Result<(), CliError> {
     let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
     let options = BuildOptions {
         orders: args.orders,
+        longest: args.longest,
         min_count: args.min_count,
         vocab: vocabulary.fingerprint.vocab,
         tokenizer: vocabulary.fingerprint.hash,

@@ -206,7 +206,8 @@ impl<'a> Subject<'a> {
     }
 
     fn judge(&mut self, row: &Row<'_>, said: &[TokenId], rules: PredictionRules, place: usize) {
-        let queries = [Query { context: Context::new(said), tables: &self.tables, prior: None, own: &[] }];
+        let context = Context::new(said);
+        let queries = [Query { context: &context, tables: &self.tables, prior: None, own: &[] }];
         let found = lookup(&self.filter, &queries);
         let prediction = Prediction::new(&queries[0], found.of(0), rules);
         self.figures.known += u64::from(!prediction.listed.is_empty());

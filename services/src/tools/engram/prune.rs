@@ -2,7 +2,7 @@
 
 use super::{failed, now, write};
 use crate::tools::CliError;
-use chimere_engine::engram::{PruneRules, Table, prune};
+use chimere_engine::engram::{ORDER_MAX, PruneRules, Table, prune};
 use std::path::PathBuf;
 
 const DAY_S: u32 = 24 * 60 * 60;
@@ -34,6 +34,12 @@ pub struct PruneArgs {
 
 pub(super) fn run(args: &PruneArgs) -> Result<(), CliError> {
     let table = Table::open(&args.table).map_err(failed)?;
+    if table.is_long() {
+        let file = args.table.display();
+        return Err(failed(format!(
+            "{file}: wanted a table without contexts of more than {ORDER_MAX} tokens; build it anew"
+        )));
+    }
     let image = prune(&table, &args.rules(now()));
     let before: u64 = table.stats().iter().map(|s| s.ngrams).sum();
     println!("{}", write(&args.out, &image)?);

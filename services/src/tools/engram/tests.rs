@@ -2,7 +2,7 @@
 
 use super::*;
 use chimere_engine::engram::Entry;
-use chimere_engine::engram::{Evidence, Joint, Strengths, Witness};
+use chimere_engine::engram::{Evidence, Joint, Ngrams, Strengths, Witness};
 use clap::Parser;
 use std::fs;
 use std::path::PathBuf;
@@ -245,6 +245,30 @@ fn strengths_are_fitted_to_what_is_in_no_table_and_refused_on_what_is() {
     let e = Evidence { witness: Witness::Documents, words: 4, occurrences: 1, continuations: 1, joint, rareness: 35.0 };
     let shipped = Strengths::shipped();
     assert!(fitted != *shipped && fitted.of(e.cell()) > 0.5, "{}", fitted.of(e.cell()));
+}
+
+#[test]
+fn a_table_with_longer_contexts_is_written_where_it_is_asked_for_and_neither_joined_nor_pruned() {
+    let said = "before you open the door turn the small brass key twice to the";
+    let text = format!("Today {said} left\n\nTonight {said} right\n");
+    let desk = Desk::new(&[("a.jsonl", &format!("{}\n{}\n", json(&text[..text.len() / 2]), json(&text)))]);
+    desk.build("@a.jsonl", "@long.engr", "--longest 32").unwrap();
+    desk.build("@a.jsonl", "@plain.engr", "").unwrap();
+    let (long, plain) = (desk.table("long.engr"), desk.table("plain.engr"));
+    assert!(long.is_long() && !plain.is_long(), "{:?}", long.stats());
+    assert!(contents(&long).starts_with(&contents(&plain)));
+    let joined = desk.run("merge @plain.engr @long.engr --out @all.engr").unwrap_err();
+    assert!(joined.contains("table 1: wanted one without contexts of more than 8 tokens"), "{joined}");
+    let pruned = desk.run("prune @long.engr --out @all.engr --min-count 2").unwrap_err();
+    assert!(pruned.contains("long.engr: wanted a table without contexts of more than 8 tokens"), "{pruned}");
+    let refused = desk.build("@a.jsonl", "@all.engr", "--longest 33").unwrap_err();
+    assert!(refused.contains("longest: wanted 8, or up to 32 with orders up to 8, got 33"), "{refused}");
+    desk.run("inspect @long.engr --top 1").unwrap();
+}
+
+/// A line of a .jsonl file.
+fn json(text: &str) -> String {
+    serde_json::json!({ "text": text }).to_string()
 }
 
 #[test]
