@@ -9,9 +9,12 @@ round asks other things with other seeds: where one token is changed the rest of
 one text a side, timed many times, tells of the texts. The median of the ratios and the 95 % interval of that median (by ranks) are told, so that
 other work on the machine troubles both alike.
 The strength is so small that both say nearly the same. --letters lets the model choose among the letters and the space alone, in both: random
-weights choose among ids that no text has, which no table would know. --seconds ends the rounds early. The standard library is enough.
+weights choose among ids that no text has, which no table would know. --seconds ends the rounds early. --pid, of a service on this machine, also
+tells of each of its threads the processor time and the switches that a token costs, with tables and without: on a machine with other work that tells
+more than the ratio. The standard library is enough.
 """
 import argparse
+import collections
 import concurrent.futures
 import json
 import math
@@ -48,6 +51,25 @@ def burst(client, args, more, number):
     return speed, sum(e.get("lookups", 0) for e in engram), sum(e.get("hits", 0) for e in engram)
 
 
+def threads(pid):
+    """-> (nanoseconds of processor time, switches) of the threads of a process, by their names."""
+    found = collections.Counter(), collections.Counter()
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if pid else ():
+        name = (task / "comm").read_text().strip()
+        found[0][name] += int((task / "schedstat").read_text().split()[0])
+        found[1][name] += sum(int(line.split()[1]) for line in (task / "status").read_text().splitlines() if "ctxt_switches" in line)
+    return found
+
+
+def tell_threads(costs):
+    """`costs`: with tables or not -> ((time, switches), tokens)."""
+    (on, tokens_on), (off, tokens_off) = costs[True], costs[False]
+    for name in sorted(on[0], key=lambda name: -on[0][name])[:8]:
+        each = [(c[0][name] / 1e3 / n, c[1][name] / n) for c, n in ((on, tokens_on), (off, tokens_off))]
+        print(f"  {name:<16}" + "; ".join(f"{us:8.3f} us and {switches:6.3f} switches a token {which}"
+                                           for (us, switches), which in zip(each, ("with tables", "without"))))
+
+
 def median_interval(values):
     """-> median, and the ranks' 95 % interval around it."""
     ordered, n = sorted(values), len(values)
@@ -69,6 +91,7 @@ def main():
     ap.add_argument("--tokens", type=int, default=128)
     ap.add_argument("--rounds", type=int, default=30)
     ap.add_argument("--seconds", type=float, default=math.inf, help="no round begins later than this")
+    ap.add_argument("--pid", type=int, help="process of the service")
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
     client = Client(args.url, 600)
@@ -77,10 +100,18 @@ def main():
     strength = {name: value for name, value in given.items() if value is not None}
     on = both | dict(engram={"tables": args.table, **strength})
     begin, ratios, speeds, lookups, hits = time.monotonic(), [], [], 0, 0
+    costs = {tables: ((collections.Counter(), collections.Counter()), 0) for tables in (True, False)}
     burst(client, args, both, 0), burst(client, args, on, 0)
     while len(ratios) < args.rounds and time.monotonic() - begin < args.seconds:
         order = [both, on] if len(ratios) % 2 else [on, both]
-        found = {more is on: burst(client, args, more, len(ratios)) for more in order}
+        found = {}
+        for more in order:
+            before = threads(args.pid)
+            found[more is on] = burst(client, args, more, len(ratios))
+            spent, tokens = costs[more is on]
+            for total, then, now in zip(spent, before, threads(args.pid)):
+                total.update({name: now[name] - then[name] for name in now})
+            costs[more is on] = spent, tokens + args.streams * args.tokens
         ratios.append(found[True][0] / found[False][0])
         speeds.append(found[False][0])
         lookups, hits = lookups + found[True][1], hits + found[True][2]
@@ -90,6 +121,8 @@ def main():
     known = hits / max(1, lookups)
     print(f"with tables / without: {median:.4f}, 95 % {low:.4f} to {high:.4f}, over {len(ratios)} rounds of {args.streams} streams x {args.tokens} "
           f"tokens; {median_interval(speeds)[0]:,.0f} tokens/s without; a table knew something at {known:.1%} of {lookups:,} positions")
+    if args.pid:
+        tell_threads(costs)
     if args.json:
         args.json.write_text(json.dumps(dict(arguments={k: str(v) for k, v in vars(args).items()}, median=median, low=low, high=high, ratios=ratios,
                                              tokens_per_s=speeds, known=known), indent=1) + "\n")

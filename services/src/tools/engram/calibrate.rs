@@ -11,6 +11,8 @@ use chimere_engine::engram::{
 };
 use chimere_engine::ids::TokenId;
 use chimere_engine::model;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,6 +37,11 @@ pub struct CalibrateArgs {
     /// File of strengths to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// File for what was fitted to, for other fits: a line a position with the number of its passage, the model's
+    /// probability of what came and of what it held most probable, and for each match its cell, its probability of
+    /// what came and its strength of now.
+    #[arg(long, value_name = "FILE")]
+    pub rows: Option<PathBuf>,
     /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
     #[arg(long, value_name = "FILE|DIR")]
     pub model: Option<PathBuf>,
@@ -147,11 +154,12 @@ fn observe(
     reader: &mut LogitReader,
 ) -> Result<Fit, CliError> {
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
+    let mut rows = args.rows.as_deref().map(Rows::create).transpose()?;
     let filter = Filter::of_tables(tables.iter().map(|t| &**t));
     let members = Member::all(tables.iter().cloned());
     let (mut fit, mut progress) = (Fit::default(), Progress::new("reading"));
     let (mut done, all) = (0, passages.iter().map(|p| p.ids.len() as u64 * 4).sum());
-    for passage in passages {
+    for (number, passage) in passages.iter().enumerate() {
         let mut copied = 0;
         reader
             .read(&passage.ids, |at, logits| {
@@ -164,7 +172,9 @@ fn observe(
                 copied += usize::from(
                     levels.iter().any(|(level, mut e)| level.len >= COPIED_TOKENS && e.any(|e| e.0 == next)),
                 );
-                fit.add(&levels, next, probability(logits, next));
+                let (of_next, best) = probabilities(logits, next);
+                fit.add(&levels, next, of_next);
+                rows.iter_mut().for_each(|rows| rows.put(number, (of_next, best), &levels, next));
             })
             .map_err(failed)?;
         refuse_copy(
@@ -178,6 +188,7 @@ fn observe(
         progress.show(done, all);
     }
     progress.end();
+    rows.map_or(Ok(()), Rows::finish)?;
     Ok(fit)
 }
 
@@ -189,10 +200,41 @@ fn recent(said: &[TokenId], output: usize) -> Recent {
     recent
 }
 
-fn probability(logits: &[f32], next: TokenId) -> f64 {
+/// Of what came, and of the most probable token.
+fn probabilities(logits: &[f32], next: TokenId) -> (f64, f64) {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|l| f64::from(l - best).exp()).sum();
-    f64::from(logits[next as usize] - best).exp() / sum
+    (f64::from(logits[next as usize] - best).exp() / sum, 1.0 / sum)
+}
+
+/// The file of rows.
+struct Rows {
+    file: BufWriter<File>,
+    /// The first thing that went wrong.
+    failed: io::Result<()>,
+}
+
+impl Rows {
+    fn create(path: &Path) -> Result<Self, CliError> {
+        let file = File::create(path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
+        Ok(Self { file: BufWriter::new(file), failed: Ok(()) })
+    }
+
+    fn put(&mut self, passage: usize, (of_next, best): (f64, f64), levels: &Levels<'_>, next: TokenId) {
+        let strengths = Strengths::shipped();
+        let matches = levels.iter().map(|(level, mut expected)| {
+            let p = expected.find(|e| e.0 == next).map_or(0.0, |e| e.1);
+            format!(" {}:{p:.6}:{:.4}", level.cell.index(), strengths.of(level.cell))
+        });
+        let matches: String = matches.collect();
+        if self.failed.is_ok() {
+            self.failed = writeln!(self.file, "{passage} {of_next:.9} {best:.6}{matches}");
+        }
+    }
+
+    fn finish(mut self) -> Result<(), CliError> {
+        self.failed.and_then(|()| self.file.flush()).map_err(|e| failed(format!("rows: {e}")))
+    }
 }
 
 fn refuse_copy(on: &Path, text: &str, tokens: usize, copied: usize) -> Result<(), CliError> {
