@@ -3,7 +3,7 @@
 
 use super::{
     Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm, Program,
-    Ptr, PtrMut, TILE_ROWS, Tiling, fits, program_of, tilings,
+    PtrMut, TILE_ROWS, Tiling, fits, program_of, tilings,
 };
 use crate::cuda::quantized::BLOCK;
 
@@ -113,7 +113,7 @@ impl Activated {
     ) -> Result<(), CudaError> {
         let Kernels { shape, epilogue, .. } = self.0;
         let values = shape.rows / epilogue.block_rows() * BLOCK;
-        self.0.check(weights, &x, norm.as_ref(), rows)?;
+        let inputs = self.0.inputs(device, weights, x, norm, (rows, out.factor))?;
         if out.stride < values || !out.stride.is_multiple_of(BLOCK) {
             let what = format!("rows of {values} int8 values cannot lie {} apart", out.stride);
             return Err(CudaError::shape("activated", what));
@@ -123,16 +123,10 @@ impl Activated {
         fits("the output's meta", out.meta.len(), codes / BLOCK * 2)?;
         let stream = device.stream();
         let arguments = Arguments {
-            weights: Ptr::of(weights, stream),
-            codes: Ptr::of(x.codes, stream),
-            meta: Ptr::of(x.meta, stream),
-            squares: Ptr::of_some(norm.map(|n| n.squares), stream),
             next_codes: PtrMut::of(out.codes, stream),
             next_meta: PtrMut::of(out.meta, stream),
             stride: out.stride as i32,
-            factor: out.factor,
-            eps: norm.map_or(0.0, |n| n.eps),
-            ..Arguments::default()
+            ..inputs
         };
         // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
         unsafe { self.0.launch(device, arguments, rows) }

@@ -358,6 +358,29 @@ impl Kernels {
         fits("squares", norm.map_or(0, |n| n.squares.len()), rows * self.norm_blocks)
     }
 
+    /// What all epilogues read for `rows` rows, of which [`Kernels::check`] says whether it is there. What is written
+    /// is the caller's to name.
+    fn inputs(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        x: Activations<'_>,
+        norm: Option<Norm<'_>>,
+        (rows, factor): (usize, f32),
+    ) -> Result<Arguments, CudaError> {
+        self.check(weights, &x, norm.as_ref(), rows)?;
+        let stream = device.stream();
+        Ok(Arguments {
+            weights: Ptr::of(weights, stream),
+            codes: Ptr::of(x.codes, stream),
+            meta: Ptr::of(x.meta, stream),
+            squares: Ptr::of_some(norm.map(|n| n.squares), stream),
+            factor,
+            eps: norm.map_or(0.0, |n| n.eps),
+            ..Arguments::default()
+        })
+    }
+
     /// Enqueues `all` for `rows` rows in turns.
     ///
     /// # Safety
@@ -471,21 +494,11 @@ impl Product {
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
         let (outputs, _) = self.0.shape.size();
-        self.0.check(weights, &x, norm.as_ref(), rows)?;
+        let inputs = self.0.inputs(device, weights, x, norm, (rows, out.factor))?;
         fits("a row of the output", out.stride, outputs)?;
         fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
-        let stream = device.stream();
-        let arguments = Arguments {
-            weights: Ptr::of(weights, stream),
-            codes: Ptr::of(x.codes, stream),
-            meta: Ptr::of(x.meta, stream),
-            squares: Ptr::of_some(norm.map(|n| n.squares), stream),
-            out: PtrMut::of(out.values, stream),
-            stride: out.stride as i32,
-            factor: out.factor,
-            eps: norm.map_or(0.0, |n| n.eps),
-            ..Arguments::default()
-        };
+        let values = PtrMut::of(out.values, device.stream());
+        let arguments = Arguments { out: values, stride: out.stride as i32, ..inputs };
         // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
         unsafe { self.0.launch(device, arguments, rows) }
     }

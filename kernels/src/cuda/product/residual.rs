@@ -106,22 +106,18 @@ impl Residual {
         next: NextRows<'_, '_>,
     ) -> Result<(), CudaError> {
         let (outputs, _) = self.0.shape.size();
-        self.0.check(weights, &y, None, rows)?;
+        let inputs = self.0.inputs(device, weights, y, None, (rows, factor))?;
         fits("the residual stream", x.len(), rows * outputs)?;
         next.check(rows, outputs, self.0.shape.planes)?;
         let stream = device.stream();
         let arguments = Arguments {
-            weights: Ptr::of(weights, stream),
-            codes: Ptr::of(y.codes, stream),
-            meta: Ptr::of(y.meta, stream),
             out: PtrMut::of(x, stream),
             next: Ptr::of(next.weight, stream),
             next_codes: PtrMut::of(next.codes, stream),
             next_meta: PtrMut::of(next.meta, stream),
             next_squares: PtrMut::of(next.squares, stream),
             stride: outputs as i32,
-            factor,
-            ..Arguments::default()
+            ..inputs
         };
         // SAFETY: the buffers were found large enough for `rows` rows; squares, which are null here, are not read
         // without a norm.

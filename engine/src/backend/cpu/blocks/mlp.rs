@@ -15,7 +15,19 @@ use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
-pub(super) const UNIT: usize = 32;
+const UNIT: usize = 32;
+
+/// How many units of work so many columns are.
+pub(super) fn units(width: usize) -> usize {
+    width.div_ceil(UNIT)
+}
+
+/// The columns of some units, of `width` in all, and their tiles.
+pub(super) fn columns_of(units: Range<usize>, width: usize) -> (Range<usize>, Range<usize>) {
+    let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
+    let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
+    (cols, tiles)
+}
 
 /// The feed-forward part's weights, packed for this processor.
 pub(in crate::backend::cpu) struct Mlp {
@@ -117,7 +129,7 @@ impl Mlp {
 
     /// Units of work of gate and up together.
     pub(super) fn units(&self) -> usize {
-        self.up.rows().div_ceil(UNIT)
+        units(self.up.rows())
     }
 
     /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a row of `x` and
@@ -132,8 +144,7 @@ impl Mlp {
         next: NextTiles<'_>,
     ) {
         let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);
-        let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
-        let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
+        let (cols, tiles) = columns_of(units, width);
         let up = Some((&self.up, tiles.start));
         let gate = self.gate.iter().map(|gate| (gate, step.gate, up));
         for (m, buffer, next) in gate.chain([(&self.up, step.up, next)]) {

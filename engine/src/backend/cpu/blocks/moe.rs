@@ -5,14 +5,12 @@
 //! Every (row, expert) pair has its own row of scratch, and a row's experts are summed in the router's order, so the
 //! grouping by expert, which reads each expert's weights once for all its rows, never shows in a result.
 
-use super::mlp::{self, Mlp, UNIT};
+use super::mlp::{self, Mlp};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::{Pass, columns};
-use crate::backend::cpu::matmul::{
-    ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before, prefetch,
-};
+use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul, matmul_before, prefetch};
 use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::workspace::WorkspaceRoom;
@@ -348,8 +346,8 @@ impl Moe {
                 // SAFETY: these columns of the stream are this thread's.
                 let x = |part: Range<usize>| unsafe { pass.ws.plain.x.get_mut(part) };
                 let hidden = self.experts[0].down.rows();
+                let cols = columns(&tiles, hidden);
                 (0..pass.batch.rows()).for_each(|row| {
-                    let cols = columns(&tiles, hidden);
                     self.add_picked(step, row, &cols, x(row * hidden + cols.start..row * hidden + cols.end));
                 });
             }
@@ -453,10 +451,7 @@ impl Latent {
 
 /// This thread's share of so many columns in whole blocks of the int8 form, and their tiles.
 fn whole_columns(at: BlockThread<'_>, width: usize) -> (Range<usize>, Range<usize>) {
-    let units = at.team.share(width.div_ceil(UNIT));
-    let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
-    let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
-    (cols, tiles)
+    mlp::columns_of(at.team.share(mlp::units(width)), width)
 }
 
 fn cost(w: &Mlp, rows: usize) -> u64 {
