@@ -28,8 +28,10 @@ impl ResponseError for ApiError {
         self.rejected.into_iter().for_each(count_rejected);
         let mut reply = HttpResponse::build(self.status);
         if let Some(after) = self.retry_after {
-            reply.insert_header((header::RETRY_AFTER, after.as_secs_f64().ceil() as u64));
-            reply.insert_header((RETRY_AFTER_MS, after.as_millis() as u64));
+            // Both rounded up, one from the other: nobody comes back before the time, and they agree.
+            let millis = after.as_nanos().div_ceil(1_000_000) as u64;
+            reply.insert_header((header::RETRY_AFTER, millis.div_ceil(1000)));
+            reply.insert_header((RETRY_AFTER_MS, millis));
         }
         let unread = matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
         if unread || self.code == Some(BODIES_FULL) {
@@ -102,9 +104,13 @@ mod tests {
 
     #[test]
     fn a_refusal_that_passes_says_when_in_both_headers() {
-        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "full");
-        let reply = error.with_retry_after(Duration::from_millis(2_300)).error_response();
-        assert_eq!(reply.headers().get("retry-after").unwrap(), "3");
-        assert_eq!(reply.headers().get("retry-after-ms").unwrap(), "2300");
+        // Part of a millisecond beyond a whole second must not be lost in one header and kept in the other.
+        for (micros, seconds, millis) in [(2_300_000, "3", "2300"), (1_000_000, "1", "1000"), (1_000_300, "2", "1001")]
+        {
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "full");
+            let reply = error.with_retry_after(Duration::from_micros(micros)).error_response();
+            assert_eq!(reply.headers().get("retry-after").unwrap(), seconds);
+            assert_eq!(reply.headers().get("retry-after-ms").unwrap(), millis);
+        }
     }
 }
