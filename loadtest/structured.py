@@ -8,7 +8,8 @@
 refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
 Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
-second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios; and what masks alone would leave of them. `kept`: how many draws of a quarter of these streams a grammar leaves as they are. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
+second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios; and what masks alone would leave of them. `copies`: the same under a grammar that allows any text, whose masks are copies of one: what is left when
+masks cost nothing to make. `kept`: how many draws of a quarter of these streams a grammar leaves as they are. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
 without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
@@ -192,7 +193,15 @@ def masks_of(server):
 
 
 def streams(server, args):
-    name, ways = f"{args.streams} streams, free and under a grammar", ({"ignore_eos": True}, form(ENDLESS))
+    return in_turns(server, args, f"{args.streams} streams, free and under a grammar", form(ENDLESS))
+
+
+def copies(server, args):
+    return in_turns(server, args, f"{args.streams} streams, free and under a grammar of any text", {"structured_outputs": {"regex": r"(.|\n)*"}, "ignore_eos": True})
+
+
+def in_turns(server, args, name, bound):
+    ways = ({"ignore_eos": True}, bound)
     for way in ways:   # the first of each kind also makes what is kept
         generate(server, args, args.streams, **way)
     before = masks_of(server)
@@ -299,7 +308,7 @@ def traps(server, args):
     return not strange and not changed
 
 
-MEASURES = {"schemas": schemas, "streams": streams, "kept": kept, "forced": forced, "traps": traps}
+MEASURES = {"schemas": schemas, "streams": streams, "copies": copies, "kept": kept, "forced": forced, "traps": traps}
 
 
 def main():
