@@ -4,9 +4,9 @@ use chimere_engine::format::BlockType;
 use chimere_engine::format::blocks::{decode_row, encode_row};
 use safetensors::SafeTensors;
 
-const ALL: [&str; 20] = [
-    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ2_S",
-    "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4",
+const ALL: [&str; 24] = [
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ1_S",
+    "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4",
 ];
 
 fn vectors(file: &str) -> Vec<u8> {
@@ -23,8 +23,8 @@ fn named(name: &str) -> BlockType {
 
 #[test]
 fn every_encoding_decodes_to_the_bits_of_the_reference() {
-    let (a, b) = (vectors("ggml_blocks.safetensors"), vectors("iq_blocks.safetensors"));
-    let files = [SafeTensors::deserialize(&a).unwrap(), SafeTensors::deserialize(&b).unwrap()];
+    let files = ["ggml_blocks", "iq_blocks", "iq_small_blocks"].map(|name| vectors(&format!("{name}.safetensors")));
+    let files = files.each_ref().map(|bytes| SafeTensors::deserialize(bytes).unwrap());
     for name in ALL {
         let file = files.iter().find(|f| f.tensor(&format!("{name}.bytes")).is_ok()).unwrap();
         let want = floats(file.tensor(&format!("{name}.values")).unwrap().data());
