@@ -70,9 +70,9 @@ impl Tensor {
         (encoded_len(ty, &shape)? == range.len()).then_some(Self { name, ty, shape, scale: None, data })
     }
 
-    /// A tensor whose bytes `make` makes, on the thread that first asks for them, and which are kept as long as this or a
-    /// clone of it is. `make` gives a tensor of this type and as many elements. `None` if the shape is no whole number
-    /// of blocks.
+    /// A tensor whose bytes `make` makes, on the thread that first asks for them, and which are kept as long as this or
+    /// a clone of it is. `make` gives a tensor of this type and as many elements. `None` if the shape is no whole
+    /// number of blocks.
     pub(crate) fn made(
         name: String,
         ty: BlockType,

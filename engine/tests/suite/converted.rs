@@ -7,7 +7,7 @@ use chimere_engine::format::{BlockType, Gguf, HfDir, Tensor};
 use chimere_engine::model::{self, as_gguf, load_gguf};
 use chimere_engine::quantize::{self, Importance, Output, fitting, groups};
 use chimere_engine::step::Form;
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -81,35 +81,34 @@ fn quantising_a_directory_gives_the_answers_of_quantising_its_file() {
     quantized_alike("next", BlockType::Q4K);
 }
 
+/// Encoding, shape and bytes by name.
+type Tensors = HashMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+fn bf16(shape: &[usize], values: impl IntoIterator<Item = f32>) -> (Dtype, Vec<usize>, Vec<u8>) {
+    (Dtype::BF16, shape.to_vec(), values.into_iter().flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect())
+}
+
 /// A directory to be.
 struct Export {
     config: Value,
-    tensors: HashMap<String, (Vec<usize>, Vec<u8>)>,
+    tensors: Tensors,
     dir: tempfile::TempDir,
 }
 
 impl Export {
-    /// That of a preset.
+    /// That of a preset, all in bf16.
     fn of(preset: &str) -> Self {
         let dir = HfDir::open(&golden_dir(preset)).unwrap();
         let text = std::fs::read(golden_dir(preset).join("config.json")).unwrap();
-        let bf16 = |t: Tensor| {
-            let values = t.decode().into_iter();
-            (t.shape.clone(), values.flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect())
-        };
-        let tensors = dir.tensor_names().map(|n| (n.to_owned(), bf16(dir.tensor(n).unwrap().unwrap()))).collect();
+        let rounded = |t: Tensor| bf16(&t.shape, t.decode());
+        let tensors = dir.tensor_names().map(|n| (n.to_owned(), rounded(dir.tensor(n).unwrap().unwrap()))).collect();
         Self { config: serde_json::from_slice(&text).unwrap(), tensors, dir: tempfile::tempdir().unwrap() }
     }
 
     fn write(&self) -> HfDir {
         std::fs::write(self.dir.path().join("config.json"), self.config.to_string()).unwrap();
-        let view = |(n, (shape, bytes)): (&String, &'_ (Vec<usize>, Vec<u8>))| {
-            (n.clone(), TensorView::new(Dtype::BF16, shape.clone(), bytes).unwrap().data().to_vec(), shape.clone())
-        };
-        let all: Vec<_> = self.tensors.iter().map(view).collect();
-        let views =
-            all.iter().map(|(n, bytes, shape)| (n, TensorView::new(Dtype::BF16, shape.clone(), bytes).unwrap()));
-        serialize_to_file(views, None, &self.dir.path().join("model.safetensors")).unwrap();
+        let views = self.tensors.iter().map(|(n, (d, s, b))| (n, TensorView::new(*d, s.clone(), b).unwrap()));
+        std::fs::write(self.dir.path().join("model.safetensors"), serialize(views, None).unwrap()).unwrap();
         HfDir::open(self.dir.path()).unwrap()
     }
 
@@ -124,9 +123,9 @@ impl Export {
 #[test]
 fn tensors_that_nobody_knows_and_parts_that_are_missing_are_named() {
     let mut export = Export::of("moe");
-    export.tensors.insert("model.visual.patch_embed.weight".into(), (vec![1], vec![0; 2]));
+    export.tensors.insert("model.visual.patch_embed.weight".into(), bf16(&[1], [0.0]));
     assert!(as_gguf(export.write(), &gguf("moe").text).is_ok(), "a vision tower is left out");
-    export.tensors.insert("model.language_model.layers.0.mlp.extra.weight".into(), (vec![1], vec![0; 2]));
+    export.tensors.insert("model.language_model.layers.0.mlp.extra.weight".into(), bf16(&[1], [0.0]));
     assert_eq!(
         export.refusal(),
         "DIR: tensor `model.language_model.layers.0.mlp.extra.weight`: wanted no such tensor: it is not known in this \
@@ -136,7 +135,7 @@ fn tensors_that_nobody_knows_and_parts_that_are_missing_are_named() {
     export.tensors.remove("mtp.norm.weight");
     assert_eq!(export.refusal(), "DIR: tensor `mtp.norm.weight`: wanted shape [32], got no such tensor");
     let mut export = Export::of("moe");
-    export.tensors.get_mut("model.language_model.layers.1.linear_attn.dt_bias").unwrap().0 = vec![2, 2];
+    export.tensors.get_mut("model.language_model.layers.1.linear_attn.dt_bias").unwrap().1 = vec![2, 2];
     assert!(export.refusal().ends_with("linear_attn.dt_bias`: wanted shape [4], got shape [2, 2]"));
     let mut export = Export::of("moe");
     export.config["text_config"]["rope_parameters"]["mrope_section"] = json!([11, 0.5]);
@@ -146,6 +145,19 @@ fn tensors_that_nobody_knows_and_parts_that_are_missing_are_named() {
         other.contains("wanted one of qwen3_5_moe, ") && other.ends_with("written as GGUF, got `mamba2`"),
         "{other}"
     );
+}
+
+#[test]
+fn eight_bit_floats_become_what_they_stand_for() {
+    let mut export = Export::of("moe");
+    let name = "model.language_model.layers.0.mlp.shared_expert.up_proj.weight";
+    export.tensors.insert(name.into(), (Dtype::F8_E4M3, vec![32, 32], vec![0x38; 1024]));
+    export.config["quantization_config"] = json!({ "quant_method": "fp8" });
+    assert!(export.refusal().contains("up_proj.weight_scale_inv`: wanted the scales of an F8_E4M3 tensor"));
+    export.tensors.insert(format!("{name}_scale_inv"), bf16(&[1, 1], [0.5]));
+    let (file, _) = as_gguf(export.write(), &gguf("moe").text).unwrap();
+    let made = file.tensor("blk.0.ffn_up_shexp.weight").unwrap();
+    assert!(made.ty == BlockType::Bf16 && made.decode() == [0.5; 1024]);
 }
 
 /// Without a draft head the file has none, and tied to the embedding no head.
@@ -200,7 +212,7 @@ fn tiled(r: usize, width: usize) -> usize {
     ((head % each) * DENSE_KEY_HEADS + head / each) * width + row
 }
 
-fn dense_tensors(file: &Gguf) -> HashMap<String, (Vec<usize>, Vec<u8>)> {
+fn dense_tensors(file: &Gguf) -> Tensors {
     const NAMES: [(&str, &str); 20] = [
         ("attn_norm.weight", "input_layernorm.weight"),
         ("post_attention_norm.weight", "post_attention_layernorm.weight"),
@@ -244,7 +256,7 @@ fn dense_tensors(file: &Gguf) -> HashMap<String, (Vec<usize>, Vec<u8>)> {
 }
 
 /// A tensor as the release has it: heads grouped, norms as distances from 1, logarithms of decays.
-fn released(t: &Tensor) -> (Vec<usize>, Vec<u8>) {
+fn released(t: &Tensor) -> (Dtype, Vec<usize>, Vec<u8>) {
     const KEYS: usize = 2 * DENSE_KEY_HEADS * 128;
     let (rows, cols) = (t.shape[..t.shape.len() - 1].iter().product::<usize>(), t.cols());
     let mut x = vec![0.0; rows * cols];
@@ -269,7 +281,6 @@ fn released(t: &Tensor) -> (Vec<usize>, Vec<u8>) {
         _ => x,
     };
     let grouped = (0..rows * cols).map(|i| value(x[row(i / cols) * cols + col(i % cols)]));
-    let bytes = grouped.flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect();
     let shape = if own == "ssm_conv1d.weight" { vec![rows, 1, cols] } else { t.shape.clone() };
-    (shape, bytes)
+    bf16(&shape, grouped)
 }

@@ -48,7 +48,7 @@ pub fn run(args: &QuantizeArgs) -> Result<(), CliError> {
     report.svg().map_or(Ok(()), |picture| write(&path.with_extension("svg"), picture))
 }
 
-/// The source and the model in it: a GGUF file, or a directory of Hugging Face as the file that a converter would write.
+/// The source and the model in it: a GGUF file, or a Hugging Face directory as the file that a converter would write.
 fn open(path: &Path) -> Result<(Gguf, Model), CliError> {
     match model::open(path).map_err(failed)? {
         Opened::Gguf(file) => {
@@ -314,5 +314,39 @@ impl Job<'_> {
         let all = self.output(&vec![ty; self.groups.len()], &none).bytes().map_err(failed)?;
         let groups: u64 = self.groups.iter().map(|g| g.bytes(self.source, ty)).sum();
         Ok(all - groups + PADDING * self.groups.iter().map(|g| g.tensors.len() as u64).sum::<u64>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: QuantizeArgs,
+    }
+
+    #[test]
+    fn a_hugging_face_directory_becomes_a_file_that_reads_text_alike() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe");
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out.gguf");
+        let (model, file) = (source.to_str().unwrap(), out.to_str().unwrap());
+        let options = ["quantize", "--model", model, "--out", file, "--scheme", "uniform:Q4_K", "--importance", "none"];
+        run(&Command::parse_from(options).args).unwrap();
+        let (base, small) = (model::load(&source).unwrap(), model::load(&out).unwrap());
+        assert_eq!((base.config.name.as_str(), small.config.name.as_str()), ("moe", "moe"));
+        assert!(small.weights.mtp.is_some() && small.weights.embed.ty == BlockType::Q5_0, "rows of 32");
+        assert_eq!(base.text.end_ids, small.text.end_ids);
+        assert_eq!(base.text.chat_template, small.text.chat_template);
+        let text = "<|im_start|>user\nÀ l'été";
+        let ids = |model: &Model| TextModel::new(&model.text).unwrap().tokenizer().encode(text);
+        assert_eq!(ids(&base), ids(&small));
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(out.with_extension("gguf.json")).unwrap()).unwrap();
+        assert_eq!(report["groups"][0]["type"], "Q4_K");
+        assert!(!out.with_extension("gguf.svg").exists(), "nothing was measured");
     }
 }

@@ -87,12 +87,13 @@ impl Report {
         let measured = self.measured.as_ref().map(|d| {
             json!({"positions": d.positions(), "mean": d.mean(), "p99.9": d.quantiles([0.999])[0], "same_top": d.same_top()})
         });
+        let uniform = |o: &Others| o.uniform.iter().map(|(ty, point)| json!([ty.name(), point])).collect::<Vec<_>>();
         json!({
             "model": self.model, "out": self.out, "scheme": self.scheme, "bytes": self.bytes, "bpw": self.bits(),
             "expected_kl": self.expected, "calibration_kl": measured,
             "groups": self.rows.iter().map(row).collect::<Vec<_>>(),
             "curve": self.others.as_ref().map(|o| &o.curve),
-            "uniform": self.others.as_ref().map(|o| o.uniform.iter().map(|u| json!([u.0.name(), u.1])).collect::<Vec<_>>()),
+            "uniform": self.others.as_ref().map(uniform),
         })
     }
 }
