@@ -1,7 +1,7 @@
 //! A Hugging Face directory, laid out as a GGUF file: against the files of the presets that have both, which a
 //! converter wrote, byte by byte.
 
-use crate::support::{Driver, Golden, config, gguf, golden_dir};
+use crate::support::{Driver, Golden, config, gguf, golden_dir, max_abs};
 use chimere_engine::format::blocks::decode_row;
 use chimere_engine::format::{BlockType, Gguf, HfDir, Tensor};
 use chimere_engine::model::{self, as_gguf, load_gguf};
@@ -53,7 +53,8 @@ fn directories_become_the_files_that_converters_write() {
     }
 }
 
-/// Both sources written with all matrices in this type, and the logits of both.
+/// Both sources written with all matrices in this type. The logits are the same bit for bit but for exponentials, which
+/// libraries round differently.
 fn quantized_alike(preset: &str, ty: BlockType) {
     let dir = tempfile::tempdir().unwrap();
     let importance = Importance::default();
@@ -71,8 +72,13 @@ fn quantized_alike(preset: &str, ty: BlockType) {
         assert!(model.weights.mtp.is_some(), "the draft head is in it");
         Driver::recording(&model, &config(true, 2)).run(Form::Chunked, 0, &ids).logits.clone()
     };
-    let (a, b) = (logits("a.gguf", &converted(preset)), logits("b.gguf", &written(preset)));
-    assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()), "{preset} {}", ty.name());
+    let (directory, file) = (converted(preset), written(preset));
+    let decays = directory.tensors().filter(|t| t.name.ends_with("ssm_a")).cloned().collect::<Vec<_>>();
+    let (got, want) = (logits("a.gguf", &directory), logits("b.gguf", &file));
+    let error = max_abs(&got, &want);
+    assert!(error < 1e-4, "{preset} {}: off by {error:e}", ty.name());
+    let same = logits("c.gguf", &file.with(decays));
+    assert!(got.iter().zip(&same).all(|(a, b)| a.to_bits() == b.to_bits()), "{preset} {}", ty.name());
 }
 
 #[test]
