@@ -33,16 +33,16 @@ struct Axes {
 }
 
 impl Axes {
-    /// Around all points that a logarithm knows; `None` if there are no two sizes.
+    /// Around all points that a logarithm knows; `None` if there are none.
     fn around(points: impl Iterator<Item = Point>) -> Option<Self> {
-        let (mut bits, mut kl) = ([f64::INFINITY, f64::NEG_INFINITY], [f64::INFINITY, f64::NEG_INFINITY]);
+        let (mut bits, mut decades) = ([f64::INFINITY, f64::NEG_INFINITY], [i32::MAX, i32::MIN]);
         for (x, y) in points.filter(|p| drawable(*p)) {
-            bits = [bits[0].min(x), bits[1].max(x)];
-            kl = [kl[0].min(y), kl[1].max(y)];
+            bits = [bits[0].min(x.floor()), bits[1].max(x.ceil())];
+            decades = [decades[0].min(y.log10().floor() as i32), decades[1].max(y.log10().ceil() as i32)];
         }
-        let decades = [kl[0].log10().floor() as i32, kl[1].log10().ceil() as i32];
-        let around = Self { bits: [bits[0].floor(), bits[1].ceil()], decades };
-        (around.bits[0] < around.bits[1] && decades[0] < decades[1]).then_some(around)
+        // What lies on one line still has a picture.
+        let (right, top) = (bits[1].max(bits[0] + 1.0), decades[1].max(decades[0].saturating_add(1)));
+        bits[0].is_finite().then_some(Self { bits: [bits[0], right], decades: [decades[0], top] })
     }
 
     fn x(&self, bits: f64) -> f64 {
@@ -176,6 +176,8 @@ mod tests {
         );
         assert!(svg.contains("a&lt;b") && svg.contains(">Q4_K</text>") && svg.contains(">0.001</text>"));
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        assert!(Plot::default().svg().is_none() && Plot { curve: vec![(4.0, 0.0)], ..plot }.svg().is_some());
+        let on_a_line = Plot { curve: vec![(4.0, 0.0)], ..plot }.svg().unwrap();
+        assert!(on_a_line.contains("<circle cx=\"567.5\" cy=\"410.0\" r=\"5\" fill=\"#2563eb\"/>"), "{on_a_line}");
+        assert!(Plot::default().svg().is_none());
     }
 }
