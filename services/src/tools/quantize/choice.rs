@@ -7,7 +7,9 @@ use super::{Job, Scheme, failed, measured_name};
 use crate::tools::CliError;
 use crate::tools::figures::Steps;
 use chimere_engine::format::{BlockType, Gguf};
-use chimere_engine::quantize::{Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, weight_shape};
+use chimere_engine::quantize::{
+    Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, fitting, weight_shape,
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -110,8 +112,11 @@ impl Others {
         let budgets = (0..=CURVE_STEPS).map(|i| least + (most - least) * i / CURVE_STEPS);
         let curve = budgets.filter_map(|budget| allocate(choices, budget)).map(|picks| point(&picks)).collect();
         let place = |g: usize, ty: BlockType| table.0[g].iter().position(|entry| entry.0 == ty);
-        let uniform = MENU.into_iter().filter_map(|ty| {
-            let picks: Option<Vec<usize>> = (0..choices.len()).map(|g| place(g, ty)).collect();
+        let in_its_place = |ty: BlockType| fitting(ty, 32).expect("every type has one with blocks of 32");
+        let fits = |ty: &BlockType| (0..choices.len()).any(|g| place(g, *ty).is_some());
+        let uniform = MENU.into_iter().filter(fits).filter_map(|ty| {
+            let of_group = |g| place(g, ty).or_else(|| place(g, in_its_place(ty)));
+            let picks: Option<Vec<usize>> = (0..choices.len()).map(of_group).collect();
             Some((ty, point(&picks?)))
         });
         Self { curve, uniform: uniform.collect() }
