@@ -26,6 +26,10 @@ pub enum BlockType {
     Q4K,
     Q5K,
     Q6K,
+    Iq1S,
+    Iq1M,
+    Iq2Xxs,
+    Iq2Xs,
     Iq2S,
     Iq3Xxs,
     Iq3S,
@@ -49,11 +53,15 @@ const TABLE: &[(BlockType, u32, &str, usize, usize)] = &[
     (BlockType::Q4K, 12, "Q4_K", 256, 144),
     (BlockType::Q5K, 13, "Q5_K", 256, 176),
     (BlockType::Q6K, 14, "Q6_K", 256, 210),
+    (BlockType::Iq2Xxs, 16, "IQ2_XXS", 256, 66),
+    (BlockType::Iq2Xs, 17, "IQ2_XS", 256, 74),
     (BlockType::Iq3Xxs, 18, "IQ3_XXS", 256, 98),
+    (BlockType::Iq1S, 19, "IQ1_S", 256, 50),
     (BlockType::Iq4Nl, 20, "IQ4_NL", 32, 18),
     (BlockType::Iq3S, 21, "IQ3_S", 256, 110),
     (BlockType::Iq2S, 22, "IQ2_S", 256, 82),
     (BlockType::Iq4Xs, 23, "IQ4_XS", 256, 136),
+    (BlockType::Iq1M, 29, "IQ1_M", 256, 56),
     (BlockType::Bf16, 30, "BF16", 1, 2),
     (BlockType::Mxfp4, 39, "MXFP4", 32, 17),
     (BlockType::Nvfp4, 40, "NVFP4", 64, 36),
@@ -135,7 +143,7 @@ mod tests {
         assert_eq!(BlockType::Q4K.row_bytes(2048), Some(8 * 144));
         assert_eq!(BlockType::Q4K.row_bytes(2080), None);
         assert_eq!(BlockType::from_gguf_id(23), Some(BlockType::Iq4Xs));
-        assert_eq!(BlockType::from_gguf_id(16), None);
+        assert_eq!(BlockType::from_gguf_id(15), None);
         assert_eq!(BlockType::Q8_0.bits(), 8.5);
     }
 }

@@ -47,6 +47,24 @@ impl Gguf {
         Self::from_map(map, path)
     }
 
+    /// What a file of these keys and tensors would be once it is written and opened. `path` is for messages, `files`
+    /// are those that the tensors are read from.
+    ///
+    /// # Panics
+    /// If two tensors have one name.
+    pub(crate) fn of_parts(
+        header: &GgufHeader,
+        tensors: Vec<Tensor>,
+        path: &Path,
+        files: Files,
+    ) -> Result<Self, LoadError> {
+        let keys = Self::from_bytes(&header.to_bytes(), path)?;
+        let order: Vec<String> = tensors.iter().map(|t| t.name.clone()).collect();
+        let tensors: HashMap<_, _> = tensors.into_iter().map(|t| (t.name.clone(), t)).collect();
+        assert_eq!(order.len(), tensors.len(), "every tensor has a name of its own");
+        Ok(Self { tensors, order, files, ..keys })
+    }
+
     /// The file that was opened (the first part of a split set).
     pub fn path(&self) -> &Path {
         &self.path

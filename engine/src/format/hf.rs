@@ -8,9 +8,9 @@ mod text;
 
 pub use config::HfConfig;
 
-use super::{Files, LoadError, Tensor};
+use super::{BlockType, Files, LoadError, Tensor};
 use std::path::{Path, PathBuf};
-use tensors::Tensors;
+use tensors::{Tensors, Workers};
 
 /// A model's directory in Hugging Face's layout, open.
 #[derive(Debug)]
@@ -62,9 +62,20 @@ impl HfDir {
         self.tensors.has(name)
     }
 
+    /// Encoding and shape of the tensor of this name, without a byte of it.
+    pub fn outline(&self, name: &str) -> Result<Option<(BlockType, &[usize])>, LoadError> {
+        self.tensors.outline(name)
+    }
+
     /// The tensor of this name: a view of the mapped file, or bf16 of its own where the file has 8-bit floats with
     /// scales.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
         self.tensors.get(name)
+    }
+
+    /// The same without any work of other threads: whoever makes a tensor once for all may be asked for it by a thread
+    /// of the pool, which must not take up work that asks for it again.
+    pub(crate) fn tensor_by_this_thread(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+        self.tensors.get_with(name, Workers::This)
     }
 }

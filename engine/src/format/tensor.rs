@@ -4,7 +4,7 @@ use super::mapped::MappedFile;
 use super::{BlockType, blocks::decode_row};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Encoded elements with their shape. Cloning copies no data.
 #[derive(Clone)]
@@ -24,6 +24,23 @@ pub struct Tensor {
 enum Data {
     Mapped(Arc<MappedFile>, Range<usize>),
     Owned(Arc<Vec<u8>>, Range<usize>),
+    Made(Arc<Made>),
+}
+
+/// What makes a tensor's bytes, and those that were made.
+struct Made {
+    make: Arc<dyn Fn() -> Tensor + Send + Sync>,
+    made: OnceLock<Tensor>,
+}
+
+impl Made {
+    fn tensor(&self, ty: BlockType, shape: &[usize]) -> &Tensor {
+        self.made.get_or_init(|| {
+            let tensor = (self.make)();
+            assert_eq!((tensor.ty, encoded_len(ty, shape)), (ty, Some(tensor.bytes().len())), "as it was announced");
+            tensor
+        })
+    }
 }
 
 impl Tensor {
@@ -53,13 +70,39 @@ impl Tensor {
         (encoded_len(ty, &shape)? == range.len()).then_some(Self { name, ty, shape, scale: None, data })
     }
 
+    /// A tensor whose bytes `make` makes, on the thread that first asks for them, and which are kept as long as this or
+    /// a clone of it is. `make` gives a tensor of this type and as many elements. `None` if the shape is no whole
+    /// number of blocks.
+    pub(crate) fn made(
+        name: String,
+        ty: BlockType,
+        shape: Vec<usize>,
+        make: impl Fn() -> Tensor + Send + Sync + 'static,
+    ) -> Option<Self> {
+        encoded_len(ty, &shape)?;
+        let data = Data::Made(Arc::new(Made { make: Arc::new(make), made: OnceLock::new() }));
+        Some(Self { name, ty, shape, scale: None, data })
+    }
+
+    /// The same tensor for a short while: bytes that have to be made are made again for it, and go with it.
+    pub(crate) fn passing(&self) -> Self {
+        match &self.data {
+            Data::Made(made) => {
+                let data = Data::Made(Arc::new(Made { make: made.make.clone(), made: OnceLock::new() }));
+                Self { data, ..self.clone() }
+            }
+            Data::Mapped(..) | Data::Owned(..) => self.clone(),
+        }
+    }
+
     /// The same without the file: a copy of what was mapped, for whoever keeps it when the model is loaded.
     pub fn in_memory(&self) -> Self {
         match &self.data {
             Data::Owned(..) => self.clone(),
-            Data::Mapped(file, range) => {
-                let data = Data::Owned(Arc::new(file[range.clone()].to_vec()), 0..range.len());
-                Self { data, ..self.clone() }
+            Data::Mapped(..) | Data::Made(..) => {
+                let bytes = self.bytes().to_vec();
+                let range = 0..bytes.len();
+                Self { data: Data::Owned(Arc::new(bytes), range), ..self.clone() }
             }
         }
     }
@@ -69,6 +112,7 @@ impl Tensor {
         match &self.data {
             Data::Mapped(file, range) => &file[range.clone()],
             Data::Owned(bytes, range) => &bytes[range.clone()],
+            Data::Made(made) => made.tensor(self.ty, &self.shape).bytes(),
         }
     }
 
@@ -115,6 +159,7 @@ impl Tensor {
         let data = match &self.data {
             Data::Mapped(file, whole) => Data::Mapped(file.clone(), within(whole)),
             Data::Owned(bytes, whole) => Data::Owned(bytes.clone(), within(whole)),
+            Data::Made(_) => return self.gather_rows(&[rows]),
         };
         Self { shape: self.with_rows(rows.len()), data, ..self.clone() }
     }
@@ -165,6 +210,24 @@ mod tests {
         assert!(Tensor::owned("w".into(), BlockType::Q8_0, vec![3, 64], vec![0; 3 * 68 - 1]).is_none());
         assert!(Tensor::owned("w".into(), BlockType::Q8_0, vec![3, 33], vec![0; 3 * 68]).is_none());
         assert!(Tensor::owned("w".into(), BlockType::F32, vec![usize::MAX, 64], vec![]).is_none());
+    }
+
+    #[test]
+    fn what_is_made_is_made_once_and_again_in_passing() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let count = Arc::new(AtomicUsize::new(0));
+        let make = {
+            let count = count.clone();
+            move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                Tensor::owned("x".into(), BlockType::Q8_0, vec![3, 32], (0..102).collect()).unwrap()
+            }
+        };
+        let t = Tensor::made("w".into(), BlockType::Q8_0, vec![3, 1, 32], make).unwrap();
+        assert_eq!((t.clone().row(2, 0)[0], t.row(0, 0)[0]), (68, 0));
+        assert_eq!((t.rows_of_each(0..1).bytes().len(), count.load(Ordering::Relaxed)), (102, 1));
+        assert_eq!((t.passing().bytes().len(), t.bytes().len(), count.load(Ordering::Relaxed)), (102, 102, 2));
+        assert!(Tensor::made("w".into(), BlockType::Q8_0, vec![33], || unreachable!()).is_none());
     }
 
     #[test]

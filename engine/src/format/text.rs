@@ -1,10 +1,14 @@
 //! What a GGUF file says about text: tokenizer, template, end ids, sampling defaults. Handed over, not understood.
 
+use super::gguf::{GgufHeader, MetaValue};
 use super::{GenerationDefaults, Gguf, LoadError, Problem, TextAssets, TokenizerSource};
 use crate::ids::TokenId;
 
 /// Tokens that end a turn or a text in this family of models. A file's own end id is often only one of them.
 pub(super) const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
+
+/// Type of an id without a token.
+const UNUSED: i32 = 5;
 
 impl TextAssets {
     /// Reads `tokenizer.*` and `general.sampling.*`. Works on files without tensors too.
@@ -31,6 +35,71 @@ impl TextAssets {
             chat_template: meta.str("tokenizer.chat_template")?.map(str::to_owned),
             defaults: defaults(file)?,
         })
+    }
+}
+
+impl TextAssets {
+    /// Sets `tokenizer.*` and `general.sampling.*` for a model whose embedding has `vocab` rows, so that
+    /// [`TextAssets::from_gguf`] reads the same: all but a third id that ends, and a presence penalty, for which there
+    /// are no keys. Rows without a token get unused ones, as other programs count them.
+    pub(crate) fn set_keys(&self, header: &mut GgufHeader, vocab: usize) -> Result<(), Problem> {
+        let TokenizerSource::Gguf { pre, tokens, types, merges } = &self.tokenizer else {
+            return Err(Problem::container("tokenizer", "one in the form of GGUF files", "a tokenizer.json"));
+        };
+        if tokens.len() > vocab {
+            let want = format!("at most {vocab} tokens, the rows of the embedding");
+            return Err(Problem::container("vocabulary", want, tokens.len()));
+        }
+        let unused = (tokens.len()..vocab).map(|id| format!("[PAD{id}]"));
+        let tokens: Vec<String> = tokens.iter().cloned().chain(unused).collect();
+        let mut types = types.clone();
+        types.resize(vocab, UNUSED);
+        self.set_end_ids(header, &tokens);
+        header.set("tokenizer.ggml.model", MetaValue::Str("gpt2".into()));
+        header.set("tokenizer.ggml.pre", MetaValue::Str(pre.clone()));
+        header.set("tokenizer.ggml.tokens", MetaValue::Strings(tokens));
+        header.set("tokenizer.ggml.token_type", MetaValue::I32s(types));
+        header.set("tokenizer.ggml.merges", MetaValue::Strings(merges.clone()));
+        header.set("tokenizer.ggml.add_bos_token", MetaValue::Bool(false));
+        if let Some(template) = &self.chat_template {
+            header.set("tokenizer.chat_template", MetaValue::Str(template.clone()));
+        }
+        self.defaults.set_keys(header);
+        Ok(())
+    }
+
+    /// The first id that ends, and the next one that is not known by its name.
+    fn set_end_ids(&self, header: &mut GgufHeader, tokens: &[String]) {
+        let named = |id: TokenId| tokens.get(id as usize).is_some_and(|t| END_TOKENS.contains(&t.as_str()));
+        let Some((first, rest)) = self.end_ids.split_first() else { return };
+        header.set("tokenizer.ggml.eos_token_id", MetaValue::U32(*first));
+        let mut rest = rest.iter().copied().filter(|id| !named(*id));
+        if let Some(id) = rest.next() {
+            header.set("tokenizer.ggml.eot_token_id", MetaValue::U32(id));
+        }
+        let lost: Vec<_> = rest.collect();
+        if !lost.is_empty() {
+            tracing::warn!("a GGUF file has room for two ids that end a text: {lost:?} are left out");
+        }
+    }
+}
+
+impl GenerationDefaults {
+    fn set_keys(&self, header: &mut GgufHeader) {
+        let numbers = [
+            ("temp", self.temperature),
+            ("top_p", self.top_p),
+            ("min_p", self.min_p),
+            ("penalty_repeat", self.repetition_penalty),
+        ];
+        for (key, value) in numbers {
+            if let Some(x) = value {
+                header.set(format!("general.sampling.{key}"), MetaValue::F32(x));
+            }
+        }
+        if let Some(k) = self.top_k {
+            header.set("general.sampling.top_k", MetaValue::U32(k));
+        }
     }
 }
 

@@ -10,9 +10,9 @@ use crate::format::{HfDir, LoadError, Tensor, TextAssets};
 use std::path::Path;
 
 /// Prefixes of the main model's tensors that exports use, before `embed_tokens.weight`.
-const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "model.", ""];
-const HEADS: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
-const DRAFTS: [&str; 2] = ["mtp.", "model.mtp."];
+pub(super) const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "model.", ""];
+pub(super) const HEADS: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
+pub(super) const DRAFTS: [&str; 2] = ["mtp.", "model.mtp."];
 
 /// Context of a model that was made for no certain one, which is what converters write.
 const CONTEXT_DEFAULT: u64 = 1 << 20;
@@ -83,7 +83,7 @@ impl TensorSource for HfDir {
 }
 
 /// Everything about the model that is not about its layers.
-fn shape(dir: &HfDir, family: &Family) -> Result<ModelConfig, LoadError> {
+pub(super) fn shape(dir: &HfDir, family: &Family) -> Result<ModelConfig, LoadError> {
     let c = dir.config();
     let name = dir.path().canonicalize().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
     Ok(ModelConfig {

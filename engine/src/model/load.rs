@@ -6,15 +6,32 @@ use crate::format::gguf::set_name;
 use crate::format::{Gguf, HfDir, LoadError, Problem};
 use std::path::{Path, PathBuf};
 
+/// What a model can be read from, open.
+#[derive(Debug)]
+pub enum Opened {
+    /// A GGUF file, or a whole set of split ones.
+    Gguf(Gguf),
+    /// A Hugging Face directory.
+    HuggingFace(HfDir),
+}
+
 /// Opens a GGUF file (or any part of a split one), a Hugging Face directory, or a directory with one GGUF model in it.
 /// Files are mapped: weights are read when they are used.
-pub fn load(path: &Path) -> Result<Model, LoadError> {
+pub fn open(path: &Path) -> Result<Opened, LoadError> {
     if !path.is_dir() {
-        return load_gguf(&Gguf::open(path)?);
+        return Gguf::open(path).map(Opened::Gguf);
     }
     match only_gguf(path)? {
-        Some(file) => load_gguf(&Gguf::open(&file)?),
-        None => load_hugging_face(&HfDir::open(path)?),
+        Some(file) => Gguf::open(&file).map(Opened::Gguf),
+        None => HfDir::open(path).map(Opened::HuggingFace),
+    }
+}
+
+/// The model in what [`open`] opens.
+pub fn load(path: &Path) -> Result<Model, LoadError> {
+    match open(path)? {
+        Opened::Gguf(file) => load_gguf(&file),
+        Opened::HuggingFace(dir) => load_hugging_face(&dir),
     }
 }
 
@@ -51,12 +68,16 @@ pub fn load_gguf(file: &Gguf) -> Result<Model, LoadError> {
 
 /// The model in an open Hugging Face directory.
 pub fn load_hugging_face(dir: &HfDir) -> Result<Model, LoadError> {
+    from_hf::read(dir, hugging_face_family(dir)?)
+}
+
+/// The family that config.json names.
+pub(super) fn hugging_face_family(dir: &HfDir) -> Result<&'static Family, LoadError> {
     let name = &dir.config().model_type;
-    let family = find(|f| f.hugging_face.contains(&name.as_str())).ok_or_else(|| {
+    find(|f| f.hugging_face.contains(&name.as_str())).ok_or_else(|| {
         let known: Vec<_> = FAMILIES.iter().flat_map(|f| f.hugging_face).copied().collect();
         dir.config().error("model_type", format_args!("one of {}", known.join(", ")), format_args!("`{name}`"))
-    })?;
-    from_hf::read(dir, family)
+    })
 }
 
 fn find(is: impl Fn(&Family) -> bool) -> Option<&'static Family> {

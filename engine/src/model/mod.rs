@@ -6,6 +6,7 @@
 //! are `[channel, tap]`. What differs and stays is the order of value heads ([`HeadOrder`]).
 
 mod blocks;
+mod converted;
 mod families;
 mod from_gguf;
 mod from_hf;
@@ -21,7 +22,8 @@ pub use blocks::{
 };
 #[cfg(test)]
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};
-pub use load::{load, load_gguf, load_hugging_face};
+pub use converted::as_gguf;
+pub use load::{Opened, load, load_gguf, load_hugging_face, open};
 pub use summary::{Role, RoleSummary, Summary};
 
 use crate::format::{Files, Tensor, TextAssets};

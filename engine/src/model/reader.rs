@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
     /// them.
     pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Option<Tensor>, LoadError> {
         let Some(mut tensor) = self.source.tensor(name)? else { return Ok(None) };
-        let same = squeezed(&tensor.shape).eq(squeezed(shape));
+        let same = same_shape(&tensor.shape, shape);
         // A row is a run of blocks, so the last dimension may only lose or gain a 1 where an element is a block.
         if !same || (tensor.cols() != shape[shape.len() - 1] && tensor.ty.elements() != 1) {
             return Err(self.error(Problem::tensor(
@@ -82,8 +82,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn squeezed(shape: &[usize]) -> impl Iterator<Item = &usize> {
-    shape.iter().filter(|d| **d != 1)
+/// Whether two shapes are the same but for dimensions of 1.
+pub(super) fn same_shape(a: &[usize], b: &[usize]) -> bool {
+    let squeezed = |shape: &'_ [usize]| shape.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
+    squeezed(a) == squeezed(b)
 }
 
 /// Whose names a source's tensors have.

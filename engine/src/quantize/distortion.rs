@@ -83,6 +83,7 @@ pub fn distortion(
     importance: &Importance,
     every: usize,
 ) -> Result<Distortion, QuantizeError> {
+    let tensor = &tensor.passing();
     let rows: Vec<usize> = (0..tensor.rows() * tensor.matrices()).step_by(every.max(1)).collect();
     let each = rows.par_iter().map(|row| row_distortion(tensor, *row, ty, importance));
     // Collected first, so that the sum has one order.

@@ -10,6 +10,7 @@ const ROWS_MAX: usize = 192;
 /// Kurtosis of the weights times the effective rank of their singular values, as a share of the largest rank that they
 /// could have: `kurtosis (sum s^2)^2 / sum s^4 / rows`, of rows evenly over the tensor.
 pub fn weight_shape(tensor: &Tensor) -> Result<f64, QuantizeError> {
+    let tensor = &tensor.passing();
     let all = tensor.rows() * tensor.matrices();
     let rows = all.div_ceil(all.div_ceil(ROWS_MAX));
     let x: Vec<Vec<f32>> =

@@ -126,6 +126,7 @@ fn write_all(
     let mut done = head.len() as u64;
     for tensor in output.tensors() {
         let ty = output.ty(tensor);
+        let tensor = &tensor.passing();
         for slab in slabs(tensor, ty) {
             let bytes =
                 if ty == tensor.ty { copied(tensor, slab) } else { encode_rows(tensor, slab, ty, output.importance)? };

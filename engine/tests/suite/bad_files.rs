@@ -161,7 +161,7 @@ fn tensors_must_lie_in_the_file_each_in_its_own_place() {
 
 #[test]
 fn types_that_are_not_read_are_refused_by_name_with_the_tensor() {
-    for (id, name) in [(19, "IQ1_S"), (34, "TQ1_0"), (137, "IQ2_K of ik_llama.cpp"), (9999, "unknown")] {
+    for (id, name) in [(24, "I8"), (34, "TQ1_0"), (137, "IQ2_K of ik_llama.cpp"), (9999, "unknown")] {
         let e = refusal(&file_of(&[entry("blk.0.ffn_up_exps.weight", &[256], id, 0)], 256));
         assert!(
             e.starts_with("m.gguf: tensor `blk.0.ffn_up_exps.weight`: wanted an encoding that is read here"),

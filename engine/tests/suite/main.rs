@@ -7,6 +7,7 @@
 mod bad_files;
 mod blocks;
 mod canonical;
+mod converted;
 mod drafts;
 mod families;
 mod fuzz_corpus;

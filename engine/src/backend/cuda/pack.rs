@@ -52,7 +52,8 @@ impl Home {
             B::Q6K | B::Q3K => Layout::Q6_K,
             B::Iq3S => Layout::IQ3_S,
             B::Iq3Xxs => IQ3_XXS,
-            B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 | B::Iq2S | B::Nvfp4 => Layout::W16,
+            B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 | B::Nvfp4 => Layout::W16,
+            B::Iq1S | B::Iq1M | B::Iq2Xxs | B::Iq2Xs | B::Iq2S => Layout::W16,
         };
         Self { layout, factor: if ty == B::Iq3Xxs { 0.25 } else { 1.0 } }
     }
@@ -143,7 +144,18 @@ fn exact_packer(ty: BlockType) -> RowPacker {
         B::Q3K => packer::<Q3K>(),
         B::Iq3S => packer::<Iq3S>(),
         B::Iq3Xxs => packer::<Iq3Xxs>(),
-        B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 | B::Iq2S | B::Nvfp4 => {
+        B::F32
+        | B::F16
+        | B::Bf16
+        | B::Q2K
+        | B::Q4_1
+        | B::Q5_1
+        | B::Nvfp4
+        | B::Iq1S
+        | B::Iq1M
+        | B::Iq2Xxs
+        | B::Iq2Xs
+        | B::Iq2S => {
             unreachable!("{} has no exact layout", ty.name())
         }
     }

@@ -349,11 +349,11 @@ mod tests {
 
     type Planned<'a, C> = <C as Operator>::Weights<MatrixPlan<'a>, VectorPlan<'a>>;
 
-    const TYPES: [BlockType; 20] = {
+    const TYPES: [BlockType; 24] = {
         use BlockType::*;
         [
-            F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs,
-            Mxfp4, Nvfp4,
+            F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq1S, Iq1M, Iq2Xxs, Iq2Xs, Iq2S,
+            Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4,
         ]
     };
 

@@ -26,6 +26,10 @@ pub fn decode_row(ty: BlockType, bytes: &[u8], out: &mut [f32]) {
         BlockType::Q4K => q4_k,
         BlockType::Q5K => q5_k,
         BlockType::Q6K => q6_k,
+        BlockType::Iq1S => iq1_s,
+        BlockType::Iq1M => iq1_m,
+        BlockType::Iq2Xxs => iq2_xxs,
+        BlockType::Iq2Xs => iq2_xs,
         BlockType::Iq2S => iq2_s,
         BlockType::Iq3Xxs => iq3_xxs,
         BlockType::Iq3S => iq3_s,
@@ -242,6 +246,70 @@ fn iq2_s(b: &[u8], out: &mut [f32]) {
         for (l, x) in x.iter_mut().enumerate() {
             *x = signed(scale * f32::from(grids::IQ2_S[index][l]), sg[o] >> l & 1 == 1);
         }
+    }
+}
+
+fn iq2_xxs(b: &[u8], out: &mut [f32]) {
+    let d = half_at(b, 0);
+    for (g, x) in out.chunks_exact_mut(32).enumerate() {
+        let (entries, aux) = (&b[2 + 8 * g..6 + 8 * g], u32_at(b, 6 + 8 * g));
+        let scale = d * (0.5 + (aux >> 28) as f32) * 0.25;
+        for (l, x) in x.iter_mut().enumerate() {
+            let signs = grids::even_signs((aux >> (7 * (l / 8)) & 127) as u8);
+            let entry = grids::IQ2_XXS[usize::from(entries[l / 8])];
+            *x = signed(scale * f32::from(entry[l % 8]), signs >> (l % 8) & 1 == 1);
+        }
+    }
+}
+
+fn iq2_xs(b: &[u8], out: &mut [f32]) {
+    let (d, sc) = (half_at(b, 0), &b[66..74]);
+    for (o, x) in out.chunks_exact_mut(8).enumerate() {
+        let scale = d * (0.5 + f32::from(nibble(sc[o / 4], o % 4 >= 2))) * 0.25;
+        let q = u16_at(b, 2 + 2 * o);
+        let (entry, signs) = (grids::IQ2_XS[usize::from(q & 511)], grids::even_signs((q >> 9) as u8));
+        for (l, x) in x.iter_mut().enumerate() {
+            *x = signed(scale * f32::from(entry[l]), signs >> l & 1 == 1);
+        }
+    }
+}
+
+/// What is added to all values of an entry of IQ1_S and IQ1_M, or taken from them.
+const IQ1_DELTA: f32 = 0.125;
+
+/// Eight values of IQ1_S and IQ1_M.
+fn iq1_entry(index: usize, scale: f32, minus: bool, out: &mut [f32]) {
+    for (x, q) in out.iter_mut().zip(grids::IQ1[index]) {
+        *x = scale * (f32::from(q) - 1.0 + signed(IQ1_DELTA, minus));
+    }
+}
+
+fn iq1_s(b: &[u8], out: &mut [f32]) {
+    let (d, qs) = (half_at(b, 0), &b[2..34]);
+    for (o, x) in out.chunks_exact_mut(8).enumerate() {
+        let qh = u16_at(b, 34 + 2 * (o / 4));
+        let index = usize::from(qs[o]) | usize::from(qh >> (3 * (o % 4)) & 7) << 8;
+        iq1_entry(index, d * f32::from(2 * (qh >> 12 & 7) + 1), qh >> 15 == 1, x);
+    }
+}
+
+/// The factor of a block of IQ1_M, whose bits are the highest four of each of four words of scales.
+pub(crate) fn iq1_m_factor(scales: &[u8]) -> f16 {
+    f16::from_bits((0..4).fold(0, |bits, i| bits | (u16_at(scales, 2 * i) >> 12) << (4 * i)))
+}
+
+/// Three-bit scale `j` of 16 in the same words.
+pub(crate) fn iq1_m_scale(scales: &[u8], j: usize) -> u8 {
+    (u16_at(scales, 2 * (j / 4)) >> (3 * (j % 4)) & 7) as u8
+}
+
+fn iq1_m(b: &[u8], out: &mut [f32]) {
+    let (qs, qh, sc) = (&b[..32], &b[32..48], &b[48..56]);
+    let d = iq1_m_factor(sc).to_f32();
+    for (o, x) in out.chunks_exact_mut(8).enumerate() {
+        let high = nibble(qh[o / 2], o % 2 == 1);
+        let index = usize::from(qs[o]) | usize::from(high & 7) << 8;
+        iq1_entry(index, d * f32::from(2 * iq1_m_scale(sc, o / 2) + 1), high >> 3 == 1, x);
     }
 }
 

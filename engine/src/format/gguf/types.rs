@@ -8,15 +8,11 @@ const OTHERS: &[(u32, &str)] = &[
     (5, "Q4_3"),
     (9, "Q8_1"),
     (15, "Q8_K"),
-    (16, "IQ2_XXS"),
-    (17, "IQ2_XS"),
-    (19, "IQ1_S"),
     (24, "I8"),
     (25, "I16"),
     (26, "I32"),
     (27, "I64"),
     (28, "F64"),
-    (29, "IQ1_M"),
     (31, "Q4_0_4_4"),
     (32, "Q4_0_4_8"),
     (33, "Q4_0_8_8"),
@@ -51,7 +47,7 @@ const OTHERS: &[(u32, &str)] = &[
 /// The error of a tensor in an encoding that is not read.
 pub(super) fn refuse(tensor: &str, id: u32) -> Problem {
     let name = OTHERS.iter().find(|t| t.0 == id).map_or("unknown", |t| t.1);
-    let read = "an encoding that is read here (F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K to Q6_K IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S \
-                MXFP4 NVFP4)";
+    let read = "an encoding that is read here (F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K to Q6_K IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS \
+                IQ2_XXS IQ1_M IQ1_S MXFP4 NVFP4)";
     Problem::tensor(tensor, read, format_args!("type {id} ({name})"))
 }

@@ -23,6 +23,15 @@ pub(super) struct Tensors {
     files: Files,
 }
 
+/// Which threads decode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Workers {
+    /// All of the pool.
+    All,
+    /// The one that asks, which takes no other work meanwhile.
+    This,
+}
+
 /// Where a tensor lies.
 struct Entry {
     dtype: Dtype,
@@ -53,15 +62,30 @@ impl Tensors {
         self.by_name.contains_key(name)
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+    /// Type and shape that [`Tensors::get`] gives, with all that it checks.
+    pub(super) fn outline(&self, name: &str) -> Result<Option<(BlockType, &[usize])>, LoadError> {
         let Some(entry) = self.by_name.get(name) else { return Ok(None) };
         let ty = match entry.dtype {
             Dtype::F32 => BlockType::F32,
             Dtype::F16 => BlockType::F16,
             Dtype::BF16 => BlockType::Bf16,
-            Dtype::F8_E4M3 => return self.decode_fp8(name, entry).map(Some),
+            Dtype::F8_E4M3 => self.scales(name, entry).map(|_| BlockType::Bf16)?,
             other => return Err(self.error(name, "F32, F16, BF16 or F8_E4M3", format_args!("{other:?}"))),
         };
+        Ok(Some((ty, &entry.shape)))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+        self.get_with(name, Workers::All)
+    }
+
+    /// The tensor of this name, decoded by these threads where it has to be.
+    pub(super) fn get_with(&self, name: &str, workers: Workers) -> Result<Option<Tensor>, LoadError> {
+        let Some((ty, _)) = self.outline(name)? else { return Ok(None) };
+        let entry = &self.by_name[name];
+        if entry.dtype == Dtype::F8_E4M3 {
+            return self.decode_fp8(name, entry, workers).map(Some);
+        }
         let tensor = Tensor::mapped(name.to_owned(), ty, entry.shape.clone(), entry.file.clone(), entry.range.clone());
         Ok(Some(tensor.expect("the safetensors header was checked against shapes and file")))
     }
@@ -106,8 +130,8 @@ impl Tensors {
         Ok(())
     }
 
-    /// bf16 of `value * scale`, where `NAME_scale_inv` has a scale for each square of the last two dimensions.
-    fn decode_fp8(&self, name: &str, entry: &Entry) -> Result<Tensor, LoadError> {
+    /// The scales of an 8-bit tensor: one for each square of the last two dimensions.
+    fn scales(&self, name: &str, entry: &Entry) -> Result<Tensor, LoadError> {
         let scale_name = format!("{name}_scale_inv");
         let scales = match self.by_name.get(&scale_name).map(|s| s.dtype) {
             Some(Dtype::F32 | Dtype::F16 | Dtype::BF16) => self.get(&scale_name)?.expect("it is there"),
@@ -117,22 +141,29 @@ impl Tensors {
         let [stack @ .., rows, cols] = &entry.shape[..] else {
             return Err(self.error(name, "at least 2 dimensions in F8_E4M3", entry.shape.len()));
         };
-        let (down, across) = (rows.div_ceil(FP8_SQUARE), cols.div_ceil(FP8_SQUARE));
-        let want = [stack, &[down, across]].concat();
+        let want = [stack, &[rows.div_ceil(FP8_SQUARE), cols.div_ceil(FP8_SQUARE)]].concat();
         if scales.shape != want {
-            return Err(self.error(
-                &scale_name,
-                format_args!("shape {want:?}"),
-                format_args!("shape {:?}", scales.shape),
-            ));
+            let (want, got) = (format!("shape {want:?}"), format!("shape {:?}", scales.shape));
+            return Err(self.error(&scale_name, want, got));
         }
+        Ok(scales)
+    }
+
+    /// bf16 of `value * scale`.
+    fn decode_fp8(&self, name: &str, entry: &Entry, workers: Workers) -> Result<Tensor, LoadError> {
+        let scales = self.scales(name, entry)?;
+        let [.., rows, cols] = entry.shape[..] else { unreachable!("scales belong to 2 dimensions or more") };
+        let (down, across) = (scales.rows(), scales.cols());
         let (scales, bytes) = (scales.decode(), &entry.file[entry.range.clone()]);
         let mut out = vec![0; bytes.len() * 2];
-        if !bytes.is_empty() {
-            out.par_chunks_mut(cols * 2).zip(bytes.par_chunks(*cols)).enumerate().for_each(|(row, (out, bytes))| {
-                let line = (row / rows * down + row % rows / FP8_SQUARE) * across;
-                fp8_row(bytes, &scales[line..line + across], out);
-            });
+        let decode = |(row, (out, bytes)): (usize, (&mut [u8], &[u8]))| {
+            let line = (row / rows * down + row % rows / FP8_SQUARE) * across;
+            fp8_row(bytes, &scales[line..line + across], out);
+        };
+        match workers {
+            _ if bytes.is_empty() => {}
+            Workers::All => out.par_chunks_mut(cols * 2).zip(bytes.par_chunks(cols)).enumerate().for_each(decode),
+            Workers::This => out.chunks_mut(cols * 2).zip(bytes.chunks(cols)).enumerate().for_each(decode),
         }
         Ok(Tensor::owned(name.to_owned(), BlockType::Bf16, entry.shape.clone(), out).expect("two bytes a value"))
     }

@@ -2,9 +2,10 @@
 //! and by what it scales scores, is data.
 
 use super::{Operator, StateShape};
-use crate::format::gguf::Metadata;
+use crate::format::gguf::{MetaValue, Metadata};
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Problem, Tensor};
+use crate::model::converted::ConvertedLayer;
 use crate::model::from_gguf::Keys;
 use crate::model::from_hf::{multiple, size};
 use crate::model::reader::Layer;
@@ -234,6 +235,34 @@ impl Operator for AttentionConfig {
             k_norm: self.head_norm(layer, "self_attn.k_norm.weight")?,
             out: layer.need("self_attn.o_proj.weight", &[hidden, self.queries()])?,
         })
+    }
+
+    fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+        let count = |n: usize| MetaValue::U32(n as u32);
+        let mut keys = vec![
+            ("attention.head_count", count(self.heads)),
+            ("attention.head_count_kv", count(self.kv_heads)),
+            ("attention.key_length", count(self.head_dim)),
+            ("attention.value_length", count(self.head_dim)),
+        ];
+        if let Some(rope) = self.rope {
+            keys.push(("rope.freq_base", MetaValue::F32(rope.theta as f32)));
+            keys.push(("rope.dimension_count", count(rope.dim)));
+        }
+        keys
+    }
+
+    fn convert(&self, layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+        let hidden = layer.hidden;
+        layer.put_from("attn_q.weight", "self_attn.q_proj.weight", &[self.query_rows(), hidden])?;
+        layer.put_from("attn_k.weight", "self_attn.k_proj.weight", &[self.keys(), hidden])?;
+        layer.put_from("attn_v.weight", "self_attn.v_proj.weight", &[self.keys(), hidden])?;
+        layer.put_from("attn_output.weight", "self_attn.o_proj.weight", &[hidden, self.queries()])?;
+        if self.qk_norm {
+            layer.put_norm("attn_q_norm.weight", "self_attn.q_norm.weight", &[self.head_dim])?;
+            layer.put_norm("attn_k_norm.weight", "self_attn.k_norm.weight", &[self.head_dim])?;
+        }
+        Ok(())
     }
 
     fn count(w: &AttentionWeights, summary: &mut Summary) {

@@ -1,13 +1,16 @@
 //! The gated delta rule: a linear attention whose state is one matrix a value head, behind a causal convolution.
 
 use super::{Operator, StateShape};
+use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
+use crate::model::converted::ConvertedLayer;
 use crate::model::families::GdnPacking;
 use crate::model::from_gguf::Keys;
 use crate::model::from_hf::{multiple, size};
 use crate::model::reader::Layer;
 use crate::model::summary::{Role, Summary};
+use std::ops::Range;
 
 /// Shape of a gated-delta block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +105,22 @@ impl GdnConfig {
         (self.conv_taps - 1) * self.channels()
     }
 
+    /// Where in grouped order the value heads of `order` stand, each as `width` rows behind the first `start`.
+    pub(in crate::model) fn heads_in(&self, order: HeadOrder, start: usize, width: usize) -> Vec<Range<usize>> {
+        let each = self.value_heads / self.key_heads;
+        let grouped = |h: usize| match order {
+            HeadOrder::Grouped => h,
+            HeadOrder::Tiled => h % self.key_heads * each + h / self.key_heads,
+        };
+        (0..self.value_heads).map(|h| start + grouped(h) * width).map(|at| at..at + width).collect()
+    }
+
+    /// The same of the convolution's channels: queries and keys, then the values of all heads.
+    pub(in crate::model) fn channels_in(&self, order: HeadOrder) -> Vec<Range<usize>> {
+        let keys = 2 * self.key_heads * self.key_dim;
+        std::iter::once(0..keys).chain(self.heads_in(order, keys, self.value_dim)).collect()
+    }
+
     /// From a GGUF file's `ssm` keys.
     pub(in crate::model) fn from_gguf(keys: &Keys<'_>, head_order: HeadOrder) -> Result<Self, LoadError> {
         let key_heads = keys.size("ssm.group_count")?;
@@ -189,6 +208,37 @@ impl Operator for GdnConfig {
         })
     }
 
+    fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+        let keys = [
+            ("ssm.conv_kernel", self.conv_taps),
+            ("ssm.state_size", self.key_dim),
+            ("ssm.group_count", self.key_heads),
+            ("ssm.time_step_rank", self.value_heads),
+            ("ssm.inner_size", self.values()),
+        ];
+        keys.map(|(key, n)| (key, MetaValue::U32(n as u32))).to_vec()
+    }
+
+    fn convert(&self, layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+        let conversion = layer.conversion();
+        let order = conversion.head_order;
+        (conversion.projections)(layer, self)?;
+        let (heads, conv) = (self.value_heads, [self.channels(), self.conv_taps]);
+        let taps = layer.need("linear_attn.conv1d.weight", &conv)?.rows(&conv, self.channels_in(order));
+        layer.put("ssm_conv1d.weight", &conv, taps.floats(|x| x));
+        let single = |this: &Self| this.heads_in(order, 0, 1);
+        let a = layer.need("linear_attn.A_log", &[heads])?.rows(&[heads, 1], single(self));
+        layer.put("ssm_a", &[heads], a.floats(|a| -a.exp()));
+        let bias = layer.need("linear_attn.dt_bias", &[heads])?.rows(&[heads, 1], single(self));
+        layer.put("ssm_dt.bias", &[heads], bias.floats(|x| x));
+        layer.put_floats("ssm_norm.weight", "linear_attn.norm.weight", &[self.value_dim])?;
+        let shape = [layer.hidden, self.values()];
+        let out = layer.need("linear_attn.out_proj.weight", &shape)?;
+        let by_head = [layer.hidden, heads, self.value_dim];
+        layer.put("ssm_out.weight", &shape, out.rows(&by_head, single(self)));
+        Ok(())
+    }
+
     fn count(w: &GdnWeights, summary: &mut Summary) {
         [&w.qkv, &w.z, &w.b, &w.a, &w.out].into_iter().for_each(|t| summary.tensor(Role::Gdn, t));
         [&w.conv, &w.a_neg, &w.dt_bias, &w.norm].into_iter().for_each(|x| summary.values(Role::Gdn, x));
@@ -217,5 +267,8 @@ mod tests {
         gdn.head_order = HeadOrder::Tiled;
         assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1]);
         assert_eq!(gdn.channels(), 40);
+        let grouped = gdn.heads_in(HeadOrder::Tiled, 16, 4);
+        assert_eq!(grouped.iter().map(|r| (r.start - 16) / 4).collect::<Vec<_>>(), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(gdn.channels_in(HeadOrder::Grouped), [0..16, 16..20, 20..24, 24..28, 28..32, 32..36, 36..40]);
     }
 }

@@ -1,8 +1,10 @@
 //! A dense feed-forward part, which is also what an expert of a mixture is.
 
 use super::Operator;
+use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
+use crate::model::converted::ConvertedLayer;
 use crate::model::from_gguf::Keys;
 use crate::model::from_hf::size;
 use crate::model::reader::Layer;
@@ -73,6 +75,21 @@ impl MlpConfig {
             down: layer.need(&name("down"), &[hidden, width])?,
         })
     }
+
+    /// Puts the matrices into a GGUF file that `names` gives GGUF's and the directory's name of.
+    pub(super) fn convert_as(
+        &self,
+        layer: &mut ConvertedLayer<'_>,
+        names: impl Fn(&str) -> [String; 2],
+    ) -> Result<(), LoadError> {
+        let (hidden, gated) = (layer.hidden, self.activation.is_gated());
+        let parts = [("gate", [self.width, hidden]), ("up", [self.width, hidden]), ("down", [hidden, self.width])];
+        for (part, shape) in parts.into_iter().filter(|(part, _)| *part != "gate" || gated) {
+            let [ours, theirs] = names(part);
+            layer.put_from(&ours, &theirs, &shape)?;
+        }
+        Ok(())
+    }
 }
 
 impl MlpWeights {
@@ -96,6 +113,14 @@ impl Operator for MlpConfig {
 
     fn read_hugging_face(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {
         self.read(layer, |part| format!("mlp.{part}_proj.weight"))
+    }
+
+    fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+        vec![("feed_forward_length", MetaValue::U32(self.width as u32))]
+    }
+
+    fn convert(&self, layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+        self.convert_as(layer, |part| [format!("ffn_{part}.weight"), format!("mlp.{part}_proj.weight")])
     }
 
     fn count(weights: &MlpWeights, summary: &mut Summary) {

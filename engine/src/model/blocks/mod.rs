@@ -26,9 +26,11 @@ pub(super) use gdn::Projections;
 pub(super) use mamba2::Mamba2Names;
 pub(super) use moe::{expert_counts, gguf_expert_counts};
 
+use super::converted::ConvertedLayer;
 use super::reader::{Format, Layer};
 use super::summary::Summary;
 use crate::format::LoadError;
+use crate::format::gguf::MetaValue;
 
 /// One residual step of a layer: `x += scale * op(norm(x))`. With the defaults its weights; with [`OpConfig`] and `()`
 /// its shape.
@@ -102,6 +104,16 @@ pub(super) trait Operator {
     /// Its weights from a layer of a Hugging Face directory.
     fn read_hugging_face(&self, layer: &Layer<'_>) -> Result<Self::Weights, LoadError>;
 
+    /// What a GGUF file's keys say of it, without the family's prefix.
+    fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+        unreachable!("a family whose files are written has operators that are")
+    }
+
+    /// Puts what a Hugging Face directory has of it into a GGUF file.
+    fn convert(&self, _layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+        unreachable!("a family whose files are written has operators that are")
+    }
+
     /// Counts its weights by what they are for.
     fn count(weights: &Self::Weights, summary: &mut Summary);
 }
@@ -146,6 +158,20 @@ macro_rules! operators {
             pub fn state(&self) -> StateShape {
                 match self {
                     $($(#[$attribute])? Self::$kind(config) => config.state(),)*
+                }
+            }
+
+            /// What a GGUF file's keys say of the operator.
+            pub(super) fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+                match self {
+                    $($(#[$attribute])? Self::$kind(config) => config.gguf_keys(),)*
+                }
+            }
+
+            /// Puts what a Hugging Face directory has of the operator into a GGUF file.
+            pub(super) fn convert(&self, layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+                match self {
+                    $($(#[$attribute])? Self::$kind(config) => config.convert(layer),)*
                 }
             }
 

@@ -2,8 +2,10 @@
 
 use super::Operator;
 use super::mlp::{MlpConfig, MlpWeights};
+use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
+use crate::model::converted::ConvertedLayer;
 use crate::model::from_gguf::Keys;
 use crate::model::from_hf::size;
 use crate::model::reader::{Layer, stack};
@@ -169,6 +171,27 @@ impl Operator for MoeConfig {
         })
     }
 
+    fn gguf_keys(&self) -> Vec<(&'static str, MetaValue)> {
+        let shared = self.shared.map(|s| ("expert_shared_feed_forward_length", s.expert.width));
+        let keys = [
+            ("expert_count", self.experts),
+            ("expert_used_count", self.used),
+            ("expert_feed_forward_length", self.expert.width),
+        ];
+        keys.into_iter().chain(shared).map(|(key, n)| (key, MetaValue::U32(n as u32))).collect()
+    }
+
+    fn convert(&self, layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+        layer.put_floats("ffn_gate_inp.weight", "mlp.gate.weight", &[self.experts, layer.hidden])?;
+        self.convert_experts(layer)?;
+        let Some(SharedConfig { expert, gated }) = self.shared else { return Ok(()) };
+        if gated {
+            layer.put_floats("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", &[1, layer.hidden])?;
+        }
+        let names = |part: &str| [format!("ffn_{part}_shexp.weight"), format!("mlp.shared_expert.{part}_proj.weight")];
+        expert.convert_as(layer, names)
+    }
+
     fn count(w: &MoeWeights, summary: &mut Summary) {
         summary.tensor(Role::Other, &w.router);
         w.bias.iter().for_each(|x| summary.values(Role::Other, x));
@@ -187,6 +210,29 @@ impl MoeConfig {
         let width = self.expert.width;
         let (gate, up) = (fused.rows_of_each(0..width), fused.rows_of_each(width..2 * width));
         MlpWeights { config: self.expert, gate: Some(gate), up, down }
+    }
+
+    /// Stacks of routed experts, from fused matrices or from one an expert.
+    fn convert_experts(&self, layer: &mut ConvertedLayer<'_>) -> Result<(), LoadError> {
+        let (experts, width, hidden) = (self.experts, self.expert.width, layer.hidden);
+        let (fused, into) = ([experts, 2 * width, hidden], [experts, width, hidden]);
+        for (part, shape, half) in [
+            ("gate", into, Some(0..width)),
+            ("up", into, Some(width..2 * width)),
+            ("down", [experts, hidden, width], None),
+        ] {
+            let whole = match &half {
+                Some(half) => {
+                    let both = layer.find("mlp.experts.gate_up_proj", &fused)?;
+                    both.map(|source| source.rows(&fused, vec![half.clone()]))
+                }
+                None => layer.find("mlp.experts.down_proj", &shape)?,
+            };
+            let names = (0..experts).map(|e| format!("mlp.experts.{e}.{part}_proj.weight"));
+            let source = whole.map_or_else(|| layer.need_stack(names, &shape[1..]), Ok)?;
+            layer.put(&format!("ffn_{part}_exps.weight"), &shape, source);
+        }
+        Ok(())
     }
 
     fn gguf_experts(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {

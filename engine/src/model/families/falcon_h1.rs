@@ -19,6 +19,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face_layers,
     gdn: None,
     hugging_face_tensors: Some(&TENSORS),
+    conversion: None,
 };
 
 const TENSORS: HfTensors = HfTensors {

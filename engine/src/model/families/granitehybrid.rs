@@ -21,6 +21,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face_layers,
     gdn: None,
     hugging_face_tensors: Some(&TENSORS),
+    conversion: None,
 };
 
 /// What a GGUF file's keys may say beside what all hybrids have.

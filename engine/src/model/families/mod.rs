@@ -12,6 +12,7 @@ mod qwen3next;
 mod scaled;
 
 use super::blocks::{Block, GdnConfig, OpConfig, Projections};
+use super::converted::Conversion;
 use super::from_gguf::Keys;
 use super::hf_tensors::HfTensors;
 use super::reader::Layer;
@@ -45,6 +46,8 @@ pub(super) struct Family {
     pub(super) gdn: Option<GdnPacking>,
     /// The names of a directory's tensors, if operators are to find them under those of GGUF files.
     pub(super) hugging_face_tensors: Option<&'static HfTensors>,
+    /// How GGUF files of directories are written, if they are.
+    pub(super) conversion: Option<&'static Conversion>,
 }
 
 /// Unpacks the input projections of a gated-delta block.

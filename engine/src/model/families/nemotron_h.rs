@@ -23,6 +23,7 @@ pub(super) const MOE: Family = Family {
     hugging_face_layers,
     gdn: None,
     hugging_face_tensors: Some(&TENSORS),
+    conversion: None,
 };
 
 pub(super) const DENSE: Family = Family { gguf: "nemotron_h", hugging_face: &[], ..MOE };

@@ -5,6 +5,7 @@ use super::{Family, GdnPacking, LayerPlan, Layers, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Problem};
 use crate::model::blocks::{AttentionConfig, GdnConfig, HeadOrder, MlpConfig, OpConfig, Projections};
+use crate::model::converted::Conversion;
 use crate::model::from_gguf::Keys;
 use crate::model::from_hf::layer_count;
 use crate::model::reader::Layer;
@@ -17,6 +18,9 @@ const LINEAR_ATTENTION: &str = "linear_attention";
 /// Norms before mixer and feed-forward part.
 const GGUF_NORMS: [&str; 2] = ["attn_norm.weight", "post_attention_norm.weight"];
 const HUGGING_FACE_NORMS: [&str; 2] = ["input_layernorm.weight", "post_attention_layernorm.weight"];
+/// Those of a directory, each with GGUF's.
+pub(super) const NORMS: [(&str, &str); 2] =
+    [(HUGGING_FACE_NORMS[0], GGUF_NORMS[0]), (HUGGING_FACE_NORMS[1], GGUF_NORMS[1])];
 
 pub(super) const FAMILY: Family = Family {
     gguf: "qwen35",
@@ -25,6 +29,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face_layers: |dir| hugging_face_layers(dir, |c| MlpConfig::from_hugging_face(c).map(OpConfig::Mlp)),
     gdn: Some(SEPARATE),
     hugging_face_tensors: None,
+    conversion: Some(&CONVERSION),
 };
 
 /// The in-projections are four tensors in the file.
@@ -35,6 +40,26 @@ pub(super) const SEPARATE: GdnPacking = GdnPacking {
     hugging_face: |layer, gdn| {
         let names = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"].map(|n| format!("linear_attn.{n}.weight"));
         separate(layer, gdn, names.each_ref().map(String::as_str))
+    },
+};
+
+/// Converters bring value heads into tiled order.
+pub(super) const CONVERSION: Conversion = Conversion {
+    norms: &NORMS,
+    head_order: HeadOrder::Tiled,
+    projections: |layer, gdn| {
+        let (hidden, heads) = (layer.hidden, gdn.value_heads);
+        let rows = |width| gdn.heads_in(HeadOrder::Tiled, 0, width);
+        for (ours, theirs, shape, rows) in [
+            ("attn_qkv.weight", "in_proj_qkv", [gdn.channels(), hidden], gdn.channels_in(HeadOrder::Tiled)),
+            ("attn_gate.weight", "in_proj_z", [gdn.values(), hidden], rows(gdn.value_dim)),
+            ("ssm_beta.weight", "in_proj_b", [heads, hidden], rows(1)),
+            ("ssm_alpha.weight", "in_proj_a", [heads, hidden], rows(1)),
+        ] {
+            let source = layer.need(&format!("linear_attn.{theirs}.weight"), &shape)?;
+            layer.put(ours, &shape, source.rows(&shape, rows));
+        }
+        Ok(())
     },
 };
 

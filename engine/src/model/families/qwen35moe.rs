@@ -13,4 +13,5 @@ pub(super) const FAMILY: Family = Family {
     hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
     gdn: Some(qwen35::SEPARATE),
     hugging_face_tensors: None,
+    conversion: Some(&qwen35::CONVERSION),
 };

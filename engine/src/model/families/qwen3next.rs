@@ -4,6 +4,7 @@
 use super::{Family, GdnPacking, qwen35};
 use crate::format::{LoadError, Tensor};
 use crate::model::blocks::{GdnConfig, HeadOrder, MoeConfig, OpConfig, Projections};
+use crate::model::converted::Conversion;
 use crate::model::reader::Layer;
 use std::ops::Range;
 
@@ -16,6 +17,25 @@ pub(super) const FAMILY: Family = Family {
     hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
     gdn: Some(GdnPacking { gguf: gguf_projections, hugging_face: hugging_face_projections }),
     hugging_face_tensors: None,
+    conversion: Some(&CONVERSION),
+};
+
+/// Fused projections are cut into q, k and v on the one side and z on the other; heads stay in grouped order.
+const CONVERSION: Conversion = Conversion {
+    norms: &qwen35::NORMS,
+    head_order: HeadOrder::Grouped,
+    projections: |layer, gdn| {
+        let (hidden, channels, values) = (layer.hidden, gdn.channels(), gdn.values());
+        let fused = [channels + values, hidden];
+        let (qkv, z) = qkvz_rows(gdn);
+        for (ours, shape, rows) in
+            [("attn_qkv.weight", [channels, hidden], qkv), ("attn_gate.weight", [values, hidden], z)]
+        {
+            let source = layer.need("linear_attn.in_proj_qkvz.weight", &fused)?;
+            layer.put(ours, &shape, source.rows(&fused, rows));
+        }
+        layer.put_from("ssm_ba.weight", "linear_attn.in_proj_ba.weight", &[2 * gdn.value_heads, hidden])
+    },
 };
 
 /// New files have q, k and v apart from z; old ones all four in `ssm_in`. Both keep b and a together in `ssm_ba`.
@@ -39,15 +59,18 @@ fn hugging_face_projections(layer: &Layer<'_>, gdn: &GdnConfig) -> Result<Projec
     Ok(Projections { qkv, z, b, a })
 }
 
-/// Rows of each key head: q K, k K, v r*V, z r*V.
 fn split_qkvz(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
+    let (qkv, z) = qkvz_rows(gdn);
+    (fused.gather_rows(&qkv), fused.gather_rows(&z))
+}
+
+/// Where q, k and v stand, and where z does. Rows of each key head: q K, k K, v r*V, z r*V.
+fn qkvz_rows(gdn: &GdnConfig) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let values = gdn.value_heads / gdn.key_heads * gdn.value_dim;
     let group = 2 * gdn.key_dim + 2 * values;
     let part = |at: usize, len: usize| (0..gdn.key_heads).map(move |head| head * group + at..head * group + at + len);
     let (q, k, v) = (part(0, gdn.key_dim), part(gdn.key_dim, gdn.key_dim), part(2 * gdn.key_dim, values));
-    let qkv: Vec<Range<usize>> = q.chain(k).chain(v).collect();
-    let z: Vec<_> = part(2 * gdn.key_dim + values, values).collect();
-    (fused.gather_rows(&qkv), fused.gather_rows(&z))
+    (q.chain(k).chain(v).collect(), part(2 * gdn.key_dim + values, values).collect())
 }
 
 /// Rows of each key head: b r, a r.

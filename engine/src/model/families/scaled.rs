@@ -17,4 +17,5 @@ pub(super) const FAMILY: Family = Family {
     hugging_face_layers: |_| Ok(Layers { main: Vec::new(), draft: Vec::new() }),
     gdn: None,
     hugging_face_tensors: None,
+    conversion: None,
 };

@@ -76,6 +76,12 @@ pub enum TokenizerError {
     Json(String),
 }
 
+/// A tokenizer in the form that GGUF files carry it in, whichever form it has; an error if they have no name for its
+/// pre-tokenizer.
+pub fn as_gguf(source: &TokenizerSource) -> Result<TokenizerSource, TokenizerError> {
+    source::as_gguf(source)
+}
+
 impl Tokenizer {
     /// From either shape that model files carry.
     pub fn new(source: &TokenizerSource) -> Result<Self, TokenizerError> {

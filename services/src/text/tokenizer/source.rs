@@ -35,6 +35,30 @@ pub(super) fn read(source: &TokenizerSource) -> Result<TokenizerParts, Tokenizer
     }
 }
 
+/// The same tokenizer in the form of GGUF files.
+pub(super) fn as_gguf(source: &TokenizerSource) -> Result<TokenizerSource, TokenizerError> {
+    let parts = read(source)?;
+    let is =
+        |n: &&super::split::NamedRule| (n.rule, n.nfc, n.ignore_merges) == (parts.rule, parts.nfc, parts.ignore_merges);
+    let named = NAMED.iter().find(is).ok_or_else(|| {
+        let TokenizerParts { rule, nfc, ignore_merges, .. } = &parts;
+        let got = format!("{rule:?} with nfc {nfc}, ignore_merges {ignore_merges}: GGUF files have no name for that");
+        unsupported("pre_tokenizer", got)
+    })?;
+    let mut tokens: Vec<String> = (0..parts.size).map(|id| format!("[PAD{id}]")).collect();
+    let mut types = vec![5; tokens.len()];
+    let mut set = |token: &str, id: u32, kind| {
+        tokens[id as usize] = token.to_owned();
+        types[id as usize] = kind;
+    };
+    parts.vocab.iter().for_each(|(token, id)| set(token, *id, 1));
+    for (token, id, kind) in &parts.added {
+        set(token, *id, if *kind == TokenKind::Special { 3 } else { 4 });
+    }
+    let merges = parts.merges.iter().map(|(a, b)| format!("{a} {b}")).collect();
+    Ok(TokenizerSource::Gguf { pre: named.name.to_owned(), tokens, types, merges })
+}
+
 fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> Result<TokenizerParts, TokenizerError> {
     let named = NAMED.iter().find(|named| named.name == pre).ok_or_else(|| unsupported("tokenizer.ggml.pre", pre))?;
     if tokens.len() != types.len() {

@@ -211,6 +211,25 @@ fn a_vocabulary_that_contradicts_itself_is_an_error() {
 }
 
 #[test]
+fn a_tokenizer_in_the_form_of_gguf_files_gives_the_same_ids() {
+    let json = TokenizerSource::Json(FILE.to_vec());
+    let TokenizerSource::Gguf { pre, tokens, types, merges } = super::as_gguf(&json).unwrap() else { unreachable!() };
+    let TokenizerSource::Gguf { tokens: want, types: want_types, merges: want_merges, .. } = as_gguf("qwen35") else {
+        unreachable!()
+    };
+    // The reference has an unused id more.
+    assert_eq!((pre.as_str(), &tokens[..], &types[..]), ("qwen35", &want[..tokens.len()], &want_types[..types.len()]));
+    assert_eq!(merges, want_merges);
+    let own = Tokenizer::new(&TokenizerSource::Gguf { pre, tokens, types, merges }).unwrap();
+    let text = "<|im_start|>user\nÀ l'été 12 <think>";
+    assert_eq!(own.encode(text), TOKENIZER.encode(text));
+    let mut file: Value = serde_json::from_slice(FILE).unwrap();
+    file["normalizer"] = Value::Null;
+    let error = super::as_gguf(&TokenizerSource::Json(serde_json::to_vec(&file).unwrap())).unwrap_err().to_string();
+    assert!(error.contains("nfc false") && error.contains("no name for that"), "{error}");
+}
+
+#[test]
 fn a_file_that_is_no_json_is_an_error() {
     assert!(matches!(Tokenizer::new(&TokenizerSource::Json(b"{".to_vec())), Err(TokenizerError::Json(_))));
 }

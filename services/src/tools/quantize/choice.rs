@@ -1,12 +1,15 @@
 //! Which type each group gets: by measured divergence, by importance-weighted error, by the look of the weights, or one
 //! for all.
 
+use super::plot::Point;
 use super::sensitivity::{Answered, group_distortion};
 use super::{Job, Scheme, failed, measured_name};
 use crate::tools::CliError;
 use crate::tools::figures::Steps;
 use chimere_engine::format::{BlockType, Gguf};
-use chimere_engine::quantize::{Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, weight_shape};
+use chimere_engine::quantize::{
+    Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, fitting, weight_shape,
+};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,6 +20,8 @@ const PROBE: BlockType = BlockType::Q4K;
 const EVERY: usize = 16;
 /// No group has fewer rows than this looked at.
 const ROWS_MIN: usize = 64;
+/// Sizes of which the best mix is drawn, less one.
+const CURVE_STEPS: u64 = 24;
 
 /// Types with what they are expected to do.
 pub(super) struct Choices {
@@ -26,6 +31,18 @@ pub(super) struct Choices {
     pub(super) t2: Vec<f64>,
     /// Where divergences were measured: `alpha` of each group.
     pub(super) alpha: Option<Vec<f64>>,
+    /// Where divergences were measured: what other sizes would have cost.
+    pub(super) others: Option<Others>,
+    /// Divergences of single groups in their types, where they were asked for.
+    pub(super) measured: Option<Vec<f64>>,
+}
+
+/// Expected divergences of files that were not written.
+pub(super) struct Others {
+    /// Of the best mixes, by size.
+    pub(super) curve: Vec<Point>,
+    /// Of one type for all groups, or what takes its place.
+    pub(super) uniform: Vec<(BlockType, Point)>,
 }
 
 impl Choices {
@@ -38,7 +55,8 @@ impl Choices {
         if let Scheme::Uniform(ty) = job.args.scheme {
             let types = vec![ty; job.groups.len()];
             let t2 = job.groups.iter().map(|g| sampled(job.source, g, ty, importance).map(|d| d.t2()));
-            return Ok(Self { types, t2: t2.collect::<Result<_, _>>()?, alpha: None });
+            let t2 = t2.collect::<Result<_, _>>()?;
+            return Ok(Self { types, t2, alpha: None, others: None, measured: None });
         }
         let budget = job.budget()?;
         let table = Table::measure(job, importance)?;
@@ -66,10 +84,63 @@ impl Choices {
             })
             .collect();
         let picks = allocate(&choices, budget).expect("the budget holds the smallest types");
-        let types = table.0.iter().zip(&picks).map(|(row, p)| row[*p].0).collect();
+        let types: Vec<_> = table.0.iter().zip(&picks).map(|(row, p)| row[*p].0).collect();
         let t2 = table.0.iter().zip(&picks).map(|(row, p)| row[*p].1.t2()).collect();
-        Ok(Self { types, t2, alpha })
+        let others = alpha.is_some().then(|| Others::of(job, &table, &choices));
+        let measured = match answered.filter(|_| job.args.measure_groups) {
+            Some(answered) => Some(each_measured(job, &types, importance, answered)?),
+            None => None,
+        };
+        Ok(Self { types, t2, alpha, others, measured })
     }
+}
+
+impl Others {
+    /// `choices` are the table's entries with what each takes and costs.
+    fn of(job: &Job<'_>, table: &Table, choices: &[Vec<Choice>]) -> Self {
+        let weights: u64 = job.groups.iter().map(|g| g.weights).sum();
+        let point = |picks: &[usize]| -> Point {
+            let each = || picks.iter().enumerate();
+            let bytes: u64 = each().map(|(g, p)| job.groups[g].bytes(job.source, table.0[g][*p].0)).sum();
+            (8.0 * bytes as f64 / weights as f64, each().map(|(g, p)| choices[g][*p].cost).sum())
+        };
+        let sum = |of: fn(u64, u64) -> u64| -> u64 {
+            let of_group = |g: &Vec<Choice>| g.iter().map(|c| c.bytes).reduce(of).expect("a group has a choice");
+            choices.iter().map(of_group).sum()
+        };
+        let (least, most) = (sum(u64::min), sum(u64::max));
+        let budgets = (0..=CURVE_STEPS).map(|i| least + (most - least) * i / CURVE_STEPS);
+        let curve = budgets.filter_map(|budget| allocate(choices, budget)).map(|picks| point(&picks)).collect();
+        let place = |g: usize, ty: BlockType| table.0[g].iter().position(|entry| entry.0 == ty);
+        let in_its_place = |ty: BlockType| fitting(ty, 32).expect("every type has one with blocks of 32");
+        let fits = |ty: &BlockType| (0..choices.len()).any(|g| place(g, *ty).is_some());
+        let uniform = MENU.into_iter().filter(fits).filter_map(|ty| {
+            let of_group = |g| place(g, ty).or_else(|| place(g, in_its_place(ty)));
+            let picks: Option<Vec<usize>> = (0..choices.len()).map(of_group).collect();
+            Some((ty, point(&picks?)))
+        });
+        Self { curve, uniform: uniform.collect() }
+    }
+}
+
+/// The divergence of every group alone in its type.
+fn each_measured(
+    job: &Job<'_>,
+    types: &[BlockType],
+    importance: &Importance,
+    answered: &Answered,
+) -> Result<Vec<f64>, CliError> {
+    let mut kept = Kept::open(job);
+    let mut progress = Steps::new("measuring groups");
+    let mut all = Vec::new();
+    for (group, ty) in job.groups.iter().zip(types) {
+        // What was measured to choose is kept under the group's name alone.
+        let name = if *ty == PROBE { group.name() } else { format!("{} as {}", group.name(), ty.name()) };
+        all.push(kept.or_measure(&name, || answered.of_group(job.source, group, *ty, importance))?.0);
+        progress.show(all.len(), types.len());
+    }
+    progress.end();
+    Ok(all)
 }
 
 /// Types that a group may have.

@@ -5,6 +5,7 @@ pub(in crate::tools) mod calibration;
 mod card;
 mod choice;
 mod options;
+mod plot;
 mod report;
 mod sensitivity;
 
@@ -13,12 +14,12 @@ pub use options::{Mtp, QuantizeArgs, Rule, Scheme, Target};
 use super::CliError;
 use super::figures::{Steps, bytes_text};
 use super::logits::threads;
-use crate::text::TextModel;
+use crate::text::{TextModel, tokenizer};
 use calibration::Calibration;
 use card::Card;
 use chimere_engine::format::gguf::MetaValue;
-use chimere_engine::format::{BlockType, Gguf};
-use chimere_engine::model::{self, Model};
+use chimere_engine::format::{BlockType, Gguf, TextAssets};
+use chimere_engine::model::{self, Model, Opened};
 use chimere_engine::quantize::{self, Group, Importance, MatrixRole, Output, fitting, groups};
 use choice::Choices;
 use report::Report;
@@ -37,16 +38,30 @@ fn failed(e: impl std::fmt::Display) -> CliError {
 
 /// Measures, chooses, writes, and reports.
 pub fn run(args: &QuantizeArgs) -> Result<(), CliError> {
-    if args.model.is_dir() {
-        let path = args.model.display();
-        return Err(CliError::Usage(format!("--model {path}: wanted a GGUF file, got a directory")));
-    }
-    let source = Gguf::open(&args.model).map_err(failed)?;
-    let model = model::load_gguf(&source).map_err(failed)?;
+    let (source, model) = open(&args.model)?;
     let report = quantize(args, &source, &model)?;
     print!("{report}");
     let path = args.report.clone().unwrap_or_else(|| args.out.with_added_extension("json"));
-    std::fs::write(&path, format!("{:#}\n", report.json())).map_err(|e| failed(format!("{}: {e}", path.display())))
+    let write =
+        |path: &Path, text: String| std::fs::write(path, text).map_err(|e| failed(format!("{}: {e}", path.display())));
+    write(&path, format!("{:#}\n", report.json()))?;
+    report.svg().map_or(Ok(()), |picture| write(&path.with_extension("svg"), picture))
+}
+
+/// The source and the model in it: a GGUF file, or a Hugging Face directory as the file that a converter would write.
+fn open(path: &Path) -> Result<(Gguf, Model), CliError> {
+    match model::open(path).map_err(failed)? {
+        Opened::Gguf(file) => {
+            let model = model::load_gguf(&file).map_err(failed)?;
+            Ok((file, model))
+        }
+        Opened::HuggingFace(dir) => {
+            let mut text = TextAssets::from_hugging_face(dir.path()).map_err(failed)?;
+            text.tokenizer =
+                tokenizer::as_gguf(&text.tokenizer).map_err(|e| failed(format!("{}: {e}", path.display())))?;
+            model::as_gguf(dir, &text).map_err(failed)
+        }
+    }
 }
 
 /// What is to be done with a file's tensors, before anything was measured.
@@ -239,8 +254,17 @@ fn calibrate(args: &QuantizeArgs, model: &Model) -> Result<(Importance, Option<A
 /// A name that says what was measured: the source's name and size, and what the text depends on.
 fn measured_name(args: &QuantizeArgs) -> String {
     let stem = args.model.file_stem().unwrap_or_default().to_string_lossy();
-    let bytes = std::fs::metadata(&args.model).map_or(0, |m| m.len());
+    let bytes = bytes_at(&args.model);
     format!("{stem}-{bytes}-{}x{SEQUENCE_TOKENS}-seed{}", args.sequences, args.seed)
+}
+
+/// Bytes of a file, or of all files of a folder.
+fn bytes_at(path: &Path) -> u64 {
+    let file = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.len());
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| file(&entry.path())).sum(),
+        Err(_) => file(path),
+    }
 }
 
 fn importance_path(args: &QuantizeArgs) -> Option<std::path::PathBuf> {
@@ -290,5 +314,39 @@ impl Job<'_> {
         let all = self.output(&vec![ty; self.groups.len()], &none).bytes().map_err(failed)?;
         let groups: u64 = self.groups.iter().map(|g| g.bytes(self.source, ty)).sum();
         Ok(all - groups + PADDING * self.groups.iter().map(|g| g.tensors.len() as u64).sum::<u64>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: QuantizeArgs,
+    }
+
+    #[test]
+    fn a_hugging_face_directory_becomes_a_file_that_reads_text_alike() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe");
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out.gguf");
+        let (model, file) = (source.to_str().unwrap(), out.to_str().unwrap());
+        let options = ["quantize", "--model", model, "--out", file, "--scheme", "uniform:Q4_K", "--importance", "none"];
+        run(&Command::parse_from(options).args).unwrap();
+        let (base, small) = (model::load(&source).unwrap(), model::load(&out).unwrap());
+        assert_eq!((base.config.name.as_str(), small.config.name.as_str()), ("moe", "moe"));
+        assert!(small.weights.mtp.is_some() && small.weights.embed.ty == BlockType::Q5_0, "rows of 32");
+        assert_eq!(base.text.end_ids, small.text.end_ids);
+        assert_eq!(base.text.chat_template, small.text.chat_template);
+        let text = "<|im_start|>user\nÀ l'été";
+        let ids = |model: &Model| TextModel::new(&model.text).unwrap().tokenizer().encode(text);
+        assert_eq!(ids(&base), ids(&small));
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(out.with_extension("gguf.json")).unwrap()).unwrap();
+        assert_eq!(report["groups"][0]["type"], "Q4_K");
+        assert!(!out.with_extension("gguf.svg").exists(), "nothing was measured");
     }
 }

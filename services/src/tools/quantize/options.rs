@@ -10,8 +10,8 @@ use std::str::FromStr;
 /// within the target: how much each part moves them is measured on text that the model writes itself, on the CPU.
 #[derive(clap::Args, Debug, Clone)]
 pub struct QuantizeArgs {
-    /// Source: a GGUF file of any types that are read here.
-    #[arg(long, value_name = "FILE")]
+    /// Source: a GGUF file of any types that are read here, or a Hugging Face directory.
+    #[arg(long, value_name = "FILE|DIR")]
     pub model: PathBuf,
     /// File to write.
     #[arg(long, value_name = "FILE")]
@@ -48,13 +48,17 @@ pub struct QuantizeArgs {
     /// Layers of each role that are measured; those between are interpolated.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub depths: u32,
+    /// Measure each group alone in its type too, for the report: one more reading of those tokens a group.
+    #[arg(long)]
+    pub measure_groups: bool,
     /// Seed of the calibration text. The same seed gives the same file.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Folder for what was measured: a later run of the same model and options goes on from it.
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
-    /// Where the report goes as JSON [default: the output's name with .json].
+    /// Where the report goes as JSON, with a picture of divergence over size in .svg beside it where divergences were
+    /// measured [default: the output's name with .json].
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Threads that compute, 0 for every core.

@@ -1,7 +1,8 @@
 //! What came out: a table for a terminal, and JSON.
 
 use super::QuantizeArgs;
-use super::choice::Choices;
+use super::choice::{Choices, Others};
+use super::plot::Plot;
 use crate::tools::figures::bytes_text;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::quantize::{Divergence, Group};
@@ -17,6 +18,7 @@ pub(super) struct Report {
     bytes: u64,
     expected: Option<f64>,
     measured: Option<Divergence>,
+    others: Option<Others>,
 }
 
 struct Row {
@@ -26,6 +28,7 @@ struct Row {
     weights: u64,
     t2: f64,
     alpha: Option<f64>,
+    measured: Option<f64>,
 }
 
 impl Report {
@@ -40,7 +43,8 @@ impl Report {
         let row = |(i, g): (usize, &Group)| {
             let (ty, t2) = (choices.types[i], choices.t2[i]);
             let alpha = choices.alpha.as_ref().map(|a| a[i]);
-            Row { name: g.name(), ty, bytes: g.bytes(source, ty), weights: g.weights, t2, alpha }
+            let measured = choices.measured.as_ref().map(|kl| kl[i]);
+            Row { name: g.name(), ty, bytes: g.bytes(source, ty), weights: g.weights, t2, alpha, measured }
         };
         Self {
             model: args.model.display().to_string(),
@@ -50,7 +54,22 @@ impl Report {
             bytes,
             expected: choices.expected(),
             measured,
+            others: choices.others,
         }
+    }
+
+    /// Divergence over size, where divergences were measured.
+    pub(super) fn svg(&self) -> Option<String> {
+        let (others, bits) = (self.others.as_ref()?, self.bits());
+        let uniform = others.uniform.iter().map(|(ty, point)| (ty.name().to_owned(), *point)).collect();
+        let plot = Plot {
+            title: format!("{} from {}", self.out, self.model),
+            curve: others.curve.clone(),
+            uniform,
+            expected: self.expected.map(|kl| (bits, kl)),
+            measured: self.measured.as_ref().map(|d| (bits, d.mean())),
+        };
+        plot.svg()
     }
 
     fn bits(&self) -> f64 {
@@ -62,27 +81,32 @@ impl Report {
         let row = |r: &Row| {
             json!({
                 "group": r.name, "type": r.ty.name(), "bytes": r.bytes, "weights": r.weights, "t2": r.t2,
-                "alpha": r.alpha, "expected_kl": r.alpha.map(|a| a * r.t2),
+                "alpha": r.alpha, "expected_kl": r.alpha.map(|a| a * r.t2), "measured_kl": r.measured,
             })
         };
         let measured = self.measured.as_ref().map(|d| {
             json!({"positions": d.positions(), "mean": d.mean(), "p99.9": d.quantiles([0.999])[0], "same_top": d.same_top()})
         });
+        let uniform = |o: &Others| o.uniform.iter().map(|(ty, point)| json!([ty.name(), point])).collect::<Vec<_>>();
         json!({
             "model": self.model, "out": self.out, "scheme": self.scheme, "bytes": self.bytes, "bpw": self.bits(),
             "expected_kl": self.expected, "calibration_kl": measured,
             "groups": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "curve": self.others.as_ref().map(|o| &o.curve),
+            "uniform": self.others.as_ref().map(uniform),
         })
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<26}{:<9}{:>12}{:>12}{:>14}", "group", "type", "size", "t^2", "expected KL")?;
+        let kl = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.6}"));
+        let head = ["size", "t^2", "expected KL", "measured KL"];
+        writeln!(f, "{:<26}{:<9}{:>12}{:>12}{:>14}{:>14}", "group", "type", head[0], head[1], head[2], head[3])?;
         for r in &self.rows {
-            let expected = r.alpha.map_or("-".into(), |a| format!("{:.6}", a * r.t2));
+            let (expected, measured) = (kl(r.alpha.map(|a| a * r.t2)), kl(r.measured));
             let (ty, size) = (r.ty.name(), bytes_text(r.bytes));
-            writeln!(f, "{:<26}{ty:<9}{size:>12}{:>12.6}{expected:>14}", r.name, r.t2)?;
+            writeln!(f, "{:<26}{ty:<9}{size:>12}{:>12.6}{expected:>14}{measured:>14}", r.name, r.t2)?;
         }
         writeln!(
             f,

@@ -117,7 +117,11 @@ pub(super) fn layout(ty: BlockType) -> Option<Layout> {
         B::Iq4Xs => (Codes::Table(IQ4_LEVELS), Scales::Byte, 1.0),
         B::Iq3S => (Codes::Table(IQ3_S_LEVELS), Scales::Byte, 1.0),
         B::Iq3Xxs => (Codes::Table(IQ3_XXS_LEVELS), Scales::Byte, 0.25),
-        B::Iq2S => (Codes::Table(IQ2_S_LEVELS), Scales::HalvesByte, 0.125),
+        B::Iq1S => (Codes::Table(IQ1_LEVELS), Scales::Byte, 0.125),
+        B::Iq1M => (Codes::Table(IQ1_LEVELS), Scales::HalvesByte, 0.125),
+        B::Iq2Xxs => (Codes::Table(IQ2_LEVELS), Scales::Byte, 0.125),
+        B::Iq2Xs => (Codes::Table(IQ2_LEVELS), Scales::HalvesByte, 0.125),
+        B::Iq2S => (Codes::Table(IQ2_LEVELS), Scales::HalvesByte, 0.125),
         B::Q3K => (Codes::Table(Q3_LEVELS), Scales::HalvesByte, 1.0),
         B::Q4_1 => (Codes::Nibble, Scales::MinF16, 1.0),
         B::Q4K => (Codes::Nibble, Scales::MinByte, 1.0),
@@ -146,7 +150,9 @@ const IQ4_LEVELS: [u8; 16] = plus_128(decode::IQ4_LEVELS);
 /// Magnitudes of the code books with the sign as the fourth bit.
 const IQ3_S_LEVELS: [u8; 16] = plus_128([1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15]);
 const IQ3_XXS_LEVELS: [u8; 16] = plus_128([4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62]);
+/// Eight times -1, 0 and 1, each with 1 added, and then with 1 taken.
+const IQ1_LEVELS: [u8; 16] = plus_128([-7, 1, 9, 0, 0, 0, 0, 0, -9, -1, 7, 0, 0, 0, 0, 0]);
 /// Indexed by a sixteenth of the magnitude.
-const IQ2_S_LEVELS: [u8; 16] = plus_128([8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0]);
+const IQ2_LEVELS: [u8; 16] = plus_128([8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0]);
 /// Twice the values of E2M1, so that they are integers.
 const E2M1_LEVELS: [u8; 16] = plus_128([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);

@@ -4,7 +4,7 @@ use super::TILE_ROWS;
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::rows::BLOCK;
 use crate::format::BlockType;
-use crate::format::blocks::decode::{e8m0, k_scale_min, q3_k_scale, ue4m3};
+use crate::format::blocks::decode::{e8m0, iq1_m_factor, iq1_m_scale, k_scale_min, q3_k_scale, ue4m3};
 use crate::format::blocks::grids;
 use half::{bf16, f16};
 
@@ -72,6 +72,10 @@ fn codes_of(ty: BlockType) -> fn(&[u8], usize) -> [u8; BLOCK] {
         B::Iq4Xs => |row, b| nibbles(&row[136 * (b / 8) + 8 + 16 * (b % 8)..]),
         B::Iq3S => iq3_s_codes,
         B::Iq3Xxs => iq3_xxs_codes,
+        B::Iq1S => iq1_s_codes,
+        B::Iq1M => iq1_m_codes,
+        B::Iq2Xxs => iq2_xxs_codes,
+        B::Iq2Xs => iq2_xs_codes,
         B::Iq2S => iq2_s_codes,
         B::F32 | B::F16 | B::Bf16 | B::Q2K => unreachable!("{} has no layout", ty.name()),
     }
@@ -160,6 +164,42 @@ fn iq2_s_codes(row: &[u8], b: usize) -> [u8; BLOCK] {
     })
 }
 
+fn iq2_xs_codes(row: &[u8], b: usize) -> [u8; BLOCK] {
+    let (block, g) = (&row[74 * (b / 8)..][..74], b % 8);
+    std::array::from_fn(|e| {
+        let q = u16_at(block, 2 + 8 * g + 2 * (e / 8));
+        (grids::IQ2_XS[usize::from(q & 511)][e % 8] / 16) | sign(grids::even_signs((q >> 9) as u8), e)
+    })
+}
+
+fn iq2_xxs_codes(row: &[u8], b: usize) -> [u8; BLOCK] {
+    let group = &row[66 * (b / 8) + 2 + 8 * (b % 8)..][..8];
+    let word = u32::from_le_bytes(*group.last_chunk().expect("a word a group"));
+    std::array::from_fn(|e| {
+        let signs = grids::even_signs((word >> (7 * (e / 8)) & 127) as u8);
+        (grids::IQ2_XXS[usize::from(group[e / 8])][e % 8] / 16) | sign(signs, e)
+    })
+}
+
+/// The fourth bit says that the eighth is taken and not added.
+fn iq1_s_codes(row: &[u8], b: usize) -> [u8; BLOCK] {
+    let (block, g) = (&row[50 * (b / 8)..][..50], b % 8);
+    let high = u16_at(block, 34 + 2 * g);
+    std::array::from_fn(|e| {
+        let index = usize::from(block[2 + 4 * g + e / 8]) | usize::from(high >> (3 * (e / 8)) & 7) << 8;
+        grids::IQ1[index][e % 8] | ((high >> 15) as u8) << 3
+    })
+}
+
+fn iq1_m_codes(row: &[u8], b: usize) -> [u8; BLOCK] {
+    let (block, g) = (&row[56 * (b / 8)..][..56], b % 8);
+    std::array::from_fn(|e| {
+        let o = 4 * g + e / 8;
+        let high = block[32 + o / 2] >> (4 * (o % 2)) & 15;
+        grids::IQ1[usize::from(block[o]) | usize::from(high & 7) << 8][e % 8] | (high & 8)
+    })
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
@@ -203,7 +243,7 @@ fn place_scales(ty: BlockType, blocks: usize, row: &[u8], lane: usize, out: &mut
 /// The scales of block `b` where 256 inputs share an f16; `block` is the encoded block of 256.
 fn place_group_scales(ty: BlockType, block: &[u8], b: usize, lane: usize, out: &mut [u8]) {
     use BlockType as B;
-    let (g, halves) = (b % 8, matches!(ty, B::Q6K | B::Q3K | B::Iq2S));
+    let (g, halves) = (b % 8, matches!(ty, B::Q6K | B::Q3K | B::Iq2S | B::Iq2Xs | B::Iq1M));
     let group_bytes = match ty {
         B::Q4K | B::Q5K => Scales::MinByte,
         _ if halves => Scales::HalvesByte,
@@ -226,11 +266,16 @@ fn place_group_scales(ty: BlockType, block: &[u8], b: usize, lane: usize, out: &
         B::Q3K => 108,
         _ => 0,
     };
-    put(out, lane, u16_at(block, d_at));
+    let d = if ty == B::Iq1M { iq1_m_factor(&block[48..]).to_bits() } else { u16_at(block, d_at) };
+    put(out, lane, d);
     let scale = |half: usize| match ty {
         B::Q6K => block[192 + 2 * g + half],
         B::Q3K => q3_k_scale(&block[96..108], 2 * g + half).wrapping_sub(32),
         B::Iq2S => 1 + 2 * nibble(74 + g, half == 1),
+        B::Iq2Xs => 1 + 2 * nibble(66 + g, half == 1),
+        B::Iq2Xxs => 1 + 2 * (block[2 + 8 * g + 7] >> 4),
+        B::Iq1S => 1 + 2 * (block[34 + 2 * g + 1] >> 4 & 7),
+        B::Iq1M => 1 + 2 * iq1_m_scale(&block[48..], 2 * g + half),
         B::Iq4Xs => (nibble(4 + g / 2, g % 2 == 1) | ((u16_at(block, 2) >> (2 * g) & 3) as u8) << 4).wrapping_sub(32),
         B::Iq3S => 1 + 2 * nibble(106 + g / 2, g % 2 == 1),
         B::Iq3Xxs => 1 + 2 * (block[66 + 4 * g + 3] >> 4),

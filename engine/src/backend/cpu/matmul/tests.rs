@@ -2,11 +2,11 @@
 
 use super::*;
 
-const TYPES: [BlockType; 20] = {
+const TYPES: [BlockType; 24] = {
     use BlockType::*;
     [
-        F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4,
-        Nvfp4,
+        F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq1S, Iq1M, Iq2Xxs, Iq2Xs, Iq2S, Iq3Xxs,
+        Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4,
     ]
 };
 
@@ -49,6 +49,13 @@ fn tensor(ty: BlockType, shape: &[usize], random: &mut Random) -> Tensor {
             }
             BlockType::Mxfp4 => bytes[at] = 120 + bytes[at] % 4,
             BlockType::Nvfp4 => bytes[at..at + 4].iter_mut().for_each(|t| *t = 8 + *t % 40),
+            BlockType::Iq1M => {
+                // A nibble of the factor in the top of each of four words.
+                let factor = half::f16::from_f32(5e-2 * (1.0 + 0.3 * random.unit())).to_bits();
+                for (i, high) in bytes[at + 48..].iter_mut().skip(1).step_by(2).enumerate() {
+                    *high = *high & 15 | ((factor >> (4 * i) & 15) as u8) << 4;
+                }
+            }
             BlockType::Q6K => put(208, 1e-3),
             BlockType::Q3K => put(108, 3e-3),
             BlockType::Q2K => {

@@ -1,0 +1,329 @@
+//! A Hugging Face directory as the GGUF file that a converter would write of it: keys, names, order and types of
+//! tensors, value heads in the order of the family's files, norms as factors, experts in stacks.
+//!
+//! Tensors are made from the mapped files when their bytes are asked for, so whoever goes through them one by one
+//! needs memory for one. Which names an operator has in both formats stands beside its two readers.
+
+use super::blocks::{GdnConfig, HeadOrder};
+use super::families::{FAMILIES, Family, LayerPlan, Layers};
+use super::from_hf::{DRAFTS, HEADS, PREFIXES, shape};
+use super::load::hugging_face_family;
+use super::reader::{same_shape, stack};
+use super::{BlockConfig, Model, ModelConfig, load_gguf};
+use crate::format::gguf::{GgufHeader, MetaValue};
+use crate::format::{BlockType, Gguf, HfDir, LoadError, Problem, Tensor, TextAssets};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a family's converter does.
+pub(super) struct Conversion {
+    /// Norms of a layer: the directory's name, and GGUF's.
+    pub(super) norms: &'static [(&'static str, &'static str)],
+    /// How value heads are ordered in GGUF files. In directories they are grouped.
+    pub(super) head_order: HeadOrder,
+    /// Writes the input projections of a gated-delta block.
+    pub(super) projections: fn(&mut ConvertedLayer<'_>, &GdnConfig) -> Result<(), LoadError>,
+}
+
+/// The file of a directory, and the model in it. `text` has the directory's tokenizer in the form of GGUF files.
+///
+/// Families whose files are not written are refused, and so are tensors that nobody knows: they would be left out
+/// without a word. Those of a vision tower are left out with a line in the log.
+pub fn as_gguf(dir: HfDir, text: &TextAssets) -> Result<(Gguf, Model), LoadError> {
+    let family = hugging_face_family(&dir)?;
+    let conversion = family.conversion.ok_or_else(|| not_written(&dir, family))?;
+    let Layers { main, draft } = (family.hugging_face_layers)(&dir)?;
+    let has_draft = draft_prefix(&dir).is_some();
+    let config = shape(&dir, family)?.with_layers(&main, has_draft.then_some(&draft));
+    let mut all = Converted { dir: Arc::new(dir), conversion, tensors: Vec::new(), used: HashSet::new() };
+    all.add_model(&config, &main, has_draft.then_some(&draft))?;
+    all.only_known()?;
+    let header = header(&all.dir, &config, text)?;
+    let file = Gguf::of_parts(&header, all.tensors, all.dir.path(), all.dir.files().clone())?;
+    let model = load_gguf(&file)?;
+    Ok((file, model))
+}
+
+fn not_written(dir: &HfDir, family: &Family) -> LoadError {
+    let known: Vec<_> =
+        FAMILIES.iter().filter(|f| f.conversion.is_some()).flat_map(|f| f.hugging_face).copied().collect();
+    let want = format!("one of {}, which can be written as GGUF", known.join(", "));
+    let got = family.hugging_face.iter().find(|name| **name == dir.config().model_type).copied().unwrap_or(family.gguf);
+    dir.config().error("model_type", want, format_args!("`{got}`"))
+}
+
+fn draft_prefix(dir: &HfDir) -> Option<&'static str> {
+    DRAFTS.into_iter().find(|p| dir.has_tensor(&format!("{p}fc.weight")))
+}
+
+/// Tensors so far, and the names in the directory that they come from.
+struct Converted {
+    dir: Arc<HfDir>,
+    conversion: &'static Conversion,
+    tensors: Vec<Tensor>,
+    used: HashSet<String>,
+}
+
+impl Converted {
+    fn add_model(
+        &mut self,
+        config: &ModelConfig,
+        main: &[LayerPlan],
+        draft: Option<&LayerPlan>,
+    ) -> Result<(), LoadError> {
+        let hidden = config.hidden;
+        let dir = self.dir.clone();
+        let prefix = PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")));
+        let prefix = prefix.unwrap_or(PREFIXES[0]);
+        let mut top = self.part(prefix.to_owned(), String::new(), hidden);
+        top.put_from("token_embd.weight", "embed_tokens.weight", &[config.vocab, hidden])?;
+        top.put_norm("output_norm.weight", "norm.weight", &[hidden])?;
+        self.add_head(config)?;
+        if let Some(draft) = draft {
+            self.add_draft(hidden, main.len())?;
+            self.add_layers(prefix, hidden, main)?;
+            let prefix = draft_prefix(&dir).expect("the draft head was found by it");
+            return self.add_layer(format!("{prefix}layers.0."), (main.len(), hidden), draft);
+        }
+        self.add_layers(prefix, hidden, main)
+    }
+
+    fn add_head(&mut self, config: &ModelConfig) -> Result<(), LoadError> {
+        let name = HEADS.into_iter().find(|n| self.dir.has_tensor(n)).unwrap_or(HEADS[0]);
+        if self.dir.config().is_tied() {
+            self.used.insert(name.to_owned());
+            return Ok(());
+        }
+        let mut top = self.part(String::new(), String::new(), config.hidden);
+        top.put_from("output.weight", name, &[config.vocab, config.hidden])
+    }
+
+    /// What stands around the draft head's layer, which is number `layer`.
+    fn add_draft(&mut self, hidden: usize, layer: usize) -> Result<(), LoadError> {
+        let prefix = draft_prefix(&self.dir).expect("the draft head was found by it");
+        let mut part = self.part(prefix.to_owned(), format!("blk.{layer}.nextn."), hidden);
+        part.put_from("eh_proj.weight", "fc.weight", &[hidden, 2 * hidden])?;
+        part.put_norm("enorm.weight", "pre_fc_norm_embedding.weight", &[hidden])?;
+        part.put_norm("hnorm.weight", "pre_fc_norm_hidden.weight", &[hidden])?;
+        part.put_norm("shared_head_norm.weight", "norm.weight", &[hidden])
+    }
+
+    fn add_layers(&mut self, prefix: &str, hidden: usize, layers: &[LayerPlan]) -> Result<(), LoadError> {
+        let mut each = layers.iter().enumerate();
+        each.try_for_each(|(i, plan)| self.add_layer(format!("{prefix}layers.{i}."), (i, hidden), plan))
+    }
+
+    fn add_layer(
+        &mut self,
+        theirs: String,
+        (number, hidden): (usize, usize),
+        plan: &LayerPlan,
+    ) -> Result<(), LoadError> {
+        let norms = self.conversion.norms;
+        let mut layer = self.part(theirs, format!("blk.{number}."), hidden);
+        for block in plan {
+            let ours = norms.iter().find(|n| n.0 == block.norm).expect("a family's norms are in its conversion").1;
+            layer.put_norm(ours, block.norm, &[hidden])?;
+        }
+        plan.iter().try_for_each(|block| block.op.convert(&mut layer))
+    }
+
+    fn part(&mut self, theirs: String, ours: String, hidden: usize) -> ConvertedLayer<'_> {
+        ConvertedLayer { all: self, theirs, ours, hidden }
+    }
+
+    /// That every tensor of the directory has found its place.
+    fn only_known(&self) -> Result<(), LoadError> {
+        let known = |name: &str| {
+            let of = name.strip_suffix("_scale_inv").unwrap_or(name);
+            self.used.contains(of) || name.contains("visual.")
+        };
+        match self.dir.tensor_names().filter(|name| !known(name)).min() {
+            Some(name) => Err(self.error(name, "no such tensor: it is not known in this family", "one")),
+            None => Ok(()),
+        }
+    }
+
+    fn error(&self, name: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
+        Problem::tensor(name, want, got).in_file(self.dir.path())
+    }
+}
+
+/// A part of the file, whose names begin alike in both formats.
+pub(super) struct ConvertedLayer<'a> {
+    all: &'a mut Converted,
+    theirs: String,
+    ours: String,
+    /// Width of the residual stream.
+    pub(super) hidden: usize,
+}
+
+impl ConvertedLayer<'_> {
+    /// What the family's converter does.
+    pub(super) fn conversion(&self) -> &'static Conversion {
+        self.all.conversion
+    }
+
+    /// The directory's tensor of this name, if it is there; an error if its shape is another one.
+    pub(super) fn find(&mut self, theirs: &str, shape: &[usize]) -> Result<Option<Source>, LoadError> {
+        let name = format!("{}{theirs}", self.theirs);
+        let Some((ty, got)) = self.all.dir.outline(&name)? else { return Ok(None) };
+        if !same_shape(got, shape) {
+            return Err(self.all.error(&name, format_args!("shape {shape:?}"), format_args!("shape {got:?}")));
+        }
+        self.all.used.insert(name.clone());
+        Ok(Some(Source { names: vec![name], ty, view: shape.to_vec(), rows: None, change: None }))
+    }
+
+    /// As [`ConvertedLayer::find`], but the tensor must be there.
+    pub(super) fn need(&mut self, theirs: &str, shape: &[usize]) -> Result<Source, LoadError> {
+        let name = format!("{}{theirs}", self.theirs);
+        let missing = self.all.error(&name, format_args!("shape {shape:?}"), "no such tensor");
+        self.find(theirs, shape)?.ok_or(missing)
+    }
+
+    /// Several of one shape and type as a stack.
+    pub(super) fn need_stack(
+        &mut self,
+        theirs: impl Iterator<Item = String>,
+        shape: &[usize],
+    ) -> Result<Source, LoadError> {
+        let all = theirs.map(|name| self.need(&name, shape)).collect::<Result<Vec<_>, _>>()?;
+        let ty = all.first().expect("a stack has a matrix").ty;
+        if let Some(other) = all.iter().find(|s| s.ty != ty) {
+            let want = format!("{} like `{}`", ty.name(), all[0].names[0]);
+            return Err(self.all.error(&other.names[0], want, other.ty.name()));
+        }
+        let view = [&[all.len()], shape].concat();
+        Ok(Source { names: all.into_iter().flat_map(|s| s.names).collect(), ty, view, rows: None, change: None })
+    }
+
+    /// Adds a tensor of this shape to the file.
+    pub(super) fn put(&mut self, ours: &str, shape: &[usize], source: Source) {
+        let (dir, ty) = (self.all.dir.clone(), if source.change.is_some() { BlockType::F32 } else { source.ty });
+        let made = Tensor::made(format!("{}{ours}", self.ours), ty, shape.to_vec(), move || source.make(&dir));
+        self.all.tensors.push(made.expect("single values are whole blocks"));
+    }
+
+    /// A matrix as it is.
+    pub(super) fn put_from(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
+        let source = self.need(theirs, shape)?;
+        self.put(ours, shape, source);
+        Ok(())
+    }
+
+    /// Values as floats.
+    pub(super) fn put_floats(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
+        let source = self.need(theirs, shape)?.floats(|x| x);
+        self.put(ours, shape, source);
+        Ok(())
+    }
+
+    /// A norm, whose distance from 1 the directory has.
+    pub(super) fn put_norm(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
+        let source = self.need(theirs, shape)?.floats(|x| x + 1.0);
+        self.put(ours, shape, source);
+        Ok(())
+    }
+}
+
+/// What a tensor is made of.
+pub(super) struct Source {
+    /// In the directory; several are stacked.
+    names: Vec<String>,
+    ty: BlockType,
+    /// Shape in which `rows` are counted.
+    view: Vec<usize>,
+    /// The rows that are taken, of each matrix, if not all as they are.
+    rows: Option<Vec<Range<usize>>>,
+    /// What is done with each value, all of which become floats.
+    change: Option<fn(f32) -> f32>,
+}
+
+impl Source {
+    /// These rows, in this order, of each matrix; the tensor is looked at in this shape.
+    pub(super) fn rows(self, view: &[usize], rows: Vec<Range<usize>>) -> Self {
+        Self { view: view.to_vec(), rows: Some(rows), ..self }
+    }
+
+    /// As floats after `change`.
+    pub(super) fn floats(self, change: fn(f32) -> f32) -> Self {
+        Self { change: Some(change), ..self }
+    }
+
+    fn make(&self, dir: &HfDir) -> Tensor {
+        let read = |name: &String| {
+            let tensor = dir.tensor_by_this_thread(name).ok().flatten();
+            tensor.expect("what the header says of it was checked when the file was laid out")
+        };
+        let mut parts: Vec<Tensor> = self.names.iter().map(read).collect();
+        let mut tensor = match parts.len() {
+            1 => parts.remove(0),
+            _ => stack(self.names[0].clone(), &parts).expect("all are alike"),
+        };
+        tensor.shape.clone_from(&self.view);
+        if let Some(rows) = &self.rows {
+            tensor = tensor.gather_rows(rows);
+        }
+        let Some(change) = self.change else { return tensor };
+        let bytes = tensor.decode().into_iter().flat_map(|x| change(x).to_le_bytes()).collect();
+        Tensor::owned(tensor.name.clone(), BlockType::F32, tensor.shape.clone(), bytes).expect("as many as before")
+    }
+}
+
+fn header(dir: &HfDir, config: &ModelConfig, text: &TextAssets) -> Result<GgufHeader, LoadError> {
+    let mut header = GgufHeader::default();
+    let family = config.architecture;
+    header.set("general.architecture", MetaValue::Str(family.into()));
+    header.set("general.name", MetaValue::Str(config.name.clone()));
+    header.set("general.alignment", MetaValue::U32(32));
+    header.set("general.quantization_version", MetaValue::U32(2));
+    let mut set = |key: &str, value| {
+        header.set(format!("{family}.{key}"), value);
+    };
+    let count = |n: usize| MetaValue::U32(n as u32);
+    let drafts = usize::from(!config.draft.is_empty());
+    set("block_count", count(config.layers.len() + drafts));
+    set("context_length", MetaValue::U32(config.context));
+    set("embedding_length", count(config.hidden));
+    set("attention.layer_norm_rms_epsilon", MetaValue::F32(config.rms_eps));
+    for op in config.shapes() {
+        op.gguf_keys().into_iter().for_each(|(key, value)| set(key, value));
+    }
+    let (key, value) = pattern(&config.layers);
+    set(key, value);
+    if let Some(sections) = sections(dir)? {
+        set("rope.dimension_sections", MetaValue::I32s(sections));
+    }
+    if drafts > 0 {
+        set("nextn_predict_layers", count(drafts));
+    }
+    text.set_keys(&mut header, config.vocab).map_err(|p| p.in_file(dir.path()))?;
+    Ok(header)
+}
+
+/// Which layers attend: every n-th, or a flag a layer.
+fn pattern(layers: &[Vec<BlockConfig>]) -> (&'static str, MetaValue) {
+    let recurrent: Vec<bool> = layers.iter().map(|l| l.iter().any(|b| b.op.state().is_recurrent())).collect();
+    let first = recurrent.iter().position(|r| !r).unwrap_or(layers.len());
+    let regular = |(i, r): (usize, &bool)| *r != (i + 1).is_multiple_of(first + 1);
+    if recurrent.iter().enumerate().all(regular) {
+        return ("full_attention_interval", MetaValue::U32(first as u32 + 1));
+    }
+    ("attention.recurrent_layers", MetaValue::Bools(recurrent))
+}
+
+/// How a rotated head is shared out among the dimensions of a picture, which other programs ask for. Four numbers.
+fn sections(dir: &HfDir) -> Result<Option<Vec<i32>>, LoadError> {
+    let c = dir.config();
+    for key in ["rope_parameters.mrope_section", "rope_scaling.mrope_section"] {
+        if let Some(all) = c.numbers(key)? {
+            if all.len() > 4 || all.iter().any(|n| n.fract() != 0.0 || !(0.0..=4096.0).contains(n)) {
+                return Err(c.error(key, "at most 4 whole numbers up to 4096", format_args!("{all:?}")));
+            }
+            return Ok(Some((0..4).map(|i| all.get(i).map_or(0, |n| *n as i32)).collect()));
+        }
+    }
+    Ok(None)
+}
