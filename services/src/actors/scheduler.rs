@@ -32,7 +32,7 @@ use chimere_engine::scheduler::{
 use chimere_engine::step::{StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// What a client is told whose stream broke with the tables' thread.
@@ -48,7 +48,7 @@ pub struct SchedulerActor {
     /// Of requests that have a stream.
     deadlines: Deadlines,
     /// The timer for the next of them, and for when it was set.
-    deadline_timer: Option<(Micros, SpawnHandle)>,
+    deadline_timer: Option<(Instant, SpawnHandle)>,
     tables: LateUsers<EngramSource>,
     grammars: LateUsers<GrammarSource>,
     /// Which steps quick sources have answered: read at a step's end.
@@ -376,10 +376,9 @@ impl SchedulerActor {
         self.deadline_timer.take().into_iter().for_each(|(_, timer)| {
             ctx.cancel_future(timer);
         });
-        let left = Duration::from_micros(next.since(self.clock.now()).0);
-        let timer = ctx.run_later(left, |this, ctx| {
+        let timer = ctx.run_later(next.saturating_duration_since(Instant::now()), |this, ctx| {
             this.deadline_timer = None;
-            while let Some(id) = this.deadlines.pop_passed(this.clock.now()) {
+            while let Some(id) = this.deadlines.pop_passed(Instant::now()) {
                 this.expire(id);
             }
             this.watch_deadlines(ctx);
@@ -446,7 +445,7 @@ impl Handler<Submit> for SchedulerActor {
             tables.into_iter().for_each(|t| self.tables.follow(id, first, unfinished, prompt.clone(), t));
         }
         if let Some(deadline) = terms.deadline {
-            self.deadlines.insert(id, deadline);
+            self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(now).0));
             self.watch_deadlines(ctx);
         }
         self.pump();
