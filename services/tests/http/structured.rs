@@ -187,14 +187,14 @@ fn the_same_answer_comes_alone_and_in_any_batch_whole_and_streamed_and_for_each_
     ask_together(&server);
     // Where memory is short, sequences give way and are computed again. On a machine that has much else to do the
     // requests may come so far apart that none has to.
-    let short = Server::start(Options { real: true, pages: 24, ..Options::default() });
+    let short = Server::start(Options { real: true, pages: 10, ..Options::default() });
     let preempted = || {
         let metrics = get(short.addr, "/metrics");
         let count =
             metrics.text().lines().find_map(|line| line.strip_prefix("chimere_preemptions_total ")?.parse().ok());
         count.is_some_and(|count: u64| count > 0)
     };
-    let rounds = (0..10).take_while(|_| !preempted()).map(|_| ask_together(&short)).count();
+    let rounds = (0..3).take_while(|_| !preempted()).map(|_| ask_together(&short)).count();
     assert!(preempted(), "nobody gave way in {rounds} rounds");
     let chunks = Stream::open(server.addr, CHAT, &with(body(2), json!({"stream": true}))).chunks();
     assert_eq!([0, 1, 2].map(|choice| joined(&chunks, choice, "content")).to_vec(), alone[2]);
