@@ -13,7 +13,7 @@ use chimere_kernels::cuda::product::{self, Activated, MatrixShape, Residual, lay
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
-use chimere_kernels::cuda::{combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler};
+use chimere_kernels::cuda::{combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler, uses};
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
 
@@ -52,7 +52,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(gather::program(cols, Planes::One)?);
         programs.push(pool::program(cols)?);
     }
-    programs.extend([history::program(248_320), history::program(511)]);
+    programs.extend([history::program(248_320), history::program(511), uses::program(256), uses::program(16)]);
     for heads in [released, small] {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 0)?);
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 7)?);
@@ -98,6 +98,10 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         Experts::new(2688, 128, 6, kind(1856, Layout::Q5_0), kind(3712, Layout::Q8_0))?
             .without_gates()?
             .with_sigmoids(true),
+        // In two memories, as a trace says.
+        Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q6_K))?
+            .with_places(true)
+            .with_replay(true),
     ] {
         let tiling = experts::tiling(experts, H200).expect("enough shared memory");
         programs.push(experts::program(experts, tiling));

@@ -12,6 +12,7 @@
 
 pub mod alarm;
 pub mod choice;
+mod deadlines;
 pub mod direct;
 pub mod draft_account;
 pub mod embed;

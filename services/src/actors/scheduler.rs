@@ -5,6 +5,7 @@
 //! meanwhile is in it.
 
 use super::alarm::Alarm;
+use super::deadlines::Deadlines;
 use super::engine::EngineActor;
 use super::engram::EngramSource;
 use super::grammar::GrammarSource;
@@ -31,7 +32,7 @@ use chimere_engine::scheduler::{
 use chimere_engine::step::{StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// What a client is told whose stream broke with the tables' thread.
@@ -44,6 +45,10 @@ pub struct SchedulerActor {
     scheduler: Scheduler,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
+    /// Of requests that have a stream.
+    deadlines: Deadlines,
+    /// The timer for the next of them, and for when it was set.
+    deadline_timer: Option<(Instant, SpawnHandle)>,
     tables: LateUsers<EngramSource>,
     grammars: LateUsers<GrammarSource>,
     /// Which steps quick sources have answered: read at a step's end.
@@ -114,6 +119,8 @@ impl SchedulerActor {
             scheduler: Scheduler::new(config).with_drafts(drafts),
             engine,
             streams: HashMap::new(),
+            deadlines: Deadlines::default(),
+            deadline_timer: None,
             tables,
             grammars,
             answers: Quiet::default(),
@@ -269,6 +276,7 @@ impl SchedulerActor {
 
     fn forget(&mut self, id: RequestId) {
         self.streams.remove(&id);
+        self.deadlines.remove(id);
         self.tables.forget(id);
         self.grammars.forget(id);
     }
@@ -359,6 +367,25 @@ impl SchedulerActor {
         Some(forecast.start_us)
     }
 
+    /// Sets the timer for the next deadline, if none is set that rings as soon.
+    fn watch_deadlines(&mut self, ctx: &mut Context<Self>) {
+        let Some(next) = self.deadlines.next() else { return };
+        if self.deadline_timer.is_some_and(|(at, _)| at <= next) {
+            return;
+        }
+        self.deadline_timer.take().into_iter().for_each(|(_, timer)| {
+            ctx.cancel_future(timer);
+        });
+        let timer = ctx.run_later(next.saturating_duration_since(Instant::now()), |this, ctx| {
+            this.deadline_timer = None;
+            while let Some(id) = this.deadlines.pop_passed(Instant::now()) {
+                this.expire(id);
+            }
+            this.watch_deadlines(ctx);
+        });
+        self.deadline_timer = Some((next, timer));
+    }
+
     /// Ends a request whose deadline has passed, if it still lives.
     fn expire(&mut self, id: RequestId) {
         if self.scheduler.cancel(id) {
@@ -418,7 +445,8 @@ impl Handler<Submit> for SchedulerActor {
             tables.into_iter().for_each(|t| self.tables.follow(id, first, unfinished, prompt.clone(), t));
         }
         if let Some(deadline) = terms.deadline {
-            ctx.run_later(Duration::from_micros(deadline.since(now).0), move |this, _| this.expire(id));
+            self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(now).0));
+            self.watch_deadlines(ctx);
         }
         self.pump();
         Ok(())

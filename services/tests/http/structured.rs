@@ -174,9 +174,7 @@ fn the_same_answer_comes_alone_and_in_any_batch_whole_and_streamed_and_for_each_
     let alone: Vec<_> = (0..8).map(|seed| texts(post(server.addr, CHAT, &body(seed)))).collect();
     assert!(alone[0].iter().all(|text| serde_json::from_str::<Value>(text).is_ok()), "{:?}", alone[0]);
     assert!(alone[0][0] != alone[0][1] || alone[0][1] != alone[0][2], "choices draw for themselves");
-    // Where memory is short, sequences give way and are computed again.
-    let short = Server::start(Options { real: true, pages: 24, ..Options::default() });
-    for server in [&server, &short] {
+    let ask_together = |server: &Server| {
         std::thread::scope(|scope| {
             let free = scope.spawn(|| post(server.addr, CHAT, &asked(json!({"ignore_eos": true}))));
             let lanes = (0..8).map(|seed| scope.spawn(move || texts(post(server.addr, CHAT, &body(seed)))));
@@ -185,10 +183,19 @@ fn the_same_answer_comes_alone_and_in_any_batch_whole_and_streamed_and_for_each_
             assert_eq!(together, alone);
             assert_eq!(free.join().unwrap().status, 200);
         });
-    }
-    let preempted = get(short.addr, "/metrics");
-    let counted = preempted.text().lines().find_map(|line| line.strip_prefix("chimere_preemptions_total "));
-    assert!(counted.is_some_and(|count| count != "0"), "{counted:?}");
+    };
+    ask_together(&server);
+    // Where memory is short, sequences give way and are computed again. On a machine that has much else to do the
+    // requests may come so far apart that none has to.
+    let short = Server::start(Options { real: true, pages: 10, ..Options::default() });
+    let preempted = || {
+        let metrics = get(short.addr, "/metrics");
+        let count =
+            metrics.text().lines().find_map(|line| line.strip_prefix("chimere_preemptions_total ")?.parse().ok());
+        count.is_some_and(|count: u64| count > 0)
+    };
+    let rounds = (0..3).take_while(|_| !preempted()).map(|_| ask_together(&short)).count();
+    assert!(preempted(), "nobody gave way in {rounds} rounds");
     let chunks = Stream::open(server.addr, CHAT, &with(body(2), json!({"stream": true}))).chunks();
     assert_eq!([0, 1, 2].map(|choice| joined(&chunks, choice, "content")).to_vec(), alone[2]);
 }

@@ -1,7 +1,7 @@
 //! Which kernels a model's layers take: known from its shape and encodings alone, so that they can be compiled without
 //! a device.
 
-use super::blocks::{self, OpQuery, Setting, WantedProducts};
+use super::blocks::{self, OpQuery, Setting, WantedExperts, WantedProducts};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Choice, ProductKind, classes};
@@ -68,19 +68,19 @@ pub fn programs(
     for shape in c.shapes() {
         all.extend(OpQuery(shape).programs(&setting)?);
     }
-    let wanted = products(&plan, c.hidden)?;
-    let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
+    let mut wanted = products(&plan, c.hidden)?;
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
     let choice = Choice { deterministic: config.deterministic, chip, replayed: config.replayed };
+    let mut seen = HashSet::new();
+    for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
+        let few = few?.with_planes(planes).with_replay(config.replayed);
+        let tiling = experts::tiling(few, chip);
+        wanted.kinds.extend(if tiling.is_some() { beside } else { alone });
+        all.extend(tiling.filter(|_| seen.insert(few)).map(|tiling| experts::program(few, tiling)));
+    }
+    let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     for kind in kinds {
         all.extend(kind.with_planes(planes).programs(&classes, choice)?);
-    }
-    let mut seen = HashSet::new();
-    for few in wanted.experts {
-        let few = few?.with_planes(planes).with_replay(config.replayed);
-        if seen.insert(few) {
-            all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
-        }
     }
     Ok(all)
 }
@@ -101,4 +101,53 @@ fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<WantedProducts, Cud
 pub(super) fn scratch_bytes(c: &ModelConfig, config: &CudaConfig) -> u64 {
     let setting = Setting::of(c, config, Planes::One);
     c.shapes().into_iter().map(|shape| OpQuery(shape).kernel_bytes(&setting) as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::activations::Activations;
+    use super::super::config::KvStorage;
+    use super::*;
+    use crate::format::synth::{Mix, SynthOptions, write_outline};
+    use crate::model;
+
+    fn config() -> CudaConfig {
+        CudaConfig {
+            ordinal: 0,
+            slots: 4,
+            checkpoints: 0,
+            host_cache_bytes: 0,
+            pages: 64,
+            kv: KvStorage::F16,
+            activations: Activations::Int8,
+            step_rows_max: 256,
+            context: 512,
+            deterministic: false,
+            drafts: 0,
+            mtp: false,
+            host_embedding: false,
+            expert_bytes: None,
+            replayed: false,
+            kernel_cache: None,
+        }
+    }
+
+    #[test]
+    fn where_a_chip_has_no_room_for_all_experts_in_one_launch_the_shared_one_has_kernels_for_few_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("outline.gguf");
+        let shape = "nemotron-3-nano-30b-a3b".to_owned();
+        let options =
+            SynthOptions { shape, mix: Mix::Q4, layers: None, experts: None, vocab: None, draft_head: false, seed: 1 };
+        write_outline(&file, &options).unwrap();
+        let model = model::load(&file).unwrap();
+        let kernels = |arch: &str| {
+            let all = programs(&model, &config(), arch.parse().unwrap(), None).unwrap();
+            let squared = ("EPILOGUE", Epilogue::Squared as i64);
+            let few = all.iter().filter(|p| p.name == "product" && p.defines.contains(&squared)).count();
+            (all.iter().filter(|p| p.name == "experts").count(), few)
+        };
+        assert_eq!(kernels("sm_90a"), (1, 0), "one launch does all experts");
+        assert_eq!(kernels("sm_120a"), (0, 2), "for one row, and for some");
+    }
 }

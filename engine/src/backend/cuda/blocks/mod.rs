@@ -90,8 +90,16 @@ pub(super) struct BlockPlace {
 #[derive(Default)]
 pub(super) struct WantedProducts {
     pub(super) kinds: Vec<ProductKind>,
-    /// All experts of a block in one launch; an error is one of sizes.
-    pub(super) experts: Vec<Result<Experts, CudaError>>,
+    /// Of blocks that choose experts.
+    pub(super) experts: Vec<WantedExperts>,
+}
+
+/// All experts of a block in one launch, where a chip has the memory for it.
+pub(super) struct WantedExperts {
+    /// An error is one of sizes.
+    pub(super) few: Result<Experts, CudaError>,
+    /// Products of the shared expert beside that launch, and where there is none.
+    pub(super) shared: [[ProductKind; 2]; 2],
 }
 
 /// A pass at one block.

@@ -5,7 +5,7 @@
 //! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
 
 use super::mlp::{self, ExpertMatrices, Place};
-use super::{BlockPass, Operator, Setting, WantedProducts, supported};
+use super::{BlockPass, Operator, Setting, WantedExperts, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, VectorPlan};
@@ -194,9 +194,12 @@ impl Operator for MoeConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.shared.kinds(hidden, Place::Shared { few: true })?);
         wanted.kinds.extend(w.experts.kinds(hidden, self.routed())?);
-        wanted.experts.extend(few(self, w, hidden));
+        let shared = |few| w.shared.kinds(hidden, Place::Shared { few });
+        match few(self, w, hidden) {
+            Some(few) => wanted.experts.push(WantedExperts { few, shared: [shared(true)?, shared(false)?] }),
+            None => wanted.kinds.extend(shared(false)?),
+        }
         Ok(())
     }
 
@@ -255,7 +258,7 @@ impl Operator for MoeConfig {
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
         }
-        if bound.shared.gate_up.takes_halves(at.pass.rows) {
+        if bound.shared.takes_halves(at.pass.rows) {
             bound.route(kernels, at, work)?;
             bound.launch_all(at, work)?;
         } else {
