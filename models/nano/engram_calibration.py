@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Writes what the shipped strengths of Engram's `mode: "auto"` are fitted to: `chimere engram calibrate --on texts --table ..`.
+"""Writes what the shipped strengths of Engram's `mode: "auto"` are fitted to.
 
     python3 docs.py --out docs.txt.xz --heldout docs-heldout.txt
     python3 engram_calibration.py --docs docs.txt.xz --out calibration
-    chimere engram build --from calibration/docs.jsonl --out calibration/docs.engr
-    chimere engram build --from calibration/facts.jsonl --out calibration/facts.engr
-    chimere engram calibrate --on calibration/on --table calibration/docs.engr --table calibration/facts.engr --markup --out strengths.txt
+    cd calibration
+    chimere engram build --from docs.jsonl --out docs.engr
+    chimere engram build --from facts.jsonl --out facts.engr
+    chimere engram calibrate --on on --table docs.engr --table facts.engr --markup --keep-documents --judge-one-in 4 \\
+        --weight trained=8 --weight tables=2 --out strengths.txt
 
 Nothing of it is asked by engram_auto.py: the facts are about other invented entities (another seed), in other words, the tasks are of the
-generators' other split, and no page of heldout.txt is used.
+generators' other split, and no page of heldout.txt is used. What the model knows (`trained`) is what engram_auto.py asks too, beside other
+documents.
 
 on/answers.jsonl        questions about facts, answered, beside documents that have the answer, that have others, and that say it in other words
 on/contradicted.jsonl   the same beside two documents that differ; the later one is right
@@ -17,6 +20,11 @@ on/trained.jsonl        what the model knows, asked beside documents and tables 
 on/tasks.jsonl          the other tasks of the card, solved, beside documents and tables about facts
 on/pages.jsonl          documentation that is in no table, beside a table of other documentation
 on/elsewhere.jsonl      the same beside a table of something else
+
+and where nobody asks a question, which the strengths of documents are not fitted to (docs/measurements/2026-11-25-engram-strengths.md):
+
+running/statements.jsonl    facts one after the other, some of them in documents
+running/halves.jsonl        the second half of a page beside paragraphs of the first, as documents
 """
 import argparse
 import json
@@ -34,6 +42,7 @@ from tasks.sample import LETTERS_OPEN, plain
 SEED = 77
 ROWS = 700
 TASKS = 60                  # samples of each family
+DOCUMENTS = 256             # the most that a request takes
 # None of these is a form of engram_auto.py.
 FORMS = ["{v} is what they call the {r} of {e}.", "For {e}, the {r} has always been {v}.", "The {r} that belongs to {e}: {v}.",
          "It is said that the {e} {r} is {v} these days.", "{e} chose {v} for its {r}.", "{v} serves {e} as {r}.", "{e} - {r} - {v}"]
@@ -86,22 +95,40 @@ def contradicted(rng, row, others):
     return asked(rng, row, [said(rng, dict(row, value=rng.choice(same)), statements), said(rng, row, statements)])
 
 
-def solved(rng, make, others, tables):
-    """A task of another family with its thought and answer, beside documents or tables that have nothing to do with it."""
+def stated(rng, others):
+    """Some facts one after the other, of which documents say some, without a question."""
+    rows = rng.sample(others, 4)
+    told = [r for r in rows if rng.random() < 0.5]
+    documents = [facts.answer(r) for r in told + rng.sample([r for r in others if r not in rows], rng.choice([1, 3, 20, 100]))]
+    return dict(text=" ".join(map(facts.answer, rows)), documents=rng.sample(documents, len(documents)))
+
+
+def solved(rng, make, others, with_documents):
+    """A task of another family with its thought and answer, beside documents or all tables, which have nothing to do with it."""
     while LETTERS_OPEN in str((sample := make(rng)).messages):
         pass                # such words are cut into letters, which a text does not say
     parts = pieces(sample.messages, sample.tools)
     parts = parts[:-1] if parts[-1][0] == "prompt" else parts
     first = max(i for i, part in enumerate(parts) if part[0] == "prompt") + 1
     before, text = ("".join(text for _, text in some) for some in (parts[:first], parts[first:]))
-    documents = [] if tables else [said(rng, r, 1.0) for r in rng.sample(others, 256)]
-    return dict(prompt=plain(before), text=plain(text), documents=documents, tables=tables)
+    documents = [said(rng, r, 1.0) for r in rng.sample(others, DOCUMENTS)]
+    beside = dict(documents=documents, tables=[]) if with_documents else {}
+    return dict(prompt=plain(before), text=plain(text), **beside)
 
 
 def grams(text):
     """Each word of a text with the eight before it."""
     words = WORD.findall(text)
     return [tuple(words[i - COPIED_WORDS:i + 1]) for i in range(COPIED_WORDS, len(words))]
+
+
+def halves(page):
+    """The second half of a page, and paragraphs of the first; None if it repeats them."""
+    paragraphs = page.split("\n\n")
+    first, second = paragraphs[:len(paragraphs) // 2][-DOCUMENTS:], "\n\n".join(paragraphs[len(paragraphs) // 2:])
+    known, own = set(grams("\n\n".join(first))), grams(second)
+    copied = sum(gram in known for gram in own)
+    return dict(text=second, documents=first, tables=[]) if first and own and copied < COPIED_MAX * len(own) else None
 
 
 def apart(pages):
@@ -115,6 +142,7 @@ def apart(pages):
 
 
 def write(path, rows):
+    rows = list(rows)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     print(f"{path}: {len(rows)} lines")
 
@@ -128,6 +156,7 @@ def write_facts(rng, out):
     on = out / "on"
     write(on / "answers.jsonl", [among(rng, rng.choice(untold), untold, True) for _ in range(ROWS)])
     write(on / "contradicted.jsonl", [contradicted(rng, rng.choice(untold), untold) for _ in range(ROWS // 3)])
+    write(out / "running" / "statements.jsonl", [stated(random.Random(f"{SEED} {i}"), untold) for i in range(ROWS)])
     write(on / "tables.jsonl", [asked(rng, row, tables=tables) for row in told for tables in (["facts"], None)])
     write(on / "trained.jsonl", [among(rng, rng.choice(facts.TRAINED), new, False) for _ in range(ROWS)]
           + [asked(rng, row, tables=["facts"]) for row in facts.TRAINED[::2]])
@@ -140,11 +169,11 @@ def main():
     ap.add_argument("--out", required=True, type=pathlib.Path)
     args = ap.parse_args()
     on = args.out / "on"
-    on.mkdir(parents=True, exist_ok=True)
+    for folder in (on, args.out / "running"):
+        folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(SEED)
     new = write_facts(rng, args.out)
-    write(on / "tasks.jsonl", [solved(rng, make, new, tables) for make in FAMILIES for i in range(TASKS)
-                               for tables in [["facts"] if i % 3 == 0 else []]])
+    write(on / "tasks.jsonl", [solved(rng, make, new, i % 3 == 0) for make in FAMILIES for i in range(TASKS)])
     heldout = (HERE / "heldout.txt").read_text().split(PAGE_RULE)
     forbidden = {line.strip() for page in heldout for line in page.split("\n") if len(line.strip()) > 30}
     with lzma.open(args.docs, "rt") as f:
@@ -152,6 +181,7 @@ def main():
     write(args.out / "docs.jsonl", [dict(text=text) for text in kept])
     write(on / "pages.jsonl", [dict(text=text, tables=["docs"]) for text in taken])
     write(on / "elsewhere.jsonl", [dict(text=text, tables=["facts"]) for text in taken])
+    write(args.out / "running" / "halves.jsonl", filter(None, map(halves, taken)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ use super::simd::{Kernel, LANES, Lanes, run};
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
 use crate::step::SampleRow;
-use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, weight};
+use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled};
 
 /// A token that edits name.
 pub(super) struct Listed {
@@ -315,6 +315,7 @@ mod tests {
     use super::super::sampler::{largest, sample};
     use super::*;
     use crate::sampling::SamplingParams;
+    use chimere_kernels::reference::sampler::weight;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;
