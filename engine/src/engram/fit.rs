@@ -12,9 +12,10 @@ const PRIOR: f64 = 2.0;
 /// Positions at which every cell is taken to have been wrong: where a match only says what the model says too, nothing
 /// tells how far to believe it, and then it is not believed.
 const DOUBT: f64 = 0.5;
-/// Most that is fitted for [`Cell::is_of_fragments`]. " engineer" in a table of documentation goes on with "ing", which
-/// makes another word of what an answer had to copy; on held-out documentation the bound costs nothing.
-const FRAGMENT_MAX: f64 = 0.45;
+/// Most that is fitted for [`Cell::is_of_fragments`], of which several may match. " engineer" in a table of
+/// documentation goes on with "ing", which makes another word of what an answer had to copy; on held-out documentation
+/// the bound costs nothing.
+const FRAGMENT_MAX: f64 = 0.3;
 
 /// What is known of the positions of a text.
 #[derive(Clone, Debug, Default)]

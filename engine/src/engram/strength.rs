@@ -131,8 +131,8 @@ impl Cell {
         Self((2 * CELLS + usize::from(!first)) as u16)
     }
 
-    /// Fewer than two words begin in its context: such a match is believed less than half, and so makes no other token
-    /// of one that the model is sure of.
+    /// Fewer than two words begin in its context: such matches are believed less than half together, as a rule, and
+    /// make no other token of one that the model is sure of.
     pub fn is_of_fragments(self) -> bool {
         let each = CELLS / WORDS.len();
         self.index() < 2 * CELLS && WORDS[self.index() / each % WORDS.len()] < 2
