@@ -7,7 +7,7 @@ use chimere_kernels::reference::sampler::WEIGHT_ONE;
 use std::f32::consts::LOG2_E;
 
 /// `2^f` for `|f| <= 1/2`, highest power first; off by less than 2.8e-6 of itself.
-const POLY: [f32; 5] = [0.00957007799, 0.0559178554, 0.240247458, 0.693121791, 0.999999285];
+const POLY: [f32; 5] = [9.570_078e-3, 5.591_785_5e-2, 0.240_247_46, 0.693_121_8, 0.999_999_3];
 /// Least exponent of two that is told from nothing.
 const LEAST: f32 = -126.0;
 /// How far a near sum is off at most, of itself, where the best logit is 0: 2.8e-6 by [`POLY`], and by rounding of

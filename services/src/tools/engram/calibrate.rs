@@ -97,7 +97,7 @@ struct Passage {
 
 /// The texts of one file.
 #[derive(Default)]
-struct Kind {
+struct TextKind {
     name: String,
     texts: usize,
     fitted: Fit,
@@ -129,11 +129,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn weight_of(args: &CalibrateArgs, kind: &Kind) -> f64 {
+fn weight_of(args: &CalibrateArgs, kind: &TextKind) -> f64 {
     args.weight.iter().rfind(|(name, _)| *name == kind.name).map_or(1.0, |(_, weight)| *weight)
 }
 
-fn check_weights(args: &CalibrateArgs, kinds: &[Kind]) -> Result<(), CliError> {
+fn check_weights(args: &CalibrateArgs, kinds: &[TextKind]) -> Result<(), CliError> {
     let known = || kinds.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>().join(", ");
     match args.weight.iter().find(|(name, _)| kinds.iter().all(|kind| kind.name != *name)) {
         Some((name, _)) => Err(failed(format!("--weight: wanted one of {}, got {name:?}", known()))),
@@ -185,13 +185,13 @@ fn passages(
     }
 }
 
-fn samples(args: &CalibrateArgs) -> Result<(Vec<Sample>, Vec<Kind>), CliError> {
-    let (mut samples, mut kinds) = (Vec::new(), Vec::<Kind>::new());
+fn samples(args: &CalibrateArgs) -> Result<(Vec<Sample>, Vec<TextKind>), CliError> {
+    let (mut samples, mut kinds) = (Vec::new(), Vec::<TextKind>::new());
     let names: Vec<_> = args.table.iter().map(|path| stem(path)).collect();
     corpus::each_row(&args.on, &args.text.field, &mut |file, text, row| {
         let name = stem(file);
         let kind = kinds.iter().position(|kind| kind.name == name).unwrap_or_else(|| {
-            kinds.push(Kind { name, ..Kind::default() });
+            kinds.push(TextKind { name, ..TextKind::default() });
             kinds.len() - 1
         });
         kinds[kind].texts += 1;
@@ -248,7 +248,7 @@ fn observe(
     vocabulary: &Vocabulary,
     passages: &[Passage],
     reader: &mut LogitReader,
-    kinds: &mut [Kind],
+    kinds: &mut [TextKind],
 ) -> Result<(), CliError> {
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let mut rows = args.rows.as_deref().map(Rows::create).transpose()?;
