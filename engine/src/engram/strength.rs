@@ -131,6 +131,18 @@ impl Cell {
         Self((2 * CELLS + usize::from(!first)) as u16)
     }
 
+    /// Fewer than two words begin in its context: such matches are believed less than half together, as a rule, and
+    /// make no other token of one that the model is sure of.
+    pub fn is_of_fragments(self) -> bool {
+        let each = CELLS / WORDS.len();
+        self.index() < 2 * CELLS && WORDS[self.index() / each % WORDS.len()] < 2
+    }
+
+    /// Of matches in tables; the others are of a request's own documents.
+    pub fn is_of_tables(self) -> bool {
+        (CELLS..2 * CELLS).contains(&self.index())
+    }
+
     /// Its place among [`CELLS_ALL`].
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -250,6 +262,8 @@ mod tests {
                     for joint in JOINTS {
                         let e = Evidence { witness, joint, ..evidence(words, u64::from(n), continuations, rareness) };
                         assert!(seen.insert(e.cell().index()));
+                        assert_eq!(e.cell().is_of_tables(), witness == Witness::Tables);
+                        assert_eq!(e.cell().is_of_fragments(), words < 2);
                         assert!(e.cell().siblings().contains(&e.cell().index()));
                     }
                 }

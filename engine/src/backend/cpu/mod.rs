@@ -15,6 +15,7 @@ mod logits;
 pub mod matmul;
 mod memory;
 mod mtp;
+mod near;
 mod norm;
 mod output;
 mod patch;

@@ -6,12 +6,13 @@
 //! random number that comes that near to the border between two tokens, and rows with filters, are left to the caller,
 //! who weighs all tokens again.
 
-use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, filtered, first, integer, number};
-use super::simd::{Kernel, Lanes, run};
+use super::near::WeightSum;
+use super::sampler::{PART, SamplerScratch, Weighed, bits, filtered, first, integer, number};
+use super::simd::{Kernel, LANES, Lanes, run};
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
 use crate::step::SampleRow;
-use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, weight};
+use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled};
 
 /// A token that edits name.
 pub(super) struct Listed {
@@ -22,6 +23,8 @@ pub(super) struct Listed {
     logit: f32,
     /// Beside the best logit with edits.
     weight: u64,
+    /// Without edits.
+    plain_weight: u64,
 }
 
 /// What could be told of the two tokens.
@@ -46,40 +49,83 @@ pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &Constrain
 /// Takes the best token without the edits and the best one with them.
 fn take_both(base: &[f32], best: f32, edits: &Constraint, listed: &mut Vec<Listed>) -> Chosen {
     let plain = first(base, best);
-    let mixture = mixture(edits, best, || run(Total { logits: base, best }));
-    let edited =
-        list(base, edits, mixture, listed).then(|| best_edited(base, best, listed)).flatten().and_then(|edited| {
-            let raised = listed.iter().find(|l| l.logit == edited).map(|l| l.id);
-            let own = listed.iter().find(|l| l.id == plain);
-            match (edited > best, own) {
-                (true, _) => raised,
-                (false, None) => Some(raised.map_or(plain, |id| id.min(plain))),
-                // Others may be as good as this one was, and they are not known.
-                (false, Some(own)) => raised.filter(|_| own.logit == best),
-            }
-        });
+    let mut edited = None;
+    if !edits.mix.is_empty() {
+        let sum = WeightSum::near(base, best);
+        edited =
+            list(base, edits, mixture(edits, best, sum), listed).then(|| outright(plain, best, listed, sum)).flatten();
+    }
+    let edited = edited.or_else(|| {
+        let mixture = mixture_of(edits, best, || WeightSum::exact(base, best));
+        list(base, edits, mixture, listed).then(|| best_of(plain, base, best, listed)).flatten()
+    });
     Chosen { plain: Some(plain), edited }
+}
+
+/// The best token with edits, if no error of the sum can make another one of it. `plain` is the best without.
+fn outright(plain: TokenId, best: f32, listed: &[Listed], sum: WeightSum) -> Option<TokenId> {
+    let top = listed.iter().max_by(|a, b| a.logit.total_cmp(&b.logit))?;
+    let error = 2.0 * sum.error_of(listed.iter().map(|l| l.logit), best);
+    let above = |a: f32, b: f32| f64::from(a) - f64::from(b) > error;
+    let alone = listed.iter().all(|l| l.id == top.id || above(top.logit, l.logit));
+    match above(top.logit, best) {
+        true => alone.then_some(top.id),
+        false => (above(best, top.logit) && listed.iter().all(|l| l.id != plain)).then_some(plain),
+    }
+}
+
+/// The same of exact logits.
+fn best_of(plain: TokenId, base: &[f32], best: f32, listed: &[Listed]) -> Option<TokenId> {
+    let edited = best_edited(base, best, listed)?;
+    let raised = listed.iter().find(|l| l.logit == edited).map(|l| l.id);
+    let own = listed.iter().find(|l| l.id == plain);
+    match (edited > best, own) {
+        (true, _) => raised,
+        (false, None) => Some(raised.map_or(plain, |id| id.min(plain))),
+        // Others may be as good as this one was, and they are not known.
+        (false, Some(own)) => raised.filter(|_| own.logit == best),
+    }
 }
 
 /// Tokens by the row's random number.
 fn draw_both(base: &[f32], best: f32, row: &SampleRow, edits: &Constraint, s: &mut SamplerScratch) -> Chosen {
     let p = &*row.params;
-    let (bits, min_weight) = (bits(row), p.min_p * WEIGHT_ONE);
-    let (total, total_at_one) = if edits.mix.is_empty() {
-        (s.weights.weigh(base, best, p.temperature, min_weight), 0)
-    } else {
-        s.weights.weigh_twice(base, best, p.temperature, min_weight)
-    };
-    let plain = Some(s.weights.at(scaled(bits, total)));
-    let mixture = mixture(edits, best, || total_at_one);
-    let known = list(base, edits, mixture, &mut s.listed).then(|| best_edited(base, best, &s.listed)).flatten();
-    // Whether an unlisted token has the least weight is known only where the weights are.
-    let Some(edited_best) = known.filter(|edited| *edited == best || min_weight == 0.0) else {
-        return Chosen { plain, edited: None };
-    };
-    run(Weigh { listed: &mut s.listed, best: edited_best, temperature: p.temperature, min_weight });
-    let patched = Patched::new(&mut s.weights, &s.listed, total, moved(best, edited_best, p.temperature));
-    Chosen { plain, edited: patched.at(bits) }
+    let draw = Draw { base, best, bits: bits(row), temperature: p.temperature, min_weight: p.min_p * WEIGHT_ONE };
+    let total = s.weights.weigh(base, best, p.temperature, draw.min_weight);
+    let plain = Some(s.weights.at(scaled(draw.bits, total)));
+    let known = edits.mix.is_empty() || p.temperature == 1.0 && draw.min_weight == 0.0;
+    let mut edited = None;
+    // A least weight is beside the best logit, which is known exactly or not at all.
+    if !known && draw.min_weight == 0.0 {
+        edited = draw.edited(edits, total, WeightSum::near(base, best), s);
+    }
+    let exact = || if known { WeightSum::known(total) } else { WeightSum::exact(base, best) };
+    Chosen { plain, edited: edited.or_else(|| draw.edited(edits, total, exact(), s)) }
+}
+
+/// A draw at a temperature above 0.
+struct Draw<'a> {
+    base: &'a [f32],
+    best: f32,
+    bits: u64,
+    temperature: f32,
+    min_weight: f32,
+}
+
+impl Draw<'_> {
+    /// The token with edits, if it is certain. `total` is the sum of the weights without them, `sum` that at
+    /// temperature 1.
+    fn edited(&self, edits: &Constraint, total: u64, sum: WeightSum, s: &mut SamplerScratch) -> Option<TokenId> {
+        let &Self { base, best, bits, temperature, min_weight } = self;
+        let mixture = mixture(edits, best, sum);
+        let known = list(base, edits, mixture, &mut s.listed).then(|| best_edited(base, best, &s.listed)).flatten();
+        // Whether an unlisted token has the least weight is known only where the weights are.
+        let edited_best = known.filter(|edited| *edited == best || min_weight == 0.0)?;
+        let weights = &s.weights.weights;
+        run(Weigh { listed: &mut s.listed, weights, best: edited_best, temperature, min_weight });
+        let patched = Patched::new(&s.weights, &s.listed, total, moved(best, edited_best, temperature));
+        patched.mixed_by(sum, best, temperature).at(bits)
+    }
 }
 
 /// The logarithm of what all weights are multiplied by when another logit is the best.
@@ -87,8 +133,12 @@ fn moved(best: f32, edited: f32, temperature: f32) -> Option<f64> {
     (best != edited).then(|| (f64::from(best) - f64::from(edited)) * f64::from(1.0 / temperature))
 }
 
-fn mixture(edits: &Constraint, best: f32, total: impl FnOnce() -> u64) -> Option<Mixture> {
-    (!edits.mix.is_empty()).then(|| Mixture::new(best, total)).flatten()
+fn mixture(edits: &Constraint, best: f32, sum: WeightSum) -> Option<Mixture> {
+    mixture_of(edits, best, || sum)
+}
+
+fn mixture_of(edits: &Constraint, best: f32, sum: impl FnOnce() -> WeightSum) -> Option<Mixture> {
+    (!edits.mix.is_empty()).then(|| Mixture::new(best, || sum().total)).flatten()
 }
 
 /// Lists the edited tokens; false if their ids do not rise.
@@ -124,7 +174,7 @@ impl Kernel for List<'_> {
         let list = if mixture.is_some() { &edits.mix } else { &edits.bias };
         let known = list.iter().filter_map(|(id, edit)| Some((*id, *edit, *base.get(*id as usize)?)));
         listed.clear();
-        listed.extend(known.map(|(id, edit, logit)| Listed { id, edit, logit, weight: 0 }));
+        listed.extend(known.map(|(id, edit, logit)| Listed { id, edit, logit, weight: 0, plain_weight: 0 }));
         let Some(mixture) = mixture else { return listed.iter_mut().for_each(|l| l.logit = number(l.logit + l.edit)) };
         // A loop, since a closure of its own would lack the instruction set.
         for l in listed {
@@ -133,9 +183,11 @@ impl Kernel for List<'_> {
     }
 }
 
-/// Weighs what is listed; a kernel for the same reason.
+/// Weighs what is listed, as [`Weighed::weigh`] does all tokens.
 struct Weigh<'a> {
     listed: &'a mut [Listed],
+    /// Of all tokens without edits.
+    weights: &'a [f32],
     best: f32,
     temperature: f32,
     min_weight: f32,
@@ -146,18 +198,32 @@ impl Kernel for Weigh<'_> {
 
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) {
-        for l in self.listed {
-            l.weight = integer(at_least(self.min_weight, weight(l.logit, self.best, self.temperature)));
+        let inverse = 1.0 / self.temperature;
+        for part in self.listed.chunks_mut(LANES) {
+            let mut lanes = [f32::NEG_INFINITY; LANES];
+            lanes.iter_mut().zip(&*part).for_each(|(lane, l)| *lane = l.logit);
+            // SAFETY: the instruction set is the caller's promise; the array has LANES elements.
+            unsafe {
+                let x = L::load(lanes.as_ptr()).sub(L::splat(self.best)).mul(L::splat(inverse));
+                let w = x.exp().mul(L::splat(WEIGHT_ONE)).round();
+                w.zero_below(w, self.min_weight).store(lanes.as_mut_ptr());
+            }
+            for (l, weight) in part.iter_mut().zip(lanes) {
+                l.weight = integer(weight);
+                l.plain_weight = integer(self.weights[l.id as usize]);
+            }
         }
     }
 }
 
 /// A row's weights with edits: those without them times `ratio`, but for the listed tokens.
 struct Patched<'a> {
-    /// Its sums leave out the listed tokens.
-    unlisted: &'a Weighed,
+    /// Of all tokens, without edits.
+    plain: &'a Weighed,
     listed: &'a [Listed],
     ratio: f64,
+    /// Sum of `plain` without the listed tokens.
+    unlisted: u64,
     total: f64,
     /// How far a sum times `bits / 2^64` can be from another sum that is right.
     slack: f64,
@@ -166,17 +232,27 @@ struct Patched<'a> {
 impl<'a> Patched<'a> {
     /// From the weights without edits, whose sum is `total`. `moved` is the logarithm of the ratio, if the best logit
     /// is another one.
-    fn new(weights: &'a mut Weighed, listed: &'a [Listed], total: u64, moved: Option<f64>) -> Self {
-        let mut unlisted = total;
-        for l in listed {
-            let weight = integer(weights.weights[l.id as usize]);
-            weights.sums[l.id as usize / PART] -= weight;
-            unlisted -= weight;
-        }
+    fn new(plain: &'a Weighed, listed: &'a [Listed], total: u64, moved: Option<f64>) -> Self {
+        let unlisted = total - listed.iter().map(|l| l.plain_weight).sum::<u64>();
         let ratio = moved.map_or(1.0, f64::exp);
-        let slack = moved.map_or(0.0, |_| slack(weights.weights.len(), unlisted, ratio));
+        let slack = moved.map_or(0.0, |_| slack(plain.weights.len(), unlisted, ratio));
         let total = ratio * unlisted as f64 + listed.iter().map(|l| l.weight).sum::<u64>() as f64;
-        Self { unlisted: weights, listed, ratio, total, slack }
+        Self { plain, listed, ratio, unlisted, total, slack }
+    }
+
+    /// The same where the listed tokens were mixed by this sum beside the best logit without edits. With another sum
+    /// their weights alone are others: in units that the unlisted ones do not change in, which border is reached is
+    /// the same.
+    fn mixed_by(mut self, sum: WeightSum, best: f32, temperature: f32) -> Self {
+        if sum.is_exact() {
+            return self;
+        }
+        let off = sum.error_of(self.listed.iter().map(|l| l.logit), best) / f64::from(temperature);
+        let listed = self.listed.iter().map(|l| l.weight).sum::<u64>() as f64;
+        let rounded = slack(self.plain.weights.len(), self.unlisted, self.ratio);
+        // Up to 0.1, e^x - 1 is less than 1.1 x.
+        self.slack = if off < 0.1 { rounded + 2.2 * off * listed } else { f64::INFINITY };
+        self
     }
 
     /// The token that the random number gives, if it is certain.
@@ -184,10 +260,11 @@ impl<'a> Patched<'a> {
         // Sums are exact here where `ratio` is 1: they are integers below 2^53.
         let target = scaled(bits, self.total as u64) as f64;
         let (mut below, mut listed) = ((0, 0), self.listed);
-        for (part, sum) in self.unlisted.sums.iter().enumerate() {
+        for (part, sum) in self.plain.sums.iter().enumerate() {
             let end = ((part + 1) * PART) as TokenId;
             let (here, after) = listed.split_at(listed.iter().take_while(|l| l.id < end).count());
-            let reached = (below.0 + sum, below.1 + here.iter().map(|l| l.weight).sum::<u64>());
+            let edited = here.iter().fold((0, 0), |(plain, with), l| (plain + l.plain_weight, with + l.weight));
+            let reached = (below.0 + (sum - edited.0), below.1 + edited.1);
             if self.sum(reached) > target {
                 return self.within(part * PART, here, below, target);
             }
@@ -198,7 +275,7 @@ impl<'a> Patched<'a> {
 
     /// As [`Patched::at`] among the tokens of one part; `below` are the sums before it.
     fn within(&self, first: usize, mut listed: &[Listed], mut below: (u64, u64), target: f64) -> Option<TokenId> {
-        for (id, weight) in (first..).zip(&self.unlisted.weights[first..]) {
+        for (id, weight) in (first..).zip(&self.plain.weights[first..]) {
             let before = below;
             match listed.split_first() {
                 Some((l, after)) if l.id as usize == id => {
@@ -238,6 +315,7 @@ mod tests {
     use super::super::sampler::{largest, sample};
     use super::*;
     use crate::sampling::SamplingParams;
+    use chimere_kernels::reference::sampler::weight;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -296,12 +374,19 @@ mod tests {
     }
 
     /// Everything before the random number, at a temperature above 0.
-    fn weighed(base: &[f32], p: &SamplingParams, edits: &Constraint, s: &mut SamplerScratch) -> (f32, f32, u64) {
+    fn weighed(
+        base: &[f32],
+        p: &SamplingParams,
+        edits: &Constraint,
+        sum: WeightSum,
+        s: &mut SamplerScratch,
+    ) -> (f32, f32, u64) {
         let best = largest(base);
-        let (total, total_at_one) = s.weights.weigh_twice(base, best, p.temperature, 0.0);
-        assert!(list(base, edits, mixture(edits, best, || total_at_one), &mut s.listed));
+        let total = s.weights.weigh(base, best, p.temperature, 0.0);
+        assert!(list(base, edits, mixture(edits, best, sum), &mut s.listed));
         let edited = best_edited(base, best, &s.listed).unwrap();
-        run(Weigh { listed: &mut s.listed, best: edited, temperature: p.temperature, min_weight: 0.0 });
+        let weights = &s.weights.weights;
+        run(Weigh { listed: &mut s.listed, weights, best: edited, temperature: p.temperature, min_weight: 0.0 });
         (best, edited, total)
     }
 
@@ -321,12 +406,15 @@ mod tests {
             let share = [1e-6, 0.01, 0.3, 5.0][noise as usize % 4];
             let mix: BTreeMap<_, _> = (0..9).map(|i| (i * 131, 1e-4)).chain([(top, share)]).collect();
             let (p, s) = (SamplingParams { temperature, ..Default::default() }, &mut SamplerScratch::default());
-            let (best, edited, total) = weighed(&base, &p, &edits(Vec::new(), mix.into_iter().collect()), s);
+            let edits = edits(Vec::new(), mix.into_iter().collect());
+            let (_, edited, _) = weighed(&base, &p, &edits, WeightSum::exact(&base, largest(&base)), s);
             let exact = weights(&base, &p, s, edited);
             let sum: u64 = exact.iter().sum();
+            let near = [WeightSum::exact, WeightSum::near][noise as usize / 4 % 2](&base, largest(&base));
+            let (best, edited, total) = weighed(&base, &p, &edits, near, s);
             let moved = moved(best, edited, temperature);
             assert!(moved.is_some());
-            let patched = Patched::new(&mut s.weights, &s.listed, total, moved);
+            let patched = Patched::new(&s.weights, &s.listed, total, moved).mixed_by(near, best, temperature);
             let mut border = 0;
             for weight in &exact[..exact.len() - 1] {
                 border += weight;

@@ -387,17 +387,7 @@ impl Weighed {
     /// Weighs all tokens; returns the sum.
     pub(super) fn weigh(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> u64 {
         self.resize(logits.len());
-        run(Weights::<false> { logits, best, temperature, min_weight, out: self }).0
-    }
-
-    /// As [`Weighed::weigh`], and the sum that there is at temperature 1 without a least weight.
-    pub(super) fn weigh_twice(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> (u64, u64) {
-        if temperature == 1.0 && min_weight == 0.0 {
-            let total = self.weigh(logits, best, temperature, min_weight);
-            return (total, total);
-        }
-        self.resize(logits.len());
-        run(Weights::<true> { logits, best, temperature, min_weight, out: self })
+        run(Weights { logits, best, temperature, min_weight, out: self })
     }
 
     fn resize(&mut self, tokens: usize) {
@@ -553,8 +543,8 @@ impl Kernel for Total<'_> {
     }
 }
 
-/// Rounded weights of at least `min_weight`, others 0, and their sum. Second, if `TWICE`, the sum of [`Total`].
-struct Weights<'a, const TWICE: bool> {
+/// Rounded weights of at least `min_weight`, others 0, and their sum.
+struct Weights<'a> {
     logits: &'a [f32],
     best: f32,
     temperature: f32,
@@ -562,41 +552,36 @@ struct Weights<'a, const TWICE: bool> {
     out: &'a mut Weighed,
 }
 
-impl<const TWICE: bool> Kernel for Weights<'_, TWICE> {
-    type Output = (u64, u64);
+impl Kernel for Weights<'_> {
+    type Output = u64;
 
     #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> (u64, u64) {
+    unsafe fn call<L: Lanes>(self) -> u64 {
         let Self { logits, best, temperature, min_weight, out: Weighed { weights, sums } } = self;
         let inverse = 1.0 / temperature;
-        let (mut total, mut total_at_one) = (0, 0);
+        let mut total = 0;
         for ((part, out), part_sum) in logits.chunks(PART).zip(weights.chunks_mut(PART)).zip(sums) {
             let (vectors, outs) = (part.chunks_exact(LANES), out.chunks_exact_mut(LANES));
             let (rest, at) = (vectors.remainder(), part.len() / LANES * LANES);
             // SAFETY: the instruction set is the caller's promise; vectors have LANES elements.
             unsafe {
-                let (mut sum, mut sum_at_one) = (L::zero_sum(), L::zero_sum());
+                let mut sum = L::zero_sum();
                 for (vector, out) in vectors.zip(outs) {
                     let x = L::load(vector.as_ptr()).sub(L::splat(best));
                     let w = x.mul(L::splat(inverse)).exp().mul(L::splat(WEIGHT_ONE)).round();
                     let w = w.zero_below(w, min_weight);
                     w.store(out.as_mut_ptr());
                     sum = w.add_rounded(sum);
-                    if TWICE {
-                        sum_at_one = x.exp().mul(L::splat(WEIGHT_ONE)).add_rounded(sum_at_one);
-                    }
                 }
                 *part_sum = L::total(sum);
-                total_at_one += L::total(sum_at_one);
             }
             for (l, out) in rest.iter().zip(&mut out[at..]) {
                 *out = at_least(min_weight, weight(*l, best, temperature));
                 *part_sum += integer(*out);
-                total_at_one += if TWICE { weight(*l, best, 1.0) } else { 0 };
             }
             total += *part_sum;
         }
-        (total, total_at_one)
+        total
     }
 }
 
@@ -606,7 +591,7 @@ pub(super) fn integer(weight: f32) -> u64 {
 }
 
 /// A weight as it counts where there is a least one.
-pub(super) fn at_least(min_weight: f32, weight: u64) -> f32 {
+fn at_least(min_weight: f32, weight: u64) -> f32 {
     let weight = weight as f32;
     if weight < min_weight { 0.0 } else { weight }
 }

@@ -28,12 +28,22 @@ const COPY_TOKENS_MIN: usize = 64;
 #[derive(clap::Args, Debug, Clone)]
 pub struct CalibrateArgs {
     /// Text to fit to: files as for `build`. A line of a .jsonl file may also have a `prompt`, which is read with its
-    /// markup and not judged, and `documents`, which help this line alone, as in a request.
+    /// markup and not judged, `documents`, which help this line alone, as in a request, and `tables`, the names of
+    /// those that help it, without folder and ending; all do if there are none.
     #[arg(long, value_name = "FILE|DIR")]
     pub on: PathBuf,
     /// A table that helps with every text; several count as one.
     #[arg(long, value_name = "TABLE")]
     pub table: Vec<PathBuf>,
+    /// How much each token of a file counts, by the file's name without its ending; 1 of a file that is not named.
+    #[arg(long, value_name = "NAME=WEIGHT", value_parser = weight)]
+    pub weight: Vec<(String, f64)>,
+    /// Leaves every Nth text of each file out of the fit, and tells the same of these; 0 leaves none out.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub judge_one_in: usize,
+    /// Fits what tables are believed alone, and keeps what ships for documents.
+    #[arg(long)]
+    pub keep_documents: bool,
     /// File of strengths to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -53,19 +63,46 @@ pub struct CalibrateArgs {
     pub text: TextOptions,
 }
 
+/// The `--weight` of a file.
+fn weight(text: &str) -> Result<(String, f64), String> {
+    let (name, weight) = text.split_once('=').ok_or_else(|| format!("wanted NAME=WEIGHT, got {text:?}"))?;
+    match weight.parse::<f64>() {
+        Ok(weight) if weight.is_finite() && weight > 0.0 => Ok((name.to_owned(), weight)),
+        _ => Err(format!("wanted a weight above 0, got {weight:?}")),
+    }
+}
+
 /// A line of a text to fit to.
 struct Sample {
+    /// Of which file.
+    kind: usize,
+    judged: bool,
     prompt: String,
     text: String,
     documents: Vec<String>,
+    /// Places among `--table`.
+    tables: Vec<usize>,
 }
 
 /// The same in ids.
 struct Passage {
+    kind: usize,
+    judged: bool,
     ids: Vec<TokenId>,
-    /// The first that is judged.
+    /// The first that is looked at.
     from: usize,
     auto: Auto,
+    tables: Vec<usize>,
+}
+
+/// The texts of one file.
+#[derive(Default)]
+struct TextKind {
+    name: String,
+    texts: usize,
+    fitted: Fit,
+    /// What was left out of the fit.
+    judged: Fit,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), CliError> {
@@ -75,27 +112,57 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if args.threads == 0 { cores } else { args.threads };
     let mut reader = LogitReader::new(&model, window, threads).map_err(failed)?;
-    let passages = passages(args, &vocabulary, window as usize)?;
-    let fit = observe(args, &vocabulary, &passages, &mut reader)?;
+    let (samples, mut kinds) = samples(args)?;
+    let weights = kinds.iter().map(|kind| weight_of(args, kind)).collect::<Vec<_>>();
+    check_weights(args, &kinds)?;
+    let passages = passages(args, &vocabulary, samples, window as usize)?;
+    observe(args, &vocabulary, &passages, &mut reader, &mut kinds)?;
     let before = Strengths::shipped();
-    let after = fit.strengths(&before);
+    let texts: Vec<_> = kinds.iter().map(|kind| &kind.fitted).zip(weights).collect();
+    let after = Fit::joint(&texts, &before, |cell| args.keep_documents && !cell.is_of_tables());
     std::fs::write(&args.out, after.to_text()).map_err(|e| failed(format!("{}: {e}", args.out.display())))?;
-    let silent = Strengths::new(|_| 0.0);
-    println!(
-        "{} tokens; nats a token: {:.4} by the model, {:.4} with the strengths that ship, {:.4} with these: {}",
-        fit.len(),
-        fit.nats(&silent),
-        fit.nats(&before),
-        fit.nats(&after),
-        args.out.display()
-    );
+    for kind in &kinds {
+        tell(&kind.name, &kind.fitted, &before, &after);
+        tell(&format!("{}, left out", kind.name), &kind.judged, &before, &after);
+    }
+    println!("{}", args.out.display());
     Ok(())
 }
 
-fn passages(args: &CalibrateArgs, vocabulary: &Vocabulary, window: usize) -> Result<Vec<Passage>, CliError> {
+fn weight_of(args: &CalibrateArgs, kind: &TextKind) -> f64 {
+    args.weight.iter().rfind(|(name, _)| *name == kind.name).map_or(1.0, |(_, weight)| *weight)
+}
+
+fn check_weights(args: &CalibrateArgs, kinds: &[TextKind]) -> Result<(), CliError> {
+    let known = || kinds.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>().join(", ");
+    match args.weight.iter().find(|(name, _)| kinds.iter().all(|kind| kind.name != *name)) {
+        Some((name, _)) => Err(failed(format!("--weight: wanted one of {}, got {name:?}", known()))),
+        None => Ok(()),
+    }
+}
+
+fn tell(name: &str, fit: &Fit, before: &Strengths, after: &Strengths) {
+    if fit.is_empty() {
+        return;
+    }
+    println!(
+        "{name}: {} tokens; nats a token: {:.4} by the model, {:.4} with the strengths that ship, {:.4} with these",
+        fit.len(),
+        fit.nats(&Strengths::new(|_| 0.0)),
+        fit.nats(before),
+        fit.nats(after),
+    );
+}
+
+fn passages(
+    args: &CalibrateArgs,
+    vocabulary: &Vocabulary,
+    samples: Vec<Sample>,
+    window: usize,
+) -> Result<Vec<Passage>, CliError> {
     let words = Arc::new(vocabulary.tokenizer.word_starts());
     let mut passages = Vec::new();
-    for sample in samples(args)? {
+    for sample in samples {
         let prompt = vocabulary.encode(&sample.prompt, true);
         let text = vocabulary.encode(&sample.text, args.text.markup);
         let auto = auto(vocabulary, &words, &sample, &prompt);
@@ -104,9 +171,12 @@ fn passages(args: &CalibrateArgs, vocabulary: &Vocabulary, window: usize) -> Res
         let windows = all.chunks(window).enumerate().map(|(i, ids)| (i * window, ids));
         let windows = windows.filter(|(start, ids)| judged(*start) < ids.len());
         passages.extend(windows.map(|(start, ids)| Passage {
+            kind: sample.kind,
+            judged: sample.judged,
             ids: ids.to_vec(),
             from: judged(start),
             auto: auto.clone(),
+            tables: sample.tables.clone(),
         }));
     }
     match passages.is_empty() {
@@ -115,23 +185,49 @@ fn passages(args: &CalibrateArgs, vocabulary: &Vocabulary, window: usize) -> Res
     }
 }
 
-fn samples(args: &CalibrateArgs) -> Result<Vec<Sample>, CliError> {
-    let mut samples = Vec::new();
-    corpus::each_row(&args.on, &args.text.field, &mut |text, row| {
-        let mut sample = Sample { prompt: String::new(), text: text.to_owned(), documents: Vec::new() };
-        if let Some(row) = row {
-            let more = |name: &str| row.get(name).cloned().unwrap_or_default();
-            let wrong = |name: &str, e: serde_json::Error| format!("{name:?}: {e}");
-            sample.prompt = serde_json::from_value::<Option<_>>(more("prompt"))
-                .map_err(|e| wrong("prompt", e))?
-                .unwrap_or_default();
-            let documents = serde_json::from_value::<Option<_>>(more("documents"));
-            sample.documents = documents.map_err(|e| wrong("documents", e))?.unwrap_or_default();
-        }
-        samples.push(sample);
+fn samples(args: &CalibrateArgs) -> Result<(Vec<Sample>, Vec<TextKind>), CliError> {
+    let (mut samples, mut kinds) = (Vec::new(), Vec::<TextKind>::new());
+    let names: Vec<_> = args.table.iter().map(|path| stem(path)).collect();
+    corpus::each_row(&args.on, &args.text.field, &mut |file, text, row| {
+        let name = stem(file);
+        let kind = kinds.iter().position(|kind| kind.name == name).unwrap_or_else(|| {
+            kinds.push(TextKind { name, ..TextKind::default() });
+            kinds.len() - 1
+        });
+        kinds[kind].texts += 1;
+        let field = |name: &str| row.and_then(|row| row.get(name)).cloned().unwrap_or_default();
+        samples.push(Sample {
+            kind,
+            judged: args.judge_one_in > 0 && kinds[kind].texts % args.judge_one_in == 0,
+            prompt: optional::<String>("prompt", field("prompt"))?.unwrap_or_default(),
+            text: text.to_owned(),
+            documents: optional("documents", field("documents"))?.unwrap_or_default(),
+            tables: places(optional("tables", field("tables"))?, &names)?,
+        });
         Ok(())
     })?;
-    Ok(samples)
+    Ok((samples, kinds))
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn optional<T: serde::de::DeserializeOwned>(name: &str, value: serde_json::Value) -> Result<Option<T>, String> {
+    serde_json::from_value(value).map_err(|e| format!("{name:?}: {e}"))
+}
+
+/// Of the tables with these names; of all if none are named.
+fn places(wanted: Option<Vec<String>>, names: &[String]) -> Result<Vec<usize>, String> {
+    let Some(wanted) = wanted else { return Ok((0..names.len()).collect()) };
+    let place = |name: &String| {
+        let known = || names.join(", ");
+        names
+            .iter()
+            .position(|n| n == name)
+            .ok_or_else(|| format!("\"tables\": wanted some of [{}], got {name:?}", known()))
+    };
+    wanted.iter().map(place).collect()
 }
 
 fn auto(vocabulary: &Vocabulary, words: &Arc<WordStarts>, sample: &Sample, prompt: &[TokenId]) -> Auto {
@@ -152,15 +248,19 @@ fn observe(
     vocabulary: &Vocabulary,
     passages: &[Passage],
     reader: &mut LogitReader,
-) -> Result<Fit, CliError> {
+    kinds: &mut [TextKind],
+) -> Result<(), CliError> {
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let mut rows = args.rows.as_deref().map(Rows::create).transpose()?;
     let filter = Filter::of_tables(tables.iter().map(|t| &**t));
     let members = Member::all(tables.iter().cloned());
-    let (mut fit, mut progress) = (Fit::default(), Progress::new("reading"));
+    let mut progress = Progress::new("reading");
     let (mut done, all) = (0, passages.iter().map(|p| p.ids.len() as u64 * 4).sum());
     for (number, passage) in passages.iter().enumerate() {
         let mut copied = 0;
+        let kind = &mut kinds[passage.kind];
+        let fit = if passage.judged { &mut kind.judged } else { &mut kind.fitted };
+        let members: Vec<_> = passage.tables.iter().map(|&at| members[at].clone()).collect();
         reader
             .read(&passage.ids, |at, logits| {
                 let Some(&next) = passage.ids.get(at + 1).filter(|_| at + 1 >= passage.from) else { return };
@@ -188,8 +288,7 @@ fn observe(
         progress.show(done, all);
     }
     progress.end();
-    rows.map_or(Ok(()), Rows::finish)?;
-    Ok(fit)
+    rows.map_or(Ok(()), Rows::finish)
 }
 
 /// What an answer of this many tokens has behind it.

@@ -50,13 +50,14 @@ pub(super) fn read(
     Ok(texts)
 }
 
-/// The same without making ids: hands over each text, and the rest of the line that it stood in, if it was one.
+/// The same without making ids: hands over each text with its file, and the rest of the line that it stood in, if it
+/// was one.
 pub(super) fn each_row(from: &Path, field: &str, take: &mut TakeRow<'_>) -> Result<(), CliError> {
-    files(from)?.iter().try_for_each(|file| each_text(file, field, &mut |text, row, _| take(text, row)))
+    files(from)?.iter().try_for_each(|file| each_text(file, field, &mut |text, row, _| take(file, text, row)))
 }
 
-/// Takes a text and the other fields of its line; what is wrong with these.
-type TakeRow<'a> = dyn FnMut(&str, Option<&Map<String, Value>>) -> Result<(), String> + 'a;
+/// Takes a file's text and the other fields of its line; what is wrong with these.
+type TakeRow<'a> = dyn FnMut(&Path, &str, Option<&Map<String, Value>>) -> Result<(), String> + 'a;
 /// The same with the bytes of the file that it took.
 type TakeText<'a> = dyn FnMut(&str, Option<&Map<String, Value>>, u64) -> Result<(), String> + 'a;
 

@@ -227,6 +227,8 @@ fn strengths_are_fitted_to_what_is_in_no_table_and_refused_on_what_is() {
         ("facts.txt", &fact.repeat(6)),
         ("other.txt", "fn main() { println!(\"{}\", 1 + 2); }"),
         ("asked.jsonl", &format!("{asked}\n").repeat(8)),
+        ("once.jsonl", asked),
+        ("elsewhere.jsonl", "{\"text\": \"a b\", \"tables\": [\"others\"]}"),
         ("wrong.jsonl", "{\"text\": \"a b\"}\n{\"text\": \"a b\", \"documents\": [1]}\n"),
     ]);
     desk.build("@facts.txt", "@facts.engr", "").unwrap();
@@ -239,8 +241,24 @@ fn strengths_are_fitted_to_what_is_in_no_table_and_refused_on_what_is() {
     assert!(!desk.path("s.txt").exists(), "what failed wrote nothing");
     let wrong = calibrate("@wrong.jsonl", "@other.engr").unwrap_err();
     assert!(wrong.contains("wrong.jsonl: line 2: \"documents\": "), "{wrong}");
-    calibrate("@asked.jsonl", "@other.engr").unwrap();
-    let fitted: Strengths = fs::read_to_string(desk.path("s.txt")).unwrap().parse().unwrap();
+    for (option, wanted) in [
+        ("--weight asked", "wanted NAME=WEIGHT, got \"asked\""),
+        ("--weight asked=0", "wanted a weight above 0, got \"0\""),
+        ("--weight other=2", "--weight: wanted one of asked, got \"other\""),
+    ] {
+        let wrong = calibrate("@asked.jsonl", &format!("@other.engr {option}")).unwrap_err();
+        assert!(wrong.contains(wanted), "{wrong}");
+    }
+    let wrong = calibrate("@elsewhere.jsonl", "@other.engr").unwrap_err();
+    assert!(wrong.contains("line 1: \"tables\": wanted some of [other], got \"others\""), "{wrong}");
+    // Of the one text there is none left to fit to, so that what was not seen stays.
+    calibrate("@once.jsonl", "@other.engr --judge-one-in 1").unwrap();
+    let strengths = || fs::read_to_string(desk.path("s.txt")).unwrap().parse::<Strengths>().unwrap();
+    assert_eq!(strengths().to_text(), Strengths::shipped().to_text());
+    calibrate("@asked.jsonl", "@other.engr --keep-documents").unwrap();
+    assert_eq!(strengths().to_text(), Strengths::shipped().to_text());
+    calibrate("@asked.jsonl", "@other.engr --weight asked=2").unwrap();
+    let fitted = strengths();
     let joint = Joint::AfterCommon;
     let e = Evidence { witness: Witness::Documents, words: 4, occurrences: 1, continuations: 1, joint, rareness: 35.0 };
     let shipped = Strengths::shipped();
