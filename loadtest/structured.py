@@ -197,7 +197,9 @@ def streams(server, args):
 
 
 def copies(server, args):
-    return in_turns(server, args, f"{args.streams} streams, free and under a grammar of any text", {"structured_outputs": {"regex": r"(.|\n)*"}, "ignore_eos": True})
+    # It may end only behind a character that does not come.
+    any_text = {"structured_outputs": {"regex": r"(.|\n)*\x01"}}
+    return in_turns(server, args, f"{args.streams} streams, free and under a grammar of any text", any_text)
 
 
 def in_turns(server, args, name, bound):
