@@ -36,9 +36,7 @@ impl TextAssets {
             defaults: defaults(file)?,
         })
     }
-}
 
-impl TextAssets {
     /// Sets `tokenizer.*` and `general.sampling.*` for a model whose embedding has `vocab` rows, so that
     /// [`TextAssets::from_gguf`] reads the same: all but a third id that ends, and a presence penalty, for which there
     /// are no keys. Rows without a token get unused ones, as other programs count them.

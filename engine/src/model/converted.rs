@@ -6,7 +6,7 @@
 
 use super::blocks::{GdnConfig, HeadOrder};
 use super::families::{FAMILIES, Family, LayerPlan, Layers};
-use super::from_hf::{DRAFTS, HEADS, PREFIXES, shape};
+use super::from_hf::{PREFIXES, draft_prefix, head_name, main_prefix, shape};
 use super::load::hugging_face_family;
 use super::reader::{same_shape, stack};
 use super::{BlockConfig, Model, ModelConfig, load_gguf};
@@ -34,10 +34,10 @@ pub fn as_gguf(dir: HfDir, text: &TextAssets) -> Result<(Gguf, Model), LoadError
     let family = hugging_face_family(&dir)?;
     let conversion = family.conversion.ok_or_else(|| not_written(&dir, family))?;
     let Layers { main, draft } = (family.hugging_face_layers)(&dir)?;
-    let has_draft = draft_prefix(&dir).is_some();
-    let config = shape(&dir, family)?.with_layers(&main, has_draft.then_some(&draft));
+    let draft = draft_prefix(&dir).map(|prefix| (prefix, &draft));
+    let config = shape(&dir, family)?.with_layers(&main, draft.map(|(_, plan)| plan));
     let mut all = Converted { dir: Arc::new(dir), conversion, tensors: Vec::new(), used: HashSet::new() };
-    all.add_model(&config, &main, has_draft.then_some(&draft))?;
+    all.add_model(&config, &main, draft)?;
     all.only_known()?;
     let header = header(&all.dir, &config, text)?;
     let file = Gguf::of_parts(&header, all.tensors, all.dir.path(), all.dir.files().clone())?;
@@ -53,10 +53,6 @@ fn not_written(dir: &HfDir, family: &Family) -> LoadError {
     dir.config().error("model_type", want, format_args!("`{got}`"))
 }
 
-fn draft_prefix(dir: &HfDir) -> Option<&'static str> {
-    DRAFTS.into_iter().find(|p| dir.has_tensor(&format!("{p}fc.weight")))
-}
-
 /// Tensors so far, and the names in the directory that they come from.
 struct Converted {
     dir: Arc<HfDir>,
@@ -70,27 +66,21 @@ impl Converted {
         &mut self,
         config: &ModelConfig,
         main: &[LayerPlan],
-        draft: Option<&LayerPlan>,
+        draft: Option<(&str, &LayerPlan)>,
     ) -> Result<(), LoadError> {
-        let hidden = config.hidden;
-        let dir = self.dir.clone();
-        let prefix = PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")));
-        let prefix = prefix.unwrap_or(PREFIXES[0]);
+        let (hidden, prefix) = (config.hidden, main_prefix(&self.dir).unwrap_or(PREFIXES[0]));
         let mut top = self.part(prefix.to_owned(), String::new(), hidden);
         top.put_from("token_embd.weight", "embed_tokens.weight", &[config.vocab, hidden])?;
         top.put_norm("output_norm.weight", "norm.weight", &[hidden])?;
         self.add_head(config)?;
-        if let Some(draft) = draft {
-            self.add_draft(hidden, main.len())?;
-            self.add_layers(prefix, hidden, main)?;
-            let prefix = draft_prefix(&dir).expect("the draft head was found by it");
-            return self.add_layer(format!("{prefix}layers.0."), (main.len(), hidden), draft);
-        }
-        self.add_layers(prefix, hidden, main)
+        draft.map_or(Ok(()), |(prefix, _)| self.add_draft(prefix, (main.len(), hidden)))?;
+        self.add_layers(prefix, hidden, main)?;
+        let layer = |(prefix, plan)| self.add_layer(format!("{prefix}layers.0."), (main.len(), hidden), plan);
+        draft.map_or(Ok(()), layer)
     }
 
     fn add_head(&mut self, config: &ModelConfig) -> Result<(), LoadError> {
-        let name = HEADS.into_iter().find(|n| self.dir.has_tensor(n)).unwrap_or(HEADS[0]);
+        let name = head_name(&self.dir);
         if self.dir.config().is_tied() {
             self.used.insert(name.to_owned());
             return Ok(());
@@ -100,8 +90,7 @@ impl Converted {
     }
 
     /// What stands around the draft head's layer, which is number `layer`.
-    fn add_draft(&mut self, hidden: usize, layer: usize) -> Result<(), LoadError> {
-        let prefix = draft_prefix(&self.dir).expect("the draft head was found by it");
+    fn add_draft(&mut self, prefix: &str, (layer, hidden): (usize, usize)) -> Result<(), LoadError> {
         let mut part = self.part(prefix.to_owned(), format!("blk.{layer}.nextn."), hidden);
         part.put_from("eh_proj.weight", "fc.weight", &[hidden, 2 * hidden])?;
         part.put_norm("enorm.weight", "pre_fc_norm_embedding.weight", &[hidden])?;

@@ -11,11 +11,26 @@ use std::path::Path;
 
 /// Prefixes of the main model's tensors that exports use, before `embed_tokens.weight`.
 pub(super) const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "model.", ""];
-pub(super) const HEADS: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
-pub(super) const DRAFTS: [&str; 2] = ["mtp.", "model.mtp."];
+const HEADS: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
+const DRAFTS: [&str; 2] = ["mtp.", "model.mtp."];
 
 /// Context of a model that was made for no certain one, which is what converters write.
 const CONTEXT_DEFAULT: u64 = 1 << 20;
+
+/// What the names of the main model's tensors begin with, if it has an embedding under any of them.
+pub(super) fn main_prefix(dir: &HfDir) -> Option<&'static str> {
+    PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")))
+}
+
+/// The same of the draft head, if there is one.
+pub(super) fn draft_prefix(dir: &HfDir) -> Option<&'static str> {
+    DRAFTS.into_iter().find(|p| dir.has_tensor(&format!("{p}fc.weight")))
+}
+
+/// The name of the head, or the one that it should have.
+pub(super) fn head_name(dir: &HfDir) -> &'static str {
+    HEADS.into_iter().find(|n| dir.has_tensor(n)).unwrap_or(HEADS[0])
+}
 
 /// Reads the model of this family.
 pub(super) fn read(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
@@ -55,8 +70,7 @@ fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
     let reader = Reader::new(dir);
     let (hidden, vocab) = (config.hidden, config.vocab);
-    let prefix = PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")));
-    let prefix = prefix.ok_or_else(|| reader.missing("model.embed_tokens.weight", &[vocab, hidden]))?;
+    let prefix = main_prefix(dir).ok_or_else(|| reader.missing("model.embed_tokens.weight", &[vocab, hidden]))?;
     let layer = |prefix: &str, plan| Layer { reader, format: Format::HuggingFace, family, prefix, hidden }.read(plan);
     let layers = main.iter().enumerate().map(|(i, plan)| layer(&format!("{prefix}layers.{i}."), plan));
     let weights = Weights {
@@ -152,7 +166,7 @@ fn head(dir: &HfDir, reader: Reader<'_>, config: &ModelConfig) -> Result<Option<
     if dir.config().is_tied() {
         return Ok(None);
     }
-    let name = HEADS.into_iter().find(|n| dir.has_tensor(n)).unwrap_or(HEADS[0]);
+    let name = head_name(dir);
     reader.need(name, &[config.vocab, config.hidden]).map(Some)
 }
 
@@ -163,7 +177,7 @@ fn mtp(
     hidden: usize,
     layer: impl FnOnce(&str) -> Result<Vec<Block>, LoadError>,
 ) -> Option<MtpWeights> {
-    let prefix = DRAFTS.into_iter().find(|p| dir.has_tensor(&format!("{p}fc.weight")))?;
+    let prefix = draft_prefix(dir)?;
     let norm = |name: &str| reader.values(&format!("{prefix}{name}.weight"), &[hidden]).map(plus_one);
     let read = || {
         Ok::<_, LoadError>(MtpWeights {

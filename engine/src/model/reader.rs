@@ -84,8 +84,7 @@ impl<'a> Reader<'a> {
 
 /// Whether two shapes are the same but for dimensions of 1.
 pub(super) fn same_shape(a: &[usize], b: &[usize]) -> bool {
-    let squeezed = |shape: &'_ [usize]| shape.iter().copied().filter(|d| *d != 1).collect::<Vec<_>>();
-    squeezed(a) == squeezed(b)
+    a.iter().filter(|d| **d != 1).eq(b.iter().filter(|d| **d != 1))
 }
 
 /// Whose names a source's tensors have.

@@ -373,9 +373,9 @@ impl SchedulerActor {
         if self.deadline_timer.is_some_and(|(at, _)| at <= next) {
             return;
         }
-        self.deadline_timer.take().into_iter().for_each(|(_, timer)| {
+        if let Some((_, timer)) = self.deadline_timer.take() {
             ctx.cancel_future(timer);
-        });
+        }
         let timer = ctx.run_later(next.saturating_duration_since(Instant::now()), |this, ctx| {
             this.deadline_timer = None;
             while let Some(id) = this.deadlines.pop_passed(Instant::now()) {

@@ -181,6 +181,31 @@ impl From<KvStorage> for KvType {
 }
 
 #[cfg(test)]
+impl CudaConfig {
+    /// For tests: so many slots of one page and steps of 64 rows, without anything that may be left out.
+    pub(super) fn of_slots(slots: u32) -> Self {
+        Self {
+            ordinal: 0,
+            slots,
+            checkpoints: 0,
+            host_cache_bytes: 0,
+            pages: 1,
+            kv: KvStorage::F16,
+            activations: Activations::Auto,
+            step_rows_max: 64,
+            context: 64,
+            deterministic: false,
+            drafts: 0,
+            mtp: false,
+            host_embedding: false,
+            expert_bytes: None,
+            replayed: false,
+            kernel_cache: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::super::plan::WeightsPlan;
     use super::*;
@@ -240,22 +265,12 @@ mod tests {
             [(4, 8 << 10, 512), (4, 8 << 10, 256), (4, 8 << 10, 128), (1, 64 << 10, 512), (1, 64 << 10, 128)]
         {
             let config = CudaConfig {
-                ordinal: 0,
-                slots,
-                checkpoints: 0,
-                host_cache_bytes: 0,
                 pages: slots * context / 32,
                 kv: KvStorage::Q8Q4,
-                activations: Activations::Auto,
                 step_rows_max: step_tokens.max(slots + 64),
                 context,
-                deterministic: false,
-                drafts: 0,
-                mtp: false,
                 host_embedding: true,
-                expert_bytes: None,
-                replayed: false,
-                kernel_cache: None,
+                ..CudaConfig::of_slots(slots)
             };
             println!("\n{slots} x {context}, steps of {step_tokens}: {:?}", Counts::of(&config));
             let m = CudaMemory::of(&model, &config);

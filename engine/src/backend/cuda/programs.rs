@@ -106,31 +106,9 @@ pub(super) fn scratch_bytes(c: &ModelConfig, config: &CudaConfig) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::activations::Activations;
-    use super::super::config::KvStorage;
     use super::*;
     use crate::format::synth::{Mix, SynthOptions, write_outline};
     use crate::model;
-
-    fn config() -> CudaConfig {
-        CudaConfig {
-            ordinal: 0,
-            slots: 4,
-            checkpoints: 0,
-            host_cache_bytes: 0,
-            pages: 64,
-            kv: KvStorage::F16,
-            activations: Activations::Int8,
-            step_rows_max: 256,
-            context: 512,
-            deterministic: false,
-            drafts: 0,
-            mtp: false,
-            host_embedding: false,
-            expert_bytes: None,
-            replayed: false,
-            kernel_cache: None,
-        }
-    }
 
     #[test]
     fn where_a_chip_has_no_room_for_all_experts_in_one_launch_the_shared_one_has_kernels_for_few_rows() {
@@ -141,8 +119,15 @@ mod tests {
             SynthOptions { shape, mix: Mix::Q4, layers: None, experts: None, vocab: None, draft_head: false, seed: 1 };
         write_outline(&file, &options).unwrap();
         let model = model::load(&file).unwrap();
+        let config = CudaConfig {
+            pages: 64,
+            activations: Activations::Int8,
+            step_rows_max: 256,
+            context: 512,
+            ..CudaConfig::of_slots(4)
+        };
         let kernels = |arch: &str| {
-            let all = programs(&model, &config(), arch.parse().unwrap(), None).unwrap();
+            let all = programs(&model, &config, arch.parse().unwrap(), None).unwrap();
             let squared = ("EPILOGUE", Epilogue::Squared as i64);
             let few = all.iter().filter(|p| p.name == "product" && p.defines.contains(&squared)).count();
             (all.iter().filter(|p| p.name == "experts").count(), few)

@@ -106,27 +106,7 @@ mod tests {
 
     #[test]
     fn logits_have_room_for_every_split_of_the_slots_into_graphs_and_prompts() {
-        let logits = |slots: u32| {
-            let config = CudaConfig {
-                ordinal: 0,
-                slots,
-                pages: 1,
-                checkpoints: 0,
-                host_cache_bytes: 0,
-                kv: crate::backend::cuda::KvStorage::F16,
-                activations: crate::backend::cuda::Activations::Auto,
-                step_rows_max: 64,
-                context: 64,
-                deterministic: false,
-                drafts: 0,
-                mtp: false,
-                host_embedding: false,
-                expert_bytes: None,
-                replayed: false,
-                kernel_cache: None,
-            };
-            Counts::of(&config).logits
-        };
+        let logits = |slots: u32| Counts::of(&CudaConfig::of_slots(slots)).logits;
         // 3 that decode and a prompt; 49 that decode in a graph for 64, and 15 prompts.
         assert_eq!([1, 2, 4, 64].map(logits), [1, 2, 5, 79]);
         assert!((1..=256).all(|slots| logits(slots) >= bucket(slots as usize)));

@@ -16,7 +16,7 @@ use super::plan::MatrixPlan;
 use super::staging::Staging;
 use super::store::send_to;
 use super::upload::{self, UploadSource};
-use crate::cache::{ExpertPlace, ExpertPlaces, Swap};
+use crate::cache::{EXPERT_SWAPS_MAX as SWAPS_MAX, ExpertPlace, ExpertPlaces, Swap};
 use crate::step::ExpertReads;
 use chimere_kernels::cuda::uses::{self, Uses};
 use chimere_kernels::cuda::{Device, KernelCache};
@@ -29,8 +29,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A place and a matrix in it begin at multiples of this: copies are of whole lines.
 const ALIGN: usize = 256;
-/// Experts that change places at a time, at most: [`ExpertPlaces::swaps`] says how many are worth it.
-const SWAPS_MAX: usize = crate::cache::EXPERT_SWAPS_MAX;
 /// Steps whose uses are on their way: those that may be unfinished, and one more.
 const WATCHED: usize = 5;
 /// The host's memory is locked in pieces of this size.

@@ -37,7 +37,7 @@ pub enum Epilogue {
 
 impl Epilogue {
     /// Tiles of 16 rows of the matrix that a block of its int8 form is made of; 1 where there is none.
-    pub fn block_tiles(self) -> usize {
+    pub const fn block_tiles(self) -> usize {
         match self {
             Self::Plain => 1,
             Self::Residual | Self::Squared => 2,

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// Tiles of an int8 block of outputs.
-const TILES: usize = 2;
+const TILES: usize = Epilogue::Residual.block_tiles();
 
 /// What the reader of a row of the residual stream `x` reads: the int8 form of `x * weight`, and the sums of squares
 /// that the norm is made of.

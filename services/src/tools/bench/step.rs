@@ -311,7 +311,7 @@ fn repeated(
 
 /// The share of the experts' reads that found theirs on the device, where some lie elsewhere.
 fn found(runs: &[driver::StepsRun]) -> Option<f64> {
-    let (hits, all) = runs.iter().fold((0, 0), |(h, a), r| (h + r.reads.hits, a + r.reads.hits + r.reads.misses));
+    let (hits, all) = runs.iter().fold((0, 0), |(h, a), r| (h + r.reads.0, a + r.reads.0 + r.reads.1));
     (all > 0).then(|| hits as f64 / all as f64)
 }
 

@@ -7,6 +7,10 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 460.0;
 /// Left, top, right and bottom of what lies within the axes.
 const FRAME: [f64; 4] = [80.0, 30.0, 730.0, 410.0];
+/// How points are drawn, as the legend says.
+const EXPECTED: &str = "fill=\"#2563eb\"";
+const MEASURED: &str = "fill=\"none\" stroke=\"#dc2626\" stroke-width=\"2\"";
+const UNIFORM: &str = "fill=\"#9ca3af\"";
 
 /// Bits a weight over all matrices, and mean divergence.
 pub(super) type Point = (f64, f64);
@@ -85,13 +89,10 @@ impl Plot {
             ),
         );
         for (name, point) in self.uniform.iter().filter(|u| drawable(u.1)) {
-            circle(&mut out, &axes, *point, "fill=\"#9ca3af\"");
+            circle(&mut out, &axes, *point, UNIFORM);
             text(&mut out, (axes.x(point.0) + 7.0, axes.y(point.1) - 5.0), "start", name);
         }
-        for (point, style) in [
-            (self.expected, "fill=\"#2563eb\""),
-            (self.measured, "fill=\"none\" stroke=\"#dc2626\" stroke-width=\"2\""),
-        ] {
+        for (point, style) in [(self.expected, EXPECTED), (self.measured, MEASURED)] {
             if let Some(point) = point.filter(|p| drawable(*p)) {
                 circle(&mut out, &axes, point, style);
             }
@@ -144,9 +145,9 @@ fn grid(out: &mut String, axes: &Axes) {
 
 fn legend(out: &mut String) {
     let rows = [
-        ("fill=\"#2563eb\"", "best mix of each size, and this file: expected"),
-        ("fill=\"none\" stroke=\"#dc2626\" stroke-width=\"2\"", "this file, measured on calibration text"),
-        ("fill=\"#9ca3af\"", "one type for all: expected"),
+        (EXPECTED, "best mix of each size, and this file: expected"),
+        (MEASURED, "this file, measured on calibration text"),
+        (UNIFORM, "one type for all: expected"),
     ];
     for (i, (style, words)) in rows.into_iter().enumerate() {
         let (x, y) = (FRAME[2] - 290.0, FRAME[1] + 14.0 + 18.0 * i as f64);

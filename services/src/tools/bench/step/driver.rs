@@ -9,7 +9,7 @@ use chimere_engine::backend::cuda::CudaBackend;
 use chimere_engine::backend::{Backend, BackendError, Pending};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::step::{ExpertReads, Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use rand::rngs::StdRng;
@@ -79,8 +79,9 @@ pub(super) struct StepsRun {
     pub(super) sampling: Duration,
     /// Drafts that were taken for accepted.
     pub(super) accepted: u64,
-    /// Where experts were read, as far as it was known when steps ended: a few of the run before may be among them.
-    pub(super) reads: ExpertReads,
+    /// Experts that were read on the device and elsewhere, as far as it was known when steps ended: a few of the run
+    /// before may be among them.
+    pub(super) reads: (u64, u64),
 }
 
 /// Drives one backend. Sequence `i` has slot `i` and its own stretch of pages.
@@ -341,10 +342,8 @@ fn granted(left: u32, room: u32) -> u32 {
 impl StepsRun {
     fn count(&mut self, outcome: &StepOutcome) {
         self.sampling += Duration::from_micros(outcome.timing.sample_us);
-        self.reads.hits += outcome.expert_reads.hits;
-        self.reads.misses += outcome.expert_reads.misses;
-        self.reads.missed_bytes += outcome.expert_reads.missed_bytes;
-        self.reads.promoted += outcome.expert_reads.promoted;
+        self.reads.0 += outcome.expert_reads.hits;
+        self.reads.1 += outcome.expert_reads.misses;
     }
 }
 
