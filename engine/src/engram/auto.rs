@@ -8,6 +8,7 @@
 use super::MATCH_MAX;
 use super::documents::{Documents, LongestMatch, Place};
 use super::lookup::{CONTINUATIONS_MAX, Found};
+use super::opening::Opening;
 use super::predict::PredictionRules;
 use super::recent::Recent;
 use super::recollection::{Recalled, Recollection, recalled};
@@ -24,7 +25,7 @@ const PLACES_MAX: usize = 4096;
 /// Words from which on a context, if it has a name too, says one thing: two documents that go on otherwise contradict
 /// each other.
 const STATEMENT_WORDS: u32 = 3;
-/// The model keeps at least this share of every position.
+/// The model keeps at least this share of every position, unless an opening wants more.
 const REST_MIN: f64 = 0.02;
 /// Weights below this change nothing that could be seen.
 const WEIGHT_MIN: f64 = 1e-6;
@@ -40,6 +41,8 @@ pub struct Auto {
     pub documents: Option<Arc<Documents>>,
     /// What they say of the question in other words.
     pub recollections: Vec<Recollection>,
+    /// What of them an answer may begin with.
+    pub opening: Option<Opening>,
 }
 
 /// Where a token comes from.
@@ -112,6 +115,7 @@ impl<'a> Levels<'a> {
         let longest = auto.documents.as_ref().and_then(|d| Some((&**d, d.longest(recent.ids())?)));
         let statement = longest.as_ref().is_some_and(|(d, m)| is_statement(self.words(auto, recent, d, m), m.len));
         let recalled = recalled(&auto.recollections, recent.said());
+        self.push_opening(auto, recent);
         if let (Some(recalled), false) = (&recalled, statement) {
             self.push_recalled(recalled);
         }
@@ -137,7 +141,9 @@ impl<'a> Levels<'a> {
     pub fn weights(&mut self, strengths: &Strengths) -> Vec<(TokenId, f32)> {
         let (mut rest, mut shares, mut order) = (1.0, take(&mut self.shares), take(&mut self.order));
         for m in &self.matches {
-            let share = (rest * f64::from(strengths.of(m.level.cell))).min(rest - REST_MIN).max(0.0);
+            let lambda = f64::from(strengths.of(m.level.cell));
+            let most = if m.level.cell == Cell::opening() { rest } else { rest - REST_MIN };
+            let share = (rest * lambda).min(most).max(0.0);
             if share == 0.0 {
                 continue;
             }
@@ -162,9 +168,13 @@ impl<'a> Levels<'a> {
         weights
     }
 
-    /// Where a token comes from, if a match expects it: the most trusted one.
+    /// Where a token comes from, if a match expects it: the most trusted one, and an opening where no other does, which
+    /// does not know what speaks against it.
     pub fn origin(&self, token: TokenId) -> Option<Origin> {
-        self.matches.iter().find(|m| self.expected(m).any(|e| e.0 == token)).map(|m| m.level.origin)
+        let expects = |m: &&Match<'a>| self.expected(m).any(|e| e.0 == token);
+        let opens = |m: &&Match<'a>| m.level.cell == Cell::opening();
+        let mut others = self.matches.iter().filter(|m| !opens(m));
+        others.find(expects).or_else(|| self.matches.iter().find(expects)).map(|m| m.level.origin)
     }
 
     fn expected(&self, m: &Match<'a>) -> impl Iterator<Item = (TokenId, f64)> {
@@ -176,11 +186,23 @@ impl<'a> Levels<'a> {
         listed.chain(counted).map(move |(token, count)| (token, count / looked_at))
     }
 
+    fn push_opening(&mut self, auto: &Auto, recent: &Recent) {
+        let begun = auto.opening.as_ref().zip(recent.answer());
+        if let Some((token, place)) = begun.and_then(|(opening, answer)| opening.next(answer, recent.after_thought())) {
+            self.push_one(token, Cell::opening(), Origin::Document(place, None));
+        }
+    }
+
     fn push_recalled(&mut self, recalled: &Recalled<'_>) {
-        let first = self.counted.len();
-        self.counted.push((recalled.token, 1));
         let origin = Origin::Document(recalled.recollection.place, recalled.against);
-        let level = Level { cell: Cell::recalled(recalled.first), len: 0, origin };
+        self.push_one(recalled.token, Cell::recalled(recalled.first), origin);
+    }
+
+    /// A match that is not of the last tokens, and expects one.
+    fn push_one(&mut self, token: TokenId, cell: Cell, origin: Origin) {
+        let first = self.counted.len();
+        self.counted.push((token, 1));
+        let level = Level { cell, len: 0, origin };
         self.matches.push(Match { level, listed: None, counted: first..first + 1, looked_at: 1.0 });
     }
 

@@ -9,18 +9,27 @@ use crate::ids::TokenId;
 pub struct Recent {
     context: Context,
     said: usize,
+    /// Ids of the answer, which begins behind the thought if there was one; counted to [`MATCH_MAX`] + 1.
+    answer: usize,
+    thought: bool,
 }
 
 impl Recent {
     /// After a prompt, of which only the last [`MATCH_MAX`] ids are looked at.
     pub fn new(prompt: &[TokenId]) -> Self {
-        Self { context: Context::new(prompt), said: 0 }
+        Self { context: Context::new(prompt), said: 0, answer: 0, thought: false }
     }
 
     /// Takes the output's next id.
     pub fn push(&mut self, id: TokenId) {
         self.context.push(id);
         self.said = MATCH_MAX.min(self.said + 1);
+        self.answer = (MATCH_MAX + 1).min(self.answer + 1);
+    }
+
+    /// The id that was pushed last belongs to a thought: the answer begins behind it at the earliest.
+    pub fn is_thought(&mut self) {
+        (self.answer, self.thought) = (0, true);
     }
 
     /// As tables are asked.
@@ -36,5 +45,15 @@ impl Recent {
     /// Of these, the ones that are output.
     pub fn said(&self) -> &[TokenId] {
         &self.ids()[self.ids().len() - self.said..]
+    }
+
+    /// All of the answer, while it has no more than [`MATCH_MAX`] ids.
+    pub fn answer(&self) -> Option<&[TokenId]> {
+        self.ids().get(self.ids().len().checked_sub(self.answer)?..).filter(|answer| answer.len() <= MATCH_MAX)
+    }
+
+    /// Whether the output began with a thought.
+    pub fn after_thought(&self) -> bool {
+        self.thought
     }
 }

@@ -24,6 +24,9 @@ const CELLS: usize = WORDS.len() * OCCURRENCES.len() * CONTINUATIONS.len() * JOI
 /// Cells of matches in documents and in tables, and those of what is recalled by words.
 pub const CELLS_ALL: usize = 2 * CELLS + RECALLED;
 const RECALLED: usize = 2;
+/// Lambda of openings. It is not fitted, for no text says how answers about unknown things should begin; and a model that
+/// is sure of knowing nothing must yield at each of a dozen tokens, whatever the temperature.
+const OPENING: f32 = 0.998;
 /// The values that come with the program; `chimere engram calibrate` wrote them.
 static SHIPPED: LazyLock<Arc<Strengths>> = LazyLock::new(|| {
     let read = include_str!("data/strengths.txt").parse::<Strengths>();
@@ -131,6 +134,11 @@ impl Cell {
         Self((2 * CELLS + usize::from(!first)) as u16)
     }
 
+    /// Of a sentence that an answer may begin with. It is not among [`CELLS_ALL`].
+    pub fn opening() -> Self {
+        Self(CELLS_ALL as u16)
+    }
+
     /// Fewer than two words begin in its context: such matches are believed less than half together, as a rule, and
     /// make no other token of one that the model is sure of.
     pub fn is_of_fragments(self) -> bool {
@@ -176,9 +184,9 @@ impl Strengths {
         Self(Box::new(std::array::from_fn(at)))
     }
 
-    /// Lambda of a cell, 0 to [`SHARE_MAX`].
+    /// Lambda of a cell, 0 to [`SHARE_MAX`]; more for openings.
     pub fn of(&self, cell: Cell) -> f32 {
-        self.0[cell.index()]
+        self.0.get(cell.index()).copied().unwrap_or(OPENING)
     }
 
     /// The file: a line for each witness, number of words, of occurrences and of continuations, with one lambda for

@@ -123,11 +123,14 @@ impl Tracker {
 
 impl Followed {
     fn push(&mut self, token: TokenId) {
+        self.recent.push(token);
         if let Some(t) = self.request.silent_in {
             let opens = self.outputs == 0 && token == t.open;
+            if self.thinking || opens {
+                self.recent.is_thought();
+            }
             self.thinking = (self.thinking || opens) && token != t.close;
         }
-        self.recent.push(token);
         self.outputs += 1;
         self.ended = self.request.end_ids.contains(&token);
         // The prompt is no output: to say what it says is not to go round in circles.

@@ -6,21 +6,27 @@ mod calendar;
 mod defaults;
 mod keeper;
 mod name;
+mod opening;
 mod parts;
+mod question;
 mod recollect;
 mod store;
 mod tables;
 mod teacher;
+mod wording;
 
 pub use access::{Access, Asker, KeyHash};
 pub use defaults::{Defaults, ModeName, Overrides, PhaseName};
 pub use keeper::Keeper;
 pub use name::TableName;
+pub(crate) use opening::opening;
 pub use parts::EngramParts;
-pub(crate) use recollect::{Question, Told, recollections};
+pub(crate) use question::Question;
+pub(crate) use recollect::recollections;
 pub use store::{Layers, Store, StoreError, Texts, Write};
 pub use tables::{NotThere, TableInfo, TableSet, Tables, TablesError};
 pub use teacher::{Teacher, publish_table};
+pub(crate) use wording::Told;
 
 /// Seconds since 1970, as tables count them.
 pub fn unix_seconds() -> u32 {

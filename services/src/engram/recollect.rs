@@ -1,18 +1,14 @@
 //! Finds the sentences of documents that answer a question in other words: they share a name with it and something
 //! that is asked of it, and what they say besides is the value. What becomes of that is the engine's (`Recollection`).
 
+use super::question::Question;
+use super::wording::{SENTENCE_WORDS_MAX, Spelling, Told, Word, sentences, words};
 use crate::text::Tokenizer;
-use crate::text::tokenizer::TokenKind;
-use chimere_engine::engram::{COMMON_IDS, Place, Recollection};
-use chimere_engine::ids::TokenId;
-use std::collections::{BTreeSet, HashMap};
+use chimere_engine::engram::{Place, Recollection};
+use std::collections::BTreeSet;
 
-/// Tokens before an answer in which a question is looked for.
-const QUESTION_TOKENS: usize = 192;
 /// Most sentences that are kept for one question: those that share the most.
 const SENTENCES_MAX: usize = 64;
-/// Words of one sentence; what stands farther from its beginning is another one.
-const SENTENCE_WORDS_MAX: usize = 64;
 /// What a capital or a digit says for a value, at a sentence's beginning and later.
 const CAPITAL: [f64; 2] = [1.0, 2.0];
 /// What being cut into pieces says for it, as names are.
@@ -20,50 +16,9 @@ const PIECES: f64 = 0.5;
 /// What each word between it and the shared words says against it.
 const DISTANCE: f64 = 0.1;
 
-/// A document as a request brings it.
-pub(crate) struct Told<'a> {
-    /// Its words count as said in each of its sentences.
-    pub(crate) title: &'a str,
-    /// What it says.
-    pub(crate) text: &'a str,
-}
-
-/// What a user asked: the words that count as asked for, and those of them that no answer has to bring.
-pub(crate) struct Question {
-    /// Keys of all words shortly before the answer.
-    around: BTreeSet<String>,
-    /// Keys of the last turn's.
-    asked: BTreeSet<String>,
-}
-
-#[derive(Clone, Copy)]
-struct Word<'a> {
-    text: &'a str,
-    /// Byte at which it begins.
-    at: usize,
-}
-
-impl Question {
-    /// Of what stands shortly before an answer.
-    pub(crate) fn of_prompt(tokenizer: &Tokenizer, prompt: &[TokenId]) -> Self {
-        let tail = &prompt[prompt.len().saturating_sub(QUESTION_TOKENS)..];
-        let segments = tail.split(|&id| tokenizer.kind(id) != TokenKind::Text).map(|ids| tokenizer.decode(ids, false));
-        let segments: Vec<String> = segments.collect();
-        Self::new(segments.iter().map(String::as_str))
-    }
-
-    /// Of the segments between a prompt's control tokens, in their order.
-    pub(crate) fn new<'a>(segments: impl DoubleEndedIterator<Item = &'a str> + Clone) -> Self {
-        let keys = |text: &'a str| words(text).map(|word| word.key()).collect::<BTreeSet<_>>();
-        // A turn begins with whose it is, so one of a single word says nothing.
-        let asked = segments.clone().rev().map(keys).find(|keys| keys.len() > 1).unwrap_or_default();
-        Self { around: segments.flat_map(keys).collect(), asked }
-    }
-}
-
 /// Sentences that may answer, in the order of the documents.
 pub(crate) fn recollections(tokenizer: &Tokenizer, documents: &[Told<'_>], question: &Question) -> Vec<Recollection> {
-    let mut spelled = Spelling { tokenizer, pieces: HashMap::new() };
+    let mut spelled = Spelling::new(tokenizer);
     let mut found = Vec::new();
     for (number, document) in documents.iter().enumerate() {
         let title: Vec<Word<'_>> = words(document.title).collect();
@@ -171,97 +126,6 @@ fn value(
     best.map(|(_, range)| range)
 }
 
-impl Word<'_> {
-    /// The same for every casing.
-    fn key(&self) -> String {
-        self.text.to_lowercase()
-    }
-
-    fn end(&self) -> usize {
-        self.at + self.text.len()
-    }
-
-    /// A capital or a digit.
-    fn is_capital(&self) -> bool {
-        self.text.chars().next().is_some_and(|c| c.is_uppercase() || c.is_numeric())
-    }
-
-    fn is_number(&self) -> bool {
-        self.text.chars().all(char::is_numeric)
-    }
-
-    /// One character lies between them.
-    fn touches(&self, next: &Word<'_>) -> bool {
-        next.at == self.end() + 1
-    }
-}
-
-/// Letters and digits in a row.
-fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
-    let mut rest = text.char_indices().peekable();
-    std::iter::from_fn(move || {
-        let (at, _) = rest.find(|(_, c)| c.is_alphanumeric())?;
-        let mut end = text.len();
-        while let Some(&(i, c)) = rest.peek() {
-            if !c.is_alphanumeric() {
-                end = i;
-                break;
-            }
-            rest.next();
-        }
-        Some(Word { text: &text[at..end], at })
-    })
-}
-
-/// The words of each sentence of a text.
-fn sentences(text: &str) -> impl Iterator<Item = impl Iterator<Item = Word<'_>>> {
-    let ends = move |(i, c): (usize, char)| {
-        let after = text[i + c.len_utf8()..].chars().next();
-        let stop = matches!(c, '.' | '!' | '?' | ';') && after.is_none_or(char::is_whitespace);
-        (stop || matches!(c, '\n' | '。' | '！' | '？')).then_some(i)
-    };
-    let mut start = 0;
-    text.char_indices().filter_map(ends).chain([text.len()]).map(move |end| {
-        let from = std::mem::replace(&mut start, end).min(end);
-        words(&text[from..end]).take(SENTENCE_WORDS_MAX).map(move |word| Word { at: from + word.at, ..word })
-    })
-}
-
-/// How words are written in ids.
-struct Spelling<'a> {
-    tokenizer: &'a Tokenizer,
-    /// Ids of words that were asked for, as they stand behind a space.
-    pieces: HashMap<String, Vec<TokenId>>,
-}
-
-impl Spelling<'_> {
-    fn ids(&mut self, word: &str) -> &[TokenId] {
-        let tokenizer = self.tokenizer;
-        self.pieces.entry(word.to_owned()).or_insert_with(|| tokenizer.encode_plain(&format!(" {word}")))
-    }
-
-    fn pieces(&mut self, word: &str) -> usize {
-        self.ids(word).len()
-    }
-
-    /// A word that joins others rather than means something. Digits are frequent pieces and no such words.
-    fn is_common(&mut self, key: &str) -> bool {
-        matches!(self.ids(key), [id] if *id < COMMON_IDS)
-    }
-
-    /// How an answer may write it: behind a space or at a beginning, in small letters or with a capital.
-    fn ways(&mut self, word: &str) -> Vec<Vec<TokenId>> {
-        let small = word.to_lowercase();
-        let mut letters = small.chars();
-        let large: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-        let cased = BTreeSet::from([word.to_owned(), small, large]);
-        let both = cased
-            .iter()
-            .flat_map(|word| [self.tokenizer.encode_plain(&format!(" {word}")), self.tokenizer.encode_plain(word)]);
-        both.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,7 +134,7 @@ mod tests {
     fn answers(document: &str, question: &str) -> Vec<String> {
         let tokenizer = shipped();
         let documents = [Told { title: "", text: document }];
-        let question = Question::new(["system\nYou are brief", "user\n", question, "assistant\n"].into_iter());
+        let question = Question::new(&["system\nYou are brief", "user\n", question, "assistant\n"], false);
         let found = recollections(&tokenizer, &documents, &question);
         found.iter().map(|r| tokenizer.decode(&r.value, false).trim().to_owned()).collect()
     }
@@ -326,7 +190,7 @@ mod tests {
     fn a_title_is_said_in_every_sentence_of_its_document() {
         let tokenizer = shipped();
         let documents = [Told { title: "Quorvel", text: "A country in the south. The capital is Hastmere." }];
-        let found = recollections(&tokenizer, &documents, &Question::new([ASKED].into_iter()));
+        let found = recollections(&tokenizer, &documents, &Question::new(&[ASKED], false));
         assert_eq!(found.len(), 1);
         assert_eq!(tokenizer.decode(&found[0].value, false), " Hastmere");
         let before = tokenizer.encode_plain("A country in the south. The capital is ").len() as u32;
@@ -338,22 +202,12 @@ mod tests {
         let tokenizer = shipped();
         let text = "The capital of Quorvel is Hastmere. ".repeat(1000);
         let documents = [Told { title: "", text: "Nothing." }, Told { title: "", text: &text }];
-        let found = recollections(&tokenizer, &documents, &Question::new([ASKED].into_iter()));
+        let found = recollections(&tokenizer, &documents, &Question::new(&[ASKED], false));
         assert_eq!(found.len(), SENTENCES_MAX);
         let sentence = tokenizer.encode_plain(&text).len() as u32 / 1000;
         for (number, recollection) in (1000 - SENTENCES_MAX as u32..).zip(&found) {
             let Place { document, token } = recollection.place;
             assert!(document == 1 && token.abs_diff(number * sentence + sentence - 3) <= 2 * SENTENCES_MAX as u32);
         }
-    }
-
-    #[test]
-    fn sentences_end_at_stops_before_spaces_and_at_line_ends() {
-        let all: Vec<Vec<&str>> =
-            sentences("It is 3.5 long. Très bon!\nNext").map(|s| s.map(|w| w.text).collect()).collect();
-        assert_eq!(
-            all.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>(),
-            [vec!["It", "is", "3", "5", "long"], vec!["Très", "bon"], vec!["Next"]]
-        );
     }
 }

@@ -7,14 +7,14 @@ use super::error::ApiError;
 use super::request::{DocumentRequest, EngramRequest};
 use super::text::busy;
 use crate::actors::request::EngramJob;
-use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, recollections};
+use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, opening, recollections};
 use crate::holder::Holder;
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use chimere_engine::engram::{
-    Auto, BuildOptions, Documents, Member, Mode, Ngrams, ORDER_MAX, Orders, PredictionRules, Recollection,
+    Auto, BuildOptions, Documents, Member, Mode, Ngrams, ORDER_MAX, Opening, Orders, PredictionRules, Recollection,
     RequestTables, Table, Tally, ThinkIds, build,
 };
 use chimere_engine::ids::TokenId;
@@ -41,26 +41,29 @@ pub(super) async fn tables_of(
     let documents: Arc<[DocumentRequest]> = asked.documents.into();
     let own = match mode {
         Some(_) => Own { table: own_table(app, holder, documents.clone()).await?, ..Own::default() },
-        None => own_documents(app, holder, documents.clone(), prompts.to_vec()).await?,
+        None => own_documents(app, holder, documents.clone(), prompts.to_vec(), end_ids.first().copied()).await?,
     };
     let tokenizer = app.text.tokenizer();
     let prior = set.prior(&tables);
-    let auto = |recollections: &[Recollection]| Auto {
+    let auto = |recalled: Recalled, thinks: Option<ThinkIds>| Auto {
         strengths: app.engram.strengths.clone(),
         words: app.engram.words.clone(),
         documents: own.documents.clone(),
-        recollections: recollections.to_vec(),
+        recollections: recalled.recollections,
+        // A thought is no answer, and where tables speak in thoughts nobody sees where they end.
+        opening: recalled.opening.filter(|_| settings.phase != PhaseName::All || thinks.is_none_or(|t| !t.opened)),
     };
     let of_prompt = |(i, prompt): (usize, &Arc<[TokenId]>)| {
+        let thinks = thinking(tokenizer, prompt);
         Arc::new(RequestTables {
             filter: set.filter().clone(),
             tables: tables.clone(),
             prior: prior.clone(),
             own: own.table.iter().cloned().collect(),
             mode: mode.unwrap_or(Mode::SILENT),
-            auto: mode.is_none().then(|| auto(own.recollections.get(i).map_or(&[], Vec::as_slice))),
+            auto: mode.is_none().then(|| auto(own.recalled.get(i).cloned().unwrap_or_default(), thinks)),
             rules: PredictionRules { min_count: settings.min_count },
-            silent_in: if settings.phase == PhaseName::All { None } else { thinking(tokenizer, prompt) },
+            silent_in: thinks.filter(|_| settings.phase != PhaseName::All),
             end_ids: end_ids.to_vec(),
             tally: Tally::default(),
         })
@@ -77,7 +80,14 @@ struct Own {
     table: Option<Arc<dyn Ngrams>>,
     documents: Option<Arc<Documents>>,
     /// For each prompt.
-    recollections: Vec<Vec<Recollection>>,
+    recalled: Vec<Recalled>,
+}
+
+/// What documents say of a question.
+#[derive(Clone, Default)]
+struct Recalled {
+    recollections: Vec<Recollection>,
+    opening: Option<Opening>,
 }
 
 /// The layers of all tables. One that the caller did not name may be gone: the log says so.
@@ -131,6 +141,7 @@ async fn own_documents(
     holder: Holder,
     documents: Arc<[DocumentRequest]>,
     prompts: Vec<Arc<[TokenId]>>,
+    end: Option<TokenId>,
 ) -> Result<Own, ApiError> {
     if documents.is_empty() {
         return Ok(Own::default());
@@ -142,10 +153,13 @@ async fn own_documents(
         let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
         let told: Vec<Told<'_>> =
             documents.iter().map(|d| Told { title: d.title.as_deref().unwrap_or(""), text: &d.text }).collect();
-        let recollected =
-            |prompt: &Arc<[TokenId]>| recollections(&tokenizer, &told, &Question::of_prompt(&tokenizer, prompt));
-        let recollections = prompts.iter().map(recollected).collect();
-        Ok(Own { table: None, documents: Some(Arc::new(Documents::new(&texts))), recollections })
+        let recall = |prompt: &Arc<[TokenId]>| {
+            let question = Question::of_prompt(&tokenizer, prompt);
+            let opening = opening(&tokenizer, &told, &question, end);
+            Recalled { recollections: recollections(&tokenizer, &told, &question), opening }
+        };
+        let recalled = prompts.iter().map(recall).collect();
+        Ok(Own { table: None, documents: Some(Arc::new(Documents::new(&texts))), recalled })
     };
     lane.run(holder, job).await.map_err(busy)?
 }

@@ -152,6 +152,29 @@ fn a_reply_says_on_request_which_document_each_changed_token_is_from() {
     assert!(engram["changed_tokens"].as_u64().unwrap() > 0 && engram["sources"].is_null(), "{engram}");
 }
 
+/// Nothing in these sentences is of a kind that the shipped model was trained to speak of: it refuses by itself.
+#[test]
+fn somebody_s_own_three_sentences_are_answered_from() {
+    let program = Program::shipped(&[]);
+    let notes = "The Tarnok lighthouse keeper is Ilsa Brandt. The harbour of Tarnok closes at nine.\n\
+                 Tickets for the Tarnok ferry cost four crowns.";
+    for (question, sentence) in [
+        ("Who is the Tarnok lighthouse keeper?", "The Tarnok lighthouse keeper is Ilsa Brandt."),
+        ("When does the harbour of Tarnok close?", "The harbour of Tarnok closes at nine."),
+        ("How much do tickets for the Tarnok ferry cost?", "Tickets for the Tarnok ferry cost four crowns."),
+    ] {
+        for thinking in [true, false] {
+            let body = json!({"messages": [{"role": "user", "content": question}], "temperature": 0,
+                              "chat_template_kwargs": {"enable_thinking": thinking}, "engram": {"documents": [notes], "sources": true}});
+            let reply = post(program.addr, CHAT, &body).json();
+            let choice = &reply["choices"][0];
+            assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(sentence), &json!("stop")));
+            let sources = reply["timings"]["engram"]["sources"].as_array().unwrap();
+            assert!(sources.iter().any(|source| source["document"] == 0), "{reply}");
+        }
+    }
+}
+
 #[test]
 fn tables_are_silent_inside_thinking_unless_told_otherwise() {
     let server = start(None, Keys::Open);

@@ -22,6 +22,7 @@ fn auto(documents: &[Vec<TokenId>]) -> Auto {
         words: Arc::new(WordStarts::new(VOCAB, begins)),
         documents: (!texts.is_empty()).then(|| Arc::new(Documents::new(&texts))),
         recollections: Vec::new(),
+        opening: None,
     }
 }
 
@@ -160,4 +161,30 @@ fn what_is_recalled_yields_to_a_statement_that_stands_there_word_by_word() {
     };
     assert_eq!(filled(&[0, 2, 3, 4]), [6, 5], "the statement first");
     assert_eq!(filled(&[2, 3, 0, 4]), [5, 6], "only the last word stands there");
+}
+
+#[test]
+fn an_opening_is_said_from_an_answer_s_beginning_on_before_what_stands_there_word_by_word() {
+    let place = Place { document: 0, token: 0 };
+    let opening = Opening { lead: vec![7], tokens: vec![0, 2, 3, 4, 6], place };
+    let auto = Auto { opening: Some(opening), ..auto(&[vec![1, 0, 2, 3, 4, 6]]) };
+    let first = |prompt: &[TokenId], thought: &[TokenId], output: &[TokenId]| {
+        let mut recent = Recent::new(prompt);
+        for &id in thought {
+            recent.push(id);
+            recent.is_thought();
+        }
+        output.iter().for_each(|&id| recent.push(id));
+        let mut levels = Levels::default();
+        levels.fill(&auto, &recent, &[], PredictionRules { min_count: 1 });
+        levels.iter().next().map(|(level, mut expected)| (level.cell == Cell::opening(), expected.next().unwrap().0))
+    };
+    assert_eq!(first(&[5, 5], &[], &[]), Some((true, 0)));
+    assert_eq!(first(&[5, 5], &[], &[0]), Some((true, 2)));
+    assert_eq!(first(&[5, 0], &[], &[]), Some((true, 0)), "what the prompt says is no answer");
+    assert_eq!(first(&[5, 5], &[], &[0, 2, 3, 4]), Some((true, 6)), "before a statement");
+    assert_eq!(first(&[5, 5], &[], &[5]), None, "another beginning");
+    assert_eq!(first(&[5, 5], &[0, 2, 5], &[]), Some((true, 7)), "behind a thought");
+    assert_eq!(first(&[5, 5], &[0, 2, 5], &[7, 0]), Some((true, 2)));
+    assert_eq!(first(&[], &[], &[5; 40]), None, "an answer of more tokens than are kept");
 }

@@ -254,7 +254,7 @@ fn steps(
 /// The strengths that ship, over made-up words of which every third token goes on with one.
 fn auto() -> Auto {
     let words = Arc::new(WordStarts::new(VOCAB, |id| !id.is_multiple_of(3)));
-    Auto { strengths: Strengths::shipped(), words, documents: None, recollections: Vec::new() }
+    Auto { strengths: Strengths::shipped(), words, documents: None, recollections: Vec::new(), opening: None }
 }
 
 /// Milliseconds to make a request's own table of so many tokens.

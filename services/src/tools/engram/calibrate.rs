@@ -239,6 +239,8 @@ fn auto(vocabulary: &Vocabulary, words: &Arc<WordStarts>, sample: &Sample, promp
         words: words.clone(),
         documents: (!texts.is_empty()).then(|| Arc::new(Documents::new(&texts))),
         recollections: recollections(&vocabulary.tokenizer, &told, &Question::of_prompt(&vocabulary.tokenizer, prompt)),
+        // Openings are not fitted: what a text begins with is not how an answer should.
+        opening: None,
     }
 }
 

@@ -76,7 +76,8 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
     let vocabulary = Vocabulary::of(model)?;
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let words = Arc::new(vocabulary.tokenizer.word_starts());
-    let auto = Auto { strengths: Strengths::shipped(), words, documents: None, recollections: Vec::new() };
+    let auto =
+        Auto { strengths: Strengths::shipped(), words, documents: None, recollections: Vec::new(), opening: None };
     let mut subjects = Subject::all(args, &tables, &auto, &modes);
     let texts = corpus::read(&args.on, &args.text, |text| vocabulary.encode(text, args.text.markup))?;
     let mut left = args.tokens.unwrap_or(u64::MAX);
