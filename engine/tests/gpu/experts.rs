@@ -152,7 +152,9 @@ fn where_experts_lie_changes_no_byte() {
                 assert_eq!(differing, [0u64; 0], "{}, {percent} % of the experts on the device", model.config.name);
                 assert!(reads.misses > 0);
                 assert_eq!(reads.hits > 0, percent > 0);
-                assert!(reads.promoted > 0 || percent == 0, "{percent} %: nobody changed places");
+                // Of four experts two are used at a time: none is rarer than another for long.
+                let many = model.config.each::<MoeConfig>().all(|moe| moe.experts > 4);
+                assert!(reads.promoted > 0 || percent == 0 || !many, "{percent} %: nobody changed places");
             }
         }
     }

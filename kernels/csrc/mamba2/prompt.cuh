@@ -6,7 +6,7 @@
 // Parts of a chunk's tokens that blocks of the convolution and of the norm have.
 #define CONV_PARTS 4
 #define CONV_TOKENS (C / CONV_PARTS)
-#define FINISH_PARTS 16
+#define FINISH_PARTS 64
 #define FINISH_TOKENS (C / FINISH_PARTS)
 
 // Block (CONV_PARTS * chunk + part, strip of channels and, behind them, heads).

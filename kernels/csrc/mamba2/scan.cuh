@@ -1,7 +1,7 @@
 // mamba2_scan: the state, chunk after chunk, and the outputs before the gate.
 //
 // A warp has 16 of a head's values with their states, transposed, as accumulators: what one product leaves is the left operand of the
-// next with no move, so warps share loads and nothing else. A chunk comes to shared memory in two halves, C, M and sums, then B, which pass
+// next with no move, so warps share loads and nothing else. A chunk comes to shared memory in two halves, C, M and decays, then B, which pass
 // through `args.stages` places; so wide states fit where there is little of it.
 #pragma once
 #include "mamba2/chunk.cuh"
@@ -18,7 +18,7 @@
 #define PLACE_BYTES (KEYS_BYTES + MATS_BYTES + SUMS_BYTES)
 #define STAGES_MAX 4
 
-// Halves of chunks on their way: half 2c has C, M and the sums of chunk c, half 2c + 1 its B.
+// Halves of chunks on their way: half 2c has C, M and the decays of chunk c, half 2c + 1 its B.
 struct Halves {
     const u8 *keys, *mats, *sums;
     u32 shared_at, arrived_at;
@@ -75,27 +75,25 @@ struct Halves {
     }
 };
 
-// 16 of a head's values of a chunk: a lane has those of its rows (g and g + 8) and of tokens 8n + 2t and the next.
+// 16 of a head's values of a chunk: a lane has those of its rows (g and g + 8) and of tokens 8n + 2t and the next, its first of which are at
+// `in` and `out`, with `left` tokens from there on.
 struct Values {
     const float *in;
     float *out;
-    int filled;
+    int left;
 
-    template <class Each> __device__ __forceinline__ void each(const Thread &me, const Each &f) const {
+    template <class Each> __device__ __forceinline__ void each(const Each &f) const {
 #pragma unroll
         for (int n = 0; n < 8; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int token = 8 * n + 2 * me.t + i % 2;
-                f(n, i, token < filled, token, me.g + i / 2 * 8);
-            }
+            for (int i = 0; i < 4; i++) f(n, i, 8 * n + i % 2, i / 2 * 8);
     }
-    __device__ __forceinline__ void read(const Thread &me, float (&x)[8][4]) const {
-        each(me, [&](int n, int i, bool there, int token, int p) { x[n][i] = there ? in[(u64)token * CHANNELS + p] : 0.0f; });
+    __device__ __forceinline__ void read(float (&x)[8][4]) const {
+        each([&](int n, int i, int token, int p) { x[n][i] = token < left ? in[token * CHANNELS + p] : 0.0f; });
     }
-    __device__ __forceinline__ void write(const Thread &me, const float (&y)[8][4]) const {
-        each(me, [&](int n, int i, bool there, int token, int p) {
-            if (there) out[(u64)token * VALUES + p] = y[n][i];
+    __device__ __forceinline__ void write(const float (&y)[8][4]) const {
+        each([&](int n, int i, int token, int p) {
+            if (token < left) out[token * VALUES + p] = y[n][i];
         });
     }
 };
@@ -161,27 +159,25 @@ __device__ __forceinline__ void store_state(const float (&h)[N / 8][4], float *a
 __device__ __forceinline__ float put_outputs(const Thread &me, const float (&h)[N / 8][4], Left (&left)[4], const Values &values, float d, u32 at,
                                              const float2 *sums, const Lanes &lanes) {
     float x[8][4], y[8][4] = {};
-    values.read(me, x);
+    values.read(x);
     read_state(y, h, at, lanes);
-    const float last = sums[C - 1].x;
-    float weight[8][2];
 #pragma unroll
     for (int n = 0; n < 8; n++) {
         const float4 two = *(const float4 *)(sums + 8 * n + 2 * me.t);
-        const float grown[2] = {__expf(two.x), __expf(two.z)};
-        weight[n][0] = __fmul_rn(two.y, __expf(last - two.x)), weight[n][1] = __fmul_rn(two.w, __expf(last - two.z));
 #pragma unroll
-        for (int i = 0; i < 4; i++) y[n][i] = __fmul_rn(grown[i % 2], y[n][i]);
+        for (int i = 0; i < 4; i++) y[n][i] = __fmul_rn(i % 2 ? two.z : two.x, y[n][i]);
     }
     multiply_triangle(y, x, at + KEYS_BYTES, lanes);
 #pragma unroll
-    for (int n = 0; n < 8; n++)
+    for (int n = 0; n < 8; n++) {
+        const float4 two = *(const float4 *)(sums + 8 * n + 2 * me.t);
 #pragma unroll
-        for (int i = 0; i < 4; i++) y[n][i] = __fmaf_rn(d, x[n][i], y[n][i]), x[n][i] = __fmul_rn(weight[n][i % 2], x[n][i]);
-    values.write(me, y);
+        for (int i = 0; i < 4; i++) y[n][i] = __fmaf_rn(d, x[n][i], y[n][i]), x[n][i] = __fmul_rn(i % 2 ? two.w : two.y, x[n][i]);
+    }
+    values.write(y);
 #pragma unroll
     for (int step = 0; step < 4; step++) left[step] = left_of(x[2 * step], x[2 * step + 1]);
-    return __expf(last);
+    return sums[C - 1].x;
 }
 
 // Block (head and part, piece).
@@ -213,9 +209,9 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) mamba2_scan(const Arg
     load_state(h, args.state + piece.x * of_slot + of_lane, me.t);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; chunk++) {
-        const u64 row = (u64)piece.z + chunk * C;
-        const Values values = {args.convolved + row * CHANNELS + head * P + first, args.values + row * VALUES + head * P + first,
-                               min(C, rows - chunk * C)};
+        const u64 row = (u64)piece.z + chunk * C + 2 * me.t;
+        const int column = head * P + first + me.g;
+        const Values values = {args.convolved + row * CHANNELS + column, args.values + row * VALUES + column, rows - chunk * C - 2 * me.t};
         const int half = 2 * chunk;
         halves.wait_for(half);
         const float2 *sums = (const float2 *)(shared + half % args.stages * PLACE_BYTES + KEYS_BYTES + MATS_BYTES);

@@ -22,10 +22,10 @@ const BLOCK_STATE_MAX: usize = 8192;
 // As in the source.
 const THREADS: usize = 256;
 const CONV_PARTS: usize = 4;
-const FINISH_PARTS: usize = 16;
+const FINISH_PARTS: usize = 64;
 /// Threads of a block that prepares a chunk, and its heads.
 const CHUNK_THREADS: usize = 128;
-const CHUNK_HEADS: usize = 8;
+const CHUNK_HEADS: usize = 4;
 /// A head's values that a warp of the scan has, and warps of a block of it.
 const WARP_VALUES: usize = 16;
 const SCAN_WARPS: usize = 4;
@@ -95,9 +95,14 @@ impl Mamba2Shape {
         self.state_dim.max(64)
     }
 
-    /// Bytes of shared memory for half of a chunk in the scan: C or B, M, sums.
+    /// Bytes of B or of C of a chunk, as two bf16 each.
+    fn key_bytes(&self) -> usize {
+        4 * CHUNK * self.wide()
+    }
+
+    /// Bytes of shared memory for half of a chunk in the scan: C or B, M, decays.
     fn stage_bytes(&self) -> usize {
-        4 * CHUNK * self.wide() + 4 * CHUNK * CHUNK + 8 * CHUNK
+        self.key_bytes() + 4 * CHUNK * CHUNK + 8 * CHUNK
     }
 
     /// Halves of chunks that a block of the scan holds of so many blocks: with two chunks the next one comes in while
@@ -222,7 +227,7 @@ device_struct! {
         keys: PtrMut<u16>,
         /// Of prompts, scratch: `[chunks, heads, high and low, 64, 64]` bf16.
         mats: PtrMut<u16>,
-        /// Of prompts, scratch: `[chunks, heads, 64]` of the sum of log decays and the step size.
+        /// Of prompts, scratch: `[chunks, heads, 64]`: what a token takes of the state before, and gives to that behind.
         sums: PtrMut<[f32; 2]>,
         /// Of prompts: `[chunks]`, where state and ring after each are kept too, or below 0; null: nowhere.
         exports: Ptr<i32>,
@@ -325,7 +330,7 @@ impl Mamba2 {
             shape,
             decode: module.kernel("mamba2_decode")?,
             conv: module.kernel("mamba2_conv")?,
-            chunk: module.kernel("mamba2_chunk")?,
+            chunk: module.kernel("mamba2_chunk")?.with_shared(shape.key_bytes())?,
             scan: scan.collect::<Result<_, CudaError>>()?,
             finish: module.kernel("mamba2_finish")?,
             shared_max,
