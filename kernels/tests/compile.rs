@@ -18,7 +18,8 @@ use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
 
 const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
-const EPILOGUES: [Epilogue; 4] = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated, Epilogue::Squared];
+const EPILOGUES: [Epilogue; 5] =
+    [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated, Epilogue::Squared, Epilogue::Rounded];
 /// What every chip can do: not all have clusters.
 const ANY: Chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
 
@@ -48,7 +49,13 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         [(2048, 256, 8, false), (4096, 512, 10, false), (32, 16, 4, false), (2688, 128, 6, true)]
     {
         programs.push(router::program(router::RouterShape { cols, experts, used, sigmoid })?);
-        programs.push(combine::program(combine::CombineShape { cols, used, shared: true, planes: Planes::One })?);
+        programs.push(combine::program(combine::CombineShape {
+            cols,
+            used,
+            shared: true,
+            stream: true,
+            planes: Planes::One,
+        })?);
         programs.push(gather::program(cols, Planes::One)?);
         programs.push(pool::program(cols)?);
     }
@@ -82,6 +89,8 @@ fn programs() -> Result<Vec<Program>, CudaError> {
             programs.push(attention::program(shape, kv, attention::tiling(shape, kv))?);
         }
     }
+    let summed = combine::CombineShape { cols: 1024, used: 22, shared: false, stream: false, planes: Planes::One };
+    programs.extend([combine::program(summed)?, combine::program(combine::CombineShape { cols: 64, ..summed })?]);
     let mut shapes = vec![MatrixShape::new(Layout::Q8_0, 256, 128)?];
     for layout in LAYOUTS {
         shapes.push(MatrixShape::new(layout, 2048, 512)?);
@@ -89,7 +98,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     programs.extend(shapes.iter().flat_map(|s| product::programs(*s, Some(128), 132)));
     programs.extend(shapes[..3].iter().flat_map(|s| Residual::programs(*s, 132)));
     for (i, shape) in shapes.iter().enumerate() {
-        programs.extend(Activated::programs(*shape, EPILOGUES[2 + i % 2], Some(128), 132));
+        programs.extend(Activated::programs(*shape, EPILOGUES[2 + i % 3], Some(128), 132));
     }
     let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
     for experts in [
@@ -108,7 +117,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     }
     // Of many columns: every layout, and every epilogue.
     for (i, product) in shapes.iter().enumerate() {
-        let epilogue = EPILOGUES[i % 4];
+        let epilogue = EPILOGUES[i % 5];
         let shape = wide::WideShape::new(*product, epilogue, Some(64), true)?;
         programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
@@ -171,7 +180,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
             encoding: TableEncoding::Q8_0,
             planes: PLANES,
         })?,
-        combine::program(combine::CombineShape { cols: 256, used: 4, shared: true, planes: PLANES })?,
+        combine::program(combine::CombineShape { cols: 256, used: 4, shared: true, stream: true, planes: PLANES })?,
         gather::program(256, PLANES)?,
         gdn_decode::program(heads, heads.inputs(), PLANES, 7)?,
         gdn_prefill::program(heads, heads.inputs(), PLANES)?,
@@ -183,7 +192,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
     for (i, layout) in LAYOUTS.into_iter().enumerate() {
         let product = MatrixShape::new(layout, 256, 512)?.with_planes(PLANES);
         programs.extend(product::programs(product, Some(128), 132).into_iter().take(2 - i % 2));
-        let epilogue = EPILOGUES[i % 4];
+        let epilogue = EPILOGUES[i % 5];
         let wide = wide::WideShape::new(product, epilogue, Some(64), true)?;
         programs.push(wide::program(wide, wide::tiling(wide, 32, ANY))?);
     }

@@ -128,7 +128,8 @@ fn positions_that_are_computed_again_do_with_fewer_experts_too() {
 fn where_experts_lie_changes_no_byte() {
     let given = std::env::var_os("CHIMERE_TEST_MODEL");
     let given = given.map(|path| chimere_engine::model::load(path.as_ref()).unwrap());
-    for model in [support::nano(), support::gguf("moe"), support::gguf("quant")].into_iter().chain(given) {
+    for model in ["moe", "quant", "nemotron_super"].map(support::gguf).into_iter().chain([support::nano()]).chain(given)
+    {
         let requests = || (0..16).map(|id| request(id, model.config.vocab as u64, 300)).collect::<Vec<_>>();
         for deterministic in [false, true] {
             // Where experts lie in two memories there is no draft head.
@@ -151,7 +152,9 @@ fn where_experts_lie_changes_no_byte() {
                 assert_eq!(differing, [0u64; 0], "{}, {percent} % of the experts on the device", model.config.name);
                 assert!(reads.misses > 0);
                 assert_eq!(reads.hits > 0, percent > 0);
-                assert!(reads.promoted > 0 || percent == 0, "{percent} %: nobody changed places");
+                // Of four experts two are used at a time: none is rarer than another for long.
+                let many = model.config.each::<MoeConfig>().all(|moe| moe.experts > 4);
+                assert!(reads.promoted > 0 || percent == 0 || !many, "{percent} %: nobody changed places");
             }
         }
     }

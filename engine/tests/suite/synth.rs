@@ -99,6 +99,7 @@ fn every_hybrid_shape_is_a_whole_file_of_its_family() {
         |shape: &str| SynthOptions { shape: shape.into(), layers: None, experts: None, vocab: None, ..small(Mix::Q4) };
     for (shape, layers, parameters) in [
         ("nemotron-3-nano-30b-a3b", 52, 31.6e9),
+        ("nemotron-3-super-120b-a12b", 88, 120.7e9),
         ("nemotron-h-8b", 52, 8.1e9),
         ("granite-4-h-small", 40, 32.2e9),
         ("granite-4-h-tiny", 40, 6.9e9),
@@ -148,7 +149,7 @@ fn options_out_of_range_are_refused_and_leave_no_file() {
     let refusal = |options: SynthOptions| write(&path, &options, |_, _| ()).unwrap_err().to_string();
     assert_eq!(
         refusal(SynthOptions { shape: "giant".into(), ..small(Mix::Q8) }),
-        "shape: wanted one of qwen3.5-35b-a3b, nemotron-3-nano-30b-a3b, nemotron-h-8b, granite-4-h-small, granite-4-h-tiny, \
+        "shape: wanted one of qwen3.5-35b-a3b, nemotron-3-nano-30b-a3b, nemotron-3-super-120b-a12b, nemotron-h-8b, granite-4-h-small, granite-4-h-tiny, \
          falcon-h1-7b, mamba2-2.7b, got giant"
     );
     assert_eq!(refusal(SynthOptions { experts: Some(7), ..small(Mix::Q8) }), "experts: wanted 8 to 4096, got 7");

@@ -75,7 +75,7 @@ impl Layers {
             x: vector(1, rows * shape.inputs())?,
             states: zeros(shape.state())?,
             tails: zeros(shape.tail())?,
-            scratch: stream.alloc_zeros(mamba2::scratch(shape, rows))?,
+            scratch: stream.alloc_zeros(mamba2::scratch(shape, rows, sequences))?,
             codes: stream.alloc_zeros(rows * padded(shape.values()))?,
             meta: stream.alloc_zeros(rows * padded(shape.values()) / 16)?,
         })

@@ -11,7 +11,7 @@ use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
 
-const RELEASED: CombineShape = CombineShape { cols: 2048, used: 8, shared: true, planes: Planes::One };
+const RELEASED: CombineShape = CombineShape { cols: 2048, used: 8, shared: true, stream: true, planes: Planes::One };
 
 /// Memory for folded rows.
 pub(crate) struct Outputs {

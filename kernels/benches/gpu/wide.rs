@@ -104,7 +104,7 @@ impl Case {
 
     /// Whether it is the first product of an expert: of listed columns it reads tokens and not pairs.
     fn activates(&self) -> bool {
-        matches!(self.epilogue, Epilogue::Gated | Epilogue::Squared)
+        !matches!(self.epilogue, Epilogue::Plain | Epilogue::Residual)
     }
 
     fn shape(&self) -> WideShape {
@@ -259,7 +259,9 @@ fn product_time(
                 stride: case.rows,
             },
             Epilogue::Gated => Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows / 2 },
-            Epilogue::Squared => Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows },
+            Epilogue::Squared | Epilogue::Rounded => {
+                Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows }
+            }
         };
         if case.used.is_none() {
             let matrix = weights.slice(i % copies * bytes..(i % copies + 1) * bytes);

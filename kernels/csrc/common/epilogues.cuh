@@ -5,3 +5,4 @@
 #define RESIDUAL 1
 #define GATED 2
 #define SQUARED 3
+#define ROUNDED 4

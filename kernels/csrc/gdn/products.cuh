@@ -1,4 +1,4 @@
-// Products of f32 values as two bf16 each, by a warp: high * high + high * low + low * high.
+// Products of f32 values as two bf16 each, by a warp: high * high + high * low + low * high. Chunks have C tokens.
 #pragma once
 #include "common/base.cuh"
 
@@ -100,4 +100,29 @@ template <int LOW> __device__ __forceinline__ Right turned_right_at(u32 at) {
 // Where element (row, col) of a matrix with rows of LENGTH lies.
 template <int LENGTH> __device__ __forceinline__ int place(int row, int col) {
     return row * LENGTH + ((col / 8 ^ (row & 7)) * 8) + col % 8;
+}
+
+// What a lane has of accumulators (columns 2t and 2t + 1 of each tile), and rows and groups of columns of right operands that it reads: as
+// they are, and for those that ldmatrix turns.
+struct Lanes {
+    int t, row, col, turned_row, turned_col;
+};
+
+// sum += left * (the lower triangle at `at`)^T.
+__device__ __forceinline__ void multiply_triangle(float (&sum)[8][4], const float (&left)[8][4], u32 at, const Lanes &lanes) {
+#pragma unroll
+    for (int step = 0; step < C / 16; step++) {
+        Left l = left_of(left[2 * step], left[2 * step + 1]);
+        u32 from = at + place<C>(lanes.row, 16 * step + 8 * lanes.col) * 2;
+#pragma unroll
+        for (int np = step; np < 4; np += 2) {
+            Right a = right_at<C * C * 2>(from + np * 16 * C * 2);
+            if (np == 3) {
+                multiply(sum[6], sum[7], l, a);
+            } else {
+                Right b = right_at<C * C * 2>(from + (np + 1) * 16 * C * 2);
+                multiply(sum[2 * np], sum[2 * np + 1], l, a, sum[2 * np + 2], sum[2 * np + 3], l, b);
+            }
+        }
+    }
 }

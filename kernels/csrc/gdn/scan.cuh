@@ -71,12 +71,6 @@ struct Source {
 #endif
 };
 
-// What a lane has of accumulators (columns 2t and 2t + 1 of each tile), and rows and groups of columns of right operands that it reads: as
-// they are, and for those that ldmatrix turns.
-struct Lanes {
-    int t, row, col, turned_row, turned_col;
-};
-
 // (K S)^T and (Q S)^T, columns are tokens. S^T: tile n has columns 8n.. of K.
 __device__ __forceinline__ void multiply_state(float (&r)[8][4], float (&o)[8][4], const float (&s)[K / 8][4], u32 k_at, u32 q_at, const Lanes &lanes) {
 #pragma unroll
@@ -87,25 +81,6 @@ __device__ __forceinline__ void multiply_state(float (&r)[8][4], float (&o)[8][4
         for (int np = 0; np < 4; np++) {
             Right k = right_at<C * K * 2>(k_at + from + np * 16 * K * 2), q = right_at<C * K * 2>(q_at + from + np * 16 * K * 2);
             multiply(r[2 * np], r[2 * np + 1], l, k, o[2 * np], o[2 * np + 1], l, q);
-        }
-    }
-}
-
-// sum += left * (the lower triangle at `at`)^T.
-__device__ __forceinline__ void multiply_triangle(float (&sum)[8][4], const float (&left)[8][4], u32 at, const Lanes &lanes) {
-#pragma unroll
-    for (int step = 0; step < C / 16; step++) {
-        Left l = left_of(left[2 * step], left[2 * step + 1]);
-        u32 from = at + place<C>(lanes.row, 16 * step + 8 * lanes.col) * 2;
-#pragma unroll
-        for (int np = step; np < 4; np += 2) {
-            Right a = right_at<C * C * 2>(from + np * 16 * C * 2);
-            if (np == 3) {
-                multiply(sum[6], sum[7], l, a);
-            } else {
-                Right b = right_at<C * C * 2>(from + (np + 1) * 16 * C * 2);
-                multiply(sum[2 * np], sum[2 * np + 1], l, a, sum[2 * np + 2], sum[2 * np + 3], l, b);
-            }
         }
     }
 }

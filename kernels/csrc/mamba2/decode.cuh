@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) mamba2_decode(const Argume
     float2 step = step_of(x[DT_AT + at.head], bias, a_neg);
     convolution.put(me, mixed, tail, position, at);
     __syncthreads();
-    float y = advance(me, state, mixed, step.x, step.y, d);
+    float y = advance(me, state, mixed, step.x, exp_defined(step.y), d);
     if (stores_sum(me)) args.values[row * VALUES + at.head * P + at.first + summed_row(me)] = y;
     state.store(me, kept);
     if (last_of_group(args.counters + row * G + at.group)) finish_group(me, args, row, at.group);

@@ -1,4 +1,4 @@
-// Pieces of prompts: mamba2_conv, mamba2_scan, mamba2_finish.
+// Pieces of prompts, before the scan and behind it: mamba2_conv, mamba2_finish.
 #pragma once
 #include "gdn/pieces.cuh"
 #include "mamba2/state.cuh"
@@ -6,11 +6,8 @@
 // Parts of a chunk's tokens that blocks of the convolution and of the norm have.
 #define CONV_PARTS 4
 #define CONV_TOKENS (C / CONV_PARTS)
-#define FINISH_PARTS 16
+#define FINISH_PARTS 64
 #define FINISH_TOKENS (C / FINISH_PARTS)
-// Tokens that are in shared memory at a time; two such lots are, one on its way.
-#define LOT (N > 128 ? 8 : 16)
-static_assert(C % LOT == 0, "a chunk ends with a lot");
 
 // Block (CONV_PARTS * chunk + part, strip of channels and, behind them, heads).
 extern "C" __global__ void __launch_bounds__(THREADS) mamba2_conv(const Arguments args) {
@@ -45,72 +42,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) mamba2_conv(const Argument
         args.convolved[row * CHANNELS + ch] = convolved(taps, bias, past[0], past[1], past[2], now);
         past[0] = past[1], past[1] = past[2], past[2] = now;
     }
-}
-
-// What the tokens after a piece's first `rows` want of them, to the ring of `slot`. All blocks of the piece share the channels.
-__device__ __forceinline__ void keep_inputs(const Thread &me, const Arguments &args, int4 piece, int slot, int rows) {
-    float *ring = args.tail + (u64)slot * 4 * CHANNELS;
-    for (int n = max(0, rows - 4); n < rows; n++)
-        for (int ch = blockIdx.x * THREADS + me.id; ch < CHANNELS; ch += gridDim.x * THREADS)
-            ring[((piece.y + n) & 3) * CHANNELS + ch] = args.x[((u64)piece.z + n) * X_STRIDE + X_AT + ch];
-}
-
-// Some tokens in shared memory.
-struct Lot {
-    float mixed[LOT][MIXED];
-    float2 steps[LOT];
-
-    // Asks for `tokens` from row `row` on.
-    __device__ __forceinline__ void read(const Thread &me, const Arguments &args, const Place &at, u64 row, int tokens) {
-        for (int i = me.id; i < tokens * (MIXED / 4); i += THREADS) {
-            int t = i / (MIXED / 4), j = i % (MIXED / 4) * 4;
-            copy16(shared_address(&mixed[t][j]), args.convolved + (row + t) * CHANNELS + channel(at, j));
-        }
-        if (me.id < tokens)
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(&steps[me.id])), "l"(args.steps + (row + me.id) * H + at.head)
-                         : "memory");
-        copies_end();
-    }
-};
-
-// Block (head and part, piece).
-extern "C" __global__ void __launch_bounds__(THREADS) mamba2_scan(const Arguments args) {
-    __shared__ __align__(16) Lot lots[2];
-    let_next_start();
-    wait_for_inputs();
-    const int4 piece = args.pieces[blockIdx.y];
-    const int slot = piece.x, rows = piece.w;
-    if (slot < 0 || rows <= 0) return;
-    const Thread me = this_thread();
-    const Place at = place_of(blockIdx.x);
-    const int *exports = args.exports ? args.exports + piece.z / C + blockIdx.y : nullptr;
-    const float d = __ldg(args.d + at.head);
-    float *out = args.values + (u64)piece.z * VALUES + at.head * P + at.first + summed_row(me);
-    lots[0].read(me, args, at, piece.z, min(LOT, rows));
-    State state;
-    state.load(me, state_of(args, at, slot));
-    for (int base = 0, turn = 0; base < rows; base += LOT, turn ^= 1) {
-        copies_wait<0>();
-        __syncthreads();
-        // Everybody is done with the other lot.
-        if (base + LOT < rows) lots[turn ^ 1].read(me, args, at, (u64)piece.z + base + LOT, min(LOT, rows - base - LOT));
-        const Lot &lot = lots[turn];
-        const int tokens = min(LOT, rows - base);
-#pragma unroll 2
-        for (int t = 0; t < tokens; t++) {
-            float2 step = lot.steps[t];
-            float y = advance(me, state, lot.mixed[t], step.x, step.y, d);
-            if (stores_sum(me)) out[(u64)(base + t) * VALUES] = y;
-        }
-        const int end = base + LOT;
-        int kept_at = exports && end % C == 0 && end <= rows ? exports[end / C - 1] : -1;
-        if (kept_at >= 0) {
-            state.store(me, state_of(args, at, kept_at));
-            keep_inputs(me, args, piece, kept_at, end);
-        }
-    }
-    state.store(me, state_of(args, at, slot));
-    keep_inputs(me, args, piece, slot, rows);
 }
 
 // Block (FINISH_PARTS * chunk + part, group).

@@ -1,4 +1,4 @@
-// What both ways of Mamba-2 do: a block's part of a state, one token past it, and the norm of a group's values.
+// A block's part of a state, one token past it, and what both ways of Mamba-2 do: convolution, step sizes, the norm of a group's values.
 #pragma once
 #include "arguments.cuh"
 #include "common/int8_rows.cuh"
@@ -104,10 +104,10 @@ __device__ __forceinline__ float convolved(float4 taps, float bias, float a, flo
     return silu(__fmaf_rn(now, taps.w, sum));
 }
 
-// {dt, decay} of a head.
+// {dt, log decay} of a head.
 __device__ __forceinline__ float2 step_of(float raw, float bias, float a_neg) {
     float x = __fadd_rn(raw, bias), dt = x > 20.0f ? x : log1pf(expf(x));
-    return make_float2(dt, exp_defined(__fmul_rn(dt, a_neg)));
+    return make_float2(dt, __fmul_rn(dt, a_neg));
 }
 
 // Values of a group that a thread gates and norms.

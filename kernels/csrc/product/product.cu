@@ -4,10 +4,11 @@
 // residual: out[c][r] += s, then the int8 form of out * next and the sums of squares of out
 // gated:    the int8 form of silu(gate) * up, ROWS / 2 values: rows of s come as 8 of gate, 8 of up
 // squared:  the int8 form of relu(s)^2
+// rounded:  the int8 form of s
 //
 // w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or
 // 8; norm(c): row_factor of NORM_BLOCKS squares a row, 1 if that is 0. ROWS are whole int8 blocks where their form is
-// made; rows of `residual`'s have ROWS rounded up to 128 values, those of gated and squared `stride`.
+// made; rows of `residual`'s have ROWS rounded up to 128 values, those of gated, squared and rounded `stride`.
 //
 // A tile is 16 outputs; WT tiles are done by a cluster of CLUSTER blocks, WK warps a tile, whose sums are added in
 // order. So an output depends on WK, but not on CLUSTER, DEPTH, or how many columns stand beside it. Tiles of an int8
@@ -54,7 +55,8 @@ __device__ __forceinline__ void finish_activated(const Arguments &args, const Ma
             float gate = made.at(first + lane / 8, c, lane % 8), up = made.at(first + lane / 8, c, lane % 8 + 8);
             value = silu(gate) * up;
         } else {
-            value = relu2(made.at(first + lane / 16, c, lane % 16));
+            value = made.at(first + lane / 16, c, lane % 16);
+            if constexpr (EPILOGUE == SQUARED) value = relu2(value);
         }
         u64 at = (u64)c * (args.stride / 32) + block;
         quantize_block(value, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);

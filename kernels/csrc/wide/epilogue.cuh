@@ -1,4 +1,4 @@
-// What becomes of a block's sums: plain rows, the residual stream, gate and up, or squares of what is above zero.
+// What becomes of a block's sums: plain rows, the residual stream, gate and up, squares of what is above zero, or int8 rows.
 #pragma once
 #include "wide/stages.cuh"
 
@@ -140,17 +140,20 @@ template <> struct Epilogue<GATED> {
     }
 };
 
-template <> struct Epilogue<SQUARED> {
+// Up alone: squares of what is above zero, or the sums themselves.
+template <bool SQUARES> struct UpAlone {
     static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
         int r = to.tile0 * 16 + piece * 32;
         if (piece * 32 < to.skip || r >= ROWS) return;
         float4 v[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float4 up = sums.at(piece * 32 + half * 16 + 4 * to.t);
-            v[half] = make_float4(relu2(up.x), relu2(up.y), relu2(up.z), relu2(up.w));
+            v[half] = sums.at(piece * 32 + half * 16 + 4 * to.t);
+            if constexpr (SQUARES) v[half] = make_float4(relu2(v[half].x), relu2(v[half].y), relu2(v[half].z), relu2(v[half].w));
         }
         u64 block = (to.row * args.code_stride + r) / 32;
         quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
     }
 };
+template <> struct Epilogue<SQUARED> : UpAlone<true> {};
+template <> struct Epilogue<ROUNDED> : UpAlone<false> {};

@@ -21,7 +21,8 @@
 // 12 PLANES instructions for each 4096 products (16 x 8 x 32), whichever is largest.
 //
 // EPILOGUE: 0 plain: out[row][r] = sum * factor; 1 residual: x[row][r] += sum, its int8 form times `weight` and its sums of squares;
-// 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values; 3 squared: out = int8 form of relu(sum)^2.
+// 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values; 3 squared: out = int8 form of relu(sum)^2;
+// 4 rounded: out = int8 form of sum.
 // `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
 // -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLACED, PLANES; SEGMENTS, a power of

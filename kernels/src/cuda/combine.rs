@@ -1,17 +1,18 @@
 //! Adds what a layer's experts made to the residual stream, weighted by the router: [`crate::reference::combine`]. Then
-//! the int8 form of the rows times the next norm's weight, and their squares. A thread holds eight values of a row.
+//! the int8 form of the rows times the next norm's weight, and their squares. Or the sum alone in int8,
+//! where a matrix stands between it and the stream. A thread holds eight values of a row.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::quantized::Planes;
-use super::rows::{FoldedOut, check_cols, fits, padded};
+use super::rows::{FoldedOut, check_cols, fits, lengths, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "combine";
 const COLS_MAX: usize = 1 << 16;
-/// Most experts that a row may go to: their values are held at once.
-const USED_MAX: usize = 16;
+/// Most experts that a row may go to.
+const USED_MAX: usize = 32;
 /// Values of a thread.
 const EACH: usize = 8;
 
@@ -24,6 +25,8 @@ pub struct CombineShape {
     pub used: usize,
     /// Whether there is a shared expert.
     pub shared: bool,
+    /// Whether the sum is added to the residual stream.
+    pub stream: bool,
     /// Of the int8 form.
     pub planes: Planes,
 }
@@ -42,6 +45,7 @@ pub fn program(shape: CombineShape) -> Result<Program, CudaError> {
         ("PADDED", padded(shape.cols) as i64),
         ("USED", shape.used as i64),
         ("SHARED", i64::from(shape.shared)),
+        ("STREAM", i64::from(shape.stream)),
         shape.planes.define(),
     ];
     Ok(Program {
@@ -66,6 +70,7 @@ pub struct Combine {
 
 device_struct! {
     /// What the kernel is given.
+    #[derive(Default)]
     struct Arguments {
         /// `[rows]`.
         slots: Ptr<i32>,
@@ -115,7 +120,7 @@ impl Combine {
     /// Enqueues it for `rows` rows of `x`, `[rows, cols]`. `weight` is the next norm's factor.
     ///
     /// # Errors
-    /// If a buffer is missing or too small, or the driver refuses.
+    /// If a buffer is missing or too small, the shape has no stream, or the driver refuses.
     pub fn launch(
         &self,
         device: &Device,
@@ -125,39 +130,87 @@ impl Combine {
         x: &mut CudaViewMut<'_, f32>,
         out: FoldedOut<'_, '_>,
     ) -> Result<(), CudaError> {
-        let CombineShape { cols, used, shared, planes } = self.shape;
-        let each = 1 + usize::from(terms.halves);
-        fits(NAME, "slots", terms.slots.len(), rows)?;
-        fits(NAME, "gates", terms.gates.len(), rows * (used + 1))?;
-        fits(NAME, "the experts' rows", each * terms.experts.len(), rows * used * cols)?;
-        if shared {
-            fits(NAME, "the shared expert's rows", terms.shared.map_or(0, |v| v.len()), rows * cols)?;
-        }
+        let CombineShape { cols, planes, .. } = self.shape;
+        self.check(true, rows, terms)?;
         fits(NAME, "the weight", weight.len(), cols)?;
         fits(NAME, "x", x.len(), rows * cols)?;
         out.check(NAME, rows, cols, planes)?;
-        if rows == 0 {
-            return Ok(());
-        }
         let stream = device.stream();
         let arguments = Arguments {
-            slots: Ptr::of(terms.slots, stream),
-            gates: Ptr::of(terms.gates, stream),
-            experts: Ptr::of(terms.experts, stream),
-            shared: Ptr::of_some(terms.shared, stream),
             weight: Ptr::of(weight, stream),
             x: PtrMut::of(x, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
             squares: PtrMut::of(out.squares, stream),
+            ..Self::arguments(device, rows, terms)
+        };
+        // SAFETY: every buffer that the shape reads was found large enough.
+        unsafe { self.enqueue(device, rows, &arguments) }
+    }
+
+    /// Enqueues it for `rows` rows of which there is the sum alone: its int8 form, rows of codes and what stands beside
+    /// them as [`FoldedOut`] has them.
+    ///
+    /// # Errors
+    /// As [`Combine::launch`].
+    pub fn sum(
+        &self,
+        device: &Device,
+        rows: usize,
+        terms: Terms<'_>,
+        codes: &mut CudaViewMut<'_, i8>,
+        meta: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let [codes_len, meta_len, _] = lengths(rows, self.shape.cols, self.shape.planes);
+        self.check(false, rows, terms)?;
+        fits(NAME, "codes", codes.len(), codes_len)?;
+        fits(NAME, "meta", meta.len(), meta_len)?;
+        let stream = device.stream();
+        let (codes, meta) = (PtrMut::of(codes, stream), PtrMut::of(meta, stream));
+        let arguments = Arguments { codes, meta, ..Self::arguments(device, rows, terms) };
+        // SAFETY: every buffer that the shape reads was found large enough, and it writes no other.
+        unsafe { self.enqueue(device, rows, &arguments) }
+    }
+
+    /// That the kernel is one with a `stream` or without, and that all terms are there.
+    fn check(&self, stream: bool, rows: usize, terms: Terms<'_>) -> Result<(), CudaError> {
+        let CombineShape { cols, used, shared, .. } = self.shape;
+        if self.shape.stream != stream {
+            return Err(CudaError::shape(NAME, format!("a launch with a stream: {stream}, of {:?}", self.shape)));
+        }
+        let each = 1 + usize::from(terms.halves);
+        fits(NAME, "slots", terms.slots.len(), rows)?;
+        fits(NAME, "gates", terms.gates.len(), rows * (used + 1))?;
+        fits(NAME, "the experts' rows", each * terms.experts.len(), rows * used * cols)?;
+        let of_shared = if shared { rows * cols } else { 0 };
+        fits(NAME, "the shared expert's rows", terms.shared.map_or(0, |v| v.len()), of_shared)
+    }
+
+    /// What both ways are given.
+    fn arguments(device: &Device, rows: usize, terms: Terms<'_>) -> Arguments {
+        let stream = device.stream();
+        Arguments {
+            slots: Ptr::of(terms.slots, stream),
+            gates: Ptr::of(terms.gates, stream),
+            experts: Ptr::of(terms.experts, stream),
+            shared: Ptr::of_some(terms.shared, stream),
             rows: rows as i32,
             halves: i32::from(terms.halves),
-        };
+            ..Arguments::default()
+        }
+    }
+
+    /// # Safety
+    /// The arguments are those of a launch that was checked.
+    unsafe fn enqueue(&self, device: &Device, rows: usize, arguments: &Arguments) -> Result<(), CudaError> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let cols = self.shape.cols;
         let threads = threads(rows, cols);
         let grid = Grid { blocks: ((rows * cols / EACH).div_ceil(threads) as u32, 1), threads: threads as u32 };
-        // SAFETY: every buffer that the shape reads was found large enough; before its wait the kernel reads the weight
-        // only.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
+        // SAFETY: the caller's; before its wait the kernel reads the weight only.
+        unsafe { self.kernel.launch(device, grid, arguments) }
     }
 }
 
@@ -166,9 +219,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_use_some_experts_and_no_more_than_a_thread_holds() {
-        let shape = |used, shared| program(CombineShape { cols: 2048, used, shared, planes: Planes::One });
+    fn rows_use_some_experts_and_no_more_than_a_warp_chooses() {
+        let shape =
+            |used, shared| program(CombineShape { cols: 2048, used, shared, stream: true, planes: Planes::One });
         assert!(shape(8, true).is_ok() && shape(10, false).is_ok());
-        assert!(shape(0, true).is_err() && shape(17, true).unwrap_err().to_string().contains("17 experts"));
+        assert!(shape(0, true).is_err() && shape(33, true).unwrap_err().to_string().contains("33 experts"));
     }
 }

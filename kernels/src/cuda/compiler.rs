@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 54] = files![
+const FILES: [(&str, &str); 56] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -59,8 +59,10 @@ const FILES: [(&str, &str); 54] = files![
     "gdn/pieces.cuh",
     "gdn/products.cuh",
     "gdn/scan.cuh",
+    "mamba2/chunk.cuh",
     "mamba2/decode.cuh",
     "mamba2/prompt.cuh",
+    "mamba2/scan.cuh",
     "mamba2/state.cuh",
     "product/columns.cuh",
     "router/choose.cuh",

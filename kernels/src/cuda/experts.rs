@@ -202,11 +202,11 @@ pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) 
     let (matrix, epilogue) = (shape.matrix(), shape.epilogue());
     let of = |tilings: Vec<(usize, product::Tiling)>| tilings[0].1.warps_k;
     let segments = match (of_experts, epilogue) {
-        (true, Epilogue::Gated | Epilogue::Squared) => warps_k(matrix.size().1),
+        (true, epilogue) if epilogue.is_activated() => warps_k(matrix.size().1),
         (true, _) => 1,
-        (false, Epilogue::Gated | Epilogue::Squared) => of(Activated::tilings(matrix, epilogue, multiprocessors)),
         (false, Epilogue::Plain) => of(product::tilings(matrix, multiprocessors)),
         (false, Epilogue::Residual) => of(Residual::tilings(matrix, multiprocessors)),
+        (false, epilogue) => of(Activated::tilings(matrix, epilogue, multiprocessors)),
     };
     Order { segments, by_block: of_experts }
 }

@@ -1,8 +1,10 @@
 //! A Mamba-2 layer's mixer from the in-projections to the int8 rows of the out-projection:
 //! [`crate::reference::conv_silu`], [`crate::reference::mamba2_recurrent`], gate, and the norm of each group's values.
 //!
-//! [`Mamba2::decode`] is one launch for one token a sequence, [`Mamba2::prefill`] three for pieces of prompts. Both
-//! walk the tokens one after another with the same operations, so a row has the same bytes either way.
+//! [`Mamba2::decode`] is one launch for one token a sequence, [`Mamba2::prefill`] four for pieces of prompts, which go
+//! in chunks of [`CHUNK`] tokens ([`crate::reference::mamba2_chunked`]): products on tensor cores with 16 bits of
+//! precision, the state in f32. A sequence's bytes depend on its own rows and on where chunks begin, so they are the
+//! same however a prompt is cut at multiples of a chunk.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -20,7 +22,15 @@ const BLOCK_STATE_MAX: usize = 8192;
 // As in the source.
 const THREADS: usize = 256;
 const CONV_PARTS: usize = 4;
-const FINISH_PARTS: usize = 16;
+const FINISH_PARTS: usize = 64;
+/// Threads of a block that prepares a chunk, and its heads.
+const CHUNK_THREADS: usize = 128;
+const CHUNK_HEADS: usize = 4;
+/// A head's values that a warp of the scan has, and warps of a block of it.
+const WARP_VALUES: usize = 16;
+const SCAN_WARPS: usize = 4;
+/// Halves of chunks that a block of the scan may hold.
+const STAGES: [usize; 3] = [1, 2, 4];
 
 /// Sizes of a Mamba-2 layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +85,34 @@ impl Mamba2Shape {
         self.values() / self.part()
     }
 
+    /// Warps of a block of the scan.
+    fn scan_warps(&self) -> usize {
+        (self.head_dim / WARP_VALUES).min(SCAN_WARPS)
+    }
+
+    /// Values of B or of C of a token as operands.
+    fn wide(&self) -> usize {
+        self.state_dim.max(64)
+    }
+
+    /// Bytes of B or of C of a chunk, as two bf16 each.
+    fn key_bytes(&self) -> usize {
+        4 * CHUNK * self.wide()
+    }
+
+    /// Bytes of shared memory for half of a chunk in the scan: C or B, M, decays.
+    fn stage_bytes(&self) -> usize {
+        self.key_bytes() + 4 * CHUNK * CHUNK + 8 * CHUNK
+    }
+
+    /// Halves of chunks that a block of the scan holds of so many blocks: with two chunks the next one comes in while
+    /// one is worked on; where blocks are more than multiprocessors, two of them with one chunk each overlap better.
+    fn stages(&self, blocks: usize, shared_max: usize, multiprocessors: usize) -> usize {
+        let wanted = if blocks > multiprocessors { 2 } else { 4 };
+        let fit = |n: &usize| *n <= wanted && n * self.stage_bytes() <= shared_max;
+        STAGES.into_iter().rfind(fit).unwrap_or(STAGES[0])
+    }
+
     /// That there are kernels for it.
     ///
     /// # Errors
@@ -95,7 +133,7 @@ impl Mamba2Shape {
     }
 }
 
-/// The program of all four kernels.
+/// The program of all five kernels.
 ///
 /// # Errors
 /// If there are none for the shape.
@@ -125,22 +163,32 @@ pub fn program(shape: Mamba2Shape) -> Result<Program, CudaError> {
 struct ScratchLayout {
     convolved: usize,
     steps: usize,
+    keys: usize,
+    mats: usize,
+    sums: usize,
     end: usize,
 }
 
-fn parts(shape: Mamba2Shape, rows: usize) -> ScratchLayout {
+fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> ScratchLayout {
+    // Of rows in no piece, which are one token a sequence, there are no chunks.
+    let chunks = if pieces == 0 { 0 } else { chunks_max(rows, pieces) };
     let convolved = rows * shape.values();
     let steps = convolved + rows * shape.channels();
-    ScratchLayout { convolved, steps, end: steps + rows * shape.heads * 2 }
+    // Copies are of 16 bytes.
+    let keys = (steps + rows * shape.heads * 2).next_multiple_of(4);
+    let mats = keys + chunks * shape.groups * 2 * CHUNK * shape.wide();
+    let sums = mats + chunks * shape.heads * CHUNK * CHUNK;
+    ScratchLayout { convolved, steps, keys, mats, sums, end: sums + chunks * shape.heads * CHUNK * 2 }
 }
 
-/// Values of scratch memory (f32) that a launch of either kind for `rows` rows wants. Layers may share it.
-pub fn scratch(shape: Mamba2Shape, rows: usize) -> usize {
-    parts(shape, rows).end
+/// Values of scratch memory (f32) that a launch for `rows` rows in `pieces` pieces wants, or in 0 one of single tokens.
+/// Layers may share it.
+pub fn scratch(shape: Mamba2Shape, rows: usize, pieces: usize) -> usize {
+    parts(shape, rows, pieces).end
 }
 
 device_struct! {
-    /// What each of the four kernels is given.
+    /// What each of the five kernels is given.
     #[derive(Default)]
     struct Arguments {
         /// `[rows, inputs]`.
@@ -173,8 +221,14 @@ device_struct! {
         pieces: Ptr<[i32; 4]>,
         /// Of prompts, scratch: `[rows, channels]`.
         convolved: PtrMut<f32>,
-        /// Of prompts, scratch: `[rows, heads]` of step size and decay.
+        /// Of prompts, scratch: `[rows, heads]` of step size and log decay.
         steps: PtrMut<[f32; 2]>,
+        /// Of prompts, scratch: `[chunks, groups, C and B, high and low, 64, N or 64]` bf16.
+        keys: PtrMut<u16>,
+        /// Of prompts, scratch: `[chunks, heads, high and low, 64, 64]` bf16.
+        mats: PtrMut<u16>,
+        /// Of prompts, scratch: `[chunks, heads, 64]`: what a token takes of the state before, and gives to that behind.
+        sums: PtrMut<[f32; 2]>,
         /// Of prompts: `[chunks]`, where state and ring after each are kept too, or below 0; null: nowhere.
         exports: Ptr<i32>,
         /// `[rows, padded(heads * P) * planes]`.
@@ -184,6 +238,8 @@ device_struct! {
         eps: f32,
         /// Of prompts: how many pieces there are.
         count: i32,
+        /// Of prompts: halves of chunks that the scan's shared memory holds.
+        stages: i32,
     }
 }
 
@@ -231,8 +287,12 @@ pub struct Mamba2 {
     shape: Mamba2Shape,
     decode: Kernel<Arguments>,
     conv: Kernel<Arguments>,
-    scan: Kernel<Arguments>,
+    chunk: Kernel<Arguments>,
+    /// For each of [`STAGES`] that fits.
+    scan: Vec<(usize, Kernel<Arguments>)>,
     finish: Kernel<Arguments>,
+    shared_max: usize,
+    multiprocessors: usize,
 }
 
 /// What decode keeps between blocks of a launch; every layer may use the same.
@@ -262,12 +322,19 @@ impl Mamba2 {
     /// If there are none for it, or they cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, shape: Mamba2Shape) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape)?)?;
+        let (scan, shared_max) = (module.kernel("mamba2_scan")?, device.shared_memory_max()?);
+        // What a function may have at most is one value for all its handles, so the largest comes last.
+        let stages = STAGES.into_iter().filter(|n| *n == 1 || n * shape.stage_bytes() <= shared_max);
+        let scan = stages.map(|n| Ok((n, scan.clone().with_shared(n * shape.stage_bytes())?)));
         Ok(Self {
             shape,
             decode: module.kernel("mamba2_decode")?,
             conv: module.kernel("mamba2_conv")?,
-            scan: module.kernel("mamba2_scan")?,
+            chunk: module.kernel("mamba2_chunk")?.with_shared(shape.key_bytes())?,
+            scan: scan.collect::<Result<_, CudaError>>()?,
             finish: module.kernel("mamba2_finish")?,
+            shared_max,
+            multiprocessors: device.multiprocessors() as usize,
         })
     }
 
@@ -296,7 +363,7 @@ impl Mamba2 {
         self.fits("the list of slots", rows.slots.len(), n)?;
         self.fits("the list of positions", rows.positions.len(), n)?;
         self.fits("the counters", counters.0.len(), n * self.shape.groups)?;
-        let arguments = self.arguments(device, n, x, layer, memory, scratch, out)?;
+        let arguments = self.arguments(device, (n, 0), x, layer, memory, scratch, out)?;
         if n == 0 {
             return Ok(());
         }
@@ -309,7 +376,7 @@ impl Mamba2 {
         };
         // SAFETY: buffers were found large enough, the caller vouches for slots and for the memory; that, the lists and
         // weights are all that the kernel reads before its wait.
-        unsafe { self.enqueue(device, &self.decode, (self.shape.blocks(), n), &arguments) }
+        unsafe { self.enqueue(device, &self.decode, (self.shape.blocks(), n), THREADS, &arguments) }
     }
 
     /// Enqueues pieces of prompts. `x` is `[rows, inputs]`, `scratch` as long as [`scratch`] says. Rows in no piece stay
@@ -335,24 +402,30 @@ impl Mamba2 {
         let chunks = chunks_max(rows, count);
         self.fits("the list of pieces", list.len(), count * PIECE)?;
         self.fits("the exports", exports.map_or(usize::MAX, |list| list.len()), chunks)?;
-        let arguments = self.arguments(device, rows, x, layer, memory, scratch, out)?;
+        let arguments = self.arguments(device, (rows, count), x, layer, memory, scratch, out)?;
         if rows == 0 || count == 0 {
             return Ok(());
         }
         let stream = device.stream();
+        let scan_blocks = shape.values() / (shape.scan_warps() * WARP_VALUES);
+        let stages = shape.stages(scan_blocks * count, self.shared_max, self.multiprocessors);
         let arguments = Arguments {
             pieces: Ptr::of(list, stream),
             exports: Ptr::of_some(exports, stream),
             count: count as i32,
+            stages: stages as i32,
             ..arguments
         };
+        let chunk_blocks = shape.groups * (shape.heads / shape.groups).div_ceil(CHUNK_HEADS);
+        let (_, scan) = self.scan.iter().find(|(n, _)| *n == stages).expect("those that fit were loaded");
         let strips = (shape.channels() + shape.heads).div_ceil(THREADS);
         // SAFETY: buffers were found large enough; the caller vouches for the pieces and slots; before their waits the
         // kernels read nothing.
         unsafe {
-            self.enqueue(device, &self.conv, (chunks * CONV_PARTS, strips), &arguments)?;
-            self.enqueue(device, &self.scan, (shape.blocks(), count), &arguments)?;
-            self.enqueue(device, &self.finish, (chunks * FINISH_PARTS, shape.groups), &arguments)
+            self.enqueue(device, &self.conv, (chunks * CONV_PARTS, strips), THREADS, &arguments)?;
+            self.enqueue(device, &self.chunk, (chunks, chunk_blocks), CHUNK_THREADS, &arguments)?;
+            self.enqueue(device, scan, (scan_blocks, count), shape.scan_warps() * 32, &arguments)?;
+            self.enqueue(device, &self.finish, (chunks * FINISH_PARTS, shape.groups), THREADS, &arguments)
         }
     }
 
@@ -361,19 +434,19 @@ impl Mamba2 {
         if got >= need { Ok(()) } else { Err(CudaError::shape(NAME, text())) }
     }
 
-    /// What both ways are given, once everything is found to be large enough for `rows` rows.
+    /// What both ways are given, once everything is found to be large enough for `rows` rows in `pieces` pieces.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and outputs of one operation")]
     fn arguments(
         &self,
         device: &Device,
-        rows: usize,
+        (rows, pieces): (usize, usize),
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
         memory: Memory<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
     ) -> Result<Arguments, CudaError> {
-        let (shape, parts) = (self.shape, parts(self.shape, rows));
+        let (shape, parts) = (self.shape, parts(self.shape, rows, pieces));
         let codes = rows * padded(shape.values()) * shape.planes.count();
         self.fits("the input", x.len(), rows * shape.inputs())?;
         self.fits("the convolution", layer.taps.len(), shape.channels() * TAPS)?;
@@ -402,6 +475,9 @@ impl Mamba2 {
             values: scratch,
             convolved: scratch.skip(parts.convolved),
             steps: scratch.skip(parts.steps).cast(),
+            keys: scratch.skip(parts.keys).cast(),
+            mats: scratch.skip(parts.mats).cast(),
+            sums: scratch.skip(parts.sums).cast(),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
             eps: layer.eps,
@@ -416,9 +492,10 @@ impl Mamba2 {
         device: &Device,
         kernel: &Kernel<Arguments>,
         blocks: (usize, usize),
+        threads: usize,
         arguments: &Arguments,
     ) -> Result<(), CudaError> {
-        let grid = Grid { blocks: (blocks.0 as u32, blocks.1 as u32), threads: THREADS as u32 };
+        let grid = Grid { blocks: (blocks.0 as u32, blocks.1 as u32), threads: threads as u32 };
         // SAFETY: the caller's.
         unsafe { kernel.launch(device, grid, arguments) }
     }
@@ -451,7 +528,21 @@ mod tests {
 
     #[test]
     fn parts_of_the_scratch_memory_are_aligned_for_copies() {
-        let parts = parts(NANO, 7);
-        assert!(parts.convolved.is_multiple_of(4) && parts.steps.is_multiple_of(4) && parts.end == scratch(NANO, 7));
+        for shape in [NANO, Mamba2Shape { heads: 1, groups: 1, ..NANO }] {
+            let parts = parts(shape, 7, 2);
+            let all = [parts.convolved, parts.steps, parts.keys, parts.mats, parts.sums];
+            assert!(all.iter().all(|at| at.is_multiple_of(4)) && parts.end == scratch(shape, 7, 2), "{parts:?}");
+            assert!(scratch(shape, 7, 0) < parts.mats);
+        }
+    }
+
+    #[test]
+    fn half_a_chunk_fits_into_the_smallest_shared_memory_and_two_chunks_into_the_largest() {
+        let kib = [99, 163, 227].map(|kib| kib << 10);
+        assert_eq!(kib.map(|max| NANO.stages(64, max, 132)), [2, 2, 4]);
+        assert_eq!(kib.map(|max| NANO.stages(256, max, 132)), [2; 3]);
+        let falcon = Mamba2Shape { heads: 24, head_dim: 128, state_dim: 256, groups: 1, ..NANO };
+        assert!(falcon.stage_bytes() <= kib[0]);
+        assert_eq!(kib.map(|max| falcon.stages(48, max, 132)), [1, 2, 2]);
     }
 }

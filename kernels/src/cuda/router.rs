@@ -16,7 +16,7 @@ const COLS_MAX: usize = 8192;
 /// Most experts: two for each thread that groups.
 const EXPERTS_MAX: usize = 512;
 /// Most experts of a row: a lane each.
-const USED_MAX: usize = 16;
+const USED_MAX: usize = 32;
 
 // As in the source.
 const THREADS: u32 = 256;
@@ -578,7 +578,7 @@ mod tests {
     fn every_family_member_has_a_kernel_and_others_are_refused_by_name() {
         let ok = |cols, experts, used| program(RouterShape { cols, experts, used, sigmoid: false });
         assert!(program(RELEASED).is_ok());
-        for (cols, experts, used) in [(256, 16, 4), (32, 16, 4), (256, 4, 2), (4096, 512, 10), (5120, 128, 8)] {
+        for (cols, experts, used) in [(256, 16, 4), (32, 16, 4), (256, 4, 2), (4096, 512, 22), (5120, 128, 8)] {
             assert!(ok(cols, experts, used).is_ok());
         }
         assert!(ok(2048, 1024, 8).unwrap_err().to_string().contains("8 of 1024 experts"));
@@ -591,7 +591,7 @@ mod tests {
         assert_eq!(cut_words(None), [0, 0]);
         assert_eq!(cut(1, 8, 0.5), [8 << 16 | 1, 0x3f00_0000]);
         assert_eq!(cut(1, 16, 0.0)[1], 0);
-        assert_eq!(cut(17, u32::MAX, 1.0)[0], 16 << 16 | 16);
+        assert_eq!(cut(33, u32::MAX, 1.0)[0], 32 << 16 | 32);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use gated_norm::gated_norm;
 pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
 pub use group::{Groups, group};
 pub use l2norm::l2norm;
-pub use mamba2::{Mamba2Inputs, mamba2_recurrent};
+pub use mamba2::{Mamba2Inputs, mamba2_chunked, mamba2_recurrent};
 pub use pool::pool;
 pub use relu2::relu2;
 pub use rmsnorm::rmsnorm;

@@ -35,7 +35,11 @@ struct Case {
 fn cases() -> Vec<Case> {
     let tile = |warps_k, tiles| Tiling { warps_k, tiles, cluster: 1, depth: 1, registers: 80 };
     let mut all = Vec::new();
-    let sizes = [(Epilogue::Gated, 192, 512, Some(480)), (Epilogue::Squared, 160, 512, Some(480))];
+    let sizes = [
+        (Epilogue::Gated, 192, 512, Some(480)),
+        (Epilogue::Squared, 160, 512, Some(480)),
+        (Epilogue::Rounded, 160, 512, Some(480)),
+    ];
     let large = [(Layout::Q8_0, Epilogue::Gated, 8512, 256, None)];
     let of_layouts = LAYOUTS.into_iter().flat_map(|l| sizes.map(|(e, rows, cols, norm)| (l, e, rows, cols, norm)));
     for (layout, epilogue, rows, cols, norm) in of_layouts.chain(large) {
@@ -253,6 +257,9 @@ impl<'a> Bench<'a> {
             let (up, off) = dot(j);
             let up = up.max(0.0);
             return (up * up, (2.0 * up + off) * off + VALUE_TOLERANCE * up * up);
+        }
+        if self.case.shape.epilogue() == Epilogue::Rounded {
+            return dot(j);
         }
         let at = j / 8 * 16 + j % 8;
         let ((gate, gate_off), (up, up_off)) = (dot(at), dot(at + 8));

@@ -107,6 +107,7 @@ fn in_halves() -> Vec<Checked> {
                 (Epilogue::Residual, true),
                 (Epilogue::Squared, false),
                 (Epilogue::Squared, true),
+                (Epilogue::Rounded, true),
             ] {
                 let shape = shape(layout, rows, 512, epilogue, Some(480), dense);
                 all.push(Checked { shape, form: Form::F16(tiling) });
@@ -138,7 +139,8 @@ fn checked() -> Vec<Checked> {
             for planes in Planes::ALL {
                 let (gated, residual) = ((192, 512, Epilogue::Gated, false), (96, 512, Epilogue::Residual, true));
                 let squared = [true, false].map(|dense| (160, 512, Epilogue::Squared, dense));
-                for (rows, cols, epilogue, dense) in [gated, residual].into_iter().chain(squared) {
+                let rounded = (160, 512, Epilogue::Rounded, true);
+                for (rows, cols, epilogue, dense) in [gated, residual, rounded].into_iter().chain(squared) {
                     all.push(Checked {
                         shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes),
                         form: Form::Int8(tiling),
@@ -493,7 +495,9 @@ impl<'a> Bench<'a> {
             Epilogue::Residual => {
                 Output::Residual { x: &mut v, weight: &next, codes: &mut c, meta: &mut m, squares: &mut s, stride }
             }
-            Epilogue::Gated | Epilogue::Squared => Output::Activated { codes: &mut c, meta: &mut m, stride },
+            Epilogue::Gated | Epilogue::Squared | Epilogue::Rounded => {
+                Output::Activated { codes: &mut c, meta: &mut m, stride }
+            }
         };
         // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output
         // once.
@@ -648,6 +652,9 @@ impl Want<'_> {
                     near(value(r), want + f64::from(OLD), (size + 1.0) * tolerance, &format!("x {r}"))?;
                     let next = f64::from(self.next[r]);
                     ((want + f64::from(OLD)) * next, (size + 1.0) * tolerance)
+                } else if self.epilogue == Epilogue::Rounded {
+                    let (want, size) = self.dot(matrix, r, c);
+                    (want, size * tolerance)
                 } else if self.epilogue == Epilogue::Squared {
                     let (want, size) = self.dot(matrix, r, c);
                     let (up, off) = (want.max(0.0), size * tolerance);

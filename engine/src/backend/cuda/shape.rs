@@ -46,6 +46,8 @@ pub(super) struct Widths {
     pub(super) width: usize,
     /// Of the shared expert, or of a dense feed-forward part.
     pub(super) shared: usize,
+    /// Of the rows that routed experts read and make, where it is their own; else 0.
+    pub(super) latent: usize,
 }
 
 impl Widths {
@@ -65,6 +67,7 @@ impl Widths {
             used: self.used.max(other.used),
             width: self.width.max(other.width),
             shared: self.shared.max(other.shared),
+            latent: self.latent.max(other.latent),
         }
     }
 }

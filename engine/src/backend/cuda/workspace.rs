@@ -78,6 +78,8 @@ pub(super) struct Workspace {
     pub(super) expert_hidden: Quantized,
     /// Hidden rows of the shared expert.
     pub(super) shared_hidden: Quantized,
+    /// Of experts with rows of a width of their own: what they read, then the sums of what they make.
+    pub(super) latent: Quantized,
     /// In the mixer what chunks of a prompt leave for each other, in the feed-forward part outputs of the experts,
     /// `[rows * used, hidden]`. Each is written anew before it is read, so that they may share one place.
     pub(super) scratch: CudaSlice<f32>,
@@ -110,6 +112,7 @@ impl Workspace {
             pairs: rows * used,
             expert_hidden: quantized((rows * used).max(1), w.width.max(1))?,
             shared_hidden: quantized(rows, w.shared)?,
+            latent: quantized(rows, w.latent)?,
             scratch: s.alloc_zeros(scratch(c, n)).during(doing)?,
             shared_out: s.alloc_zeros(shared_values(n, &w)).during(doing)?,
             last: FoldedRows::new(device, n.logits, w.hidden, planes)?,
@@ -140,7 +143,10 @@ impl Workspace {
                     + (4 * w.experts).max(4)
                     + 1),
             ),
-            ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
+            (
+                "rows of experts",
+                quantized(pairs, w.width.max(1)) + quantized(rows, w.shared) + quantized(rows, w.latent),
+            ),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
             ("shared expert's outputs", 4 * shared_values(n, &w)),
             ("rows as f16", half_bytes(c, n)),
@@ -198,7 +204,7 @@ fn listed(n: Counts, w: &Widths) -> usize {
 pub(super) fn half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     let (w, rows) = (Widths::of(c), n.rows());
     let input = if c.draft.is_empty() { 0 } else { 2 * w.hidden };
-    let widest = [w.hidden, w.mixed, w.shared, input].into_iter().map(padded).max().unwrap_or(0);
+    let widest = [w.hidden, w.mixed, w.shared, w.latent, input].into_iter().map(padded).max().unwrap_or(0);
     (rows * w.used.max(1), rows * widest.max(w.used * padded(w.width)))
 }
 

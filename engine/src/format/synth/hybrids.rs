@@ -54,16 +54,21 @@ struct Experts {
     used: usize,
     width: usize,
     shared: usize,
+    /// Width of the rows that routed ones read and make, where it is their own; else 0.
+    latent: usize,
 }
 
 const TAPS: usize = 4;
 const NO_ATTENTION: Attention = Attention { heads: 0, kv_heads: 0, dim: 0, theta: 0.0 };
-const NO_EXPERTS: Experts = Experts { count: 0, used: 0, width: 0, shared: 0 };
+const NO_EXPERTS: Experts = Experts { count: 0, used: 0, width: 0, shared: 0, latent: 0 };
 /// Attention at layers 5, 15, 25 and 35.
 const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E \
                               ME ME ME ME ME ME ME ME ME *E ME ME ME ME";
 
-const SHAPES: [HybridShape; 6] = [
+const SUPER_LAYERS: &str = "M E M E M E M * E M E M E M E M * E M E M E M E M * E M E M E M E M E M * E M E M E M E \
+                            M E M * E M E M E M E M E M * E M E M E M E M E M * E M E M E M E M * E M E M E M E M E";
+
+const SHAPES: [HybridShape; 7] = [
     HybridShape {
         name: "nemotron-3-nano-30b-a3b",
         architecture: "nemotron_h_moe",
@@ -77,9 +82,25 @@ const SHAPES: [HybridShape; 6] = [
         attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
         ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
         dense: 0,
-        experts: Experts { count: 128, used: 6, width: 1856, shared: 3712 },
+        experts: Experts { count: 128, used: 6, width: 1856, shared: 3712, latent: 0 },
         gated: false,
         factors: &[("expert_weights_scale", 2.5)],
+    },
+    HybridShape {
+        name: "nemotron-3-super-120b-a12b",
+        architecture: "nemotron_h_moe",
+        pre: "pixtral",
+        layers: SUPER_LAYERS,
+        hidden: 4096,
+        vocab: 131_072,
+        context: 262_144,
+        tied: false,
+        attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
+        ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 8, normed: true },
+        dense: 0,
+        experts: Experts { count: 512, used: 22, width: 2688, shared: 5376, latent: 1024 },
+        gated: false,
+        factors: &[("expert_weights_scale", 5.0)],
     },
     HybridShape {
         name: "nemotron-h-8b",
@@ -110,7 +131,7 @@ const SHAPES: [HybridShape; 6] = [
         attention: Attention { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
         ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 1, normed: true },
         dense: 0,
-        experts: Experts { count: 72, used: 10, width: 768, shared: 1536 },
+        experts: Experts { count: 72, used: 10, width: 768, shared: 1536, latent: 0 },
         gated: true,
         factors: &GRANITE_SMALL_FACTORS,
     },
@@ -126,7 +147,7 @@ const SHAPES: [HybridShape; 6] = [
         attention: Attention { heads: 12, kv_heads: 4, dim: 128, theta: 0.0 },
         ssm: Ssm { heads: 48, dim: 64, state: 128, groups: 1, normed: true },
         dense: 0,
-        experts: Experts { count: 64, used: 6, width: 512, shared: 1024 },
+        experts: Experts { count: 64, used: 6, width: 512, shared: 1024, latent: 0 },
         gated: true,
         factors: &GRANITE_TINY_FACTORS,
     },
@@ -254,14 +275,19 @@ impl HybridShape {
     }
 
     fn mixture(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String + Copy) {
-        let Experts { count, width, shared, .. } = self.experts;
+        let Experts { count, width, shared, latent, .. } = self.experts;
         plan.router(b("ffn_gate_inp.weight"), count);
         if !self.gated {
             // Sigmoids of the best experts differ by hundredths: a larger bias would choose alone, the same few for
             // every token, as no balanced model does.
             plan.add(b("exp_probs_b.bias"), BlockType::F32, &[count], Fill::Uniform(-0.002, 0.002));
         }
-        self.feed_forward(plan, b, "_exps", &[count, width, self.hidden], TensorUse::Experts);
+        let read = if latent > 0 { latent } else { self.hidden };
+        if latent > 0 {
+            plan.matrix(b("ffn_latent_down.weight"), TensorUse::Dense, &[latent, self.hidden]);
+            plan.matrix(b("ffn_latent_up.weight"), TensorUse::Dense, &[self.hidden, latent]);
+        }
+        self.feed_forward(plan, b, "_exps", &[count, width, read], TensorUse::Experts);
         self.feed_forward(plan, b, "_shexp", &[shared, self.hidden], TensorUse::Shared);
     }
 
@@ -331,6 +357,7 @@ impl HybridShape {
                 ("expert_feed_forward_length", experts.width),
                 ("expert_shared_feed_forward_length", experts.shared),
             ]);
+            numbers.extend((experts.latent > 0).then_some(("moe_latent_size", experts.latent)));
         }
         numbers
     }

@@ -1,5 +1,5 @@
-//! Gate and up of a feed-forward part, or up alone: a product whose int8 form, gated or squared, is what the next
-//! matrix reads.
+//! Gate and up of a feed-forward part, or up alone: a product whose int8 form, gated, squared or as it is, is what the
+//! next matrix reads.
 
 use super::{
     Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm, Program,
@@ -19,7 +19,7 @@ pub struct ActivatedRows<'a, 'b> {
     pub factor: f32,
 }
 
-/// The int8 form of `silu(gate) * up`, or of `relu(up)^2`.
+/// The int8 form of `silu(gate) * up`, of `relu(up)^2`, or of `up`.
 #[derive(Debug)]
 pub struct Activated(Kernels);
 
@@ -60,7 +60,7 @@ impl Activated {
         all.map(|(c, t)| Self::program(shape, epilogue, norm, c, t)).collect()
     }
 
-    /// Loads the kernels of `shape` with one of the two epilogues.
+    /// Loads the kernels of `shape` with one of the three epilogues.
     ///
     /// # Errors
     /// If its outputs are no whole blocks of 32 values, the norm is of no whole blocks, or they cannot be compiled or
@@ -90,9 +90,11 @@ impl Activated {
         tilings: &[(usize, Tiling)],
     ) -> Result<Self, CudaError> {
         let whole = epilogue.block_rows();
-        if !matches!(epilogue, Epilogue::Gated | Epilogue::Squared) || !shape.rows.is_multiple_of(whole) {
-            let what =
-                format!("{} rows with {epilogue:?}: must be gated or squared, and a multiple of {whole}", shape.rows);
+        if !epilogue.is_activated() || !shape.rows.is_multiple_of(whole) {
+            let what = format!(
+                "{} rows with {epilogue:?}: must be gated, squared or rounded, and a multiple of {whole}",
+                shape.rows
+            );
             return Err(CudaError::shape("activated", what));
         }
         Kernels::load(device, cache, shape, norm, tilings, epilogue).map(Self)

@@ -33,6 +33,8 @@ pub enum Epilogue {
     Gated,
     /// The int8 form of `relu(sum)^2`.
     Squared,
+    /// The int8 form of the sums.
+    Rounded,
 }
 
 impl Epilogue {
@@ -40,9 +42,14 @@ impl Epilogue {
     pub const fn block_tiles(self) -> usize {
         match self {
             Self::Plain => 1,
-            Self::Residual | Self::Squared => 2,
+            Self::Residual | Self::Squared | Self::Rounded => 2,
             Self::Gated => 4,
         }
+    }
+
+    /// Whether the outputs are int8 rows that the next matrix reads.
+    pub(in crate::cuda) fn is_activated(self) -> bool {
+        matches!(self, Self::Gated | Self::Squared | Self::Rounded)
     }
 
     /// Rows that a matrix has a multiple of.
@@ -388,7 +395,7 @@ impl Kernels {
     unsafe fn launch(&self, device: &Device, all: Arguments, rows: usize) -> Result<(), CudaError> {
         let (outputs, cols) = self.shape.size();
         let next_values = match self.epilogue {
-            Epilogue::Gated | Epilogue::Squared => all.stride as usize,
+            Epilogue::Gated | Epilogue::Squared | Epilogue::Rounded => all.stride as usize,
             Epilogue::Plain | Epilogue::Residual => outputs.next_multiple_of(UNIT),
         };
         // Codes of a row; each 32 of them have a pair.

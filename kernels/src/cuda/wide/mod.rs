@@ -468,7 +468,9 @@ impl WideShape {
                 int8(codes, meta, rows, *stride)
             }
             (Epilogue::Gated, Output::Activated { codes, meta, stride }) => int8(codes, meta, rows / 2, *stride),
-            (Epilogue::Squared, Output::Activated { codes, meta, stride }) => int8(codes, meta, rows, *stride),
+            (Epilogue::Squared | Epilogue::Rounded, Output::Activated { codes, meta, stride }) => {
+                int8(codes, meta, rows, *stride)
+            }
             (epilogue, _) => wrong(format!("the output given is not {epilogue:?}")),
         }
     }
@@ -515,6 +517,7 @@ mod tests {
                     (Epilogue::Gated, true),
                     (Epilogue::Squared, true),
                     (Epilogue::Squared, false),
+                    (Epilogue::Rounded, true),
                 ];
                 for (planes, (epilogue, dense)) in Planes::ALL.into_iter().flat_map(|p| epilogues.map(|e| (p, e))) {
                     let matrix = product::MatrixShape::new(layout, rows, cols).unwrap().with_planes(planes);

@@ -83,7 +83,8 @@ impl Operator for Mamba2Config {
     }
 
     fn scratch(&self, counts: Counts, _hidden: usize) -> usize {
-        mamba2::scratch(shape(self, Planes::One), counts.rows())
+        let (shape, pieces) = (shape(self, Planes::One), counts.slots);
+        mamba2::scratch(shape, counts.decode, 0).max(mamba2::scratch(shape, counts.prefill, pieces))
     }
 
     fn takes_drafts(&self) -> bool {

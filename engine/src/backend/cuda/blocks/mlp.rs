@@ -65,8 +65,8 @@ impl<M> ExpertMatrices<M> {
 }
 
 impl<M: Packed> ExpertMatrices<M> {
-    /// Kinds of the two products.
-    pub(super) fn kinds(&self, hidden: usize, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
+    /// Kinds of the two products. `norm`: of how many values the rows that they read have a norm folded in, if any.
+    pub(super) fn kinds(&self, norm: Option<usize>, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
         let kind = |m: &M, epilogue, norm| match place {
             Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
             Place::Shared { few: true } => ProductKind::dense(m, epilogue, norm).map(ProductKind::among_experts),
@@ -77,7 +77,7 @@ impl<M: Packed> ExpertMatrices<M> {
             Activation::Relu2 => Epilogue::Squared,
         };
         let last = if matches!(place, Place::Alone) { Epilogue::Residual } else { Epilogue::Plain };
-        Ok([kind(&self.gate_up, activated, Some(hidden))?, kind(&self.down, last, None)?])
+        Ok([kind(&self.gate_up, activated, norm)?, kind(&self.down, last, None)?])
     }
 
     /// Values between the matrices, with those that are zeros.
@@ -92,10 +92,10 @@ impl Bound {
     pub(super) fn new(
         products: &mut Products<'_>,
         weights: ExpertMatrices,
-        (hidden, width): (usize, usize),
+        (norm, width): (Option<usize>, usize),
         place: Place,
     ) -> Result<Self, CudaBackendError> {
-        let [gate_up, down] = weights.kinds(hidden, place)?;
+        let [gate_up, down] = weights.kinds(norm, place)?;
         Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
     }
 
@@ -172,7 +172,7 @@ impl Operator for MlpConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.kinds(hidden, Place::Alone)?);
+        wanted.kinds.extend(w.kinds(Some(hidden), Place::Alone)?);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Operator for MlpConfig {
     }
 
     fn bind(&self, w: ExpertMatrices, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
-        Bound::new(products, w, (hidden, self.width), Place::Alone)
+        Bound::new(products, w, (Some(hidden), self.width), Place::Alone)
     }
 
     fn first(bound: &Bound) -> &Matrix {

@@ -7,6 +7,7 @@
 
 mod attention;
 mod gdn;
+mod latent;
 mod mamba2;
 mod mlp;
 mod moe;
@@ -513,6 +514,7 @@ mod tests {
             "granite-4-h-small",
             "falcon-h1-7b",
             "nemotron-3-nano-30b-a3b",
+            "nemotron-3-super-120b-a12b",
             "nemotron-h-8b",
         ] {
             assert_eq!(checked(shape), Ok(()), "{shape}");
@@ -544,6 +546,8 @@ mod tests {
             moe(|m| m.expert.activation = Activation::Relu2),
             "the shared expert is of SiluGated, the GPU's kernels need the activation of the others"
         );
+        let latent = moe(|m| m.latent = Some(64));
+        assert!(latent.starts_with("the shared expert is gated beside experts of a width of their own"), "{latent}");
         let gdn = |op: &mut OpConfig| {
             if let OpConfig::Gdn(g) = op {
                 g.key_dim *= 2

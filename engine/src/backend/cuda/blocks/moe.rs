@@ -2,8 +2,11 @@
 //! biases.
 //!
 //! Decode passes of few rows choose and compute all experts in one launch. With more rows the router is a launch of its
-//! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
+//! own, an expert's rows are brought together, and what experts made is summed by a launch of its own. Experts whose
+//! rows have a width of their own (`latent`) go that way however few rows there are, and a shared expert beside them is
+//! a dense part.
 
+use super::latent::{BoundLatent, LatentMatrices};
 use super::mlp::{self, ExpertMatrices, Place};
 use super::{BlockPass, Operator, Setting, WantedExperts, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
@@ -36,6 +39,8 @@ pub(in crate::backend::cuda) struct Weights<M, V> {
     /// The matrices of all routed experts, one after another.
     pub(in crate::backend::cuda) experts: ExpertMatrices<M>,
     pub(in crate::backend::cuda) shared: ExpertMatrices<M>,
+    /// Where the routed experts' rows have a width of their own.
+    latent: Option<LatentMatrices<M>>,
 }
 
 /// Its weights on the device, with their products.
@@ -48,6 +53,7 @@ pub(in crate::backend::cuda) struct Bound {
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
     shared: mlp::Bound,
+    latent: Option<BoundLatent>,
 }
 
 /// Which rows go to which expert.
@@ -88,13 +94,25 @@ fn router_shape(config: &MoeConfig, s: &Setting) -> router::RouterShape {
 
 /// How what experts made of a row is summed.
 fn combine_shape(config: &MoeConfig, s: &Setting) -> combine::CombineShape {
-    combine::CombineShape { cols: s.hidden, used: config.used, shared: true, planes: s.planes }
+    let stream = config.latent.is_none();
+    let cols = config.latent.unwrap_or(s.hidden);
+    combine::CombineShape { cols, used: config.used, shared: stream, stream, planes: s.planes }
 }
 
 impl MoeConfig {
     /// What a routed expert is in its layer.
     fn routed(&self) -> Place {
         Place::Routed { used: self.used, of: self.experts }
+    }
+
+    /// What the shared one is; `few`: whether few rows have it done with the others.
+    fn beside(&self, few: bool) -> Place {
+        if self.latent.is_some() { Place::Alone } else { Place::Shared { few } }
+    }
+
+    /// Of how many values the routed experts' rows have a norm folded in, if any.
+    fn norm(&self, hidden: usize) -> Option<usize> {
+        self.latent.is_none().then_some(hidden)
     }
 
     /// Whether experts are chosen by sigmoids with biases.
@@ -109,9 +127,9 @@ fn shared_width(config: &MoeConfig) -> usize {
 }
 
 /// The experts of a block as the kernels for few rows take them, which multiply what down makes by a factor, and not
-/// what gate and up make.
+/// what gate and up make. They read and make rows of the stream.
 fn few<M: Packed, V>(config: &MoeConfig, w: &Weights<M, V>, hidden: usize) -> Option<Result<Experts, CudaError>> {
-    let plain = [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0);
+    let plain = config.latent.is_none() && [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0);
     let kind = |s: &ExpertMatrices<M>| experts::ExpertShape {
         width: s.width(),
         gate_up: s.gate_up.form().layout,
@@ -133,19 +151,21 @@ impl Operator for MoeConfig {
     type Kernels = Kernels;
 
     fn check(&self) -> Result<(), CudaBackendError> {
-        supported(self.latent.is_none(), "the experts", "of a latent width", "the stream's width")?;
         let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
         let (own, of_all) = (shared.expert.activation, self.expert.activation);
-        supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")
+        supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")?;
+        let plain = self.latent.is_none() || !shared.gated;
+        supported(plain, "the shared expert", "gated beside experts of a width of their own", "one without a gate")
     }
 
     fn widths(&self) -> Widths {
         let (experts, used, width) = (self.experts, self.used, self.expert.width);
-        Widths { experts, used, width, shared: shared_width(self), ..Widths::default() }
+        let (shared, latent) = (shared_width(self), self.latent.unwrap_or(0));
+        Widths { experts, used, width, shared, latent, ..Widths::default() }
     }
 
     fn scratch(&self, counts: Counts, hidden: usize) -> usize {
-        counts.rows() * self.used * hidden
+        counts.rows() * self.used * self.latent.unwrap_or(hidden)
     }
 
     fn plan(w: &MoeWeights, scale: f32) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
@@ -154,19 +174,25 @@ impl Operator for MoeConfig {
         // A gate of zeros is open by half, so what it lets through counts twice: both are exact.
         let (gate, shared_scale) = match shared.and_then(|s| s.gate.as_deref()) {
             Some(gate) => (VectorPlan::Values(gate), scale),
+            // As a dense part it goes through none.
+            None if w.latent.is_some() => (VectorPlan::Zeros(w.router.cols()), scale),
             None => (VectorPlan::Zeros(w.router.cols()), 2.0 * scale),
         };
         // Gates are shares of 1.
-        let routed_scale = match w.config.router {
-            Routing::Softmax => scale,
-            Routing::SigmoidBias { scale: sum } => sum * scale,
+        let sum = match w.config.router {
+            Routing::Softmax => 1.0,
+            Routing::SigmoidBias { scale: sum } => sum,
         };
+        let latent = w.latent.as_ref().map(|latent| LatentMatrices::plan(latent, sum * scale));
+        // Where a matrix brings their sum back, it has their factor.
+        let routed_scale = if latent.is_some() { 1.0 } else { sum * scale };
         Weights {
             router: VectorPlan::Encoded(&w.router),
             shared_gate: gate,
             bias: w.bias.as_deref().map_or(VectorPlan::Zeros(1), VectorPlan::Values),
             experts: ExpertMatrices::plan(MatrixUse::Experts, &w.experts, routed_scale),
             shared: ExpertMatrices::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert), shared_scale),
+            latent,
         }
     }
 
@@ -181,6 +207,7 @@ impl Operator for MoeConfig {
             bias: vector(w.bias),
             experts: w.experts.map(matrix),
             shared: w.shared.map(matrix),
+            latent: w.latent.map(|latent| latent.map(matrix)),
         }
     }
 
@@ -194,8 +221,9 @@ impl Operator for MoeConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.experts.kinds(hidden, self.routed())?);
-        let shared = |few| w.shared.kinds(hidden, Place::Shared { few });
+        wanted.kinds.extend(w.experts.kinds(self.norm(hidden), self.routed())?);
+        w.latent.as_ref().map_or(Ok(()), |latent| latent.products(hidden, wanted))?;
+        let shared = |few| w.shared.kinds(Some(hidden), self.beside(few));
         match few(self, w, hidden) {
             Some(few) => wanted.experts.push(WantedExperts { few, shared: [shared(true)?, shared(false)?] }),
             None => wanted.kinds.extend(shared(false)?),
@@ -227,20 +255,28 @@ impl Operator for MoeConfig {
             Some(few) => products.experts(few?)?,
             None => None,
         };
+        // A trace would be left aside, and its figures be those of a choice.
+        let told = few.is_some() || !products.choice.replayed;
+        supported(told, "a trace of experts", "for a mixture without kernels for few rows", "one with them")?;
         // Without kernels for few rows there is no order of theirs to keep.
-        let shared = Place::Shared { few: few.is_some() };
+        let shared = self.beside(few.is_some());
+        let latent = w.latent.zip(self.latent);
         Ok(Bound {
             config: *self,
             router: w.router,
             shared_gate: w.shared_gate,
             bias: w.bias,
-            experts: mlp::Bound::new(products, w.experts, (hidden, self.expert.width), self.routed())?,
+            experts: mlp::Bound::new(products, w.experts, (self.norm(hidden), self.expert.width), self.routed())?,
             few,
-            shared: mlp::Bound::new(products, w.shared, (hidden, shared_width(self)), shared)?,
+            shared: mlp::Bound::new(products, w.shared, (Some(hidden), shared_width(self)), shared)?,
+            latent: latent.map(|(w, width)| BoundLatent::new(products, w, (hidden, width))).transpose()?,
         })
     }
 
     fn first(bound: &Bound) -> &Matrix {
+        if let Some(latent) = &bound.latent {
+            return &latent.into;
+        }
         // What is read after the choice cannot be read ahead of it.
         let weights =
             if bound.experts.weights.gate_up.form().placed { &bound.shared.weights } else { &bound.experts.weights };
@@ -258,6 +294,9 @@ impl Operator for MoeConfig {
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
         }
+        if let Some(latent) = &bound.latent {
+            return bound.launch_latent(latent, kernels, at, work);
+        }
         if bound.shared.takes_halves(at.pass.rows) {
             bound.route(kernels, at, work)?;
             bound.launch_all(at, work)?;
@@ -270,18 +309,48 @@ impl Operator for MoeConfig {
             at.device.follow(at.beside)?;
         }
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
-        let terms = Terms {
-            slots: &at.pass.slots,
-            gates: &gates,
-            experts: &made,
-            halves: bound.makes_halves(at),
-            shared: Some(&shared),
-        };
+        let terms = bound.terms(at, (&gates, &made), Some(&shared));
         work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, at.next)
     }
 }
 
 impl Bound {
+    /// Experts of rows that have a width of their own. Whoever reads rows of the stream does so before the first that
+    /// writes some.
+    fn launch_latent(
+        &self,
+        latent: &BoundLatent,
+        kernels: &mut Kernels,
+        at: BlockPass<'_>,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        self.route(kernels, at, work)?;
+        latent.enter(at, work)?;
+        let x = work.stream.rows.read(at.eps);
+        self.shared.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
+        let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
+        let (codes, meta) = work.latent.views();
+        self.launch_gate_up(at, &Source::plain(&codes, &meta), &lists, &mut work.expert_hidden)?;
+        self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())?;
+        let (gates, made) = (work.gates.as_view(), work.scratch.as_view());
+        let terms = self.terms(at, (&gates, &made), None);
+        let (mut codes, mut meta) = work.latent.views_mut();
+        kernels.combine.sum(at.device, at.pass.rows.count, terms, &mut codes, &mut meta)?;
+        let down = (&self.shared.down, &self.shared.weights.down);
+        work.stream.add_product(at.device, at.pass.rows, down, &work.shared_hidden, at.next)?;
+        latent.leave(at, work)
+    }
+
+    /// What is summed of each row.
+    fn terms<'a>(
+        &self,
+        at: BlockPass<'a>,
+        (gates, experts): (&'a CudaView<'a, f32>, &'a CudaView<'a, f32>),
+        shared: Option<&'a CudaView<'a, f32>>,
+    ) -> Terms<'a> {
+        Terms { slots: &at.pass.slots, gates, experts, halves: self.makes_halves(at), shared }
+    }
+
     /// Which experts each row takes, how much of each, and each expert's rows.
     fn route(&self, kernels: &mut Kernels, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let bias = self.bias.as_view();
@@ -379,7 +448,7 @@ impl Bound {
         values: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaBackendError> {
         let (codes, meta) = hidden.views();
-        let (x, stride) = (Source::plain(&codes, &meta), at.hidden);
+        let (x, stride) = (Source::plain(&codes, &meta), self.config.latent.unwrap_or(at.hidden));
         let out =
             if self.makes_halves(at) { Output::Halves { values, stride } } else { Output::Plain { values, stride } };
         let columns = lists.columns(at.pass.rows.count * self.config.used, &lists.out_rows);
