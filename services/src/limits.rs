@@ -30,6 +30,8 @@ pub const STEP_TOKENS_GPU: [u32; 3] = [8192, 4096, 2048];
 pub const STEP_MEMORY_SHARE: u64 = 32;
 /// Drafts on a GPU take no more than a part of the memory of keys and values: one in so many.
 pub const DRAFTS_MEMORY_SHARE: u64 = 16;
+/// Ids that a draft head guesses among where a model knows twice as many or more and nobody says otherwise.
+pub const DRAFT_IDS: u32 = 65_536;
 /// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for
 /// each other in every step, so a slip of the finger would stop the service before its first token.
 pub const THREADS_MAX: u32 = 1024;

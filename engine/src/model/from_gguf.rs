@@ -281,6 +281,7 @@ fn mtp(
                 None => reader.values("output_norm.weight", &[hidden])?,
             },
             layer: layer()?,
+            shortlist: None,
         })
     };
     read().inspect_err(|e| tracing::warn!("the draft head is left out: {e}")).ok()

@@ -186,6 +186,7 @@ fn mtp(
             fc: reader.need(&format!("{prefix}fc.weight"), &[hidden, 2 * hidden])?,
             layer: layer(prefix)?,
             norm: norm("norm")?,
+            shortlist: None,
         })
     };
     read().inspect_err(|e| tracing::warn!("the draft head is left out: {e}")).ok()

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod converted;
+mod draft_ids;
 mod families;
 mod from_gguf;
 mod from_hf;
@@ -23,6 +24,7 @@ pub use blocks::{
 #[cfg(test)]
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};
 pub use converted::as_gguf;
+pub use draft_ids::{DraftIds, Shortlist};
 pub use load::{Opened, load, load_gguf, load_hugging_face, open};
 pub use summary::{Role, RoleSummary, Summary};
 
@@ -149,4 +151,6 @@ pub struct MtpWeights {
     pub layer: Vec<Block>,
     /// Final norm of the draft, `[hidden]`.
     pub norm: Vec<f32>,
+    /// What guesses are made among, where that is not the whole vocabulary: see [`Model::limit_draft_ids`].
+    pub shortlist: Option<Shortlist>,
 }

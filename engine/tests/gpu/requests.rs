@@ -10,7 +10,7 @@ use super::support::drafts::{CONTEXT, Setup, check, check_head};
 use chimere_engine::backend::cuda::{CudaBackend, CudaConfig, CudaMemory, probe};
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::ids::{Micros, RequestId, TokenId};
-use chimere_engine::model::Model;
+use chimere_engine::model::{DraftIds, Model};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{
     DraftMode, Event, HostBlocks, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec,
@@ -32,6 +32,7 @@ pub(super) const TESTS: &[Test] = &[
     ),
     ("drafts_change_no_byte", drafts_change_no_byte),
     ("guesses_of_a_draft_head_change_no_byte", guesses_of_a_draft_head_change_no_byte),
+    ("guesses_among_few_ids_change_no_byte", guesses_among_few_ids_change_no_byte),
     ("requests_come_and_go_for_a_long_time", requests_come_and_go_for_a_long_time),
 ];
 
@@ -168,6 +169,20 @@ fn drafts_change_no_byte() {
 /// The same with what the model's own draft head guesses.
 fn guesses_of_a_draft_head_change_no_byte() {
     for (name, model) in [("nano", support::nano()), ("moe", support::gguf("moe")), ("dense", support::gguf("dense"))] {
+        check_head(name, |setup, step_rows_max| drafting(&model, setup, step_rows_max));
+    }
+}
+
+/// And with a few ids to guess among: the first, or such as lie anywhere.
+fn guesses_among_few_ids_change_no_byte() {
+    let listed = DraftIds::Listed((0..8192).step_by(3).collect());
+    let few = DraftIds::Listed((0..512).rev().step_by(3).collect());
+    for (name, model, ids) in [
+        ("moe", support::gguf("moe"), few),
+        ("nano", support::nano(), DraftIds::First(2048)),
+        ("nano", support::nano(), listed),
+    ] {
+        let model = support::guessing_among(model, &ids);
         check_head(name, |setup, step_rows_max| drafting(&model, setup, step_rows_max));
     }
 }

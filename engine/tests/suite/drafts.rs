@@ -6,7 +6,7 @@ use crate::support::{self, Driver};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::ids::{PageId, SeqId, SlotId, TokenId};
-use chimere_engine::model::{GdnConfig, Model};
+use chimere_engine::model::{DraftIds, GdnConfig, Model};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::DraftMode;
 use chimere_engine::step::{Form, Piece, SampleRow, StateStart};
@@ -49,6 +49,42 @@ fn drafts_change_no_byte_of_quantised_weights() {
 fn guesses_of_a_draft_head_change_no_byte() {
     for (preset, model) in [("moe", support::gguf("moe")), ("nano", support::nano())] {
         check_head(preset, |setup, rows| on_the_cpu(&model, setup, rows));
+    }
+}
+
+#[test]
+fn guesses_among_few_ids_change_no_byte() {
+    for ids in [DraftIds::First(128), DraftIds::Listed((0..512).rev().step_by(3).collect())] {
+        let model = support::guessing_among(support::gguf("moe"), &ids);
+        check_head("moe", |setup, rows| on_the_cpu(&model, setup, rows));
+    }
+}
+
+#[test]
+fn guesses_among_few_ids_are_those_of_all_where_these_are_listed() {
+    let greedy = Arc::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() });
+    let prompt: Vec<TokenId> = (0..20).map(|i| i * 23 % 512).collect();
+    let guessed = |model: &Model| {
+        let config = CpuConfig { drafts: 3, mtp: true, ..support::config(false, 1) };
+        let mut driver = Driver::recording(model, &config);
+        let samples = vec![SampleRow::new(SeqId(1), SlotId(0), greedy.clone())];
+        let first = driver.step(vec![Piece { samples, ..support::piece(Form::Chunked, 0, &prompt) }]).samples[0].token;
+        let piece = Piece { guesses: 3, ..drafted(20, 1, first, &[], &greedy) };
+        let guesses = driver.step(vec![piece]).guesses.concat();
+        (guesses, driver.backend.recording().guesses.clone())
+    };
+    let (all, logits) = guessed(&support::gguf("moe"));
+    let vocab = support::gguf("moe").config.vocab;
+    let with = DraftIds::Listed(all.iter().copied().chain([500]).collect());
+    assert_eq!(guessed(&support::guessing_among(support::gguf("moe"), &with)).0, all);
+    for ids in [DraftIds::First(64), DraftIds::Listed((400..464).filter(|id| *id != all[0]).collect())] {
+        let model = support::guessing_among(support::gguf("moe"), &ids);
+        let list = model.weights.mtp.as_ref().unwrap().shortlist.clone().unwrap();
+        let (among, _) = guessed(&model);
+        let of = |id: &TokenId| logits[*id as usize];
+        let best = (0..vocab as TokenId).filter(|id| list.place(*id).is_some()).max_by(|a, b| of(a).total_cmp(&of(b)));
+        assert_eq!(among.first().copied(), best, "the best of those that are listed");
+        assert!(among.iter().all(|id| list.place(*id).is_some()), "{among:?}");
     }
 }
 

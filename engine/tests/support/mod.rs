@@ -8,7 +8,7 @@ use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Probe, Recording};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
-use chimere_engine::model::{self, Model};
+use chimere_engine::model::{self, DraftIds, Model};
 use chimere_engine::step::{Form, Piece, PieceTokens, StateStart, StepOutcome, StepPlan};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
@@ -38,6 +38,13 @@ pub fn golden_dir(preset: &str) -> PathBuf {
 /// The shipped model.
 pub fn nano() -> Model {
     model::load(&data_dir().join("models/nano/nano-q8_0.gguf")).unwrap()
+}
+
+/// A model whose draft head guesses among these ids.
+pub fn guessing_among(mut model: Model, ids: &DraftIds) -> Model {
+    model.limit_draft_ids(ids).unwrap();
+    assert!(model.weights.mtp.as_ref().unwrap().shortlist.is_some(), "fewer than all");
+    model
 }
 
 /// A preset's model from its GGUF file.

@@ -12,6 +12,10 @@ use cudarc::driver::CudaSlice;
 use std::error::Error;
 
 const HEADS: Heads = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
+/// Sequences and rows of each, of which all but the first are drafted.
+const DRAFTED: [(usize, usize); 6] = [(1, 1), (1, 2), (1, 4), (4, 4), (16, 4), (64, 4)];
+/// Drafted rows of one at most.
+const DRAFTS: usize = 3;
 /// Sequences and rows of each.
 const PROMPTS: [(usize, usize); 7] = [(1, 64), (1, 512), (1, 2048), (1, 8192), (4, 2048), (8, 256), (32, 64)];
 
@@ -19,6 +23,7 @@ const PROMPTS: [(usize, usize); 7] = [(1, 64), (1, 512), (1, 2048), (1, 8192), (
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![
         gdn_decode::program(HEADS, HEADS.inputs(), Planes::One, 0)?,
+        gdn_decode::program(HEADS, HEADS.inputs(), Planes::One, DRAFTS)?,
         gdn_prefill::program(HEADS, HEADS.inputs(), Planes::One)?,
     ])
 }
@@ -28,9 +33,13 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s\n\n| sequences | us | GB/s | % of copy |\n| --- | --- | --- | --- |", ceiling / 1e9);
     for n in [1, 2, 4, 8, 16, 64, 256] {
-        let (seconds, bytes) = (decode(gpu, n)?, (n * HEADS.state() * 8) as f64);
+        let (seconds, bytes) = (decode(gpu, (n, 1), 0)?, (n * HEADS.state() * 8) as f64);
         let rate = bytes / seconds;
         println!("| {n} | {:.2} | {:.0} | {:.0} |", seconds * 1e6, rate / 1e9, 100.0 * rate / ceiling);
+    }
+    println!("\n| sequences x rows with drafts | us |\n| --- | --- |");
+    for (n, rows) in DRAFTED {
+        println!("| {n} x {rows} | {:.2} |", decode(gpu, (n, rows), DRAFTS)? * 1e6);
     }
     println!("\n| sequences x rows | us a layer | ns a row |\n| --- | --- | --- |");
     for (n, rows) in PROMPTS {
@@ -52,7 +61,7 @@ struct Layers {
 }
 
 impl Layers {
-    fn new(gpu: &Gpu, layers: usize, sequences: usize, rows: usize) -> Result<Self, Box<dyn Error>> {
+    fn new(gpu: &Gpu, layers: usize, sequences: usize, rows: usize, drafts: usize) -> Result<Self, Box<dyn Error>> {
         let stream = gpu.device.stream();
         let vector = |seed, n| stream.clone_htod(&Random(seed).vector(n));
         let width = HEADS.values * HEADS.value_dim;
@@ -63,23 +72,26 @@ impl Layers {
             x: vector(1, rows * HEADS.inputs())?,
             states: zeros(HEADS.state())?,
             tails: zeros(HEADS.tail())?,
-            updates: zeros(HEADS.updates(0))?,
+            updates: zeros(HEADS.updates(drafts))?,
             codes: stream.alloc_zeros(rows * width)?,
             meta: stream.alloc_zeros(rows * width / 16)?,
         })
     }
 }
 
-fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
-    let (stream, layers) = (gpu.device.stream(), 30);
-    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One, 0)?;
-    let mut l = Layers::new(gpu, layers, n, n)?;
-    let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
+/// So many rows of each of `n` sequences, by a kernel that has room for so many drafts.
+fn decode(gpu: &Gpu, (sequences, each): (usize, usize), drafts: usize) -> Result<f64, Box<dyn Error>> {
+    let (stream, layers, n) = (gpu.device.stream(), 30, sequences * each);
+    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One, drafts)?;
+    let mut l = Layers::new(gpu, layers, sequences, n, drafts)?;
+    let rows = (0..sequences as i32).flat_map(|slot| (0..each as i32).map(move |row| (slot, row)));
+    let slots = stream.clone_htod(&rows.clone().map(|(slot, _)| slot).collect::<Vec<_>>())?;
     // A row of each kind beside each other, as where sequences began at any time.
-    let positions: Vec<i32> = (0..n as i32).map(|row| 64 + row).collect();
-    let pending: Vec<i32> = positions.iter().map(|position| position % STORE_EVERY as i32).collect();
-    let (positions, pending) = (stream.clone_htod(&positions)?, stream.clone_htod(&pending)?);
-    let drafted = stream.alloc_zeros::<i32>(n)?;
+    let positions = stream.clone_htod(&rows.clone().map(|(slot, row)| 64 + slot + row).collect::<Vec<_>>())?;
+    // Behind drafts that count a state lacks as many positions as it may; else those since the last that wrote it.
+    let lacks = |slot: i32| if drafts > 0 { DRAFTS as i32 } else { (64 + slot) % STORE_EVERY as i32 };
+    let pending = stream.clone_htod(&rows.clone().map(|(slot, _)| lacks(slot)).collect::<Vec<_>>())?;
+    let drafted = stream.clone_htod(&vec![drafts as i32; n])?;
     graph_time(gpu, layers, |i| {
         let rows = StepRows {
             count: n,
@@ -107,7 +119,7 @@ fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
 fn prefill(gpu: &Gpu, sequences: usize, rows: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, layers) = (gpu.device.stream(), 6);
     let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One)?;
-    let mut l = Layers::new(gpu, layers, sequences, sequences * rows)?;
+    let mut l = Layers::new(gpu, layers, sequences, sequences * rows, 0)?;
     let list: Vec<i32> = (0..sequences as i32).flat_map(|p| [p, 64, p * rows as i32, rows as i32]).collect();
     let list = stream.clone_htod(&list)?;
     let mut scratch = stream.alloc_zeros::<f32>(gdn_prefill::scratch(HEADS, sequences * rows, sequences))?;

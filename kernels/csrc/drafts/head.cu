@@ -2,7 +2,7 @@
 //
 //   draft_input   row[r] = int8 form of [norm(table[token] * scale) * embed_norm ; norm(before) * hidden_norm], 2 * COLS values
 //   draft_keep    carried[slot][position % RING] = norm(x[r]) * norm_weight, and x[r] = 0: the stream of what comes next begins there
-//   draft_rows    the rows of the next guesses, behind what was accepted or behind the last guesses
+//   draft_rows    the rows of the next guesses, behind what was accepted or behind the last guesses, which are places in `ids`, if there are any
 //
 // `before` is the model's hidden state, after the norm before the head, of the position before the row's: norm(x[r - 1]) * norm_weight
 // where row r - 1 is that position, else what was carried. A guess carries its own in place of it. Rows of a sequence lie together, in the
@@ -59,40 +59,40 @@ extern "C" __global__ void __launch_bounds__(THREADS) draft_input(const InputArg
     __shared__ __align__(16) u8 encoded[ROW_BYTES];
     __shared__ float sums[3][THREADS / WARP];
     let_next_start();
-    wait_for_inputs();
     const int row = blockIdx.x, tid = threadIdx.x, block = tid / 4, first = block * 32 + tid % 4 * 4;
     const bool live = tid < COLS / 8;
+    Eight half = none(), w = none(), before = none(), embed_norm = none(), hidden_norm = none();
+    // A few rows are one latency after another: what does not depend on the last is on its way before it.
+    if (live) embed_norm.read(args.embed_norm, first), hidden_norm.read(args.hidden_norm, first);
+    wait_for_inputs();
     const int slot = args.slots[row], position = args.positions[row];
     int token = args.tokens[row];
+    const bool follows = args.x && row > 0 && slot >= 0 && args.slots[row - 1] == slot && args.positions[row - 1] == position - 1;
+    if (live && follows) before.read(args.x + (u64)(row - 1) * COLS, first);
+    if (live && !follows && slot >= 0) before.read(args.carried + ((u64)slot * RING + (position + RING - 1) % RING) * COLS, first);
     if (slot >= 0 && token == -1) token = args.sampled[slot];
     const bool known = slot >= 0 && (u32)token < VOCAB;
     if (known)
         for (int i = tid; i < WORDS; i += THREADS) ((Word *)encoded)[i] = ((const Word *)(args.table + (u64)token * ROW_BYTES))[i];
     __syncthreads();
-    Eight half = none(), w = none(), before = none();
     if (live && known) {
         half.a = Table::decode(encoded, first), half.b = Table::decode(encoded, first + 16);
         w = {make_float4(1, 1, 1, 1), make_float4(1, 1, 1, 1)};
         half.scale(args.scale, w);
     }
     const float factor = norm_factor(block_sum(half.squares(), sums[0]), args.eps);
-    if (live) w.read(args.embed_norm, first);
-    half.scale(factor, w);
+    half.scale(factor, embed_norm);
     i8 *codes = args.codes + (u64)row * PADDED * PLANES;
     float2 *meta = args.meta + (u64)row * (PADDED / 32) * PLANES;
     quantize_quads(half.a, half.b, codes + block * 32 * PLANES, meta + block * PLANES, live);
 
-    const bool follows = args.x && row > 0 && slot >= 0 && args.slots[row - 1] == slot && args.positions[row - 1] == position - 1;
-    if (live && follows) before.read(args.x + (u64)(row - 1) * COLS, first);
-    if (live && !follows && slot >= 0) before.read(args.carried + ((u64)slot * RING + (position + RING - 1) % RING) * COLS, first);
     const float of_before = norm_factor(block_sum(before.squares(), sums[1]), args.eps);
     if (follows) {
         if (live) w.read(args.norm, first);
         before.scale(of_before, w);
     }
     const float of_hidden = norm_factor(block_sum(before.squares(), sums[2]), args.eps);
-    if (live) w.read(args.hidden_norm, first);
-    before.scale(of_hidden, w);
+    before.scale(of_hidden, hidden_norm);
     const int behind = COLS / 32 + block;
     quantize_quads(before.a, before.b, codes + behind * 32 * PLANES, meta + behind * PLANES, live);
     if (live && args.begin) none().write(args.begin + (u64)row * COLS, first);
@@ -130,6 +130,7 @@ extern "C" __global__ void __launch_bounds__(256) draft_rows(const RowsArguments
             args.params[i].output_index += right;
         } else {
             slot = args.slots[i], position = args.positions[i] + 1, token = args.guessed[i].token;
+            if (args.ids) token = args.ids[token];
             args.params[i].output_index++;
         }
         if (position >= asked.w) slot = -1;

@@ -12,6 +12,8 @@
 // registers with the same operations, so that how often it is written changes no bit.
 // Up to DRAFTS drafted rows of the same sequence may stand behind a row, whose block does them one after another, with S in registers. They
 // never write S nor the ring, for they may turn out not to count: those that do are among the next row's pending and drafted positions.
+// What a row needs of its inputs alone (convolution, gates, lengths of q and k) is done for all of them before the first, what follows from
+// outputs alone (norm, int8 form) behind the last: between, a warp needs nothing of another one, so no row waits for a barrier.
 // Bound: (4 + 4 / STORE_EVERY) * K * V * HV bytes a row, and what the positions between leave, a part in 100 of that.
 //
 // x: [rows, X_STRIDE] f32, a row is q (HK * K), k (HK * K), v (HV * V), z (HV * V), b, a, b2, a2 (HV each).
@@ -50,11 +52,29 @@
 // What a row applies at most.
 #define PENDING (BEHIND ? UPDATES : STORE_EVERY - 1)
 
+// Rows of a sequence in a step.
+#define ROWS (BEHIND ? 1 + DRAFTS : 1)
+// Of which so many are read at once, and how often a thread has an output of one.
+#define READ_ROWS (ROWS < 4 ? ROWS : 4)
+#define OUT_TURNS ((ROWS * V + THREADS - 1) / THREADS)
+
+// What q and k are multiplied with, and q . k times that.
+struct Scales {
+    float q, k, kq;
+};
+
+// A row in shared memory.
+struct __align__(16) Row {
+    float mixed[MIXED]; // q, k, v after the convolution
+    float out[V], gate[V]; // and what the gated norm multiplies it with
+    float squares[WARPS];  // of each warp's outputs
+    float beta, decay;
+    Scales scales; // where several rows are done
+};
+
 // Shared by the threads of a block.
 struct __align__(16) Head {
-    float mixed[MIXED]; // q, k, v after the convolution
-    float out[V];
-    float squares[WARPS]; // of each warp's outputs
+    Row row[ROWS];
     float updates[PENDING][UPDATE];
 };
 
@@ -66,18 +86,15 @@ __device__ __forceinline__ int channel(int j, int kh, int h) {
 // A lane's part of a state: rows 4r.. of every 32, four columns each.
 using State = float4[GROUPS][4];
 
-// What a row brings.
-struct Inputs {
-    float now[CHANNELS_A_THREAD], gates[4], z;
-
-    __device__ __forceinline__ void read(const Thread &me, const float *x, int kh, int h) {
+// A thread's channels of some rows, or of the last one where there are no more.
+__device__ __forceinline__ void read_rows(const Thread &me, float (&now)[READ_ROWS][CHANNELS_A_THREAD], const float *x, int first, int count,
+                                          int kh, int h) {
 #pragma unroll
-        for (int n = 0; n < CHANNELS_A_THREAD; n++) now[n] = x[channel(min(me.id + n * THREADS, MIXED - 1), kh, h)];
+    for (int i = 0; i < READ_ROWS; i++)
 #pragma unroll
-        for (int n = 0; n < 4; n++) gates[n] = x[GATES_AT + n * HV + h];
-        z = me.id < V ? x[Z_AT + h * V + me.id] : 0;
-    }
-};
+        for (int n = 0; n < CHANNELS_A_THREAD; n++)
+            now[i][n] = x[min(first + i, count - 1) * X_STRIDE + channel(min(me.id + n * THREADS, MIXED - 1), kh, h)];
+}
 
 // What a thread convolves: up to so many of the block's channels.
 struct Convolution {
@@ -99,22 +116,18 @@ struct Convolution {
             }
         }
     }
-    // To shared memory.
-    __device__ __forceinline__ void put(const Thread &me, Head &head, const Inputs &in) const {
+    // A row to shared memory; the window moves on over it.
+    __device__ __forceinline__ void put(const Thread &me, Row &row, const float (&now)[CHANNELS_A_THREAD]) {
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++) {
             int j = me.id + n * THREADS;
             float sum = __fmul_rn(before[n][0], weights[n].x);
             sum = __fmaf_rn(before[n][1], weights[n].y, sum);
             sum = __fmaf_rn(before[n][2], weights[n].z, sum);
-            sum = __fmaf_rn(in.now[n], weights[n].w, sum);
-            if (j < MIXED) head.mixed[j] = silu(sum);
+            sum = __fmaf_rn(now[n], weights[n].w, sum);
+            if (j < MIXED) row.mixed[j] = silu(sum);
+            before[n][0] = before[n][1], before[n][1] = before[n][2], before[n][2] = now[n];
         }
-    }
-    // The window moves on over a row.
-    __device__ __forceinline__ void advance(const Inputs &in) {
-#pragma unroll
-        for (int n = 0; n < CHANNELS_A_THREAD; n++) before[n][0] = before[n][1], before[n][1] = before[n][2], before[n][2] = in.now[n];
     }
 };
 
@@ -128,10 +141,9 @@ template <class Value> __device__ __forceinline__ void keep_inputs(const Thread 
     }
 }
 
-// Sums over K: of the old state times k and q for a lane's column, which is column r % 4 of its four, and of q and k by themselves.
+// Sums over K of the old state times k and q, for a lane's column, which is column r % 4 of its four.
 struct Sums {
     float k, q;
-    float qq, kk, kq;
 };
 
 // Eight sums over the eight lanes of a column group: each step halves what a lane keeps. Lane r ends with S^T k (r < 4) or S^T q of column
@@ -154,13 +166,11 @@ __device__ __forceinline__ void add_lanes(const Thread &me, Sums &sums, float (&
     sums.k = upper ? other : mine, sums.q = upper ? mine : other;
 }
 
-__device__ __forceinline__ Sums sums_of(const Thread &me, const Head &head, const State &rows) {
-    int r = me.g, c = me.t;
-    // Of the four lanes that see the same q and k, one sums q . q, one k . k, the others q . k.
-    float pk[4] = {0, 0, 0, 0}, pq[4] = {0, 0, 0, 0}, length = 0;
+__device__ __forceinline__ Sums sums_of(const Thread &me, const Row &row, const State &rows) {
+    float pk[4] = {0, 0, 0, 0}, pq[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
-        float4 q4 = *(const float4 *)&head.mixed[32 * i + 4 * r], k4 = *(const float4 *)&head.mixed[K + 32 * i + 4 * r];
+        float4 q4 = *(const float4 *)&row.mixed[32 * i + 4 * me.g], k4 = *(const float4 *)&row.mixed[K + 32 * i + 4 * me.g];
         float q[4] = {q4.x, q4.y, q4.z, q4.w}, k[4] = {k4.x, k4.y, k4.z, k4.w};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -169,47 +179,59 @@ __device__ __forceinline__ Sums sums_of(const Thread &me, const Head &head, cons
             pk[2] = __fmaf_rn(v.z, k[j], pk[2]), pk[3] = __fmaf_rn(v.w, k[j], pk[3]);
             pq[0] = __fmaf_rn(v.x, q[j], pq[0]), pq[1] = __fmaf_rn(v.y, q[j], pq[1]);
             pq[2] = __fmaf_rn(v.z, q[j], pq[2]), pq[3] = __fmaf_rn(v.w, q[j], pq[3]);
-            length = __fmaf_rn(c == 1 ? k[j] : q[j], c == 0 ? q[j] : k[j], length);
         }
     }
     Sums sums;
     add_lanes(me, sums, pk, pq);
+    return sums;
+}
+
+// Of a warp. Of the four lanes that see the same q and k, one sums q . q, one k . k, the others q . k.
+__device__ __forceinline__ Scales scales_of(const Thread &me, const Row &row) {
+    float length = 0;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        float4 q4 = *(const float4 *)&row.mixed[32 * i + 4 * me.g], k4 = *(const float4 *)&row.mixed[K + 32 * i + 4 * me.g];
+        float q[4] = {q4.x, q4.y, q4.z, q4.w}, k[4] = {k4.x, k4.y, k4.z, k4.w};
+#pragma unroll
+        for (int j = 0; j < 4; j++) length = __fmaf_rn(me.t == 1 ? k[j] : q[j], me.t == 0 ? q[j] : k[j], length);
+    }
 #pragma unroll
     for (int step = 4; step < WARP; step *= 2) length = __fadd_rn(length, __shfl_xor_sync(~0u, length, step));
-    sums.qq = __shfl_sync(~0u, length, 0), sums.kk = __shfl_sync(~0u, length, 1), sums.kq = __shfl_sync(~0u, length, 2);
-    return sums;
+    float qq = __shfl_sync(~0u, length, 0), kk = __shfl_sync(~0u, length, 1), kq = __shfl_sync(~0u, length, 2);
+    Scales scales;
+    scales.q = __fmul_rn(__frcp_rn(__fsqrt_rn(__fadd_rn(qq, 1e-6f))), __frcp_rn(__fsqrt_rn((float)K)));
+    scales.k = __frcp_rn(__fsqrt_rn(__fadd_rn(kk, 1e-6f)));
+    scales.kq = __fmul_rn(kq, __fmul_rn(scales.q, scales.k));
+    return scales;
 }
 
 // A column's output to shared memory, and the sum of squares of the warp's columns. `d`: what a lane's four columns of the state get of the
 // unscaled k.
-__device__ __forceinline__ void put_output(const Thread &me, Head &head, const Sums &sums, float beta, float decay, float (&d)[4]) {
+__device__ __forceinline__ void put_output(const Thread &me, Row &row, const Sums &sums, const Scales &scales, float (&d)[4]) {
     int warp = me.warp, lane = me.lane, r = me.g, c = me.t;
-    float q_scale = __fmul_rn(__frcp_rn(__fsqrt_rn(__fadd_rn(sums.qq, 1e-6f))), __frcp_rn(__fsqrt_rn((float)K)));
-    float k_scale = __frcp_rn(__fsqrt_rn(__fadd_rn(sums.kk, 1e-6f)));
-    float kq = __fmul_rn(sums.kq, __fmul_rn(q_scale, k_scale));
+    float beta = row.beta, decay = row.decay;
     int column = warp * COLS_A_WARP + 4 * c + r % 4;
-    float delta = __fmul_rn(beta, __fmaf_rn(-decay, __fmul_rn(sums.k, k_scale), head.mixed[2 * K + column]));
-    float out = __fmaf_rn(decay, __fmul_rn(sums.q, q_scale), __fmul_rn(kq, delta));
-    if (lane < 16) head.out[column] = out;
+    float delta = __fmul_rn(beta, __fmaf_rn(-decay, __fmul_rn(sums.k, scales.k), row.mixed[2 * K + column]));
+    float out = __fmaf_rn(decay, __fmul_rn(sums.q, scales.q), __fmul_rn(scales.kq, delta));
+    if (lane < 16) row.out[column] = out;
+    delta = __fmul_rn(delta, scales.k);
+#pragma unroll
+    for (int j = 0; j < 4; j++) d[j] = __shfl_sync(~0u, delta, 4 * j + c);
     float squares = __fmul_rn(out, out);
 #pragma unroll
     for (int step = 1; step < 16; step *= 2) squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, step));
-    if (lane == 0) head.squares[warp] = squares;
-    delta = __fmul_rn(delta, k_scale);
-#pragma unroll
-    for (int j = 0; j < 4; j++) d[j] = __shfl_sync(~0u, delta, 4 * j + c);
+    if (lane == 0) row.squares[warp] = squares;
 }
 
-// The gated norm of a head's outputs, and their int8 form.
-__device__ __forceinline__ void store_outputs(const Thread &me, const Arguments &args, const Head &head, u64 row, int h, float w, float z) {
-    int tid = me.id;
-    if (tid >= V) return;
+// The gated norm of an output, and the int8 form of its block of 32. `column`: the thread's.
+__device__ __forceinline__ void store_output(const Arguments &args, const Row &from, u64 row, int h, int column, float w) {
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) sum = __fadd_rn(sum, head.squares[i]);
+    for (int i = 0; i < WARPS; i++) sum = __fadd_rn(sum, from.squares[i]);
     float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, args.eps)));
-    float y = head.out[tid] * scale * w * silu(z);
-    u64 at = (row * HV + h) * V + tid / 32 * 32;
+    float y = from.out[column] * scale * w * from.gate[column];
+    u64 at = (row * HV + h) * V + column / 32 * 32;
     quantize_block(y, args.codes + at * PLANES, args.meta + at / 32 * PLANES);
 }
 
@@ -243,10 +265,10 @@ __device__ __forceinline__ void apply_updates(const Thread &me, State &rows, con
 }
 
 // Instead of the state: what it lacks of this position.
-__device__ __forceinline__ void store_update(const Thread &me, float *update, const Head &head, float decay, const float (&d)[4]) {
-    for (int j = me.id; j < K; j += THREADS) update[j] = head.mixed[K + j];
+__device__ __forceinline__ void store_update(const Thread &me, float *update, const Row &row, const float (&d)[4]) {
+    for (int j = me.id; j < K; j += THREADS) update[j] = row.mixed[K + j];
     if (me.g == 0) *(float4 *)&update[K + me.warp * COLS_A_WARP + 4 * me.t] = make_float4(d[0], d[1], d[2], d[3]);
-    if (me.id == 0) update[K + V] = decay;
+    if (me.id == 0) update[K + V] = row.decay;
 }
 
 __device__ __forceinline__ void store_state(float *s, const State &rows) {
@@ -285,42 +307,75 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     float *tail = args.tail + (u64)slot * 4 * CHANNELS;
     Convolution convolution;
     convolution.read_past(me, args.taps, tail, inputs, position, drafted, kh, h);
-    float log_decay = __ldg(args.a_log_neg + h), bias = __ldg(args.dt_bias + h), w = tid < V ? __ldg(args.norm + tid) : 0;
+    float log_decay = __ldg(args.a_log_neg + h), bias = __ldg(args.dt_bias + h), w = __ldg(args.norm + tid % V);
     if (pending > 0) {
         __syncthreads();
         apply_updates(me, rows, head, pending);
     }
-    u64 end = row + 1;
-    while (BEHIND && end < gridDim.y && args.slots[end] == slot) end++;
+    int count = 1;
+    while (BEHIND && count < ROWS && row + count < gridDim.y && args.slots[row + count] == slot) count++;
     wait_for_inputs();
 
-    Inputs in;
-    in.read(me, args.x + row * X_STRIDE, kh, h);
+    // All that the first rows bring is on its way before any of it is waited for.
+    const float *x = args.x + row * X_STRIDE;
+    float now[READ_ROWS][CHANNELS_A_THREAD], z[OUT_TURNS], gates[4] = {0, 0, 0, 0};
+    read_rows(me, now, x, 0, count, kh, h);
+#pragma unroll
+    for (int n = 0; n < 4; n++) gates[n] = x[min(tid, count - 1) * X_STRIDE + GATES_AT + n * HV + h];
+#pragma unroll
+    for (int n = 0; n < OUT_TURNS; n++) z[n] = x[min((tid + n * THREADS) / V, count - 1) * X_STRIDE + Z_AT + h * V + tid % V];
 #pragma unroll
     for (int p = 0; p < 3; p++)
         if (p >= 3 - drafted) keep_inputs(me, tail + (position + 1 + p) % 4 * CHANNELS, kh, h, [&](int n) { return convolution.before[n][p]; });
-    bool counts = true;
-    for (;;) {
-        keep_inputs(me, counts ? tail + position % 4 * CHANNELS : inputs + position % (BEHIND ? INPUTS : 1) * CHANNELS, kh, h,
-                    [&](int n) { return in.now[n]; });
-        Inputs next = in;
-        bool last = !BEHIND || row + 1 == end;
-        if (!last) next.read(me, args.x + (row + 1) * X_STRIDE, kh, h);
-        float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
-        convolution.put(me, head, in);
-        float beta = sigmoid(b), decay = __expf(log_decay * softplus(a + bias));
+    for (int first = 0;;) {
+#pragma unroll
+        for (int i = 0; i < READ_ROWS; i++) {
+            int at = first + i;
+            if (at >= count) break;
+            float *place = at == 0 ? tail + position % 4 * CHANNELS : inputs + (position + at) % (BEHIND ? INPUTS : 1) * CHANNELS;
+            keep_inputs(me, place, kh, h, [&](int n) { return now[i][n]; });
+            convolution.put(me, head.row[at], now[i]);
+        }
+        first += READ_ROWS;
+        if (first >= count) break;
+        read_rows(me, now, x, first, count, kh, h);
+    }
+    if (tid < count) {
+        float b = gates[0] + gates[2], a = gates[1] + gates[3];
+        head.row[tid].beta = sigmoid(b), head.row[tid].decay = __expf(log_decay * softplus(a + bias));
+    }
+#pragma unroll
+    for (int n = 0; n < OUT_TURNS; n++) {
+        int i = (tid + n * THREADS) / V;
+        if (i < count) head.row[i].gate[tid % V] = silu(z[n]);
+    }
+    __syncthreads();
+    if (BEHIND) {
+        for (int i = me.warp; i < count; i += WARPS) {
+            Scales scales = scales_of(me, head.row[i]);
+            if (me.lane == 0) head.row[i].scales = scales;
+        }
         __syncthreads();
+    }
+
+#pragma unroll 1
+    for (int i = 0; i < count; i++) {
+        Row &own = head.row[i];
         float d[4];
-        put_output(me, head, sums_of(me, head, rows), beta, decay, d);
-        __syncthreads();
-        store_outputs(me, args, head, row, h, w, in.z);
-        bool writes = counts && (position % STORE_EVERY == STORE_EVERY - 1 || pending >= STORE_EVERY - 1);
-        if (!writes) store_update(me, updates + position % UPDATES * UPDATE, head, decay, d);
-        if (writes || !last) advance(me, rows, head.mixed + K, decay, d);
+        Sums sums = sums_of(me, own, rows);
+        put_output(me, own, sums, BEHIND ? own.scales : scales_of(me, own), d);
+        bool last = i + 1 == count;
+        if (last) {
+            __syncthreads();
+#pragma unroll
+            for (int n = 0; n < OUT_TURNS; n++) {
+                int at = (tid + n * THREADS) / V;
+                if (at < count) store_output(args, head.row[at], row + at, h, tid % V, w);
+            }
+        }
+        bool writes = i == 0 && (position % STORE_EVERY == STORE_EVERY - 1 || pending >= STORE_EVERY - 1);
+        if (!writes) store_update(me, updates + (position + i) % UPDATES * UPDATE, own, d);
+        if (writes || !last) advance(me, rows, own.mixed + K, own.decay, d);
         if (writes) store_state(s, rows);
-        if (last) return;
-        convolution.advance(in);
-        in = next, row++, position++, counts = false;
-        __syncthreads();
     }
 }

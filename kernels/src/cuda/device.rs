@@ -254,6 +254,20 @@ impl<A: DeviceStruct> Kernel<A> {
     /// Memory that `argument` names is the device's, as large as the kernel takes it to be, and lives until the stream
     /// has passed the launch. The kernel waits for the one before it before it touches what that one writes.
     pub(super) unsafe fn launch(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(device, grid, argument, device.arch.has_dependent_launch()) }
+    }
+
+    /// The same, but begun when everything before it has ended: what comes behind it may take its own start for that.
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`].
+    pub(super) unsafe fn launch_behind_all(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(device, grid, argument, false) }
+    }
+
+    unsafe fn enqueue(&self, device: &Device, grid: Grid, argument: &A, early: bool) -> Result<(), CudaError> {
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
@@ -269,7 +283,7 @@ impl<A: DeviceStruct> Kernel<A> {
             sharedMemBytes: self.shared_bytes,
             hStream: device.stream.cu_stream(),
             attrs: &mut attribute,
-            numAttrs: u32::from(device.arch.has_dependent_launch()),
+            numAttrs: u32::from(early),
         };
         device.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // The driver copies what it points to before it returns, and writes nothing there.

@@ -114,6 +114,8 @@ device_struct! {
         step_slots: Ptr<i32>,
         step_positions: Ptr<i32>,
         guessed: Ptr<SampleResult>,
+        /// The id at each place of a shortlist, or null: then guesses are ids.
+        ids: Ptr<u32>,
         params: PtrMut<SampleParams>,
         tokens: PtrMut<i32>,
         slots: PtrMut<i32>,
@@ -176,6 +178,15 @@ pub struct GuessingRows<'a, 'b> {
     pub positions: &'a mut CudaViewMut<'b, i32>,
 }
 
+/// What a pass of guesses drew.
+#[derive(Clone, Copy)]
+pub struct Guessed<'a> {
+    /// One a row.
+    pub results: &'a CudaView<'a, SampleResult>,
+    /// The id that each token of them stands for, where it is not the token itself.
+    pub ids: Option<&'a CudaView<'a, u32>>,
+}
+
 impl DraftHead {
     /// Loads the kernels.
     ///
@@ -207,7 +218,8 @@ impl DraftHead {
 
     /// Enqueues the input of a pass: `codes` and `meta` get plain rows of `2 * cols`. `x` is what the model's last layer
     /// left of the same rows; without it, each row goes on from what its slot carries, and `begin`, `[rows, cols]`,
-    /// becomes zero.
+    /// becomes zero; such a launch begins when everything before it is done, as the first of a graph does, so that what
+    /// comes behind it may read early what was written before it.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
@@ -240,7 +252,7 @@ impl DraftHead {
         if n == 0 {
             return Ok(());
         }
-        let stream = device.stream();
+        let (stream, guesses) = (device.stream(), begin.is_some());
         let arguments = InputArguments {
             table: Ptr::at(table.address),
             tokens: Ptr::of(rows.tokens, stream),
@@ -259,8 +271,13 @@ impl DraftHead {
             eps: norms.eps,
         };
         // SAFETY: buffers were found large enough, ids beyond the table are not looked up, the caller vouches for slots
-        // and the table's memory; nothing is read before the wait.
-        unsafe { self.input.launch(device, self.grid(n), &arguments) }
+        // and the table's memory; nothing but weights is read before the wait.
+        unsafe {
+            match guesses {
+                true => self.input.launch_behind_all(device, self.grid(n), &arguments),
+                false => self.input.launch(device, self.grid(n), &arguments),
+            }
+        }
     }
 
     /// Enqueues that the slots carry what a pass left in `x`, `[rows, cols]`, which becomes zero: of each row, or, of
@@ -301,18 +318,19 @@ impl DraftHead {
     }
 
     /// Enqueues what the next pass of guesses reads: behind what a step accepted, or one further on than the guesses
-    /// before, `guessed`.
+    /// before.
     ///
     /// # Errors
     /// If there are too many rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// What `asked` names on the device lies within the step's rows and results.
+    /// What `asked` names on the device lies within the step's rows and results, and what was guessed within the ids, if
+    /// there are any.
     pub unsafe fn rows(
         &self,
         device: &Device,
         behind: Option<Behind<'_>>,
-        guessed: &CudaView<'_, SampleResult>,
+        guessed: Guessed<'_>,
         rows: GuessingRows<'_, '_>,
     ) -> Result<(), CudaError> {
         let (n, count) = (rows.count, rows.asked.len() / 4);
@@ -321,7 +339,7 @@ impl DraftHead {
             return Err(CudaError::shape(NAME, reason));
         }
         fits(NAME, "parameters", rows.params.len(), count)?;
-        fits(NAME, "guesses", guessed.len(), count)?;
+        fits(NAME, "guesses", guessed.results.len(), count)?;
         for (what, len) in
             [("tokens", rows.tokens.len()), ("slots", rows.slots.len()), ("positions", rows.positions.len())]
         {
@@ -334,7 +352,8 @@ impl DraftHead {
             step_tokens: Ptr::of_some(behind.map(|b| b.rows.tokens), stream),
             step_slots: Ptr::of_some(behind.map(|b| b.rows.slots), stream),
             step_positions: Ptr::of_some(behind.map(|b| b.rows.positions), stream),
-            guessed: Ptr::of(guessed, stream),
+            guessed: Ptr::of(guessed.results, stream),
+            ids: Ptr::of_some(guessed.ids, stream),
             params: PtrMut::of(rows.params, stream),
             tokens: PtrMut::of(rows.tokens, stream),
             slots: PtrMut::of(rows.slots, stream),

@@ -3,7 +3,9 @@
 
 use crate::support::{Gpu, Outcome, Test, pairs};
 use crate::tables::random_table;
-use chimere_kernels::cuda::draft_head::{self, Behind, DraftHead, GuessingRows, HeadNorms, HeadRows, RING, ROWS_MAX};
+use chimere_kernels::cuda::draft_head::{
+    self, Behind, DraftHead, Guessed, GuessingRows, HeadNorms, HeadRows, RING, ROWS_MAX,
+};
 use chimere_kernels::cuda::embed::{Table, TableEncoding, TableShape};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -162,7 +164,8 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
     let mut params = stream.clone_htod(&params)?;
     let rows = 4;
     let mut lists = [(); 3].map(|()| stream.clone_htod(&vec![-9; rows]));
-    for pass in 0..2 {
+    let ids = stream.clone_htod(&[900u32, 901, 902, 903])?;
+    for pass in 0..3 {
         let [t, s, p] = &mut lists;
         let (Ok(t), Ok(s), Ok(p)) = (t, s, p) else { panic!("no memory") };
         let own = GuessingRows {
@@ -176,18 +179,21 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
         let step = HeadRows { count: 6, tokens: &tokens, slots: &slots, positions: &positions };
         let accepted = sampled.as_view();
         let behind = (pass == 0).then_some(Behind { results: &accepted, rows: step });
+        let (drawn, ids) = (&guessed.as_view(), ids.as_view());
+        // In the last pass guesses are places of a list.
+        let guessed_by = Guessed { results: drawn, ids: (pass == 2).then_some(&ids) };
         // SAFETY: who asks has rows and results above.
-        unsafe { kernels.rows(&gpu.device, behind, &guessed.as_view(), own) }?;
+        unsafe { kernels.rows(&gpu.device, behind, guessed_by, own) }?;
         let got = [stream.clone_dtoh(t)?, stream.clone_dtoh(s)?, stream.clone_dtoh(p)?];
-        let want = if pass == 0 {
-            [[77, 61, 30, 0], [3, -1, 5, -1], [22, 63, 9, 0]]
-        } else {
-            [[41, 42, 43, 0], [3, -1, 5, -1], [23, 64, 10, 0]]
+        let want = match pass {
+            0 => [[77, 61, 30, 0], [3, -1, 5, -1], [22, 63, 9, 0]],
+            1 => [[41, 42, 43, 0], [3, -1, 5, -1], [23, 64, 10, 0]],
+            _ => [[902, 900, 903, 0], [3, -1, 5, -1], [24, 65, 11, 0]],
         };
         assert_eq!(got, want.map(|list| list.to_vec()), "pass {pass}");
         let outputs: Vec<u32> = stream.clone_dtoh(&params)?.iter().map(|p| p.output_index).collect();
-        assert_eq!(outputs, if pass == 0 { [11, 20, 30] } else { [12, 21, 31] });
-        guessed = results(&[41, 42, 43])?;
+        assert_eq!(outputs, [[11, 20, 30], [12, 21, 31], [13, 22, 32]][pass]);
+        guessed = results(if pass == 0 { &[41, 42, 43] } else { &[2, 0, 3] })?;
     }
     assert!(rows <= ROWS_MAX);
     Ok(())

@@ -1,6 +1,8 @@
 //! The flags of `chimere serve`.
 
-use super::{Activations, Budget, Device, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode, Residents};
+use super::{
+    Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode, Residents,
+};
 use std::path::{Path, PathBuf};
 use toml::Value;
 
@@ -74,6 +76,10 @@ pub struct ServeArgs {
     /// says its answer may be), grammar (what a form leaves no choice of), mtp (the model's own draft head) [default: all]
     #[arg(long, value_name = "S", help_heading = COMPUTING)]
     pub draft_sources: Option<DraftSources>,
+    /// What the model's draft head guesses among: all ids, those below a number, those in a file, one a line; auto the
+    /// first 65,536 of 131,072 and more [default: auto]
+    #[arg(long, value_name = "auto|all|N|FILE", help_heading = COMPUTING)]
+    pub draft_ids: Option<DraftIds>,
     /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]
     #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
     pub max_seqs: Option<u32>,
@@ -137,6 +143,7 @@ impl ServeArgs {
         put("engine", "experts_resident", self.experts_resident.map(|r| Value::String(r.into())));
         put("engine", "drafts", self.drafts.map(|d| Value::String(d.into())));
         put("engine", "draft_sources", self.draft_sources.map(|s| Value::String(s.into())));
+        put("engine", "draft_ids", self.draft_ids.clone().map(|ids| Value::String(ids.into())));
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
         put("cache", "prefix", self.prefix_cache.and_then(|c| Value::try_from(c).ok()));
         put("cache", "host_budget", self.host_cache_budget.map(|b| Value::String(b.into())));

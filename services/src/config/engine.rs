@@ -3,6 +3,7 @@
 use super::activations::Activations;
 use super::budget::Budget;
 use super::check::{Fault, threads};
+use super::draft_ids::DraftIds;
 use super::drafts::{DraftSources, Drafts};
 use super::residents::Residents;
 use crate::limits;
@@ -46,6 +47,8 @@ pub struct Engine {
     pub drafts: Drafts,
     /// Whose guesses are drafted.
     pub draft_sources: DraftSources,
+    /// What the model's draft head guesses among; changes no byte.
+    pub draft_ids: DraftIds,
 }
 
 impl Default for Engine {
@@ -67,6 +70,7 @@ impl Default for Engine {
             deterministic: false,
             drafts: Drafts(DraftMode::Auto),
             draft_sources: DraftSources(DraftKinds::all()),
+            draft_ids: DraftIds::Auto,
         }
     }
 }

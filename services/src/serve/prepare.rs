@@ -59,8 +59,9 @@ impl Prepared {
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
         let probes = probes(config, address)?;
-        let model =
+        let mut model =
             model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
+        config.engine.draft_ids.limit(&mut model).map_err(ServeError::Usage)?;
         let text = TextModel::new(&model.text)
             .map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let summary = Summary::of(&model);

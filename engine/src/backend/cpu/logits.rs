@@ -2,7 +2,7 @@
 //! that is most of the time, and the head is a sixth and more of a model's products.
 
 use super::forward::{Pass, columns};
-use super::matmul::{RowForm, TILE_ROWS, matmul};
+use super::matmul::{PackedMatrix, RowForm, TILE_ROWS, matmul};
 use super::norm::norm_row;
 use super::output::Outputs;
 use super::pool::Team;
@@ -24,6 +24,13 @@ impl Known {
     }
 }
 
+/// The first rows of a head, in tiles.
+#[derive(Clone, Copy)]
+pub(super) struct HeadRows<'a> {
+    pub(super) matrix: &'a PackedMatrix,
+    pub(super) tiles: usize,
+}
+
 impl Pass<'_> {
     /// The logits of the rows to sample, which stay in the workspace. The first thread calls `look` shortly before it
     /// has to be known which of them are read.
@@ -36,16 +43,25 @@ impl Pass<'_> {
             look();
         }
         team.wait();
-        self.head(team, outputs.rows.len(), known.get().map_or(&[], |known| &known.read));
+        self.head(team, self.whole_head(), outputs.rows.len(), known.get().map_or(&[], |known| &known.read));
         team.wait();
     }
 
     /// A final norm and the head of some rows, into the first rows of logits. Ends with a barrier.
     pub(super) fn logits(&self, team: Team, rows: &[usize], norm: &[f32]) {
+        self.logits_of(team, self.whole_head(), rows, norm);
+    }
+
+    /// The same of some rows of a head.
+    pub(super) fn logits_of(&self, team: Team, head: HeadRows<'_>, rows: &[usize], norm: &[f32]) {
         self.last_rows(team, rows, norm);
         team.wait();
-        self.head(team, rows.len(), &[]);
+        self.head(team, head, rows.len(), &[]);
         team.wait();
+    }
+
+    pub(super) fn whole_head(&self) -> HeadRows<'_> {
+        HeadRows { matrix: &self.model.head, tiles: self.model.head.tiles() }
     }
 
     /// A final norm of this thread's share of some rows, as the head reads them.
@@ -65,19 +81,19 @@ impl Pass<'_> {
 
     /// The head of the first `rows` rows, this thread's columns of it. `read` says of each of them which logits are
     /// read, of those behind its end all are; the others are not defined.
-    fn head(&self, team: Team, rows: usize, read: &[Option<Arc<[u32]>>]) {
+    fn head(&self, team: Team, head: HeadRows<'_>, rows: usize, read: &[Option<Arc<[u32]>>]) {
         let (c, p) = (&self.model.config, self.ws.plain);
-        let tiles = team.share(self.model.head.tiles());
+        let tiles = team.share(head.tiles);
         let whole: Vec<_> =
             self.batch.pairs[..rows].iter().copied().filter(|(row, _)| wanted(read, *row).is_none()).collect();
-        self.head_tiles(&whole, tiles.clone(), rows);
+        self.head_tiles(head, &whole, tiles.clone(), rows);
         if whole.len() < rows {
             let mut some = Vec::with_capacity(rows);
             for tile in tiles.clone() {
                 let reads = |row: u32| wanted(read, row).is_some_and(|mask| reads_tile(mask, tile));
                 some.clear();
                 some.extend(self.batch.pairs[..rows].iter().copied().filter(|(row, _)| reads(*row)));
-                self.head_tiles(&some, tile..tile + 1, rows);
+                self.head_tiles(head, &some, tile..tile + 1, rows);
             }
         }
         if c.logit_scale != 1.0 {
@@ -90,15 +106,10 @@ impl Pass<'_> {
         }
     }
 
-    fn head_tiles(&self, pairs: &[(u32, u32)], tiles: Range<usize>, rows: usize) {
+    fn head_tiles(&self, head: HeadRows<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, rows: usize) {
         if !pairs.is_empty() {
-            matmul(
-                &self.model.head,
-                self.ws.last,
-                pairs,
-                tiles,
-                self.out(&self.ws.plain.logits, rows, self.model.config.vocab),
-            );
+            let out = self.out(&self.ws.plain.logits, rows, self.model.config.vocab);
+            matmul(head.matrix, self.ws.last, pairs, tiles, out);
         }
     }
 }

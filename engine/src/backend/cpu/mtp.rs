@@ -15,7 +15,8 @@ use super::batch::Batch;
 use super::blocks::{Block, BlockThread, ExpertCount, Op, PAGE, Packing, Step};
 use super::forward::{Pass, ThreadScratch};
 use super::history::History;
-use super::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul};
+use super::logits::HeadRows;
+use super::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
 use super::norm::norm_row;
 use super::output::Outputs;
 use super::pool::Team;
@@ -27,7 +28,7 @@ use super::weights::packed_blocks;
 use super::workspace::WorkspaceRoom;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
-use crate::model::{Model, ModelConfig, MtpWeights, OpConfig, StateShape};
+use crate::model::{Model, ModelConfig, MtpWeights, OpConfig, Shortlist, StateShape};
 use crate::sampling::SamplingParams;
 use crate::step::SampleRow;
 use std::ops::Range;
@@ -42,6 +43,8 @@ pub(super) struct DraftHead {
     /// Attention first.
     blocks: Vec<Block>,
     norm: Vec<f32>,
+    /// What is guessed among, if that is not all, and its rows of the model's head where these are not the first.
+    shortlist: Option<(Shortlist, Option<PackedMatrix>)>,
 }
 
 /// Whether this backend computes such a draft head: attention, and then what looks at one row alone.
@@ -63,18 +66,49 @@ impl DraftHead {
             fc: PackedMatrix::pack(&w.fc, 0, exact),
             blocks,
             norm: w.norm.clone(),
+            shortlist: w.shortlist.clone().map(|list| {
+                let rows = list.rows().map(|rows| PackedMatrix::pack(rows, 0, exact));
+                (list, rows)
+            }),
         }
     }
 
     /// Bytes of [`DraftHead::matrices`] before they are packed.
     pub(super) fn planned_bytes(w: &MtpWeights, exact: bool) -> u64 {
         let blocks = w.layer.iter().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
-        blocks + PackedMatrix::planned_bytes(&w.fc, exact)
+        let listed = w.shortlist.as_ref().and_then(Shortlist::rows);
+        let listed = listed.map_or(0, |rows| PackedMatrix::planned_bytes(rows, exact));
+        blocks + PackedMatrix::planned_bytes(&w.fc, exact) + listed
     }
 
     /// The packed matrices.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
-        self.blocks.iter().flat_map(|block| block.op.matrices()).chain([&self.fc])
+        let listed = self.shortlist.iter().filter_map(|(_, rows)| rows.as_ref());
+        self.blocks.iter().flat_map(|block| block.op.matrices()).chain([&self.fc]).chain(listed)
+    }
+
+    /// The rows of the model's head that guesses take.
+    fn rows<'a>(&'a self, whole: HeadRows<'a>) -> HeadRows<'a> {
+        match &self.shortlist {
+            None => whole,
+            Some((list, own)) => {
+                HeadRows { matrix: own.as_ref().unwrap_or(whole.matrix), tiles: list.len() / TILE_ROWS }
+            }
+        }
+    }
+
+    /// Brings the logits of listed ids, which stand first, to the ids' places; all others are never drawn.
+    fn spread(&self, logits: &mut [f32]) {
+        let Some((list, _)) = &self.shortlist else { return };
+        let mut end = logits.len();
+        // From behind: an id is never below its place in the list.
+        for place in (0..list.len()).rev() {
+            let id = list.ids().map_or(place, |ids| ids[place] as usize);
+            logits[id] = logits[place];
+            logits[id + 1..end].fill(f32::NEG_INFINITY);
+            end = id;
+        }
+        logits[..end].fill(f32::NEG_INFINITY);
     }
 }
 
@@ -315,14 +349,17 @@ impl Pass<'_> {
             block.op.run(&self.steps[block.shape], self.head_block(team, head, nth));
             team.wait();
         }
-        self.logits(team, &(0..rows.len()).collect::<Vec<_>>(), &head.norm);
+        let every: Vec<_> = (0..rows.len()).collect();
+        self.logits_of(team, head.rows(self.whole_head()), &every, &head.norm);
         for i in team.share(rows.len()) {
             let row = &rows[i];
-            // SAFETY: what was normed and the logits were finished before the last barrier; the place is this row's.
+            // SAFETY: what was normed and the logits were finished before the last barrier; place and row are this
+            // thread's.
             let logits = unsafe {
                 ws.carried.get_mut(row_of(row.place, hidden)).copy_from_slice(self.ws.last.row(i));
-                self.ws.plain.logits.get(i * vocab..(i + 1) * vocab)
+                self.ws.plain.logits.get_mut(i * vocab..(i + 1) * vocab)
             };
+            head.spread(logits);
             let free = Constraint::default();
             let token = sampler::sample(logits, &row.sample, &row.history, &free, &mut scratch.sampler).token;
             found.lock().expect("no thread panics while it reports").push((row.place, token));

@@ -154,7 +154,7 @@ impl CudaMemory {
         let outputs = sampling::bytes(counts)
             + pooling::bytes(c.hidden, counts)
             + history::bytes(config.context)
-            + Guessing::bytes(c, counts, planes);
+            + Guessing::bytes((model, c), counts, planes);
         let graphs = passes(counts).len() + if config.mtp { buckets(counts.slots).len() } else { 0 };
         Self {
             weights: weights.device(),

@@ -1,11 +1,12 @@
-//! Decode passes as CUDA graphs, one for each bucket of rows; passes with drafted rows have their own.
+//! Decode passes as CUDA graphs, one for each bucket of rows; passes with drafted rows have their own. So have guesses,
+//! several passes with their samplers in one.
 
 use super::error::{CudaBackendError, During};
 use chimere_kernels::cuda::Device;
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 
-/// What a graph was captured for.
+/// What a graph of a decode pass was captured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PassShape {
     /// A bucket.
@@ -14,19 +15,33 @@ pub(super) struct PassShape {
     pub(super) drafts: bool,
 }
 
-/// The graphs.
-#[derive(Default)]
-pub(super) struct Graphs {
-    graphs: Vec<(PassShape, CudaGraph)>,
+/// What a graph of guesses was captured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GuessShape {
+    /// A bucket.
+    pub(super) rows: usize,
+    /// One behind another.
+    pub(super) passes: usize,
 }
 
-impl Graphs {
+/// The graphs, by what they were captured for.
+pub(super) struct Graphs<S = PassShape> {
+    graphs: Vec<(S, CudaGraph)>,
+}
+
+impl<S> Default for Graphs<S> {
+    fn default() -> Self {
+        Self { graphs: Vec::new() }
+    }
+}
+
+impl<S: Copy + PartialEq> Graphs<S> {
     /// Captures what `enqueue` puts on the stream as the graph of `pass`. It must have run once before, so that its
     /// code is loaded: loading inside a capture is refused.
     pub(super) fn capture(
         &mut self,
         device: &Device,
-        pass: PassShape,
+        pass: S,
         enqueue: impl FnOnce() -> Result<(), CudaBackendError>,
     ) -> Result<(), CudaBackendError> {
         let stream = device.stream();
@@ -46,7 +61,7 @@ impl Graphs {
     }
 
     /// Replays the graph of a pass.
-    pub(super) fn launch(&self, pass: PassShape) -> Result<(), CudaBackendError> {
+    pub(super) fn launch(&self, pass: S) -> Result<(), CudaBackendError> {
         let (_, graph) = self.graphs.iter().find(|g| g.0 == pass).expect("every bucket was captured at start");
         graph.launch().during("launching a graph")
     }

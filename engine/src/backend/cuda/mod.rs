@@ -61,10 +61,10 @@ use chimere_kernels::cuda::draft_head::Behind;
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
 use cudarc::driver::{CudaSlice, sys};
 use error::During;
-use graphs::{Graphs, PassShape};
+use graphs::{Graphs, GuessShape, PassShape};
 use history::History;
 use host::HostTier;
-use mtp::Guessing;
+use mtp::{GRAPH_PASSES, Guessing};
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
 use rows::{PieceRows, Row, StepRows};
@@ -117,8 +117,11 @@ pub struct CudaBackend {
     sampling: Sampling,
     pooling: Pooling,
     graphs: Graphs,
+    /// The first layers of passes with drafts. Such a step is launched when the device has nothing to do, and launching
+    /// a graph takes the longer the more it has: the device begins while the host launches the others.
+    first_graphs: Graphs,
     /// Passes of the draft head, and what they read, if there is one and its guesses are wanted.
-    guess_graphs: Graphs,
+    guess_graphs: Graphs<GuessShape>,
     guessing: Option<Guessing>,
     network: Network,
     ring: Ring,
@@ -162,14 +165,15 @@ impl CudaBackend {
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
         let (weights, experts) = DeviceWeights::load(&device, &cache, model, config.placement(), progress)?;
-        let network = Network::new(&device, &cache, c, config, planes, weights)?;
+        let shortlist = mtp::shortlist(model);
+        let network = Network::new(&device, &cache, c, config, planes, (weights, shortlist))?;
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
         let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (pooling::units_max(counts), widths.hidden);
-        let guesses = if config.mtp { DRAFTS_MAX * counts.slots } else { 0 };
+        let guesses = if config.mtp { DRAFTS_MAX * bucket(counts.slots) } else { 0 };
         let results = (counts.prefill + counts.logits + 1, guesses);
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
@@ -209,8 +213,9 @@ impl CudaBackend {
             sampling,
             pooling,
             graphs: Graphs::default(),
+            first_graphs: Graphs::default(),
             guess_graphs: Graphs::default(),
-            guessing: config.mtp.then(|| Guessing::new(&device, counts)).transpose()?,
+            guessing: config.mtp.then(|| Guessing::new(&device, &cache, model, counts)).transpose()?,
             network,
             ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, results, sums)?,
             device,
@@ -228,13 +233,18 @@ impl CudaBackend {
                 .stream()
                 .memcpy_htod(&columns(&[], pass.rows), &mut self.decode_rows)
                 .during("sending a step's inputs")?;
+            self.enqueue_first(pass)?;
             self.enqueue_decode(pass)?;
             self.device.stream().synchronize().during("running the kernels for the first time")?;
-            // The closure needs all of `self` but the graphs.
-            let mut graphs = std::mem::take(&mut self.graphs);
+            // The closures need all of `self` but the graphs.
+            let (mut first, mut graphs) = (std::mem::take(&mut self.first_graphs), std::mem::take(&mut self.graphs));
             let device = self.device.clone();
-            let captured = graphs.capture(&device, pass, || self.enqueue_decode(pass));
-            self.graphs = graphs;
+            let captured = match pass.drafts {
+                true => first.capture(&device, pass, || self.enqueue_first(pass)),
+                false => Ok(()),
+            };
+            let captured = captured.and_then(|()| graphs.capture(&device, pass, || self.enqueue_decode(pass)));
+            (self.first_graphs, self.graphs) = (first, graphs);
             captured?;
         }
         if self.guessing.is_some() {
@@ -246,28 +256,49 @@ impl CudaBackend {
     /// The same for passes of guesses.
     fn capture_guesses(&mut self) -> Result<(), CudaBackendError> {
         for rows in buckets(self.counts.slots) {
-            self.enqueue_guesses(rows)?;
+            self.enqueue_guesses(GuessShape { rows, passes: GRAPH_PASSES })?;
             self.device.stream().synchronize().during("running the kernels for the first time")?;
-            let mut graphs = std::mem::take(&mut self.guess_graphs);
-            let device = self.device.clone();
-            let captured = graphs.capture(&device, PassShape { rows, drafts: false }, || self.enqueue_guesses(rows));
-            self.guess_graphs = graphs;
-            captured?;
+            for passes in 1..=GRAPH_PASSES {
+                let shape = GuessShape { rows, passes };
+                let mut graphs = std::mem::take(&mut self.guess_graphs);
+                let device = self.device.clone();
+                let captured = graphs.capture(&device, shape, || self.enqueue_guesses(shape));
+                self.guess_graphs = graphs;
+                captured?;
+            }
         }
         Ok(())
     }
 
-    /// Kernels of a pass of guesses, up to its rows' logits.
-    fn enqueue_guesses(&mut self, rows: usize) -> Result<(), CudaBackendError> {
-        let Some(guessing) = &self.guessing else { return Ok(()) };
-        let pass = Pass::guesses(rows, guessing.room, &guessing.rows);
-        self.network.guess(&self.device, &pass, &mut self.store, &mut self.work)
+    /// Kernels of passes of guesses with their samplers, and between two of what the next one reads.
+    fn enqueue_guesses(&mut self, GuessShape { rows, passes }: GuessShape) -> Result<(), CudaBackendError> {
+        let Self { device, network, guessing: Some(guessing), store, work, .. } = self else { return Ok(()) };
+        for nth in 0..passes {
+            if nth > 0 {
+                network.next_guesses(device, None, guessing, (rows, nth - 1))?;
+            }
+            network.guess(device, &Pass::guesses(rows, guessing.room, &guessing.rows), store, work)?;
+            guessing.draw(device, (work, store), (rows, nth))?;
+        }
+        Ok(())
     }
 
-    /// Kernels of a decode pass, up to its rows' logits.
+    /// The first kernels of a decode pass with drafts.
+    fn enqueue_first(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
+        if !drafts {
+            return Ok(());
+        }
+        let pass = Pass::decode(rows, &self.decode_rows, drafts);
+        self.network.begin(&self.device, &pass, &mut self.store, &mut self.work)
+    }
+
+    /// Kernels of a decode pass, but for the first of one with drafts, up to its rows' logits.
     fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
         let pass = Pass::decode(rows, &self.decode_rows, drafts);
-        self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        match drafts {
+            true => self.network.go_on(&self.device, &pass, &mut self.store, &mut self.work)?,
+            false => self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?,
+        }
         self.network.decode_head(&self.device, rows, &mut self.work)?;
         self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?;
         self.note_experts(PassKind::Decode, rows)
@@ -444,7 +475,11 @@ impl CudaBackend {
         for pass in passes {
             decoded = bucket(pass.len());
             stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
-            self.graphs.launch(PassShape { rows: decoded, drafts: rows::takes_drafts(pass) })?;
+            let shape = PassShape { rows: decoded, drafts: rows::takes_drafts(pass) };
+            if shape.drafts {
+                self.first_graphs.launch(shape)?;
+            }
+            self.graphs.launch(shape)?;
             self.last_rows = decoded;
         }
         Ok(decoded)
@@ -453,31 +488,38 @@ impl CudaBackend {
     /// The sampler, and the way back of its results.
     fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> Result<InFlight, CudaBackendError> {
         let Forwarded { id, staging, mut wanted } = step;
+        // Between kernels a copy takes the device longer than either: none stands between the samples and the guesses.
+        if let Some(guessing) = &mut self.guessing {
+            guessing.ask(&self.device, &staging, &wanted.asked(), &self.sampling)?;
+        }
         self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
         staging.sampled.record(self.device.stream()).during("marking a step")?;
         self.guess(&staging, &mut wanted)?;
+        self.sampling.fetch(&self.device, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         let experts = self.experts.as_ref().map(ExpertTier::counts);
         Ok(InFlight::new(id, staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
     }
 
-    /// The draft head's guesses behind what was sampled, a pass each.
+    /// The draft head's guesses behind what was sampled.
     fn guess(&mut self, staging: &Staging, wanted: &mut WantedOutputs) -> Result<(), CudaBackendError> {
         let (asked, passes) = wanted.guesses();
-        let Some(guessing) = self.guessing.as_mut().filter(|_| !asked.is_empty()) else { return Ok(()) };
-        wanted.will_guess(passes);
-        guessing.ask(&self.device, staging, &asked, &mut self.sampling)?;
-        let (n, rows) = (asked.len(), bucket(asked.len()));
-        for pass in 0..passes {
+        let Self { device, network, guessing: Some(guessing), sampling, .. } = self else { return Ok(()) };
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let rows = bucket(asked.len());
+        wanted.will_guess(GuessShape { rows, passes }, guessing.listed_ids());
+        let (mut done, mut last) = (0, 0);
+        while done < passes {
             let step = Pass::decode(self.last_rows, &self.decode_rows, false);
-            let results = self.sampling.results();
-            let behind = Behind { results: &results, rows: mtp::rows_of(&step) };
-            let behind = (pass == 0).then_some(behind);
-            self.network.next_guesses(&self.device, behind, guessing, (n, rows))?;
-            self.guess_graphs.launch(PassShape { rows, drafts: false })?;
-            let place = staging.guesses + pass * n;
-            let from = (&self.work, &mut self.store);
-            guessing.draw(&self.device, &mut self.sampling, from, staging, (n, place))?;
+            let results = sampling.results();
+            let behind = (done == 0).then(|| Behind { results: &results, rows: mtp::rows_of(&step) });
+            network.next_guesses(device, behind, guessing, (rows, last))?;
+            let shape = GuessShape { rows, passes: (passes - done).min(GRAPH_PASSES) };
+            self.guess_graphs.launch(shape)?;
+            guessing.fetch(device, staging, shape, done)?;
+            (done, last) = (done + shape.passes, shape.passes - 1);
         }
         Ok(())
     }

@@ -4,34 +4,39 @@
 //! Every row of every pass leaves the layer's keys and values, in the graph of the pass: the head's input, its first
 //! product, in-projections, and a launch that writes them. The hidden states of a slot's last positions stay in the
 //! store, so that rows behind a step find the one before them, however many drafts were accepted. The whole layer is
-//! computed for guesses alone, in passes with graphs of their own: a kernel finds behind which row of the step a
-//! sequence goes on, the sampler draws each guess as it would draw the output, and the next pass reads it on the device.
+//! computed for guesses alone: a kernel finds behind which row of the step a sequence goes on, the sampler draws each
+//! guess as it would draw the output, and the next pass reads it on the device; all passes of a step are one graph, or
+//! few. With a shortlist the model's head is multiplied with by the rows of its ids alone, and the sampler's tokens are
+//! places in the list.
 //! Unlike on the CPU position 0 is attended to, and behind a checkpoint the hidden state before it is taken for zeros:
 //! guesses are a little other ones then.
 
 use super::blocks::{BlockPass, OpQuery};
 use super::error::{CudaBackendError, During};
+use super::graphs::GuessShape;
 use super::matrices::{Kernels as Products, Product, ProductKind};
 use super::network::{Block, Network, Pass};
 use super::residual::Next;
 use super::rows::AskedAt;
-use super::sampling::Sampling;
+use super::sampling::{LIST_WORDS, Sampling};
 use super::shape::{Counts, bucket};
 use super::staging::Staging;
 use super::store::Store;
-use super::weights::{Draft, Matrix, Packed};
+use super::weights::{Draft, Matrix, MatrixForm, Packed};
 use super::workspace::{Quantized, Workspace};
 use super::{ROW_WORDS, stage};
 use crate::drafts::DRAFTS_MAX;
-use crate::model::ModelConfig;
-use chimere_kernels::cuda::Device;
+use crate::ids::TokenId;
+use crate::model::{Model, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
-use chimere_kernels::cuda::draft_head::{self, Behind, DraftHead, GuessingRows, HeadNorms, HeadRows};
+use chimere_kernels::cuda::draft_head::{self, Behind, DraftHead, Guessed, GuessingRows, HeadNorms, HeadRows};
 use chimere_kernels::cuda::embed::{Table, TableShape};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::sampler::{SampleParams, SampleResult};
+use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::wide::Epilogue;
-use cudarc::driver::{CudaSlice, DevicePtr};
+use chimere_kernels::cuda::{Device, KernelCache};
+use cudarc::driver::{CudaSlice, DevicePtr, result};
+use std::sync::Arc;
 
 const _: () = assert!(draft_head::RING > 2 * (DRAFTS_MAX + 1), "a step's rows and its guesses are fewer");
 
@@ -46,6 +51,40 @@ pub(super) fn is_computed(model: &ModelConfig) -> bool {
             let alone = rest.iter().all(|block| !memory(block).is_cached() && !memory(block).is_recurrent());
             memory(first).is_cached() && !memory(first).is_recurrent() && alone
         })
+}
+
+/// What the head guesses among, if that is not the whole vocabulary.
+pub(super) fn shortlist(model: &Model) -> Option<&Shortlist> {
+    model.weights.mtp.as_ref()?.shortlist.as_ref()
+}
+
+/// What the product with the rows of a shortlist is chosen by; `head` is the model's.
+pub(super) fn listed_product(
+    head: &impl Packed,
+    list: &Shortlist,
+    hidden: usize,
+) -> Result<ProductKind, CudaBackendError> {
+    ProductKind::dense(&MatrixForm { rows: list.len(), ..head.form() }, Epilogue::Plain, Some(hidden))
+}
+
+/// A shortlist's product, with its rows where they are not the first of the model's head.
+pub(super) struct Listed {
+    ids: usize,
+    product: Product,
+    rows: Option<Matrix>,
+}
+
+impl Listed {
+    /// Loads its kernels.
+    pub(super) fn new(
+        products: &mut Products<'_>,
+        head: &Matrix,
+        list: &Shortlist,
+        rows: Option<Matrix>,
+    ) -> Result<Self, CudaBackendError> {
+        let product = products.of(listed_product(head, list, head.cols)?)?;
+        Ok(Self { ids: list.len(), product, rows })
+    }
 }
 
 /// What the head's first product is chosen by.
@@ -65,6 +104,7 @@ pub(super) struct Head {
     norm: CudaSlice<f32>,
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: Quantized,
+    listed: Option<Listed>,
 }
 
 impl Head {
@@ -73,8 +113,8 @@ impl Head {
         products: &mut Products<'_>,
         weights: Draft<Matrix, CudaSlice<f32>>,
         blocks: Vec<Block>,
-        table: TableShape,
-        counts: Counts,
+        (table, counts): (TableShape, Counts),
+        listed: Option<Listed>,
     ) -> Result<Self, CudaBackendError> {
         let Draft { fc, embed_norm, hidden_norm, norm, .. } = weights;
         let device = products.device;
@@ -87,6 +127,7 @@ impl Head {
             blocks,
             norm,
             input: Quantized::new(device, counts.rows(), 2 * table.cols, table.planes)?,
+            listed,
         })
     }
 }
@@ -121,11 +162,19 @@ impl Network {
         let Some(mut head) = self.draft.take() else { return Ok(()) };
         let done = self.read(&mut head, device, pass, false, store, work).and_then(|()| {
             self.run(&head, device, pass, false, store, work)?;
-            self.decode_head(device, pass.rows.count, work)?;
+            self.logits(device, pass.rows.count, self.guessed_head(&head), work)?;
             self.keep(&head, device, pass, &head.norm, store, work)
         });
         self.draft = Some(head);
         done
+    }
+
+    /// Product, rows and number of the ids that are guessed among.
+    fn guessed_head<'a>(&'a self, head: &'a Head) -> (&'a Product, &'a Matrix, usize) {
+        match &head.listed {
+            None => (&self.head_product, &self.head, self.vocab),
+            Some(Listed { ids, product, rows }) => (product, rows.as_ref().unwrap_or(&self.head), *ids),
+        }
     }
 
     /// The input of the head's rows, behind what the model's last layer has just left or behind what slots carry.
@@ -204,29 +253,33 @@ impl Network {
         Ok(())
     }
 
-    /// Makes the rows of the next pass of guesses: behind what the step accepted, or behind the last guesses.
+    /// Makes the rows of the next pass of guesses: behind what the step accepted, or behind those that a pass of the last
+    /// graph drew.
     pub(super) fn next_guesses(
         &self,
         device: &Device,
         behind: Option<Behind<'_>>,
         guessing: &mut Guessing,
-        (asked, rows): (usize, usize),
+        (rows, drawn): (usize, usize),
     ) -> Result<(), CudaBackendError> {
         let Some(head) = &self.draft else { return Ok(()) };
         let room = guessing.room;
+        let results = guessing.results.slice(drawn * rows..(drawn + 1) * rows);
+        let ids = guessing.ids.as_ref().map(|ids| ids.as_view());
+        let guessed = Guessed { results: &results, ids: ids.as_ref() };
         let (mut tokens, mut rest) = guessing.rows.split_at_mut(room);
         let (mut slots, mut rest) = rest.split_at_mut(room);
         let mut positions = rest.slice_mut(..rows);
         let rows = GuessingRows {
             count: rows,
-            asked: &guessing.asked.slice(..4 * asked),
+            asked: &guessing.asked.slice(..4 * rows),
             params: &mut guessing.params.as_view_mut(),
             tokens: &mut tokens,
             slots: &mut slots,
             positions: &mut positions,
         };
-        // SAFETY: who asks has rows and results of the step, as its plan says.
-        Ok(unsafe { head.kernels.rows(device, behind, &guessing.results.as_view(), rows) }?)
+        // SAFETY: who asks has rows and results of the step, as its plan says, and the sampler draws places of the list.
+        Ok(unsafe { head.kernels.rows(device, behind, guessed, rows) }?)
     }
 }
 
@@ -234,6 +287,9 @@ impl Network {
 pub(super) fn rows_of<'a>(pass: &'a Pass<'_>) -> HeadRows<'a> {
     HeadRows { count: pass.rows.count, tokens: &pass.tokens, slots: &pass.slots, positions: &pass.positions }
 }
+
+/// Passes of guesses in one graph at most; more of them are several.
+pub(super) const GRAPH_PASSES: usize = 3;
 
 /// What passes of guesses read and leave, beside the workspace.
 pub(super) struct Guessing {
@@ -243,29 +299,51 @@ pub(super) struct Guessing {
     /// `[sequences, 4]`.
     asked: CudaSlice<i32>,
     params: CudaSlice<SampleParams>,
+    /// What these name.
+    lists: CudaSlice<u32>,
+    /// `[GRAPH_PASSES, rows of a pass]`.
     results: CudaSlice<SampleResult>,
+    /// For as many ids as are guessed among.
+    sampler: Sampler,
+    shortlist: Option<Shortlist>,
+    /// The ids of the shortlist by place, where these differ.
+    ids: Option<CudaSlice<u32>>,
 }
 
 impl Guessing {
     /// For as many sequences as there are slots.
-    pub(super) fn new(device: &Device, counts: Counts) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(
+        device: &Device,
+        cache: &KernelCache,
+        model: &Model,
+        counts: Counts,
+    ) -> Result<Self, CudaBackendError> {
         let (stream, rows, doing) = (device.stream(), bucket(counts.slots), "allocating the draft head's memory");
+        let list = shortlist(model).cloned();
+        let among = list.as_ref().map_or(model.config.vocab, Shortlist::len);
+        let ids = list.as_ref().and_then(Shortlist::ids).map(|ids| stream.clone_htod(&ids[..]));
         Ok(Self {
             room: rows,
             rows: stream.clone_htod(&super::columns(&[], rows)).during(doing)?,
             asked: stream.alloc_zeros(4 * rows).during(doing)?,
             params: stream.clone_htod(&vec![SampleParams::default(); rows]).during(doing)?,
-            results: stream.alloc_zeros(rows).during(doing)?,
+            lists: stream.alloc_zeros(LIST_WORDS).during(doing)?,
+            results: stream.alloc_zeros(GRAPH_PASSES * rows).during(doing)?,
+            sampler: Sampler::load(device, cache, among, rows)?,
+            shortlist: list,
+            ids: ids.transpose().during(doing)?,
         })
     }
 
-    /// Bytes that it takes, and the head beside its weights.
-    pub(super) fn bytes(c: &ModelConfig, counts: Counts, planes: Planes) -> u64 {
+    /// Bytes that it takes for this model as far as it is computed, and the head beside its weights.
+    pub(super) fn bytes((model, c): (&Model, &ModelConfig), counts: Counts, planes: Planes) -> u64 {
         if c.draft.is_empty() {
             return 0;
         }
-        let each = 4 * ROW_WORDS + 16 + size_of::<SampleParams>() + size_of::<SampleResult>();
-        (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + bucket(counts.slots) * each) as u64
+        let each = 4 * ROW_WORDS + 16 + size_of::<SampleParams>() + GRAPH_PASSES * size_of::<SampleResult>();
+        let ids = shortlist(model).and_then(Shortlist::ids).map_or(0, |ids| size_of_val(&ids[..]));
+        let own = bucket(counts.slots) * each + ids + 4 * LIST_WORDS;
+        (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + own) as u64
     }
 
     /// Sends who asks, and how their guesses are drawn.
@@ -274,25 +352,60 @@ impl Guessing {
         device: &Device,
         staging: &Staging,
         asked: &[AskedAt],
-        sampling: &mut Sampling,
+        sampling: &Sampling,
     ) -> Result<(), CudaBackendError> {
-        let words: Vec<i32> = asked.iter().flat_map(AskedAt::words).collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let rows = bucket(asked.len());
+        // Rows behind those that ask have no room for a position, and are none.
+        let mut words: Vec<i32> = asked.iter().flat_map(AskedAt::words).collect();
+        words.resize(4 * rows, 0);
         stage(device, staging, &mut self.asked, 0, &words)?;
-        let params = sampling.params_of_guesses(device, staging, asked)?;
+        let (mut params, lists) = sampling.params_of_guesses(asked, self.shortlist.as_ref());
+        stage(device, staging, &mut self.lists, 0, &lists)?;
+        params.resize(rows, SampleParams::default());
         stage(device, staging, &mut self.params, 0, &params)
     }
 
-    /// Draws the guesses of a pass whose logits lie in the workspace; the results come behind those of the step, from
-    /// `place` on.
+    /// Draws the guesses of the `nth` pass of a graph, whose logits lie in the workspace.
     pub(super) fn draw(
         &mut self,
         device: &Device,
-        sampling: &mut Sampling,
         (work, store): (&Workspace, &mut Store),
-        staging: &Staging,
-        (asked, place): (usize, usize),
+        (rows, nth): (usize, usize),
     ) -> Result<(), CudaBackendError> {
-        let (params, results) = (&self.params.slice(..asked), &mut self.results);
-        sampling.draw_guesses(device, params, (work, store), staging, (results, place))
+        // SAFETY: two tokens of 16 bits lie in each word.
+        let history =
+            unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
+        let (logits, params, lists) = (&work.logits.as_view(), &self.params.slice(..rows), &self.lists.as_view());
+        let inputs = SampleInputs { logits, params, lists, history: &history, tally: None, processed: false };
+        let mut results = self.results.slice_mut(nth * rows..(nth + 1) * rows);
+        let outputs = SampleOutputs { results: &mut results, sampled: &mut store.sampled.as_view_mut() };
+        // SAFETY: rows of logits are those of the pass; the parameters name no slot and no history, and parts of lists
+        // that are their own.
+        Ok(unsafe { self.sampler.launch(device, rows, inputs, outputs) }?)
+    }
+
+    /// Sends what a graph of so many passes drew behind the step's results, behind those of `before` passes.
+    pub(super) fn fetch(
+        &self,
+        device: &Device,
+        staging: &Staging,
+        GuessShape { rows, passes }: GuessShape,
+        before: usize,
+    ) -> Result<(), CudaBackendError> {
+        let (stream, place, n) = (device.stream(), staging.guesses + before * rows, passes * rows);
+        // SAFETY: this part of the pinned results belongs to these passes alone, and is read after the step's last mark.
+        unsafe {
+            let to = &mut staging.results.as_mut_slice()[place..place + n];
+            result::memcpy_dtoh_async(to, self.results.device_ptr(stream).0, stream.cu_stream())
+        }
+        .during("fetching guesses")
+    }
+
+    /// The ids that guesses stand for by place, where these differ.
+    pub(super) fn listed_ids(&self) -> Option<Arc<[TokenId]>> {
+        self.shortlist.as_ref().and_then(Shortlist::ids).cloned()
     }
 }

@@ -10,13 +10,13 @@ use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Choice, Kernels as Products, Product, ProductKind, RowCount, classes};
-use super::mtp::Head;
+use super::mtp::{Head, Listed};
 use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
 use super::weights::{self, DeviceWeights, Embedding, Matrix};
 use super::workspace::{Workspace, half_rows, routed_blocks};
-use crate::model::{BlockConfig, ModelConfig};
+use crate::model::{BlockConfig, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
 use chimere_kernels::cuda::gather::Gather;
@@ -26,6 +26,10 @@ use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{Chip, Columns, Epilogue, Output};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr};
+use std::ops::Range;
+
+/// Blocks that a pass begins with: a tenth of those of a large model.
+const FIRST_BLOCKS: usize = 8;
 
 /// Rows on their way through the layers.
 pub(super) struct Pass<'a> {
@@ -93,7 +97,7 @@ impl<'a> Pass<'a> {
 /// The model on the device, ready to be launched; the module's head says how.
 pub(super) struct Network {
     pub(super) hidden: usize,
-    vocab: usize,
+    pub(super) vocab: usize,
     pub(super) eps: f32,
     pub(super) deterministic: bool,
     /// Experts that a row uses, and blocks that choose some.
@@ -109,7 +113,7 @@ pub(super) struct Network {
     pub(super) norm: CudaSlice<f32>,
     gather: Gather,
     pub(super) head: Matrix,
-    head_product: Product,
+    pub(super) head_product: Product,
     /// The draft head, if there is one and its guesses are wanted.
     pub(super) draft: Option<Head>,
     pub(super) beside: Device,
@@ -131,7 +135,7 @@ impl Network {
         c: &ModelConfig,
         config: &CudaConfig,
         planes: Planes,
-        weights: DeviceWeights,
+        (weights, shortlist): (DeviceWeights, Option<&Shortlist>),
     ) -> Result<Self, CudaBackendError> {
         let (setting, shapes) = (Setting::of(c, config, planes), c.shapes());
         let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
@@ -156,7 +160,8 @@ impl Network {
             Some(mut draft) => {
                 let own = std::mem::take(&mut draft.blocks).into_iter().zip(&c.draft);
                 let own = own.map(|(block, of)| bind(of, block, &mut products)).collect::<Result<_, _>>()?;
-                Some(Head::new(&mut products, draft, own, table, setting.counts)?)
+                let listed = shortlist.map(|list| Listed::new(&mut products, &weights.head, list, draft.listed.take()));
+                Some(Head::new(&mut products, draft, own, (table, setting.counts), listed.transpose()?)?)
             }
         };
         let load = |shape| Kernels::load(shape, device, cache, &setting);
@@ -201,9 +206,45 @@ impl Network {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
+        self.begin(device, pass, store, work)?;
+        self.go_on(device, pass, store, work)
+    }
+
+    /// The first layers of [`Network::forward`], then the others.
+    pub(super) fn begin(
+        &mut self,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         self.embed(device, pass, store, work)?;
+        self.layers(0..FIRST_BLOCKS.min(self.blocks.len()), device, pass, store, work)
+    }
+
+    /// See [`Network::begin`].
+    pub(super) fn go_on(
+        &mut self,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        let all = self.blocks.len();
+        self.layers(FIRST_BLOCKS.min(all)..all, device, pass, store, work)
+    }
+
+    fn layers(
+        &mut self,
+        blocks: Range<usize>,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         let (hidden, eps, deterministic) = (self.hidden, self.eps, self.deterministic);
-        for (i, block) in self.blocks.iter().enumerate() {
+        for i in blocks {
+            let block = &self.blocks[i];
             let next = match self.blocks.get(i + 1) {
                 Some(next) => Next { norm: &next.norm, matrix: next.op.first() },
                 None => Next { norm: &self.norm, matrix: &self.head },
@@ -249,12 +290,23 @@ impl Network {
         rows: usize,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
+        self.logits(device, rows, (&self.head_product, &self.head, self.vocab), work)
+    }
+
+    /// The same of a head of so many ids.
+    pub(super) fn logits(
+        &self,
+        device: &Device,
+        rows: usize,
+        (product, head, ids): (&Product, &Matrix, usize),
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         let folded = work.stream.rows.read(self.eps);
-        let out = Output::Plain { values: &mut work.logits.as_view_mut(), stride: self.vocab };
+        let out = Output::Plain { values: &mut work.logits.as_view_mut(), stride: ids };
         let rows = RowCount { count: rows, prefill: false };
         let columns = Columns::First(rows.count);
         // SAFETY: the columns are not listed.
-        unsafe { self.head_product.launch(device, rows, &self.head, &folded.source(), columns, out) }
+        unsafe { product.launch(device, rows, head, &folded.source(), columns, out) }
     }
 
     /// What a prefill that has just been enqueued leaves, and the final norm.

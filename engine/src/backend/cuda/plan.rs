@@ -7,7 +7,7 @@ use super::tier::TierShape;
 use super::upload::UploadSource;
 use super::weights::{Block, Draft, MatrixForm, Packed, Segment, Segments, Weights};
 use crate::format::{BlockType, Tensor};
-use crate::model::{self, Model, MtpWeights};
+use crate::model::{self, Model, MtpWeights, Shortlist};
 use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
 
 /// Whose bytes a matrix's are.
@@ -307,18 +307,20 @@ impl<'a> WeightsPlan<'a> {
             head: head.times(model.config.logit_scale),
             norm: VectorPlan::Values(&w.norm),
             blocks: w.layers.iter().flatten().map(block).collect(),
-            draft: w.mtp.as_ref().filter(|_| drafts).map(draft),
+            draft: w.mtp.as_ref().filter(|_| drafts).map(|w| draft(w, model.config.logit_scale)),
         }
     }
 }
 
-fn draft(w: &MtpWeights) -> Draft<MatrixPlan<'_>, VectorPlan<'_>> {
+fn draft(w: &MtpWeights, logit_scale: f32) -> Draft<MatrixPlan<'_>, VectorPlan<'_>> {
+    let listed = w.shortlist.as_ref().and_then(Shortlist::rows);
     Draft {
         fc: MatrixPlan::whole(MatrixUse::Mixers, &w.fc),
         embed_norm: VectorPlan::Values(&w.embed_norm),
         hidden_norm: VectorPlan::Values(&w.hidden_norm),
         blocks: w.layer.iter().map(block).collect(),
         norm: VectorPlan::Values(&w.norm),
+        listed: listed.map(|rows| MatrixPlan::whole(MatrixUse::Head, rows).times(logit_scale)),
     }
 }
 

@@ -62,6 +62,10 @@ pub fn programs(
     let mut all = vec![embed::program(table)?, gather::program(c.hidden, planes)?];
     all.extend(plan.draft.as_ref().map(|_| draft_head::program(table)).transpose()?);
     all.extend([sampler::program(c.vocab, false)?, sampler::program(c.vocab, true)?]);
+    let shortlist = plan.draft.as_ref().and_then(|_| mtp::shortlist(model));
+    if let Some(list) = shortlist {
+        all.extend([sampler::program(list.len(), false)?, sampler::program(list.len(), true)?]);
+    }
     all.extend([pool::program(c.hidden)?, history::program(c.vocab)]);
     let (placed, experts) = (plan.blocks.iter().any(|block| block.op.placed()), Widths::of(c).experts);
     all.extend(placed.then(|| uses::program(experts)));
@@ -69,6 +73,7 @@ pub fn programs(
         all.extend(OpQuery(shape).programs(&setting)?);
     }
     let mut wanted = products(&plan, c.hidden)?;
+    wanted.kinds.extend(shortlist.map(|list| mtp::listed_product(&plan.head, list, c.hidden)).transpose()?);
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
     let choice = Choice { deterministic: config.deterministic, chip, replayed: config.replayed };
     let mut seen = HashSet::new();

@@ -2,6 +2,7 @@
 //! outcome.
 
 use super::error::{CudaBackendError, During};
+use super::graphs::GuessShape;
 use super::host::HostWatch;
 use super::pooling::pooled;
 use super::rows::{AskedAt, DraftedAt, PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
@@ -13,15 +14,20 @@ use super::workspace::Workspace;
 use crate::backend::BackendError;
 use crate::constraint::{Constraint, Sources};
 use crate::ids::{StepId, TokenId};
+use crate::model::Shortlist;
 use crate::step::{Certainty, ExpertUse, RowReport, Sample, SampleRow, Score, StepOutcome, StepTiming, TokenLogprobs};
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, CudaView, DevicePtr, result};
+use cudarc::driver::{CudaSlice, CudaView, DevicePtr, DriverError, result};
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Words of biases, forbidden ids, edits and masks that go to the device at once; more rows than fit are sampled in
 /// several launches.
-const LIST_WORDS: usize = 1 << 20;
+pub(super) const LIST_WORDS: usize = 1 << 20;
+/// A step's end is watched for so long without sleep.
+const WATCHED_MAX: Duration = Duration::from_millis(1);
 /// Rows sampled by one launch at most.
 const LAUNCH_ROWS: usize = 256;
 
@@ -44,16 +50,20 @@ pub(super) struct WantedOutputs {
     drafted: Vec<DraftedAt>,
     /// Who asks for guesses.
     asked: Vec<Option<AskedAt>>,
-    /// Passes of guesses that are on their way.
+    /// Passes of guesses that are on their way, each of so many rows, and the ids that these stand for, where they are
+    /// places in a list.
     guess_passes: usize,
+    guess_rows: usize,
+    guess_ids: Option<Arc<[TokenId]>>,
     /// By sample, who had to yield: empty until the sampler is enqueued.
     yielded: Vec<Sources>,
     /// By sample, what its request asks to be told; likewise.
     reports: Vec<Option<Box<RowReport>>>,
     scores: Vec<ScoreAt>,
     pooled: Vec<PooledAt>,
-    /// Results that are on their way, scores first.
+    /// Results that are on their way, scores first, and those of them that the device keeps yet.
     results: usize,
+    unfetched: Range<usize>,
     /// Launches that draw samples.
     launches: usize,
     /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number
@@ -82,18 +92,23 @@ impl WantedOutputs {
 }
 
 impl WantedOutputs {
+    /// Who asks for guesses.
+    pub(super) fn asked(&self) -> Vec<AskedAt> {
+        self.asked.iter().flatten().cloned().collect()
+    }
+
     /// Who asks for guesses that can be made, and how many passes that takes.
     pub(super) fn guesses(&self) -> (Vec<AskedAt>, usize) {
         // All samples of the step lie beside one another on the device only where one launch drew them.
         let one_launch = self.samples.len() <= LAUNCH_ROWS && self.launches == 1;
-        let asked: Vec<_> = self.asked.iter().flatten().filter(|_| one_launch).cloned().collect();
+        let asked = if one_launch { self.asked() } else { Vec::new() };
         let passes = asked.iter().map(|asked| asked.guesses as usize).max().unwrap_or(0);
         (asked, passes)
     }
 
-    /// So many passes of guesses are on their way.
-    pub(super) fn will_guess(&mut self, passes: usize) {
-        self.guess_passes = passes;
+    /// So many passes of guesses are on their way; `ids` are those that their results stand for.
+    pub(super) fn will_guess(&mut self, GuessShape { rows, passes }: GuessShape, ids: Option<Arc<[TokenId]>>) {
+        (self.guess_passes, self.guess_rows, self.guess_ids) = (passes, rows, ids);
     }
 }
 
@@ -169,18 +184,18 @@ impl Sampling {
     fn sample_batch(
         &mut self,
         device: &Device,
-        batch: &mut Batch,
+        batch: &mut Batch<'_>,
         from: (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
-        let Batch { params, lists } = std::mem::take(batch);
+        let Batch { params, lists, .. } = std::mem::take(batch);
         wanted.launches += 1;
         self.run(device, (&params, &lists), from, store, staging, wanted)
     }
 
-    /// One launch, and the copy of its results to the host, the tally behind them.
+    /// One launch, the tally behind its results, and the copy of those of the launch before to the host.
     fn run(
         &mut self,
         device: &Device,
@@ -193,6 +208,7 @@ impl Sampling {
         if params.is_empty() {
             return Ok(());
         }
+        self.fetch(device, staging, wanted)?;
         super::stage(device, staging, &mut self.params, 0, params)?;
         super::stage(device, staging, &mut self.lists, 0, lists)?;
         // SAFETY: two tokens of 16 bits lie in each word.
@@ -213,7 +229,21 @@ impl Sampling {
         unsafe { self.sampler.launch(device, params.len(), inputs, outputs) }?;
         let (first, end) = (wanted.results, wanted.results + params.len());
         wanted.results = end;
-        let end = end + usize::from(tally.is_some());
+        wanted.unfetched = first..end + usize::from(tally.is_some());
+        Ok(())
+    }
+
+    /// Copies the results of the last launch to the host, if they are not on their way yet.
+    pub(super) fn fetch(
+        &self,
+        device: &Device,
+        staging: &Staging,
+        wanted: &mut WantedOutputs,
+    ) -> Result<(), CudaBackendError> {
+        let Range { start: first, end } = std::mem::take(&mut wanted.unfetched);
+        if first == end {
+            return Ok(());
+        }
         let stream = device.stream();
         // SAFETY: this part of the pinned results belongs to these rows alone, and is read after the step's last mark.
         unsafe {
@@ -225,54 +255,24 @@ impl Sampling {
 }
 
 impl Sampling {
-    /// How guesses are drawn: as the outputs in their place would be, of all that the device knows of them. The number of
-    /// an output is that behind the first sample of who asks.
+    /// How guesses are drawn, and the lists that this names: as the outputs in their place would be, of all that the
+    /// device knows of them. The number of an output is that behind the first sample of who asks.
     pub(super) fn params_of_guesses(
-        &mut self,
-        device: &Device,
-        staging: &Staging,
+        &self,
         asked: &[AskedAt],
-    ) -> Result<Vec<SampleParams>, CudaBackendError> {
-        let (mut batch, free) = (Batch::default(), Constraint::default());
+        shortlist: Option<&Shortlist>,
+    ) -> (Vec<SampleParams>, Vec<u32>) {
+        let (mut batch, free) = (Batch { shortlist, ..Batch::default() }, Constraint::default());
         for (i, asked) in asked.iter().enumerate() {
             let row = SampleRow { output_index: asked.sample.output_index + 1, ..asked.sample.clone() };
             batch.push(&SampleAt { place: RowPlace::Decode(i), history: 0, row }, i, &free, self.vocab);
         }
-        let Batch { mut params, lists } = batch;
+        let Batch { mut params, lists, .. } = batch;
         for params in &mut params {
             (params.slot, params.history) = (-1, -1);
             (params.logprobs, params.certainty, params.processed) = (-1, 0, 0);
         }
-        super::stage(device, staging, &mut self.lists, 0, &lists)?;
-        Ok(params)
-    }
-
-    /// Draws guesses, and sends them behind the step's results, from `place` on.
-    pub(super) fn draw_guesses(
-        &mut self,
-        device: &Device,
-        params: &CudaView<'_, SampleParams>,
-        (work, store): (&Workspace, &mut Store),
-        staging: &Staging,
-        (results, place): (&mut CudaSlice<SampleResult>, usize),
-    ) -> Result<(), CudaBackendError> {
-        // SAFETY: two tokens of 16 bits lie in each word.
-        let history =
-            unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
-        let (logits, lists) = (&work.logits.as_view(), &self.lists.as_view());
-        let inputs = SampleInputs { logits, params, lists, history: &history, tally: None, processed: false };
-        let outputs = SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
-        let n = params.len();
-        // SAFETY: rows of logits are those of the pass; the parameters name no slot and no history, and parts of lists
-        // that are their own.
-        unsafe { self.sampler.launch(device, n, inputs, outputs) }?;
-        let stream = device.stream();
-        // SAFETY: as in `run`.
-        unsafe {
-            let to = &mut staging.results.as_mut_slice()[place..place + n];
-            result::memcpy_dtoh_async(to, results.device_ptr(stream).0, stream.cu_stream())
-        }
-        .during("fetching guesses")
+        (params, lists)
     }
 
     /// What the step's samples left, for who goes on from there.
@@ -283,12 +283,14 @@ impl Sampling {
 
 /// Rows of one launch.
 #[derive(Default)]
-struct Batch {
+struct Batch<'a> {
     params: Vec<SampleParams>,
     lists: Vec<u32>,
+    /// What is drawn from, if that is not the whole vocabulary.
+    shortlist: Option<&'a Shortlist>,
 }
 
-impl Batch {
+impl Batch<'_> {
     fn push(&mut self, sample: &SampleAt, row: usize, constraint: &Constraint, vocab: usize) {
         let (r, p) = (&sample.row, &*sample.row.params);
         let bias = self.pairs(&p.logit_bias);
@@ -335,9 +337,11 @@ impl Batch {
     }
 
     fn pairs(&mut self, pairs: &[(u32, f32)]) -> (u32, u32) {
-        let at = self.lists.len() as u32;
-        self.lists.extend(pairs.iter().flat_map(|(id, value)| [*id, value.to_bits()]));
-        (at, pairs.len() as u32)
+        let (at, list) = (self.lists.len() as u32, self.shortlist);
+        let place = |id| list.map_or(Some(id), |list| list.place(id));
+        let placed = pairs.iter().filter_map(|(id, value)| Some([place(*id)?, value.to_bits()]));
+        self.lists.extend(placed.flatten());
+        (at, (self.lists.len() as u32 - at) / 2)
     }
 
     fn words(&mut self, words: &[u32]) -> (u32, u32) {
@@ -381,11 +385,31 @@ impl InFlight {
         Self { id, staging, wanted, host, experts }
     }
 
+    /// Until the device has passed the step. What a sleeping thread takes to wake up is time in which the device has
+    /// nothing to do where the next step is planned by what this one said, so one with drafts or guesses is slept for
+    /// but for its last part.
+    fn sleep(&self) -> Result<(), DriverError> {
+        let staging = &self.staging;
+        match (self.wanted.guess_passes > 0, self.wanted.drafted.is_empty()) {
+            (true, _) => staging.sampled.synchronize()?,
+            (false, false) => staging.forward.synchronize()?,
+            (false, true) => return staging.end.synchronize(),
+        }
+        let begin = Instant::now();
+        while !staging.end.try_is_complete()? {
+            if begin.elapsed() > WATCHED_MAX {
+                return staging.end.synchronize();
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
     /// Blocks until the device has passed the step, and reads what it left.
     pub(super) fn wait(self) -> Result<StepOutcome, BackendError> {
         let id = self.id;
-        let failed = |error: cudarc::driver::DriverError| BackendError::Device { step: id, why: error.to_string() };
-        self.staging.end.synchronize().map_err(failed)?;
+        let failed = |error: DriverError| BackendError::Device { step: id, why: error.to_string() };
+        self.sleep().map_err(failed)?;
         let micros = |ms: f32| (ms * 1000.0) as u64;
         let forward_us = micros(self.staging.begin.elapsed_ms(&self.staging.forward).map_err(failed)?);
         let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.sampled).map_err(failed)?);
@@ -430,7 +454,8 @@ impl WantedOutputs {
             let Some(asked) = asked else { return Vec::new() };
             let Some(place) = places.next() else { return Vec::new() };
             let passes = 0..asked.room(right(asked.first_sample));
-            passes.map(|pass| results[pass * asking + place].token as TokenId).collect()
+            let drawn = passes.map(|pass| results[pass * self.guess_rows + place].token as TokenId);
+            drawn.map(|token| self.guess_ids.as_ref().map_or(token, |ids| ids[token as usize])).collect()
         };
         self.asked.iter().map(of).collect()
     }

@@ -39,6 +39,7 @@ impl Staging {
         (sums, hidden): (usize, usize),
     ) -> Result<Self, CudaBackendError> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DEFAULT};
+        // A waiting thread sleeps instead of keeping a core busy.
         let event = |flags| context.new_event(Some(flags)).during("making events");
         Ok(Self {
             bytes: Pinned::new(context, bytes).during("allocating pinned memory")?,
@@ -48,9 +49,8 @@ impl Staging {
             sums: Pinned::new(context, sums * hidden).during("allocating pinned memory")?,
             hidden,
             begin: event(CU_EVENT_DEFAULT)?,
-            forward: event(CU_EVENT_DEFAULT)?,
-            sampled: event(CU_EVENT_DEFAULT)?,
-            // A waiting thread sleeps instead of keeping a core busy; the step after it already runs.
+            forward: event(CU_EVENT_BLOCKING_SYNC)?,
+            sampled: event(CU_EVENT_BLOCKING_SYNC)?,
             end: event(CU_EVENT_BLOCKING_SYNC)?,
         })
     }

@@ -30,7 +30,7 @@ pub(super) struct Weights<M, V, E> {
     pub(super) draft: Option<Draft<M, V>>,
 }
 
-/// A draft head. It has the model's embedding and head.
+/// A draft head. It has the model's embedding and, unless there is a list of ids, its head or the first rows of that.
 pub(super) struct Draft<M = Matrix, V = CudaSlice<f32>> {
     /// `[hidden, 2 * hidden]`, the embedding's half first.
     pub(super) fc: M,
@@ -42,6 +42,8 @@ pub(super) struct Draft<M = Matrix, V = CudaSlice<f32>> {
     pub(super) blocks: Vec<Block<M, V>>,
     /// Before the head, `[hidden]`.
     pub(super) norm: V,
+    /// Rows of the model's head that are listed, `[ids, hidden]`.
+    pub(super) listed: Option<M>,
 }
 
 /// A block of a layer.
@@ -131,6 +133,12 @@ pub(super) struct MatrixForm {
 pub(super) trait Packed {
     /// What kernels are chosen by.
     fn form(&self) -> MatrixForm;
+}
+
+impl Packed for MatrixForm {
+    fn form(&self) -> MatrixForm {
+        *self
+    }
 }
 
 impl Packed for Matrix {
@@ -325,7 +333,9 @@ impl<M, V> Draft<M, V> {
     fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Draft<N, W> {
         let (fc, [embed_norm, hidden_norm, norm]) =
             (m(self.fc), [self.embed_norm, self.hidden_norm, self.norm].map(&mut *v));
-        Draft { fc, embed_norm, hidden_norm, norm, blocks: self.blocks.into_iter().map(|b| b.map(m, v)).collect() }
+        let listed = self.listed.map(&mut *m);
+        let blocks = self.blocks.into_iter().map(|b| b.map(m, v)).collect();
+        Draft { fc, embed_norm, hidden_norm, norm, listed, blocks }
     }
 }
 

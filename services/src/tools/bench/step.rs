@@ -5,7 +5,7 @@ mod replay;
 mod report;
 mod traffic;
 
-use crate::config::{Activations, Budget, Device, Embedding, KvType, Residents};
+use crate::config::{Activations, Budget, Device, DraftIds, Embedding, KvType, Residents};
 use crate::device::{self, Built, DeviceError, DeviceRequest, Setup};
 use crate::memory::MemoryPlan;
 use crate::tools::CliError;
@@ -84,6 +84,9 @@ pub struct BenchStepArgs {
     /// numbers from 1 to 0.
     #[arg(long, value_name = "SHARE,..", value_delimiter = ',')]
     pub accept: Vec<f64>,
+    /// What the model's draft head guesses among, as for `serve`.
+    #[arg(long, value_name = "auto|all|N|FILE", default_value = "auto")]
+    pub draft_ids: DraftIds,
     /// Which experts decoded tokens use, instead of what the model's router would choose: a trace of `chimere trace`, a
     /// sequence of it for each of the batch, token after token through all measurements. On a GPU only.
     #[arg(long, value_name = "FILE", conflicts_with = "drafts")]
@@ -99,7 +102,8 @@ pub struct BenchStepArgs {
 /// Loads the model, measures, prints a table.
 pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     let path = find_model(args.model.as_deref())?;
-    let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
+    let mut model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
+    args.draft_ids.limit(&mut model).map_err(CliError::Usage)?;
     let mut cases = Cases::of(args, model.config.context)?;
     let trace = args.expert_trace.as_deref().map(|path| Replay::open(path, args, &cases, &model.config)).transpose()?;
     let (mut setup, said) = device::choose(&cases.wanted(args), &model).map_err(|e| match e {
