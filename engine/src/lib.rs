@@ -18,6 +18,8 @@ pub mod sampling;
 pub mod scheduler;
 pub mod step;
 
+pub use cache::{ExpertPlace, ExpertPlaces, ExpertUses, Going, expert_reserves};
+
 /// Tokens in one page of the KV cache.
 pub const PAGE_TOKENS: u32 = 32;
 /// Prompts are computed in pieces that end at absolute multiples of this, or at the prompt's end.

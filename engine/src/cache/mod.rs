@@ -11,7 +11,8 @@ mod prompts;
 mod slots;
 
 pub use config::PrefixConfig;
-pub(crate) use experts::{ExpertPlace, ExpertPlaces, SWAPS_MAX as EXPERT_SWAPS_MAX, Swap};
+pub use experts::{ExpertPlace, ExpertPlaces, ExpertUses, Going, reserves as expert_reserves};
+pub(crate) use experts::{GOING_MAX as EXPERTS_GOING_MAX, RESERVES_MAX as EXPERT_RESERVES_MAX};
 pub use host::HostBlocks;
 pub(crate) use pages::Pages;
 pub(crate) use prefix::{Hit, HostHit, PrefixCache};

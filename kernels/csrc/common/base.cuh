@@ -111,6 +111,9 @@ __device__ __forceinline__ void copy16_once(u32 to, const void *from) {
     constexpr u64 EVICT_FIRST = 0x12f0000000000000;
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(EVICT_FIRST) : "memory");
 }
+__device__ __forceinline__ void put16(void *to, uint4 v) {
+    asm volatile("st.global.cg.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
 __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most LEFT groups of this thread are under way. Other threads see what it copied after a barrier.

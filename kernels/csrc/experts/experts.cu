@@ -23,8 +23,10 @@
 // All blocks must run at a time: one a multiprocessor, and whoever launches asks for no more.
 //
 // The experts' matrices lie one after another, or (PLACED) each expert's in a place that a table names, which is read once it is chosen.
+// A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
+// the layer has any in reserve: then the table names that one, and the expert has crossed the bus once. Slots take reserves in their order.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, PLACED, SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -116,22 +118,24 @@ template <class W, int BYTES, class F> struct Stream {
         copies_end();
         to = to + 1 == STAGES ? 0 : to + 1;
     }
-    template <class P> __device__ __forceinline__ void take(typename W::Unit &w) {
+    // `way`: where the unit's tile is to lie too, or null.
+    template <class P> __device__ __forceinline__ void take(typename W::Unit &w, u8 *way, int of_tile) {
         copies_wait<STAGES - 1>();
         __syncwarp();
         P::template load<W>(w, ring + from * W::STAGED_BYTES);
+        if (PLACED && way) W::put(way, of_tile, ring + from * W::STAGED_BYTES, rest);
         from = from + 1 == STAGES ? 0 : from + 1;
         // All lanes have read before the place is filled again.
         __syncwarp();
         ask();
     }
 
-    // Adds the units of the next item, times the columns.
-    template <class P> __device__ __forceinline__ void multiply(P &columns, const u8 *memory, const u32 *grid) {
+    // Adds the units of the next item, times the columns. `way`: where its tile is to lie too, or null.
+    template <class P> __device__ __forceinline__ void multiply(P &columns, const u8 *memory, const u32 *grid, u8 *way) {
 #pragma unroll 1
         for (int u = begin; u < end; u++) {
             typename W::Unit w;
-            take<P>(w);
+            take<P>(w, way, u);
             columns.template multiply<W>(w, memory, u, grid);
         }
     }
@@ -183,6 +187,10 @@ template <int ROWS> struct Chosen {
     static_assert(PAIRS <= 256 && ROWS <= 16, "a pair is a byte, a row a bit");
     static constexpr int ROUNDS = (PAIRS + WARP - 1) / WARP;
     Numbers experts[PAIRS];
+#if PLACED
+    u64 ways[PAIRS]; // the place of the device that a slot's expert comes to, 0 if it does not
+    u8 took[PAIRS];  // which reserve that is
+#endif
     int picked[PAIRS];
     float gates[ROWS * ALL];
     u32 rows[COUNT]; // a bit a row
@@ -203,14 +211,56 @@ template <int ROWS> struct Chosen {
         return expert;
 #endif
     }
+    // The layer's reserves, one a lane, 0 for none.
+    static __device__ __forceinline__ u64 reserve_of(const Arguments &args) {
+#if PLACED
+        int lane = threadIdx.x % WARP;
+        return lane < RESERVES ? __ldcg(args.reserves + lane) : 0;
+#else
+        return 0;
+#endif
+    }
+    // By one warp, which sees the slots' places.
+    __device__ __forceinline__ void take_reserves(const Arguments &args, u64 reserve) {
+#if PLACED
+        int lane = threadIdx.x % WARP;
+        u32 left = __ballot_sync(~0u, reserve != 0);
+#pragma unroll 1
+        for (int first = 0; first < slots; first += WARP) {
+            int slot = first + lane;
+            bool of_host = slot < slots && experts[slot] - args.host_from < args.host_bytes;
+            u32 all = __ballot_sync(~0u, of_host), before = all & ((1u << lane) - 1), mine = left;
+#pragma unroll 1
+            for (u32 skip = before; skip; skip &= skip - 1) mine &= mine - 1;
+            int at = max(__ffs(mine) - 1, 0);
+            u64 way = __shfl_sync(~0u, reserve, at);
+            if (slot < slots) ways[slot] = of_host && mine ? way : 0, took[slot] = (u8)at;
+#pragma unroll 1
+            for (; all; all &= all - 1) left &= left - 1;
+        }
+#endif
+    }
+    // By one warp of one block, when all have read where experts lie: those that came lie where they came to.
+    __device__ __forceinline__ void tell_arrivals(const Arguments &args) const {
+#if PLACED
+#pragma unroll 1
+        for (int slot = threadIdx.x % WARP; slot < slots; slot += WARP) {
+            if (!ways[slot]) continue;
+            int expert = picked[pairs[slot][0]];
+            args.places[expert] = ways[slot], args.reserves[took[slot]] = 0, args.came[took[slot]] = expert + 1;
+        }
+#endif
+    }
     // By the warp that has it: puts a row's choice where `make` looks, after a barrier.
-    __device__ __forceinline__ void put(const Arguments &args, const Choice<COUNT, USED> &choice, int row) {
+    __device__ __forceinline__ void put(const Arguments &args, const Choice<COUNT, USED> &choice, int row, u64 reserve) {
         int lane = threadIdx.x % WARP;
         if (lane < USED) picked[row * USED + lane] = choice.expert, gates[row * ALL + lane] = choice.weight;
         if (lane == 0) gates[row * ALL + USED] = choice.shared;
         if (ROWS > 1) return;
         if (lane < USED) experts[lane] = number_of(args, max(choice.expert, 0)), counts[lane] = 1, pairs[lane][0] = (u8)lane;
         if (lane == 0) slots = choice.left;
+        __syncwarp();
+        take_reserves(args, reserve);
     }
     // Experts of the pairs lane, lane + 32, ..: every warp has them all.
     struct Pairs {
@@ -229,6 +279,7 @@ template <int ROWS> struct Chosen {
         if constexpr (ROWS == 1) return;
         int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
         const int(&all)[ROUNDS] = of.expert;
+        u64 reserve = reserve_of(args);
         static_assert(PAIRS <= THREADS, "a thread a pair");
         int mine = -1;
 #pragma unroll
@@ -252,6 +303,7 @@ template <int ROWS> struct Chosen {
         }
         __syncthreads();
         if (mine >= 0) pairs[slot_of[mine]][__popc(rows[mine] & ((1u << row) - 1))] = (u8)tid;
+        if (PLACED && warp == WARPS - 1) take_reserves(args, reserve);
         __syncthreads();
     }
 };
@@ -388,6 +440,7 @@ template <int ROWS> struct Experts {
         using C = Choice<COUNT, USED>;
         int lane = threadIdx.x % WARP;
         Biases<COUNT> biases(args.bias);
+        u64 reserve = ROWS == 1 ? Chosen<ROWS>::reserve_of(args) : 0;
 #pragma unroll 1
         for (int row = warp; row < args.rows; row += WARPS) {
             Asked row_asked = asked(args.slots, args.cuts, row);
@@ -397,7 +450,7 @@ template <int ROWS> struct Experts {
             float value[C::EACH_LANE], gate;
             await_scores<COUNT>(args.tagged + row * SCORES, tag, value, gate);
             C choice(row_asked, value, gate, biases, args.given + row * USED);
-            chosen.put(args, choice, row);
+            chosen.put(args, choice, row, reserve);
             if (blockIdx.x > 0) continue;
             if (lane < USED) args.experts[row * USED + lane] = choice.expert;
             if (lane == 0 && row_asked.limits > 0) atomicAdd(args.tally, choice.left);
@@ -426,13 +479,23 @@ template <int ROWS> struct Experts {
         return {ring, groups(), begin, end, tiles};
     }
 
+    // Where the tile of an item is to lie too: in the place that its slot's expert comes to; null if it does not.
+    template <class S> __device__ __forceinline__ u8 *way_of(const S &stream, int item, int slot) const {
+#if PLACED
+        u64 way = chosen.ways[slot];
+        return way ? (u8 *)(stream.tile_of(item) - chosen.experts[slot] + way) : nullptr;
+#else
+        return nullptr;
+#endif
+    }
     // Four tiles for NC columns, then the 32 values of h of each. `pairs`: of the columns; null where they are the rows.
-    template <int NC, class S> __device__ __forceinline__ void group(S &stream, int count, int group, int turn, const u8 *pairs) {
+    template <int NC, class S>
+    __device__ __forceinline__ void group(S &stream, int count, int group, int turn, const u8 *pairs, u8 *way = nullptr) {
         Picked<COLS, NC> columns([&](int c) {
             int column = c < count ? c : 0;
             return ROWS == 1 ? 0 : pairs ? pairs[column] / USED : column;
         });
-        stream.multiply(columns, memory + M::ROWS_AT, grid);
+        stream.multiply(columns, memory + M::ROWS_AT, grid, way);
         float *of_turn = sums + turn % 2 * M::SUMS, *mine = of_turn + warp * NC * 16;
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
         // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
@@ -452,9 +515,10 @@ template <int ROWS> struct Experts {
         for (Items g = groups(); g.any(); g.advance(), turn++) {
             int slot = g.at / GROUPS, of_expert = g.at % GROUPS, count = chosen.counts[slot];
             const u8 *pairs = chosen.pairs[slot];
-            if (ROWS == 1 || count == 1) group<1>(stream, count, of_expert, turn, pairs);
-            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8>(stream, count, of_expert, turn, pairs);
-            else group<M::NC>(stream, count, of_expert, turn, pairs);
+            u8 *way = way_of(stream, g.at, slot);
+            if (ROWS == 1 || count == 1) group<1>(stream, count, of_expert, turn, pairs, way);
+            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8>(stream, count, of_expert, turn, pairs, way);
+            else group<M::NC>(stream, count, of_expert, turn, pairs, way);
         }
         copies_wait<0>();
     }
@@ -482,9 +546,9 @@ template <int ROWS> struct Experts {
 
     // A tile for NC columns. `part_of(c)`: where a column's outputs go, below 0 if there is no such column.
     template <int INPUTS, int NC, class S, class R, class P>
-    __device__ __forceinline__ void tile(S &stream, const u8 *h, int tile, R row_of, P part_of) {
+    __device__ __forceinline__ void tile(S &stream, const u8 *h, int tile, R row_of, P part_of, u8 *way = nullptr) {
         Picked<INPUTS, NC> columns(row_of);
-        stream.multiply(columns, h, grid);
+        stream.multiply(columns, h, grid, way);
         float *to = parts_of(tile);
         columns.each([&](int c, int r, float v) {
             int part = part_of(c);
@@ -506,9 +570,10 @@ template <int ROWS> struct Experts {
             const u8 *pairs = chosen.pairs[slot], *h = memory + M::H_AT;
             auto row_of = [&](int c) { return ROWS == 1 ? slot : (int)pairs[c < count ? c : 0]; };
             auto part_of = [&](int c) { return c < count ? ROWS == 1 ? slot : (int)pairs[c] : -1; };
-            if (ROWS == 1 || count == 1) tile<PADDED, 1>(stream, h, tile_of(item), row_of, part_of);
-            else if (M::NC <= 8 || count <= 8) tile<PADDED, M::NC < 8 ? M::NC : 8>(stream, h, tile_of(item), row_of, part_of);
-            else tile<PADDED, M::NC>(stream, h, tile_of(item), row_of, part_of);
+            u8 *way = way_of(stream, item, slot);
+            if (ROWS == 1 || count == 1) tile<PADDED, 1>(stream, h, tile_of(item), row_of, part_of, way);
+            else if (M::NC <= 8 || count <= 8) tile<PADDED, M::NC < 8 ? M::NC : 8>(stream, h, tile_of(item), row_of, part_of, way);
+            else tile<PADDED, M::NC>(stream, h, tile_of(item), row_of, part_of, way);
         }
         copies_wait<0>();
         // Nothing else is on its way from here until the next launch has begun.
@@ -597,6 +662,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     // All have read the count by now.
     if (blockIdx.x == 0 && threadIdx.x == 0) *args.launches = tag;
     __syncthreads();
+    if (PLACED && blockIdx.x == 0 && experts.warp == WARPS - 1) experts.chosen.tell_arrivals(args);
     let_next_start();
     if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, args.hidden, args.hidden_meta, args.rows * USED);
     Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);

@@ -115,6 +115,17 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         for (int i = 0; i < Rest::PIECES; i++)
             if (i * 512 + lane * 16 < REST_BYTES) copy16_once(to + CODE_BYTES + i * 512, tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i]);
     }
+    // By a warp: writes a unit that `fetch` copied to shared memory where it lies in another tile.
+    static __device__ __forceinline__ void put(u8 *tile, int unit, const u8 *from, const Rest &rest) {
+        int lane = threadIdx.x % WARP;
+        from += lane * 16;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) put16(tile + (unit * VECTORS + v) * 512 + lane * 16, *(const uint4 *)(from + v * 512));
+#pragma unroll
+        for (int i = 0; i < Rest::PIECES; i++)
+            if (i * 512 + lane * 16 < REST_BYTES)
+                put16(tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i], *(const uint4 *)(from + CODE_BYTES + i * 512));
+    }
     // The same as `load` from what `fetch` copied: what `expand` wants, and what `scale_of` does.
     static __device__ __forceinline__ void load_codes(Unit &w, const u8 *from) {
         int lane = threadIdx.x % WARP;

@@ -11,7 +11,7 @@ use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{self, Activated, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
-use super::stack::Stack;
+use super::stack::{Arrivals, RESERVES, Stack};
 use super::wide::{Chip, Epilogue, Order, WideShape};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
@@ -244,7 +244,7 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
     let Experts { hidden, count, used, routed, shared, planes, placed, .. } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16;
-    let places = if placed { 8 * pairs } else { 0 };
+    let places = if placed { 17 * pairs } else { 0 };
     let chosen =
         (places + 4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows)
             .next_multiple_of(16);
@@ -276,6 +276,7 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
             ("USED", used),
             ("WITH_GRID", usize::from(experts.has_grid())),
             ("PLACED", usize::from(placed)),
+            ("RESERVES", RESERVES),
             ("SQUARED", usize::from(squared)),
             ("SIGMOID", usize::from(sigmoid)),
             ("REPLAY", usize::from(replayed)),
@@ -347,8 +348,14 @@ device_struct! {
     /// What the kernels are given.
     #[derive(Default)]
     struct Arguments {
-        /// With `PLACED`: where the place of each routed expert begins, and where in it gate and up and down do.
-        places: Ptr<u64>,
+        /// With `PLACED`: where the place of each routed expert begins; addresses of `RESERVES` places of the device or
+        /// 0, and who took them, plus one; where the host's places begin, and how many bytes they are.
+        places: PtrMut<u64>,
+        reserves: PtrMut<u64>,
+        came: PtrMut<u32>,
+        host_from: u64,
+        host_bytes: u64,
+        /// Where in a place gate and up and down begin.
         gate_up_in: u64,
         down_in: u64,
         /// Without.
@@ -480,10 +487,15 @@ impl ExpertsKernels {
         next.check(rows, hidden, planes)?;
         let stream = device.stream();
         let [of_gate_up, of_down] = [self.experts.gate_up(), self.experts.down()].map(|[routed, _]| routed.bytes());
-        let (gate_up_at, places, gate_up_in) = gate_up.routed.arguments(of_gate_up, stream);
+        let (gate_up_at, _, gate_up_in) = gate_up.routed.arguments(of_gate_up, stream);
+        let (places, reserves, came, (host_from, host_bytes)) = gate_up.routed.changes(stream);
         let (down_at, _, down_in) = down.routed.arguments(of_down, stream);
         let all = Arguments {
             places,
+            reserves,
+            came,
+            host_from,
+            host_bytes,
             gate_up_in,
             down_in,
             gate_up: gate_up_at,
@@ -605,6 +617,9 @@ impl ExpertsKernels {
             }
             if what == "gate and up" && matrices.factors != [1.0; 2] {
                 return Err(CudaError::shape("experts", "products of gate and up are multiplied with nothing"));
+            }
+            if let Stack::Placed { arrivals: Arrivals { reserves, came, .. }, .. } = &matrices.routed {
+                fits("reserves", reserves.len().min(came.len()), RESERVES)?;
             }
             fits(&format!("matrices of {what}"), matrices.routed.count(of_routed.bytes()), count)?;
             fits(&format!("{what} of the shared expert"), matrices.shared.len(), of_shared.bytes())?;

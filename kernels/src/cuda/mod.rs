@@ -3,6 +3,7 @@
 //! An operation is a module: its head says what is computed, a shape is checked when it is made, which tiles are used
 //! is a pure function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
 
+pub mod addresses;
 mod arguments;
 pub mod attention;
 mod cache;

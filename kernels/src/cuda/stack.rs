@@ -1,7 +1,22 @@
 //! Where the matrices of a stack lie, those of a layer's experts: one after another, or each wherever a table says.
 
-use super::arguments::Ptr;
+use super::arguments::{Ptr, PtrMut};
 use cudarc::driver::{CudaStream, CudaView};
+
+/// Places of the device's memory that a layer may have in reserve.
+pub const RESERVES: usize = 8;
+
+/// How matrices of the host's memory come to the device: those that the kernels for few rows read are written to a
+/// place of the device on their way, as long as there is one, and lie there from the launch's end on. The kernels do
+/// the bookkeeping of a launch, launches follow one another on the stream, and the host looks at it behind them.
+pub struct Arrivals<'a> {
+    /// Addresses of places of the device that hold nothing, `[RESERVES]`, 0 for none; those that were taken become 0.
+    pub reserves: CudaView<'a, u64>,
+    /// Who took each, plus one, `[RESERVES]`.
+    pub came: CudaView<'a, u32>,
+    /// Where the places of the host's memory begin, as the device sees them, and how many bytes they are.
+    pub host: (u64, u64),
+}
 
 /// Matrices of one shape, numbered from 0.
 pub enum Stack<'a> {
@@ -13,6 +28,8 @@ pub enum Stack<'a> {
         places: CudaView<'a, u64>,
         /// Where in its place a matrix begins, a multiple of 16 bytes.
         offset: usize,
+        /// How places change.
+        arrivals: Arrivals<'a>,
     },
 }
 
@@ -41,7 +58,17 @@ impl Stack<'_> {
     pub(super) fn arguments(&self, bytes: usize, stream: &CudaStream) -> (Ptr<u8>, Ptr<u64>, u64) {
         match self {
             Self::Packed(all) => (Ptr::of(all, stream), Ptr::default(), bytes as u64),
-            Self::Placed { places, offset } => (Ptr::default(), Ptr::of(places, stream), *offset as u64),
+            Self::Placed { places, offset, .. } => (Ptr::default(), Ptr::of(places, stream), *offset as u64),
         }
+    }
+
+    /// What a kernel is given that changes places: the table, reserves, who came, and where the host's memory begins
+    /// and how long it is; nothing where there is no table.
+    pub(super) fn changes(&self, stream: &CudaStream) -> (PtrMut<u64>, PtrMut<u64>, PtrMut<u32>, (u64, u64)) {
+        let Self::Placed { places, arrivals: Arrivals { reserves, came, host }, .. } = self else {
+            return Default::default();
+        };
+        let shared = |words| PtrMut::of_shared(words, stream);
+        (shared(places), shared(reserves), PtrMut::of_shared(came, stream), *host)
     }
 }

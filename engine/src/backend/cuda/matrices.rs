@@ -285,6 +285,13 @@ impl<'a> Kernels<'a> {
         self.experts.insert(experts, kernels.clone());
         Ok(kernels)
     }
+
+    /// Decode rows that can be told which experts they take: those of the launch of all experts, which alone replays;
+    /// none where the chip's memory or the model's factors leave no such launch.
+    pub(super) fn replayed_rows_max(&self) -> usize {
+        let rows = |kernels: &Option<Rc<ExpertsKernels>>| kernels.as_ref().map_or(0, |k| k.rows_max());
+        self.experts.values().map(rows).min().unwrap_or(0)
+    }
 }
 
 /// A product with its kernels.

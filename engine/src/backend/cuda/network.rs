@@ -127,6 +127,21 @@ pub(super) struct Block {
     pub(super) place: BlockPlace,
 }
 
+/// That a trace of experts can be replayed by so many sequences, where a launch takes at most `most` rows.
+fn check_replay(most: usize, rows: usize) -> Result<(), CudaBackendError> {
+    if rows <= most {
+        return Ok(());
+    }
+    Err(CudaBackendError::Unsupported {
+        what: "the batch of a replayed trace of experts",
+        got: format!("{rows} rows"),
+        need: match most {
+            0 => "a launch of all experts, which this chip or model does not have".into(),
+            most => format!("at most {most} rows, those of one launch of all experts on this chip"),
+        },
+    })
+}
+
 impl Network {
     /// Loads every kernel that the model's layers take; `super::blocks::check` has passed the model.
     pub(super) fn new(
@@ -154,6 +169,9 @@ impl Network {
         let mut blocks = Vec::with_capacity(weights.blocks.len());
         for (of, block) in c.blocks().zip(weights.blocks) {
             blocks.push(bind(of, block, &mut products)?);
+        }
+        if config.replayed {
+            check_replay(products.replayed_rows_max(), config.slots as usize)?;
         }
         let draft = match weights.draft {
             None => None,
@@ -356,5 +374,22 @@ impl BlockPlace {
             cached: self.cached + usize::from(memory.is_cached()),
             routed: self.routed + usize::from(op.widths().used > 0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_no_launch_replays_is_refused_by_name() {
+        assert!(check_replay(16, 16).is_ok());
+        let error = |most, rows| check_replay(most, rows).unwrap_err().to_string();
+        assert_eq!(
+            error(8, 16),
+            "the batch of a replayed trace of experts is 16 rows, the GPU's kernels need at most 8 rows, those of one \
+             launch of all experts on this chip"
+        );
+        assert!(error(0, 1).contains("which this chip or model does not have"));
     }
 }

@@ -14,7 +14,7 @@ use chimere_kernels::cuda::embed::{self, TableEncoding};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Program};
-use chimere_kernels::cuda::{draft_head, experts, gather, history, pool, sampler, uses};
+use chimere_kernels::cuda::{addresses, draft_head, experts, gather, history, pool, sampler, uses};
 use std::collections::HashSet;
 
 impl Setting {
@@ -68,7 +68,7 @@ pub fn programs(
     }
     all.extend([pool::program(c.hidden)?, history::program(c.vocab)]);
     let (placed, experts) = (plan.blocks.iter().any(|block| block.op.placed()), Widths::of(c).experts);
-    all.extend(placed.then(|| uses::program(experts)));
+    all.extend(placed.then(|| [uses::program(experts), addresses::program()]).into_iter().flatten());
     for shape in c.shapes() {
         all.extend(OpQuery(shape).programs(&setting)?);
     }

@@ -2,13 +2,14 @@
 //! kernels read over the bus, where it lies.
 //!
 //! A table has each expert's address, and kernels find an expert by it, so one launch reads both kinds, in the order
-//! in which it would read them anyway: where an expert lies changes no byte. Which ones decoding used comes back with
-//! every step as a bit each; [`ExpertPlaces`] says who changes places. Addresses change between steps, in the stream's
-//! order, and bytes are copied on a stream of their own:
+//! in which it would read them anyway: where an expert lies changes no byte.
 //!
-//! 1. the one that goes is copied to a spare place of the host, while kernels read it where it is;
-//! 2. its address changes; behind the steps that read the old one the one that comes is copied over it;
-//! 3. that one's address changes, and behind the steps that read it on the host its place there is spare.
+//! What the kernels for few rows read on the host comes to the device as they read it, as long as the block has a place
+//! there in reserve: they write it there and its address into the table ([`Arrivals`]), so it crosses the bus once and
+//! later launches find it. Which experts decoding used comes back with every step as a bit each, and who came to which
+//! reserve. For each reserve that was taken the one goes that [`ExpertPlaces`] names: it is copied to a spare place of
+//! the host on a stream of its own, while kernels read it where it is; between two steps, in the stream's order, its
+//! address changes and the place that it had is a reserve.
 
 use super::error::{CudaBackendError, During};
 use super::pinned::Pinned;
@@ -16,11 +17,13 @@ use super::plan::MatrixPlan;
 use super::staging::Staging;
 use super::store::send_to;
 use super::upload::{self, UploadSource};
-use crate::cache::{EXPERT_SWAPS_MAX as SWAPS_MAX, ExpertPlace, ExpertPlaces, Swap};
+use crate::cache::{self, EXPERT_RESERVES_MAX, EXPERTS_GOING_MAX as GOING_MAX, ExpertPlace, ExpertPlaces, Going};
 use crate::step::ExpertReads;
+use chimere_kernels::cuda::addresses::Addresses;
+use chimere_kernels::cuda::stack::{Arrivals, RESERVES, Stack};
 use chimere_kernels::cuda::uses::{self, Uses};
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, CudaView, DevicePtr, result, sys};
+use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, result, sys};
 use memmap2::{Advice, MmapMut, MmapOptions};
 use rayon::prelude::*;
 use std::collections::VecDeque;
@@ -43,8 +46,21 @@ struct PoolShape {
     down_at: usize,
     /// Bytes of a place.
     place_bytes: usize,
-    /// Experts in the device's memory.
+    /// Places in the device's memory, those in reserve too.
     device: usize,
+}
+
+impl PoolShape {
+    /// Places of the device that are kept in reserve.
+    fn reserves(&self) -> usize {
+        const { assert!(RESERVES == EXPERT_RESERVES_MAX, "a block's reserves are those that kernels know") };
+        cache::expert_reserves(self.device, self.blocks.len())
+    }
+
+    /// Experts that begin in the device's memory.
+    fn residents(&self) -> usize {
+        self.device - self.reserves()
+    }
 }
 
 /// How the experts of a model are split between both memories.
@@ -86,7 +102,7 @@ impl TierShape {
 
     /// Bytes of the device's memory.
     pub(super) fn device_bytes(&self) -> u64 {
-        let table = 8 * self.blocks * self.experts + 8 * self.blocks * uses::words(self.experts);
+        let table = self.blocks * (8 * self.experts + 8 * uses::words(self.experts) + 12 * RESERVES) + CHANGES_BYTES;
         table as u64 + self.pools.iter().map(|p| (p.device * p.place_bytes) as u64).sum::<u64>()
     }
 
@@ -95,7 +111,7 @@ impl TierShape {
         self.pools.iter().map(|p| (self.host_places(p) * p.place_bytes) as u64).sum()
     }
 
-    /// Experts that lie on the device, and all.
+    /// Experts that have room on the device, and all.
     pub(super) fn residents(&self) -> (usize, usize) {
         (self.pools.iter().map(|p| p.device).sum(), self.blocks * self.experts)
     }
@@ -106,7 +122,7 @@ impl TierShape {
 
     /// With the spare ones.
     fn host_places(&self, pool: &PoolShape) -> usize {
-        self.members(pool) - pool.device + SWAPS_MAX
+        self.members(pool) - pool.residents() + GOING_MAX
     }
 }
 
@@ -200,12 +216,19 @@ impl Drop for HostExperts {
     }
 }
 
+/// A place in reserve: of which of a pool's blocks, and its number among theirs.
+type Reserve = (usize, usize);
+
 /// A pool in both memories.
 struct Pool {
     shape: PoolShape,
     device: CudaSlice<u8>,
     host: HostExperts,
     places: ExpertPlaces,
+    /// Places of the device that blocks have in reserve.
+    reserves: Vec<[Option<u32>; RESERVES]>,
+    /// Those that were taken, longest ago first.
+    owed: VecDeque<Reserve>,
 }
 
 impl Pool {
@@ -216,6 +239,14 @@ impl Pool {
             ExpertPlace::Host(n) => (self.host.address, n),
         };
         start + u64::from(n) * self.shape.place_bytes as u64
+    }
+
+    /// Which reserves there are at first: places behind the residents', to the blocks in turn.
+    fn first_reserves(shape: &PoolShape) -> Vec<[Option<u32>; RESERVES]> {
+        let (blocks, first) = (shape.blocks.len(), shape.residents());
+        let mut all = vec![[None; RESERVES]; blocks];
+        (0..shape.reserves()).for_each(|n| all[n % blocks][n / blocks] = Some((first + n) as u32));
+        all
     }
 
     /// Block and expert of a member.
@@ -235,24 +266,18 @@ impl Pool {
     }
 }
 
-/// Where a swap has got to: what its last copy brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Going,
-    Coming,
-}
-
-struct Move {
+/// An expert on its way to the host, and the reserve that its place becomes.
+struct Leaving {
     pool: usize,
-    swap: Swap,
-    phase: Phase,
+    going: Going,
+    reserve: Reserve,
     /// Behind the copy.
     copied: CudaEvent,
 }
 
-/// The uses of a step, on their way to the host.
+/// The uses of a step and who came in it, on their way to the host.
 struct Watched {
-    bits: Arc<Pinned<u32>>,
+    words: Arc<Pinned<u32>>,
     copied: CudaEvent,
 }
 
@@ -285,18 +310,30 @@ pub(super) enum PassKind {
     Prompts,
 }
 
+/// Words that change between two steps, at most, as pairs of an address and a value: of each that goes, the table's and
+/// the reserves'.
+const CHANGES: usize = 2 * GOING_MAX;
+const CHANGES_BYTES: usize = CHANGES * 16;
+
 /// Experts in two memories, and who changes places; the module's head says how.
 pub(super) struct ExpertTier {
     shape: TierShape,
     pools: Vec<Pool>,
     /// `[blocks][experts]`: addresses of places.
     table: Arc<CudaSlice<u64>>,
-    kernel: Uses,
+    /// `[blocks][RESERVES]`: addresses of places in reserve, and who took them.
+    reserves: Arc<CudaSlice<u64>>,
+    came: Arc<CudaSlice<u32>>,
+    kernels: (Uses, Addresses),
     /// Of decode rows, then of prompts: `[2][blocks][words]`.
     bits: CudaSlice<u32>,
+    /// Whether `bits` and `came` have been read since they were last cleared.
+    read: bool,
     watched: VecDeque<Watched>,
     idle: Vec<Arc<Pinned<u32>>>,
-    moves: VecDeque<Move>,
+    leaving: VecDeque<Leaving>,
+    /// `[CHANGES][2]`.
+    changes: CudaSlice<u64>,
     copies: Arc<CudaStream>,
     counts: Arc<ReadCounts>,
 }
@@ -305,16 +342,23 @@ pub(super) struct ExpertTier {
 #[derive(Clone, Debug)]
 pub(super) struct PlacedExperts {
     table: Arc<CudaSlice<u64>>,
-    first: usize,
+    reserves: Arc<CudaSlice<u64>>,
+    came: Arc<CudaSlice<u32>>,
+    block: usize,
     experts: usize,
     /// Where in a place the matrix begins.
-    pub(super) offset: usize,
+    offset: usize,
+    /// Where the pool's memory of the host begins, and its bytes.
+    host: (u64, u64),
 }
 
 impl PlacedExperts {
-    /// Addresses of the places.
-    pub(super) fn places(&self) -> CudaView<'_, u64> {
-        self.table.slice(self.first..self.first + self.experts)
+    /// As kernels take them.
+    pub(super) fn stack(&self) -> Stack<'_> {
+        let (at, reserves) = (self.block * self.experts, self.block * RESERVES..(self.block + 1) * RESERVES);
+        let (places, came) = (self.table.slice(at..at + self.experts), self.came.slice(reserves.clone()));
+        let arrivals = Arrivals { reserves: self.reserves.slice(reserves), came, host: self.host };
+        Stack::Placed { places, offset: self.offset, arrivals }
     }
 }
 
@@ -333,7 +377,8 @@ impl ExpertTier {
         for pool in &shape.pools {
             let members = shape.members(pool);
             let source = |first, count| PoolSource { matrices: pairs, shape: pool, first, count };
-            let (there, here) = (source(0, pool.device), source(pool.device, members - pool.device));
+            // What the reserves begin with is read by nobody.
+            let (there, here) = (source(0, pool.device), source(pool.residents(), members - pool.residents()));
             let (bytes, mut done) = (pool.device * pool.place_bytes, 0);
             let mut share = |part: f32| {
                 let now = (part * bytes as f32) as usize;
@@ -341,26 +386,36 @@ impl ExpertTier {
                 done = done.max(now);
             };
             let slice = upload::upload(device, &[&there], &mut share)?.pop().expect("one source, one place");
-            let host = HostExperts::new(stream.context(), &here, SWAPS_MAX, progress)?;
-            let places = ExpertPlaces::new(members as u32, pool.device as u32, SWAPS_MAX as u32);
-            pools.push(Pool { shape: pool.clone(), device: slice, host, places });
+            let host = HostExperts::new(stream.context(), &here, GOING_MAX, progress)?;
+            let device_places = (pool.residents() as u32, pool.reserves() as u32);
+            let places = ExpertPlaces::new(members as u32, device_places, GOING_MAX as u32);
+            let (shape, reserves) = (pool.clone(), Pool::first_reserves(pool));
+            pools.push(Pool { shape, device: slice, host, places, reserves, owed: VecDeque::new() });
         }
-        let mut table = vec![0; shape.blocks * shape.experts];
+        let (mut table, mut reserves) = (vec![0; shape.blocks * shape.experts], vec![0; shape.blocks * RESERVES]);
         for pool in &pools {
             for n in 0..shape.members(&pool.shape) as u32 {
                 let (block, expert) = pool.member(n);
                 table[block * shape.experts + expert] = pool.address(stream, pool.places.place(n));
             }
+            for (block, theirs) in pool.shape.blocks.iter().zip(&pool.reserves) {
+                let address = |place: Option<u32>| place.map_or(0, |n| pool.address(stream, ExpertPlace::Device(n)));
+                reserves[block * RESERVES..][..RESERVES].copy_from_slice(&theirs.map(address));
+            }
         }
         let words = 2 * shape.blocks * uses::words(shape.experts);
-        let pinned = || Pinned::new(stream.context(), words).map(Arc::new).during(doing);
+        let pinned = || Pinned::new(stream.context(), words + reserves.len()).map(Arc::new).during(doing);
         Ok(Self {
             table: Arc::new(stream.clone_htod(&table).during(doing)?),
-            kernel: Uses::load(device, cache, shape.experts)?,
+            came: Arc::new(stream.alloc_zeros(reserves.len()).during(doing)?),
+            reserves: Arc::new(stream.clone_htod(&reserves).during(doing)?),
+            kernels: (Uses::load(device, cache, shape.experts)?, Addresses::load(device, cache)?),
             bits: stream.alloc_zeros(words).during(doing)?,
+            read: false,
             watched: VecDeque::new(),
             idle: (0..WATCHED).map(|_| pinned()).collect::<Result<_, _>>()?,
-            moves: VecDeque::new(),
+            leaving: VecDeque::new(),
+            changes: stream.alloc_zeros(2 * CHANGES).during(doing)?,
             copies: stream.context().new_stream().during(doing)?,
             counts: Arc::default(),
             pools,
@@ -370,10 +425,17 @@ impl ExpertTier {
 
     /// Where the `n`th of the matrices that it was loaded with lies, by expert.
     pub(super) fn placed(&self, n: usize) -> PlacedExperts {
-        let (n, down) = (n / 2, n % 2 == 1);
-        let pool = self.shape.pools.iter().find(|p| p.blocks.contains(&n)).expect("every block is in a pool");
-        let (table, experts) = (self.table.clone(), self.shape.experts);
-        PlacedExperts { table, first: n * experts, experts, offset: if down { pool.down_at } else { 0 } }
+        let (block, down) = (n / 2, n % 2 == 1);
+        let pool = self.pools.iter().find(|p| p.shape.blocks.contains(&block)).expect("every block is in a pool");
+        PlacedExperts {
+            table: self.table.clone(),
+            reserves: self.reserves.clone(),
+            came: self.came.clone(),
+            block,
+            experts: self.shape.experts,
+            offset: if down { pool.shape.down_at } else { 0 },
+            host: (pool.host.address, pool.host.bytes.len() as u64),
+        }
     }
 
     /// What was read since somebody last asked.
@@ -395,138 +457,132 @@ impl ExpertTier {
             PassKind::Prompts => self.bits.slice_mut(half..),
         };
         // SAFETY: routers choose among the experts that there are.
-        Ok(unsafe { self.kernel.launch(device, (blocks, pitch), &chosen.as_view(), count, &mut bits) }?)
+        Ok(unsafe { self.kernels.0.launch(device, (blocks, pitch), &chosen.as_view(), count, &mut bits) }?)
     }
 
-    /// Before a step's rows: takes in what finished steps used, changes the addresses of experts whose copies are
-    /// there, and begins new copies.
+    /// Before a step's rows: takes in what finished steps used and brought, changes the addresses of experts that have
+    /// left, and has others leave.
     pub(super) fn begin(&mut self, device: &Device, staging: &Staging) -> Result<(), CudaBackendError> {
         self.take_in();
-        let flipped = self.change_addresses(device, staging)?;
-        self.start_copies(device.stream(), flipped)?;
-        let stream = device.stream();
-        stream.memset_zeros(&mut self.bits).during("clearing the uses of experts")
+        self.change_addresses(device, staging)?;
+        self.start_copies()?;
+        if std::mem::take(&mut self.read) {
+            let (stream, doing) = (device.stream(), "clearing the uses of experts");
+            stream.memset_zeros(&mut self.bits).during(doing)?;
+            let came = self.came.device_ptr(stream).0;
+            // SAFETY: all of the buffer, which only what the stream does reads and writes.
+            unsafe { result::memset_d8_async(came, 0, self.came.num_bytes(), stream.cu_stream()) }.during(doing)?;
+        }
+        Ok(())
     }
 
-    /// Behind a step's rows: sends its uses on their way.
+    /// Behind a step's rows: sends its uses, and who came, on their way.
     pub(super) fn end(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaBackendError> {
         let doing = "reading the uses of experts";
-        // More steps than may be unfinished: this one's are not missed.
-        let Some(bits) = self.idle.pop() else { return Ok(()) };
-        // SAFETY: nobody looks at the memory until the mark behind the copy was passed.
-        let room = unsafe { bits.as_mut_slice() };
-        let from = self.bits.device_ptr(stream).0;
+        // More steps than may be unfinished: this one's come with the next one's.
+        let Some(words) = self.idle.pop() else { return Ok(()) };
+        // SAFETY: nobody looks at the memory until the mark behind the copies was passed.
+        let (bits, came) = unsafe { words.as_mut_slice() }.split_at_mut(self.bits.len());
         stream.context().bind_to_thread().during(doing)?;
-        // SAFETY: as many words on both sides; the pinned ones stay until the mark was passed.
-        unsafe { result::memcpy_dtoh_async(room, from, stream.cu_stream()) }.during(doing)?;
+        for (room, from) in [(bits, self.bits.device_ptr(stream).0), (came, self.came.device_ptr(stream).0)] {
+            // SAFETY: as many words on both sides; the pinned ones stay until the mark was passed.
+            unsafe { result::memcpy_dtoh_async(room, from, stream.cu_stream()) }.during(doing)?;
+        }
         let copied = stream.context().new_event(None).during(doing)?;
         copied.record(stream).during(doing)?;
-        self.watched.push_back(Watched { bits, copied });
+        self.read = true;
+        self.watched.push_back(Watched { words, copied });
         Ok(())
     }
 
     fn take_in(&mut self) {
         while let Some(watched) = self.watched.pop_front_if(|w| w.copied.is_complete()) {
-            // SAFETY: the copy to this memory is over.
-            let bits = unsafe { watched.bits.as_slice() };
+            // SAFETY: the copies to this memory are over.
+            let (bits, came) = unsafe { watched.words.as_slice() }.split_at(self.bits.len());
             let (decode, prompts) = bits.split_at(bits.len() / 2);
             for pool in &mut self.pools {
                 pool.take_in(decode, prompts, self.shape.experts, &self.counts);
+                self.counts.promoted.fetch_add(pool.take_arrivals(came), Ordering::Relaxed);
             }
-            self.idle.push(watched.bits);
+            self.idle.push(watched.words);
         }
     }
 
-    /// Of what was copied. Says which moves begin their second copy, and whether any place of the host became spare.
-    fn change_addresses(&mut self, device: &Device, staging: &Staging) -> Result<Vec<Move>, CudaBackendError> {
-        let mut second = Vec::new();
-        while let Some(moved) = self.moves.pop_front_if(|m| m.copied.is_complete()) {
-            let pool = &mut self.pools[moved.pool];
-            let expert = match moved.phase {
-                Phase::Going => {
-                    pool.places.left(&moved.swap);
-                    moved.swap.goes
-                }
-                Phase::Coming => {
-                    pool.places.arrived(&moved.swap);
-                    self.counts.promoted.fetch_add(1, Ordering::Relaxed);
-                    moved.swap.comes
-                }
-            };
-            let ((block, of_block), place) = (pool.member(expert), pool.places.place(expert));
-            let (at, address) = (block * self.shape.experts + of_block, pool.address(device.stream(), place));
-            let Some(room) = staging.take::<u64>(1) else {
-                unreachable!("a step's pinned memory has room for {SWAPS_MAX} addresses before anything else")
-            };
-            room[0] = address;
-            let to = self.table.device_ptr(device.stream()).0 + 8 * at as u64;
-            // SAFETY: the entry lies in the table; the room is the step's own until its results are read.
-            unsafe { send_to(device, to, room) }?;
-            second.push(moved);
+    /// Of what was copied: who left lies on the host, and its place is a reserve.
+    fn change_addresses(&mut self, device: &Device, staging: &Staging) -> Result<(), CudaBackendError> {
+        let (stream, mut changes) = (device.stream(), Vec::new());
+        let [table, reserves] = [&self.table, &self.reserves].map(|words| words.device_ptr(stream).0);
+        while let Some(left) = self.leaving.pop_front_if(|l| l.copied.is_complete()) {
+            let (pool, Leaving { going, reserve: (i, n), .. }) = (&mut self.pools[left.pool], left);
+            pool.places.gone(&going);
+            pool.reserves[i][n] = Some(going.from);
+            let (block, expert) = pool.member(going.expert);
+            let address = |place| pool.address(stream, place);
+            let entries =
+                [(table, block * self.shape.experts + expert), (reserves, pool.shape.blocks[i] * RESERVES + n)];
+            let values = [address(ExpertPlace::Host(going.to)), address(ExpertPlace::Device(going.from))];
+            changes.extend(entries.iter().zip(values).flat_map(|((start, at), value)| [start + 8 * *at as u64, value]));
         }
-        Ok(second)
-    }
-
-    /// Behind what the main stream has so far, which reads the old addresses: what `flipped` goes on with, and new
-    /// swaps.
-    fn start_copies(&mut self, stream: &Arc<CudaStream>, flipped: Vec<Move>) -> Result<(), CudaBackendError> {
-        let doing = "copying experts";
-        if !flipped.is_empty() {
-            let passed = stream.context().new_event(None).during(doing)?;
-            passed.record(stream).during(doing)?;
-            self.copies.wait(&passed).during(doing)?;
+        if changes.is_empty() {
+            return Ok(());
         }
-        for moved in flipped {
-            match moved.phase {
-                Phase::Going => self.copy(Move { phase: Phase::Coming, ..moved })?,
-                // All copies to its place from here on are behind the mark.
-                Phase::Coming => self.pools[moved.pool].places.freed(&moved.swap),
-            }
-        }
-        for pool in 0..self.pools.len() {
-            let most = self.pools[pool].places.swaps();
-            while self.moves.len() < most {
-                let Some(swap) = self.pools[pool].places.swap() else { break };
-                let copied = self.copies.context().new_event(None).during(doing)?;
-                self.copy(Move { pool, swap, phase: Phase::Going, copied })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Enqueues the copy of a move's phase.
-    fn copy(&mut self, moved: Move) -> Result<(), CudaBackendError> {
-        let (pool, copies) = (&mut self.pools[moved.pool], &self.copies);
-        let (bytes, swap) = (pool.shape.place_bytes, moved.swap);
-        let device = pool.address(copies, ExpertPlace::Device(swap.device));
-        let place = if moved.phase == Phase::Going { swap.to } else { swap.from };
-        let host = &mut pool.host.bytes[place as usize * bytes..][..bytes];
-        self.copies.context().bind_to_thread().during("copying experts")?;
-        // SAFETY: both places are this swap's: nobody writes the one that is read, and nobody reads the one that is
-        // written, for its address was taken from the table before the mark that the stream waits for.
-        let copied = unsafe {
-            match moved.phase {
-                Phase::Going => result::memcpy_dtoh_async(host, device, copies.cu_stream()),
-                Phase::Coming => result::memcpy_htod_async(device, host, copies.cu_stream()),
-            }
+        let Some(room) = staging.take::<u64>(changes.len()) else {
+            unreachable!("a step's pinned memory has room for {CHANGES} changes before anything else")
         };
-        copied.during("copying experts")?;
-        moved.copied.record(copies).during("copying experts")?;
-        self.moves.push_back(moved);
+        room.copy_from_slice(&changes);
+        // SAFETY: no more leave at a time than there is room for; the pinned memory is the step's own until its results
+        // are read.
+        unsafe { send_to(device, self.changes.device_ptr(stream).0, room) }?;
+        // SAFETY: entries of the table and of the reserves, each of an expert or a reserve of its own.
+        Ok(unsafe { self.kernels.1.launch(device, &self.changes.slice(..changes.len())) }?)
+    }
+
+    /// For each reserve that was taken somebody goes.
+    fn start_copies(&mut self) -> Result<(), CudaBackendError> {
+        let (doing, copies) = ("copying experts", &self.copies);
+        copies.context().bind_to_thread().during(doing)?;
+        for (n, pool) in self.pools.iter_mut().enumerate() {
+            let most = pool.places.going_max();
+            while self.leaving.len() < most && !pool.owed.is_empty() {
+                let Some(going) = pool.places.go() else { break };
+                let reserve = pool.owed.pop_front().expect("one is owed");
+                let (from, bytes) = (pool.address(copies, ExpertPlace::Device(going.from)), pool.shape.place_bytes);
+                let host = &mut pool.host.bytes[going.to as usize * bytes..][..bytes];
+                // SAFETY: nobody writes the device's place before its address is among the reserves, and nobody reads
+                // the host's before it is in the table.
+                unsafe { result::memcpy_dtoh_async(host, from, copies.cu_stream()) }.during(doing)?;
+                let copied = copies.context().new_event(None).during(doing)?;
+                copied.record(copies).during(doing)?;
+                self.leaving.push_back(Leaving { pool: n, going, reserve, copied });
+            }
+        }
         Ok(())
     }
 }
 
 impl Pool {
     fn take_in(&mut self, decode: &[u32], prompts: &[u32], experts: usize, counts: &ReadCounts) {
+        let of_prompts = self.places.count(self.set(prompts, experts));
         let decoded: Vec<u32> = self.set(decode, experts).collect();
-        let uses = self.places.count(decoded.iter().copied().chain(self.set(prompts, experts)));
-        counts.hits.fetch_add(uses.hits, Ordering::Relaxed);
-        counts.misses.fetch_add(uses.misses, Ordering::Relaxed);
-        counts.missed_bytes.fetch_add(uses.misses * self.shape.place_bytes as u64, Ordering::Relaxed);
-        if !decoded.is_empty() {
-            self.places.used(decoded.into_iter());
+        for uses in [self.places.used(&decoded), of_prompts] {
+            counts.hits.fetch_add(uses.hits, Ordering::Relaxed);
+            counts.misses.fetch_add(uses.misses, Ordering::Relaxed);
+            counts.missed_bytes.fetch_add(uses.misses * self.shape.place_bytes as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Who came in a step, and how many: `[blocks][RESERVES]`, an expert plus one or 0.
+    fn take_arrivals(&mut self, came: &[u32]) -> u64 {
+        let (mut all, blocks) = (0, self.shape.blocks.len());
+        for (i, block) in self.shape.blocks.iter().enumerate() {
+            for (n, expert) in came[block * RESERVES..][..RESERVES].iter().enumerate().filter(|(_, e)| **e > 0) {
+                let to = self.reserves[i][n].take().expect("a reserve is taken once");
+                self.places.came((expert - 1) * blocks as u32 + i as u32, to);
+                self.owed.push_back((i, n));
+                all += 1;
+            }
+        }
+        all
     }
 }
 

@@ -101,7 +101,7 @@ impl Matrix {
     pub(super) fn stack(&self) -> Stack<'_> {
         match &self.memory {
             MatrixMemory::Own(bytes) => Stack::Packed(bytes.as_view()),
-            MatrixMemory::Placed(placed) => Stack::Placed { places: placed.places(), offset: placed.offset },
+            MatrixMemory::Placed(placed) => placed.stack(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `chimere trace`: which routed experts tokens use one after another. Recorded while a model writes, or drawn with a
 //! given reuse distance; `chimere bench step --expert-trace` replays one at full size.
 
+mod card;
 mod draw;
 mod file;
 mod record;
@@ -48,6 +49,10 @@ fn written(path: &Path, trace: &ExpertTrace) -> Result<(), CliError> {
 /// Shares of the experts that published hit rates are of, and what 15.5 GiB hold of the 35B in four bits.
 const RESIDENT: [f64; 4] = [0.19, 0.38, 0.64, 0.70];
 
+/// An expert of the 35B in Q4_K and in Q8_0, and what a bus brings of them in place (x16, PCIe 5).
+const EXPERT_BYTES: [f64; 2] = [1.769e6, 3.342e6];
+const BUS_BYTES_S: f64 = 44e9;
+
 fn shown(trace: &ExpertTrace) -> String {
     let reuse = Reuse::of(trace);
     let head = &trace.head;
@@ -75,6 +80,21 @@ fn shown(trace: &ExpertTrace) -> String {
         let shares = RESIDENT.map(|share| format!("{:.0} %", 100.0 * share));
         let (hits, shares) = (hits.join(", "), shares.join(", "));
         out += &format!("found of {sequences} {name}, least recently used leaves, with room for {shares}: {hits}\n");
+        out += &on_a_card(trace, sequences);
     }
     out
+}
+
+/// What the engine's rule finds, and what misses cost.
+fn on_a_card(trace: &ExpertTrace, sequences: usize) -> String {
+    let line = |resident: f64| {
+        let found = card::found(trace, sequences, resident);
+        let (share, room, card::Found { misses, came, .. }) = (100.0 * found.share(), 100.0 * resident, found);
+        let [q4, q8] = [EXPERT_BYTES[0], EXPERT_BYTES[1]].map(|bytes| misses * bytes / BUS_BYTES_S * 1e3);
+        format!(
+            "  on a card with room for {room:.0} %: {share:.1} %, {misses:.1} a step missed, of which {came:.1} stay; \
+             {q4:.2} ms of the bus for the 35B in four bits, {q8:.2} in eight\n"
+        )
+    };
+    [0.36, 0.70].map(line).concat()
 }
