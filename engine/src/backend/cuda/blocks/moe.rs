@@ -255,9 +255,6 @@ impl Operator for MoeConfig {
             Some(few) => products.experts(few?)?,
             None => None,
         };
-        // A trace would be left aside, and its figures be those of a choice.
-        let told = few.is_some() || !products.choice.replayed;
-        supported(told, "a trace of experts", "for a mixture without kernels for few rows", "one with them")?;
         // Without kernels for few rows there is no order of theirs to keep.
         let shared = self.beside(few.is_some());
         let latent = w.latent.zip(self.latent);
