@@ -35,20 +35,10 @@ fn file_of(path: &Path) -> Result<PathBuf, String> {
         return Ok(path.to_path_buf());
     }
     let entries = std::fs::read_dir(path).map_err(|e| format!("cannot read directory {}: {e}", path.display()))?;
-    let mut all: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
-    all.sort();
-    let weights = all.iter().find(|p| p.extension().is_some_and(|e| e == "safetensors"));
-    let files: Vec<&PathBuf> = all.iter().filter(|p| is_model(p)).collect();
-    if let ([file, ..], Some(weights)) = (files.as_slice(), weights) {
-        let [file, weights] = [*file, weights].map(|p| p.file_name().unwrap_or_default().to_string_lossy());
-        return Err(format!(
-            "{} holds {file} and beside it {weights}: name {file} to take that, or move it elsewhere to take the \
-             safetensors",
-            path.display()
-        ));
-    }
+    let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| is_model(p)).collect();
+    files.sort();
     match files.as_slice() {
-        [one] => Ok((*one).clone()),
+        [one] => Ok(one.clone()),
         [] if path.join("config.json").exists() => Ok(path.to_path_buf()),
         [] => Err(format!("{} holds neither a .gguf file nor a config.json", path.display())),
         _ => {
@@ -104,19 +94,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(model(Some(dir.path()), None, None).unwrap_err().contains("neither"));
         write(dir.path().join("config.json"), "{}").unwrap();
-        write(dir.path().join("model.safetensors"), "").unwrap();
         assert_eq!(model(Some(dir.path()), None, None), Ok(dir.path().to_path_buf()));
-    }
-
-    #[test]
-    fn a_gguf_beside_safetensors_is_not_taken_silently() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["config.json", "model.safetensors", "q4.gguf"] {
-            write(dir.path().join(name), "{}").unwrap();
-        }
-        let error = model(Some(dir.path()), None, None).unwrap_err();
-        assert!(error.contains("name q4.gguf to take that") && error.contains("model.safetensors"), "{error}");
-        assert_eq!(model(Some(&dir.path().join("q4.gguf")), None, None), Ok(dir.path().join("q4.gguf")));
     }
 
     #[test]
