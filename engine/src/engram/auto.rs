@@ -171,10 +171,9 @@ impl<'a> Levels<'a> {
     /// Where a token comes from, if a match expects it: the most trusted one, and an opening where no other does, which
     /// does not know what speaks against it.
     pub fn origin(&self, token: TokenId) -> Option<Origin> {
-        let expects = |m: &&Match<'a>| self.expected(m).any(|e| e.0 == token);
-        let opens = |m: &&Match<'a>| m.level.cell == Cell::opening();
-        let mut others = self.matches.iter().filter(|m| !opens(m));
-        others.find(expects).or_else(|| self.matches.iter().find(expects)).map(|m| m.level.origin)
+        let expecting = self.matches.iter().filter(|m| self.expected(m).any(|e| e.0 == token));
+        // Of equals the first.
+        expecting.min_by_key(|m| m.level.cell == Cell::opening()).map(|m| m.level.origin)
     }
 
     fn expected(&self, m: &Match<'a>) -> impl Iterator<Item = (TokenId, f64)> {

@@ -28,7 +28,7 @@ impl Recent {
     }
 
     /// The id that was pushed last belongs to a thought: the answer begins behind it at the earliest.
-    pub fn is_thought(&mut self) {
+    pub fn count_as_thought(&mut self) {
         (self.answer, self.thought) = (0, true);
     }
 

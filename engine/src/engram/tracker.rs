@@ -128,7 +128,7 @@ impl Followed {
         if let Some(t) = self.request.silent_in {
             let opens = self.outputs == 0 && token == t.open;
             if self.thinking || opens {
-                self.recent.is_thought();
+                self.recent.count_as_thought();
             }
             self.thinking = (self.thinking || opens) && token != t.close;
         }

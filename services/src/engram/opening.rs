@@ -2,7 +2,7 @@
 //! becomes of that is the engine's (`Opening`).
 
 use super::question::Question;
-use super::wording::{Spelling, Told, Word, sentences, words};
+use super::wording::{Spelling, Told, Word, is_number, sentences, words};
 use crate::text::Tokenizer;
 use chimere_engine::engram::{Opening, Place, rareness};
 use chimere_engine::ids::TokenId;
@@ -76,7 +76,7 @@ impl Asked {
             if spelled.is_common(key) {
                 continue;
             }
-            let is_number = key.chars().all(char::is_numeric);
+            let is_number = is_number(key);
             let is_name = spelled.pieces(key) > 1 && key.chars().count() >= STEM_LETTERS;
             let (rareness, is_needed) = (rareness(spelled.ids(key)), is_number || is_name);
             asked.push(AskedWord { key: key.clone(), rareness, is_number, is_needed });

@@ -41,13 +41,17 @@ impl Word<'_> {
     }
 
     pub(super) fn is_number(&self) -> bool {
-        self.text.chars().all(char::is_numeric)
+        is_number(self.text)
     }
 
     /// One character lies between them.
     pub(super) fn touches(&self, next: &Word<'_>) -> bool {
         next.at == self.end() + 1
     }
+}
+
+pub(super) fn is_number(word: &str) -> bool {
+    word.chars().all(char::is_numeric)
 }
 
 /// Letters and digits in a row.

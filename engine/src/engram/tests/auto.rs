@@ -172,7 +172,7 @@ fn an_opening_is_said_from_an_answer_s_beginning_on_before_what_stands_there_wor
         let mut recent = Recent::new(prompt);
         for &id in thought {
             recent.push(id);
-            recent.is_thought();
+            recent.count_as_thought();
         }
         output.iter().for_each(|&id| recent.push(id));
         let mut levels = Levels::default();
