@@ -27,7 +27,7 @@ BEHAVIOUR = {
     "wording, new forms": (240, lambda r: worded(r, "new"), 0.80, 0.85),
     "out of its domain": (300, lambda r: beyond.make(r, True, True), 0.90, 0.95),
     "introduction, new words": (40, lambda r: talk.introduction(r, True), None, None),
-    "tools never seen": (160, lambda r: toolbox.make(r, True, True, trap=False), 0.40, 0.98),
+    "tools never seen": (160, lambda r: toolbox.make(r, True, True, trap=False), 0.90, 0.98),
     "no tool for it": (80, lambda r: toolbox.make(r, True, True, trap=True), None, None),
     "cited passages": (160, lambda r: passages.make(r, True, True, there=True), 0.90, 0.95),
     "not in the passages": (100, lambda r: passages.make(r, True, True, there=False), 0.90, 0.95),
@@ -42,8 +42,8 @@ DISTINCT = ["out of its domain"]
 INSIDE = [label for label in (*TASKS, *BEHAVIOUR) if label not in ("facts, withheld", "out of its domain", "no tool for it", "not in the passages",
                                                                   "not in the text")]
 REFUSED_MAX = 0.02
-# Of all answers where tools are declared. The aim is 0.02, which tools whose verbs were never trained miss (README.md).
-UNDECLARED_MAX = 0.15
+# Of all answers where tools are declared.
+UNDECLARED_MAX = 0.02
 TOOL_ROWS = ["tool calls", "tools never seen", "no tool for it"]
 
 
