@@ -1,5 +1,6 @@
-//! Calls of tools in the model's form, as a grammar: declared names, declared arguments in the order of their schema,
-//! the required ones always. In families that write one JSON object a call, its schema is the grammar.
+//! Calls of tools in the model's form, as a grammar: declared names, declared arguments, each once at most, the required
+//! ones always. Few arguments may come in any order, as models were taught calls; many in that of their schema. In
+//! families that write one JSON object a call, its schema is the grammar.
 //!
 //! An argument's value stands between tags as the parser of answers reads it: a string as it is, up to its closing tag,
 //! anything else as JSON.
@@ -21,6 +22,9 @@ const ANY_TOKENS: &str = "%llguidance {\"no_forcing\": true}";
 const CALL_END: &str = "</tool_call>";
 /// Ends a value for the parser, so no string may have it inside.
 const ENDS: &str = "<\\/parameter>|<\\/function>|<\\/tool_call>|<parameter=";
+/// The most arguments of a tool that may come in any order: there is a rule for each set of those that came, so twice as
+/// many with each argument more.
+const ANY_ORDER_MAX: usize = 5;
 /// References that are followed to see which texts a value may be.
 const REFERENCES_MAX: usize = 16;
 
@@ -125,7 +129,7 @@ impl Rules {
         if let Some(missing) = required.iter().find(|name| !properties.contains_key(**name)) {
             return Err(FormError::unusable(format!("`required` names {missing:?}, which `properties` has not")));
         }
-        let mut parts = String::new();
+        let mut arguments = Vec::new();
         for (i, (key, schema)) in properties.iter().enumerate() {
             let must = required.contains(&key.as_str());
             if !can_be_written(key) {
@@ -139,10 +143,31 @@ impl Rules {
             let argument = format!("{rule}_{i}");
             let value = self.value(&argument, &root, schema, readings.reading(&tool.name, key))?;
             self.line(format_args!("{argument}: {} {value}", quoted(&format!("<parameter={key}>\n"))));
-            write!(parts, " {argument}{}", if must { "" } else { "?" }).expect("a string takes all that is written");
+            arguments.push((argument, must));
         }
-        self.line(format_args!("{rule}: {open}{parts}"));
+        let rest = self.arguments(rule, &arguments);
+        self.line(format_args!("{rule}: {open} {rest}"));
         Ok(())
+    }
+
+    /// What may stand for a call's arguments, of which each has a rule and whether it must come.
+    fn arguments(&mut self, rule: &str, arguments: &[(String, bool)]) -> String {
+        if arguments.len() > ANY_ORDER_MAX {
+            let part = |(argument, must): &(String, bool)| format!("{argument}{} ", if *must { "" } else { "?" });
+            return arguments.iter().map(part).collect();
+        }
+        // A set of arguments that came is a number with a bit for each.
+        for came in 0..1_usize << arguments.len() {
+            let left = || arguments.iter().enumerate().filter(|(i, _)| came >> i & 1 == 0);
+            let next: Vec<_> =
+                left().map(|(i, (argument, _))| format!("{argument} {rule}_had{}", came | 1 << i)).collect();
+            let enough = if left().any(|(_, (_, must))| *must) { "" } else { "?" };
+            match next.len() {
+                0 => self.line(format_args!("{rule}_had{came}: \"\"")),
+                _ => self.line(format_args!("{rule}_had{came}: ({}){enough}", next.join(" | "))),
+            }
+        }
+        format!("{rule}_had0")
     }
 
     /// A call as one JSON object.

@@ -150,6 +150,7 @@ fn a_call_that_must_come_names_a_declared_tool_and_has_what_it_requires() {
     let must = calls(vec![("weather", weather()), ("now", json!({}))], true);
     let text = call("weather", &[("city", "New <York>\n\nx"), ("unit", "C"), ("days", "3"), ("tags", "[\"a\"]")]);
     let small = call("weather", &[("city", "x"), ("days", "9")]);
+    let turned = call("weather", &[("unit", "F"), ("days", "9"), ("city", "x")]);
     check(
         &must,
         Some(Thinking::Open),
@@ -160,14 +161,45 @@ fn a_call_that_must_come_names_a_declared_tool_and_has_what_it_requires() {
     check(
         &must,
         Some(Thinking::Closed),
-        &[&text, &small],
+        &[&text, &small, &turned],
         &[
             ("hello", ""),
             ("<tool_call>\n<function=rm>", "<tool_call>\n<function="),
-            (&format!("{begin}unit>"), begin),
+            (&format!("{begin}place>"), begin),
+            (&format!("{begin}unit>\nK"), &format!("{begin}unit>\n")),
+            (
+                &format!("{begin}city>\nx\n</parameter>\n<parameter=city>"),
+                &format!("{begin}city>\nx\n</parameter>\n<parameter="),
+            ),
             (&format!("{begin}city>\nx\n</parameter>\n</function>"), &format!("{begin}city>\nx\n</parameter>\n<")),
         ],
     );
+}
+
+#[test]
+fn many_arguments_come_in_the_order_of_their_schema() {
+    let names = ["a1", "b2", "c3", "d4", "e5", "f6"];
+    let properties = names.map(|name| (name.to_owned(), json!({"type": "string"})));
+    let schema =
+        json!({"type": "object", "properties": serde_json::Map::from_iter(properties), "required": names[..2]});
+    let of = |names: &[&str]| call("many", &names.iter().map(|name| (*name, "x")).collect::<Vec<_>>());
+    let begin = "<tool_call>\n<function=many>\n<parameter=";
+    check(
+        &calls(vec![("many", schema)], true),
+        None,
+        &[&of(&names), &of(&["a1", "b2"]), &of(&["a1", "b2", "f6"])],
+        &[(&of(&["b2", "a1"]), begin), (&of(&["a1", "c3"]), &format!("{begin}a1>\nx\n</parameter>\n<parameter="))],
+    );
+}
+
+#[test]
+fn as_many_tools_as_a_request_may_have_are_followed() {
+    let properties = ["a1", "b2", "c3", "d4", "e5"].map(|name| (name.to_owned(), json!({"type": "string"})));
+    let schema = json!({"type": "object", "properties": serde_json::Map::from_iter(properties)});
+    let names: Vec<_> = (0..limits::TOOLS_MAX).map(|i| format!("tool_{i}")).collect();
+    let tools = names.iter().map(|name| (name.as_str(), schema.clone())).collect();
+    let last = call(names.last().unwrap(), &[("e5", "x"), ("a1", "y")]);
+    check(&calls(tools, true), None, &[&last], &[]);
 }
 
 /// Walks along an answer in these tokens. At each place: which token comes, how many the grammar allows, and what it
