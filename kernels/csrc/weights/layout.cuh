@@ -29,8 +29,7 @@ __device__ __forceinline__ void fetch_grid(u32 *) {}
 
 __device__ __forceinline__ u32 word(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ __forceinline__ u32 word(uint2 v, int i) { return i == 0 ? v.x : v.y; }
-// Byte i of a word; and a signed one, if all bytes have been offset by 128. A conversion would go through a much slower unit.
-__device__ __forceinline__ float plain_byte_at(u32 word, int i) { return __uint_as_float(__byte_perm(word, MAGIC_BITS, 0x7650 | i)) - MAGIC; }
+// Byte i of a word, signed, if all bytes have been offset by 128.
 __device__ __forceinline__ float byte_at(u32 offset, int i) { return __uint_as_float(__byte_perm(offset, MAGIC_BITS, 0x7650 | i)) - (MAGIC + 128); }
 __device__ __forceinline__ float exact(int sum) { return __int_as_float(sum) - MAGIC; }
 
