@@ -51,7 +51,9 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
 
     // Of a unit that is staged in shared memory: codes, plane, scales and the group that it shares with its neighbour.
     static constexpr int REST_BYTES = PLANE_BYTES + SCALE_BYTES + GROUP_BYTES;
-    static constexpr int STAGED_BYTES = CODE_BYTES + REST_BYTES;
+    // Places of units begin at lines: a line that comes to lie across two of shared memory is asked for twice, which over a bus is up to
+    // 1.75 times the bytes.
+    static constexpr int STAGED_BYTES = (CODE_BYTES + REST_BYTES + 127) / 128 * 128;
 
     // Of one lane. Members that a layout does not have are never touched, so they cost nothing.
     struct Unit {
