@@ -17,7 +17,7 @@ use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
-const ORDINAL: usize = 0;
+pub const ORDINAL: usize = 0;
 /// Never planned with when the budget is what is free on a GPU: other programs, and what the driver takes for itself
 /// later.
 const GPU_MARGIN_BYTES: u64 = 256 << 20;

@@ -1,10 +1,10 @@
-//! Encoding a tensor by rows on all threads, and what that does to its weights.
+//! What encoding does to a tensor's weights.
 
-use super::{Importance, QuantizeError};
-use crate::format::blocks::{decode_row, quantize_row};
+use super::{Encoder, Importance, QuantizeError};
+use crate::format::blocks::decode_row;
 use crate::format::{BlockType, Tensor};
 use rayon::prelude::*;
-use std::ops::{Add, Range};
+use std::ops::Add;
 
 /// Squares of what an encoding changes and of what there was, summed over weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,37 +47,24 @@ impl Add for Distortion {
 /// Row `row` of all matrices of a stack, decoded; an error if a weight is no number.
 pub(super) fn values(tensor: &Tensor, row: usize) -> Result<Vec<f32>, QuantizeError> {
     let mut values = vec![0.0; tensor.cols()];
-    decode_row(tensor.ty, tensor.row(row / tensor.rows(), row % tensor.rows()), &mut values);
-    match values.iter().position(|v| !v.is_finite()) {
-        None => Ok(values),
-        Some(column) => {
-            Err(QuantizeError::NotFinite { tensor: tensor.name.clone(), row, column, value: values[column] })
-        }
+    values_into(tensor, row, &mut values).map(|()| values)
+}
+
+/// The same, to a place of the tensor's width.
+pub(crate) fn values_into(tensor: &Tensor, row: usize, out: &mut [f32]) -> Result<(), QuantizeError> {
+    decode_row(tensor.ty, tensor.row(row / tensor.rows(), row % tensor.rows()), out);
+    match out.iter().position(|v| !v.is_finite()) {
+        None => Ok(()),
+        Some(column) => Err(QuantizeError::NotFinite { tensor: tensor.name.clone(), row, column, value: out[column] }),
     }
 }
 
-/// Encodes some rows (counted over all matrices of a stack) as `ty`. Which thread has which row never shows.
-///
-/// # Panics
-/// If a row is no whole number of blocks of `ty`, or there is no such row.
-pub fn encode_rows(
-    tensor: &Tensor,
-    rows: Range<usize>,
-    ty: BlockType,
-    importance: &Importance,
-) -> Result<Vec<u8>, QuantizeError> {
-    let len = ty.row_bytes(tensor.cols()).expect("the type fits the rows");
-    let mut out = vec![0; rows.len() * len];
-    out.par_chunks_exact_mut(len).zip(rows).try_for_each(|(out, row)| {
-        let weights = importance.of(&tensor.name, row / tensor.rows(), tensor.cols());
-        quantize_row(ty, &values(tensor, row)?, weights, out);
-        Ok::<(), QuantizeError>(())
-    })?;
-    Ok(out)
-}
-
 /// What encoding as `ty` does to every `every`th row.
+///
+/// # Errors
+/// As [`Encoder::encode`].
 pub fn distortion(
+    encoder: &dyn Encoder,
     tensor: &Tensor,
     ty: BlockType,
     importance: &Importance,
@@ -85,35 +72,32 @@ pub fn distortion(
 ) -> Result<Distortion, QuantizeError> {
     let tensor = &tensor.passing();
     let rows: Vec<usize> = (0..tensor.rows() * tensor.matrices()).step_by(every.max(1)).collect();
-    let each = rows.par_iter().map(|row| row_distortion(tensor, *row, ty, importance));
+    let bytes = encoder.encode(tensor, &rows, ty, importance)?;
+    let len = ty.row_bytes(tensor.cols()).expect("the type fits the rows");
+    let each = rows.par_iter().zip(bytes.par_chunks_exact(len)).map(|(row, bytes)| {
+        let weights = importance.of(&tensor.name, row / tensor.rows(), tensor.cols());
+        Ok(row_distortion(&values(tensor, *row)?, weights, ty, bytes))
+    });
     // Collected first, so that the sum has one order.
-    Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().fold(Distortion::default(), Distortion::add))
+    Ok(each.collect::<Result<Vec<_>, QuantizeError>>()?.into_iter().fold(Distortion::default(), Distortion::add))
 }
 
-fn row_distortion(
-    tensor: &Tensor,
-    row: usize,
-    ty: BlockType,
-    importance: &Importance,
-) -> Result<Distortion, QuantizeError> {
-    let x = values(tensor, row)?;
-    let weights = importance.of(&tensor.name, row / tensor.rows(), tensor.cols());
-    let mut bytes = vec![0; ty.row_bytes(x.len()).expect("the type fits the rows")];
+fn row_distortion(x: &[f32], weights: Option<&[f32]>, ty: BlockType, bytes: &[u8]) -> Distortion {
     let mut back = vec![0.0; x.len()];
-    quantize_row(ty, &x, weights, &mut bytes);
-    decode_row(ty, &bytes, &mut back);
+    decode_row(ty, bytes, &mut back);
     let mut sums = Distortion::default();
     for (i, (x, back)) in x.iter().zip(&back).enumerate() {
         let w = weights.map_or(0.0, |w| f64::from(w[i]));
         let (off, x) = ((f64::from(*back) - f64::from(*x)).powi(2), f64::from(*x).powi(2));
         sums = sums + Distortion { error: w * off, signal: w * x, plain_error: off, plain_signal: x };
     }
-    Ok(sums)
+    sums
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::Threads;
 
     fn tensor(values: impl Iterator<Item = f32>, shape: &[usize]) -> Tensor {
         let bytes = values.flat_map(f32::to_le_bytes).collect();
@@ -123,10 +107,10 @@ mod tests {
     #[test]
     fn a_nan_is_refused_by_name_and_place() {
         let t = tensor((0..128).map(|i| if i == 70 { f32::NAN } else { 1.0 }), &[2, 2, 32]);
-        let e = encode_rows(&t, 0..4, BlockType::Q8_0, &Importance::default()).unwrap_err().to_string();
+        let e = Threads.encode(&t, &[0, 1, 2, 3], BlockType::Q8_0, &Importance::default()).unwrap_err().to_string();
         assert_eq!(e, "tensor `w`: wanted finite weights, got NaN in row 2, column 6");
-        assert!(encode_rows(&t, 0..2, BlockType::Q8_0, &Importance::default()).is_ok());
-        assert!(distortion(&t, BlockType::Q4_0, &Importance::default(), 2).is_err());
+        assert!(Threads.encode(&t, &[0, 1], BlockType::Q8_0, &Importance::default()).is_ok());
+        assert!(distortion(&Threads, &t, BlockType::Q4_0, &Importance::default(), 2).is_err());
     }
 
     #[test]
@@ -134,12 +118,14 @@ mod tests {
         let t = tensor((0..64 * 256).map(|i| (i as f32 * 0.37).sin()), &[2, 32, 256]);
         let mut importance = Importance::default();
         importance.add("w", 1, 5, &(0..256).map(|i| 1.0 + f64::from(i % 3)).collect::<Vec<_>>());
-        let encode = |rows| encode_rows(&t, rows, BlockType::Q4K, &importance).unwrap();
+        let encode = |rows: std::ops::Range<usize>| {
+            Threads.encode(&t, &rows.collect::<Vec<_>>(), BlockType::Q4K, &importance).unwrap()
+        };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         let alone = pool.install(|| encode(0..64));
         assert_eq!(alone, encode(0..64));
         assert_eq!(alone, [encode(0..40), encode(40..64)].concat());
-        let d = distortion(&t, BlockType::Q4K, &importance, 1).unwrap();
+        let d = distortion(&Threads, &t, BlockType::Q4K, &importance, 1).unwrap();
         assert!(d.t2() > 0.0 && d.t2() < 0.02 && d.plain_t2() > 0.0, "{d:?}");
     }
 }

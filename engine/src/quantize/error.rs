@@ -43,6 +43,9 @@ pub enum QuantizeError {
     /// The source could not be read, or was changed meanwhile.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The device that encodes failed.
+    #[error("encoding on the device: {0}")]
+    Device(String),
     /// Something in the source that cannot be passed on.
     #[error("{0}")]
     Source(#[from] Problem),

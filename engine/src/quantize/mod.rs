@@ -7,6 +7,7 @@
 mod allocate;
 mod distortion;
 mod divergence;
+mod encoder;
 mod error;
 mod groups;
 mod importance;
@@ -15,8 +16,10 @@ mod types;
 mod write;
 
 pub use allocate::{Choice, allocate};
-pub use distortion::{Distortion, distortion, encode_rows};
+pub(crate) use distortion::values_into;
+pub use distortion::{Distortion, distortion};
 pub use divergence::Divergence;
+pub use encoder::{Encoder, Threads};
 pub use error::QuantizeError;
 pub use groups::{Group, MatrixRole, groups};
 pub use importance::Importance;

@@ -1,7 +1,7 @@
 //! The quantised file: the source's metadata and order of tensors, some of them in another encoding. Under another name
 //! until it is whole and on the disk.
 
-use super::{Importance, QuantizeError, encode_rows};
+use super::{Encoder, Importance, QuantizeError};
 use crate::format::gguf::{GgufHeader, MetaValue};
 use crate::format::{BlockType, Gguf, Tensor};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const SPLIT_KEYS: &str = "split.";
 const ALIGNMENT: &str = "general.alignment";
 
 /// What is to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Output<'a> {
     /// Where tensors and metadata come from.
     pub source: &'a Gguf,
@@ -30,6 +30,8 @@ pub struct Output<'a> {
     pub dropped_keys: Vec<String>,
     /// How much inputs count.
     pub importance: &'a Importance,
+    /// Who encodes.
+    pub encoder: &'a dyn Encoder,
 }
 
 impl<'a> Output<'a> {
@@ -128,8 +130,11 @@ fn write_all(
         let ty = output.ty(tensor);
         let tensor = &tensor.passing();
         for slab in slabs(tensor, ty) {
-            let bytes =
-                if ty == tensor.ty { copied(tensor, slab) } else { encode_rows(tensor, slab, ty, output.importance)? };
+            let bytes = if ty == tensor.ty {
+                copied(tensor, slab)
+            } else {
+                output.encoder.encode(tensor, &slab.collect::<Vec<_>>(), ty, output.importance)?
+            };
             file.write_all(&bytes).map_err(io_error)?;
             done += bytes.len() as u64;
             progress(done);
@@ -157,6 +162,7 @@ fn copied(tensor: &Tensor, rows: std::ops::Range<usize>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantize::Threads;
 
     fn source(dir: &Path) -> Gguf {
         let mut header = GgufHeader::default();
@@ -185,6 +191,7 @@ mod tests {
             keys: vec![("t.block_count".into(), MetaValue::U32(1))],
             dropped_keys: vec![],
             importance,
+            encoder: &Threads,
         }
     }
 

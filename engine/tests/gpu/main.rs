@@ -9,6 +9,7 @@
 mod batches;
 mod compiles;
 mod driver;
+mod encoders;
 mod experts;
 mod follow;
 mod pooled;
@@ -25,8 +26,16 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 /// Tests that want a device.
-const ON_A_GPU: [&[Test]; 7] =
-    [follow::TESTS, batches::TESTS, sampling::TESTS, experts::TESTS, pooled::TESTS, requests::TESTS, compiles::TESTS];
+const ON_A_GPU: [&[Test]; 8] = [
+    follow::TESTS,
+    batches::TESTS,
+    sampling::TESTS,
+    experts::TESTS,
+    pooled::TESTS,
+    requests::TESTS,
+    compiles::TESTS,
+    encoders::TESTS,
+];
 
 fn main() -> ExitCode {
     // One at a time: some measure the memory of the one device.

@@ -4,7 +4,7 @@ use crate::support::{Driver, Golden, config, golden_dir, relative_rms};
 use chimere_engine::format::blocks::{SplitMix, decode_row, encode_row};
 use chimere_engine::format::{BlockType, Gguf, Tensor};
 use chimere_engine::model::{self, Model, load_gguf};
-use chimere_engine::quantize::{self, Importance, Output};
+use chimere_engine::quantize::{self, Importance, Output, Threads};
 use safetensors::SafeTensors;
 
 const ALL: [&str; 24] = [
@@ -81,7 +81,8 @@ fn files_of_two_bits_and_fewer_load_and_compute_what_their_values_say() {
         let floats = Tensor::owned(NAME.into(), BlockType::F32, tensor.shape.clone(), floats).unwrap();
         let (path, with) = (dir.path().join(name), source.with([tensor]));
         let (types, dropped, keys, dropped_keys) = Default::default();
-        let output = Output { source: &with, types, dropped, keys, dropped_keys, importance: &importance };
+        let output =
+            Output { source: &with, types, dropped, keys, dropped_keys, importance: &importance, encoder: &Threads };
         quantize::write(&path, &output, |_, _| ()).unwrap();
         let model = model::load(&path).unwrap();
         let want = logits(&load_gguf(&source.with([floats])).unwrap(), true);

@@ -5,7 +5,7 @@ use crate::support::{Driver, Golden, config, gguf, golden_dir, max_abs};
 use chimere_engine::format::blocks::decode_row;
 use chimere_engine::format::{BlockType, Gguf, HfDir, Tensor};
 use chimere_engine::model::{self, as_gguf, load_gguf};
-use chimere_engine::quantize::{self, Importance, Output, fitting, groups};
+use chimere_engine::quantize::{self, Importance, Output, Threads, fitting, groups};
 use chimere_engine::step::Form;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ fn quantized_alike(preset: &str, ty: BlockType) {
         let all = groups.iter().flat_map(|g| &g.tensors);
         let types = all.map(|n| (n.clone(), fitting(ty, source.tensor(n).unwrap().cols()).unwrap())).collect();
         let (dropped, keys, dropped_keys) = (vec![], vec![], vec![]);
-        let output = Output { source, types, dropped, keys, dropped_keys, importance: &importance };
+        let output = Output { source, types, dropped, keys, dropped_keys, importance: &importance, encoder: &Threads };
         let path = dir.path().join(name);
         quantize::write(&path, &output, |_, _| ()).unwrap();
         let model = model::load(&path).unwrap();

@@ -131,6 +131,8 @@ __device__ __forceinline__ void bring(const u8 *from, u32 bytes, u32 part, u32 p
 // 1.5 * 2^23 as bits: an integer sum that starts there is, read as a float, that number plus the sum.
 #define MAGIC_BITS 0x4b400000
 #define MAGIC 12582912.0f
+// Byte i of a word. A conversion would go through a much slower unit.
+__device__ __forceinline__ float plain_byte_at(u32 word, int i) { return __uint_as_float(__byte_perm(word, MAGIC_BITS, 0x7650 | i)) - MAGIC; }
 
 // D[16,8] = MAGIC_BITS + A[16,32] B[32,8] in integers: one set of registers that are never written serves every instruction. Lane
 // (g = lane / 4, t = lane % 4): a0, a2 row g, a1, a3 row g + 8; b column g; d0, d1 row g, columns 2t, 2t + 1; d2, d3 row g + 8.

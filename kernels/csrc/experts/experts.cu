@@ -332,7 +332,8 @@ template <int ROWS> struct Memory {
     static constexpr int DOWN_END = SHARED_H_AT + ROWS * Staged<SHARED_PADDED>::STRIDE;
     static constexpr int BYTES = GATE_UP_END > DOWN_END ? GATE_UP_END : DOWN_END;
     static_assert(BYTES <= (ROWS == 1 ? BYTES_1 : ROWS == ROWS_FEW ? BYTES_FEW : BYTES_MOST), "the launcher knows how much");
-    static_assert(RING % 16 == 0 && H_AT % 16 == 0 && ROWS_AT % 16 == 0, "copies are of 16 bytes");
+    static_assert(RING % 128 == 0, "units are copied by lines");
+    static_assert(H_AT % 16 == 0 && ROWS_AT % 16 == 0, "copies are of 16 bytes");
 };
 
 // A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
@@ -621,7 +622,7 @@ template <int ROWS> struct Experts {
 };
 
 template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
-    extern __shared__ __align__(16) u8 memory[];
+    extern __shared__ __align__(128) u8 memory[];
     using M = Memory<ROWS>;
     Experts<ROWS> experts(args, memory);
     cluster_start();

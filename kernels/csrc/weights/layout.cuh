@@ -29,8 +29,7 @@ __device__ __forceinline__ void fetch_grid(u32 *) {}
 
 __device__ __forceinline__ u32 word(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 __device__ __forceinline__ u32 word(uint2 v, int i) { return i == 0 ? v.x : v.y; }
-// Byte i of a word; and a signed one, if all bytes have been offset by 128. A conversion would go through a much slower unit.
-__device__ __forceinline__ float plain_byte_at(u32 word, int i) { return __uint_as_float(__byte_perm(word, MAGIC_BITS, 0x7650 | i)) - MAGIC; }
+// Byte i of a word, signed, if all bytes have been offset by 128.
 __device__ __forceinline__ float byte_at(u32 offset, int i) { return __uint_as_float(__byte_perm(offset, MAGIC_BITS, 0x7650 | i)) - (MAGIC + 128); }
 __device__ __forceinline__ float exact(int sum) { return __int_as_float(sum) - MAGIC; }
 
@@ -52,7 +51,9 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
 
     // Of a unit that is staged in shared memory: codes, plane, scales and the group that it shares with its neighbour.
     static constexpr int REST_BYTES = PLANE_BYTES + SCALE_BYTES + GROUP_BYTES;
-    static constexpr int STAGED_BYTES = CODE_BYTES + REST_BYTES;
+    // Places of units begin at lines: a line that comes to lie across two of shared memory is asked for twice, which over a bus is up to
+    // 1.75 times the bytes.
+    static constexpr int STAGED_BYTES = (CODE_BYTES + REST_BYTES + 127) / 128 * 128;
 
     // Of one lane. Members that a layout does not have are never touched, so they cost nothing.
     struct Unit {

@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 56] = files![
+const FILES: [(&str, &str); 58] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -50,6 +50,8 @@ const FILES: [(&str, &str); 56] = files![
     "common/epilogues.cuh",
     "common/int8_rows.cuh",
     "common/mbarrier.cuh",
+    "encode/minimum.cuh",
+    "encode/values.cuh",
     "experts/staged.cuh",
     "gdn/chunk.cuh",
     "gdn/conv.cuh",

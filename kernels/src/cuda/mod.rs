@@ -12,6 +12,7 @@ mod compiler;
 mod device;
 pub mod draft_head;
 pub mod embed;
+pub mod encode;
 mod error;
 pub mod experts;
 pub mod gather;

@@ -42,6 +42,9 @@ pub fn run(args: &Kernels) -> Result<(), CliError> {
     let archs = archs(&args.arch)?;
     let dir = args.dir.clone().unwrap_or_else(KernelCache::default_dir);
     let mut work: Vec<(Program, Arch)> = Vec::new();
+    // Every quantiser may want any of them.
+    let encoders = cuda::encoder_programs();
+    archs.iter().for_each(|arch| work.extend(encoders.iter().map(|p| (p.clone(), *arch))));
     for model in models(&args.model)? {
         for &arch in &archs {
             let typical = Chip::typical(arch);

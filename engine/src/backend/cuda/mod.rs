@@ -11,6 +11,7 @@
 mod activations;
 mod blocks;
 mod config;
+mod encode;
 mod error;
 mod gpu;
 mod graphs;
@@ -42,6 +43,7 @@ pub use activations::Activations;
 pub use chimere_kernels::cuda::wide::Chip;
 pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 pub use config::{CudaConfig, CudaMemory, KvStorage};
+pub use encode::{CudaEncoder, encoder_programs};
 pub use error::CudaBackendError;
 pub use gpu::{GpuInfo, probe};
 pub use plan::matrix_bytes;

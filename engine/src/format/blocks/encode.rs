@@ -12,6 +12,7 @@ mod symmetric;
 
 use super::BlockType;
 use half::{bf16, f16};
+pub(crate) use search::row_weights;
 use search::{Block, Row};
 
 /// Encodes a row as F32, F16, BF16 or Q8_0.

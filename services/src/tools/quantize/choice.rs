@@ -54,7 +54,7 @@ impl Choices {
     pub(super) fn of(job: &Job<'_>, importance: &Importance, answered: Option<&Answered>) -> Result<Self, CliError> {
         if let Scheme::Uniform(ty) = job.args.scheme {
             let types = vec![ty; job.groups.len()];
-            let t2 = job.groups.iter().map(|g| sampled(job.source, g, ty, importance).map(|d| d.t2()));
+            let t2 = job.groups.iter().map(|g| sampled(job, g, ty, importance).map(|d| d.t2()));
             let t2 = t2.collect::<Result<_, _>>()?;
             return Ok(Self { types, t2, alpha: None, others: None, measured: None });
         }
@@ -136,7 +136,7 @@ fn each_measured(
     for (group, ty) in job.groups.iter().zip(types) {
         // What was measured to choose is kept under the group's name alone.
         let name = if *ty == PROBE { group.name() } else { format!("{} as {}", group.name(), ty.name()) };
-        all.push(kept.or_measure(&name, || answered.of_group(job.source, group, *ty, importance))?.0);
+        all.push(kept.or_measure(&name, || answered.of_group((job.source, job.encoder), group, *ty, importance))?.0);
         progress.show(all.len(), types.len());
     }
     progress.end();
@@ -157,10 +157,10 @@ pub(super) fn smallest(job: &Job<'_>, group: &Group) -> u64 {
     menu(job.source, group).map(|ty| job.bytes(group, ty)).min().expect("groups have rows of whole blocks of 32")
 }
 
-fn sampled(source: &Gguf, group: &Group, ty: BlockType, importance: &Importance) -> Result<Distortion, CliError> {
-    let rows = |name: &String| source.tensor(name).map_or(0, |t| t.rows() * t.matrices());
+fn sampled(job: &Job<'_>, group: &Group, ty: BlockType, importance: &Importance) -> Result<Distortion, CliError> {
+    let rows = |name: &String| job.source.tensor(name).map_or(0, |t| t.rows() * t.matrices());
     let rows: usize = group.tensors.iter().map(rows).sum();
-    group_distortion(source, group, ty, importance, EVERY.min(rows / ROWS_MIN).max(1))
+    group_distortion((job.source, job.encoder), group, ty, importance, EVERY.min(rows / ROWS_MIN).max(1))
 }
 
 /// Of each group, its types with what they do to it.
@@ -171,7 +171,7 @@ impl Table {
         let mut progress = Steps::new("trying types");
         let mut rows = Vec::new();
         for (i, group) in job.groups.iter().enumerate() {
-            let each = menu(job.source, group).map(|ty| Ok((ty, sampled(job.source, group, ty, importance)?)));
+            let each = menu(job.source, group).map(|ty| Ok((ty, sampled(job, group, ty, importance)?)));
             rows.push(each.collect::<Result<Vec<_>, CliError>>()?);
             progress.show(i + 1, job.groups.len());
         }
@@ -199,8 +199,8 @@ fn alphas(job: &Job<'_>, importance: &Importance, answered: &Answered) -> Result
         let mut known = Vec::new();
         for i in probes {
             let group = &job.groups[*i];
-            let (kl, t2) =
-                kept.or_measure(&group.name(), || answered.of_group(job.source, group, PROBE, importance))?;
+            let (kl, t2) = kept
+                .or_measure(&group.name(), || answered.of_group((job.source, job.encoder), group, PROBE, importance))?;
             known.push((*i, kl.max(f64::MIN_POSITIVE) / t2.max(f64::MIN_POSITIVE)));
             done += 1;
             progress.show(done, all);

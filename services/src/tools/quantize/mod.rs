@@ -14,18 +14,22 @@ pub use options::{Mtp, QuantizeArgs, Rule, Scheme, Target};
 use super::CliError;
 use super::figures::{Steps, bytes_text};
 use super::logits::threads;
+use crate::config::Device;
+use crate::device::ORDINAL;
 use crate::text::{TextModel, tokenizer};
 use calibration::Calibration;
 use card::Card;
+use chimere_engine::backend::cuda::CudaEncoder;
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Gguf, TextAssets};
 use chimere_engine::model::{self, Model, Opened};
-use chimere_engine::quantize::{self, Group, Importance, MatrixRole, Output, fitting, groups};
+use chimere_engine::quantize::{self, Encoder, Group, Importance, MatrixRole, Output, Threads, fitting, groups};
 use choice::Choices;
-use report::Report;
+use report::{Report, Wrote};
 use sensitivity::Answered;
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Instant;
 
 /// Tokens of a calibration sequence.
 const SEQUENCE_TOKENS: u32 = 512;
@@ -39,13 +43,29 @@ fn failed(e: impl std::fmt::Display) -> CliError {
 /// Measures, chooses, writes, and reports.
 pub fn run(args: &QuantizeArgs) -> Result<(), CliError> {
     let (source, model) = open(&args.model)?;
-    let report = quantize(args, &source, &model)?;
+    let encoder = encoder(args.device)?;
+    let report = quantize(args, (&source, &*encoder), &model)?;
     print!("{report}");
     let path = args.report.clone().unwrap_or_else(|| args.out.with_added_extension("json"));
     let write =
         |path: &Path, text: String| std::fs::write(path, text).map_err(|e| failed(format!("{}: {e}", path.display())));
     write(&path, format!("{:#}\n", report.json()))?;
     report.svg().map_or(Ok(()), |picture| write(&path.with_extension("svg"), picture))
+}
+
+/// Who encodes. Only that is done on a GPU: the bytes are the same, and what is measured is measured on the CPU.
+fn encoder(device: Device) -> Result<Box<dyn Encoder>, CliError> {
+    if device == Device::Cpu {
+        return Ok(Box::new(Threads));
+    }
+    match (CudaEncoder::open(ORDINAL), device) {
+        (Ok(encoder), _) => Ok(Box::new(encoder)),
+        (Err(why), Device::Cuda) => Err(failed(format!("device cuda: {why}"))),
+        (Err(why), _) => {
+            eprintln!("encoding on the CPU: {}", why.to_string().lines().next().unwrap_or_default());
+            Ok(Box::new(Threads))
+        }
+    }
 }
 
 /// The source and the model in it: a GGUF file, or a Hugging Face directory as the file that a converter would write.
@@ -68,6 +88,7 @@ fn open(path: &Path) -> Result<(Gguf, Model), CliError> {
 struct Job<'a> {
     args: &'a QuantizeArgs,
     source: &'a Gguf,
+    encoder: &'a dyn Encoder,
     /// Groups that a scheme chooses types for.
     groups: Vec<Group>,
     /// Types that are settled: by rules, and the draft head's.
@@ -80,11 +101,16 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(args: &'a QuantizeArgs, source: &'a Gguf, model: &Model) -> Result<Self, CliError> {
+    fn new(
+        args: &'a QuantizeArgs,
+        (source, encoder): (&'a Gguf, &'a dyn Encoder),
+        model: &Model,
+    ) -> Result<Self, CliError> {
         let main = model.config.layers.len();
         let mut job = Self {
             args,
             source,
+            encoder,
             groups: groups(source, main),
             settled: HashMap::new(),
             dropped: vec![],
@@ -198,12 +224,13 @@ impl<'a> Job<'a> {
             }
         }
         let (dropped, keys) = (self.dropped.clone(), self.keys.clone());
-        Output { source: self.source, types: all, dropped, keys, dropped_keys: Vec::new(), importance }
+        let (source, encoder) = (self.source, self.encoder);
+        Output { source, types: all, dropped, keys, dropped_keys: Vec::new(), importance, encoder }
     }
 }
 
-fn quantize(args: &QuantizeArgs, source: &Gguf, model: &Model) -> Result<Report, CliError> {
-    let job = Job::new(args, source, model)?;
+fn quantize(args: &QuantizeArgs, (source, encoder): (&Gguf, &dyn Encoder), model: &Model) -> Result<Report, CliError> {
+    let job = Job::new(args, (source, encoder), model)?;
     // What cannot be is refused before hours of measuring.
     if !matches!(args.scheme, Scheme::Uniform(_)) {
         job.budget()?;
@@ -214,12 +241,14 @@ fn quantize(args: &QuantizeArgs, source: &Gguf, model: &Model) -> Result<Report,
     if let Some(takes) = job.check_card(&output, model)? {
         eprintln!("weights on the card: {}", bytes_text(takes));
     }
-    let mut progress = Steps::new("writing");
+    let (mut progress, begin) = (Steps::new("writing"), Instant::now());
     let kib = |bytes: u64| (bytes >> 10) as usize;
     let bytes = quantize::write(&args.out, &output, |done, all| progress.show(kib(done), kib(all))).map_err(failed)?;
     progress.end();
+    let seconds = begin.elapsed().as_secs_f64();
     let measured = answered.map(|a| a.divergence_of_file(&args.out)).transpose()?;
-    Ok(Report::new(args, &job.groups, source, choices, bytes, measured))
+    let wrote = Wrote { bytes, on: encoder.name().to_owned(), seconds };
+    Ok(Report::new(args, &job.groups, source, choices, wrote, measured))
 }
 
 /// How much inputs count and, where a scheme asks for divergences, the base model's answers.

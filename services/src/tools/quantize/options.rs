@@ -1,5 +1,6 @@
 //! What `chimere quantize` is asked for, and how sizes, schemes and rules are spelled.
 
+use crate::config::Device;
 use chimere_engine::format::BlockType;
 use chimere_engine::format::blocks::can_quantize;
 use regex::Regex;
@@ -61,6 +62,9 @@ pub struct QuantizeArgs {
     /// measured [default: the output's name with .json].
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// What encodes. The bytes are the same; everything else is done on the CPU.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: Device,
     /// Threads that compute, 0 for every core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,

@@ -15,10 +15,18 @@ pub(super) struct Report {
     out: String,
     scheme: String,
     rows: Vec<Row>,
-    bytes: u64,
+    wrote: Wrote,
     expected: Option<f64>,
     measured: Option<Divergence>,
     others: Option<Others>,
+}
+
+/// How the file was written.
+pub(super) struct Wrote {
+    pub(super) bytes: u64,
+    /// What encoded.
+    pub(super) on: String,
+    pub(super) seconds: f64,
 }
 
 struct Row {
@@ -37,7 +45,7 @@ impl Report {
         groups: &[Group],
         source: &Gguf,
         choices: Choices,
-        bytes: u64,
+        wrote: Wrote,
         measured: Option<Divergence>,
     ) -> Self {
         let row = |(i, g): (usize, &Group)| {
@@ -51,7 +59,7 @@ impl Report {
             out: args.out.display().to_string(),
             scheme: format!("{:?}", args.scheme).to_lowercase(),
             rows: groups.iter().enumerate().map(row).collect(),
-            bytes,
+            wrote,
             expected: choices.expected(),
             measured,
             others: choices.others,
@@ -89,7 +97,8 @@ impl Report {
         });
         let uniform = |o: &Others| o.uniform.iter().map(|(ty, point)| json!([ty.name(), point])).collect::<Vec<_>>();
         json!({
-            "model": self.model, "out": self.out, "scheme": self.scheme, "bytes": self.bytes, "bpw": self.bits(),
+            "model": self.model, "out": self.out, "scheme": self.scheme, "bytes": self.wrote.bytes, "bpw": self.bits(),
+            "encoded_on": self.wrote.on, "seconds": self.wrote.seconds,
             "expected_kl": self.expected, "calibration_kl": measured,
             "groups": self.rows.iter().map(row).collect::<Vec<_>>(),
             "curve": self.others.as_ref().map(|o| &o.curve),
@@ -110,11 +119,13 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "\n{}: {} ({} bytes), {:.3} bits a weight",
+            "\n{}: {} ({} bytes), {:.3} bits a weight, encoded and written in {:.1} s on {}",
             self.out,
-            bytes_text(self.bytes),
-            self.bytes,
-            self.bits()
+            bytes_text(self.wrote.bytes),
+            self.wrote.bytes,
+            self.bits(),
+            self.wrote.seconds,
+            self.wrote.on
         )?;
         if let (Some(expected), Some(d)) = (self.expected, &self.measured) {
             writeln!(f, "mean divergence on calibration text: expected {expected:.6}, measured {:.6}", d.mean())?;

@@ -10,7 +10,7 @@ use crate::tools::logits::LogitReader;
 use chimere_engine::format::{BlockType, Gguf, Tensor};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
-use chimere_engine::quantize::{Divergence, Group, Importance, distortion, encode_rows, fitting};
+use chimere_engine::quantize::{Divergence, Encoder, Group, Importance, distortion, fitting};
 use std::path::Path;
 
 /// The base model's logits take at most so much memory; the text is cut to fit.
@@ -88,38 +88,28 @@ impl Answered {
     /// The divergence with one group encoded as `ty`, or what fits in its place, and the group's `t^2`.
     pub(super) fn of_group(
         &self,
-        source: &Gguf,
+        (source, encoder): (&Gguf, &dyn Encoder),
         group: &Group,
         ty: BlockType,
         importance: &Importance,
     ) -> Result<(f64, f64), CliError> {
         let tensors = group.tensors.iter().map(|name| source.tensor(name).expect("a group's tensors are the file's"));
-        let encoded = tensors.map(|t| encoded(t, ty, importance)).collect::<Result<Vec<_>, _>>()?;
+        let encoded = tensors.map(|t| encoded(encoder, t, ty, importance)).collect::<Result<Vec<_>, _>>()?;
         let model = model::load_gguf(&source.with(encoded)).map_err(failed)?;
-        Ok((self.divergence(&model)?.mean(), group_t2(source, group, ty, importance, 1)?))
+        Ok((self.divergence(&model)?.mean(), group_distortion((source, encoder), group, ty, importance, 1)?.t2()))
     }
 }
 
-fn encoded(tensor: &Tensor, ty: BlockType, importance: &Importance) -> Result<Tensor, CliError> {
+fn encoded(encoder: &dyn Encoder, tensor: &Tensor, ty: BlockType, importance: &Importance) -> Result<Tensor, CliError> {
     let ty = fitting(ty, tensor.cols()).expect("a group has only tensors that fit");
-    let bytes = encode_rows(tensor, 0..tensor.rows() * tensor.matrices(), ty, importance).map_err(failed)?;
+    let rows: Vec<usize> = (0..tensor.rows() * tensor.matrices()).collect();
+    let bytes = encoder.encode(tensor, &rows, ty, importance).map_err(failed)?;
     Ok(Tensor::owned(tensor.name.clone(), ty, tensor.shape.clone(), bytes).expect("as many bytes as the type takes"))
-}
-
-/// `t^2` of a group, from every `every`th row.
-pub(super) fn group_t2(
-    source: &Gguf,
-    group: &Group,
-    ty: BlockType,
-    importance: &Importance,
-    every: usize,
-) -> Result<f64, CliError> {
-    group_distortion(source, group, ty, importance, every).map(|d| d.t2())
 }
 
 /// What encoding does to a group, from every `every`th row.
 pub(super) fn group_distortion(
-    source: &Gguf,
+    (source, encoder): (&Gguf, &dyn Encoder),
     group: &Group,
     ty: BlockType,
     importance: &Importance,
@@ -127,7 +117,7 @@ pub(super) fn group_distortion(
 ) -> Result<chimere_engine::quantize::Distortion, CliError> {
     let each = group.tensors.iter().map(|name| {
         let tensor = source.tensor(name).expect("a group's tensors are the file's");
-        distortion(tensor, fitting(ty, tensor.cols()).expect("it fits"), importance, every)
+        distortion(encoder, tensor, fitting(ty, tensor.cols()).expect("it fits"), importance, every)
     });
     each.reduce(|a, b| Ok(a? + b?)).expect("a group has a tensor").map_err(failed)
 }

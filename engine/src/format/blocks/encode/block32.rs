@@ -95,10 +95,16 @@ pub(super) fn iq4_nl(block: &Block, out: &mut [u8]) {
     put_nibbles(&codes, &mut out[2..]);
 }
 
+/// The biased exponent of the least power of two that is not below a normal number: no library's logarithm decides.
+fn exponent_above(v: f32) -> i32 {
+    let bits = v.to_bits();
+    (bits >> 23) as i32 + i32::from(bits & 0x7f_ffff != 0)
+}
+
 pub(super) fn mxfp4(block: &Block, out: &mut [u8]) {
     let group = block.group(0, 32);
     // The power of two that puts the largest value between 3 and 6, and those around it.
-    let middle = 127 + (block.largest / 6.0).log2().ceil() as i32;
+    let middle = exponent_above(block.largest / 6.0);
     let scale = |e: i32| e8m0(e as u8) / block.largest;
     let tried = (middle - 2..=middle + 1).map(|e| e.clamp(0, 254));
     let levels = Table(&E2M1_LEVELS);

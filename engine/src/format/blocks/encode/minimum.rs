@@ -63,7 +63,9 @@ impl ScaleMin {
     /// The best of 37 trial scales with least squares after each, as ggml's files are made; the minimum is at most
     /// `min_max`.
     pub(super) fn fit(group: Group<'_>, q_max: f32, min_max: f32) -> Self {
-        let low = group.x.iter().fold(f32::INFINITY, |m, x| m.min(*x)).min(min_max);
+        // Compared, not `min`: which zero that gives is the processor's choice.
+        let low = group.x.iter().fold(f32::INFINITY, |m, x| m.min(*x));
+        let low = if min_max < low { min_max } else { low };
         let high = group.x.iter().fold(f32::NEG_INFINITY, |m, x| m.max(*x));
         if high <= low {
             return Self { scale: 0.0, min: low };
@@ -169,7 +171,7 @@ fn around(x: f32, unit: f32) -> impl Iterator<Item = f32> {
 
 fn coded(block: &Block, q_max: f32) -> Coded {
     let fits: [ScaleMin; 8] = std::array::from_fn(|g| ScaleMin::fit(block.group(g, GROUP), q_max, 0.0));
-    let top = |of: fn(&ScaleMin) -> f32| fits.iter().map(of).fold(0.0, f32::max) / MULTIPLE_MAX;
+    let top = |of: fn(&ScaleMin) -> f32| fits.iter().map(of).fold(0.0, |m, v| if v > m { v } else { m }) / MULTIPLE_MAX;
     let mut best = Coded::search(block, q_max, &fits, [top(|f| f.scale), top(|f| -f.min)]);
     for _ in 0..ROUNDS {
         let Some(factors) = best.fitted(block) else { break };

@@ -18,14 +18,19 @@ pub(super) struct Row<'a> {
     weights: Option<Vec<f32>>,
 }
 
+/// What each value of a row weighs, of mean 1; `None` where all weigh the same. Importance that is nothing but zeros, or
+/// no number, counts as none.
+pub(crate) fn row_weights(importance: &[f32]) -> Option<Vec<f32>> {
+    let mean = importance.iter().map(|w| f64::from(*w)).sum::<f64>() / importance.len() as f64;
+    let scaled = |w: &f32| (f64::from(*w) / mean) as f32;
+    (mean.is_finite() && mean > 0.0).then(|| importance.iter().map(|w| scaled(w).max(WEIGHT_MIN)).collect())
+}
+
 impl<'a> Row<'a> {
-    /// Importance that is nothing but zeros, or no number, counts as none.
     pub(super) fn new(x: &'a [f32], importance: Option<&[f32]>) -> Self {
         let weights = importance.and_then(|all| {
             assert_eq!(all.len(), x.len(), "an importance a value");
-            let mean = all.iter().map(|w| f64::from(*w)).sum::<f64>() / all.len() as f64;
-            let scaled = |w: &f32| (f64::from(*w) / mean) as f32;
-            (mean.is_finite() && mean > 0.0).then(|| all.iter().map(|w| scaled(w).max(WEIGHT_MIN)).collect())
+            row_weights(all)
         });
         Self { x, weights }
     }
