@@ -311,18 +311,26 @@ struct Now {
     int position, pending, drafted, count;
 };
 
-// From the inputs to the outputs, with S up to date in `rows`.
-__device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args, Head &head, State &rows, Convolution &convolution, const Now &now,
-                                        const Memory &memory, const Weights &weights) {
+// What a thread takes of the first rows' inputs.
+struct Inputs {
+    float rows[READ_ROWS][CHANNELS_A_THREAD], z[OUT_TURNS], gates[4];
+
+    // All of it is on its way before any of it is waited for.
+    __device__ __forceinline__ void read(const Thread &me, const float *x, int count, const Weights &weights) {
+        const int h = weights.h;
+        read_rows(me, rows, x, 0, count, weights.kh, h);
+#pragma unroll
+        for (int n = 0; n < 4; n++) gates[n] = x[min(me.id, count - 1) * X_STRIDE + GATES_AT + n * HV + h];
+#pragma unroll
+        for (int n = 0; n < OUT_TURNS; n++) z[n] = x[min((me.id + n * THREADS) / V, count - 1) * X_STRIDE + Z_AT + h * V + me.id % V];
+    }
+};
+
+// From the inputs to the outputs, with S up to date in `rows`. `taken` is called once all threads have what they want of the inputs.
+template <class Taken>
+__device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args, Head &head, State &rows, Convolution &convolution, Inputs &in,
+                                        const Now &now, const Memory &memory, const Weights &weights, const Taken &taken) {
     const int h = weights.h, kh = weights.kh, tid = me.id, position = now.position, count = now.count;
-    // All that the first rows bring is on its way before any of it is waited for.
-    const float *x = args.x + now.row * X_STRIDE;
-    float in[READ_ROWS][CHANNELS_A_THREAD], z[OUT_TURNS], gates[4] = {0, 0, 0, 0};
-    read_rows(me, in, x, 0, count, kh, h);
-#pragma unroll
-    for (int n = 0; n < 4; n++) gates[n] = x[min(tid, count - 1) * X_STRIDE + GATES_AT + n * HV + h];
-#pragma unroll
-    for (int n = 0; n < OUT_TURNS; n++) z[n] = x[min((tid + n * THREADS) / V, count - 1) * X_STRIDE + Z_AT + h * V + tid % V];
 #pragma unroll
     for (int p = 0; p < 3; p++)
         if (p >= 3 - now.drafted)
@@ -333,23 +341,24 @@ __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args,
             int at = first + i;
             if (at >= count) break;
             float *place = at == 0 ? memory.tail + position % 4 * CHANNELS : memory.inputs + (position + at) % (BEHIND ? INPUTS : 1) * CHANNELS;
-            keep_inputs(me, place, kh, h, [&](int n) { return in[i][n]; });
-            convolution.put(me, head.row[at], in[i]);
+            keep_inputs(me, place, kh, h, [&](int n) { return in.rows[i][n]; });
+            convolution.put(me, head.row[at], in.rows[i]);
         }
         first += READ_ROWS;
         if (first >= count) break;
-        read_rows(me, in, x, first, count, kh, h);
+        read_rows(me, in.rows, args.x + now.row * X_STRIDE, first, count, kh, h);
     }
     if (tid < count) {
-        float b = gates[0] + gates[2], a = gates[1] + gates[3];
+        float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
         head.row[tid].beta = sigmoid(b), head.row[tid].decay = __expf(weights.log_decay * softplus(a + weights.bias));
     }
 #pragma unroll
     for (int n = 0; n < OUT_TURNS; n++) {
         int i = (tid + n * THREADS) / V;
-        if (i < count) head.row[i].gate[tid % V] = silu(z[n]);
+        if (i < count) head.row[i].gate[tid % V] = silu(in.z[n]);
     }
     __syncthreads();
+    taken();
     if (BEHIND) {
         for (int i = me.warp; i < count; i += WARPS) {
             Scales scales = scales_of(me, head.row[i]);
@@ -411,7 +420,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     while (BEHIND && count < ROWS && row + count < args.rows && args.slots[row + count] == slot) count++;
     wait_for_inputs();
     const Now now = {row, position, pending, drafted, count};
-    do_rows(me, args, head, rows, convolution, now, memory, weights);
+    Inputs in;
+    in.read(me, args.x + row * X_STRIDE, count, weights);
+    do_rows(me, args, head, rows, convolution, in, now, memory, weights, [] {});
 }
 
 // Where two blocks of a multiprocessor have the shared memory for it.
