@@ -535,7 +535,7 @@ __device__ __forceinline__ void finish_item(const Thread &me, const Arguments &a
     store_out(args, s.o, gates, item.row, item.head);
 }
 
-// The items of this block: one at most where there are no more than blocks.
+// The items of this block: one at most where there are no more than blocks, and then at once.
 struct Items {
     int begin, end;
     bool alone; // all of a row's run at a time
@@ -543,8 +543,8 @@ struct Items {
     __device__ __forceinline__ explicit Items(const Decode &s) {
         const u32 all = (u32)s.ends[ROWS_MAX - 1] * HKV, block = blockIdx.x, blocks = gridDim.x;
         alone = all <= blocks;
-        begin = (int)(alone ? min(block, all) : (u32)((u64)block * all / blocks));
-        end = (int)(alone ? min(block + 1, all) : (u32)((u64)(block + 1) * all / blocks));
+        begin = (int)min(block, all), end = (int)min(block + 1, all);
+        if (!alone) begin = (int)((u64)block * all / blocks), end = (int)((u64)(block + 1) * all / blocks);
     }
 };
 
