@@ -32,7 +32,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s\n\n| sequences | us | GB/s | % of copy |\n| --- | --- | --- | --- |", ceiling / 1e9);
-    for n in [1, 2, 4, 8, 16, 64, 256] {
+    for n in [1, 2, 4, 8, 16, 24, 32, 64, 128, 256] {
         let (seconds, bytes) = (decode(gpu, (n, 1), 0)?, (n * HEADS.state() * 8) as f64);
         let rate = bytes / seconds;
         println!("| {n} | {:.2} | {:.0} | {:.0} |", seconds * 1e6, rate / 1e9, 100.0 * rate / ceiling);

@@ -78,7 +78,7 @@ const CASES: [Case; 7] = [
     dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
 ];
 /// Rows of a step.
-const STEPS: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
+const STEPS: [usize; 11] = [16, 24, 32, 48, 64, 128, 256, 512, 1024, 2048, 8192];
 /// More are not sampled in a step.
 const SAMPLED_MAX: usize = 256;
 

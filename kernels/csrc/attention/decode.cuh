@@ -1,6 +1,7 @@
 // One row a sequence, and drafted ones right behind it. A work item is (row, key-value head, split): the row's pages are split at absolute places, `per_split` pages
 // each, a number that depends on the row's position alone. So a row's bytes do not depend on its neighbours. The grid is fixed;
-// blocks walk the list of items, which each finds from the positions. A round is ROUND pages, copied to shared memory whole, keys
+// each block takes items that follow one another, which it finds from the positions: most are of one row, whose query it has then, and whose
+// counter it touches once. While it ends an item, the first pages of the next are on their way. A round is ROUND pages, copied to shared memory whole, keys
 // and values apart, so that one is on its way while the other is used. First each warp takes the scores of some tokens, then each
 // takes a slice of D of all values: so no sums over warps are needed, and a lane has few of them.
 // What is on its way before the wait for the in-projection is of earlier steps; the row's own key and value are put in their
@@ -208,11 +209,11 @@ __device__ __forceinline__ void begin(const Thread &me, const Arguments &args, D
     __syncthreads();
 }
 
-// The item of that number. Its barrier also ends the use of shared memory by the item before.
+// The item of that number: of each head all rows, of each row its splits. By all threads.
 __device__ __forceinline__ Item find_item(const Thread &me, const Arguments &args, const Decode &s, int number) {
     Item item;
-    item.head = number % HKV;
-    const int index = number / HKV;
+    const int of_head = s.ends[ROWS_MAX - 1], index = number % of_head;
+    item.head = number / of_head;
     item.row = __syncthreads_count(s.ends[me.id] <= index);
     item.position = s.positions[item.row];
     item.pages = item.position / PAGE + 1;
@@ -224,6 +225,15 @@ __device__ __forceinline__ Item find_item(const Thread &me, const Arguments &arg
     item.behind = 0;
     while (item.behind < DRAFTS && item.row > item.behind && s.slots[item.row - item.behind - 1] == s.slots[item.row]) item.behind++;
     item.table = args.page_table + (u64)s.slots[item.row] * args.pages_max;
+    return item;
+}
+
+// The item after this one, whose number is `number`; without pages if the block has none. By all threads.
+__device__ __forceinline__ Item item_after(const Thread &me, const Arguments &args, const Decode &s, Item item, int number, bool there) {
+    if (there && item.owns) return find_item(me, args, s, number);
+    const int per = item.page_end - item.first_page;
+    item.split++, item.owns = item.split == item.splits - 1;
+    item.first_page = item.page_end, item.page_end = there ? min(item.first_page + per, item.pages) : item.first_page;
     return item;
 }
 
@@ -257,24 +267,28 @@ __device__ __forceinline__ void await_pages(Decode &s, int which, u32 turn) {
 #endif
 }
 
-// A head a warp at a time: loads those of an item, queries first, then, in the split that owns the position, key and value.
-__device__ __forceinline__ void load_heads(const Thread &me, Head (&heads)[TASKS], const float *x, const Item &item) {
+// A head a warp at a time: whether it is one of an item's. Queries come first, with the block's first item of a row, then, with the split that
+// owns the position, key and value.
+__device__ __forceinline__ bool has_head(const Item &item, bool first, int task) {
+    return task < GQ ? first : item.owns && task < GQ + 2;
+}
+__device__ __forceinline__ void load_heads(const Thread &me, Head (&heads)[TASKS], const float *x, const Item &item, bool first) {
 #pragma unroll
     for (int i = 0; i < TASKS; i++) {
         int task = i * WARPS + me.warp;
         const float *from =
             task < GQ ? query_of(x, item.head * GQ + task) : task == GQ ? key_of(x, item.head) : value_of(x, item.head);
-        if (task < (item.owns ? GQ + 2 : GQ)) load_head(heads[i], from);
+        if (has_head(item, first, task)) load_head(heads[i], from);
     }
 }
 
 // Queries to shared memory; the new key and value to the cache, and to shared memory beside it. A barrier must follow.
-__device__ __forceinline__ void store_heads(const Thread &me, const Arguments &args, Decode &s, Head (&heads)[TASKS], const Item &item) {
+__device__ __forceinline__ void store_heads(const Thread &me, const Arguments &args, Decode &s, Head (&heads)[TASKS], const Item &item, bool first) {
     Turn turn = turn_of(s.turns, item.position);
 #pragma unroll
     for (int i = 0; i < TASKS; i++) {
         int task = i * WARPS + me.warp;
-        if (task >= (item.owns ? GQ + 2 : GQ)) continue;
+        if (!has_head(item, first, task)) continue;
         if (task <= GQ) {
             norm_head(heads[i], s.norms[task == GQ], args.eps);
             rotate_head<IN_DECODE>(heads[i], turn);
@@ -402,8 +416,14 @@ __device__ __forceinline__ void put_before(const Thread &me, const Arguments &ar
     fence_copies();
 }
 
+// Asks for what the round after this one wants: of the next item, if this is an item's last.
+__device__ __forceinline__ void read_after(const Thread &me, const Arguments &args, Decode &s, const Item &item, const Item &next, int which, const Round &r) {
+    if (r.more) read_pages(me, args, s, item, which, r.base + ROUND);
+    else read_pages(me, args, s, next, which, next.first_page);
+}
+
 // All rounds of an item. `turn` counts those of the block.
-__device__ __forceinline__ void attend(const Thread &me, const Arguments &args, Decode &s, const Item &item, Partial &part, u32 &turn) {
+__device__ __forceinline__ void attend(const Thread &me, const Arguments &args, Decode &s, const Item &item, const Item &next, Partial &part, u32 &turn) {
     const int warp = me.warp;
     for (int base = item.first_page; base < item.page_end; base += ROUND, turn++) {
         Round r = {base, min(item.page_end - base, ROUND), item.pages - 1 - base};
@@ -417,6 +437,7 @@ __device__ __forceinline__ void attend(const Thread &me, const Arguments &args, 
                 Head h;
                 load_head(h, s.fresh[0]);
                 Keys::store(h, s.keys + r.own * Keys::BYTES, item.position % PAGE);
+                fence_copies();
             }
             __syncthreads();
         }
@@ -424,7 +445,7 @@ __device__ __forceinline__ void attend(const Thread &me, const Arguments &args, 
         scores(me, score, s, r);
         put_tops(me, s, score, r, item.position);
         __syncthreads();
-        read_pages(me, args, s, item, 0, base + ROUND);
+        read_after(me, args, s, item, next, 0, r);
         put_weights(me, s, part, keep, score, r);
         await_pages(s, 1, turn);
         // What other threads have asked for must not land on what is put there now.
@@ -434,12 +455,13 @@ __device__ __forceinline__ void attend(const Thread &me, const Arguments &args, 
             Head h;
             load_head(h, s.fresh[1]);
             Values::store(h, s.values + r.own * Values::BYTES, item.position % PAGE);
+            fence_copies();
         }
         __syncthreads();
         add_values(me, part, s, keep, r, item.position);
-        if (r.more) {
+        if (r.more || next.first_page < next.page_end) {
             __syncthreads();
-            read_pages(me, args, s, item, 1, base + ROUND);
+            read_after(me, args, s, item, next, 1, r);
         }
     }
 }
@@ -468,15 +490,15 @@ __device__ __forceinline__ void store_partial(const Thread &me, const Arguments 
     }
 }
 
-// Whether this block adds splits: the last one that is done with one of the row's; with `shared_out` those of the first GQ splits, which
-// wait for all. What the others wrote is visible then.
-__device__ __forceinline__ bool adds_splits(const Thread &me, const Arguments &args, Decode &s, const Item &item, bool shared_out) {
+// Whether this block, which has stored `count` splits of the row, adds all: the last one that is done with its own; with `shared_out` those of
+// the first GQ splits, which wait for all. What the others wrote is visible then.
+__device__ __forceinline__ bool adds_splits(const Thread &me, const Arguments &args, Decode &s, const Item &item, int count, bool shared_out) {
     __threadfence();
     __syncthreads();
     if (me.id == 0) {
         int *counter = args.counters + (item.row * HKV + item.head) * 2;
-        int before = atomicAdd(counter, 1);
-        s.last = shared_out ? item.split < GQ : before == item.splits - 1;
+        int before = atomicAdd(counter, count);
+        s.last = shared_out ? item.split < GQ : before + count == item.splits;
         if (shared_out && s.last) {
             while (*(volatile int *)counter < item.splits) {}
             // Whoever is the last to know clears both.
@@ -490,14 +512,19 @@ __device__ __forceinline__ bool adds_splits(const Thread &me, const Arguments &a
     return s.last;
 }
 
-// An item's outputs, and those of the row if this block has all of it.
+// An item's outputs, and those of the row if this block has all of it or is the last of those that have some. `stored`: splits of the row that
+// the block has stored; `last`: whether the next item is of another block.
 __device__ __forceinline__ void finish_item(const Thread &me, const Arguments &args, Decode &s, const Item &item, const Partial &part, const float *x,
-                                            float (&gates)[GATES], bool alone) {
+                                            float (&gates)[GATES], int &stored, bool last, bool alone) {
     store_partial(me, args, s, item, part);
     if (item.splits > 1) {
+        stored++;
+        if (!item.owns && !last) return;
         const bool shared_out = item.splits >= GQ && alone;
+        const int count = stored;
+        stored = 0;
         if (!shared_out) load_gates(gates, x, item.head);
-        if (!adds_splits(me, args, s, item, shared_out)) return;
+        if (!adds_splits(me, args, s, item, count, shared_out)) return;
         if (shared_out) {
             add_head(args, s.o, x, item.row, item.head, item.splits, item.split);
             return;
@@ -508,34 +535,55 @@ __device__ __forceinline__ void finish_item(const Thread &me, const Arguments &a
     store_out(args, s.o, gates, item.row, item.head);
 }
 
+// The items of this block: one at most where there are no more than blocks, and then at once.
+struct Items {
+    int begin, end;
+    bool alone; // all of a row's run at a time
+
+    __device__ __forceinline__ explicit Items(const Decode &s) {
+        const u32 all = (u32)s.ends[ROWS_MAX - 1] * HKV, block = blockIdx.x, blocks = gridDim.x;
+        alone = all <= blocks;
+        begin = (int)min(block, all), end = (int)min(block + 1, all);
+        if (!alone) begin = (int)((u64)block * all / blocks), end = (int)((u64)(block + 1) * all / blocks);
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
     Decode &s = *(Decode *)shared;
     let_next_start();
     const Thread me = this_thread();
     begin(me, args, s);
-    const int items = s.ends[ROWS_MAX - 1] * HKV;
-    const float none = __int_as_float(0xff800000);
-    bool waiting = true;
-    u32 turn = 0;
-    for (int number = blockIdx.x; number < items; number += gridDim.x) {
-        fence_copies();
-        const Item item = find_item(me, args, s, number);
-        read_pages(me, args, s, item, 0, item.first_page);
-        read_pages(me, args, s, item, 1, item.first_page);
-        if (waiting) wait_for_inputs(), waiting = false;
-        const float *x = args.x + (u64)item.row * X_STRIDE;
-        Head heads[TASKS];
-        float gates[GATES];
-        load_heads(me, heads, x, item);
-        if (item.splits == 1) load_gates(gates, x, item.head);
-        store_heads(me, args, s, heads, item);
-        __syncthreads();
-        Partial part = {{none, none}, {0, 0}, {}};
-        attend(me, args, s, item, part, turn);
-        // With an item a block all of a row's run at a time.
-        finish_item(me, args, s, item, part, x, gates, items <= gridDim.x);
+    const Items items(s);
+    if (items.begin == items.end) {
+        // A kernel that ends before the one ahead of it would let the next one through its wait too soon.
+        wait_for_inputs();
+        return;
     }
-    // A kernel that ends before the one ahead of it would let the next one through its wait too soon.
-    if (waiting) wait_for_inputs();
+    const float none = __int_as_float(0xff800000);
+    Item item = find_item(me, args, s, items.begin);
+    read_pages(me, args, s, item, 0, item.first_page);
+    read_pages(me, args, s, item, 1, item.first_page);
+    wait_for_inputs();
+    u32 turn = 0;
+    int stored = 0;
+    bool first = true;
+    for (int number = items.begin; number < items.end; number++) {
+        const bool last = number + 1 == items.end;
+        const Item next = item_after(me, args, s, item, number + 1, !last);
+        const float *x = args.x + (u64)item.row * X_STRIDE;
+        float gates[GATES];
+        if (first || item.owns) {
+            Head heads[TASKS];
+            load_heads(me, heads, x, item, first);
+            if (item.splits == 1) load_gates(gates, x, item.head);
+            store_heads(me, args, s, heads, item, first);
+            __syncthreads();
+        }
+        Partial part = {{none, none}, {0, 0}, {}};
+        attend(me, args, s, item, next, part, turn);
+        finish_item(me, args, s, item, part, x, gates, stored, last, items.alone);
+        first = item.owns;
+        item = next;
+    }
 }

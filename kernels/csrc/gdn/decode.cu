@@ -24,6 +24,8 @@
 // p % INPUTS is what a drafted position p would have put into the ring. pending[row]: how many of the positions before this one S lacks.
 // drafted[row]: how many the ring lacks. Of a slot's first row alone.
 //
+// Where rows are more than run at a time, `gdn_decode_several` (several.cuh) does them with blocks that stay.
+//
 // BEHIND 0 is for steps in which no row is drafted, and none lacks drafted ones or STORE_EVERY positions: with little shared memory and few
 // registers more of its blocks run at a time.
 //
@@ -281,75 +283,82 @@ __device__ __forceinline__ void store_state(float *s, const State &rows) {
 // Whether a row is drafted, and so done by the block of a row before it.
 __device__ __forceinline__ bool is_drafted(const Arguments &args, u64 row, int slot) { return BEHIND && row > 0 && args.slots[row - 1] == slot; }
 
-extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments args) {
-    __shared__ Head head;
-    let_next_start();
-    const Thread me = this_thread();
-    int h = blockIdx.x, tid = me.id;
-    u64 row = blockIdx.y;
-    int kh = GROUPED ? h / (HV / HK) : h % HK, slot = args.slots[row], position = args.positions[row];
-    if (slot < 0 || is_drafted(args, row, slot)) {
-        // Whoever comes after us takes our end for the end of what came before us.
-        wait_for_inputs();
-        return;
-    }
-    // All but x was last written a whole step ago, which the wait of this step's first kernel has seen the end of.
-    float *s = args.state + ((u64)slot * HV + h) * K * V + 4 * me.g * V + me.warp * COLS_A_WARP + 4 * me.t;
-    State rows;
-#pragma unroll
-    for (int i = 0; i < GROUPS; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(s + (32 * i + j) * V);
-    float *of_slot = args.updates + slot * UPDATES_OF_SLOT, *updates = of_slot + (u64)h * UPDATES * UPDATE;
-    float *inputs = of_slot + (u64)HV * UPDATES * UPDATE;
-    int pending = args.pending[row], drafted = BEHIND ? args.drafted[row] : 0;
-    read_updates(me, head, updates, position, pending);
-    float *tail = args.tail + (u64)slot * 4 * CHANNELS;
-    Convolution convolution;
-    convolution.read_past(me, args.taps, tail, inputs, position, drafted, kh, h);
-    float log_decay = __ldg(args.a_log_neg + h), bias = __ldg(args.dt_bias + h), w = __ldg(args.norm + tid % V);
-    if (pending > 0) {
-        __syncthreads();
-        apply_updates(me, rows, head, pending);
-    }
-    int count = 1;
-    while (BEHIND && count < ROWS && row + count < gridDim.y && args.slots[row + count] == slot) count++;
-    wait_for_inputs();
+// What blocks of a head have in common.
+struct Weights {
+    int h, kh; // value head and key head
+    float log_decay, bias, norm;
 
-    // All that the first rows bring is on its way before any of it is waited for.
-    const float *x = args.x + row * X_STRIDE;
-    float now[READ_ROWS][CHANNELS_A_THREAD], z[OUT_TURNS], gates[4] = {0, 0, 0, 0};
-    read_rows(me, now, x, 0, count, kh, h);
+    __device__ __forceinline__ Weights(const Thread &me, const Arguments &args)
+        : h(blockIdx.x), kh(GROUPED ? h / (HV / HK) : h % HK), log_decay(__ldg(args.a_log_neg + h)), bias(__ldg(args.dt_bias + h)),
+          norm(__ldg(args.norm + me.id % V)) {}
+};
+
+// Where a sequence's memory is, of this head: the lane's part of the state, and what all heads share.
+struct Memory {
+    float *state, *updates, *inputs, *tail;
+
+    __device__ __forceinline__ Memory(const Thread &me, const Arguments &args, int slot, int h) {
+        float *of_slot = args.updates + slot * UPDATES_OF_SLOT;
+        state = args.state + ((u64)slot * HV + h) * K * V + 4 * me.g * V + me.warp * COLS_A_WARP + 4 * me.t;
+        updates = of_slot + (u64)h * UPDATES * UPDATE, inputs = of_slot + (u64)HV * UPDATES * UPDATE;
+        tail = args.tail + (u64)slot * 4 * CHANNELS;
+    }
+};
+
+// A sequence's rows of the step: the first one, its position, what state and ring lack, and how many rows.
+struct Now {
+    u64 row;
+    int position, pending, drafted, count;
+};
+
+// What a thread takes of the first rows' inputs.
+struct Inputs {
+    float rows[READ_ROWS][CHANNELS_A_THREAD], z[OUT_TURNS], gates[4];
+
+    // All of it is on its way before any of it is waited for.
+    __device__ __forceinline__ void read(const Thread &me, const float *x, int count, const Weights &weights) {
+        const int h = weights.h;
+        read_rows(me, rows, x, 0, count, weights.kh, h);
 #pragma unroll
-    for (int n = 0; n < 4; n++) gates[n] = x[min(tid, count - 1) * X_STRIDE + GATES_AT + n * HV + h];
+        for (int n = 0; n < 4; n++) gates[n] = x[min(me.id, count - 1) * X_STRIDE + GATES_AT + n * HV + h];
 #pragma unroll
-    for (int n = 0; n < OUT_TURNS; n++) z[n] = x[min((tid + n * THREADS) / V, count - 1) * X_STRIDE + Z_AT + h * V + tid % V];
+        for (int n = 0; n < OUT_TURNS; n++) z[n] = x[min((me.id + n * THREADS) / V, count - 1) * X_STRIDE + Z_AT + h * V + me.id % V];
+    }
+};
+
+// From the inputs to the outputs, with S up to date in `rows`. `taken` is called once all threads have what they want of the inputs.
+template <class Taken>
+__device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args, Head &head, State &rows, Convolution &convolution, Inputs &in,
+                                        const Now &now, const Memory &memory, const Weights &weights, const Taken &taken) {
+    const int h = weights.h, kh = weights.kh, tid = me.id, position = now.position, count = now.count;
 #pragma unroll
     for (int p = 0; p < 3; p++)
-        if (p >= 3 - drafted) keep_inputs(me, tail + (position + 1 + p) % 4 * CHANNELS, kh, h, [&](int n) { return convolution.before[n][p]; });
+        if (p >= 3 - now.drafted)
+            keep_inputs(me, memory.tail + (position + 1 + p) % 4 * CHANNELS, kh, h, [&](int n) { return convolution.before[n][p]; });
     for (int first = 0;;) {
 #pragma unroll
         for (int i = 0; i < READ_ROWS; i++) {
             int at = first + i;
             if (at >= count) break;
-            float *place = at == 0 ? tail + position % 4 * CHANNELS : inputs + (position + at) % (BEHIND ? INPUTS : 1) * CHANNELS;
-            keep_inputs(me, place, kh, h, [&](int n) { return now[i][n]; });
-            convolution.put(me, head.row[at], now[i]);
+            float *place = at == 0 ? memory.tail + position % 4 * CHANNELS : memory.inputs + (position + at) % (BEHIND ? INPUTS : 1) * CHANNELS;
+            keep_inputs(me, place, kh, h, [&](int n) { return in.rows[i][n]; });
+            convolution.put(me, head.row[at], in.rows[i]);
         }
         first += READ_ROWS;
         if (first >= count) break;
-        read_rows(me, now, x, first, count, kh, h);
+        read_rows(me, in.rows, args.x + now.row * X_STRIDE, first, count, kh, h);
     }
     if (tid < count) {
-        float b = gates[0] + gates[2], a = gates[1] + gates[3];
-        head.row[tid].beta = sigmoid(b), head.row[tid].decay = __expf(log_decay * softplus(a + bias));
+        float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
+        head.row[tid].beta = sigmoid(b), head.row[tid].decay = __expf(weights.log_decay * softplus(a + weights.bias));
     }
 #pragma unroll
     for (int n = 0; n < OUT_TURNS; n++) {
         int i = (tid + n * THREADS) / V;
-        if (i < count) head.row[i].gate[tid % V] = silu(z[n]);
+        if (i < count) head.row[i].gate[tid % V] = silu(in.z[n]);
     }
     __syncthreads();
+    taken();
     if (BEHIND) {
         for (int i = me.warp; i < count; i += WARPS) {
             Scales scales = scales_of(me, head.row[i]);
@@ -370,12 +379,53 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
 #pragma unroll
             for (int n = 0; n < OUT_TURNS; n++) {
                 int at = (tid + n * THREADS) / V;
-                if (at < count) store_output(args, head.row[at], row + at, h, tid % V, w);
+                if (at < count) store_output(args, head.row[at], now.row + at, h, tid % V, weights.norm);
             }
         }
-        bool writes = i == 0 && (position % STORE_EVERY == STORE_EVERY - 1 || pending >= STORE_EVERY - 1);
-        if (!writes) store_update(me, updates + (position + i) % UPDATES * UPDATE, own, d);
+        bool writes = i == 0 && (position % STORE_EVERY == STORE_EVERY - 1 || now.pending >= STORE_EVERY - 1);
+        if (!writes) store_update(me, memory.updates + (position + i) % UPDATES * UPDATE, own, d);
         if (writes || !last) advance(me, rows, own.mixed + K, own.decay, d);
-        if (writes) store_state(s, rows);
+        if (writes) store_state(memory.state, rows);
     }
 }
+
+extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments args) {
+    __shared__ Head head;
+    let_next_start();
+    const Thread me = this_thread();
+    const Weights weights(me, args);
+    u64 row = blockIdx.y;
+    int slot = args.slots[row], position = args.positions[row];
+    if (slot < 0 || is_drafted(args, row, slot)) {
+        // Whoever comes after us takes our end for the end of what came before us.
+        wait_for_inputs();
+        return;
+    }
+    // All but x was last written a whole step ago, which the wait of this step's first kernel has seen the end of.
+    const Memory memory(me, args, slot, weights.h);
+    State rows;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(memory.state + (32 * i + j) * V);
+    int pending = args.pending[row], drafted = BEHIND ? args.drafted[row] : 0;
+    read_updates(me, head, memory.updates, position, pending);
+    Convolution convolution;
+    convolution.read_past(me, args.taps, memory.tail, memory.inputs, position, drafted, weights.kh, weights.h);
+    if (pending > 0) {
+        __syncthreads();
+        apply_updates(me, rows, head, pending);
+    }
+    int count = 1;
+    while (BEHIND && count < ROWS && row + count < args.rows && args.slots[row + count] == slot) count++;
+    wait_for_inputs();
+    const Now now = {row, position, pending, drafted, count};
+    Inputs in;
+    in.read(me, args.x + row * X_STRIDE, count, weights);
+    do_rows(me, args, head, rows, convolution, in, now, memory, weights, [] {});
+}
+
+// Where two blocks of a multiprocessor have the shared memory for it.
+#if !BEHIND && (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
+#include "gdn/several.cuh"
+#endif

@@ -41,7 +41,7 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], u32 a0, u32 a1, u32 b) {
 }
 // A unit's minima are themselves a product, of the four blocks' factors and d * sum over the planes: a factor has six bits, and d * sum
 // is, to f32's own precision, the sum of two numbers of eleven.
-__device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 weights, u32 d_of, u32 sum_of) {
+template <int OCTETS> __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 weights, u32 d_of, u32 sum_of) {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     u32 m[TW][2];
     float group[TW][2];
@@ -53,7 +53,7 @@ __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 wei
         group[i][0] = -high_half(halves.x), group[i][1] = -high_half(halves.y);
     }
 #pragma unroll
-    for (int n = 0; n < NW; n++) {
+    for (int n = 0; n < OCTETS; n++) {
         float x = __uint_as_float(read4(d_of + n * 32)) * __uint_as_float(read4(sum_of + n * 32));
         if constexpr (PLANES > 1)
             x = __fmaf_rn(__uint_as_float(read4(d_of + C * 4 + n * 32)), __uint_as_float(read4(sum_of + C * 4 + n * 32)), x);
@@ -73,8 +73,8 @@ __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 wei
 // Sums under way.
 using Accumulators = float[LANES][TW][NW][4];
 
-// One unit: TW tiles times NW tiles of columns.
-__device__ __forceinline__ void multiply_unit(Accumulators &acc, u32 weights, u32 codes, u32 meta, const u32 *grid) {
+// One unit: TW tiles times the first OCTETS of NW tiles of columns.
+template <int OCTETS> __device__ __forceinline__ void multiply_unit(Accumulators &acc, u32 weights, u32 codes, u32 meta, const u32 *grid) {
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     u32 d_of = meta + t * 8;
     W::Unit w[TW];
@@ -91,7 +91,7 @@ __device__ __forceinline__ void multiply_unit(Accumulators &acc, u32 weights, u3
             ms[i][0] = -MAGIC * s[i].s[0], ms[i][1] = -MAGIC * s[i].s[1];
         }
 #pragma unroll
-        for (int n = 0; n < NW; n++)
+        for (int n = 0; n < OCTETS; n++)
 #pragma unroll
             for (int p = 0; p < PLANES; p++) {
                 uint2 x = read8(codes + n * 8 * COLUMN_BYTES + (b * PLANES + p) * 32);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void multiply_unit(Accumulators &acc, u32 weights, u3
     }
 #if !SEGMENTS
     u32 mine = meta + (t * PLANES * C + g) * 4;
-    if constexpr (SCALES == S_MIN) subtract_minima(acc[0], weights, mine, mine + SU * C * BLOCKS * 4);
+    if constexpr (SCALES == S_MIN) subtract_minima<OCTETS>(acc[0], weights, mine, mine + SU * C * BLOCKS * 4);
 #endif
 }
 

@@ -25,15 +25,18 @@
 // 4 rounded: out = int8 form of sum.
 // `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
-// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLACED, PLANES; SEGMENTS, a power of
+// -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLACED, PLANES; SEGMENTS, a power of
 // two, or 0 for whatever order the tiling gives, and BY_BLOCK: whether the four blocks of a unit have sums of their own in a segment.
 #include "wide/columns.cuh"
 #include "wide/multiply.cuh"
 
+// Whether columns of which there are 8 at most are done by themselves: where they are listed.
+#define HALVED (LISTED && NW == 2 && WN == 1)
 // Units from one stage to the next.
 #define STRIDE (SEGMENTS && KG > 1 ? KU : SU)
 
-// All units of the block, those of the first stages on their way.
+// All units of the block, those of the first stages on their way, times the first OCTETS of each warp's.
+template <int OCTETS>
 __device__ __forceinline__ void multiply_stages(const Thread &me, Accumulators &acc, const Arguments &args, const Place &p, u32 stages,
                                                 const WeightCopies &weights, const ActivationCopies &activations, const u32 *grid) {
 #if SEGMENTS
@@ -63,7 +66,7 @@ __device__ __forceinline__ void multiply_stages(const Thread &me, Accumulators &
 #else
             if (!WHOLE && unit + j >= p.end) break;
 #endif
-            multiply_unit(acc, at + (j * BT + p.wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + me.g) * COLUMN_BYTES + me.t * 8,
+            multiply_unit<OCTETS>(acc, at + (j * BT + p.wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + me.g) * COLUMN_BYTES + me.t * 8,
                           at + META_IN + (j * BLOCKS * C + column) * 4, grid);
 #if SEGMENTS
             if (now + 1 == segment_end) {
@@ -142,7 +145,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         }
         lists.put_factors(me, args);
         Accumulators acc = {};
-        multiply_stages(me, acc, args, p, stages, weights, activations, grid);
+        // Instructions bound products of few columns, and most of 9 to 16 rows' experts have 8 at most.
+        if (HALVED && left <= 8) multiply_stages<1>(me, acc, args, p, stages, weights, activations, grid);
+        else multiply_stages<NW>(me, acc, args, p, stages, weights, activations, grid);
         put_sums(me, sums, acc, p);
         cluster_barrier();
         finish(me, args, sums, lists, p, left);

@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 58] = files![
+const FILES: [(&str, &str); 59] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -61,6 +61,7 @@ const FILES: [(&str, &str); 58] = files![
     "gdn/pieces.cuh",
     "gdn/products.cuh",
     "gdn/scan.cuh",
+    "gdn/several.cuh",
     "mamba2/chunk.cuh",
     "mamba2/decode.cuh",
     "mamba2/prompt.cuh",
@@ -170,7 +171,8 @@ impl Arch {
         self.0 == "sm_90a"
     }
 
-    /// Whether the scan of prompts has two warps for a state's columns, as `gdn/prefill.cu` says.
+    /// Whether the scan of prompts has two warps for a state's columns, as `gdn/prefill.cu` says, and blocks of decode
+    /// rows a place in shared memory for their next state, as `gdn/decode.cu` does.
     pub(super) fn has_paired_scan(self) -> bool {
         self.has_clusters() && self.shared_bytes_max() == 227 << 10
     }

@@ -2,7 +2,8 @@
 //! out-projection: [`crate::reference::conv_silu`], [`crate::reference::l2norm`], [`crate::reference::gdn_recurrent`],
 //! [`crate::reference::gated_norm`].
 //!
-//! One block a value head and sequence. The state is read once, and written at every [`STORE_EVERY`]-th position:
+//! One block a value head and sequence; where there are more of these than run at a time, a block has several, whose
+//! states come one while another is in use. The state is read once, and written at every [`STORE_EVERY`]-th position:
 //! between, a position leaves its update of rank one, and the next ones apply it in registers. Drafted rows behind a
 //! sequence's own leave such updates too, which later steps apply if it turns out that they count.
 
@@ -34,6 +35,9 @@ const WARP_COLS: usize = 16;
 pub const STORE_EVERY: usize = 4;
 /// Values of an update beside its key and what the columns get: the decay, and room to the next 16 bytes.
 const UPDATE_REST: usize = 4;
+/// Blocks of a multiprocessor that have several sequences, and values between rows of a state that waits for one.
+const SEVERAL_RESIDENT: usize = 2;
+const STAGED_REST: usize = 4;
 /// Positions whose inputs the convolution sees.
 pub(super) const TAPS: usize = 4;
 
@@ -63,6 +67,11 @@ impl Heads {
         let update = self.key_dim + self.value_dim + UPDATE_REST;
         let inputs = if drafts == 0 { 0 } else { TAPS + drafts };
         self.values * (STORE_EVERY - 1 + drafts) * update + inputs * self.channels()
+    }
+
+    /// Shared memory where one head's state waits.
+    fn staged_bytes(&self) -> usize {
+        4 * self.key_dim * (self.value_dim + STAGED_REST)
     }
 
     fn check(&self) -> Result<(), CudaError> {
@@ -153,6 +162,8 @@ pub struct GdnDecode {
     planes: Planes,
     drafts: Drafts,
     kernel: Kernel<Arguments>,
+    /// For blocks that have several sequences, where the chip has the memory for it.
+    several: Option<Kernel<Arguments>>,
 }
 
 device_struct! {
@@ -186,6 +197,7 @@ device_struct! {
         codes: PtrMut<i8>,
         /// `[rows, value heads * V / 32 * planes]`.
         meta: PtrMut<[f32; 2]>,
+        rows: u32,
         eps: f32,
     }
 }
@@ -249,8 +261,11 @@ impl GdnDecode {
         drafts: impl Into<Drafts>,
     ) -> Result<Self, CudaError> {
         let drafts = drafts.into();
-        let kernel = device.module(cache, &program(heads, stride, planes, drafts)?)?.kernel("gdn_decode")?;
-        Ok(Self { heads, stride, planes, drafts, kernel })
+        let module = device.module(cache, &program(heads, stride, planes, drafts)?)?;
+        let several = (!drafts.taken && device.arch().has_paired_scan())
+            .then(|| module.kernel("gdn_decode_several")?.with_shared(heads.staged_bytes()))
+            .transpose()?;
+        Ok(Self { heads, stride, planes, drafts, kernel: module.kernel("gdn_decode")?, several })
     }
 
     /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay
@@ -316,13 +331,19 @@ impl GdnDecode {
             norm: Ptr::of(layer.norm, stream),
             codes: PtrMut::of(codes, stream),
             meta: PtrMut::of(meta, stream),
+            rows: n as u32,
             eps: layer.eps,
         };
         let threads = heads.value_dim / WARP_COLS * 32;
-        let grid = Grid { blocks: (heads.values as u32, n as u32), threads: threads as u32 };
+        let at_a_time = (SEVERAL_RESIDENT * device.multiprocessors() as usize / heads.values).max(1);
+        let (kernel, blocks) = match &self.several {
+            Some(several) if n > at_a_time => (several, at_a_time),
+            _ => (&self.kernel, n),
+        };
+        let grid = Grid { blocks: (heads.values as u32, blocks as u32), threads: threads as u32 };
         // SAFETY: buffers were found large enough, the caller vouches for slots and for the memory; that, the lists and
         // weights are all that the kernel reads before its wait.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
+        unsafe { kernel.launch(device, grid, &arguments) }
     }
 }
 

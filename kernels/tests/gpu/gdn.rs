@@ -20,6 +20,13 @@ const HEADS: [Heads; 6] = [
     Heads { key_dim: 128, value_dim: 64, keys: 1, values: 4, grouped: true },
     Heads { key_dim: 64, value_dim: 128, keys: 3, values: 3, grouped: false },
 ];
+/// So many that a chip has no room for a block for each of [`MANY`] sequences.
+const MANY_HEADS: [Heads; 3] = [
+    Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false },
+    Heads { key_dim: 64, value_dim: 64, keys: 32, values: 64, grouped: true },
+    Heads { key_dim: 96, value_dim: 32, keys: 64, values: 64, grouped: false },
+];
+const MANY: usize = 21;
 const EPS: f32 = 1e-6;
 /// Drafted rows behind one.
 const DRAFTS: usize = 7;
@@ -46,12 +53,14 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
             gdn_prefill::program(heads, stride(heads), planes),
         ]
     };
-    cases().flat_map(of).collect()
+    let many = MANY_HEADS.into_iter().map(|heads| (heads, Planes::One));
+    cases().chain(many).flat_map(of).collect()
 }
 
 /// Names and tests.
 pub(crate) const TESTS: &[Test] = &[
     ("gdn::steps_follow_the_recurrence", every_step),
+    ("gdn::rows_have_the_same_bytes_where_a_block_has_several", every_batch),
     ("gdn::drafted_rows_have_the_bytes_of_rows_of_their_own", every_draft),
     ("gdn::pieces_follow_the_recurrence", every_piece),
     ("gdn::a_prompt_gives_the_same_bytes_however_it_is_cut", every_cut),
@@ -66,6 +75,10 @@ fn every_kept(gpu: &Gpu) -> Outcome {
 
 fn every_step(gpu: &Gpu) -> Outcome {
     cases().try_for_each(|(heads, planes)| steps_follow_the_recurrence(gpu, heads, planes))
+}
+
+fn every_batch(gpu: &Gpu) -> Outcome {
+    MANY_HEADS.into_iter().try_for_each(|heads| rows_have_the_same_bytes_where_a_block_has_several(gpu, heads))
 }
 
 fn every_draft(gpu: &Gpu) -> Outcome {
@@ -343,6 +356,42 @@ fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outco
     println!(
         "gdn_decode {heads:?} {planes:?}: outputs within {worst:.3} of what their int8 form may be off, state to {state_error:.1e}, rows the same alone"
     );
+    Ok(())
+}
+
+/// A step of many sequences leaves the bytes of as many steps of one: outputs, states, rings and updates.
+fn rows_have_the_same_bytes_where_a_block_has_several(gpu: &Gpu, heads: Heads) -> Outcome {
+    let (mut random, stride, stream) = (Random(heads.values as u64), stride(heads), gpu.device.stream());
+    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, Planes::One, UNTAKEN)?;
+    let layer = Layer::new(gpu, heads, Planes::One, &mut random, -4.0)?;
+    // Rows that are none come first, last, one after another, and beside those of a block.
+    let none = [0, 5, 6, 9, 20];
+    let slots: Vec<i32> = (0..MANY as i32).map(|row| if none.contains(&row) { -1 } else { 20 - row }).collect();
+    let host: Vec<Sequence> = (0..MANY).map(|_| Sequence::random(heads, &mut random)).collect();
+    let start: Vec<i32> = (0..MANY as i32).map(|row| row * 37).collect();
+    let (mut device, width) = (Slots::new(gpu, heads, &host, DRAFTS)?, layer.width());
+    device.begin(&slots, &start);
+    let bits = |memory: &CudaSlice<f32>| -> Result<Vec<u32>, Box<dyn Error>> {
+        Ok(stream.clone_dtoh(memory)?.into_iter().map(f32::to_bits).collect())
+    };
+    for n in 0..STORE_EVERY as i32 + 1 {
+        let positions: Vec<i32> = start.iter().map(|p| p + n).collect();
+        let x = random.vector(MANY * stride);
+        let all = step(gpu, &kernel, &layer, [&slots, &positions], &x, (&device, &[]))?;
+        for (row, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot >= 0) {
+            let x = &x[row * stride..(row + 1) * stride];
+            let alone = step(gpu, &kernel, &layer, [&[*slot], &[positions[row]]], x, (&device, &[]))?;
+            let (codes, meta) = (row * width..(row + 1) * width, row * width / 32..(row + 1) * width / 32);
+            let same = alone.rows.codes[..] == all.rows.codes[codes] && alone.rows.meta[..] == all.rows.meta[meta];
+            assert!(same, "{heads:?} step {n}: row {row} differs from itself alone");
+            device = alone.slots;
+        }
+        let memory = |slots: &Slots| -> Result<_, Box<dyn Error>> {
+            Ok([bits(&slots.state)?, bits(&slots.tail)?, bits(&slots.updates)?])
+        };
+        assert!(memory(&device)? == memory(&all.slots)?, "{heads:?} step {n}: the memory differs");
+    }
+    println!("gdn_decode {heads:?}: {MANY} rows have the bytes of each alone, and leave its memory");
     Ok(())
 }
 

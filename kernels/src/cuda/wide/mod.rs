@@ -99,6 +99,7 @@ impl WideShape {
         let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], layout);
         defines.extend([
             ("WITH_GRID", i64::from(layout.codes == Codes::Grid)),
+            ("LISTED", i64::from(!self.dense)),
             ("ROWS", rows as i64),
             ("COLS", cols as i64),
             ("EPILOGUE", self.epilogue as i64),

@@ -182,7 +182,6 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
     let mut defines = shape.defines();
     defines.extend([
-        ("LISTED", i64::from(!shape.dense)),
         ("GROUPS", tiling.groups as i64),
         ("TW", tiling.tiles as i64),
         ("C8", (tiling.columns / 8) as i64),
