@@ -298,6 +298,11 @@ impl CostModel {
         self.ahead.knows().then(|| self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows))
     }
 
+    /// Was a step with drafts and so many rows seen?
+    pub fn tried(&self, rows: u32) -> bool {
+        self.late_ratios.seen(rows) > 0.0
+    }
+
     /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`
     /// before any were seen.
     pub fn prompt_us(&self, start: u32, len: u32, first: bool) -> Option<f64> {

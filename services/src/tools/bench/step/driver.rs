@@ -215,8 +215,9 @@ impl<'a> Driver<'a> {
         for _ in 0..steps {
             let all = next.iter().enumerate();
             let pieces = all.map(|(seq, (at, token))| (seq as u32, *at, *token)).collect::<Vec<_>>();
-            let pieces =
-                pieces.into_iter().map(|(seq, at, token)| self.drafted_piece(seq, (start, at), token, (shares.len(), guesses)));
+            let pieces = pieces
+                .into_iter()
+                .map(|(seq, at, token)| self.drafted_piece(seq, (start, at), token, (shares.len(), guesses)));
             let pieces = pieces.collect();
             self.launch(pieces, &mut run)?;
             let outcome = self.flight.land()?;
