@@ -8,11 +8,11 @@
 use crate::ids::Micros;
 
 /// What steps with drafts may lose before anything is known of them.
-const AT_FIRST: f64 = 4.0;
+const AT_FIRST: f64 = 3.0;
 /// The most that they may lose of what they gained before: what sequences say changes.
-const SAVED_MAX: f64 = 8.0;
+const SAVED_MAX: f64 = 6.0;
 /// What a step without drafts adds to what they may lose.
-const EARNED: f64 = 0.005;
+const EARNED: f64 = 0.004;
 /// When nothing was left, they begin again with so much.
 const BEGIN_AGAIN: f64 = 2.0;
 /// A step counts as at most this many times what was expected of it: the machine held it up, and not its drafts. What
@@ -109,18 +109,18 @@ mod tests {
     #[test]
     fn what_loses_ends_and_begins_again_when_a_small_share_of_the_time_was_saved_up() {
         // Twice the time for as many tokens: each loses a step.
-        assert!(after([(true, 2, 200); 3]).allows());
-        assert!(!after([(true, 2, 200); 4]).allows());
-        let waits = |steps: usize| [(true, 2, 200); 4].into_iter().chain(vec![(false, 2, 100); steps]);
-        assert!(!after(waits(399)).allows());
-        assert!(after(waits(402)).allows());
+        assert!(after([(true, 2, 200); 2]).allows());
+        assert!(!after([(true, 2, 200); 3]).allows());
+        let waits = |steps: usize| [(true, 2, 200); 3].into_iter().chain(vec![(false, 2, 100); steps]);
+        assert!(!after(waits(499)).allows());
+        assert!(after(waits(502)).allows());
     }
 
     #[test]
     fn what_gains_goes_on_and_saves_up_no_more_than_a_few_steps() {
         let gains = [(true, 8, 200); 500];
         assert!(after(gains).allows());
-        assert!(!after(gains.into_iter().chain([(true, 2, 200); 8])).allows());
+        assert!(!after(gains.into_iter().chain([(true, 2, 200); 6])).allows());
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        if self.shares_with_prompts(pace) || !self.drafting.budget.allows() {
+        if self.shares_with_prompts(pace) || !self.may_try(rows, pace) {
             return vec![0; offers.len()];
         }
         let rows_us = |drafts| decode_us(pace, (rows, attended), drafts);

@@ -232,11 +232,17 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        if self.shares_with_prompts(pace) || !self.drafting.budget.allows() {
+        if self.shares_with_prompts(pace) || !self.may_try(rows, pace) {
             return vec![0; offers.len()];
         }
         let us = |drafts, _| decode_us(pace, (rows, attended), drafts);
         self.drafting.gate.choose(offers, rows, self.draft_room(rows), us)
+    }
+
+    /// May drafts lose something beside so many rows, and would it be seen? Of rows that never decoded without drafts
+    /// nobody knows what these spare.
+    fn may_try(&self, rows: u32, pace: &Pace) -> bool {
+        self.drafting.budget.allows() && pace.cost.knows_ahead(rows)
     }
 
     /// Decode rows of the next step, and the positions that they attend to.
