@@ -19,6 +19,7 @@ impl Scheduler {
         assert_eq!(outcome.id, Some(step.id), "outcomes come in the order of the steps");
         self.prefix.transferred(&outcome.host);
         let mut events = Vec::new();
+        let tokens = outcome.samples.len();
         let mut samples = outcome.samples.into_iter();
         let mut scores = outcome.scores.into_iter();
         let mut pooled = outcome.pooled.into_iter();
@@ -51,6 +52,7 @@ impl Scheduler {
             || scores.next().is_some()
             || pooled.next().is_some();
         assert!(!rest, "step {} brought more than it was asked for", step.id);
+        self.pay(step.toll, tokens, now);
         events
     }
 

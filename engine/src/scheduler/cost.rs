@@ -153,6 +153,8 @@ const ROWS_APART: usize = 17 + 4 * 8;
 const CHANGE_MAX: f64 = 1.25;
 /// A ratio counts as at most this, and at least as that part of one.
 const RATIO_MAX: f32 = 16.0;
+/// So many steps without drafts tell what drafts spare.
+const AHEAD_SEEN: f32 = 2.0;
 /// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
 /// The same of a step with drafts that was faster.
@@ -296,6 +298,16 @@ impl CostModel {
         let tried = shape.late && self.late_ratios.seen(shape.rows) > 0.0;
         let ratios = if tried { &self.late_ratios } else { &self.ahead_ratios };
         self.ahead.knows().then(|| self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows))
+    }
+
+    /// Were steps of so many rows seen that had no drafts and were planned ahead?
+    pub fn knows_ahead(&self, rows: u32) -> bool {
+        self.ahead_ratios.seen(rows) >= AHEAD_SEEN
+    }
+
+    /// Was a step with drafts and so many rows seen?
+    pub fn tried(&self, rows: u32) -> bool {
+        self.late_ratios.seen(rows) > 0.0
     }
 
     /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`

@@ -2,7 +2,7 @@
 
 use super::cost::{Pace, StepShape};
 use super::drafter::Offer;
-use super::drafting::Asked;
+use super::drafting::{Asked, Toll};
 use super::sequence::{Next, Rank};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, Scheduler};
@@ -34,6 +34,8 @@ pub(super) struct Draft<'a> {
     pub(super) drafts: BTreeMap<Rank, Offer>,
     /// What the draft head is asked for behind decode rows.
     pub(super) asked: Asked,
+    /// What its decode rows should take.
+    pub(super) toll: Option<Toll>,
     /// Decode rows that sit out.
     pub(super) rows_out: u64,
     pub(super) pieces: Vec<Piece>,
@@ -107,6 +109,7 @@ impl Scheduler {
     pub(super) fn draft<'a>(&mut self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
         let drafts = self.allot(&out, pace);
         let asked = self.ask(&drafts, &out, pace);
+        let toll = self.toll(&drafts, &asked, &out, pace);
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
         let (guess_passes, guess_rows) = asked.shape();
         let begin = StepShape { passes: 1, guess_passes, guess_rows, ..StepShape::default() };
@@ -130,6 +133,7 @@ impl Scheduler {
             waits_for_loads: false,
             drafts,
             asked,
+            toll,
             rows_out: 0,
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),

@@ -115,6 +115,8 @@ struct Pooled {
 struct LaunchedStep {
     id: StepId,
     pieces: Vec<LaunchedPiece>,
+    /// `None` where it has more than decode rows, and while nobody knows what steps take.
+    toll: Option<drafting::Toll>,
 }
 
 #[derive(Debug)]

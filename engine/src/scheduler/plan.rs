@@ -47,6 +47,7 @@ impl Scheduler {
             return None;
         }
         if self.waits_to_draft(pace) {
+            self.hold_back();
             return None;
         }
         self.make_way();
@@ -324,7 +325,9 @@ impl Scheduler {
         self.next_step += 1;
         let forks = std::mem::replace(&mut self.forks, draft.forks);
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
-        self.in_flight.push_back(LaunchedStep { id, pieces: draft.launched });
+        // Whoever computes more than decode rows has no step without to be held against.
+        let toll = self.launch_toll(draft.toll).filter(|_| !draft.granted && !draft.prompts);
+        self.in_flight.push_back(LaunchedStep { id, pieces: draft.launched, toll });
         let decodes = draft.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
         let (drafts, guesses): (Vec<_>, Vec<_>) = decodes.map(|piece| (piece.drafts.len(), piece.guesses)).unzip();
         self.note_drafts(drafts.into_iter());

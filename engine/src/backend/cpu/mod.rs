@@ -152,7 +152,7 @@ pub enum CpuError {
     Isa(#[from] matmul::IsaError),
     /// The operating system gave no threads.
     #[error("threads could not be started: {0}")]
-    Threads(#[from] rayon::ThreadPoolBuildError),
+    Threads(#[from] std::io::Error),
 }
 
 /// Computes steps on this machine's cores; the module's head says how.

@@ -351,7 +351,8 @@ impl Pass<'_> {
         }
         let every: Vec<_> = (0..rows.len()).collect();
         self.logits_of(team, head.rows(self.whole_head()), &every, &head.norm);
-        for i in team.share(rows.len()) {
+        // Of few rows the first threads have them, as of samples.
+        for i in team.reversed().share(rows.len()) {
             let row = &rows[i];
             // SAFETY: what was normed and the logits were finished before the last barrier; place and row are this
             // thread's.

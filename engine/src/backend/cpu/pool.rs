@@ -1,52 +1,160 @@
 //! The threads of a step: all of them run the same sequence of phases, with a barrier between two of them.
+//!
+//! They are threads of our own: a step takes a hundred microseconds, and to wait for one of a general pool's jobs, or for
+//! its next one, is to sleep, and to be woken takes tens of them.
 
+use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 /// Rounds of waiting before a thread offers its core to others.
 const SPINS_MAX: u32 = 2_000;
+/// The same of a thread without work: others have some.
+const IDLE_SPINS: u32 = 200;
+/// Times that it offers its core before it sleeps.
+const IDLE_OFFERS: u32 = 100;
 
-/// A thread pool whose caller is its first thread.
+/// Threads whose caller is the first of them.
 pub(super) struct Pool {
-    workers: Option<rayon::ThreadPool>,
-    threads: usize,
+    desk: Arc<Desk>,
+    workers: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
     /// `threads` in all, the caller's included; at least one.
-    pub(super) fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
-        let workers = match threads {
-            0 | 1 => None,
-            n => Some(
-                rayon::ThreadPoolBuilder::new().num_threads(n - 1).thread_name(|i| format!("cpu-{}", i + 1)).build()?,
-            ),
-        };
-        Ok(Self { workers, threads: threads.max(1) })
+    pub(super) fn new(threads: usize) -> std::io::Result<Self> {
+        let desk = Arc::new(Desk::default());
+        let mut pool = Self { desk, workers: Vec::new() };
+        for index in 1..threads {
+            let desk = pool.desk.clone();
+            let worker = std::thread::Builder::new().name(format!("cpu-{index}"));
+            pool.workers.push(worker.spawn(move || desk.serve(index))?);
+        }
+        Ok(pool)
     }
 
     /// Threads that [`Pool::run`] uses.
     pub(super) fn threads(&self) -> usize {
-        self.threads
+        self.workers.len() + 1
     }
 
     /// Runs `work` once on every thread, at the same time, and returns when all are done. A panic on one of them ends
     /// the others at their next barrier, and goes on in the caller.
-    pub(super) fn run(&self, work: impl Fn(Team) + Sync) {
-        let barrier = Barrier::new(self.threads);
+    pub(super) fn run(&mut self, work: impl Fn(Team) + Sync) {
+        let (threads, panicked) = (self.threads(), Mutex::new(None));
+        let barrier = Barrier::new(threads);
         let run = |index| {
-            let team = Team { index, threads: self.threads, barrier: &barrier };
+            let team = Team { index, threads, barrier: &barrier };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(team))) {
+                // First the panic that breaks the barrier, and not those that follow from it.
+                panicked.lock().expect("nobody panics with it").get_or_insert(panic);
                 barrier.broken.store(true, Ordering::Release);
-                resume_unwind(panic);
             }
         };
-        match &self.workers {
-            None => run(0),
-            Some(pool) => pool.in_place_scope(|scope| {
-                scope.spawn_broadcast(|_, ctx| run(ctx.index() + 1));
-                run(0);
-            }),
+        self.desk.give(&run, &self.workers);
+        run(0);
+        self.desk.wait();
+        if let Some(panic) = panicked.into_inner().expect("nobody panicked with it") {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.desk.closed.store(true, Ordering::SeqCst);
+        self.workers.iter().for_each(|worker| worker.thread().unpark());
+        // None of them panics: what they run is caught.
+        self.workers.drain(..).for_each(|worker| drop(worker.join()));
+    }
+}
+
+/// What a step's threads run, as its workers see it.
+type Work<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// Where workers find work.
+#[derive(Default)]
+struct Desk {
+    /// Written while nobody is `busy`, read by workers from the new `round` on until they are not.
+    work: UnsafeCell<Option<*const Work<'static>>>,
+    /// Counts what was given out.
+    round: AtomicUsize,
+    /// Workers that are not done with it.
+    busy: AtomicUsize,
+    /// Workers that sleep, or are about to.
+    asleep: AtomicUsize,
+    closed: AtomicBool,
+}
+
+// SAFETY: `work` is guarded by `round` and `busy` as its comment says, and what it points to is `Sync`.
+unsafe impl Sync for Desk {}
+// SAFETY: as above.
+unsafe impl Send for Desk {}
+
+impl Desk {
+    /// Has each of the workers run `work` with its index. Who calls waits for them before `work` ends.
+    fn give(&self, work: &Work<'_>, workers: &[JoinHandle<()>]) {
+        debug_assert_eq!(self.busy.load(Ordering::Relaxed), 0, "one step after another");
+        // SAFETY: nobody is busy, so nobody reads it. The pointer outlives its use: `Pool::run`, the only caller, which
+        // has the pool to itself, cannot unwind before `wait`, behind which no worker touches it.
+        unsafe { *self.work.get() = Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work)) };
+        self.busy.store(workers.len(), Ordering::Relaxed);
+        // In one order with what a worker does before it sleeps: either it sees the round, or it is seen asleep.
+        self.round.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            workers.iter().for_each(|worker| worker.thread().unpark());
+        }
+    }
+
+    /// Waits until all workers are done.
+    fn wait(&self) {
+        wait_while(|| self.busy.load(Ordering::Acquire) > 0);
+    }
+
+    /// What a worker does all its life.
+    fn serve(&self, index: usize) {
+        let mut done = 0;
+        while self.next(done) {
+            done = done.wrapping_add(1);
+            // SAFETY: it was written before the round was, and stays until this worker is no longer busy.
+            let work = unsafe { &*(*self.work.get()).expect("a round has work") };
+            work(index);
+            self.busy.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Waits for what comes behind round `done`: a moment awake, because steps follow each other, and then asleep.
+    /// `false` if nothing will.
+    fn next(&self, done: usize) -> bool {
+        let nothing = || self.round.load(Ordering::SeqCst) == done && !self.closed.load(Ordering::SeqCst);
+        let mut turns = 0;
+        while nothing() && turns < IDLE_SPINS + IDLE_OFFERS {
+            turns += 1;
+            if turns < IDLE_SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        if nothing() {
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            while nothing() {
+                std::thread::park();
+            }
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.round.load(Ordering::SeqCst) != done
+    }
+}
+
+/// Spins for a moment, because phases take microseconds, and then yields, because a core may be shared.
+fn wait_while(waits: impl Fn() -> bool) {
+    let mut spins = 0;
+    while waits() {
+        if spins < SPINS_MAX {
+            spins += 1;
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
         }
     }
 }
@@ -94,7 +202,7 @@ impl Team<'_> {
     }
 }
 
-/// A barrier that spins for a moment, because phases take microseconds, and then yields, because a core may be shared.
+/// Where the threads of a step wait for each other.
 struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
@@ -118,16 +226,10 @@ impl Barrier {
             self.round.store(round.wrapping_add(1), Ordering::Release);
             return;
         }
-        let mut spins = 0;
-        while self.round.load(Ordering::Acquire) == round {
+        wait_while(|| {
             assert!(!self.broken.load(Ordering::Acquire), "another thread of this step panicked");
-            if spins < SPINS_MAX {
-                spins += 1;
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-        }
+            self.round.load(Ordering::Acquire) == round
+        });
     }
 }
 
@@ -139,7 +241,7 @@ mod tests {
     #[test]
     fn every_thread_sees_what_all_wrote_in_the_phase_before() {
         for threads in 1..=4 {
-            let pool = Pool::new(threads).unwrap();
+            let mut pool = Pool::new(threads).unwrap();
             let cells: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
             pool.run(|team| {
                 for phase in 1..200 {
@@ -155,16 +257,29 @@ mod tests {
     #[test]
     fn a_panic_on_one_thread_ends_the_step_on_all() {
         for threads in 1..=3 {
-            let pool = Pool::new(threads).unwrap();
+            let mut pool = Pool::new(threads).unwrap();
             for culprit in 0..threads {
-                let step = || {
+                let mut step = || {
                     pool.run(|team| {
                         assert!(team.index != culprit, "deliberate");
                         team.wait();
                     });
                 };
-                assert!(catch_unwind(AssertUnwindSafe(step)).is_err());
+                assert!(catch_unwind(AssertUnwindSafe(&mut step)).is_err());
             }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_fell_asleep_is_woken_for_the_next_step() {
+        let mut pool = Pool::new(3).unwrap();
+        let runs = AtomicU64::new(0);
+        for round in 1..=30 {
+            pool.run(|_| {
+                runs.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(runs.load(Ordering::Relaxed), 3 * round, "all are done when it returns");
+            std::thread::sleep(std::time::Duration::from_micros(100 * (round % 5)));
         }
     }
 

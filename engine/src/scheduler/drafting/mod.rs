@@ -5,6 +5,7 @@
 //! offered tokens are worth a row each is a pure function (`gate.rs`) of how often such guesses were right (`drafter/`)
 //! and of what steps take.
 
+mod budget;
 mod gate;
 mod guesses;
 mod runs;
@@ -16,8 +17,10 @@ use super::sequence::{Next, Rank, Sequence};
 use super::yielding::SitsOut;
 use crate::CHUNK_TOKENS;
 use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
-use crate::ids::{KeyId, TokenId};
+use crate::ids::{KeyId, Micros, TokenId};
 use crate::step::DraftRoom;
+use budget::Budget;
+pub(super) use budget::Toll;
 use gate::Gate;
 pub(super) use guesses::Asked;
 pub(super) use runs::KnownRun;
@@ -67,6 +70,7 @@ pub(super) struct Drafting {
     sources: Sources,
     gate: Gate,
     guessing: guesses::Guessing,
+    budget: Budget,
     totals: DraftTotals,
 }
 
@@ -93,6 +97,7 @@ impl Drafting {
             sources,
             gate: Gate::default(),
             guessing: guesses::Guessing::default(),
+            budget: Budget::default(),
             totals: DraftTotals::default(),
         }
     }
@@ -227,11 +232,17 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        if self.shares_with_prompts(pace) {
+        if self.shares_with_prompts(pace) || !self.may_try(rows, pace) {
             return vec![0; offers.len()];
         }
         let us = |drafts, _| decode_us(pace, (rows, attended), drafts);
         self.drafting.gate.choose(offers, rows, self.draft_room(rows), us)
+    }
+
+    /// May drafts lose something beside so many rows, and would it be seen? Of rows that never decoded without drafts
+    /// nobody knows what these spare.
+    fn may_try(&self, rows: u32, pace: &Pace) -> bool {
+        self.drafting.budget.allows() && pace.cost.knows_ahead(rows)
     }
 
     /// Decode rows of the next step, and the positions that they attend to.
@@ -268,6 +279,40 @@ impl Scheduler {
         let above = |key: KeyId, held: u32| held > self.accounts.share_rounded_up(key, all);
         let others_wait = |key: KeyId| waiting.iter().any(|other| *other != key);
         held.into_iter().filter(|(key, held)| others_wait(*key) && above(*key, *held)).map(|(key, _)| key).collect()
+    }
+
+    /// A step is not planned ahead, because something may be drafted in it.
+    pub(super) fn hold_back(&mut self) {
+        self.drafting.budget.hold_back();
+    }
+
+    /// What a step of these decode rows should take with its drafts and guesses, and without.
+    pub(super) fn toll(
+        &self,
+        drafts: &BTreeMap<Rank, Offer>,
+        asked: &Asked,
+        out: &SitsOut,
+        pace: &Pace,
+    ) -> Option<Toll> {
+        let (decodes, drafted) = (self.decode_rows(out), drafts.values().map(|offer| offer.tokens.len() as u32).sum());
+        let (passes, guesses) = asked.shape();
+        let guess_us = if guesses > 0 { pace.cost.guess_us(passes, guesses).unwrap_or_default() } else { 0.0 };
+        let without_us = decode_us(pace, decodes, 0).filter(|us| *us > 0.0 && decodes.0 > 0)?;
+        let expected_us = decode_us(pace, decodes, drafted)? + guess_us;
+        let tried = pace.cost.tried(decodes.0 + drafted);
+        Some(Toll { rows: decodes.0, without_us, expected_us, tried, drafts: drafted + guesses > 0 })
+    }
+
+    /// A step is launched: was it planned ahead, or held back because something might be drafted?
+    pub(super) fn launch_toll(&mut self, toll: Option<Toll>) -> Option<Toll> {
+        let held_back = self.drafting.budget.launch();
+        toll.map(|toll| Toll { drafts: toll.drafts || held_back, ..toll })
+    }
+
+    /// A step was committed that gave so many tokens.
+    pub(super) fn pay(&mut self, toll: Option<Toll>, tokens: usize, now: Micros) {
+        let busy = !self.in_flight.is_empty() || self.running.iter().any(|seq| seq.next() != Next::Nothing);
+        self.drafting.budget.commit(toll, tokens, now, busy);
     }
 
     /// A step was launched in which decode rows have so many drafts each.

@@ -1,6 +1,6 @@
 //! Drafts change no token: whoever guesses, rightly or wrongly, each choice generates what it generates alone.
 
-use super::device::{FakeDevice, VOCAB};
+use super::device::{FakeDevice, VOCAB, mix};
 use super::property::{World, cases, config, op, pace};
 use super::undisturbed;
 use crate::constraint::Source;
@@ -18,11 +18,13 @@ use std::sync::Arc;
 
 /// How a test's source guesses.
 #[derive(Clone, Copy, Debug)]
-enum Guesser {
+pub(super) enum Guesser {
     /// What the sequence generates alone.
     Right,
     /// The same, each token one further.
     Wrong,
+    /// So many of a hundred tokens are right.
+    Often(u64),
     /// Now this, now that, of any length.
     Random(u64),
     /// The first one is right, and so on; the fourth call panics.
@@ -57,6 +59,7 @@ impl DraftSource for TestSource {
         let wrong = |i: usize| match self.guesser {
             Guesser::Wrong => 1,
             Guesser::Random(seed) => u32::from((seed >> (i % 40)) & 3 == 0),
+            Guesser::Often(right) => u32::from(mix((self.read + i) as u64, 11) % 100 >= right),
             Guesser::Right | Guesser::Panics => 0,
         };
         let tokens: Vec<_> = rest.enumerate().map(|(i, token)| (token + wrong(i)) % VOCAB).take(len).collect();
@@ -71,7 +74,7 @@ fn source(guesser: Guesser) -> MakeSource {
     })
 }
 
-fn drafting(scheduler: Scheduler, settings: DraftSettings, guesser: Option<Guesser>) -> Scheduler {
+pub(super) fn drafting(scheduler: Scheduler, settings: DraftSettings, guesser: Option<Guesser>) -> Scheduler {
     let scheduler = scheduler.with_drafts(settings);
     match guesser {
         Some(guesser) => scheduler.with_draft_source(DraftKind::Ngram, source(guesser)),
@@ -131,7 +134,7 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     prefix: PrefixConfig::OFF,
 };
 
-fn request(id: u64, prompt: u32, max_tokens: u32) -> Request {
+pub(super) fn request(id: u64, prompt: u32, max_tokens: u32) -> Request {
     let sampling = SamplingParams { seed: id, ..SamplingParams::default() };
     let spec = Spec { max_tokens: Some(max_tokens), sampling: Arc::new(sampling), ..Spec::default() };
     let prompt: Vec<_> = (0..prompt).map(|i| (i * i + id as u32) % VOCAB).collect();

@@ -2,6 +2,7 @@
 
 mod device;
 mod drafts;
+mod gate;
 mod property;
 mod seam;
 mod simulation;

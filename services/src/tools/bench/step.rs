@@ -84,6 +84,10 @@ pub struct BenchStepArgs {
     /// numbers from 1 to 0.
     #[arg(long, value_name = "SHARE,..", value_delimiter = ',')]
     pub accept: Vec<f64>,
+    /// Guesses of the draft head in each step with drafts, at most as many: so many unless named. With 0 drafts cost
+    /// nothing to make, as those of other sources.
+    #[arg(long, value_name = "N", requires = "accept")]
+    pub guesses: Option<u32>,
     /// What the model's draft head guesses among, as for `serve`.
     #[arg(long, value_name = "auto|all|N|FILE", default_value = "auto")]
     pub draft_ids: DraftIds,
@@ -135,7 +139,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     }
     let driver = Driver::new(&mut *backend, args.seed, step_tokens);
     let mut driver = driver.map_err(|e| CliError::Failed(format!("completion thread: {e}")))?;
-    report.guesses = args.drafts > 0 && driver.guesses();
+    report.guesses = if driver.guesses() { guesses(args) } else { 0 };
     driver.replay(trace);
     print!("{}", report.title());
     measure(&mut driver, &cases, args, &traffic, &mut report).map_err(|e| CliError::Failed(e.to_string()))?;
@@ -203,7 +207,7 @@ impl Cases {
             deterministic: args.deterministic,
             replayed: args.expert_trace.is_some(),
             drafts: args.drafts,
-            mtp: args.drafts > 0,
+            mtp: guesses(args) > 0,
             budget: args.vram_budget,
         }
     }
@@ -246,6 +250,11 @@ impl Cases {
     }
 }
 
+/// What the draft head guesses in each step with drafts.
+fn guesses(args: &BenchStepArgs) -> u32 {
+    args.guesses.unwrap_or(args.drafts)
+}
+
 /// That the shares of accepted drafts are such.
 fn check_shares(args: &BenchStepArgs) -> Result<(), CliError> {
     let falls = args.accept.windows(2).all(|pair| pair[0] >= pair[1]);
@@ -254,6 +263,10 @@ fn check_shares(args: &BenchStepArgs) -> Result<(), CliError> {
         return Err(CliError::Usage(format!(
             "--accept wants {k} numbers from 1 to 0, none above the one before, got {got:?}"
         )));
+    }
+    if guesses(args) > args.drafts {
+        let (got, k) = (guesses(args), args.drafts);
+        return Err(CliError::Usage(format!("--guesses wants at most the {k} of --drafts, got {got}")));
     }
     Ok(())
 }
@@ -279,7 +292,7 @@ fn measure(
             let runs = repeated(args.repeat, || {
                 let run = match drafts {
                     0 => driver.decode(batch, context, args.steps)?,
-                    _ => driver.decode_drafted(batch, context, args.steps, &args.accept)?,
+                    _ => driver.decode_drafted(batch, context, args.steps, (&args.accept, guesses(args)))?,
                 };
                 distinct.extend(driver.distinct_experts());
                 Ok(run)
@@ -371,6 +384,8 @@ mod tests {
             assert!(why.starts_with("--accept wants 2 numbers from 1 to 0"), "{why}");
         }
         assert!(Cli::try_parse_from(["x", "--drafts", "2"]).is_err());
+        let more = usage(&["--drafts", "1", "--accept", "0.5", "--guesses", "2"]);
+        assert_eq!(more, "--guesses wants at most the 1 of --drafts, got 2");
         let c = cases(&["--drafts", "2", "--accept", "0.9,0.9", "--batch", "1", "--context", "8", "--prefill", "0"]);
         assert_eq!(c.unwrap().positions, 8 + 3 * 64 + 2);
     }
@@ -406,7 +421,7 @@ mod tests {
         // Two sequences, each with one draft that counts at least and two at most.
         let a_step = tokens.as_f64().unwrap() / steps.as_f64().unwrap();
         assert!((4.0..=6.01).contains(&a_step), "{a_step}");
-        assert_eq!((&figures["decode"][1]["drafts"], &figures["guesses"]), (&3.into(), &true.into()));
+        assert_eq!((&figures["decode"][1]["drafts"], &figures["guesses"]), (&3.into(), &3.into()));
         assert_eq!(figures["decode"][0]["drafts"], 0, "without any, of the same backend");
         assert_eq!(figures["prefill"].as_array().unwrap().len(), 2);
         assert_eq!(figures["model"]["name"], "Chimère Nano");

@@ -194,21 +194,20 @@ impl<'a> Driver<'a> {
         (drafts > room.piece_max || drafted > most).then_some(most)
     }
 
-    /// Whether the model has a draft head that makes as many guesses in each step with drafts.
+    /// Whether the model has a draft head that guesses.
     pub(super) fn guesses(&self) -> bool {
         self.backend.info().drafts.guesses
     }
 
-    /// Steps with as many random drafts behind each row as there are `shares`, and with as many guesses of the draft head,
-    /// if there is one: those in which at least the first, the
-    /// first two, and so on, are taken for accepted, whatever was sampled. A step is made when the one before it is
-    /// done, as where drafts are guessed by what came last.
+    /// Steps with as many random drafts behind each row as there are `shares`, and with so many guesses of the draft head,
+    /// if there is one: those in which at least the first, the first two, and so on, are taken for accepted, whatever was
+    /// sampled. A step is made when the one before it is done, as where drafts are guessed by what came last.
     pub(super) fn decode_drafted(
         &mut self,
         sequences: u32,
         start: u32,
         steps: u32,
-        shares: &[f64],
+        (shares, guesses): (&[f64], u32),
     ) -> Result<StepsRun, BackendError> {
         let begin = Instant::now();
         let mut run = StepsRun::default();
@@ -216,8 +215,9 @@ impl<'a> Driver<'a> {
         for _ in 0..steps {
             let all = next.iter().enumerate();
             let pieces = all.map(|(seq, (at, token))| (seq as u32, *at, *token)).collect::<Vec<_>>();
-            let pieces =
-                pieces.into_iter().map(|(seq, at, token)| self.drafted_piece(seq, (start, at), token, shares.len()));
+            let pieces = pieces
+                .into_iter()
+                .map(|(seq, at, token)| self.drafted_piece(seq, (start, at), token, (shares.len(), guesses)));
             let pieces = pieces.collect();
             self.launch(pieces, &mut run)?;
             let outcome = self.flight.land()?;
@@ -235,12 +235,18 @@ impl<'a> Driver<'a> {
         self.finish(begin, run)
     }
 
-    fn drafted_piece(&mut self, seq: u32, (start, at): (u32, u32), token: Option<TokenId>, drafts: usize) -> Piece {
+    fn drafted_piece(
+        &mut self,
+        seq: u32,
+        (start, at): (u32, u32),
+        token: Option<TokenId>,
+        (drafts, guesses): (usize, u32),
+    ) -> Piece {
         let len = 1 + drafts as u32;
         let samples = (0..len).map(|i| self.sample(seq, at - start + i)).collect();
         let mut piece = self.piece(seq, Form::Recurrent, at, len, start, samples);
         if self.guesses() {
-            piece.guesses = drafts as u32;
+            piece.guesses = guesses;
             piece.pages = self.pages(seq, at + len + piece.guesses);
         }
         if let PieceTokens::Known(tokens) = &mut piece.tokens {

@@ -30,8 +30,8 @@ pub(super) struct Report {
     /// Random drafts behind each decoded token, and in what share of steps at least the first, the first two, and so on,
     /// were taken for accepted.
     drafts: Vec<f64>,
-    /// Whether the model's draft head guessed as many in each of those steps.
-    pub(super) guesses: bool,
+    /// How many the model's draft head guessed in each of those steps.
+    pub(super) guesses: u32,
     /// Seconds until the backend was ready, kernels and weights.
     pub(super) load_s: f64,
     /// Bytes a second of a large copy in the device's memory, read and written.
@@ -166,7 +166,7 @@ impl Report {
             expert_trace: args.expert_trace.as_ref().map(|path| path.display().to_string()),
             step_tokens: args.step_tokens.unwrap_or(setup.step_tokens()),
             drafts: args.accept.clone(),
-            guesses: false,
+            guesses: 0,
             load_s: 0.0,
             copy_bandwidth: None,
             repeat: args.repeat,
@@ -190,8 +190,8 @@ impl Report {
         out += &self.copy_bandwidth.map(|b| format!(", copies at {:.0} GB/s", b / 1e9)).unwrap_or_default();
         out += &self.expert_trace.as_ref().map(|path| format!(", experts of {path}")).unwrap_or_default();
         if !self.drafts.is_empty() {
-            let by = if self.guesses { " and as many guesses of the draft head" } else { "" };
-            out += &format!(", {} drafts of which {:?} are taken for accepted{by}", self.drafts.len(), self.drafts);
+            out += &format!(", {} drafts of which {:?} are taken for accepted", self.drafts.len(), self.drafts);
+            out += &format!(" and {} guesses of the draft head", self.guesses);
         }
         out += &format!(", median of {} (± half the range)\n", self.repeat);
         out

@@ -10,6 +10,7 @@ use crate::backend::cpu::blocks::conv::{Convolution, softplus};
 use crate::backend::cpu::gemm::{Gemm, Start};
 use crate::backend::cpu::norm::{gated_norm, l2norm};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
+use crate::drafts::DRAFTS_MAX;
 use crate::model::GdnConfig;
 use crate::step::Form;
 use std::ops::Range;
@@ -148,21 +149,22 @@ impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
         let mut row = 0;
         while row < self.rows {
             let n = match self.form {
-                Form::Chunked => (CHUNK - (self.start + row) % CHUNK).min(self.rows - row),
-                Form::Recurrent => 1,
+                Form::Chunked => CHUNK - (self.start + row) % CHUNK,
+                Form::Recurrent => CHUNK,
             };
+            let n = n.min(self.rows - row);
             // SAFETY: the caller's.
             unsafe {
                 self.keys_and_queries::<L>(row..row + n);
                 match self.form {
-                    Form::Chunked => self.chunk::<L>(row..row + n),
-                    Form::Recurrent => self.token::<L>(row),
+                    Form::Chunked => {
+                        self.chunk::<L>(row..row + n);
+                        self.value_heads.iter().for_each(|h| self.sink.export(row + n, *h));
+                    }
+                    Form::Recurrent => self.tokens::<L>(row..row + n),
                 }
             }
             row += n;
-            for h in self.value_heads {
-                self.sink.export(row, *h);
-            }
         }
     }
 }
@@ -228,16 +230,23 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
         let state = self.sink.state(h);
         assert_eq!(state.len(), kd * vd, "a state is [K, V]");
-        for r in 0..kd {
-            for col in (0..vd).step_by(LANES) {
-                let at = state[r * vd + col..(r + 1) * vd].as_mut_ptr();
-                // SAFETY: the instruction set is the caller's promise; a row of V is whole vectors.
-                unsafe {
+        let mut all = [std::ptr::null::<f32>(); DRAFTS_MAX];
+        for (row, factors) in all.iter_mut().enumerate().take(self.unfolded) {
+            let of_row = self.sink.factors(row, h);
+            assert!(of_row.len() > kd + vd, "a row leaves K + V + 1 factors");
+            *factors = of_row.as_ptr();
+        }
+        let all = &all[..self.unfolded];
+        // SAFETY: the instruction set is the caller's promise; a row of V is whole vectors, and factors are as many as
+        // was just checked.
+        unsafe {
+            for r in 0..kd {
+                for col in (0..vd).step_by(LANES) {
+                    let at = state.as_mut_ptr().add(r * vd + col);
                     let mut s = L::load(at);
-                    for row in 0..self.unfolded {
-                        let factors = &*self.sink.factors(row, h);
-                        let (key, decay) = (L::splat(factors[r]), L::splat(factors[kd + vd]));
-                        s = key.mul_add(L::load(factors[kd + col..kd + vd].as_ptr()), s.mul(decay));
+                    for factors in all {
+                        let (key, decay) = (L::splat(*factors.add(r)), L::splat(*factors.add(kd + vd)));
+                        s = key.mul_add(L::load(factors.add(kd + col)), s.mul(decay));
                     }
                     s.store(at);
                 }
@@ -245,42 +254,62 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         }
     }
 
-    /// One recurrent step of every value head. A drafted row leaves the state alone: it goes on from what the rows
-    /// before it made, on a copy, and keeps the factors.
+    /// Recurrent steps of every value head, whose state stays in the first-level cache from row to row. A drafted row
+    /// leaves the state alone: it goes on from what the rows before it made, on a copy, and keeps the factors. The last
+    /// one makes no state, since nobody goes on from it; and the last row asks for what is read next.
     #[inline(always)]
-    unsafe fn token<L: Lanes>(&mut self, row: usize) {
-        let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
-        for (i, h) in self.value_heads.iter().enumerate() {
-            let (beta, g) = self.gates(row, *h);
-            let next = self.states_after(i);
-            let (drafted, decay) = (row.checked_sub(self.certain), g.exp());
-            let state = self.sink.state(*h);
-            assert_eq!(state.len(), kd * vd, "a state is [K, V]");
-            let ahead = self.scratch.ahead[i * kd * vd..][..kd * vd].as_mut_ptr();
-            let (from, to) = match drafted {
-                None => (state.as_ptr(), state.as_mut_ptr()),
-                Some(0) => (state.as_ptr(), ahead),
-                Some(_) => (ahead.cast_const(), ahead),
-            };
-            // SAFETY: the caller's; `from` and `to` have K rows of V, and are the same or apart.
-            unsafe {
-                self.value::<L>(row, *h, 0);
-                let mut col = 0;
-                while col < vd {
-                    col += match (vd - col) / LANES {
-                        8.. if L::TILE.1 > 1 => self.columns::<L, 8>((from, to, next), col, beta, decay),
-                        4.. => self.columns::<L, 4>((from, to, next), col, beta, decay),
-                        _ => self.columns::<L, 1>((from, to, next), col, beta, decay),
-                    };
+    unsafe fn tokens<L: Lanes>(&mut self, rows: Range<usize>) {
+        for i in 0..self.value_heads.len() {
+            for (at, row) in rows.clone().enumerate() {
+                let (last, drafted) = (row + 1 == self.rows, row >= self.certain);
+                // SAFETY: the caller's.
+                unsafe {
+                    match (last, drafted) {
+                        (true, true) => self.token::<L, true, false>((at, row), i),
+                        (true, false) => self.token::<L, true, true>((at, row), i),
+                        (false, _) => self.token::<L, false, true>((at, row), i),
+                    }
                 }
-                self.finish::<L>(row, *h);
+                self.sink.export(row + 1, self.value_heads[i]);
             }
-            if let Some(drafted) = drafted {
-                let factors = self.sink.factors(drafted, *h);
-                factors[..kd].copy_from_slice(&self.scratch.kq[..kd]);
-                factors[kd..kd + vd].copy_from_slice(&self.scratch.delta[..vd]);
-                factors[kd + vd] = decay;
+        }
+    }
+
+    /// A recurrent step of the job's `i`th value head at a row, whose keys are at place `at`.
+    #[inline(always)]
+    unsafe fn token<L: Lanes, const ASKS: bool, const KEEPS: bool>(&mut self, (at, row): (usize, usize), i: usize) {
+        let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
+        let h = self.value_heads[i];
+        let (beta, g) = self.gates(row, h);
+        let next = self.states_after(i);
+        let (drafted, decay) = (row.checked_sub(self.certain), g.exp());
+        let state = self.sink.state(h);
+        assert_eq!(state.len(), kd * vd, "a state is [K, V]");
+        let ahead = self.scratch.ahead[i * kd * vd..][..kd * vd].as_mut_ptr();
+        let (from, to) = match drafted {
+            None => (state.as_ptr(), state.as_mut_ptr()),
+            Some(0) => (state.as_ptr(), ahead),
+            Some(_) => (ahead.cast_const(), ahead),
+        };
+        // SAFETY: the caller's; `from` and `to` have K rows of V, and are the same or apart.
+        unsafe {
+            self.value::<L>(row, h, 0);
+            let mut col = 0;
+            while col < vd {
+                let (all, place) = ((from, to, next), (at, col));
+                col += match (vd - col) / LANES {
+                    8.. if L::TILE.1 > 1 => self.columns::<L, 8, ASKS, KEEPS>(all, place, beta, decay),
+                    4.. => self.columns::<L, 4, ASKS, KEEPS>(all, place, beta, decay),
+                    _ => self.columns::<L, 1, ASKS, KEEPS>(all, place, beta, decay),
+                };
             }
+            self.finish::<L>(row, h);
+        }
+        if let Some(drafted) = drafted {
+            let factors = self.sink.factors(drafted, h);
+            factors[..kd].copy_from_slice(&self.scratch.kq[at * kd..][..kd]);
+            factors[kd..kd + vd].copy_from_slice(&self.scratch.delta[..vd]);
+            factors[kd + vd] = decay;
         }
     }
 
@@ -304,19 +333,19 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
     }
 
     /// `S' = e^g S + k delta^T` and `o = S'^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`,
-    /// which stays in the scratch. `S` and `S'` may be the same. States come from beyond the second-level cache: the
-    /// same columns of the one after the next are on their way there while these are computed, and those of the next to
-    /// the first level.
+    /// which stays in the scratch. `S` and `S'` may be the same; who `KEEPS` nothing makes no `S'`. States come from
+    /// beyond the second-level cache: who `ASKS` has the same columns of the one after the next on their way there while
+    /// these are computed, and those of the next to the first level.
     #[inline(always)]
-    unsafe fn columns<L: Lanes, const N: usize>(
+    unsafe fn columns<L: Lanes, const N: usize, const ASKS: bool, const KEEPS: bool>(
         &mut self,
         (from, to, (next, far)): (*const f32, *mut f32, (*const f32, *const f32)),
-        col: usize,
+        (at, col): (usize, usize),
         beta: f32,
         decay: f32,
     ) -> usize {
         let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
-        let (k, q) = (self.scratch.kq.as_ptr(), self.scratch.kq[CHUNK * kd..].as_ptr());
+        let (k, q) = (self.scratch.kq[at * kd..].as_ptr(), self.scratch.kq[(CHUNK + at) * kd..].as_ptr());
         // SAFETY: the instruction set is the caller's promise; columns col..col+N*LANES lie inside rows of V, and there
         // are K rows.
         unsafe {
@@ -325,7 +354,9 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
             for r in 0..kd {
                 let kr = L::splat(*k.add(r));
                 for (j, p) in p.iter_mut().enumerate() {
-                    L::prefetch_far(far.wrapping_add(r * vd + j * LANES));
+                    if ASKS {
+                        L::prefetch_far(far.wrapping_add(r * vd + j * LANES));
+                    }
                     *p = kr.mul_add(L::load(s.add(r * vd + j * LANES)), *p);
                 }
             }
@@ -339,9 +370,13 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
             for r in 0..kd {
                 let (kr, qr) = (L::splat(*k.add(r)), L::splat(*q.add(r)));
                 for j in 0..N {
-                    L::prefetch(next.wrapping_add(r * vd + j * LANES));
+                    if ASKS {
+                        L::prefetch(next.wrapping_add(r * vd + j * LANES));
+                    }
                     let new = kr.mul_add(delta[j], L::load(s.add(r * vd + j * LANES)).mul(decay));
-                    new.store(to.add(r * vd + j * LANES));
+                    if KEEPS {
+                        new.store(to.add(r * vd + j * LANES));
+                    }
                     o[j] = qr.mul_add(new, o[j]);
                 }
             }

@@ -1,0 +1,175 @@
+//! Drafts never cost: whatever guesses are worth, however many decode, on machines whose steps take now more and now
+//! less. Time is simulated: two steps are in flight where nothing may be drafted, and the device waits for its host
+//! where something may.
+
+use super::device::{FakeDevice, mix};
+use super::drafts::{Guesser, drafting, request};
+use crate::drafts::{DraftKind, DraftKinds};
+use crate::ids::Micros;
+use crate::scheduler::{DraftMode, DraftSettings, Pace, PrefixConfig, Scheduler, SchedulerConfig, StepShape};
+use crate::step::{DraftRoom, StepOutcome};
+use std::collections::VecDeque;
+
+const CONFIG: SchedulerConfig = SchedulerConfig {
+    slots: 64,
+    pages: 2_000,
+    step_tokens: 1_000,
+    context: 1_000,
+    queue_requests_max: 512,
+    queue_prompt_tokens_max: 60_000,
+    steps_in_flight_max: 2,
+    prefix: PrefixConfig::OFF,
+};
+
+const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 448, rows_max: 512, penalties: true, guesses: true };
+
+/// What steps take on a machine, microseconds.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// By rows; between them what lies between.
+    steps: &'static [(u32, f64)],
+    /// A pass of the draft head, and each of its rows.
+    guess: (f64, f64),
+    /// From the end of a step until one that was not planned ahead begins.
+    gap: f64,
+}
+
+/// The shipped model on two threads of an EPYC, as `draft_bound.py` measured rows and guesses.
+const TWO_THREADS: Machine =
+    Machine { steps: &[(1, 170.0), (2, 240.0), (8, 660.0), (64, 4_600.0)], guess: (45.0, 40.0), gap: 60.0 };
+
+/// The 35B's shape on an H200 (`docs/measurements/2026-11-26-drafts-on-a-gpu.md`).
+const CARD: Machine = Machine {
+    steps: &[(1, 1_357.0), (4, 1_993.0), (16, 4_313.0), (64, 9_143.0), (256, 17_500.0)],
+    guess: (150.0, 2.0),
+    gap: 130.0,
+};
+
+impl Machine {
+    fn step_us(&self, rows: u32) -> f64 {
+        let at = self.steps.iter().position(|(n, _)| *n >= rows).unwrap_or(self.steps.len() - 1).max(1);
+        let ((low, less), (high, more)) = (self.steps[at - 1], self.steps[at]);
+        less + (more - less) * (f64::from(rows) - f64::from(low)) / f64::from(high - low)
+    }
+
+    fn guess_us(&self, shape: &StepShape) -> f64 {
+        self.guess.0 * f64::from(shape.guess_passes) + self.guess.1 * f64::from(shape.guess_rows)
+    }
+}
+
+/// Requests on a machine.
+struct Traffic {
+    machine: Machine,
+    scheduler: Scheduler,
+    device: FakeDevice,
+    pace: Pace,
+    flight: VecDeque<Step>,
+    now: f64,
+    /// The end of the last step, if there is more to do.
+    since: Option<f64>,
+    steps: u64,
+}
+
+/// A step in flight.
+struct Step {
+    outcome: StepOutcome,
+    shape: StepShape,
+    /// Since when the device has waited for it; `None` if it was planned ahead.
+    waited_since: Option<f64>,
+    begin: f64,
+}
+
+impl Traffic {
+    /// The time that `users` take for some answers each.
+    fn time_us(machine: Machine, mode: DraftMode, kind: DraftKind, right: u64, users: u32) -> f64 {
+        let config = SchedulerConfig { slots: users, ..CONFIG };
+        let kinds = DraftKinds::all().without(if kind == DraftKind::Mtp { DraftKind::Ngram } else { DraftKind::Mtp });
+        let guesser = (kind != DraftKind::Mtp).then_some(Guesser::Often(right));
+        let scheduler = drafting(Scheduler::new(config), DraftSettings { mode, kinds, room: ROOM }, guesser);
+        let mut device = FakeDevice::new(&config);
+        device.guesses_right = Some(right);
+        let (pace, flight) = (Pace::default(), VecDeque::new());
+        let mut traffic = Self { machine, scheduler, device, pace, flight, now: 0.0, since: None, steps: 0 };
+        let answers = if users == 1 { 16 } else { 3 * users };
+        for id in 0..answers {
+            traffic.scheduler.admit(request(u64::from(id), 40, 300), Micros(0)).expect("there is room");
+        }
+        while traffic.plan() {
+            traffic.commit();
+        }
+        assert!(traffic.scheduler.is_idle());
+        traffic.now
+    }
+
+    /// Plans as much as may be in flight.
+    fn plan(&mut self) -> bool {
+        while let Some(plan) = self.scheduler.plan_within(Micros(self.now as u64), &self.pace) {
+            let waited_since = self.since.filter(|_| self.flight.is_empty());
+            let begin = self.now + waited_since.map_or(0.0, |_| self.machine.gap);
+            let (shape, outcome) = (self.pace.shape(&plan), self.device.run(&plan));
+            self.flight.push_back(Step { outcome, shape, waited_since, begin });
+        }
+        !self.flight.is_empty()
+    }
+
+    /// Ends the oldest step, and learns from it as the service does.
+    fn commit(&mut self) {
+        let Step { outcome, shape, waited_since, begin } = self.flight.pop_front().expect("a step is in flight");
+        let began = begin.max(self.now);
+        let us = self.machine.step_us(shape.rows.max(1)) + 20.0 * f64::from(shape.prompt_rows);
+        let (took, guesses) = (us * self.noise(), self.machine.guess_us(&shape) * self.noise());
+        let (cost, micros) = (&mut self.pace.cost, |us: f64| Micros(us as u64));
+        match waited_since {
+            Some(since) if shape.late => cost.observe(&shape, micros(began + took - since)),
+            Some(_) => cost.observe_unusual(&shape, micros(took)),
+            None if shape.guess_rows > 0 && !shape.late => cost.observe_unusual(&shape, micros(took)),
+            None => cost.observe(&shape, micros(took)),
+        }
+        cost.observe_guesses(&shape, micros(guesses));
+        self.now = began + took + guesses;
+        self.scheduler.commit(outcome, Micros(self.now as u64));
+        self.since = Some(self.now);
+    }
+
+    /// Steps differ by a tenth, one in two hundred takes four times as long, and the machine is slower by a fifth for half
+    /// of the time.
+    fn noise(&mut self) -> f64 {
+        self.steps += 1;
+        let draw = |n| (mix(self.steps, n) % 1_000) as f64 / 1_000.0;
+        let each = 0.9 + 0.1 * (draw(1) + draw(2));
+        let held_up = if draw(3) < 0.005 { 4.0 } else { 1.0 };
+        let mood = self.now / (400.0 * self.machine.steps[0].1);
+        each * held_up * if mood as u64 % 2 == 0 { 1.0 } else { 1.2 }
+    }
+}
+
+/// The rate with drafts where they should pay, over that without.
+fn gain(machine: Machine, kind: DraftKind, right: u64, users: u32) -> f64 {
+    let time = |mode| Traffic::time_us(machine, mode, kind, right, users);
+    time(DraftMode::Off) / time(DraftMode::Auto)
+}
+
+#[track_caller]
+fn check_that_drafts_never_cost(machine: Machine) {
+    for kind in [DraftKind::Mtp, DraftKind::Ngram] {
+        for users in [1, 2, 8, 16, 64] {
+            let gains = [0, 30, 50, 70, 90].map(|right| gain(machine, kind, right, users));
+            eprintln!("{} {users} users {gains:.3?}", kind.name());
+            assert!(gains.iter().all(|gain| *gain >= 0.98), "{} of {users} users: {gains:?}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn drafts_never_cost_where_a_row_takes_nearly_half_a_step() {
+    check_that_drafts_never_cost(TWO_THREADS);
+}
+
+#[test]
+fn drafts_never_cost_where_steps_wait_for_memory_and_gain_much_where_they_are_right() {
+    check_that_drafts_never_cost(CARD);
+    let head = gain(CARD, DraftKind::Mtp, 90, 1);
+    assert!(head > 1.3, "{head}");
+    let copies = gain(TWO_THREADS, DraftKind::Ngram, 99, 1);
+    assert!(copies > 1.3, "{copies}");
+}
