@@ -246,8 +246,7 @@ fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let few_units = units <= FEW_UNITS;
     if !shape.dense {
         match columns {
-            0..=4 if few_units => of(2, 4, 1, 1, 1, 2, 2),
-            0..=4 => of(2, 2, 1, 1, 1, 1, 4),
+            0..=4 => of(2, 4, 1, 1, 1, 1, if few_units { 3 } else { 4 }),
             5..=16 => of(2, 4, 2, 1, 1, 1, 3),
             _ => of(2, 8, 4, 1, 1, 1, 3),
         }
