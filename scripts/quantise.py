@@ -140,7 +140,7 @@ def main():
     parser.add_argument("--text", default=NANO / "heldout.txt")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "target/quantise")
     parser.add_argument("--sequences", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=8192, help="of calibration, for divergences")
+    parser.add_argument("--tokens", type=int, default=12288, help="of calibration, for divergences")
     parser.add_argument("--depths", type=int, default=8)
     parser.add_argument("--judge-tokens", type=int, default=8192, help="of each text")
     parser.add_argument("--threads", type=int, default=2)

@@ -332,7 +332,7 @@ template <int ROWS> struct Memory {
     static constexpr int DOWN_END = SHARED_H_AT + ROWS * Staged<SHARED_PADDED>::STRIDE;
     static constexpr int BYTES = GATE_UP_END > DOWN_END ? GATE_UP_END : DOWN_END;
     static_assert(BYTES <= (ROWS == 1 ? BYTES_1 : ROWS == ROWS_FEW ? BYTES_FEW : BYTES_MOST), "the launcher knows how much");
-    static_assert(RING % 128 == 0, "units are copied by lines");
+    static_assert(RING % STAGED_AT == 0, "a ring begins where a unit may");
     static_assert(H_AT % 16 == 0 && ROWS_AT % 16 == 0, "copies are of 16 bytes");
 };
 

@@ -12,6 +12,14 @@
 #pragma once
 #include "common/int8_rows.cuh"
 
+// Units in shared memory begin at multiples of this. A line of memory that comes to lie across two lines there is asked for twice: nothing
+// on the card, but over the bus (PLACED) up to 1.75 times the bytes.
+#if PLACED
+#define STAGED_AT 128
+#else
+#define STAGED_AT 16
+#endif
+
 enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID, SIGNED_FIVE };
 enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE };
 
@@ -51,9 +59,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
 
     // Of a unit that is staged in shared memory: codes, plane, scales and the group that it shares with its neighbour.
     static constexpr int REST_BYTES = PLANE_BYTES + SCALE_BYTES + GROUP_BYTES;
-    // Places of units begin at lines: a line that comes to lie across two of shared memory is asked for twice, which over a bus is up to
-    // 1.75 times the bytes.
-    static constexpr int STAGED_BYTES = (CODE_BYTES + REST_BYTES + 127) / 128 * 128;
+    static constexpr int STAGED_BYTES = (CODE_BYTES + REST_BYTES + STAGED_AT - 1) / STAGED_AT * STAGED_AT;
 
     // Of one lane. Members that a layout does not have are never touched, so they cost nothing.
     struct Unit {

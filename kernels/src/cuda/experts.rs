@@ -172,9 +172,12 @@ const NEIGHBOUR_BYTES: usize = 12 << 10;
 /// asked for later, in all of the device's memory.
 const RING_UNITS: [usize; 3] = [8, 4, 3];
 const RING_UNITS_MIN: usize = 2;
-/// Rings and their units begin at multiples of this, as lines of memory do. With a ring of 13,200 bytes instead of 13,056
-/// each line was asked for twice, and a launch took 1.75 times the bytes that it wanted over the bus.
+/// Where experts may lie on the host, rings and their units begin at multiples of this, as lines of memory do. With a ring
+/// of 13,200 bytes instead of 13,056 lines were asked for twice, and a launch took 1.75 times the bytes that it wanted
+/// over the bus. On the card it makes no difference, and room does.
 const LINE_BYTES: usize = 128;
+/// Elsewhere: what is copied at a time.
+const COPY_BYTES: usize = 16;
 
 /// How blocks are used. Outputs depend on `warps_k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -231,11 +234,11 @@ pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
 /// enough.
 fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: Chip) -> Option<(usize, usize)> {
     let warps = TILES * warps_k;
-    // As units lie there.
-    let staged = |layout: Layout| layout.unit_bytes().next_multiple_of(LINE_BYTES);
+    let at = if experts.placed { LINE_BYTES } else { COPY_BYTES };
+    let staged = |layout: Layout| layout.unit_bytes().next_multiple_of(at);
     let unit = experts.layouts().into_iter().map(staged).max().unwrap_or(0);
     let rest = memory_bytes(experts, warps_k, rows);
-    let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / LINE_BYTES * LINE_BYTES;
+    let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / at * at;
     let routed = staged(experts.routed.gate_up);
     let ring = room.min(units * routed).max(RING_UNITS_MIN * routed).max(unit);
     if ring > room {

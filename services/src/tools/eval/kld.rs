@@ -5,7 +5,7 @@ use crate::text::TextModel;
 use crate::tools::CliError;
 use crate::tools::figures::Steps;
 use crate::tools::logits::{LogitReader, threads};
-use crate::tools::quantize::calibration::{self, Calibration};
+use crate::tools::quantize::calibration::{self, Calibration, TextMix};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use chimere_engine::quantize::Divergence;
@@ -106,8 +106,14 @@ fn windows(args: &KldArgs, base: &Model, threads: usize) -> Result<Vec<Vec<Token
     let Some(path) = &args.text else {
         let tokens = args.tokens.unwrap_or(OWN_TOKENS);
         let window = u64::from(args.window);
-        let options =
-            Calibration { sequences: tokens.div_ceil(window) as u32, tokens: args.window, seed: args.seed, threads };
+        let mix = TextMix::Half;
+        let options = Calibration {
+            sequences: tokens.div_ceil(window) as u32,
+            tokens: args.window,
+            mix,
+            seed: args.seed,
+            threads,
+        };
         return calibration::write(base, &text_model, &options);
     };
     let text = std::fs::read_to_string(path).map_err(|e| failed(format!("{}: {e}", path.display())))?;

@@ -1,7 +1,6 @@
 //! Text that the model writes itself: what its inputs look like where it is used, without a data set.
 //!
-//! Sequences are conversations in the model's own template, in which it speaks both parts, and some are free text from
-//! a random token on. All are drawn at temperature 1 and computed side by side.
+//! Sequences are conversations in the model's own template, in which it speaks both parts, or free text. All are drawn at temperature 1 and computed side by side.
 
 use crate::text::{Conversation, TextModel, TokenKind};
 use crate::tools::CliError;
@@ -19,8 +18,6 @@ use std::sync::Arc;
 
 /// A user's turn that is longer than this is closed.
 const USER_TOKENS_MAX: u32 = 96;
-/// One sequence in so many is free text.
-const FREE_TEXT_EVERY: u32 = 2;
 /// Rows a sequence may feed in one step: what the template puts between two turns is shorter.
 const PENDING_TOKENS_MAX: usize = 64;
 /// Sequences that are computed side by side.
@@ -34,8 +31,29 @@ pub(in crate::tools) struct Calibration {
     pub(in crate::tools) sequences: u32,
     /// Tokens of each.
     pub(in crate::tools) tokens: u32,
+    pub(in crate::tools) mix: TextMix,
     pub(in crate::tools) seed: u64,
     pub(in crate::tools) threads: usize,
+}
+
+/// What is written of which kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tools) enum TextMix {
+    /// To weigh by: one sequence in eight is a conversation, the others begin behind the token that parts texts. The
+    /// early layers of the shipped model answer to what a template repeats three times as much as to prose, and its
+    /// divergences are twice as large: with half of the text they had the say.
+    MostlyProse,
+    /// To compare and to watch: half conversations, half what follows a random token.
+    Half,
+}
+
+impl TextMix {
+    fn is_conversation(self, index: u32) -> bool {
+        match self {
+            Self::MostlyProse => index % 8 == 1,
+            Self::Half => index % 2 == 1,
+        }
+    }
 }
 
 /// Is told every token that was drawn, with the number of its sequence.
@@ -65,7 +83,7 @@ pub(in crate::tools) fn write_watched(
     while (all.len() as u32) < options.sequences {
         let (first, done) = (all.len() as u32, all.len().div_ceil(BATCH as usize) * options.tokens as usize);
         let count = BATCH.min(options.sequences - first);
-        let sequence = |i| Sequence::new(i, &turns, model, text, (options.seed, experts));
+        let sequence = |i| Sequence::new(i, &turns, (model, text), (options, experts));
         let sequences = (first..first + count).map(sequence).collect();
         let each = &mut |of: u32, sample: &Sample| each(first + of, sample);
         all.extend(batch(model, &turns, options, sequences, (each, |at| progress.show(done + at, steps)))?);
@@ -83,6 +101,8 @@ struct Turns {
     /// From the token that ends the assistant's turn to the user's next words.
     next_user: Vec<TokenId>,
     end_ids: Vec<TokenId>,
+    /// All tokens around and between turns.
+    parts: Vec<TokenId>,
 }
 
 impl Turns {
@@ -101,7 +121,9 @@ impl Turns {
         // The model ends its turn itself; what follows goes on from there.
         let next: Vec<TokenId> = encode(between);
         let own_end = usize::from(next.first().is_some_and(|id| end_ids.contains(id)));
-        Some(Self { user: encode(before), assistant: encode(after), next_user: next[own_end..].to_vec(), end_ids })
+        let (user, assistant, next_user) = (encode(before), encode(after), next[own_end..].to_vec());
+        let parts = [&user, &assistant, &next].into_iter().flatten().copied().collect();
+        Some(Self { user, assistant, next_user, end_ids, parts })
     }
 }
 
@@ -120,14 +142,21 @@ struct Sequence {
 }
 
 impl Sequence {
-    fn new(index: u32, turns: &Option<Turns>, model: &Model, text: &TextModel, (seed, report): (u64, bool)) -> Self {
+    fn new(
+        index: u32,
+        turns: &Option<Turns>,
+        (model, text): (&Model, &TextModel),
+        (options, report): (&Calibration, bool),
+    ) -> Self {
+        let (seed, mix) = (options.seed, options.mix);
         let own = seed ^ u64::from(index) << 32;
         let params = Arc::new(SamplingParams { seed: own, report, ..SamplingParams::default() });
         let (ids, free) = match turns {
-            Some(turns) if !index.is_multiple_of(FREE_TEXT_EVERY) && !turns.user.is_empty() => {
-                (turns.user.clone(), false)
+            Some(turns) if mix.is_conversation(index) && !turns.user.is_empty() => (turns.user.clone(), false),
+            _ => {
+                let between = (mix == TextMix::MostlyProse).then(|| between_texts(turns, model)).flatten();
+                (vec![between.unwrap_or_else(|| first_word(model, text, seed, index))], true)
             }
-            _ => (vec![first_word(model, text, seed, index)], true),
         };
         let opening = ids.len() as u32;
         Self { ids, fed: 0, params, said: (!free).then_some(0), free, samples: 0, opening }
@@ -155,6 +184,12 @@ impl Sequence {
             None => {}
         }
     }
+}
+
+/// What ends a text and no turn: where texts follow one another, the next one begins behind it.
+fn between_texts(turns: &Option<Turns>, model: &Model) -> Option<TokenId> {
+    let of_turns = |id: &TokenId| turns.as_ref().is_some_and(|t| t.parts.contains(id));
+    model.text.end_ids.iter().copied().find(|id| !of_turns(id))
 }
 
 /// Any ordinary token.
@@ -241,13 +276,15 @@ mod tests {
         let nano = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano");
         let model = model::load(&nano).unwrap();
         let text = TextModel::new(&model.text).unwrap();
-        let write = |seed| write(&model, &text, &Calibration { sequences: 5, tokens: 100, seed, threads: 1 }).unwrap();
+        let of_seed = |seed| Calibration { sequences: 5, tokens: 100, mix: TextMix::MostlyProse, seed, threads: 1 };
+        let write = |seed| write(&model, &text, &of_seed(seed)).unwrap();
         let all = write(7);
         assert!(all.len() == 5 && all.iter().all(|ids| ids.len() == 100));
         assert_eq!(all, write(7));
         assert_ne!(all, write(8));
         let spoken = text.tokenizer().decode(&all[1], true);
         assert!(spoken.starts_with("<|im_start|>user\n"), "{spoken}");
-        assert!(!text.tokenizer().decode(&all[0], true).starts_with("<|im_start|>"), "free text is among them");
+        let free = text.tokenizer().decode(&all[0], true);
+        assert!(free.starts_with("<|endoftext|>") && !free.starts_with("<|endoftext|><|im_start|>"), "{free}");
     }
 }

@@ -93,7 +93,7 @@ impl Card {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::quantize::{Importance, groups};
+    use chimere_engine::quantize::{Importance, Threads, groups};
     use std::collections::HashMap;
 
     fn nano() -> (Gguf, Model) {
@@ -121,6 +121,7 @@ mod tests {
                 keys: Vec::new(),
                 dropped_keys: Vec::new(),
                 importance: &none,
+                encoder: &Threads,
             };
             let sum: u64 = groups.iter().map(|g| card.bytes(&source, g, ty)).sum();
             (card.weights_of(&output, &dir.path().join("out.gguf")).unwrap(), sum)

@@ -17,7 +17,7 @@ use super::logits::threads;
 use crate::config::Device;
 use crate::device::ORDINAL;
 use crate::text::{TextModel, tokenizer};
-use calibration::Calibration;
+use calibration::{Calibration, TextMix};
 use card::Card;
 use chimere_engine::backend::cuda::CudaEncoder;
 use chimere_engine::format::gguf::MetaValue;
@@ -268,7 +268,13 @@ fn calibrate(args: &QuantizeArgs, model: &Model) -> Result<(Importance, Option<A
     }
     let text = TextModel::new(&model.text).map_err(failed)?;
     let threads = threads(args.threads);
-    let options = Calibration { sequences: args.sequences, tokens: SEQUENCE_TOKENS, seed: args.seed, threads };
+    let options = Calibration {
+        sequences: args.sequences,
+        tokens: SEQUENCE_TOKENS,
+        mix: TextMix::MostlyProse,
+        seed: args.seed,
+        threads,
+    };
     let windows = calibration::write(model, &text, &options)?;
     let wanted = if args.scheme == Scheme::Kl { args.tokens as usize } else { 0 };
     let (measured, answered) = sensitivity::answer(model, windows, wanted, threads)?;

@@ -44,7 +44,7 @@ pub struct QuantizeArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub sequences: u32,
     /// Tokens of them on which divergences are measured.
-    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(64..))]
+    #[arg(long, value_name = "TOKENS", default_value_t = 12288, value_parser = clap::value_parser!(u32).range(64..))]
     pub tokens: u32,
     /// Layers of each role that are measured; those between are interpolated.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]

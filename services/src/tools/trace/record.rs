@@ -6,7 +6,7 @@ use crate::text::TextModel;
 use crate::tools::CliError;
 use crate::tools::find_model;
 use crate::tools::logits::threads;
-use crate::tools::quantize::calibration::{self, Calibration};
+use crate::tools::quantize::calibration::{self, Calibration, TextMix};
 use chimere_engine::model::{self, MoeConfig};
 use chimere_engine::step::Sample;
 use std::path::PathBuf;
@@ -46,7 +46,8 @@ pub(super) fn run(args: &RecordArgs) -> Result<ExpertTrace, CliError> {
     }
     let text = TextModel::new(&model.text).map_err(|e| failed(&e))?;
     let RecordArgs { sequences, tokens, seed, .. } = *args;
-    let options = Calibration { sequences, tokens, seed, threads: threads(args.threads) };
+    let (mix, threads) = (TextMix::Half, threads(args.threads));
+    let options = Calibration { sequences, tokens, mix, seed, threads };
     let mut all = vec![Vec::new(); sequences as usize];
     let layers = model.config.each::<MoeConfig>().count();
     let mut note = |of: u32, sample: &Sample| {
