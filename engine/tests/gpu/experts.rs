@@ -151,9 +151,11 @@ fn where_experts_lie_changes_no_byte() {
                 println!("{} {percent} %: {reads:?}", model.config.name);
                 assert_eq!(differing, [0u64; 0], "{}, {percent} % of the experts on the device", model.config.name);
                 assert!(reads.misses > 0);
-                assert_eq!(reads.hits > 0, percent > 0);
-                // Of four experts two are used at a time: none is rarer than another for long.
+                // Of four experts two are used at a time: none is rarer than another for long, and the only place on the
+                // device may be one in reserve.
                 let many = model.config.each::<MoeConfig>().all(|moe| moe.experts > 4);
+                assert!(reads.hits > 0 || percent == 0 || !many, "{percent} %: nobody was found");
+                assert!(reads.hits == 0 || percent > 0, "{reads:?}: where is none");
                 assert!(reads.promoted > 0 || percent == 0 || !many, "{percent} %: nobody changed places");
             }
         }
