@@ -142,7 +142,7 @@ impl Traffic {
         let each = 0.9 + 0.1 * (draw(1) + draw(2));
         let held_up = if draw(3) < 0.005 { 4.0 } else { 1.0 };
         let mood = self.now / (400.0 * self.machine.steps[0].1);
-        each * held_up * if mood as u64 % 2 == 0 { 1.0 } else { 1.2 }
+        each * held_up * if (mood as u64).is_multiple_of(2) { 1.0 } else { 1.2 }
     }
 }
 
