@@ -154,7 +154,7 @@ const CHANGE_MAX: f64 = 1.25;
 /// A ratio counts as at most this, and at least as that part of one.
 const RATIO_MAX: f32 = 16.0;
 /// So many steps without drafts tell what drafts spare.
-const AHEAD_SEEN: f32 = 2.0;
+const AHEAD_SEEN: f32 = 4.0;
 /// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
 /// The same of a step with drafts that was faster.

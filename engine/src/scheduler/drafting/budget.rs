@@ -13,6 +13,10 @@ const AT_FIRST: f64 = 3.0;
 const SAVED_MAX: f64 = 6.0;
 /// What a step without drafts adds to what they may lose.
 const EARNED: f64 = 0.004;
+/// Drafts gain little where a step with some gives no more than so much beyond what it takes, on average.
+const CLOSE: f64 = 0.3;
+/// Part of that average that a step replaces.
+const CLOSE_PART: f64 = 0.1;
 /// When nothing was left, they begin again with so much.
 const BEGIN_AGAIN: f64 = 2.0;
 /// A step counts as at most this many times what was expected of it: the machine held it up, and not its drafts. What
@@ -40,6 +44,8 @@ pub(in crate::scheduler) struct Toll {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scheduler) struct Budget {
     left: f64,
+    /// What steps with drafts gained of late, on average.
+    gained: f64,
     /// Nothing was left, and not yet enough was saved up again.
     spent: bool,
     /// The last commit, if the device has had work since.
@@ -50,7 +56,7 @@ pub(in crate::scheduler) struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: AT_FIRST, spent: false, since: None, held_back: false }
+        Self { left: AT_FIRST, gained: 0.0, spent: false, since: None, held_back: false }
     }
 }
 
@@ -58,6 +64,11 @@ impl Budget {
     /// Is there anything left to lose?
     pub(in crate::scheduler) fn allows(&self) -> bool {
         !self.spent
+    }
+
+    /// Do drafts gain little?
+    pub(in crate::scheduler) fn is_close(&self) -> bool {
+        self.gained < CLOSE
     }
 
     /// The next step is not planned ahead.
@@ -78,7 +89,9 @@ impl Budget {
         self.left += if toll.drafts {
             let most = if toll.tried { HELD_UP_MAX } else { UNTRIED_MAX } * toll.expected_us;
             let took = (now.since(since).0 as f64).min(most);
-            tokens as f64 / f64::from(toll.rows) - took / toll.without_us
+            let gain = tokens as f64 / f64::from(toll.rows) - took / toll.without_us;
+            self.gained += CLOSE_PART * (gain - self.gained);
+            gain
         } else {
             EARNED
         };
@@ -119,13 +132,14 @@ mod tests {
     #[test]
     fn what_gains_goes_on_and_saves_up_no_more_than_a_few_steps() {
         let gains = [(true, 8, 200); 500];
-        assert!(after(gains).allows());
+        assert!(after(gains).allows() && !after(gains).is_close() && after([(true, 2, 90); 20]).is_close());
         assert!(!after(gains.into_iter().chain([(true, 2, 200); 6])).allows());
     }
 
     #[test]
     fn a_step_that_the_machine_held_up_does_not_end_them() {
-        assert!(after([(true, 2, 1_000_000)]).allows());
+        // Of four steps that it may count as, one gave tokens; the first step gained two.
+        assert!(after([(true, 8, 200), (true, 2, 1_000_000)]).allows());
     }
 
     #[test]

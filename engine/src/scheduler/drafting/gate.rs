@@ -10,6 +10,8 @@ const BEGIN: f64 = 1.10;
 const GO_ON: f64 = 1.04;
 /// After so many steps with drafts come some without: what these take is not seen otherwise, and changes.
 const DRAFTING_STEPS: u32 = 256;
+/// The same where drafts gain little: then a machine that became faster makes a loss of it.
+const CLOSE_STEPS: u32 = 48;
 /// So many. The first ones still follow one that drafted.
 const RESTING_STEPS: u32 = 6;
 /// After so many steps without drafts, at first and at most, those that are offered are tried in one.
@@ -42,13 +44,13 @@ impl Gate {
         Self { tries_after: u32::MAX, ..Self::default() }
     }
 
-    /// A step was launched, with drafts or without.
-    pub(super) fn chose(&mut self, drafts: bool) {
+    /// A step was launched, with drafts or without; `close` if drafts gain little.
+    pub(super) fn chose(&mut self, drafts: bool, close: bool) {
         // What was a rest has not shown that drafts do not pay.
         self.drafts = drafts || self.rests > 1;
         self.rests = self.rests.saturating_sub(u32::from(!drafts));
         self.drafted = if drafts { self.drafted + 1 } else { 0 };
-        if self.drafted >= DRAFTING_STEPS {
+        if self.drafted >= if close { CLOSE_STEPS } else { DRAFTING_STEPS } {
             (self.drafted, self.rests) = (0, RESTING_STEPS);
         }
         if drafts && self.tries_after != u32::MAX {
@@ -172,7 +174,7 @@ mod tests {
         let drafted: Vec<bool> = (0..600)
             .map(|_| {
                 let drafts = choose(gate, &likely, 1.0) != [0];
-                gate.chose(drafts);
+                gate.chose(drafts, false);
                 drafts
             })
             .collect();
@@ -189,7 +191,7 @@ mod tests {
             let mut gate = OFF;
             let mut tried = |n: u32| {
                 let drafts = choose(gate, offers, 1e6)[0] > 0;
-                gate.chose(drafts);
+                gate.chose(drafts, false);
                 drafts.then_some(n)
             };
             (0..2_000).filter_map(&mut tried).collect::<Vec<_>>()

@@ -132,7 +132,7 @@ impl Scheduler {
         let (any, guessing) = (guesses.iter().any(|n| *n > 0), &mut self.drafting.guessing);
         if !guesses.is_empty() {
             guessing.steps_without = if any { 0 } else { guessing.steps_without.saturating_add(1) };
-            guessing.gate.chose(any && !trial);
+            guessing.gate.chose(any && !trial, false);
             guessing.trial_after = match (any, trial) {
                 (false, _) => guessing.trial_after,
                 (true, false) => TRIAL_STEPS,

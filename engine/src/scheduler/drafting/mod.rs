@@ -323,7 +323,7 @@ impl Scheduler {
             any = Some(any.unwrap_or(false) || n > 0);
         }
         if let Some(any) = any {
-            self.drafting.gate.chose(any);
+            self.drafting.gate.chose(any, self.drafting.budget.is_close());
         }
     }
 }

@@ -159,7 +159,9 @@ impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
                 match self.form {
                     Form::Chunked => {
                         self.chunk::<L>(row..row + n);
-                        self.value_heads.iter().for_each(|h| self.sink.export(row + n, *h));
+                        for h in self.value_heads {
+                            self.sink.export(row + n, *h);
+                        }
                     }
                     Form::Recurrent => self.tokens::<L>(row..row + n),
                 }
