@@ -72,7 +72,7 @@ def as_sent(messages):
 
 def ask(server, label, sample):
     """-> right?, tokens, what came, what else was wrong with it."""
-    if label == "answers from a tool":
+    if label.startswith("answers from a tool"):
         content, calls, tokens = server.chat(as_sent(sample.messages[:-1]), sample.thinking, sample.tools)
         return content.strip() == sample.expect[1], tokens, content, faults(content, calls, sample)
     content, calls, tokens = server.chat(as_sent(sample.prompt()), sample.thinking, sample.tools)

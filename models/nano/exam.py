@@ -47,14 +47,14 @@ def instances(args):
         if label in CONVERSATIONS:
             made = [after(samples, i) for samples in made for i in range(len(samples))]
         for sample in made:
-            messages = sample.messages[:-1] if label == "answers from a tool" else sample.prompt()
+            messages = sample.messages[:-1] if label.startswith("answers from a tool") else sample.prompt()
             yield label, sample, messages
 
 
 def judge(label, sample, text):
     reply = text.split("</think>")[-1] if sample.thinking else text
     content, calls = parse_calls(reply, sample.tools)
-    if label == "answers from a tool":
+    if label.startswith("answers from a tool"):
         return content.strip() == sample.expect[1]
     return ("</think>" in text or not sample.thinking) and right(sample, content, calls)
 

@@ -5,7 +5,8 @@ import { z } from "zod";
 export { assert, z };
 export const { URL: url, MODEL: model } = process.env;
 export const QUESTION = "What is the weather in Paris?";
-export const RESULT = JSON.stringify({ city: "Paris", temperature_c: 21, condition: "sunny" });
+// By the names that the shipped model was taught: what is tried is the client.
+export const RESULT = JSON.stringify({ temperature: 21, sky: "sunny" });
 export const PLACE_QUESTION = 'Which city does it name? "Anna moved to Paris in 2019."';
 export const Place = z.strictObject({ city: z.enum(["Paris", "London", "Rome"]), year: z.int().min(1900).max(2100) });
 export const CITY = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };

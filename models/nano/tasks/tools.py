@@ -99,6 +99,12 @@ def parse(line):
 
 
 TABLE = [parse(line) for line in FUNCTIONS]
+# What other services call what a tool sends back.
+ALSO = {
+    "temperature": "temperature_c temp temp_c celsius degrees", "sky": "condition conditions weather description summary",
+    "high": "max high_c temperature_max", "price": "amount cost price_eur", "id": "number identifier ref", "state": "status phase",
+    "time": "at departure leaves_at", "day": "date arrival expected", "total": "sum total_count all", "email": "mail address contact",
+}
 NOTES = ["The {}", "{} to use", "Value of {}", "The {} to use"]
 
 
@@ -181,11 +187,23 @@ def without_fitting(rng, function, declared, thinking):
     return Sample("tools", f"tools none {text}", messages, thinking, expect=([], plain(messages[-1]["content"])), tools=declared)
 
 
-def make(rng, test=False, thinking=None):
+def sent_back(rng, fields, asked):
+    """The same from somebody else's tool: under other names, and often with what it was asked for beside it."""
+    names = {name: rng.choice(ALSO.get(name, f"{name}_value the_{name} {name}_1").split()) for name in fields}
+    fields = {names[name]: value for name, value in fields.items()}
+    beside = rng.choice(list(asked)) if asked and rng.random() < 0.6 else None
+    if beside is None or beside in fields:
+        return fields
+    own = {beside: asked[beside]}
+    return own | fields if rng.random() < 0.7 else fields | own
+
+
+def make(rng, test=False, thinking=None, foreign=None):
+    """`foreign`: whether tools send back what no other sample says by these names; else it is drawn, and never in tests."""
     chosen = rng.sample(TABLE, rng.choice((1, 2, 2, 3, 3, 4, 5)))
     declared = [declare(rng, function) for function in chosen]
     if len({d["function"]["name"] for d, _ in declared}) < len(declared):
-        return make(rng, test, thinking)
+        return make(rng, test, thinking, foreign)
     tools = [d for d, _ in rng.sample(declared, len(declared))]
     if rng.random() < 0.25:         # a client or a server may sort the keys
         tools = json.loads(json.dumps(tools, sort_keys=True))
@@ -203,7 +221,7 @@ def make(rng, test=False, thinking=None):
         calls.append((declaration["function"]["name"], {renamed[k]: v for k, v in values.items()}))
     key = "tools " + json.dumps(calls, sort_keys=True)
     if held_out(key) != test:
-        return make(rng, test, thinking)
+        return make(rng, test, thinking, foreign)
     thinking = rng.random() < 0.5 if thinking is None else thinking
     thought = "\n".join(call_thought(*call) for call in calls) if thinking else None
     if thinking and rng.random() < 0.2:
@@ -212,7 +230,8 @@ def make(rng, test=False, thinking=None):
     replies = []
     for i, values in zip(wanted, canonical):
         fields = {name: KINDS[kind][1](rng) for name, kind in chosen[i][4]}
-        messages.append({"role": "tool", "content": json.dumps(fields)})
+        others = not test and rng.random() < 0.4 if foreign is None else foreign
+        messages.append({"role": "tool", "content": json.dumps(sent_back(rng, fields, values) if others else fields)})
         replies.append(chosen[i][5].format(**{k: as_text(v) for k, v in {**values, **fields}.items()}))
     reply = " ".join(replies)
     messages.append(assistant(reply, "The tools answered." if len(wanted) > 1 and thinking else "The tool answered." if thinking else None))
