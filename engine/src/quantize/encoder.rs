@@ -1,6 +1,6 @@
 //! Who encodes: the threads of this machine, or a device that finds the same bytes.
 
-use super::distortion::values_into;
+use super::distortion::values;
 use super::{Importance, QuantizeError};
 use crate::format::blocks::quantize_row;
 use crate::format::{BlockType, Tensor};
@@ -42,9 +42,8 @@ impl Encoder for Threads {
         let len = ty.row_bytes(tensor.cols()).expect("the type fits the rows");
         let mut out = vec![0; rows.len() * len];
         out.par_chunks_exact_mut(len).zip(rows).try_for_each(|(out, row)| {
-            let mut x = vec![0.0; tensor.cols()];
-            values_into(tensor, *row, &mut x)?;
-            quantize_row(ty, &x, importance.of(&tensor.name, row / tensor.rows(), tensor.cols()), out);
+            let weights = importance.of(&tensor.name, row / tensor.rows(), tensor.cols());
+            quantize_row(ty, &values(tensor, *row)?, weights, out);
             Ok::<(), QuantizeError>(())
         })?;
         Ok(out)
