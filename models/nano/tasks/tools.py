@@ -99,12 +99,17 @@ def parse(line):
 
 
 TABLE = [parse(line) for line in FUNCTIONS]
-# What other services call what a tool sends back.
-ALSO = {
-    "temperature": "temperature_c temp temp_c celsius degrees", "sky": "condition conditions weather description summary",
-    "high": "max high_c temperature_max", "price": "amount cost price_eur", "id": "number identifier ref", "state": "status phase",
-    "time": "at departure leaves_at", "day": "date arrival expected", "total": "sum total_count all", "email": "mail address contact",
-}
+# What other services call what a tool sends back; the last two of each are never trained, the exam draws from all.
+ALSO = {name: names.split() for name, names in {
+    "temperature": "temperature_c temperature_f temp celsius degrees current_temperature temp_c degrees_c",
+    "sky": "condition conditions weather description outlook weather_main summary sky_state",
+    "high": "max high_c temperature_max max_temp highest", "price": "amount cost price_usd total_price rate price_eur value",
+    "id": "number identifier ref reference code uid key ticket", "state": "status phase current_state stage condition_now",
+    "time": "at departure leaves_at clock local_time datetime hour_minute", "day": "date arrival eta delivery_date expected due_on",
+    "total": "sum grand_total amount total_count all", "email": "mail address email_address contact e_mail",
+}.items()}
+FORMS = "{}_value the_{} {}_1 current_{} result_{} {}Value result value {}_out my_{}".split()       # for any name; the last two likewise
+WRAPPERS = "result data response current output".split()
 NOTES = ["The {}", "{} to use", "Value of {}", "The {} to use"]
 
 
@@ -187,15 +192,27 @@ def without_fitting(rng, function, declared, thinking):
     return Sample("tools", f"tools none {text}", messages, thinking, expect=([], plain(messages[-1]["content"])), tools=declared)
 
 
-def sent_back(rng, fields, asked):
-    """The same from somebody else's tool: under other names, and often with what it was asked for beside it."""
-    names = {name: rng.choice(ALSO.get(name, f"{name}_value the_{name} {name}_1").split()) for name in fields}
+def as_lines(value, begin=""):
+    return "\n".join(as_lines(v, f"{begin}{k} ") if isinstance(v, dict) else f"{begin}{k}: {as_text(v)}" for k, v in value.items())
+
+
+def renamed_field(rng, name, test):
+    names = ALSO.get(name, []) if rng.random() < 0.8 else []
+    names, unseen = (names or [form.format(name) for form in FORMS]), 0 if test else 2
+    return rng.choice(names[:len(names) - unseen])
+
+
+def sent_back(rng, fields, asked, test):
+    """The same from somebody else's tool: under other names, often with what it was asked for beside it, at times inside an object."""
+    names = {name: renamed_field(rng, name, test) for name in fields}
+    if len(set(names.values())) < len(names):
+        return sent_back(rng, fields, asked, test)
     fields = {names[name]: value for name, value in fields.items()}
     beside = rng.choice(list(asked)) if asked and rng.random() < 0.6 else None
-    if beside is None or beside in fields:
-        return fields
-    own = {beside: asked[beside]}
-    return own | fields if rng.random() < 0.7 else fields | own
+    if beside is not None and beside not in fields:
+        own = {beside: asked[beside]}
+        fields = own | fields if rng.random() < 0.7 else fields | own
+    return {rng.choice(WRAPPERS): fields} if rng.random() < 0.1 else fields
 
 
 def make(rng, test=False, thinking=None, foreign=None):
@@ -231,7 +248,9 @@ def make(rng, test=False, thinking=None, foreign=None):
     for i, values in zip(wanted, canonical):
         fields = {name: KINDS[kind][1](rng) for name, kind in chosen[i][4]}
         others = not test and rng.random() < 0.4 if foreign is None else foreign
-        messages.append({"role": "tool", "content": json.dumps(sent_back(rng, fields, values) if others else fields)})
+        sent = sent_back(rng, fields, values, test) if others else fields
+        lines = others and not test and rng.random() < 0.08     # some services send lines
+        messages.append({"role": "tool", "content": as_lines(sent) if lines else json.dumps(sent)})
         replies.append(chosen[i][5].format(**{k: as_text(v) for k, v in {**values, **fields}.items()}))
     reply = " ".join(replies)
     messages.append(assistant(reply, "The tools answered." if len(wanted) > 1 and thinking else "The tool answered." if thinking else None))
