@@ -27,7 +27,7 @@ WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 # By the names that the shipped model was taught: what is tried is the client. Of results by others its card has a row.
-RESULT = json.dumps({"temperature": 21, "sky": "sunny"})
+RESULT = json.dumps({"city": "Paris", "temperature_c": 21, "condition": "sunny"})
 
 # What each is made of; the first is the program itself.
 PINNED = {

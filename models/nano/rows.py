@@ -14,7 +14,7 @@ TASKS = {
     "context, 3,000 tokens": (40, lambda r: context.make(r, True, tokens=3000), None, 0.90),
     "tool calls": (120, lambda r: tools.make(r, True), 0.90, 0.97),
     "answers from a tool": (60, lambda r: tools.make(r, True), None, None),
-    "answers from a tool, other names": (120, lambda r: tools.make(r, True, foreign=True), None, None),
+    "answers from a tool, other names": (120, lambda r: tools.make(r, True, foreign=True), 0.85, 0.95),
     "JSON to schema": (120, lambda r: extract.make(r, True), None, 0.95),
     "facts, trained": (120, lambda r: facts.make(r, True, row=r.choice(facts.TRAINED)), None, 0.95),
     "facts, withheld": (120, lambda r: facts.make(r, True, row=r.choice(facts.WITHHELD)), None, None),
