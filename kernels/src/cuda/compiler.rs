@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 59] = files![
+const FILES: [(&str, &str); 60] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -71,6 +71,7 @@ const FILES: [(&str, &str); 59] = files![
     "router/choose.cuh",
     "router/few.cuh",
     "router/group.cuh",
+    "router/many.cuh",
     "router/ordered.cuh",
     "router/row_a_block.cuh",
     "router/rows.cuh",
