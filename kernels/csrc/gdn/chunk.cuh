@@ -1,6 +1,7 @@
-// gdn_chunk: what a chunk needs of itself, T, P and the running sums; and the convolution's ring.
+// gdn_chunk: the convolution, and what a chunk needs of itself: T, P and the running sums.
 #pragma once
 #include "arguments.cuh"
+#include "gdn/conv.cuh"
 #include "gdn/gates.cuh"
 #include "gdn/pieces.cuh"
 #include "gdn/products.cuh"
@@ -54,15 +55,6 @@ struct Triangles {
     };
     float sum[2][C], beta[2][C], half[2];
 };
-
-// What the convolution of the tokens after the piece's first `rows` wants of them, to the ring of `slot`; that of this piece has read what was
-// there. `kh`: the block's key head.
-__device__ __forceinline__ void keep_inputs(const Thread &me, const Arguments &args, const Chunk &chunk, int kh, int slot, int rows) {
-    float *ring = args.tail + (u64)slot * 4 * CHANNELS;
-    for (int n = max(0, rows - 4); n < rows; n++)
-        for (int ch = kh * THREADS + me.id; ch < CHANNELS; ch += HK * THREADS)
-            ring[((chunk.start + n) & 3) * CHANNELS + ch] = args.x[((u64)chunk.first_row + n) * X_STRIDE + ch];
-}
 
 // K K^T and Q K^T for this warp's 16 tokens and those up to them. K in shared memory, Q where it is.
 __device__ __forceinline__ void multiply_keys(const Thread &me, float (&kk)[8][4], float (&qk)[8][4], u32 k_at, const u16 *q_from) {
@@ -151,16 +143,23 @@ __device__ __forceinline__ void store_inverse(const Thread &me, const Triangles 
     }
 }
 
-// Block (chunk, key head): the value heads of a key head two at a time. Warp w has tokens 16w.. as rows of both products.
-extern "C" __global__ void __launch_bounds__(THREADS) gdn_chunk(const Arguments args) {
+// Block (chunk, key head): the value heads of a key head two at a time. Warp w has tokens 16w.. as rows of both products. Behind each key
+// head come SHARING value heads, of which there is the convolution alone: blocks that wait for memory beside those that compute.
+extern "C" __global__ void __launch_bounds__(THREADS, 4) gdn_chunk(const Arguments args) {
     __shared__ Triangles s;
     let_next_start();
     wait_for_inputs();
     Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x);
     if (chunk.filled == 0) return;
     const Thread me = this_thread();
-    int kh = blockIdx.y, tid = me.id, token = tid % C, which = tid / C;
-    const u16 *q_from = args.keys + ((u64)blockIdx.x * HK + kh) * KEYS_ELEMENTS, *k_from = q_from + 2 * C * K;
+    int kh = blockIdx.y / (1 + SHARING), behind = blockIdx.y % (1 + SHARING), tid = me.id, token = tid % C, which = tid / C;
+    if (behind > 0) return convolve_values(args, chunk, kh * SHARING + behind - 1);
+    u16 *keys = args.keys + ((u64)blockIdx.x * HK + kh) * KEYS_ELEMENTS;
+    convolve_keys(args, chunk, kh, keys);
+    // Copies that pass by the first-level cache read what other threads of the block have written.
+    __threadfence();
+    __syncthreads();
+    const u16 *q_from = keys, *k_from = keys + 2 * C * K;
     u32 k_at = shared_address(s.k);
 #pragma unroll
     for (int i = 0; i < 2 * C * K / 8 / THREADS; i++) copy16(k_at + (tid + i * THREADS) * 16, k_from + (tid + i * THREADS) * 8);
@@ -169,9 +168,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_chunk(const Arguments 
     auto mats_of = [&](int n) { return args.mats + ((u64)blockIdx.x * HV + head(n)) * MATS_ELEMENTS; };
     Gates mine = {0, 0};
     if (which < SHARING) mine = gates(chunk, token, head(which), args.x, args.a_log_neg, args.dt_bias);
-    if (chunk.index * C + C >= chunk.rows) keep_inputs(me, args, chunk, kh, chunk.slot, chunk.rows);
-    int kept_at = args.exports ? args.exports[blockIdx.x] : -1;
-    if (kept_at >= 0) keep_inputs(me, args, chunk, kh, kept_at, chunk.index * C + C);
     copies_wait<0>();
     __syncthreads();
     float kk[8][4] = {}, qk[8][4] = {};

@@ -1,4 +1,4 @@
-// gdn_conv: convolution, SiLU, norms of q and k.
+// The convolution of a chunk, SiLU, norms of q and k.
 #pragma once
 #include "arguments.cuh"
 #include "gdn/pieces.cuh"
@@ -68,20 +68,15 @@ __device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const float
     }
 }
 
-// Block (chunk, head): heads are the HK of q, the HK of k, the HV of v.
-extern "C" __global__ void __launch_bounds__(THREADS) gdn_conv(const Arguments args) {
-    let_next_start();
-    wait_for_inputs();
-    Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x);
-    if (chunk.filled == 0) return;
+// A chunk's queries and keys of key head `kh`, to `to`.
+__device__ __forceinline__ void convolve_keys(const Arguments &args, const Chunk &chunk, int kh, u16 *to) {
     const float *tail = args.tail + (u64)chunk.slot * 4 * CHANNELS;
-    int head = blockIdx.y;
-    if (head >= 2 * HK) {
-        int h = head - 2 * HK;
-        convolve<V, 2>(chunk, 2 * HK * K + h * V, args.x, tail, args.taps, nullptr, nullptr, args.values + h * V);
-        return;
-    }
-    u16 *to = args.keys + ((u64)blockIdx.x * HK + head % HK) * KEYS_ELEMENTS + (head < HK ? 0 : 2 * C * K);
-    if (head < HK) convolve<K, 0>(chunk, head * K, args.x, tail, args.taps, to, to + C * K, nullptr);
-    else convolve<K, 1>(chunk, head * K, args.x, tail, args.taps, to, to + C * K, nullptr);
+    convolve<K, 0>(chunk, kh * K, args.x, tail, args.taps, to, to + C * K, nullptr);
+    to += 2 * C * K;
+    convolve<K, 1>(chunk, (HK + kh) * K, args.x, tail, args.taps, to, to + C * K, nullptr);
+}
+// Its values of value head `h`.
+__device__ __forceinline__ void convolve_values(const Arguments &args, const Chunk &chunk, int h) {
+    const float *tail = args.tail + (u64)chunk.slot * 4 * CHANNELS;
+    convolve<V, 2>(chunk, 2 * HK * K + h * V, args.x, tail, args.taps, nullptr, nullptr, args.values + h * V);
 }

@@ -1,4 +1,4 @@
-// gdn_finish: the gated norm and the int8 form of rows.
+// gdn_finish: the gated norm and the int8 form of rows; and the convolution's ring, which the convolution of this piece has read by now.
 #pragma once
 #include "arguments.cuh"
 #include "common/int8_rows.cuh"
@@ -17,6 +17,14 @@ __device__ __forceinline__ float4 gated_norm(float4 o, float scale, float4 w, fl
                        o.w * scale * w.w * silu_fast(z.w));
 }
 
+// What the convolution of the tokens after the piece's first `rows` wants of them, to the ring of `slot`. `h`: the block's value head.
+__device__ __forceinline__ void keep_inputs(const Arguments &args, const Chunk &chunk, int h, int slot, int rows) {
+    float *ring = args.tail + (u64)slot * 4 * CHANNELS;
+    for (int n = max(0, rows - 4); n < rows; n++)
+        for (int ch = h * THREADS + threadIdx.x; ch < CHANNELS; ch += HV * THREADS)
+            ring[((chunk.start + n) & 3) * CHANNELS + ch] = args.x[((u64)chunk.first_row + n) * X_STRIDE + ch];
+}
+
 // Block (FINISH_PARTS * chunk + part, value head): a warp takes FINISH_ROWS tokens.
 extern "C" __global__ void __launch_bounds__(THREADS) gdn_finish(const Arguments args) {
     static_assert(FINISH_ROWS % TOKENS_AT_ONCE == 0, "a warp has whole turns");
@@ -26,6 +34,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_finish(const Arguments
     const float4 w0 = __ldg((const float4 *)(args.norm + at)), w1 = __ldg((const float4 *)(args.norm + at + 16));
     wait_for_inputs();
     const Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x / FINISH_PARTS);
+    if (chunk.filled > 0 && blockIdx.x % FINISH_PARTS == 0) {
+        if (chunk.index * C + C >= chunk.rows) keep_inputs(args, chunk, h, chunk.slot, chunk.rows);
+        const int kept_at = args.exports ? args.exports[blockIdx.x / FINISH_PARTS] : -1;
+        if (kept_at >= 0) keep_inputs(args, chunk, h, kept_at, chunk.index * C + C);
+    }
 #pragma unroll
     for (int t = 0; t < FINISH_ROWS; t += TOKENS_AT_ONCE) {
         const bool live = first + t < chunk.filled;

@@ -1,11 +1,11 @@
-// Many tokens of the gated delta rule at once: the mixer of a GDN layer for pieces of several sequences. Four kernels:
+// Many tokens of the gated delta rule at once: the mixer of a GDN layer for pieces of several sequences. Three kernels:
 //
-//   gdn_conv    q, k, v = convolution, SiLU, norms; q and k as two bf16 each, high and low part (16 bits of precision)
-//   gdn_chunk   for every chunk of 64 tokens and head: G = running sum of log decays, D_ij = exp(G_i - G_j) for j <= i,
-//               A = strictly lower (diag(beta) K K^T * D), T = (I + A)^-1 diag(beta), P = Q K^T * D; the ring
+//   gdn_chunk   q, k, v = convolution, SiLU, norms; q and k as two bf16 each, high and low part (16 bits of precision);
+//               for every chunk of 64 tokens and head: G = running sum of log decays, D_ij = exp(G_i - G_j) for j <= i,
+//               A = strictly lower (diag(beta) K K^T * D), T = (I + A)^-1 diag(beta), P = Q K^T * D
 //   gdn_scan    chunk after chunk: R = V - diag(e^G) K S, Delta = T R, O = diag(e^G) Q S + P Delta,
 //               S = e^(G_63) S + (diag(e^(G_63 - G)) K)^T Delta
-//   gdn_finish  y = o / sqrt(mean(o^2) + eps) * w * silu(z) and its int8 form
+//   gdn_finish  y = o / sqrt(mean(o^2) + eps) * w * silu(z) and its int8 form; the ring
 //
 // Products run on tensor cores as high * high + high * low + low * high of bf16 parts, which is good to 2^-16; sums, D, the inverse
 // and S are f32. In gdn_scan a warp owns 16 columns of S, transposed, as accumulators: what one product leaves is the left operand of the next with
@@ -36,7 +36,6 @@
 #define KEYS_ELEMENTS (4 * C * K) // q and k of a chunk and key head
 #define MATS_ELEMENTS (4 * C * C) // T and P of a chunk and value head
 
-#include "gdn/conv.cuh"
 #include "gdn/chunk.cuh"
 #include "gdn/scan.cuh"
 #include "gdn/pairs.cuh"

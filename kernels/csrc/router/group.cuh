@@ -88,27 +88,28 @@ __device__ __forceinline__ void begins(int (&sums)[WARPS], const int (&count)[EX
     }
 }
 
-// Rows that one block groups.
+// Rows that one block groups beside other work, and in a launch of its own.
 #define GROUPED_ROWS 256
-#define ROW_WORDS (GROUPED_ROWS / 32)
-struct Members {
-    u32 rows[ROW_WORDS][E]; // of each expert, a bit a row
+#define GROUPED_ALONE 512
+template <int ROWS> struct Members {
+    u32 rows[ROWS / 32][E]; // of each expert, a bit a row
     int first[E];
     int sums[WARPS];
 };
 
-// Up to GROUPED_ROWS rows, by one block. A row has an expert once, so where its pair goes is told by the rows before it that have the same.
-__device__ __forceinline__ void group_all(Members &members, const Arguments &args) {
-    int pairs = args.rows * USED, words = (args.rows + 31) / 32, expert[USED];
+// Up to ROWS rows, by one block. A row has an expert once, so where its pair goes is told by the rows before it that have the same.
+template <int ROWS> __device__ __forceinline__ void group_all(Members<ROWS> &members, const Arguments &args) {
+    constexpr int PAIRS = ROWS * USED / THREADS; // of a thread
+    int pairs = args.rows * USED, words = (args.rows + 31) / 32, expert[PAIRS];
 #pragma unroll
-    for (int i = 0; i < USED; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         int p = i * THREADS + threadIdx.x;
         expert[i] = p < pairs ? __ldcg(args.experts + p) : -1;
     }
     for (int i = threadIdx.x; i < words * E; i += THREADS) (&members.rows[0][0])[i] = 0;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < USED; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         int row = (i * THREADS + threadIdx.x) / USED;
         if (expert[i] >= 0) atomicOr(&members.rows[row / 32][expert[i]], 1u << row % 32);
     }
@@ -131,7 +132,7 @@ __device__ __forceinline__ void group_all(Members &members, const Arguments &arg
     }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < USED; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         int p = i * THREADS + threadIdx.x, row = p / USED, e = expert[i];
         if (e < 0) continue;
         int at = members.first[e] + __popc(members.rows[row / 32][e] & ((1u << row % 32) - 1));
@@ -142,7 +143,7 @@ __device__ __forceinline__ void group_all(Members &members, const Arguments &arg
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) group(const Arguments args) {
-    __shared__ Members members;
+    __shared__ Members<GROUPED_ALONE> members;
     let_next_start();
     wait_for_inputs();
     group_all(members, args);

@@ -26,5 +26,6 @@
 //
 // -D: COLS (a multiple of 32), E (at most 512), USED, SIGMOID.
 #include "router/few.cuh"
+#include "router/many.cuh"
 #include "router/ordered.cuh"
 #include "router/tiled.cuh"

@@ -154,4 +154,6 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Arguments &args)
 }
 
 extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(const Arguments args) { tiled<false>(args); }
+// Of so many rows that the device has not room for all blocks at once: four of a multiprocessor, for some spilt registers.
+extern "C" __global__ void __launch_bounds__(TILED_THREADS, 4) tiled_crowded(const Arguments args) { tiled<false>(args); }
 extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(const Arguments args) { tiled<true>(args); }

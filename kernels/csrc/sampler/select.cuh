@@ -172,7 +172,7 @@ template <bool WEIGH> struct Search {
 
 // The first element, by rank, at which the number of elements reaches `k` (WEIGH false), or their weights reach `top_p` of all of
 // them (WEIGH true). Only elements up to `kept` count.
-template <bool WEIGH> __device__ Cut select(Group &g, const Slice &slice, float best, float inverse, u64 kept, u32 k, float top_p) {
+template <bool WEIGH> __device__ OUT_OF_LINE Cut select(Group &g, const Slice &slice, float best, float inverse, u64 kept, u32 k, float top_p) {
     Shared &s = g.s;
     Search<WEIGH> search = {slice, best, inverse, kept, 0, 0, k};
     // What is ahead of the critical bin is listed too, if the list has room for all that is kept.

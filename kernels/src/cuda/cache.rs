@@ -1,6 +1,7 @@
 //! Compiled programs on disk, named by what they were compiled from.
 
 use super::{Arch, Compiler, CudaError, Program};
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -73,8 +74,16 @@ impl KernelCache {
         self.build_each(&work, &|_, _| ())
     }
 
-    /// Compiles those of `work` that the directory lacks, on all cores and without a device; returns how many.
-    /// `progress` is told how many are done and how many there are, at first and after each, from any thread.
+    /// Loads the compiler if the directory lacks one of `programs`, so that who has none hears of it at once.
+    ///
+    /// # Errors
+    /// If there is no compiler, and something to compile.
+    pub fn can_build(&self, programs: &[Program], arch: Arch) -> Result<(), CudaError> {
+        if self.missing(programs, arch) > 0 { self.compiler().map(|_| ()) } else { Ok(()) }
+    }
+
+    /// Compiles those of `work` that the directory lacks, on all cores and without a device, what takes long first;
+    /// returns how many. `progress` is told how many are done and how many there are, at first and after each, from any thread.
     ///
     /// # Errors
     /// If something cannot be compiled.
@@ -83,7 +92,7 @@ impl KernelCache {
         work: &[(&Program, Arch)],
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<usize, CudaError> {
-        let work: Vec<_> = work.iter().filter(|(p, arch)| !self.has(p, *arch)).collect();
+        let work: Vec<_> = in_turn(work).into_iter().filter(|(p, arch)| !self.has(p, *arch)).collect();
         if work.is_empty() {
             return Ok(0);
         }
@@ -119,6 +128,22 @@ impl KernelCache {
     }
 }
 
+/// Each of them once, as it is begun.
+fn in_turn<'a>(work: &[(&'a Program, Arch)]) -> Vec<(&'a Program, Arch)> {
+    let mut seen = HashSet::new();
+    let mut work: Vec<_> = work.iter().copied().filter(|w| seen.insert(*w)).collect();
+    work.sort_by_key(|(program, _)| turn(program.name));
+    work
+}
+
+/// When a program of this name is compiled: those first that take seconds, as measured (docs/kernels/README.md), for
+/// who waits for all of them waits for the last.
+fn turn(name: &str) -> usize {
+    const LONG: [&str; 8] =
+        ["sampler", "experts", "sampler of draws", "attention", "router", "gdn_prefill", "mamba2", "warpgroup"];
+    LONG.iter().position(|long| *long == name).unwrap_or(LONG.len())
+}
+
 /// FNV-1a of 128 bits. The whole fingerprint is compared too, so that a collision cannot load the wrong code.
 fn fnv128(bytes: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -138,10 +163,11 @@ fn read(path: &Path, fingerprint: &str) -> Option<Vec<u8>> {
     (u64::from_le_bytes(*length) == cubin.len() as u64).then(|| cubin.to_vec())
 }
 
-/// Through a file of another name, so that a second process never reads half a file.
+/// Through a file of another name, so that a second process or thread never reads half a file.
 fn write(path: &Path, fingerprint: &str, cubin: &[u8]) -> std::io::Result<()> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
     fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    let part = path.with_extension(format!("part-{}", std::process::id()));
+    let part = path.with_extension(format!("part-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     let mut bytes = header(fingerprint).into_bytes();
     bytes.extend((cubin.len() as u64).to_le_bytes());
     bytes.extend(cubin);
@@ -175,6 +201,15 @@ mod tests {
         assert!(read(&path(&program(1), b), &program(1).fingerprint(b)).is_none());
         assert_eq!([cache.missing(&[program(1), program(2)], a), cache.missing(&[program(1)], b)], [1, 1]);
         fs::remove_dir_all(&cache.dir).unwrap();
+    }
+
+    #[test]
+    fn each_program_is_compiled_once_and_what_takes_long_first() {
+        let (a, b, chip, other) = (program(1), program(2), Arch::ALL[3], Arch::ALL[0]);
+        let [long, longest] = ["experts", "sampler"].map(|name| Program { name, ..program(3) });
+        let work = [(&a, chip), (&b, chip), (&a, chip), (&long, chip), (&longest, chip), (&a, other)];
+        let want = [(&longest, chip), (&long, chip), (&a, chip), (&b, chip), (&a, other)];
+        assert_eq!(in_turn(&work), want);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// One source with the shapes it is compiled for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     /// For messages and file names.
     pub name: &'static str,
@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 59] = files![
+const FILES: [(&str, &str); 60] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -71,6 +71,7 @@ const FILES: [(&str, &str); 59] = files![
     "router/choose.cuh",
     "router/few.cuh",
     "router/group.cuh",
+    "router/many.cuh",
     "router/ordered.cuh",
     "router/row_a_block.cuh",
     "router/rows.cuh",
@@ -135,7 +136,7 @@ impl Program {
 }
 
 /// An architecture that machine code is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arch(&'static str);
 
 impl Arch {

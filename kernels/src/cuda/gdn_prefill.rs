@@ -2,7 +2,7 @@
 //! token, in chunks of 64 ([`crate::reference::gdn_chunked`]), from the in-projections to the int8 rows of the
 //! out-projection.
 //!
-//! Four launches: convolution and norms; what a chunk needs of itself; chunks after one another; gated norm. Products
+//! Three launches: convolution, norms and what a chunk needs of itself; chunks after one another; gated norm. Products
 //! run on tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on
 //! where chunks begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
@@ -150,7 +150,6 @@ pub struct GdnPrefill {
     planes: Planes,
     shared_max: usize,
     multiprocessors: usize,
-    conv: Kernel<Arguments>,
     chunk: Kernel<Arguments>,
     scan: Scan,
     finish: Kernel<Arguments>,
@@ -189,7 +188,7 @@ impl Scan {
 }
 
 device_struct! {
-    /// What each of the four kernels is given.
+    /// What each of the three kernels is given.
     struct Arguments {
         /// `[count]`: slot, start, first row, rows.
         pieces: Ptr<[i32; 4]>,
@@ -274,7 +273,6 @@ impl GdnPrefill {
             planes,
             shared_max,
             multiprocessors: device.multiprocessors() as usize,
-            conv: module.kernel("gdn_conv")?,
             chunk: module.kernel("gdn_chunk")?,
             scan,
             finish: module.kernel("gdn_finish")?,
@@ -350,8 +348,7 @@ impl GdnPrefill {
             unsafe { kernel.launch(device, grid, &arguments) }
         };
         let chunks = chunks(rows, count) as u32;
-        run(&self.conv, (chunks, (2 * heads.keys + heads.values) as u32), THREADS)?;
-        run(&self.chunk, (chunks, heads.keys as u32), THREADS)?;
+        run(&self.chunk, (chunks, (heads.keys + heads.values) as u32), THREADS)?;
         let (scan, blocks, threads) = self.scan.for_heads(heads, stages);
         run(scan, (blocks as u32, count as u32), threads)?;
         run(&self.finish, (chunks * FINISH_PARTS, heads.values as u32), THREADS)

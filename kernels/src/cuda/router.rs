@@ -34,8 +34,10 @@ const ORDERED_BYTES_MAX: usize = 99 << 10;
 /// Parts that a row's sums come in where they have one order.
 const SCORE_PARTS: usize = 8;
 
-/// Rows that one block groups; more are counted and placed in two launches.
+/// Rows that one block groups beside the choice.
 pub const GROUPED_ROWS: usize = 256;
+/// Rows that one block groups in a launch of its own; more are counted and placed in two.
+const GROUPED_ALONE: usize = 512;
 /// Rows of a block that chooses where rows are many, and up to how many each has a block.
 const CHOSEN_TOGETHER: usize = 8;
 const ROW_A_BLOCK: usize = 1024;
@@ -43,6 +45,8 @@ const ROW_A_BLOCK: usize = 1024;
 const FEW_ROWS: usize = 16;
 /// Most rows that the few-rows kernel takes: the largest step of decoding.
 pub const FEW_ROWS_MAX: usize = 256;
+/// Blocks of tiles that a multiprocessor has room for with all the registers that they want.
+const FEW_BLOCKS: usize = 3;
 /// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
 const WHOLE_ROWS: usize = 2560;
 
@@ -175,9 +179,11 @@ pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
 pub struct Router {
     shape: RouterShape,
     few: [Kernel<Arguments>; 2],
-    tiled: [Kernel<Arguments>; 2],
-    /// Of a row a block, and of [`CHOSEN_TOGETHER`].
-    choose: [Kernel<Arguments>; 2],
+    /// Of segments with few blocks and with more than [`FEW_BLOCKS`] a multiprocessor, and of whole sums.
+    tiled: [Kernel<Arguments>; 3],
+    multiprocessors: usize,
+    /// Of a row a block, of [`CHOSEN_TOGETHER`], and of as many with a warp each, where sums are whole.
+    choose: [Kernel<Arguments>; 3],
     ordered: [Kernel<Arguments>; 3],
     group: Kernel<Arguments>,
     count: Kernel<Arguments>,
@@ -350,8 +356,9 @@ impl Router {
         Ok(Self {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
-            tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
-            choose: [kernel("choose1")?, kernel("choose8")?],
+            tiled: [kernel("tiled_segments")?, kernel("tiled_crowded")?, kernel("tiled_whole")?],
+            multiprocessors: device.multiprocessors() as usize,
+            choose: [kernel("choose1")?, kernel("choose8")?, kernel("choose_many")?],
             ordered: [ordered(0)?, ordered(1)?, ordered(2)?],
             group: kernel("group")?,
             count: kernel("count")?,
@@ -434,9 +441,12 @@ impl Router {
                 self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &arguments)?;
             }
             Variant::Tiled => {
-                let kernel = &self.tiled[usize::from(n >= WHOLE_ROWS)];
-                let tiles = grid(shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments, TILED_THREADS);
-                self.enqueue(device, kernel, tiles, &arguments)?;
+                let (columns, tiles) = (shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments);
+                let kernel = match n {
+                    WHOLE_ROWS.. => 2,
+                    _ => usize::from(columns * tiles > FEW_BLOCKS * self.multiprocessors),
+                };
+                self.enqueue(device, &self.tiled[kernel], grid(columns, tiles, TILED_THREADS), &arguments)?;
                 self.enqueue_choice(device, n, &arguments)?;
             }
             Variant::Ordered => {
@@ -539,15 +549,18 @@ impl Router {
 
     /// Lists are made where one block can.
     fn enqueue_choice(&self, device: &Device, n: usize, arguments: &Arguments) -> Result<(), CudaError> {
-        let few = n <= ROW_A_BLOCK;
-        let blocks = if few { n } else { n.div_ceil(CHOSEN_TOGETHER) };
+        let (kernel, blocks) = match n {
+            ..=ROW_A_BLOCK => (0, n),
+            _ if arguments.segments > 1 => (1, n.div_ceil(CHOSEN_TOGETHER)),
+            _ => (2, n.div_ceil(CHOSEN_TOGETHER)),
+        };
         let grid = Grid { blocks: (blocks as u32, 1), threads: THREADS };
-        self.enqueue(device, &self.choose[usize::from(!few)], grid, arguments)
+        self.enqueue(device, &self.choose[kernel], grid, arguments)
     }
 
     fn enqueue_lists(&self, device: &Device, arguments: &Arguments) -> Result<(), CudaError> {
         let pairs = arguments.rows as usize * self.shape.used;
-        if arguments.rows as usize <= GROUPED_ROWS {
+        if arguments.rows as usize <= GROUPED_ALONE {
             return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: THREADS }, arguments);
         }
         let grid = Grid { blocks: (pairs.div_ceil(CHUNK) as u32, 1), threads: THREADS };

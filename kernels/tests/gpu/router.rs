@@ -214,7 +214,7 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
         let batches: &[usize] = match variant {
             Variant::Few => &[2, 5, 40, 256],
             Variant::Ordered => &[2, 30, 40, 64, 300],
-            Variant::Tiled => &[2, 40, 64, 300, 2600],
+            Variant::Tiled => &[2, 40, 64, 300, 1100, 2600],
         };
         for n in batches {
             let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), false)?;
@@ -353,7 +353,7 @@ fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f
 fn pairs_are_listed_by_expert(gpu: &Gpu, shape: RouterShape) -> Outcome {
     let (stream, RouterShape { experts, used, .. }) = (gpu.device.stream(), shape);
     let router = Router::load(&gpu.device, &gpu.cache, shape)?;
-    for rows in [1, 3, 64, 257, 1000, 6000] {
+    for rows in [1, 3, 64, 257, 500, 512, 513, 1000, 6000] {
         let mut work = router.workspace(&gpu.device, rows)?;
         let mut random = Random(rows as u64);
         let chosen: Vec<i32> = (0..rows)

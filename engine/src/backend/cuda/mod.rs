@@ -75,6 +75,7 @@ use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets, passes};
 use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread;
 use store::{Store, StoreShape, send};
 use stored::{Lacking, StoredStates};
 use tier::{ExpertTier, PassKind};
@@ -145,6 +146,26 @@ pub fn check(model: &ModelConfig) -> Result<(), CudaBackendError> {
     blocks::check(model, KvStorage::F16.into())
 }
 
+/// Brings the weights to the device while the kernels are compiled that the cache lacks: a first start waits for the
+/// longer of the two.
+fn load(
+    model: &Model,
+    config: &CudaConfig,
+    device: &Device,
+    cache: &KernelCache,
+    progress: &mut dyn FnMut(f32),
+) -> Result<(DeviceWeights, Option<ExpertTier>), CudaBackendError> {
+    let arch = device.arch();
+    let programs = programs(model, config, arch, Some(Chip::of(device)))?;
+    cache.can_build(&programs, arch)?;
+    thread::scope(|scope| {
+        let built = scope.spawn(|| cache.build(&programs, &[arch]));
+        let loaded = DeviceWeights::load(device, cache, model, config.placement(), progress);
+        built.join().expect("compiling does not panic")?;
+        loaded
+    })
+}
+
 impl CudaBackend {
     /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use.
     /// `progress` hears the share done, 0 to 1.
@@ -165,8 +186,7 @@ impl CudaBackend {
         let tiled = blocks::tiled(c);
         let chip = TileChip::of(&device);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
-        cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
-        let (weights, experts) = DeviceWeights::load(&device, &cache, model, config.placement(), progress)?;
+        let (weights, experts) = load(model, config, &device, &cache, progress)?;
         let shortlist = mtp::shortlist(model);
         let network = Network::new(&device, &cache, c, config, planes, (weights, shortlist))?;
         let stream = device.stream();
