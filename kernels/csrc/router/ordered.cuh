@@ -93,6 +93,7 @@ template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments 
     }
     copies_end();
     wait_for_inputs();
+    empty_lists(args);
 #pragma unroll 8
     for (int i = threadIdx.x; i < ORDERED_ROWS * EACH; i += ORDERED_THREADS) {
         int r = i / EACH, v = i % EACH;

@@ -14,7 +14,7 @@
 //   rows. A thread adds its k in order, then the lanes, then the warps. The last blocks wait for all scores of some rows and choose; the
 //   last of those may group: one launch.
 //   Bound: the weights, 4 * COLS * (E + 1) bytes; each block reads every row of x.
-// tiled: 64 rows by 64 experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
+// tiled: 32 or 64 rows by as many experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
 //   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
 //   are added in order, by choose or by the one block.
 //

@@ -47,7 +47,7 @@ __device__ __forceinline__ void choose_row(const Scores &scores, const Arguments
     }
 #pragma unroll
     for (int part = 0; part < SCORE_PARTS; part++) gate += scores.gate[part];
-    select_row(args, row, scores.asked, value, gate, biases);
+    list_row(args, row, select_row(args, row, scores.asked, value, gate, biases));
 }
 
 // Everything of a row but its choice, by all threads, whose loads are under way together. The weights that all rows need are read once.
@@ -85,7 +85,7 @@ template <int EACH> __device__ __forceinline__ void choose(const Arguments &args
 extern "C" __global__ void __launch_bounds__(THREADS) choose1(const Arguments args) {
     __shared__ Members members;
     choose<1>(args);
-    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
+    if (!args.groups || args.pitch || !last_to_finish(args.counters, gridDim.x)) return;
     group_all(members, args);
 }
 // More rows than one block groups.

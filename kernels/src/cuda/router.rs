@@ -21,7 +21,6 @@ const USED_MAX: usize = 32;
 // As in the source.
 const THREADS: u32 = 256;
 const COLUMNS: usize = 2;
-const TILE: usize = 64;
 const STEP: usize = 32;
 const SEGMENTS_MAX: usize = 16;
 const CHUNK: usize = 2048;
@@ -31,11 +30,18 @@ const ORDERED_THREADS: u32 = 128;
 const ORDERED_ROWS: [usize; 3] = [16, 32, 64];
 /// Shared memory that a block may have on every device that is served.
 const ORDERED_BYTES_MAX: usize = 99 << 10;
+/// Rows and experts of a block of each of its kernels that store segments.
+const TILES: [(usize, usize); 3] = [(32, 32), (64, 32), WHOLE_TILE];
+/// The same where a block has all segments.
+const WHOLE_TILE: (usize, usize) = (64, 64);
 /// Parts that a row's sums come in where they have one order.
 const SCORE_PARTS: usize = 8;
 
 /// Rows that one block groups; more are counted and placed in two launches.
 pub const GROUPED_ROWS: usize = 256;
+/// Up to so many rows tiles are of 32 rows and 32 experts, and of 64 and 32, as measured.
+const SMALL_ROWS: usize = 128;
+const NARROW_ROWS: usize = 256;
 /// Rows of a block that chooses where rows are many, and up to how many each has a block.
 const CHOSEN_TOGETHER: usize = 8;
 const ROW_A_BLOCK: usize = 1024;
@@ -175,7 +181,9 @@ pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
 pub struct Router {
     shape: RouterShape,
     few: [Kernel<Arguments>; 2],
-    tiled: [Kernel<Arguments>; 2],
+    /// By [`TILES`].
+    tiled: [Kernel<Arguments>; 3],
+    whole: Kernel<Arguments>,
     /// Of a row a block, and of [`CHOSEN_TOGETHER`].
     choose: [Kernel<Arguments>; 2],
     ordered: [Kernel<Arguments>; 3],
@@ -282,8 +290,9 @@ pub struct Groups<'a, 'b> {
     pub in_rows: &'a mut CudaViewMut<'b, i32>,
     /// `[rows * used]`: the pair `row * used + k` beside each.
     pub out_rows: &'a mut CudaViewMut<'b, i32>,
-    /// Where it is not 0, lists are `[experts, pitch]` and each expert's stand from `expert * pitch` on. At least as
-    /// many as there are rows, of which there are at most [`GROUPED_ROWS`].
+    /// Where it is not 0, lists are `[experts, pitch]` and each expert's stand from `expert * pitch` on, in any order
+    /// where rows are more than [`Variant::Few`] takes. At least as many as there are rows, of which there are at most
+    /// [`GROUPED_ROWS`].
     pub pitch: usize,
 }
 
@@ -350,7 +359,8 @@ impl Router {
         Ok(Self {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
-            tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
+            tiled: [kernel("tiled_small")?, kernel("tiled_narrow")?, kernel("tiled_segments")?],
+            whole: kernel("tiled_whole")?,
             choose: [kernel("choose1")?, kernel("choose8")?],
             ordered: [ordered(0)?, ordered(1)?, ordered(2)?],
             group: kernel("group")?,
@@ -434,8 +444,8 @@ impl Router {
                 self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &arguments)?;
             }
             Variant::Tiled => {
-                let kernel = &self.tiled[usize::from(n >= WHOLE_ROWS)];
-                let tiles = grid(shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments, TILED_THREADS);
+                let (kernel, (rows, columns)) = self.tiled_kernel(n);
+                let tiles = grid(shape.experts.div_ceil(columns), n.div_ceil(rows) * segments, TILED_THREADS);
                 self.enqueue(device, kernel, tiles, &arguments)?;
                 self.enqueue_choice(device, n, &arguments)?;
             }
@@ -448,6 +458,15 @@ impl Router {
             }
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
+    }
+
+    /// What scores `n` rows by tiles, and the rows and experts of one.
+    fn tiled_kernel(&self, n: usize) -> (&Kernel<Arguments>, (usize, usize)) {
+        if n >= WHOLE_ROWS {
+            return (&self.whole, WHOLE_TILE);
+        }
+        let i = usize::from(n > SMALL_ROWS) + usize::from(n > NARROW_ROWS);
+        (&self.tiled[i], TILES[i])
     }
 
     /// What scores need; zeros elsewhere.
