@@ -71,7 +71,7 @@ struct __align__(16) Row {
     float out[V], gate[V]; // and what the gated norm multiplies it with
     float squares[WARPS];  // of each warp's outputs
     float beta, decay;
-    Scales scales; // where several rows are done
+    Scales scales; // where one warp works them out for all
 };
 
 // Shared by the threads of a block.
@@ -96,6 +96,13 @@ __device__ __forceinline__ void read_rows(const Thread &me, float (&now)[READ_RO
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++)
             now[i][n] = x[min(first + i, count - 1) * X_STRIDE + channel(min(me.id + n * THREADS, MIXED - 1), kh, h)];
+}
+
+__device__ __forceinline__ float convolved(float4 taps, const float (&before)[3], float now) {
+    float sum = __fmul_rn(before[0], taps.x);
+    sum = __fmaf_rn(before[1], taps.y, sum);
+    sum = __fmaf_rn(before[2], taps.z, sum);
+    return __fmaf_rn(now, taps.w, sum);
 }
 
 // What a thread convolves: up to so many of the block's channels.
@@ -123,10 +130,7 @@ struct Convolution {
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++) {
             int j = me.id + n * THREADS;
-            float sum = __fmul_rn(before[n][0], weights[n].x);
-            sum = __fmaf_rn(before[n][1], weights[n].y, sum);
-            sum = __fmaf_rn(before[n][2], weights[n].z, sum);
-            sum = __fmaf_rn(now[n], weights[n].w, sum);
+            float sum = convolved(weights[n], before[n], now[n]);
             if (j < MIXED) row.mixed[j] = silu(sum);
             before[n][0] = before[n][1], before[n][1] = before[n][2], before[n][2] = now[n];
         }
@@ -326,10 +330,20 @@ struct Inputs {
     }
 };
 
-// From the inputs to the outputs, with S up to date in `rows`. `taken` is called once all threads have what they want of the inputs.
-template <class Taken>
+// Of a row, from b, a, b2 and a2 of its inputs.
+__device__ __forceinline__ void put_gates(Row &row, const float (&gates)[4], const Weights &weights) {
+    float b = gates[0] + gates[2], a = gates[1] + gates[3];
+    row.beta = sigmoid(b), row.decay = __expf(weights.log_decay * softplus(a + weights.bias));
+}
+
+// Whether a position that counts leaves the state whole, or what it lacks.
+__device__ __forceinline__ bool writes_state(int position, int pending) {
+    return position % STORE_EVERY == STORE_EVERY - 1 || pending >= STORE_EVERY - 1;
+}
+
+// From the inputs to the outputs, with S up to date in `rows`.
 __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args, Head &head, State &rows, Convolution &convolution, Inputs &in,
-                                        const Now &now, const Memory &memory, const Weights &weights, const Taken &taken) {
+                                        const Now &now, const Memory &memory, const Weights &weights) {
     const int h = weights.h, kh = weights.kh, tid = me.id, position = now.position, count = now.count;
 #pragma unroll
     for (int p = 0; p < 3; p++)
@@ -348,17 +362,13 @@ __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args,
         if (first >= count) break;
         read_rows(me, in.rows, args.x + now.row * X_STRIDE, first, count, kh, h);
     }
-    if (tid < count) {
-        float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
-        head.row[tid].beta = sigmoid(b), head.row[tid].decay = __expf(weights.log_decay * softplus(a + weights.bias));
-    }
+    if (tid < count) put_gates(head.row[tid], in.gates, weights);
 #pragma unroll
     for (int n = 0; n < OUT_TURNS; n++) {
         int i = (tid + n * THREADS) / V;
         if (i < count) head.row[i].gate[tid % V] = silu(in.z[n]);
     }
     __syncthreads();
-    taken();
     if (BEHIND) {
         for (int i = me.warp; i < count; i += WARPS) {
             Scales scales = scales_of(me, head.row[i]);
@@ -382,7 +392,7 @@ __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args,
                 if (at < count) store_output(args, head.row[at], now.row + at, h, tid % V, weights.norm);
             }
         }
-        bool writes = i == 0 && (position % STORE_EVERY == STORE_EVERY - 1 || now.pending >= STORE_EVERY - 1);
+        bool writes = i == 0 && writes_state(position, now.pending);
         if (!writes) store_update(me, memory.updates + (position + i) % UPDATES * UPDATE, own, d);
         if (writes || !last) advance(me, rows, own.mixed + K, own.decay, d);
         if (writes) store_state(memory.state, rows);
@@ -422,7 +432,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     const Now now = {row, position, pending, drafted, count};
     Inputs in;
     in.read(me, args.x + row * X_STRIDE, count, weights);
-    do_rows(me, args, head, rows, convolution, in, now, memory, weights, [] {});
+    do_rows(me, args, head, rows, convolution, in, now, memory, weights);
 }
 
 // Where two blocks of a multiprocessor have the shared memory for it.

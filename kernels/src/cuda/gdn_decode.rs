@@ -262,7 +262,8 @@ impl GdnDecode {
     ) -> Result<Self, CudaError> {
         let drafts = drafts.into();
         let module = device.module(cache, &program(heads, stride, planes, drafts)?)?;
-        let several = (!drafts.taken && device.arch().has_paired_scan())
+        // Its blocks copy whole pieces of 16 bytes of a row.
+        let several = (!drafts.taken && device.arch().has_paired_scan() && stride.is_multiple_of(4))
             .then(|| module.kernel("gdn_decode_several")?.with_shared(heads.staged_bytes()))
             .transpose()?;
         Ok(Self { heads, stride, planes, drafts, kernel: module.kernel("gdn_decode")?, several })

@@ -45,16 +45,16 @@ fn cases() -> impl Iterator<Item = (Heads, Planes)> {
 
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    let of = |(heads, planes)| {
+    let decode = |(heads, planes)| {
         [
             gdn_decode::program(heads, stride(heads), planes, 0),
             gdn_decode::program(heads, stride(heads), planes, DRAFTS),
             gdn_decode::program(heads, stride(heads), planes, UNTAKEN),
-            gdn_prefill::program(heads, stride(heads), planes),
         ]
     };
     let many = MANY_HEADS.into_iter().map(|heads| (heads, Planes::One));
-    cases().chain(many).flat_map(of).collect()
+    let prefill = cases().map(|(heads, planes)| gdn_prefill::program(heads, stride(heads), planes));
+    cases().chain(many).flat_map(decode).chain(prefill).collect()
 }
 
 /// Names and tests.
