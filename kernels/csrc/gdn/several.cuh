@@ -136,11 +136,14 @@ __device__ __forceinline__ void prepare(const Thread &me, Row &row, const Rest &
 struct Next {
     u32 row, end;
     int slot, position, pending;
+    bool writes;
 
     // The first one from `row` on that is one; a slot below 0 if there is none.
     __device__ __forceinline__ void find(const Arguments &args) {
         for (slot = -1; row < end && (slot = args.slots[row]) < 0;) row++;
-        if (slot >= 0) position = args.positions[row], pending = args.pending[row];
+        if (slot < 0) return;
+        const int word = args.pending[row];
+        position = args.positions[row], pending = word % WRITES, writes = word >= WRITES;
     }
 };
 
@@ -175,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) gdn_decode_several(cons
     while (next.slot >= 0) {
         const u32 at = next.row;
         const int position = next.position, pending = next.pending;
+        const bool writes = next.writes;
         const Memory memory(me, args, next.slot, weights.h);
         next.row++;
         next.find(args);
@@ -201,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) gdn_decode_several(cons
         put_output(me, row, sums, row.scales, d);
         __syncthreads();
         if (me.id < V) store_output(args, row, at, weights.h, me.id, weights.norm);
-        if (writes_state(position, pending)) {
+        if (writes) {
             advance(me, rows, row.mixed + K, row.decay, d);
             store_state(memory.state, rows);
         } else {
