@@ -111,6 +111,13 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
     constexpr int STAGES = T::STAGES;
     __shared__ __align__(16) T tile;
     let_next_start();
+    // Blocks behind those that score choose, where the launch has them.
+    const int scoring = (args.rows + TR - 1) / TR * SEGMENTS;
+    if (!ONE && blockIdx.y >= scoring) {
+        static_assert(sizeof(T) >= sizeof(Scores), "they lie where tiles would");
+        Chooser<TILED_THREADS>::run(args, *(Scores *)&tile, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, TR, gridDim.x * SEGMENTS);
+        return;
+    }
     int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TR;
     int column = blockIdx.x * TC, first = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : min(first + STEPS_A_SEGMENT, STEPS);
 #pragma unroll
@@ -164,6 +171,7 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
                 float out = total.at[m][n][i] + sum.at[m][n][i];
                 if (row < args.rows && c < E) scores[(u64)row * STRIDE + c] = out;
             }
+    if (!ONE && gridDim.y > scoring) say_scored(args, first_row / TR);
 }
 
 extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_small(const Arguments args) { tiled<32, 32, false>(args); }

@@ -42,6 +42,8 @@ pub const GROUPED_ROWS: usize = 256;
 /// Up to so many rows tiles are of 32 rows and 32 experts, and of 64 and 32, as measured.
 const SMALL_ROWS: usize = 128;
 const NARROW_ROWS: usize = 256;
+/// Three, and one for each tile of rows of a launch that also chooses.
+const COUNTERS: usize = 3 + GROUPED_ROWS / ORDERED_ROWS[0];
 /// Rows of a block that chooses where rows are many, and up to how many each has a block.
 const CHOSEN_TOGETHER: usize = 8;
 const ROW_A_BLOCK: usize = 1024;
@@ -122,7 +124,7 @@ impl RouterShape {
     pub fn workspace_bytes(&self, rows_max: usize) -> usize {
         let scores = self.scores(rows_max);
         let tagged = rows_max.min(FEW_ROWS_MAX) * self.stride();
-        8 * tagged + 4 * (scores + 2 + self.chunks(rows_max).max(1) * self.experts)
+        8 * tagged + 4 * (scores + COUNTERS + self.chunks(rows_max).max(1) * self.experts)
     }
 
     /// Scores that any variant stores of up to so many rows.
@@ -318,7 +320,8 @@ device_struct! {
         scores: PtrMut<f32>,
         /// Of few rows: `[rows, stride]`, count of launches and score.
         tagged: PtrMut<u64>,
-        /// Blocks that have finished, zero between launches; launches for few rows.
+        /// Blocks that have finished, zero between launches; launches for few rows; then, zero too, rows that are chosen
+        /// for, and of each tile of rows the blocks that have scored it.
         counters: PtrMut<i32>,
         /// `[rows, used]`.
         experts: PtrMut<i32>,
@@ -379,7 +382,7 @@ impl Router {
         Ok(Workspace {
             scores: stream.alloc_zeros(self.shape.scores(rows_max)).map_err(failed)?,
             tagged: stream.alloc_zeros(rows_max.min(FEW_ROWS_MAX) * self.shape.stride()).map_err(failed)?,
-            counters: stream.alloc_zeros(2).map_err(failed)?,
+            counters: stream.alloc_zeros(COUNTERS).map_err(failed)?,
             offsets: stream.alloc_zeros(self.shape.chunks(rows_max).max(1) * self.shape.experts).map_err(failed)?,
         })
     }
@@ -445,16 +448,14 @@ impl Router {
             }
             Variant::Tiled => {
                 let (kernel, (rows, columns)) = self.tiled_kernel(n);
-                let tiles = grid(shape.experts.div_ceil(columns), n.div_ceil(rows) * segments, TILED_THREADS);
-                self.enqueue(device, kernel, tiles, &arguments)?;
-                self.enqueue_choice(device, n, &arguments)?;
+                let tiles = (shape.experts.div_ceil(columns), n.div_ceil(rows) * segments);
+                self.enqueue_scores(device, kernel, (tiles, TILED_THREADS), &arguments)?;
             }
             Variant::Ordered => {
                 let kernel = shape.ordered_kernel(n);
                 let tiles =
                     (shape.experts.div_ceil(shape.ordered_columns()), n.div_ceil(ORDERED_ROWS[kernel]) * SCORE_PARTS);
-                self.enqueue(device, &self.ordered[kernel], grid(tiles.0, tiles.1, ORDERED_THREADS), &arguments)?;
-                self.enqueue_choice(device, n, &arguments)?;
+                self.enqueue_scores(device, &self.ordered[kernel], (tiles, ORDERED_THREADS), &arguments)?;
             }
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
@@ -554,6 +555,22 @@ impl Router {
             arguments.out_rows = PtrMut::of(groups.out_rows, stream);
         }
         Ok(arguments)
+    }
+
+    /// Scores and the choice: of decode rows in one launch, a block more for each row, in which lists have a place for each
+    /// expert or there are none.
+    fn enqueue_scores(
+        &self,
+        device: &Device,
+        kernel: &Kernel<Arguments>,
+        ((x, y), threads): ((usize, usize), u32),
+        arguments: &Arguments,
+    ) -> Result<(), CudaError> {
+        let n = arguments.rows as usize;
+        let together = n <= GROUPED_ROWS && (arguments.groups.address() == 0 || arguments.pitch != 0);
+        let choosing = if together { n.div_ceil(x) } else { 0 };
+        self.enqueue(device, kernel, Grid { blocks: (x as u32, (y + choosing) as u32), threads }, arguments)?;
+        if together { Ok(()) } else { self.enqueue_choice(device, n, arguments) }
     }
 
     /// Lists are made where one block can.
