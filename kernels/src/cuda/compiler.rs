@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 59] = files![
+const FILES: [(&str, &str); 60] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -76,6 +76,7 @@ const FILES: [(&str, &str); 59] = files![
     "router/rows.cuh",
     "router/score.cuh",
     "router/tiled.cuh",
+    "rows/half_rows.cuh",
     "rows/tables.cuh",
     "sampler/arithmetic.cuh",
     "sampler/exchange.cuh",

@@ -30,8 +30,8 @@ pub struct Heads {
 
 /// Columns of a state that a warp has, as in the source.
 const WARP_COLS: usize = 16;
-/// How many positions a written state serves at most. A divisor of a prompt's chunks, so that what computes chunks finds
-/// it whole where one begins.
+/// How many positions a written state serves at most. A divisor of a prompt's chunks, so that what computes chunks
+/// finds it whole where one begins.
 pub const STORE_EVERY: usize = 8;
 /// And in steps of up to so many sequences, where applying what a state lacks costs as much as writing it.
 const STORE_EVERY_OF_FEW: usize = 4;

@@ -320,8 +320,8 @@ device_struct! {
         scores: PtrMut<f32>,
         /// Of few rows: `[rows, stride]`, count of launches and score.
         tagged: PtrMut<u64>,
-        /// Blocks that have finished, zero between launches; launches for few rows; then, zero too, rows that are chosen
-        /// for, and of each tile of rows the blocks that have scored it.
+        /// Blocks that have finished, zero between launches; launches for few rows; then, zero too, rows that are
+        /// chosen for, and of each tile of rows the blocks that have scored it.
         counters: PtrMut<i32>,
         /// `[rows, used]`.
         experts: PtrMut<i32>,
@@ -557,8 +557,8 @@ impl Router {
         Ok(arguments)
     }
 
-    /// Scores and the choice: of decode rows in one launch, a block more for each row, in which lists have a place for each
-    /// expert or there are none.
+    /// Scores and the choice: of decode rows, whose lists have a place for each expert, in one launch with a block more
+    /// for each row.
     fn enqueue_scores(
         &self,
         device: &Device,
