@@ -3,7 +3,9 @@
 
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, Outcome};
-use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates};
+use chimere_kernels::cuda::gdn_decode::{
+    self, GdnDecode, Heads, LayerWeights, Memory, StepRows, Updates, pending_word, store_every, stores,
+};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -36,6 +38,13 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         let (seconds, bytes) = (decode(gpu, (n, 1), 0)?, (n * HEADS.state() * 8) as f64);
         let rate = bytes / seconds;
         println!("| {n} | {:.2} | {:.0} | {:.0} |", seconds * 1e6, rate / 1e9, 100.0 * rate / ceiling);
+    }
+    println!(
+        "\n| sequences, all at one position | lacks 0 | 3 | 6 | 7, and written |\n| --- | --- | --- | --- | --- |"
+    );
+    for n in [24, 64, 128, 256] {
+        let times = [0, 3, 6, 7].map(|lacks| Ok(format!("{:.2}", at_once(gpu, n, lacks)? * 1e6))).into_iter();
+        println!("| {n} | {} |", times.collect::<Result<Vec<_>, Box<dyn Error>>>()?.join(" | "));
     }
     println!("\n| sequences x rows with drafts | us |\n| --- | --- |");
     for (n, rows) in DRAFTED {
@@ -79,18 +88,37 @@ impl Layers {
     }
 }
 
-/// So many rows of each of `n` sequences, by a kernel that has room for so many drafts.
+/// A row of each of `n` sequences that lack the same number of positions, as in a step of `bench step`.
+fn at_once(gpu: &Gpu, n: usize, lacks: i32) -> Result<f64, Box<dyn Error>> {
+    decode_at(gpu, (n, 1), 0, |_| 64 + lacks)
+}
+
+/// So many rows of each of `n` sequences, by a kernel that has room for so many drafts. A row of each kind beside each
+/// other, as where sequences began at any time.
 fn decode(gpu: &Gpu, (sequences, each): (usize, usize), drafts: usize) -> Result<f64, Box<dyn Error>> {
+    decode_at(gpu, (sequences, each), drafts, |slot| 64 + slot)
+}
+
+/// The same with the first row of each slot at `position(slot)`.
+fn decode_at(
+    gpu: &Gpu,
+    (sequences, each): (usize, usize),
+    drafts: usize,
+    position: impl Fn(i32) -> i32,
+) -> Result<f64, Box<dyn Error>> {
     let (stream, layers, n) = (gpu.device.stream(), 30, sequences * each);
     let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One, drafts)?;
     let mut l = Layers::new(gpu, layers, sequences, n, drafts)?;
     let rows = (0..sequences as i32).flat_map(|slot| (0..each as i32).map(move |row| (slot, row)));
     let slots = stream.clone_htod(&rows.clone().map(|(slot, _)| slot).collect::<Vec<_>>())?;
-    // A row of each kind beside each other, as where sequences began at any time.
-    let positions = stream.clone_htod(&rows.clone().map(|(slot, row)| 64 + slot + row).collect::<Vec<_>>())?;
+    let positions = stream.clone_htod(&rows.clone().map(|(slot, row)| position(slot) + row).collect::<Vec<_>>())?;
     // Behind drafts that count a state lacks as many positions as it may; else those since the last that wrote it.
-    let lacks = |slot: i32| if drafts > 0 { DRAFTS as i32 } else { (64 + slot) % STORE_EVERY as i32 };
-    let pending = stream.clone_htod(&rows.clone().map(|(slot, _)| lacks(slot)).collect::<Vec<_>>())?;
+    let every = store_every(sequences);
+    let word = |slot: i32| {
+        let pending = if drafts > 0 { DRAFTS as u32 } else { position(slot) as u32 % every as u32 };
+        pending_word(pending, stores(position(slot) as u32, pending, every))
+    };
+    let pending = stream.clone_htod(&rows.clone().map(|(slot, _)| word(slot)).collect::<Vec<_>>())?;
     let drafted = stream.clone_htod(&vec![drafts as i32; n])?;
     graph_time(gpu, layers, |i| {
         let rows = StepRows {

@@ -38,7 +38,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let slots = stream.clone_htod(&(0..n_max as i32).collect::<Vec<_>>())?;
     let (mut chosen, mut gates) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<f32>(n_max * 9)?);
     let mut groups = stream.alloc_zeros::<i32>(4 * 256)?;
-    let (mut in_rows, mut out_rows) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<i32>(n_max * 8)?);
+    let places = (n_max * 8).max(256 * router::GROUPED_ROWS);
+    let (mut in_rows, mut out_rows) = (stream.alloc_zeros::<i32>(places)?, stream.alloc_zeros::<i32>(places)?);
     // As a step without any cut has them.
     let (words, tally) = (stream.alloc_zeros::<i32>(n_max * 2)?, stream.alloc_zeros::<u32>(1)?);
     let (words, tally) = (words.as_view(), tally.as_view());
@@ -69,8 +70,10 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 let choice = ChosenExperts { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
                 let (mut slots, mut ins, mut outs) =
                     (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
+                // As decode rows have them.
+                let pitch = if n <= router::GROUPED_ROWS { n } else { 0 };
                 let lists =
-                    grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs, pitch: 0 });
+                    grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs, pitch });
                 router.launch(&gpu.device, &mut work, variant, rows, layer, choice, lists)
             })?;
             let name = format!("router {variant:?}{}", if grouped { " and lists" } else { "" });

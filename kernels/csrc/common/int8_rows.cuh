@@ -20,9 +20,13 @@ __device__ __forceinline__ int2 codes_of(float x, float inverse) {
     if constexpr (PLANES > 1) rest = inverse == 0.0f ? 0 : __float2int_rn(__fmul_rn(__fsub_rn(__fmul_rn(x, inverse), (float)q), 254.0f));
     return make_int2(q, rest);
 }
-// {d, sum of codes} of a block's planes. `top`: max|x|.
+// A block's d. `top`: max|x|.
+__device__ __forceinline__ float scale_of(float top, bool finite) {
+    return !finite ? __int_as_float(0x7fc00000) : top < 1e-30f ? 0.0f : __fdiv_rn(top, 127.0f);
+}
+// {d, sum of codes} of a block's planes.
 __device__ __forceinline__ void put_meta(float2 *meta, float top, bool finite, int2 sum) {
-    float d = !finite ? __int_as_float(0x7fc00000) : top < 1e-30f ? 0.0f : __fdiv_rn(top, 127.0f);
+    float d = scale_of(top, finite);
     meta[0] = make_float2(d, (float)sum.x);
     if constexpr (PLANES > 1) meta[1] = make_float2(__fmul_rn(d, 1.0f / 254.0f), (float)sum.y);
 }
@@ -57,7 +61,12 @@ __device__ __forceinline__ int2 quad_sum(int2 sum) {
 
 // The same by four lanes, so that a warp does eight blocks: lane t of its four holds values 4t.. (`a`) and 16 + 4t.. (`b`), which are
 // quads t and t + 4, neighbours in memory. Every lane of the warp calls it; only those with `store` write. The same bits as above.
-__device__ __forceinline__ void quantize_quads(float4 a, float4 b, i8 *codes, float2 *meta, bool store) {
+struct Quads {
+    int words[2]; // codes of the first plane
+    float top;    // the block's max|x|
+    bool finite;
+};
+__device__ __forceinline__ Quads quantize_quads(float4 a, float4 b, i8 *codes, float2 *meta, bool store) {
     int lane = threadIdx.x % WARP;
     float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
     float top = 0;
@@ -80,10 +89,12 @@ __device__ __forceinline__ void quantize_quads(float4 a, float4 b, i8 *codes, fl
         words[i / 4] |= (q.x & 255) << (i % 4 * 8), rest[i / 4] |= (q.y & 255) << (i % 4 * 8);
     }
     sum = quad_sum(sum);
-    if (!store) return;
+    const Quads made = {{words[0], words[1]}, top, finite};
+    if (!store) return made;
     *(int2 *)(codes + lane % 4 * 8) = make_int2(words[0], words[1]);
     if constexpr (PLANES > 1) *(int2 *)(codes + 32 + lane % 4 * 8) = make_int2(rest[0], rest[1]);
     if (lane % 4 == 0) put_meta(meta, top, finite, sum);
+    return made;
 }
 
 // Sum of the squares of a block of which each lane has one; all get it. Squares are rounded before they are added: contracted, lanes

@@ -8,20 +8,21 @@
 // The form with S^T q of the old state reads S once. Block (h, row): value head h of one sequence. A warp owns 16 columns of its
 // state, in registers: lane (r = lane / 4, c = lane % 4) has columns 4c..4c+3 of rows 4r..4r+3 of every 32, so both sums over K end
 // within the warp.
-// S is written at every STORE_EVERY-th position only. Between, a position leaves k, delta and decay, and the next ones bring S up to date in
-// registers with the same operations, so that how often it is written changes no bit.
+// S is written where the step says so, at every STORE_EVERY-th position at least. Between, a position leaves k, delta and decay, and the next
+// ones bring S up to date in registers with the same operations, so that how often it is written changes no bit.
 // Up to DRAFTS drafted rows of the same sequence may stand behind a row, whose block does them one after another, with S in registers. They
 // never write S nor the ring, for they may turn out not to count: those that do are among the next row's pending and drafted positions.
 // What a row needs of its inputs alone (convolution, gates, lengths of q and k) is done for all of them before the first, what follows from
 // outputs alone (norm, int8 form) behind the last: between, a warp needs nothing of another one, so no row waits for a barrier.
-// Bound: (4 + 4 / STORE_EVERY) * K * V * HV bytes a row, and what the positions between leave, a part in 100 of that.
+// Bound: (4 + 4 / n) * K * V * HV bytes a row where every n-th writes, and what the positions between leave, a part in 100 of that.
 //
 // x: [rows, X_STRIDE] f32, a row is q (HK * K), k (HK * K), v (HV * V), z (HV * V), b, a, b2, a2 (HV each).
 // state: [slots][HV][K][V] f32. tail: [slots][4][CHANNELS] f32, a ring: entry p % 4 is position p's qkv before the convolution. A
 // step writes its own entry and reads the three others, so the blocks that share a key head may not race. slots[row] < 0: no row. Rows of a
 // slot stand next to one another in the order of their positions; the first has a position that counts, the others are drafted.
 // updates, by slot: [HV][UPDATES][UPDATE] f32, entry p % UPDATES is what position p left: k, delta, decay; then [INPUTS][CHANNELS], entry
-// p % INPUTS is what a drafted position p would have put into the ring. pending[row]: how many of the positions before this one S lacks.
+// p % INPUTS is what a drafted position p would have put into the ring. pending[row]: how many of the positions before this one S lacks, and
+// WRITES beside it if the row writes S.
 // drafted[row]: how many the ring lacks. Of a slot's first row alone.
 //
 // Where rows are more than run at a time, `gdn_decode_several` (several.cuh) does them with blocks that stay.
@@ -51,6 +52,7 @@
 // Of drafted positions: those that a convolution sees, and the new ones, with the row's own between them.
 #define INPUTS (DRAFTS ? 3 + 1 + DRAFTS : 0)
 #define UPDATES_OF_SLOT ((u64)HV * UPDATES * UPDATE + INPUTS * CHANNELS)
+#define WRITES 0x10000
 // What a row applies at most.
 #define PENDING (BEHIND ? UPDATES : STORE_EVERY - 1)
 
@@ -71,7 +73,7 @@ struct __align__(16) Row {
     float out[V], gate[V]; // and what the gated norm multiplies it with
     float squares[WARPS];  // of each warp's outputs
     float beta, decay;
-    Scales scales; // where several rows are done
+    Scales scales; // where one warp works them out for all
 };
 
 // Shared by the threads of a block.
@@ -96,6 +98,13 @@ __device__ __forceinline__ void read_rows(const Thread &me, float (&now)[READ_RO
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++)
             now[i][n] = x[min(first + i, count - 1) * X_STRIDE + channel(min(me.id + n * THREADS, MIXED - 1), kh, h)];
+}
+
+__device__ __forceinline__ float convolved(float4 taps, const float (&before)[3], float now) {
+    float sum = __fmul_rn(before[0], taps.x);
+    sum = __fmaf_rn(before[1], taps.y, sum);
+    sum = __fmaf_rn(before[2], taps.z, sum);
+    return __fmaf_rn(now, taps.w, sum);
 }
 
 // What a thread convolves: up to so many of the block's channels.
@@ -123,10 +132,7 @@ struct Convolution {
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++) {
             int j = me.id + n * THREADS;
-            float sum = __fmul_rn(before[n][0], weights[n].x);
-            sum = __fmaf_rn(before[n][1], weights[n].y, sum);
-            sum = __fmaf_rn(before[n][2], weights[n].z, sum);
-            sum = __fmaf_rn(now[n], weights[n].w, sum);
+            float sum = convolved(weights[n], before[n], now[n]);
             if (j < MIXED) row.mixed[j] = silu(sum);
             before[n][0] = before[n][1], before[n][1] = before[n][2], before[n][2] = now[n];
         }
@@ -305,10 +311,12 @@ struct Memory {
     }
 };
 
-// A sequence's rows of the step: the first one, its position, what state and ring lack, and how many rows.
+// A sequence's rows of the step: the first one, its position and whether it writes S, what the ring lacks, and how many rows.
 struct Now {
     u64 row;
-    int position, pending, drafted, count;
+    int position;
+    bool writes;
+    int drafted, count;
 };
 
 // What a thread takes of the first rows' inputs.
@@ -326,10 +334,15 @@ struct Inputs {
     }
 };
 
-// From the inputs to the outputs, with S up to date in `rows`. `taken` is called once all threads have what they want of the inputs.
-template <class Taken>
+// Of a row, from b, a, b2 and a2 of its inputs.
+__device__ __forceinline__ void put_gates(Row &row, const float (&gates)[4], const Weights &weights) {
+    float b = gates[0] + gates[2], a = gates[1] + gates[3];
+    row.beta = sigmoid(b), row.decay = __expf(weights.log_decay * softplus(a + weights.bias));
+}
+
+// From the inputs to the outputs, with S up to date in `rows`.
 __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args, Head &head, State &rows, Convolution &convolution, Inputs &in,
-                                        const Now &now, const Memory &memory, const Weights &weights, const Taken &taken) {
+                                        const Now &now, const Memory &memory, const Weights &weights) {
     const int h = weights.h, kh = weights.kh, tid = me.id, position = now.position, count = now.count;
 #pragma unroll
     for (int p = 0; p < 3; p++)
@@ -348,17 +361,13 @@ __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args,
         if (first >= count) break;
         read_rows(me, in.rows, args.x + now.row * X_STRIDE, first, count, kh, h);
     }
-    if (tid < count) {
-        float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
-        head.row[tid].beta = sigmoid(b), head.row[tid].decay = __expf(weights.log_decay * softplus(a + weights.bias));
-    }
+    if (tid < count) put_gates(head.row[tid], in.gates, weights);
 #pragma unroll
     for (int n = 0; n < OUT_TURNS; n++) {
         int i = (tid + n * THREADS) / V;
         if (i < count) head.row[i].gate[tid % V] = silu(in.z[n]);
     }
     __syncthreads();
-    taken();
     if (BEHIND) {
         for (int i = me.warp; i < count; i += WARPS) {
             Scales scales = scales_of(me, head.row[i]);
@@ -382,7 +391,7 @@ __device__ __forceinline__ void do_rows(const Thread &me, const Arguments &args,
                 if (at < count) store_output(args, head.row[at], now.row + at, h, tid % V, weights.norm);
             }
         }
-        bool writes = i == 0 && (position % STORE_EVERY == STORE_EVERY - 1 || now.pending >= STORE_EVERY - 1);
+        bool writes = i == 0 && now.writes;
         if (!writes) store_update(me, memory.updates + (position + i) % UPDATES * UPDATE, own, d);
         if (writes || !last) advance(me, rows, own.mixed + K, own.decay, d);
         if (writes) store_state(memory.state, rows);
@@ -408,7 +417,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(memory.state + (32 * i + j) * V);
-    int pending = args.pending[row], drafted = BEHIND ? args.drafted[row] : 0;
+    int word = args.pending[row], pending = word % WRITES, drafted = BEHIND ? args.drafted[row] : 0;
     read_updates(me, head, memory.updates, position, pending);
     Convolution convolution;
     convolution.read_past(me, args.taps, memory.tail, memory.inputs, position, drafted, weights.kh, weights.h);
@@ -419,10 +428,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     int count = 1;
     while (BEHIND && count < ROWS && row + count < args.rows && args.slots[row + count] == slot) count++;
     wait_for_inputs();
-    const Now now = {row, position, pending, drafted, count};
+    const Now now = {row, position, word >= WRITES, drafted, count};
     Inputs in;
     in.read(me, args.x + row * X_STRIDE, count, weights);
-    do_rows(me, args, head, rows, convolution, in, now, memory, weights, [] {});
+    do_rows(me, args, head, rows, convolution, in, now, memory, weights);
 }
 
 // Where two blocks of a multiprocessor have the shared memory for it.

@@ -88,6 +88,20 @@ __device__ __forceinline__ void begins(int (&sums)[WARPS], const int (&count)[EX
     }
 }
 
+// Lists with a place for each expert are made by whoever chooses, a pair as soon as it is known, in whatever order: a launch before empties
+// them.
+__device__ __forceinline__ void empty_lists(const Arguments &args) {
+    if (!args.groups || !args.pitch || blockIdx.x != 0 || blockIdx.y != 0) return;
+    for (int e = threadIdx.x; e < E; e += blockDim.x) args.groups[e] = make_int4(e, e * args.pitch, 0, 0);
+}
+// A row's pairs, by the warp that chose them.
+__device__ __forceinline__ void list_row(const Arguments &args, int row, int expert) {
+    int k = threadIdx.x % WARP;
+    if (!args.groups || !args.pitch || k >= USED || expert < 0) return;
+    int at = expert * args.pitch + atomicAdd(&args.groups[expert].z, 1);
+    args.in_rows[at] = row, args.out_rows[at] = row * USED + k;
+}
+
 // Rows that one block groups beside other work, and in a launch of its own.
 #define GROUPED_ROWS 256
 #define GROUPED_ALONE 512

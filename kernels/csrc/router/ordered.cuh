@@ -81,6 +81,12 @@ template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments 
     extern __shared__ __align__(16) float parts[];
     float *xs = parts, *ws = parts + ORDERED_ROWS * PART_STRIDE;
     let_next_start();
+    // As in tiled.cuh.
+    const int scoring = (args.rows + ORDERED_ROWS - 1) / ORDERED_ROWS * SCORE_PARTS;
+    if (blockIdx.y >= scoring) {
+        Chooser<ORDERED_THREADS>::run(args, *(Scores *)parts, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, ORDERED_ROWS, gridDim.x * SCORE_PARTS);
+        return;
+    }
     int part = blockIdx.y % SCORE_PARTS, first_row = blockIdx.y / SCORE_PARTS * ORDERED_ROWS, column = blockIdx.x * ORDERED_COLUMNS;
     constexpr int EACH = PART_FLOATS / 4;
     auto at = [&](int v) { return ((v / WARP * SCORE_PARTS + part) * WARP + v % WARP) * 4; };
@@ -93,6 +99,7 @@ template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments 
     }
     copies_end();
     wait_for_inputs();
+    empty_lists(args);
 #pragma unroll 8
     for (int i = threadIdx.x; i < ORDERED_ROWS * EACH; i += ORDERED_THREADS) {
         int r = i / EACH, v = i % EACH;
@@ -114,6 +121,7 @@ template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments 
             int row = first_row + r + i * 16, expert = column + c + j * 8;
             if (row < args.rows && expert < E) scores[(u64)row * STRIDE + expert] = sum[i][j];
         }
+    if (gridDim.y > scoring) say_scored(args, first_row / ORDERED_ROWS);
 }
 
 extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered1(const Arguments args) { ordered<1>(args); }

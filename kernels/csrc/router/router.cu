@@ -14,13 +14,14 @@
 //   rows. A thread adds its k in order, then the lanes, then the warps. The last blocks wait for all scores of some rows and choose; the
 //   last of those may group: one launch.
 //   Bound: the weights, 4 * COLS * (E + 1) bytes; each block reads every row of x.
-// tiled: 64 rows by 64 experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
+// tiled: 32 or 64 rows by as many experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
 //   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
-//   are added in order, by choose or by the one block.
+//   are added in order, by whoever chooses or by the one block.
 //
 // ordered: the order of `few` for many rows: tiles of rows by experts, a block a part of k, plain multiply-adds.
 //
-// choose: after tiled and ordered: adds the parts, takes the shared gate's score, chooses. With a block a row the last may group.
+// Of decode rows, blocks behind those that score choose in the same launch: row_a_block.cuh. They list a row's pairs themselves, in any order.
+// choose: after tiled and ordered of other rows: adds the parts, takes the shared gate's score, chooses. With a block a row the last may group.
 //
 // count, place: grouping of more rows than one block takes. A chunk of pairs a block; the last block of count adds up.
 //

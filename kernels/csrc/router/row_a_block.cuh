@@ -10,14 +10,15 @@ struct Scores {
     Asked asked;
 };
 
-// A thread's scores of a row, in segments.
-struct Segments {
-    float part[EXPERTS_A_THREAD][SEGMENTS_MAX];
+// A thread's scores of a row, in segments; N threads have a row.
+template <int N> struct Segments {
+    static constexpr int EACH = (E + N - 1) / N;
+    float part[EACH][SEGMENTS_MAX];
 
     __device__ __forceinline__ void read(const Arguments &args, int row) {
 #pragma unroll
-        for (int i = 0; i < EXPERTS_A_THREAD; i++) {
-            int e = i * THREADS + threadIdx.x;
+        for (int i = 0; i < EACH; i++) {
+            int e = i * N + threadIdx.x;
 #pragma unroll
             for (int s = 0; s < SEGMENTS_MAX; s++)
                 part[i][s] = s < args.segments && e < E ? __ldcg(args.scores + ((u64)s * args.rows + row) * STRIDE + e) : 0.0f;
@@ -26,8 +27,8 @@ struct Segments {
     // Added in order; zeros behind the last change nothing.
     __device__ __forceinline__ void add(float *value) const {
 #pragma unroll
-        for (int i = 0; i < EXPERTS_A_THREAD; i++) {
-            int e = i * THREADS + threadIdx.x;
+        for (int i = 0; i < EACH; i++) {
+            int e = i * N + threadIdx.x;
             float sum = 0;
 #pragma unroll
             for (int s = 0; s < SEGMENTS_MAX; s++) sum += part[i][s];
@@ -47,14 +48,14 @@ __device__ __forceinline__ void choose_row(const Scores &scores, const Arguments
     }
 #pragma unroll
     for (int part = 0; part < SCORE_PARTS; part++) gate += scores.gate[part];
-    select_row(args, row, scores.asked, value, gate, biases);
+    list_row(args, row, select_row(args, row, scores.asked, value, gate, biases));
 }
 
 // Everything of a row but its choice, by all threads, whose loads are under way together. The weights that all rows need are read once.
 __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, int row, const PartOfRow<COLS> &norm, const PartOfRow<COLS> &gate) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     PartOfRow<COLS> x;
-    Segments segments;
+    Segments<THREADS> segments;
     x.read(args.x + (u64)row * COLS, warp, true);
     segments.read(args, row);
     if (warp == 0) {
@@ -66,6 +67,61 @@ __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, in
     if (lane == 0) scores.gate[warp] = part;
     segments.add(scores.value);
 }
+
+// The choice in the launch that scores, by blocks behind those that do: these are under way or done when such a block begins, so it may wait
+// for them. Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
+#define CHOSEN (args.counters + 2)
+#define SCORED (args.counters + 3)
+
+// By all threads of a block that has stored sums of a tile of rows.
+__device__ __forceinline__ void say_scored(const Arguments &args, int tile) {
+    __syncthreads();
+    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(SCORED + tile) : "memory");
+}
+__device__ __forceinline__ void await_scored(const Arguments &args, int tile, int blocks) {
+    int scored;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(scored) : "l"(SCORED + tile) : "memory");
+    while (scored < blocks);
+}
+
+// What a block of N threads that chooses knows of its row before there are scores.
+template <int N> struct Chooser {
+    static constexpr int EACH = SCORE_PARTS * WARP / N; // parts of the shared gate's score that a warp has
+
+    // `row` of the step, in tiles of `tile_rows` rows and `blocks` blocks each.
+    __device__ __forceinline__ static void run(const Arguments &args, Scores &scores, int row, int tile_rows, int blocks) {
+        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+        PartOfRow<COLS> norm[EACH], gate[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) norm[i].read(args.norm, warp * EACH + i, true), gate[i].read(args.shared_gate, warp * EACH + i, true);
+        wait_for_inputs();
+        if (row >= args.rows) return;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            PartOfRow<COLS> x;
+            x.read(args.x + (u64)row * COLS, warp * EACH + i, true);
+            x.multiply(norm[i]);
+            const float part = x.score(gate[i]);
+            if (lane == 0) scores.gate[warp * EACH + i] = part;
+        }
+        if (warp == 0) {
+            const Asked asked = read_ahead(args, row);
+            if (lane == 0) scores.asked = asked;
+        }
+        // The first tile's first block empties the lists.
+        if (threadIdx.x == 0) await_scored(args, 0, blocks), await_scored(args, row / tile_rows, blocks);
+        __syncthreads();
+        Segments<N> segments;
+        segments.read(args, row);
+        segments.add(scores.value);
+        __syncthreads();
+        if (warp == 0) choose_row(scores, args, row);
+        if (threadIdx.x != N - 1) return;
+        if (atomicAdd(CHOSEN, 1) < args.rows - 1) return;
+        *CHOSEN = 0;
+        for (int tile = 0; tile * tile_rows < args.rows; tile++) SCORED[tile] = 0;
+    }
+};
 
 // EACH rows a block: one where rows are few, a warp each where they fill the device.
 template <int EACH> __device__ __forceinline__ void choose(const Arguments &args) {
@@ -85,7 +141,7 @@ template <int EACH> __device__ __forceinline__ void choose(const Arguments &args
 extern "C" __global__ void __launch_bounds__(THREADS) choose1(const Arguments args) {
     __shared__ Members<GROUPED_ROWS> members;
     choose<1>(args);
-    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
+    if (!args.groups || args.pitch || !last_to_finish(args.counters, gridDim.x)) return;
     group_all(members, args);
 }
 // More rows than one block groups.

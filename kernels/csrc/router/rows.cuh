@@ -35,8 +35,8 @@ __device__ __forceinline__ Asked read_ahead(const Arguments &args, int row) {
     return row_asked;
 }
 
-// By one warp.
-__device__ __forceinline__ void select_row(const Arguments &args, int row, Asked asked, const float (&value)[EACH_LANE], float gate,
+// By one warp. Lane k gets the row's k-th expert.
+__device__ __forceinline__ int select_row(const Arguments &args, int row, Asked asked, const float (&value)[EACH_LANE], float gate,
                                            const Biases<E> &biases) {
     int lane = threadIdx.x % WARP;
     Choice<E, USED> choice(asked, value, gate, biases);
@@ -44,7 +44,9 @@ __device__ __forceinline__ void select_row(const Arguments &args, int row, Asked
         args.experts[(u64)row * USED + lane] = choice.expert;
         args.gates[(u64)row * (USED + 1) + lane] = choice.weight;
     }
-    if (lane != 0) return;
-    args.gates[(u64)row * (USED + 1) + USED] = choice.shared;
-    if (asked.limits > 0) atomicAdd(args.tally, choice.left);
+    if (lane == 0) {
+        args.gates[(u64)row * (USED + 1) + USED] = choice.shared;
+        if (asked.limits > 0) atomicAdd(args.tally, choice.left);
+    }
+    return choice.expert;
 }

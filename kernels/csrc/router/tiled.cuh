@@ -2,12 +2,10 @@
 #pragma once
 #include "router/row_a_block.cuh"
 
-#define TILE 64
 #define STEP 32
 #define STEPS (COLS / STEP)
 #define STEPS_A_SEGMENT ((STEPS + SEGMENTS_MAX - 1) / SEGMENTS_MAX)
 #define SEGMENTS ((STEPS + STEPS_A_SEGMENT - 1) / STEPS_A_SEGMENT)
-#define STAGES 3
 #define TILED_THREADS 128
 
 // 16 bytes from device to shared memory, zeros instead if not `there`.
@@ -32,128 +30,153 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], const
 }
 __device__ __forceinline__ float component(float4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// Sums of a warp's 32 rows and 32 experts.
-using Accumulators = float[2][4][4];
+// A tile of rows and experts by four warps, two by two, each with MT tiles of 16 rows and NT of 8 experts. STAGES steps are on their way.
+template <int TR, int TC> struct Tile {
+    static constexpr int MT = TR / 32, NT = TC / 16;
+    // As many as a segment has, and as 48 KB hold.
+    static constexpr int FIT = (48 << 10) / ((TR + TC) * STEP * 4), STAGES = FIT < STEPS_A_SEGMENT ? FIT : STEPS_A_SEGMENT < 2 ? 2 : STEPS_A_SEGMENT;
+    // Sums of a warp.
+    struct Sums {
+        float at[MT][NT][4];
+    };
 
-__device__ __forceinline__ void clear(Accumulators &sums) {
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[m][n][i] = 0;
-}
+    // x and weights of steps, on their way through shared memory.
+    float x[STAGES][TR * STEP], w[STAGES][TC * STEP];
 
-// x and weights of steps, on their way through shared memory.
-struct Tiles {
-    float step[STAGES][2][TILE * STEP];
-
-    // Asks for step `s` of the rows and columns from these on, if it is before `stop`.
-    __device__ __forceinline__ void fetch(const Arguments &args, int first_row, int column, int s, int stop) {
-        int tid = threadIdx.x;
-        if (s < stop) {
+    // Asks for N rows of step `s`, those from `first` on as far as there are `count`.
+    template <int N> __device__ __forceinline__ static void fetch(float *to, const float *rows, int first, int count, int s) {
 #pragma unroll
-            for (int i = 0; i < TILE * STEP / 4 / TILED_THREADS; i++) {
-                int v = i * TILED_THREADS + tid, r = v / (STEP / 4), c = v % (STEP / 4);
-                bool row = first_row + r < args.rows, expert = column + r < E;
-                const float *from = args.x + (u64)(row ? first_row + r : 0) * COLS + s * STEP + c * 4;
-                fetch16(&step[s % STAGES][0][place_of(r, c)], from, row);
-                from = args.weights + (u64)(expert ? column + r : 0) * COLS + s * STEP + c * 4;
-                fetch16(&step[s % STAGES][1][place_of(r, c)], from, expert);
-            }
+        for (int i = 0; i < N * STEP / 4 / TILED_THREADS; i++) {
+            int v = i * TILED_THREADS + threadIdx.x, r = v / (STEP / 4), c = v % (STEP / 4);
+            bool there = first + r < count;
+            fetch16(to + place_of(r, c), rows + (u64)(there ? first + r : 0) * COLS + s * STEP + c * 4, there);
         }
-        copies_end();
     }
+    __device__ __forceinline__ void fetch_weights(const Arguments &args, int first, int s, int place) {
+        fetch<TC>(w[place], args.weights, first, E, s);
+    }
+    __device__ __forceinline__ void fetch_rows(const Arguments &args, int first, int s, int place) { fetch<TR>(x[place], args.x, first, args.rows, s); }
 };
 
-// Two of a lane's four k of a half step: small products first. One kind after another, so that no instruction waits for the one before it.
-__device__ __forceinline__ void multiply_turn(Accumulators &part, const float4 (&a)[2][2], const float4 (&b)[4], int turn) {
-    u32 al[2][4], as[2][4], bl[4][2], bs[4][2];
+template <class SUMS> __device__ __forceinline__ void clear(SUMS &sums) {
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+    for (int i = 0; i < (int)(sizeof(SUMS) / 4); i++) (&sums.at[0][0][0])[i] = 0;
+}
+
+// Two of a lane's four k of a half step: small products first. One kind after another, so that no instruction waits for the one before it.
+template <class T>
+__device__ __forceinline__ void multiply_turn(typename T::Sums &part, const float4 (&a)[T::MT][2], const float4 (&b)[T::NT], int turn) {
+    constexpr int MT = T::MT, NT = T::NT;
+    u32 al[MT][4], as[MT][4], bl[NT][2], bs[NT][2];
+#pragma unroll
+    for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int i = 0; i < 4; i++) split(component(a[m][i % 2], turn * 2 + i / 2), al[m][i], as[m][i]);
 #pragma unroll
-    for (int n = 0; n < 4; n++)
+    for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) split(component(b[n], turn * 2 + i), bl[n][i], bs[n][i]);
 #pragma unroll
     for (int kind = 0; kind < 3; kind++)
 #pragma unroll
-        for (int n = 0; n < 4; n++)
+        for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int m = 0; m < 2; m++) mma_tf32(part[m][n], kind == 0 ? as[m] : al[m], kind == 1 ? bs[n] : bl[n]);
+            for (int m = 0; m < MT; m++) mma_tf32(part.at[m][n], kind == 0 ? as[m] : al[m], kind == 1 ? bs[n] : bl[n]);
 }
 
 // One step of a warp's rows (from m0 on) and experts (from n0 on) of the tiles.
-__device__ __forceinline__ void multiply_step(const Thread &me, Accumulators &part, const float *norms, const float *xs, const float *ws, int m0, int n0) {
+template <class T>
+__device__ __forceinline__ void multiply_step(const Thread &me, typename T::Sums &part, const float *norms, const float *xs, const float *ws, int m0, int n0) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         // The order of k within a step is free: lane t takes 4t .. 4t + 3 of sixteen, two for each of two instructions.
         int v = half * 4 + me.t;
         float4 norm = __ldg((const float4 *)(norms + v * 4));
-        float4 b[4];
+        float4 b[T::NT];
 #pragma unroll
-        for (int n = 0; n < 4; n++) b[n] = *(const float4 *)(ws + place_of(n0 + n * 8 + me.g, v));
-        float4 a[2][2];
+        for (int n = 0; n < T::NT; n++) b[n] = *(const float4 *)(ws + place_of(n0 + n * 8 + me.g, v));
+        float4 a[T::MT][2];
 #pragma unroll
-        for (int m = 0; m < 2; m++)
+        for (int m = 0; m < T::MT; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) a[m][h] = times(*(const float4 *)(xs + place_of(m0 + m * 16 + h * 8 + me.g, v)), norm);
 #pragma unroll
-        for (int turn = 0; turn < 2; turn++) multiply_turn(part, a, b, turn);
+        for (int turn = 0; turn < 2; turn++) multiply_turn<T>(part, a, b, turn);
     }
 }
 
-// Block (tile of experts; tile of rows and segment). ONE: all segments.
-template <bool ONE> __device__ __forceinline__ void tiled(const Arguments &args) {
-    __shared__ __align__(16) Tiles tiles;
+// Block (tile of experts; tile of rows and segment). ONE: all segments. Which tile a row is in changes no bit of its sums.
+template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const Arguments &args) {
+    using T = Tile<TR, TC>;
+    constexpr int STAGES = T::STAGES;
+    __shared__ __align__(16) T tile;
     let_next_start();
-    int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TILE;
-    int column = blockIdx.x * TILE;
+    // Blocks behind those that score choose, where the launch has them.
+    const int scoring = (args.rows + TR - 1) / TR * SEGMENTS;
+    if (!ONE && blockIdx.y >= scoring) {
+        static_assert(sizeof(T) >= sizeof(Scores), "they lie where tiles would");
+        Chooser<TILED_THREADS>::run(args, *(Scores *)&tile, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, TR, gridDim.x * SEGMENTS);
+        return;
+    }
+    int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TR;
+    int column = blockIdx.x * TC, first = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : min(first + STEPS_A_SEGMENT, STEPS);
+#pragma unroll
+    for (int s = 0; s < STAGES; s++)
+        if (first + s < stop) tile.fetch_weights(args, column, first + s, s);
     wait_for_inputs();
+    empty_lists(args);
     const Thread me = this_thread();
-    int m0 = me.warp / 2 * 32, n0 = me.warp % 2 * 32;
-    int step = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : step + STEPS_A_SEGMENT;
-    if (stop > STEPS) stop = STEPS;
-    Accumulators total, sum;
+    int m0 = me.warp / 2 * (TR / 2), n0 = me.warp % 2 * (TC / 2);
+    typename T::Sums total, sum;
     clear(total), clear(sum);
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) tiles.fetch(args, first_row, column, step + s, stop);
-    for (; step < stop; step++) {
-        copies_wait<STAGES - 2>();
+    for (int s = 0; s < STAGES; s++) {
+        if (first + s < stop) tile.fetch_rows(args, first_row, first + s, s);
+        copies_end();
+    }
+    for (int step = first, place = 0; step < stop; step++) {
+        if (step == first) copies_wait<STAGES - 1>();
+        else copies_wait<STAGES - 2>();
         // This step's tiles are there, and all warps are past the ones of the step before, which are fetched over.
         __syncthreads();
-        tiles.fetch(args, first_row, column, step + STAGES - 1, stop);
-        Accumulators part;
+        if (step > first) {
+            int next = step - 1 + STAGES, to = place == 0 ? STAGES - 1 : place - 1;
+            if (next < stop) tile.fetch_weights(args, column, next, to), tile.fetch_rows(args, first_row, next, to);
+            copies_end();
+        }
+        typename T::Sums part;
         clear(part);
-        multiply_step(me, part, args.norm + step * STEP, tiles.step[step % STAGES][0], tiles.step[step % STAGES][1], m0, n0);
+        multiply_step<T>(me, part, args.norm + step * STEP, tile.x[place], tile.w[place], m0, n0);
+        place = place + 1 == STAGES ? 0 : place + 1;
         bool ends = ONE && (step + 1) % STEPS_A_SEGMENT == 0;
 #pragma unroll
-        for (int m = 0; m < 2; m++)
+        for (int m = 0; m < T::MT; m++)
 #pragma unroll
-            for (int n = 0; n < 4; n++)
+            for (int n = 0; n < T::NT; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    sum[m][n][i] += part[m][n][i];
-                    if (ends) total[m][n][i] += sum[m][n][i], sum[m][n][i] = 0;
+                    sum.at[m][n][i] += part.at[m][n][i];
+                    if (ends) total.at[m][n][i] += sum.at[m][n][i], sum.at[m][n][i] = 0;
                 }
     }
     float *scores = args.scores + (u64)segment * args.rows * STRIDE;
 #pragma unroll
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < T::MT; m++)
 #pragma unroll
-        for (int n = 0; n < 4; n++)
+        for (int n = 0; n < T::NT; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int row = first_row + m0 + m * 16 + i / 2 * 8 + me.g, c = column + n0 + n * 8 + 2 * me.t + i % 2;
                 // A last segment that is not whole is still in `sum`; adding its zero after a whole one changes nothing.
-                float out = total[m][n][i] + sum[m][n][i];
+                float out = total.at[m][n][i] + sum.at[m][n][i];
                 if (row < args.rows && c < E) scores[(u64)row * STRIDE + c] = out;
             }
+    if (!ONE && gridDim.y > scoring) say_scored(args, first_row / TR);
 }
 
-extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(const Arguments args) { tiled<false>(args); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_small(const Arguments args) { tiled<32, 32, false>(args); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_narrow(const Arguments args) { tiled<64, 32, false>(args); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(const Arguments args) { tiled<64, 64, false>(args); }
 // Of so many rows that the device has not room for all blocks at once: four of a multiprocessor, for some spilt registers.
-extern "C" __global__ void __launch_bounds__(TILED_THREADS, 4) tiled_crowded(const Arguments args) { tiled<false>(args); }
-extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(const Arguments args) { tiled<true>(args); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS, 4) tiled_crowded(const Arguments args) { tiled<64, 64, false>(args); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(const Arguments args) { tiled<64, 64, true>(args); }

@@ -10,8 +10,11 @@
 // Without STREAM there is no x: the int8 form is that of the sum alone, for a matrix to read, and there are no squares.
 // slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32; experts f16 where `halves` says so.
 //
-// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert), STREAM, PLANES.
-#include "common/int8_rows.cuh"
+// combine_row, a block a row, also brings the rows that the next product wants in f16 (half_rows.cuh), so that they need no launch.
+//
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert), STREAM, PLANES, BY_ROW:
+// whether there is combine_row.
+#include "rows/half_rows.cuh"
 #include "arguments.cuh"
 
 #define EACH_ROW (COLS / 8)
@@ -66,19 +69,19 @@ template <class FOUR> __device__ __forceinline__ void sum_terms(float4 &a, float
     if constexpr (SHARED) add(a, of_shared, own_a), add(b, of_shared, own_b);
 }
 
-extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) {
-    let_next_start();
-    u32 item = blockIdx.x * blockDim.x + threadIdx.x, row = item / EACH_ROW, of_row = item % EACH_ROW;
-    int block = of_row / 4, first = block * 32 + of_row % 4 * 4;
+// Eight values of a row: `first`.. and `first` + 16.. of block `block`, and what the next norm multiplies them with.
+struct Part {
+    u32 row;
+    int block, first;
     float4 w0, w1;
-    if constexpr (STREAM) w0 = __ldg((const float4 *)(args.weight + first)), w1 = __ldg((const float4 *)(args.weight + first + 16));
-    wait_for_inputs();
 
-    bool live = row < args.rows && args.slots[row] >= 0;
-    float4 a, b;
-    a = b = make_float4(0, 0, 0, 0);
-    u64 at = (u64)row * COLS + first;
-    if (live) {
+    __device__ __forceinline__ Part(const Arguments &args, u32 row, u32 of_row)
+        : row(row), block(of_row / 4), first(of_row / 4 * 32 + of_row % 4 * 4) {
+        if constexpr (STREAM) w0 = __ldg((const float4 *)(args.weight + first)), w1 = __ldg((const float4 *)(args.weight + first + 16));
+    }
+    // What they are afterwards, written to the stream.
+    __device__ __forceinline__ void add_terms(float4 &a, float4 &b, const Arguments &args) const {
+        u64 at = (u64)row * COLS + first;
         if constexpr (STREAM) a = *(const float4 *)(args.x + at), b = *(const float4 *)(args.x + at + 16);
         float4 sum_a = make_float4(0, 0, 0, 0), sum_b = sum_a;
         if (args.halves) sum_terms<Halves>(sum_a, sum_b, args, row, first);
@@ -86,11 +89,59 @@ extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) 
         a = plus(a, sum_a), b = plus(b, sum_b);
         if constexpr (STREAM) *(float4 *)(args.x + at) = a, *(float4 *)(args.x + at + 16) = b;
     }
+    // Their int8 form.
+    __device__ __forceinline__ Quads put(const Arguments &args, float4 a, float4 b, bool live) const {
+        if constexpr (STREAM) {
+            a = make_float4(a.x * w0.x, a.y * w0.y, a.z * w0.z, a.w * w0.w);
+            b = make_float4(b.x * w1.x, b.y * w1.y, b.z * w1.z, b.w * w1.w);
+        }
+        return quantize_quads(a, b, args.codes + ((u64)row * PADDED + block * 32) * PLANES, args.meta + ((u64)row * (PADDED / 32) + block) * PLANES, live);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) {
+    let_next_start();
+    u32 item = blockIdx.x * blockDim.x + threadIdx.x, of_row = item % EACH_ROW;
+    const Part part(args, item / EACH_ROW, of_row);
+    wait_for_inputs();
+    bool live = part.row < args.rows && args.slots[part.row] >= 0;
+    float4 a, b;
+    a = b = make_float4(0, 0, 0, 0);
+    if (live) part.add_terms(a, b, args);
     if constexpr (STREAM) {
         float sum = quads_squares(a, b);
-        if (live && of_row % 4 == 0) args.squares[(u64)row * (COLS / 32) + block] = sum;
-        a = make_float4(a.x * w0.x, a.y * w0.y, a.z * w0.z, a.w * w0.w);
-        b = make_float4(b.x * w1.x, b.y * w1.y, b.z * w1.z, b.w * w1.w);
+        if (live && of_row % 4 == 0) args.squares[(u64)part.row * (COLS / 32) + part.block] = sum;
     }
-    quantize_quads(a, b, args.codes + ((u64)row * PADDED + block * 32) * PLANES, args.meta + ((u64)row * (PADDED / 32) + block) * PLANES, live);
+    part.put(args, a, b, live);
 }
+
+#if BY_ROW
+extern "C" __global__ void __launch_bounds__(EACH_ROW) combine_row(const Arguments args) {
+    __shared__ float squares[COLS / 32], scales[EACH_ROW / WARP];
+    let_next_start();
+    const int of_row = threadIdx.x, warp = of_row / WARP;
+    const Part part(args, blockIdx.x, of_row);
+    wait_for_inputs();
+    if (args.slots[part.row] < 0) return;
+    float4 a = make_float4(0, 0, 0, 0), b = a;
+    part.add_terms(a, b, args);
+    float sum = quads_squares(a, b);
+    if (of_row % 4 == 0) args.squares[(u64)part.row * (COLS / 32) + part.block] = squares[part.block] = sum;
+    const Quads made = part.put(args, a, b, true);
+    const float scale = scale_of(made.top, made.finite);
+    float top = warp_max(fmaxf(0.0f, scale));
+    if (of_row % WARP == 0) scales[warp] = top;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < EACH_ROW / WARP; i++) top = fmaxf(top, scales[i]);
+    const HalfScale of_all = half_scale(top);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u64 at = half_place(part.block * 4 + i, part.row, args.rows) + of_row % 4 * 2;
+        *(u32 *)(args.half_rows + at) = half_pair(made.words[i / 2], i % 2, scale * of_all.down);
+    }
+    if (warp != 0) return;
+    const float factor = row_factor<COLS / 32>(squares, args.eps);
+    if (of_row == 0) args.half_scales[part.row] = of_all.up * factor;
+}
+#endif

@@ -6,6 +6,7 @@ use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::quantized::Planes;
 use super::rows::{FoldedOut, check_cols, fits, lengths, padded};
+use super::wide::halves::HalfRows;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
@@ -15,6 +16,8 @@ const COLS_MAX: usize = 1 << 16;
 const USED_MAX: usize = 32;
 /// Values of a thread.
 const EACH: usize = 8;
+/// Most threads of a block that has a row.
+const ROW_THREADS_MAX: usize = 1024;
 
 /// A layer's experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +32,14 @@ pub struct CombineShape {
     pub stream: bool,
     /// Of the int8 form.
     pub planes: Planes,
+}
+
+impl CombineShape {
+    /// Whether a block has all of a row, and so can bring its f16 form too: of whole warps, as products want them.
+    pub fn brings_halves(&self) -> bool {
+        let one = self.stream && self.planes == Planes::One;
+        one && self.cols.is_multiple_of(EACH * 32) && self.cols <= EACH * ROW_THREADS_MAX
+    }
 }
 
 /// The program for a shape.
@@ -46,6 +57,7 @@ pub fn program(shape: CombineShape) -> Result<Program, CudaError> {
         ("USED", shape.used as i64),
         ("SHARED", i64::from(shape.shared)),
         ("STREAM", i64::from(shape.stream)),
+        ("BY_ROW", i64::from(shape.brings_halves())),
         shape.planes.define(),
     ];
     Ok(Program {
@@ -66,6 +78,8 @@ pub fn threads(rows: usize, cols: usize) -> usize {
 pub struct Combine {
     shape: CombineShape,
     kernel: Kernel<Arguments>,
+    /// A block a row, where that brings f16 too.
+    by_row: Option<Kernel<Arguments>>,
 }
 
 device_struct! {
@@ -87,9 +101,14 @@ device_struct! {
         codes: PtrMut<i8>,
         meta: PtrMut<[f32; 2]>,
         squares: PtrMut<f32>,
+        /// The rows as f16, and what products of each are multiplied by: where a block has a row.
+        half_rows: PtrMut<u16>,
+        half_scales: PtrMut<f32>,
         rows: i32,
         /// Whether `experts` are f16.
         halves: i32,
+        /// Of the next norm, where there are `half_scales`.
+        eps: f32,
     }
 }
 
@@ -114,7 +133,9 @@ impl Combine {
     /// # Errors
     /// If there is none, or it cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, shape: CombineShape) -> Result<Self, CudaError> {
-        Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
+        let module = device.module(cache, &program(shape)?)?;
+        let by_row = shape.brings_halves().then(|| module.kernel("combine_row")).transpose()?;
+        Ok(Self { shape, kernel: module.kernel(NAME)?, by_row })
     }
 
     /// Enqueues it for `rows` rows of `x`, `[rows, cols]`. `weight` is the next norm's factor.
@@ -135,17 +156,70 @@ impl Combine {
         fits(NAME, "the weight", weight.len(), cols)?;
         fits(NAME, "x", x.len(), rows * cols)?;
         out.check(NAME, rows, cols, planes)?;
+        let arguments = self.stream_arguments(device, rows, terms, (weight, x, out));
+        // SAFETY: every buffer that the shape reads was found large enough.
+        unsafe { self.enqueue(device, rows, &arguments) }
+    }
+
+    /// Whether [`Combine::launch_with_halves`] has a kernel.
+    pub fn brings_halves(&self) -> bool {
+        self.by_row.is_some()
+    }
+
+    /// Enqueues the same, which also writes the f16 form of the rows, with the norm of this epsilon in their scales, as
+    /// [`super::wide::halves::Halves`] makes it of the int8 one. Rows that are none have no such form.
+    ///
+    /// # Errors
+    /// As [`Combine::launch`], and if the shape has no such kernel ([`CombineShape::brings_halves`]).
+    #[allow(clippy::too_many_arguments, reason = "terms, the stream and two forms of the rows of one operation")]
+    pub fn launch_with_halves(
+        &self,
+        device: &Device,
+        rows: usize,
+        terms: Terms<'_>,
+        weight: &CudaView<'_, f32>,
+        x: &mut CudaViewMut<'_, f32>,
+        out: FoldedOut<'_, '_>,
+        (halves, eps): (&HalfRows, f32),
+    ) -> Result<(), CudaError> {
+        let cols = self.shape.cols;
+        let Some(kernel) = &self.by_row else {
+            return Err(CudaError::shape(NAME, format!("rows of f16 beside those of {:?}", self.shape)));
+        };
+        self.check(true, rows, terms)?;
+        fits(NAME, "the weight", weight.len(), cols)?;
+        fits(NAME, "x", x.len(), rows * cols)?;
+        out.check(NAME, rows, cols, self.shape.planes)?;
+        halves.check(rows, cols)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let (half_rows, half_scales) = halves.pointers_mut(device);
+        let plain = self.stream_arguments(device, rows, terms, (weight, x, out));
+        let arguments = Arguments { half_rows, half_scales, eps, ..plain };
+        let grid = Grid { blocks: (rows as u32, 1), threads: (cols / EACH) as u32 };
+        // SAFETY: every buffer that the shape reads was found large enough; before its wait the kernel reads the weight
+        // only.
+        unsafe { kernel.launch(device, grid, &arguments) }
+    }
+
+    /// What a launch with a stream is given.
+    fn stream_arguments(
+        &self,
+        device: &Device,
+        rows: usize,
+        terms: Terms<'_>,
+        (weight, x, out): (&CudaView<'_, f32>, &mut CudaViewMut<'_, f32>, FoldedOut<'_, '_>),
+    ) -> Arguments {
         let stream = device.stream();
-        let arguments = Arguments {
+        Arguments {
             weight: Ptr::of(weight, stream),
             x: PtrMut::of(x, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
             squares: PtrMut::of(out.squares, stream),
             ..Self::arguments(device, rows, terms)
-        };
-        // SAFETY: every buffer that the shape reads was found large enough.
-        unsafe { self.enqueue(device, rows, &arguments) }
+        }
     }
 
     /// Enqueues it for `rows` rows of which there is the sum alone: its int8 form, rows of codes and what stands beside

@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 60] = files![
+const FILES: [(&str, &str); 61] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -77,6 +77,7 @@ const FILES: [(&str, &str); 60] = files![
     "router/rows.cuh",
     "router/score.cuh",
     "router/tiled.cuh",
+    "rows/half_rows.cuh",
     "rows/tables.cuh",
     "sampler/arithmetic.cuh",
     "sampler/exchange.cuh",

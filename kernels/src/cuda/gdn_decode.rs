@@ -3,7 +3,7 @@
 //! [`crate::reference::gated_norm`].
 //!
 //! One block a value head and sequence; where there are more of these than run at a time, a block has several, whose
-//! states come one while another is in use. The state is read once, and written at every [`STORE_EVERY`]-th position:
+//! states come one while another is in use. The state is read once, and written at some positions only ([`stores`]):
 //! between, a position leaves its update of rank one, and the next ones apply it in registers. Drafted rows behind a
 //! sequence's own leave such updates too, which later steps apply if it turns out that they count.
 
@@ -30,9 +30,14 @@ pub struct Heads {
 
 /// Columns of a state that a warp has, as in the source.
 const WARP_COLS: usize = 16;
-/// After the positions `p` with `p % STORE_EVERY == STORE_EVERY - 1` a state is written. A divisor of a prompt's
-/// chunks, so that what computes chunks finds it whole where one begins.
-pub const STORE_EVERY: usize = 4;
+/// How many positions a written state serves at most. A divisor of a prompt's chunks, so that what computes chunks
+/// finds it whole where one begins.
+pub const STORE_EVERY: usize = 8;
+/// And in steps of up to so many sequences, where applying what a state lacks costs as much as writing it.
+const STORE_EVERY_OF_FEW: usize = 4;
+const FEW_SEQUENCES: usize = 32;
+/// In a word of pending updates: the row writes its state, as in the source.
+const WRITES: u32 = 1 << 16;
 /// Values of an update beside its key and what the columns get: the decay, and room to the next 16 bytes.
 const UPDATE_REST: usize = 4;
 /// Blocks of a multiprocessor that have several sequences, and values between rows of a state that waits for one.
@@ -90,11 +95,21 @@ impl Heads {
     }
 }
 
-/// Whether the row of a sequence at this position writes its state, which lacks so many positions before it. Drafted
-/// rows never do.
-pub fn stores(position: u32, pending: u32) -> bool {
-    let last = STORE_EVERY as u32 - 1;
-    position % STORE_EVERY as u32 == last || pending >= last
+/// After how many positions a state is written in a step of so many sequences. It changes no byte of what they say.
+pub fn store_every(sequences: usize) -> usize {
+    if sequences <= FEW_SEQUENCES { STORE_EVERY_OF_FEW } else { STORE_EVERY }
+}
+
+/// Whether the row of a sequence at this position writes its state, which lacks so many positions before it: after the
+/// positions `p` with `p % every == every - 1`, `every` being [`store_every`]'s. Drafted rows never do.
+pub fn stores(position: u32, pending: u32, every: usize) -> bool {
+    let last = every as u32 - 1;
+    position % every as u32 == last || pending >= last
+}
+
+/// What a kernel is told of a row whose state lacks so many positions, fewer than 65,536, and is written or not.
+pub fn pending_word(pending: u32, stores: bool) -> i32 {
+    (pending | if stores { WRITES } else { 0 }) as i32
 }
 
 /// Drafted rows, as far as a kernel knows of them.
@@ -240,8 +255,8 @@ pub struct StepRows<'a> {
     pub slots: &'a CudaView<'a, i32>,
     /// Position of each row: of drafted ones one after another.
     pub positions: &'a CudaView<'a, i32>,
-    /// How many of the positions before a sequence's first row its state lacks: those since the last one that wrote it,
-    /// as [`stores`] says.
+    /// How many of the positions before a sequence's first row its state lacks, those since the last one that wrote it,
+    /// and whether the row writes it: [`pending_word`].
     pub pending: &'a CudaView<'a, i32>,
     /// How many of the positions before a sequence's first row were drafted rows of the step before it.
     pub drafted: &'a CudaView<'a, i32>,
@@ -262,7 +277,8 @@ impl GdnDecode {
     ) -> Result<Self, CudaError> {
         let drafts = drafts.into();
         let module = device.module(cache, &program(heads, stride, planes, drafts)?)?;
-        let several = (!drafts.taken && device.arch().has_paired_scan())
+        // Its blocks copy whole pieces of 16 bytes of a row.
+        let several = (!drafts.taken && device.arch().has_paired_scan() && stride.is_multiple_of(4))
             .then(|| module.kernel("gdn_decode_several")?.with_shared(heads.staged_bytes()))
             .transpose()?;
         Ok(Self { heads, stride, planes, drafts, kernel: module.kernel("gdn_decode")?, several })
@@ -277,8 +293,8 @@ impl GdnDecode {
     /// # Safety
     /// Slots on the device are below those that `memory` and `updates` have room for; rows that have the same are no more
     /// than one and the drafts that the kernel was made for; where these are none, each is what
-    /// [`Drafts::does_without`]. Pending updates are those since the state was written, as
-    /// [`stores`] says, and drafted positions those of the step before. The memory, the updates and the lists were last written
+    /// [`Drafts::does_without`]. Pending updates are those since the state was written, which is
+    /// where [`stores`] says or more often, and drafted positions those of the step before. The memory, the updates and the lists were last written
     /// before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(

@@ -21,7 +21,6 @@ const USED_MAX: usize = 32;
 // As in the source.
 const THREADS: u32 = 256;
 const COLUMNS: usize = 2;
-const TILE: usize = 64;
 const STEP: usize = 32;
 const SEGMENTS_MAX: usize = 16;
 const CHUNK: usize = 2048;
@@ -31,6 +30,10 @@ const ORDERED_THREADS: u32 = 128;
 const ORDERED_ROWS: [usize; 3] = [16, 32, 64];
 /// Shared memory that a block may have on every device that is served.
 const ORDERED_BYTES_MAX: usize = 99 << 10;
+/// Rows and experts of a block of each of its kernels that store segments.
+const TILES: [(usize, usize); 3] = [(32, 32), (64, 32), WHOLE_TILE];
+/// The same where a block has all segments.
+const WHOLE_TILE: (usize, usize) = (64, 64);
 /// Parts that a row's sums come in where they have one order.
 const SCORE_PARTS: usize = 8;
 
@@ -38,6 +41,11 @@ const SCORE_PARTS: usize = 8;
 pub const GROUPED_ROWS: usize = 256;
 /// Rows that one block groups in a launch of its own; more are counted and placed in two.
 const GROUPED_ALONE: usize = 512;
+/// Up to so many rows tiles are of 32 rows and 32 experts, and of 64 and 32, as measured.
+const SMALL_ROWS: usize = 128;
+const NARROW_ROWS: usize = 256;
+/// Three, and one for each tile of rows of a launch that also chooses.
+const COUNTERS: usize = 3 + GROUPED_ROWS / ORDERED_ROWS[0];
 /// Rows of a block that chooses where rows are many, and up to how many each has a block.
 const CHOSEN_TOGETHER: usize = 8;
 const ROW_A_BLOCK: usize = 1024;
@@ -120,7 +128,7 @@ impl RouterShape {
     pub fn workspace_bytes(&self, rows_max: usize) -> usize {
         let scores = self.scores(rows_max);
         let tagged = rows_max.min(FEW_ROWS_MAX) * self.stride();
-        8 * tagged + 4 * (scores + 2 + self.chunks(rows_max).max(1) * self.experts)
+        8 * tagged + 4 * (scores + COUNTERS + self.chunks(rows_max).max(1) * self.experts)
     }
 
     /// Scores that any variant stores of up to so many rows.
@@ -179,9 +187,12 @@ pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
 pub struct Router {
     shape: RouterShape,
     few: [Kernel<Arguments>; 2],
-    /// Of segments with few blocks and with more than [`FEW_BLOCKS`] a multiprocessor, and of whole sums.
+    /// By [`TILES`].
     tiled: [Kernel<Arguments>; 3],
+    /// The last of them with more than [`FEW_BLOCKS`] a multiprocessor.
+    crowded: Kernel<Arguments>,
     multiprocessors: usize,
+    whole: Kernel<Arguments>,
     /// Of a row a block, of [`CHOSEN_TOGETHER`], and of as many with a warp each, where sums are whole.
     choose: [Kernel<Arguments>; 3],
     ordered: [Kernel<Arguments>; 3],
@@ -288,8 +299,9 @@ pub struct Groups<'a, 'b> {
     pub in_rows: &'a mut CudaViewMut<'b, i32>,
     /// `[rows * used]`: the pair `row * used + k` beside each.
     pub out_rows: &'a mut CudaViewMut<'b, i32>,
-    /// Where it is not 0, lists are `[experts, pitch]` and each expert's stand from `expert * pitch` on. At least as
-    /// many as there are rows, of which there are at most [`GROUPED_ROWS`].
+    /// Where it is not 0, lists are `[experts, pitch]` and each expert's stand from `expert * pitch` on, in any order
+    /// where rows are more than [`Variant::Few`] takes. At least as many as there are rows, of which there are at most
+    /// [`GROUPED_ROWS`].
     pub pitch: usize,
 }
 
@@ -315,7 +327,8 @@ device_struct! {
         scores: PtrMut<f32>,
         /// Of few rows: `[rows, stride]`, count of launches and score.
         tagged: PtrMut<u64>,
-        /// Blocks that have finished, zero between launches; launches for few rows.
+        /// Blocks that have finished, zero between launches; launches for few rows; then, zero too, rows that are
+        /// chosen for, and of each tile of rows the blocks that have scored it.
         counters: PtrMut<i32>,
         /// `[rows, used]`.
         experts: PtrMut<i32>,
@@ -356,8 +369,10 @@ impl Router {
         Ok(Self {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
-            tiled: [kernel("tiled_segments")?, kernel("tiled_crowded")?, kernel("tiled_whole")?],
+            tiled: [kernel("tiled_small")?, kernel("tiled_narrow")?, kernel("tiled_segments")?],
+            crowded: kernel("tiled_crowded")?,
             multiprocessors: device.multiprocessors() as usize,
+            whole: kernel("tiled_whole")?,
             choose: [kernel("choose1")?, kernel("choose8")?, kernel("choose_many")?],
             ordered: [ordered(0)?, ordered(1)?, ordered(2)?],
             group: kernel("group")?,
@@ -376,7 +391,7 @@ impl Router {
         Ok(Workspace {
             scores: stream.alloc_zeros(self.shape.scores(rows_max)).map_err(failed)?,
             tagged: stream.alloc_zeros(rows_max.min(FEW_ROWS_MAX) * self.shape.stride()).map_err(failed)?,
-            counters: stream.alloc_zeros(2).map_err(failed)?,
+            counters: stream.alloc_zeros(COUNTERS).map_err(failed)?,
             offsets: stream.alloc_zeros(self.shape.chunks(rows_max).max(1) * self.shape.experts).map_err(failed)?,
         })
     }
@@ -441,23 +456,29 @@ impl Router {
                 self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &arguments)?;
             }
             Variant::Tiled => {
-                let (columns, tiles) = (shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments);
-                let kernel = match n {
-                    WHOLE_ROWS.. => 2,
-                    _ => usize::from(columns * tiles > FEW_BLOCKS * self.multiprocessors),
-                };
-                self.enqueue(device, &self.tiled[kernel], grid(columns, tiles, TILED_THREADS), &arguments)?;
-                self.enqueue_choice(device, n, &arguments)?;
+                let (kernel, tiles) = self.tiled_kernel(n, segments);
+                self.enqueue_scores(device, kernel, (tiles, TILED_THREADS), &arguments)?;
             }
             Variant::Ordered => {
                 let kernel = shape.ordered_kernel(n);
                 let tiles =
                     (shape.experts.div_ceil(shape.ordered_columns()), n.div_ceil(ORDERED_ROWS[kernel]) * SCORE_PARTS);
-                self.enqueue(device, &self.ordered[kernel], grid(tiles.0, tiles.1, ORDERED_THREADS), &arguments)?;
-                self.enqueue_choice(device, n, &arguments)?;
+                self.enqueue_scores(device, &self.ordered[kernel], (tiles, ORDERED_THREADS), &arguments)?;
             }
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
+    }
+
+    /// What scores `n` rows by tiles, and how many blocks of experts, and of rows and segments.
+    fn tiled_kernel(&self, n: usize, segments: usize) -> (&Kernel<Arguments>, (usize, usize)) {
+        let tiles = |(rows, columns)| (self.shape.experts.div_ceil(columns), n.div_ceil(rows) * segments);
+        if n >= WHOLE_ROWS {
+            return (&self.whole, tiles(WHOLE_TILE));
+        }
+        let i = usize::from(n > SMALL_ROWS) + usize::from(n > NARROW_ROWS);
+        let (x, y) = tiles(TILES[i]);
+        let crowded = n > NARROW_ROWS && x * y > FEW_BLOCKS * self.multiprocessors;
+        (if crowded { &self.crowded } else { &self.tiled[i] }, (x, y))
     }
 
     /// What scores need; zeros elsewhere.
@@ -545,6 +566,22 @@ impl Router {
             arguments.out_rows = PtrMut::of(groups.out_rows, stream);
         }
         Ok(arguments)
+    }
+
+    /// Scores and the choice: of decode rows, whose lists have a place for each expert, in one launch with a block more
+    /// for each row.
+    fn enqueue_scores(
+        &self,
+        device: &Device,
+        kernel: &Kernel<Arguments>,
+        ((x, y), threads): ((usize, usize), u32),
+        arguments: &Arguments,
+    ) -> Result<(), CudaError> {
+        let n = arguments.rows as usize;
+        let together = n <= GROUPED_ROWS && (arguments.groups.address() == 0 || arguments.pitch != 0);
+        let choosing = if together { n.div_ceil(x) } else { 0 };
+        self.enqueue(device, kernel, Grid { blocks: (x as u32, (y + choosing) as u32), threads }, arguments)?;
+        if together { Ok(()) } else { self.enqueue_choice(device, n, arguments) }
     }
 
     /// Lists are made where one block can.

@@ -121,7 +121,8 @@ impl Sample {
         Ok(Self { shape, x, norm, weights, gate, bias, squares, slots, cuts, device })
     }
 
-    /// Rows `first..first + n`, with their cuts or without.
+    /// Rows `first..first + n`, with their cuts or without. With cuts lists have a place for each expert where they may,
+    /// as those of decode steps have; they come back one after another all the same.
     fn run(
         &self,
         gpu: &Gpu,
@@ -134,8 +135,10 @@ impl Sample {
         let mut chosen = stream.clone_htod(&vec![-9; n * used])?;
         let mut gates = stream.clone_htod(&vec![f32::NAN; n * (used + 1)])?;
         let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
+        let pitch = if cut && n <= router::GROUPED_ROWS { n + n % 2 } else { 0 };
+        let places = if pitch > 0 { experts * pitch } else { n * used };
         let (mut in_rows, mut out_rows) =
-            (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&vec![-9; n * used])?);
+            (stream.clone_htod(&vec![-9; places])?, stream.clone_htod(&vec![-9; places])?);
         let tally = stream.clone_htod(&[0u32])?;
         let d = &self.device;
         let (words, counted) = (d.cuts.slice(2 * first..), tally.as_view());
@@ -159,10 +162,11 @@ impl Sample {
             slots: &mut slots.as_view_mut(),
             in_rows: &mut in_rows.as_view_mut(),
             out_rows: &mut out_rows.as_view_mut(),
-            pitch: 0,
+            pitch,
         };
         router.launch(&gpu.device, work, variant, rows, layer, choice, Some(groups))?;
         let lists = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
+        let lists = if pitch > 0 { one_after_another(&lists, pitch, n * used) } else { lists };
         let chosen = stream.clone_dtoh(&chosen)?;
         let counted = |row: &usize| cut && self.cuts[first + row].is_some();
         let want: usize = (0..n).filter(counted).map(|row| left(&chosen[row * used..][..used])).sum();
@@ -213,8 +217,8 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
         }
         let batches: &[usize] = match variant {
             Variant::Few => &[2, 5, 40, 256],
-            Variant::Ordered => &[2, 30, 40, 64, 300],
-            Variant::Tiled => &[2, 40, 64, 300, 1100, 2600],
+            Variant::Ordered => &[2, 30, 40, 64, 200, 300],
+            Variant::Tiled => &[2, 30, 40, 64, 200, 300, 1100, 2600],
         };
         for n in batches {
             let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), false)?;
@@ -298,6 +302,24 @@ fn lists_are_right(chosen: &[i32], shape: RouterShape, (slots, in_rows, out_rows
         chosen.len()
     );
     assert!(in_rows[n..].iter().chain(&out_rows[n..]).all(|v| *v == -9), "{shape:?}: lists are too long");
+}
+
+/// Lists with a place for each expert, where pairs may stand in any order, as those without have them.
+fn one_after_another((slots, in_rows, out_rows): &Lists, pitch: usize, pairs: usize) -> Lists {
+    let (mut dense_slots, mut listed) = (Vec::new(), Vec::new());
+    for (e, slot) in slots.chunks_exact(4).enumerate() {
+        let (at, count) = (e * pitch, slot[2] as usize);
+        assert_eq!(slot, [e as i32, at as i32, count as i32, 0], "pitch {pitch}");
+        let places = in_rows[at..at + pitch].iter().copied().zip(out_rows[at..at + pitch].iter().copied());
+        let (mut own, free): (Vec<_>, Vec<_>) = (places.clone().take(count).collect(), places.skip(count).collect());
+        assert!(free.iter().all(|place| *place == (-9, -9)), "expert {e}: its list is too long");
+        own.sort_by_key(|place| place.1);
+        dense_slots.extend([e as i32, listed.len() as i32, count as i32, 0]);
+        listed.extend(own);
+    }
+    listed.resize(pairs, (-9, -9));
+    let (in_rows, out_rows) = listed.into_iter().unzip();
+    (dense_slots, in_rows, out_rows)
 }
 
 /// How much of the tolerance is used.

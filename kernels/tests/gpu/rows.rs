@@ -7,12 +7,22 @@ use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, lengths, padded};
+use chimere_kernels::cuda::wide::Inputs;
+use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
-use cudarc::driver::CudaSlice;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use std::error::Error;
 
+/// Codes, and the bits of floats.
+type Bytes = (Vec<i8>, [Vec<u32>; 2]);
+
 const CODE_POISON: i8 = 99;
+const EPS: f32 = 1e-6;
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
 
 /// Outputs that hold what no kernel writes.
 pub(crate) struct Poisoned {
@@ -31,6 +41,13 @@ impl Poisoned {
             squares: stream.clone_htod(&vec![-5.0f32; squares])?,
             planes,
         })
+    }
+
+    /// All of it: codes, then the bits of what stands beside them and of squares.
+    fn bytes(&self, gpu: &Gpu) -> Result<Bytes, Box<dyn Error>> {
+        let stream = gpu.device.stream();
+        let floats = [stream.clone_dtoh(&self.meta)?, stream.clone_dtoh(&self.squares)?];
+        Ok((stream.clone_dtoh(&self.codes)?, floats.map(|values| bits(&values))))
     }
 
     /// Against the rows `x` as the device has them: int8 form of `x * w` equal, squares to rounding, padding untouched;
@@ -93,6 +110,8 @@ const SHAPES: [CombineShape; 10] = [
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let combined = SHAPES.into_iter().map(combine::program);
+    let halved = SHAPES.into_iter().filter(CombineShape::brings_halves);
+    let combined = combined.chain(halved.map(|s| halves::program(s.cols, Some(s.cols))));
     combined.chain(SHAPES.iter().map(|s| gather::program(s.cols, s.planes))).collect()
 }
 
@@ -144,6 +163,7 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
     );
     let (mut dx, dw, mut out) = (stream.clone_htod(&x)?, stream.clone_htod(&w)?, Poisoned::new(gpu, n, cols, planes)?);
     let kernel = Combine::load(&gpu.device, &gpu.cache, shape)?;
+    let mut dx_by_row = stream.clone_htod(&x)?;
     let (v_gates, v_experts, v_own) = (d_gates.as_view(), d_experts.as_view(), d_own.as_view());
     let terms = Terms {
         slots: &d_slots.as_view(),
@@ -157,6 +177,11 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
     let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
     kernel.launch(&gpu.device, n, terms, &dw.as_view(), &mut dx.as_view_mut(), folded)?;
     let got = stream.clone_dtoh(&dx)?;
+    if kernel.brings_halves() {
+        let by_row = (&dw.as_view(), &mut dx_by_row.as_view_mut());
+        halves_are_those_of_the_int8_rows(gpu, &kernel, (shape, &slots), terms, by_row, &out)?;
+        assert!(bits(&got) == bits(&stream.clone_dtoh(&dx_by_row)?), "{shape:?}: the stream differs by row");
+    }
     let mut worst = 0.0f32;
     for row in 0..n {
         let (x, got) = (&x[row * cols..][..cols], &got[row * cols..][..cols]);
@@ -176,6 +201,38 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
     }
     out.check(gpu, &got, &w, cols, |row| slots[row] >= 0, &format!("{shape:?}"))?;
     println!("combine {shape:?}, {n} rows, halves {halves}: {worst:.2} of tolerance, int8 form equal");
+    Ok(())
+}
+
+/// The launch that has a block for each row leaves the bytes of the other, and the f16 rows that are made of those.
+fn halves_are_those_of_the_int8_rows(
+    gpu: &Gpu,
+    kernel: &Combine,
+    (shape, slots): (CombineShape, &[i32]),
+    terms: Terms<'_>,
+    (weight, x): (&CudaView<'_, f32>, &mut CudaViewMut<'_, f32>),
+    whole: &Poisoned,
+) -> Outcome {
+    let (n, CombineShape { cols, planes, .. }) = (slots.len(), shape);
+    let (device, mut out) = (&gpu.device, Poisoned::new(gpu, n, cols, planes)?);
+    let [made, want] = [(); 2].map(|()| HalfRows::new(device, n, n * cols));
+    let (made, want) = (made?, want?);
+    let (mut codes, mut meta, mut squares) =
+        (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+    let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
+    kernel.launch_with_halves(device, n, terms, weight, x, folded, (&made, EPS))?;
+    assert!(whole.bytes(gpu)? == out.bytes(gpu)?, "{shape:?}: int8 rows differ by row");
+    let halves = Halves::load(device, &gpu.cache, cols, Some(cols))?;
+    let (codes, meta, squares) = (whole.codes.as_view(), whole.meta.as_view(), whole.squares.as_view());
+    let inputs = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
+    halves.launch(device, n, inputs, &want)?;
+    let ((made, made_scales), (want, want_scales)) = (made.on_host(device)?, want.on_host(device)?);
+    for row in (0..n).filter(|row| slots[*row] >= 0) {
+        assert!(made_scales[row].to_bits() == want_scales[row].to_bits(), "{shape:?}: scale of row {row}");
+        for part in (0..cols / 64).map(|c| (c * n + row) * 64) {
+            assert!(made[part..part + 64] == want[part..part + 64], "{shape:?}: f16 of row {row}");
+        }
+    }
     Ok(())
 }
 

@@ -310,7 +310,15 @@ impl Product {
 
     /// Whether so many rows become f16 for it, in the one place for these.
     pub(super) fn takes_halves(&self, rows: RowCount) -> bool {
-        matches!(self.kernel(rows), Many::F16(..))
+        self.half_place(rows).is_some()
+    }
+
+    /// Where these become f16 for it, if they do.
+    pub(super) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
+        match self.kernel(rows) {
+            Many::F16(_, _, place) => Some(place),
+            Many::Int8(_) => None,
+        }
     }
 
     /// Enqueues it over a matrix.
@@ -381,6 +389,11 @@ impl Stacked {
     /// The matrix that is read first.
     pub(super) fn first(&self) -> &Matrix {
         &self.segments.parts[0].matrix
+    }
+
+    /// Where such decode rows become f16 for the product that comes first, if they do.
+    pub(super) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
+        self.products.first().filter(|_| !rows.prefill)?.half_place(rows)
     }
 
     /// Values of an output row.

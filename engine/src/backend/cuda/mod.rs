@@ -679,7 +679,7 @@ fn columns(rows: &[Row], n: usize) -> Vec<i32> {
     words.extend(all().map(|r| r.position));
     words.extend(all().map(|r| r.prompt_len));
     words.extend(all().flat_map(|r| r.cut));
-    words.extend(all().map(|r| r.lacking.pending));
+    words.extend(all().map(|r| r.lacking.word()));
     words.extend(all().map(|r| r.lacking.drafted));
     words
 }

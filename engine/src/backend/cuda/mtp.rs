@@ -236,8 +236,8 @@ impl Network {
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
         let next = |i: usize| match head.blocks.get(i) {
-            Some(next) => Next { norm: &next.norm, matrix: next.op.first() },
-            None => Next { norm: &head.norm, matrix: &self.head },
+            Some(next) => next.op.reader(&next.norm, pass.rows),
+            None => Next { norm: &head.norm, matrix: &self.head, halves: None },
         };
         work.stream.add_product(device, pass.rows, (&head.fc_product, &head.fc), &head.input, next(0))?;
         let (hidden, eps, deterministic, beside) = (self.hidden, self.eps, self.deterministic, &self.beside);

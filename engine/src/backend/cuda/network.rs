@@ -264,8 +264,8 @@ impl Network {
         for i in blocks {
             let block = &self.blocks[i];
             let next = match self.blocks.get(i + 1) {
-                Some(next) => Next { norm: &next.norm, matrix: next.op.first() },
-                None => Next { norm: &self.norm, matrix: &self.head },
+                Some(next) => next.op.reader(&next.norm, pass.rows),
+                None => Next { norm: &self.norm, matrix: &self.head, halves: None },
             };
             let (beside, norm, place) = (&self.beside, &block.norm, block.place);
             let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps, deterministic };

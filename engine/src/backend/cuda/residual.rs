@@ -13,7 +13,7 @@ use chimere_kernels::cuda::combine::{Combine, Terms};
 use chimere_kernels::cuda::product::NextRows;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};
-use chimere_kernels::cuda::wide::{Columns, Inputs, Output, Source};
+use chimere_kernels::cuda::wide::{Columns, HalfPlace, Halved, Inputs, Output, Source};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Who reads the stream after a block.
@@ -23,6 +23,8 @@ pub(super) struct Next<'a> {
     pub(super) norm: &'a CudaSlice<f32>,
     /// The first matrix that it multiplies with: whoever has time on its hands may fetch it early.
     pub(super) matrix: &'a Matrix,
+    /// Where the rows become f16 for that, if they do: whoever has them whole may do it.
+    pub(super) halves: Option<&'a HalfPlace>,
 }
 
 /// Rows with a norm folded in.
@@ -31,6 +33,8 @@ pub(super) struct FoldedRows {
     rows: Quantized,
     /// Sums of squares of the rows, `[rows, cols / 32]`.
     squares: CudaSlice<f32>,
+    /// Whether whoever wrote them made f16 of them too.
+    halved: Option<Halved>,
 }
 
 /// What a kernel reads of them.
@@ -39,6 +43,7 @@ pub(super) struct FoldedView<'a> {
     meta: CudaView<'a, f32>,
     squares: CudaView<'a, f32>,
     eps: f32,
+    halved: Option<Halved>,
 }
 
 /// What a kernel writes of them.
@@ -54,6 +59,7 @@ impl FoldedRows {
         Ok(Self {
             rows: Quantized::new(device, rows, cols, planes)?,
             squares: device.stream().alloc_zeros(rows * cols / BLOCK).during("allocating the workspace")?,
+            halved: None,
         })
     }
 
@@ -65,7 +71,7 @@ impl FoldedRows {
     /// For a reader, with the norm's epsilon.
     pub(super) fn read(&self, eps: f32) -> FoldedView<'_> {
         let (codes, meta) = self.rows.views();
-        FoldedView { codes, meta, squares: self.squares.as_view(), eps }
+        FoldedView { codes, meta, squares: self.squares.as_view(), eps, halved: self.halved }
     }
 
     /// Sums of the rows' squares, by block.
@@ -75,6 +81,7 @@ impl FoldedRows {
 
     /// The rows for a launch that writes them.
     pub(super) fn write(&mut self) -> FoldedViewMut<'_> {
+        self.halved = None;
         let (codes, meta) = self.rows.views_mut();
         FoldedViewMut { codes, meta, squares: self.squares.as_view_mut() }
     }
@@ -84,7 +91,8 @@ impl FoldedView<'_> {
     /// As products take them.
     pub(super) fn source(&self) -> Source<'_> {
         let (squares, eps) = (Some(&self.squares), self.eps);
-        Source::new(Inputs { codes: &self.codes, meta: &self.meta, squares, eps, factor: 1.0 })
+        let inputs = Inputs { codes: &self.codes, meta: &self.meta, squares, eps, factor: 1.0 };
+        Source::halved(inputs, self.halved)
     }
 
     /// As they are copied.
@@ -160,17 +168,23 @@ impl Residual {
         unsafe { product.launch(device, rows, matrix, &Source::plain(&codes, &meta), Columns::First(rows.count), out) }
     }
 
-    /// Adds what experts made.
+    /// Adds what experts made. `eps`: of the next reader's norm.
     pub(super) fn reduce(
         &mut self,
         device: &Device,
         combine: &Combine,
         rows: usize,
         terms: Terms<'_>,
-        next: Next<'_>,
+        (next, eps): (Next<'_>, f32),
     ) -> Result<(), CudaBackendError> {
-        let mut folded = self.rows.write();
-        Ok(combine.launch(device, rows, terms, &next.norm.as_view(), &mut self.x.as_view_mut(), folded.out())?)
+        let (mut folded, mut x, weight) = (self.rows.write(), self.x.as_view_mut(), next.norm.as_view());
+        let Some(place) = next.halves.filter(|_| combine.brings_halves()) else {
+            return Ok(combine.launch(device, rows, terms, &weight, &mut x, folded.out())?);
+        };
+        let (halves, halved) = place.fill(rows);
+        combine.launch_with_halves(device, rows, terms, &weight, &mut x, folded.out(), (halves, eps))?;
+        self.rows.halved = Some(halved);
+        Ok(())
     }
 
     /// For a launch that reads the rows and, before all of its blocks have done so, writes those of the next reader:

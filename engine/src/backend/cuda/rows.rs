@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(places, [0, 1, 2, 3, 4].map(RowPlace::Decode));
         assert_eq!(rows.drafted, [DraftedAt { first_sample: 1, tokens: vec![70, 71] }]);
         assert_eq!([0, 1].map(|i| takes_drafts(&rows.passes[i])), [false, true]);
-        let lacking = Row { lacking: Lacking { pending: 3, drafted: 1 }, ..rows.passes[0][0] };
+        let lacking = Row { lacking: Lacking { pending: 3, drafted: 1, stores: false }, ..rows.passes[0][0] };
         assert!(takes_drafts(&[lacking]), "who comes behind drafts finds what they left");
     }
 

@@ -1,19 +1,23 @@
 //! Up to which position the recurrent state of each slot is stored.
 //!
-//! Decode rows store a state at every [`STORE_EVERY`]-th position only ([`gdn_decode`]): a row between leaves an
-//! update, which those behind it apply first; drafted rows leave updates only. Prompts find and leave states that are
-//! whole.
+//! Decode rows store a state at some positions only, fewer where sequences are many ([`gdn_decode`]): a row between
+//! leaves an update, which those behind it apply first; drafted rows leave updates only. Prompts find and leave states
+//! that are whole.
 //!
 //! [`gdn_decode`]: chimere_kernels::cuda::gdn_decode
 
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
-use chimere_kernels::cuda::gdn_decode::{Drafts, STORE_EVERY, stores};
+use chimere_kernels::cuda::gdn_decode::{Drafts, STORE_EVERY, pending_word, store_every, stores};
 
 const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a chunk finds a state that is whole");
 
 /// By slot.
-pub(super) struct StoredStates(Vec<Stored>);
+pub(super) struct StoredStates {
+    slots: Vec<Stored>,
+    /// After how many positions a row of this step stores.
+    every: usize,
+}
 
 /// Of one slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,9 +37,16 @@ pub(super) struct Lacking {
     pub(super) pending: i32,
     /// Of these how many were drafted rows of the step before.
     pub(super) drafted: i32,
+    /// Whether the row stores its state.
+    pub(super) stores: bool,
 }
 
 impl Lacking {
+    /// As kernels take it, without the drafted ones.
+    pub(super) fn word(self) -> i32 {
+        pending_word(self.pending as u32, self.stores)
+    }
+
     /// Whether kernels that know nothing of drafts apply this.
     pub(super) fn does_without_drafts(self) -> bool {
         Drafts::does_without(self.pending as usize, self.drafted as usize)
@@ -45,14 +56,15 @@ impl Lacking {
 impl StoredStates {
     /// Of slots that are empty.
     pub(super) fn new(slots: u32) -> Self {
-        Self(vec![Stored::default(); slots as usize])
+        Self { slots: vec![Stored::default(); slots as usize], every: STORE_EVERY }
     }
 
     /// What a plan copies, clears and restores before its rows.
     pub(super) fn begin(&mut self, plan: &StepPlan) {
+        self.every = store_every(plan.pieces.len());
         for copy in &plan.copies {
             if let StateCopy::Slot { from, to } = copy {
-                self.0[to.0 as usize] = self.0[from.0 as usize];
+                self.slots[to.0 as usize] = self.slots[from.0 as usize];
             }
         }
         for piece in &plan.pieces {
@@ -69,22 +81,23 @@ impl StoredStates {
     }
 
     fn whole(&mut self, slot: SlotId, position: u32) {
-        self.0[slot.0 as usize] = Stored { whole: position, next: position, drafts: 0 };
+        self.slots[slot.0 as usize] = Stored { whole: position, next: position, drafts: 0 };
     }
 
     /// A decode row that is not drafted stands at this position, with so many drafted ones behind it.
     pub(super) fn row(&mut self, slot: SlotId, position: u32, drafts: usize) -> Lacking {
-        let stored = &mut self.0[slot.0 as usize];
+        let stored = &mut self.slots[slot.0 as usize];
         if !(stored.next..=stored.next + stored.drafts).contains(&position) {
             // Benchmarks and tests begin anywhere, from a state that they take for the one there.
             *stored = Stored { whole: position, next: position, drafts: 0 };
         }
         let (pending, drafted) = (position - stored.whole, position - stored.next);
-        if stores(position, pending) {
+        let stores = stores(position, pending, self.every);
+        if stores {
             stored.whole = position + 1;
         }
         (stored.next, stored.drafts) = (position + 1, drafts as u32);
-        Lacking { pending: pending as i32, drafted: drafted as i32 }
+        Lacking { pending: pending as i32, drafted: drafted as i32, stores }
     }
 }
 
@@ -97,9 +110,14 @@ mod tests {
         positions.map(|position| stored.row(SlotId(slot), position, 0).pending).collect()
     }
 
+    /// Of steps of so many sequences.
+    fn of(slots: u32, sequences: usize) -> StoredStates {
+        StoredStates { every: store_every(sequences), ..StoredStates::new(slots) }
+    }
+
     #[test]
     fn a_row_applies_what_those_since_the_last_store_or_prompt_left() {
-        let mut stored = StoredStates::new(2);
+        let mut stored = of(2, 2);
         stored.prompts_were_computed([(SlotId(1), 6)].into_iter());
         assert_eq!(pending(&mut stored, 1, 6..14), [0, 1, 0, 1, 2, 3, 0, 1]);
         assert_eq!(pending(&mut stored, 0, 0..5), [0, 1, 2, 3, 0], "a slot that was empty");
@@ -110,10 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn among_many_sequences_a_state_is_stored_half_as_often() {
+        let mut stored = of(1, 64);
+        assert_eq!(pending(&mut stored, 0, 0..10), [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]);
+        // Whoever is left with few has lacked enough, and stores.
+        assert_eq!(pending(&mut stored, 0, 10..14), [2, 3, 4, 5]);
+        stored.every = store_every(1);
+        let row = stored.row(SlotId(0), 14, 0);
+        assert_eq!((row.pending, row.stores, row.word()), (6, true, 6 | 1 << 16));
+        assert_eq!(pending(&mut stored, 0, 15..17), [0, 0]);
+    }
+
+    #[test]
     fn drafted_rows_store_nothing_and_leave_what_counts_to_the_next_row() {
-        let mut stored = StoredStates::new(1);
+        let mut stored = of(1, 1);
         let mut row = |position, drafts| {
-            let Lacking { pending, drafted } = stored.row(SlotId(0), position, drafts);
+            let Lacking { pending, drafted, .. } = stored.row(SlotId(0), position, drafts);
             (pending, drafted)
         };
         // Of seven drafts six count, so positions 0 to 6 are pending, one of them the row's own.

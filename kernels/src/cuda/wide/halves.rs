@@ -1,4 +1,4 @@
-//! Int8 rows as rows of f16, which [`super::warpgroup`] multiplies. `csrc/rows/halves.cu` and
+//! Int8 rows as rows of f16, which [`super::warpgroup`] multiplies. `csrc/rows/half_rows.cuh` and
 //! `csrc/wide/halves.cuh` say in which order the values lie.
 
 use super::Inputs;
@@ -67,7 +67,21 @@ impl HalfRows {
         (Ptr::of(&self.values, device.stream()), Ptr::of(&self.scales, device.stream()))
     }
 
-    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<(), CudaError> {
+    /// The same for kernels that write them.
+    pub(in crate::cuda) fn pointers_mut(&self, device: &Device) -> (PtrMut<u16>, PtrMut<f32>) {
+        (PtrMut::of_shared(&self.values, device.stream()), PtrMut::of_shared(&self.scales, device.stream()))
+    }
+
+    /// What lies there, copied to the host: values, and the rows' scales.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn on_host(&self, device: &Device) -> Result<(Vec<u16>, Vec<f32>), CudaError> {
+        let (stream, failed) = (device.stream(), |error| CudaError::Driver { call: "cuMemcpyDtoH", error });
+        Ok((stream.clone_dtoh(&self.values).map_err(failed)?, stream.clone_dtoh(&self.scales).map_err(failed)?))
+    }
+
+    pub(in crate::cuda) fn check(&self, rows: usize, cols: usize) -> Result<(), CudaError> {
         if self.scales.len() < rows || self.values.len() < rows * cols + BEYOND {
             let (most, values) = (self.scales.len(), self.values.len() - BEYOND);
             let what = format!("{rows} rows of {cols} values: there is room for {most} rows and {values} values");
@@ -132,12 +146,13 @@ impl Halves {
             return Ok(());
         }
         let stream = device.stream();
+        let (halves, scales) = out.pointers_mut(device);
         let arguments = Arguments {
             codes: Ptr::of(x.codes, stream),
             meta: Ptr::of(x.meta, stream),
             squares: Ptr::of_some(x.squares, stream),
-            halves: PtrMut::of_shared(&out.values, stream),
-            scales: PtrMut::of_shared(&out.scales, stream),
+            halves,
+            scales,
             rows: rows as u32,
             eps: x.eps,
         };

@@ -37,14 +37,26 @@ impl Form {
 /// Int8 rows that products read, one after another. f16 is made of them once.
 pub struct Source<'a> {
     inputs: Inputs<'a>,
-    /// Which turn it was when f16 was made of how many: it is still there while that was the last.
-    halved: Cell<Option<(u64, usize)>>,
+    halved: Cell<Option<Halved>>,
+}
+
+/// That f16 was made of rows, how many, and which turn of [`HalfPlace`] that was: it is still there while that was the
+/// last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halved {
+    turn: u64,
+    count: usize,
 }
 
 impl<'a> Source<'a> {
     /// Of these rows, which stay as they are.
     pub fn new(inputs: Inputs<'a>) -> Self {
         Self { inputs, halved: Cell::new(None) }
+    }
+
+    /// Of these, of which f16 was made by whoever wrote them, if it was.
+    pub fn halved(inputs: Inputs<'a>, halved: Option<Halved>) -> Self {
+        Self { inputs, halved: Cell::new(halved) }
     }
 
     /// Int8 rows without a norm.
@@ -86,12 +98,18 @@ impl HalfPlace {
         Ok(kernel)
     }
 
+    /// Where a launch that writes int8 rows puts the f16 of all `count` of them too. Whoever reads them is told by
+    /// [`Source::halved`].
+    pub fn fill(&self, count: usize) -> (&HalfRows, Halved) {
+        self.turns.set(self.turns.get() + 1);
+        (&self.rows, Halved { turn: self.turns.get(), count })
+    }
+
     /// With the first `count` rows of `x`, unless they are what was put here last.
     fn filled(&self, device: &Device, halves: &Halves, count: usize, x: &Source<'_>) -> Result<&HalfRows, CudaError> {
-        if x.halved.get() != Some((self.turns.get(), count)) {
+        if x.halved.get() != Some(Halved { turn: self.turns.get(), count }) {
             halves.launch(device, count, x.inputs, &self.rows)?;
-            self.turns.set(self.turns.get() + 1);
-            x.halved.set(Some((self.turns.get(), count)));
+            x.halved.set(Some(self.fill(count).1));
         }
         Ok(&self.rows)
     }

@@ -10,7 +10,7 @@ mod tiling;
 pub mod warpgroup;
 
 pub use super::product::Epilogue;
-pub use many::{Form, HalfPlace, Many, Source};
+pub use many::{Form, HalfPlace, Halved, Many, Source};
 pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};

@@ -7,7 +7,7 @@
 use super::projections::{BoundProjections, Projections};
 use super::{BlockPass, Memory, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::matrices::{Kernels as Products, RowCount};
 use crate::backend::cuda::pack::Heads;
 use crate::backend::cuda::plan::{MatrixPlan, TensorRows, VectorPlan};
 use crate::backend::cuda::shape::Widths;
@@ -17,6 +17,7 @@ use crate::backend::cuda::workspace::Workspace;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use chimere_kernels::cuda::attention::{self, Attention, AttentionShape, KvType};
 use chimere_kernels::cuda::quantized::Planes;
+use chimere_kernels::cuda::wide::HalfPlace;
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView};
 
@@ -169,6 +170,10 @@ impl Operator for AttentionConfig {
 
     fn first(bound: &Bound) -> &Matrix {
         bound.projections.first()
+    }
+
+    fn half_place(bound: &Bound, rows: RowCount) -> Option<&HalfPlace> {
+        bound.projections.half_place(rows)
     }
 
     fn launch(

@@ -4,7 +4,7 @@
 use super::projections::{BoundProjections, Projections};
 use super::{BlockPass, Memory, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::matrices::{Kernels as Products, RowCount};
 use crate::backend::cuda::pack::Home;
 use crate::backend::cuda::plan::{MatrixPlan, TensorRows, VectorPlan};
 use crate::backend::cuda::shape::{Counts, Widths};
@@ -16,6 +16,7 @@ use crate::model::{GdnConfig, GdnWeights, HeadOrder};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
+use chimere_kernels::cuda::wide::HalfPlace;
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
@@ -163,6 +164,10 @@ impl Operator for GdnConfig {
 
     fn first(bound: &Bound) -> &Matrix {
         bound.projections.first()
+    }
+
+    fn half_place(bound: &Bound, rows: RowCount) -> Option<&HalfPlace> {
+        bound.projections.half_place(rows)
     }
 
     fn launch(

@@ -18,7 +18,7 @@ mod projections;
 pub(super) use mlp::ExpertMatrices;
 
 use super::error::CudaBackendError;
-use super::matrices::{Kernels as Products, ProductKind};
+use super::matrices::{Kernels as Products, ProductKind, RowCount};
 use super::network::Pass;
 use super::plan::{MatrixPlan, VectorPlan};
 use super::residual::Next;
@@ -32,6 +32,7 @@ use crate::model::{
 use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
+use chimere_kernels::cuda::wide::HalfPlace;
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
@@ -201,6 +202,11 @@ pub(super) trait Operator: Sized {
 
     /// The matrix that is read first.
     fn first(bound: &Self::Bound) -> &Matrix;
+
+    /// Where such rows of the stream become f16 for that matrix, if they do: whoever writes them may do it too.
+    fn half_place(_bound: &Self::Bound, _rows: RowCount) -> Option<&HalfPlace> {
+        None
+    }
 
     /// Enqueues the block: from the residual stream back into it.
     fn launch(
@@ -392,6 +398,14 @@ macro_rules! operators {
                 match self {
                     $(Self::$kind(bound) => $config::first(bound),)*
                 }
+            }
+
+            /// Who reads the stream before it, as whoever writes such rows of it is told.
+            pub(super) fn reader<'a>(&'a self, norm: &'a CudaSlice<f32>, rows: RowCount) -> Next<'a> {
+                let halves = match self {
+                    $(Self::$kind(bound) => $config::half_place(bound, rows),)*
+                };
+                Next { norm, matrix: self.first(), halves }
             }
 
             /// Enqueues the block: from the residual stream back into it.

@@ -307,7 +307,7 @@ impl Operator for MoeConfig {
         }
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
         let terms = bound.terms(at, (&gates, &made), Some(&shared));
-        work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, at.next)
+        work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, (at.next, at.eps))
     }
 }
 

@@ -3,13 +3,13 @@
 
 use super::{BlockPass, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, Stacked};
+use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, RowCount, Stacked};
 use crate::backend::cuda::pack::Heads;
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, TensorRows, segments};
 use crate::backend::cuda::weights::{Matrix, Packed, Segments};
 use crate::backend::cuda::workspace::Workspace;
 use crate::format::Tensor;
-use chimere_kernels::cuda::wide::Epilogue;
+use chimere_kernels::cuda::wide::{Epilogue, HalfPlace};
 
 /// The matrices into an operator and out of it.
 pub(in crate::backend::cuda) struct Projections<M> {
@@ -76,6 +76,11 @@ impl BoundProjections {
     /// The matrix that is read first.
     pub(super) fn first(&self) -> &Matrix {
         self.inputs.first()
+    }
+
+    /// Where such rows of the stream become f16 for what reads them first, if they do.
+    pub(super) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
+        self.inputs.half_place(rows)
     }
 
     /// From the residual stream into [`Workspace::inputs`].

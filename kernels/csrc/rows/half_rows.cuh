@@ -1,0 +1,28 @@
+// Rows of f16 for wide/warpgroup.cu, made of int8 ones (common/int8_rows.cuh): y = x 2^-e, where e is such that the largest block of a row has
+// values up to 2^14 to 2^15; products of a row are multiplied by 2^e.
+//
+// They lie as its matrix instruction wants them in shared memory: of 64 inputs at a time all rows, 128 bytes each, whose pieces of 16
+// bytes change places by the row's number (the 128-byte swizzle). Within each 16 inputs the order is that of wide/halves.cuh.
+#pragma once
+#include "common/int8_rows.cuh"
+
+// 2^-e and 2^e.
+struct HalfScale {
+    float down, up;
+};
+// Of a row whose blocks have this scale at most.
+__device__ __forceinline__ HalfScale half_scale(float scale) {
+    float top = scale * 127.0f;
+    // Exponents of f32: that of the largest value, of 2^-e and of 2^e. Scales of int8 blocks are 0 or above 1e-32.
+    int exponent = top > 0 ? (int)(__float_as_uint(top) >> 23) : 127 + 14;
+    return {__uint_as_float((u32)(2 * 127 + 14 - exponent) << 23), __uint_as_float((u32)(exponent - 14) << 23)};
+}
+
+// Where piece `c` of a row's, eight values, begins. `rows`: of all.
+__device__ __forceinline__ u64 half_place(u32 c, u64 row, u64 rows) { return (c / 8 * rows + row) * 64 + ((c ^ (u32)row) & 7) * 8; }
+
+// Of a quad of codes, which lie in a word, the first and third (`odd` 0) or the second and fourth.
+__device__ __forceinline__ u32 half_pair(u32 quad, int odd, float scale) {
+    auto code = [&](int i) { return (float)(i8)(quad >> 8 * i & 255); };
+    return pack_f16(code(odd) * scale, code(odd + 2) * scale);
+}
