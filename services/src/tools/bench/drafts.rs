@@ -41,17 +41,19 @@ pub struct BenchDraftsArgs {
     #[arg(long, value_name = "TOKENS,..", default_value = "256", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Vec<u32>,
-    /// The share of guesses that are right where those before them are, a list.
+    /// Shares of the draft head's guesses that are right where those before them are, a list.
     #[arg(long, value_name = "SHARE,..", default_value = "0,0.3,0.5,0.7,0.9", value_delimiter = ',',
         value_parser = parse_share)]
-    pub right: Vec<f64>,
-    /// Whose guesses these are, a list of `mtp` and `ngram`.
-    #[arg(long, value_name = "NAME,..", default_value = "mtp,ngram", value_delimiter = ',', value_parser = parse_source)]
-    pub sources: Vec<DraftKind>,
+    pub mtp: Vec<f64>,
+    /// Likewise of what stood before in prompt and output: the share of its tokens with which a text goes on as its
+    /// prompt does.
+    #[arg(long, value_name = "SHARE,..", value_delimiter = ',', value_parser = parse_share)]
+    pub ngram: Vec<f64>,
     /// Tokens of each sequence in a turn.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(16..=10_000))]
     pub tokens: u32,
-    /// Turns of each case, with drafts and without; one more comes before them and does not count.
+    /// Turns of each case, with drafts and without. Before the first case of so many users and such a context comes one
+    /// that does not count.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub turns: u32,
     /// Fails where drafts bring less than this many times the tokens a second of none.
@@ -67,9 +69,11 @@ fn parse_share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(format!("a share is from 0 to 1, not {text}")) }
 }
 
-fn parse_source(text: &str) -> Result<DraftKind, String> {
-    let known = [DraftKind::Mtp, DraftKind::Ngram];
-    known.into_iter().find(|kind| kind.name() == text).ok_or_else(|| format!("wanted mtp or ngram, got {text:?}"))
+impl BenchDraftsArgs {
+    fn shares(&self) -> impl Iterator<Item = (DraftKind, f64)> {
+        let of = |kind, shares: &[f64]| shares.iter().map(move |share| (kind, *share)).collect::<Vec<_>>();
+        of(DraftKind::Mtp, &self.mtp).into_iter().chain(of(DraftKind::Ngram, &self.ngram))
+    }
 }
 
 /// Whose guesses are right, how often, for how many, and where they stand.
@@ -159,17 +163,21 @@ async fn measure(args: &BenchDraftsArgs, path: &Path) -> Result<Vec<Row>, CliErr
     let (mut off, mut on) = (Side::start(args, path, false).await?, Side::start(args, path, true).await?);
     println!("{}", Row::heading());
     let mut rows = Vec::new();
-    for &context in &args.context {
-        for &users in &args.users {
-            for &source in &args.sources {
-                for &right in &args.right {
-                    let case = Case { source, context, users, right };
-                    let turns = turns(args, case, &mut off, &mut on).await?;
-                    let row = Row::of(case, &turns);
-                    println!("{}", row.line());
-                    rows.push(row);
-                }
+    let places = args.context.iter().flat_map(|context| args.users.iter().map(move |users| (*context, *users)));
+    for (context, users) in places {
+        let cases: Vec<_> = args.shares().map(|(source, right)| Case { source, context, users, right }).collect();
+        if let Some(first) = cases.first() {
+            // Kernels are loaded, and what so many rows take is learned.
+            turn(args, *first, &mut off, &mut on, false).await?;
+        }
+        for case in cases {
+            let mut turns = Vec::new();
+            for n in 0..args.turns {
+                turns.push(turn(args, case, &mut off, &mut on, n.is_multiple_of(2)).await?);
             }
+            let row = Row::of(case, &turns);
+            println!("{}", row.line());
+            rows.push(row);
         }
     }
     off.stop();
@@ -177,25 +185,20 @@ async fn measure(args: &BenchDraftsArgs, path: &Path) -> Result<Vec<Row>, CliErr
     Ok(rows)
 }
 
-/// The turns of a case that count, without drafts and with them.
-async fn turns(
+/// What comes of a case without drafts and with them, which may go first.
+async fn turn(
     args: &BenchDraftsArgs,
     case: Case,
     off: &mut Side,
     on: &mut Side,
-) -> Result<Vec<(Answered, Answered)>, CliError> {
-    let mut turns = Vec::new();
-    for turn in 0..=args.turns {
-        let both = if turn.is_multiple_of(2) {
-            (off.answer(case, args.tokens).await?, on.answer(case, args.tokens).await?)
-        } else {
-            let with = on.answer(case, args.tokens).await?;
-            (off.answer(case, args.tokens).await?, with)
-        };
-        turns.push(both);
+    drafts_first: bool,
+) -> Result<(Answered, Answered), CliError> {
+    if drafts_first {
+        let with = on.answer(case, args.tokens).await?;
+        return Ok((off.answer(case, args.tokens).await?, with));
     }
-    // What the first one shows is how kernels are loaded and a change of texts is learned.
-    Ok(turns.split_off(1))
+    let without = off.answer(case, args.tokens).await?;
+    Ok((without, on.answer(case, args.tokens).await?))
 }
 
 #[cfg(test)]
@@ -218,7 +221,7 @@ mod tests {
     fn what_is_stated_of_a_source_shows_in_what_it_drafts() {
         let dir = tempfile::tempdir().unwrap();
         let json = dir.path().join("out.json");
-        let few = ["--users", "2", "--context", "70", "--right", "0,1", "--sources", "ngram", "--tokens", "200"];
+        let few = ["--users", "2", "--context", "70", "--mtp", "0", "--ngram", "1", "--tokens", "200"];
         run(&shipped(&[&few[..], &["--turns", "1", "--json", json.to_str().unwrap()]].concat())).unwrap();
         let rows: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         let (wrong, right) = (&rows[0], &rows[1]);
@@ -230,16 +233,15 @@ mod tests {
 
     #[test]
     fn less_than_what_was_asked_for_fails() {
-        let few = ["--users", "1", "--right", "0", "--sources", "mtp", "--tokens", "16", "--turns", "1"];
+        let few = ["--users", "1", "--mtp", "0", "--tokens", "16", "--turns", "1"];
         let why = run(&shipped(&[&few[..], &["--least", "100"]].concat())).unwrap_err().to_string();
         assert!(why.ends_with("of the tokens of none, 100 wanted"), "{why}");
     }
 
     #[test]
-    fn shares_and_sources_are_checked_by_name() {
-        let parsed =
-            |flags: &[&str]| Cli::try_parse_from([&["x"], flags].concat()).map(|_| ()).unwrap_err().to_string();
-        assert!(parsed(&["--right", "1.5"]).contains("a share is from 0 to 1, not 1.5"));
-        assert!(parsed(&["--sources", "grammar"]).contains("wanted mtp or ngram, got \"grammar\""));
+    fn shares_are_from_0_to_1() {
+        let why = |share| Cli::try_parse_from(["x", "--mtp", share]).map(|_| ()).unwrap_err().to_string();
+        assert!(why("1.5").contains("a share is from 0 to 1, not 1.5"));
+        assert!(why("much").contains("\"much\" is no number"));
     }
 }
