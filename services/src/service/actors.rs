@@ -77,8 +77,10 @@ impl Actors {
 
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
+        let device = info.device;
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
             SchedulerActor::new((config, drafts), pace, engine, late, phase_tx, live, clock, gateway, step_log)
+                .beside(device)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient())
             .map_err(|e| format!("completion thread: {e}"))?;
