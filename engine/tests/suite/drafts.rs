@@ -1,7 +1,7 @@
 //! Drafts change no byte: the real scheduler drives the real backend with sources that are right, wrong or random, and
 //! every token and log-probability is that of a run without drafts.
 
-use crate::support::drafts::{CONTEXT, Setup, check, check_head};
+use crate::support::drafts::{CONTEXT, Setup, check, check_head, check_many};
 use crate::support::{self, Driver};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
@@ -43,6 +43,12 @@ fn drafts_change_no_byte_of_a_mixture_of_experts() {
 #[test]
 fn drafts_change_no_byte_of_quantised_weights() {
     check_on_the_cpu("quant");
+}
+
+#[test]
+fn a_hundred_thousand_tokens_are_those_without_drafts_while_requests_come_go_and_are_preempted() {
+    let model = support::gguf("moe");
+    check_many("moe", |setup, rows| on_the_cpu(&model, setup, rows));
 }
 
 #[test]
@@ -102,29 +108,46 @@ fn drafted(start: u32, output: u32, token: TokenId, drafts: &[TokenId], params: 
     }
 }
 
+/// Tokens of each text in [`states_and_tails_after_drafts_are_those_of_rows_of_their_own`].
+const TEXT: usize = 60;
+
 #[test]
 fn states_and_tails_after_drafts_are_those_of_rows_of_their_own() {
     let model = support::gguf("moe");
-    let config = CpuConfig { drafts: 7, ..support::config(false, 2) };
-    let params = Arc::new(SamplingParams { temperature: 0.0, repetition_penalty: 1.2, ..SamplingParams::default() });
-    let prompt: Vec<TokenId> = (0..20).map(|i| i * 23 % 512).collect();
-    let mut plain = Driver::recording(&model, &config);
-    let mut drafting = Driver::recording(&model, &config);
+    let config = CpuConfig { drafts: 7, ..support::config(false, 1) };
+    let (mut plain, mut drafting) = (Driver::recording(&model, &config), Driver::recording(&model, &config));
+    // One after another in the same slot, a hundred thousand tokens in all.
+    for text in 0..100_000_u32.div_ceil(TEXT as u32) {
+        decode_both(&mut plain, &mut drafting, text);
+        for nth in 0..model.config.each::<GdnConfig>().count() {
+            let want = plain.backend.state(SlotId(0), nth);
+            let want = (want.0.to_vec(), want.1.to_vec());
+            let got = drafting.backend.state(SlotId(0), nth);
+            assert!(got.0 == want.0 && got.1 == want.1, "text {text}, block {nth}");
+        }
+    }
+}
+
+/// A text without drafts, then with some that are right and some that are not.
+fn decode_both(plain: &mut Driver, drafting: &mut Driver, text: u32) {
+    let sampling =
+        SamplingParams { temperature: 0.5, seed: text.into(), repetition_penalty: 1.2, ..Default::default() };
+    let params = Arc::new(sampling);
+    let prompt: Vec<TokenId> = (0..20).map(|i| (i * 23 + text) % 512).collect();
     let mut first = Vec::new();
-    for driver in [&mut plain, &mut drafting] {
+    for driver in [&mut *plain, &mut *drafting] {
         let samples = vec![SampleRow::new(SeqId(1), SlotId(0), params.clone())];
         let piece = Piece { samples, ..support::piece(Form::Chunked, 0, &prompt) };
         first.push(driver.step(vec![piece]).samples[0].token);
     }
     // Without drafts.
     let mut tokens = vec![first[0]];
-    for i in 0..60 {
+    for i in 0..TEXT as u32 {
         tokens.push(plain.step(vec![drafted(20 + i, 1 + i, tokens[i as usize], &[], &params)]).samples[0].token);
     }
-    // With some that are right and some that are not.
-    let (mut at, mut round) = (0usize, 0usize);
-    while at < 60 {
-        let k = (round * 5 % 8).min(60 - at - 1);
+    let (mut at, mut round) = (0usize, text as usize);
+    while at < TEXT {
+        let k = (round * 5 % 8).min(TEXT - at - 1);
         let right = if k == 0 { 0 } else { round * 3 % (k + 1) };
         let mut drafts = tokens[at + 1..at + 1 + k].to_vec();
         if let Some(wrong) = drafts.get_mut(right) {
@@ -138,15 +161,9 @@ fn states_and_tails_after_drafts_are_those_of_rows_of_their_own() {
         (at, round) = (at + 1 + right, round + 1);
     }
     // The last piece may have gone a row further or less: both are read where the plain run ended.
-    while at < 60 {
+    while at < TEXT {
         drafting.step(vec![drafted(20 + at as u32, 1 + at as u32, tokens[at], &[], &params)]);
         at += 1;
     }
-    assert_eq!(at, 60);
-    for nth in 0..model.config.each::<GdnConfig>().count() {
-        let want = plain.backend.state(SlotId(0), nth);
-        let want = (want.0.to_vec(), want.1.to_vec());
-        let got = drafting.backend.state(SlotId(0), nth);
-        assert!(got.0 == want.0 && got.1 == want.1, "block {nth}");
-    }
+    assert_eq!(at, TEXT);
 }

@@ -37,7 +37,9 @@ fn sampling(id: u64) -> SamplingParams {
     }
 }
 
-fn request(id: u64) -> Request {
+fn request(number: u64) -> Request {
+    // More requests than kinds of them differ in their random numbers.
+    let id = number % REQUESTS;
     let mut random = Random(id % 3 * 91 + 4);
     let len = [5, 40, 64, 130, 200, 31][id as usize % 6];
     // Texts that repeat themselves, so that the source that ships has something to guess.
@@ -48,13 +50,13 @@ fn request(id: u64) -> Request {
         max_tokens: Some(20 + random.below(60) as u32 + id as u32),
         min_tokens: id as u32 % 4,
         end_ids: if id.is_multiple_of(2) { [3, 11, 19, 200, 317].into() } else { Arc::default() },
-        sampling: Arc::new(sampling(id)),
+        sampling: Arc::new(SamplingParams { seed: number * 3 + 1, ..sampling(id) }),
         experts: (id % 7 == 1).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
         cache: (!id.is_multiple_of(3)).then_some(CacheScope(1)),
         prediction: (id % 4 == 1).then(|| (0..50).map(|i| i * 11 % VOCAB as u32).collect()),
         ..Spec::default()
     };
-    Request::new(RequestId(id), prompt, spec)
+    Request::new(RequestId(number), prompt, spec)
 }
 
 /// How a run is set up; none of it may show.
@@ -70,6 +72,7 @@ pub struct Setup {
     pub checkpoints: u32,
     /// Seed of the order and the times of arrival; `None` runs one request after the other.
     arrivals: Option<u64>,
+    requests: u64,
 }
 
 struct Run {
@@ -85,7 +88,7 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
         pages: setup.pages,
         step_tokens: 160,
         context: CONTEXT,
-        queue_requests_max: 64,
+        queue_requests_max: 1 << 11,
         queue_prompt_tokens_max: 1 << 20,
         steps_in_flight_max: 2,
         prefix: PrefixConfig {
@@ -101,12 +104,12 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
     if let Some(source) = &setup.source {
         scheduler = scheduler.with_draft_source(DraftKind::Ngram, source.clone());
     }
-    drive(scheduler, backend, setup.arrivals)
+    drive(scheduler, backend, setup.arrivals, setup.requests)
 }
 
-fn drive(mut scheduler: Scheduler, mut backend: impl Backend, arrivals: Option<u64>) -> Run {
+fn drive(mut scheduler: Scheduler, mut backend: impl Backend, arrivals: Option<u64>, requests: u64) -> Run {
     let mut random = Random(arrivals.unwrap_or(0));
-    let mut waiting: VecDeque<u64> = (0..REQUESTS).collect();
+    let mut waiting: VecDeque<u64> = (0..requests).collect();
     let mut run = Run { outputs: Outputs::new(), preemptions: 0, cached: 0, totals: DraftTotals::default() };
     let (mut launched, mut now) = (VecDeque::<Pending>::new(), Micros(0));
     // Steps that cost a constant and little a row: the gate has something to decide.
@@ -251,9 +254,29 @@ pub fn check_head<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32)
     compare(preset, &mut backend, &want, setups);
 }
 
+/// As many requests as say a hundred thousand tokens, with drafts of every number that are now right and now wrong, few
+/// pages and a prefix cache, against a run without drafts.
+pub fn check_many<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B) {
+    let setup = Setup { requests: 1_800, slots: 6, arrivals: Some(5), ..off() };
+    let want = run(&mut backend, &setup);
+    let tokens: usize = want.outputs.values().map(Vec::len).sum();
+    assert!(tokens >= 100_000, "{tokens} tokens");
+    let source = told(&Arc::new(want.outputs.clone()), Guesser::Random);
+    let drafts = Setup { drafts: DraftMode::Fixed(7), source, pages: 30, checkpoints: 8, arrivals: Some(7), ..setup };
+    compare(preset, &mut backend, &want, vec![(format!("random, {tokens} tokens"), drafts)]);
+}
+
 /// A run without drafts, and its setup.
 fn without<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B) -> (Setup, Run) {
-    let off = Setup {
+    let off = off();
+    let want = run(backend, &off);
+    assert_eq!(want.totals.drafted.iter().sum::<u64>(), 0);
+    (off, want)
+}
+
+/// One request after the other without drafts.
+fn off() -> Setup {
+    Setup {
         threads: 1,
         slots: 3,
         pages: 200,
@@ -262,10 +285,8 @@ fn without<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B) -> (Setup, Ru
         kinds: DraftKinds::all(),
         checkpoints: 0,
         arrivals: None,
-    };
-    let want = run(backend, &off);
-    assert_eq!(want.totals.drafted.iter().sum::<u64>(), 0);
-    (off, want)
+        requests: REQUESTS,
+    }
 }
 
 /// All setups bring what `want` did, and together they cover preemption and the cache.

@@ -7,6 +7,7 @@ use super::engram::EngramLink;
 use super::grammar::GrammarLink;
 use super::messages::{Launch, RulesReady, StepDone, WaitFor};
 use super::rules_link::RulesLink;
+use super::vigil::{Vigil, Watchful};
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
@@ -25,6 +26,7 @@ pub struct EngineActor {
     backend: Box<dyn Backend>,
     /// Rules whose message has not been handled: the backend may have taken them.
     early: Arc<EarlyRules>,
+    vigil: Vigil,
     /// To the completion thread. Unbounded, and never longer than the steps in flight, which the scheduler counts.
     pending: Sender<WaitFor>,
 }
@@ -42,7 +44,8 @@ impl EngineActor {
             let started = build().map(|mut backend| {
                 let (info, early) = (backend.info().clone(), Arc::<EarlyRules>::default());
                 backend.look_for_rules(early.clone());
-                let engine = EngineActor { backend, early: early.clone(), pending }.start();
+                let vigil = Vigil::beside(info.device);
+                let engine = EngineActor { backend, early: early.clone(), vigil, pending }.start();
                 (engine.clone(), RulesLink::new(engine.recipient(), early), info)
             });
             tx.send(started).ok();
@@ -60,11 +63,21 @@ impl Actor for EngineActor {
     }
 }
 
+impl Watchful for EngineActor {
+    fn vigil(&mut self) -> &mut Vigil {
+        &mut self.vigil
+    }
+}
+
 impl Handler<Launch> for EngineActor {
     type Result = ();
 
-    fn handle(&mut self, Launch(plan): Launch, _: &mut Context<Self>) {
+    fn handle(&mut self, Launch(plan): Launch, ctx: &mut Context<Self>) {
         let step = plan.id;
+        if plan.pieces.iter().any(|piece| !piece.drafts.is_empty() || piece.guesses > 0) {
+            // The next one comes when this one has ended, and finds nothing else to wait for.
+            self.stay_awake(ctx);
+        }
         let pending = self.backend.launch(plan).unwrap_or_else(|e| Pending::new(step, move || Err(e)));
         // Fails only when the completion thread is gone, which it is after the first error and at the end.
         self.pending.send(WaitFor(pending)).ok();

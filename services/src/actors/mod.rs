@@ -39,3 +39,4 @@ pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;
 pub mod token_report;
+mod vigil;

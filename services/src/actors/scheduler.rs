@@ -20,6 +20,7 @@ use super::quiet::Quiet;
 use super::retry;
 use super::step_log::StepLog;
 use super::step_meter::{StepInFlight, StepMeter};
+use super::vigil::{Vigil, Watchful};
 use crate::clock::Clock;
 use crate::limits;
 use crate::metrics::gateway::Gateway;
@@ -65,6 +66,7 @@ pub struct SchedulerActor {
     /// Targets, and what steps take.
     pace: Pace,
     meter: StepMeter,
+    vigil: Vigil,
     /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is
     /// later.
     committed: Micros,
@@ -116,6 +118,7 @@ impl SchedulerActor {
     ) -> Self {
         Self {
             meter: StepMeter::new(&config, gateway, log),
+            vigil: Vigil::default(),
             scheduler: Scheduler::new(config).with_drafts(drafts),
             engine,
             streams: HashMap::new(),
@@ -134,6 +137,11 @@ impl SchedulerActor {
             committed: Micros(0),
             waits_since: None,
         }
+    }
+
+    /// The same with the engine on this device.
+    pub fn beside(self, device: &str) -> Self {
+        Self { vigil: Vigil::beside(device), ..self }
     }
 
     /// Launches what may be launched, then says how things stand.
@@ -192,7 +200,8 @@ impl SchedulerActor {
         left.0 > 0
     }
 
-    fn commit(&mut self, outcome: StepOutcome) {
+    /// What a step that has ended says. Whoever hears it can wait until the next one is launched.
+    fn commit(&mut self, outcome: StepOutcome) -> Vec<(RequestId, Event)> {
         self.note_answers();
         let now = self.clock.now();
         if let Some(step) = self.steps.pop_front() {
@@ -204,8 +213,7 @@ impl SchedulerActor {
             self.committed = now;
             self.waits_since = self.steps.is_empty().then_some(now);
         }
-        let events = self.scheduler.commit(outcome, now);
-        self.deliver(events);
+        self.scheduler.commit(outcome, now)
     }
 
     /// What a step that took so long teaches about steps to come.
@@ -408,6 +416,12 @@ fn restarted<S: LateSource>(users: &mut LateUsers<S>, reports: Reports) -> Vec<R
     failed
 }
 
+impl Watchful for SchedulerActor {
+    fn vigil(&mut self) -> &mut Vigil {
+        &mut self.vigil
+    }
+}
+
 impl Actor for SchedulerActor {
     type Context = Context<Self>;
 
@@ -484,13 +498,17 @@ impl Handler<Cancel> for SchedulerActor {
 impl Handler<StepDone> for SchedulerActor {
     type Result = ();
 
-    fn handle(&mut self, StepDone(outcome): StepDone, _: &mut Context<Self>) {
+    fn handle(&mut self, StepDone(outcome): StepDone, ctx: &mut Context<Self>) {
         match outcome {
             // After the streams were ended a late step means nothing to anybody.
             Ok(_) if self.steps.is_empty() => {}
             Ok(outcome) => {
-                self.commit(outcome);
+                let events = self.commit(outcome);
                 self.pump();
+                if self.steps.iter().any(|step| step.shape.late || step.shape.guess_rows > 0) {
+                    self.stay_awake(ctx);
+                }
+                self.deliver(events);
             }
             Err(e) => self.lose(&e.to_string()),
         }

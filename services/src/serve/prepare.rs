@@ -338,7 +338,7 @@ fn drafts(config: &Config) -> DraftSettings {
 }
 
 /// Targets and bounds in time.
-fn pace(config: &Config, setup: &Setup) -> Pace {
+pub(crate) fn pace(config: &Config, setup: &Setup) -> Pace {
     // A CPU computes recomputed positions together, with the same bytes; a GPU does so only where bytes may differ.
     let one_by_one = setup.gpu().is_some() && config.engine.deterministic;
     Pace {

@@ -21,44 +21,44 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// What the actors are made of.
-pub(super) struct Crew {
+pub(crate) struct Crew {
     /// Makes the backend, on its own thread.
-    pub(super) build: Build,
+    pub(crate) build: Build,
     /// Core of that thread.
-    pub(super) core: Option<usize>,
+    pub(crate) core: Option<usize>,
     /// Bounds of the scheduler.
-    pub(super) scheduler: SchedulerConfig,
+    pub(crate) scheduler: SchedulerConfig,
     /// What is drafted, but for the backend's word on it.
-    pub(super) drafts: DraftSettings,
+    pub(crate) drafts: DraftSettings,
     /// Its targets in time.
-    pub(super) pace: Pace,
+    pub(crate) pace: Pace,
     /// Threads that share large batches of lookups, and likewise the rows under grammars.
-    pub(super) lookup_threads: usize,
+    pub(crate) lookup_threads: usize,
     /// What time it is.
-    pub(super) clock: Clock,
+    pub(crate) clock: Clock,
     /// Requests that are not answered yet.
-    pub(super) live: LiveRequests,
+    pub(crate) live: LiveRequests,
     /// Series under other engines' names.
-    pub(super) gateway: Arc<Gateway>,
+    pub(crate) gateway: Arc<Gateway>,
     /// What single steps are shown by.
-    pub(super) step_log: Arc<StepLog>,
+    pub(crate) step_log: Arc<StepLog>,
 }
 
 /// The running actors. Their threads end with [`Actors::stop`].
-pub(super) struct Actors {
+pub(crate) struct Actors {
     /// The actor that runs requests.
-    pub(super) scheduler: Addr<SchedulerActor>,
+    pub(crate) scheduler: Addr<SchedulerActor>,
     /// Where the service stands.
-    pub(super) phase: watch::Receiver<Phase>,
+    pub(crate) phase: watch::Receiver<Phase>,
     /// What computes, and what it can hold.
-    pub(super) info: BackendInfo,
+    pub(crate) info: BackendInfo,
     arbiters: [Arbiter; 4],
 }
 
 impl Actors {
     /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is
     /// no backend.
-    pub(super) async fn start(crew: Crew) -> Result<Self, String> {
+    pub(crate) async fn start(crew: Crew) -> Result<Self, String> {
         let Crew { build, core, scheduler: config, drafts, pace, lookup_threads, clock, live, gateway, step_log } =
             crew;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
@@ -77,8 +77,10 @@ impl Actors {
 
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
+        let device = info.device;
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
             SchedulerActor::new((config, drafts), pace, engine, late, phase_tx, live, clock, gateway, step_log)
+                .beside(device)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient())
             .map_err(|e| format!("completion thread: {e}"))?;
@@ -91,7 +93,7 @@ impl Actors {
     }
 
     /// Ends the threads of the actors.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         for arbiter in &self.arbiters {
             arbiter.stop();
         }

@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
 const CLASSES: [usize; 18] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192];
 /// Decode rows up to which products take the kernels made for few.
-const FEW_ROWS: usize = product::ROWS_MAX;
+pub(super) const FEW_ROWS: usize = product::ROWS_MAX;
 /// Where results may not depend on the batch, int8 tiles of prompts are those for this many rows.
 const DETERMINISTIC_PREFILL: usize = 1024;
 

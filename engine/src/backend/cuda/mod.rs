@@ -317,12 +317,19 @@ impl CudaBackend {
     /// Kernels of a decode pass, but for the first of one with drafts, up to its rows' logits.
     fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
         let pass = Pass::decode(rows, &self.decode_rows, drafts);
+        let aside = !drafts && self.network.remembers_aside(pass.rows);
+        if aside {
+            self.network.remember_aside(&self.device, &pass, &mut self.store, &mut self.work)?;
+        }
         match drafts {
             true => self.network.go_on(&self.device, &pass, &mut self.store, &mut self.work)?,
             false => self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?,
         }
         self.network.decode_head(&self.device, rows, &mut self.work)?;
-        self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?;
+        match aside {
+            true => self.network.keep_rows(&self.device, &pass, &mut self.store, &mut self.work)?,
+            false => self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?,
+        }
         self.note_experts(PassKind::Decode, rows)
     }
 

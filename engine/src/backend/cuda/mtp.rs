@@ -2,8 +2,8 @@
 //! it, which token comes after that. The CPU's page (`cpu/mtp.rs`) says what is computed.
 //!
 //! Every row of every pass leaves the layer's keys and values, in the graph of the pass: the head's input, its first
-//! product, in-projections, and a launch that writes them. The hidden states of a slot's last positions stay in the
-//! store, so that rows behind a step find the one before them, however many drafts were accepted. The whole layer is
+//! product, in-projections, and a launch that writes them. Few rows without drafts read nothing that their own pass
+//! makes, so that this runs beside its layers. The hidden states of a slot's last positions stay in the store, so that rows behind a step find the one before them, however many drafts were accepted. The whole layer is
 //! computed for guesses alone: a kernel finds behind which row of the step a sequence goes on, the sampler draws each
 //! guess as it would draw the output, and the next pass reads it on the device; all passes of a step are one graph, or
 //! few. With a shortlist the model's head is multiplied with by the rows of its ids alone, and the sampler's tokens are
@@ -14,12 +14,12 @@
 use super::blocks::{BlockPass, OpQuery};
 use super::error::{CudaBackendError, During};
 use super::graphs::GuessShape;
-use super::matrices::{Kernels as Products, Product, ProductKind};
+use super::matrices::{FEW_ROWS, Kernels as Products, Product, ProductKind, RowCount};
 use super::network::{Block, Network, Pass};
-use super::residual::Next;
+use super::residual::{Next, Residual};
 use super::rows::AskedAt;
 use super::sampling::{LIST_WORDS, Sampling};
-use super::shape::{Counts, bucket};
+use super::shape::{Counts, Widths, bucket};
 use super::staging::Staging;
 use super::store::Store;
 use super::weights::{Draft, Matrix, MatrixForm, Packed};
@@ -92,6 +92,45 @@ pub(super) fn product(fc: &impl Packed) -> Result<ProductKind, CudaBackendError>
     ProductKind::dense(fc, Epilogue::Residual, None)
 }
 
+/// Rows that are remembered beside their own pass, at most: those that have kernels of their own, which take no memory
+/// that others use too.
+const ASIDE_ROWS: usize = FEW_ROWS;
+
+/// What rows that are remembered beside their own pass are computed in, in the place of [`Workspace`]'s.
+pub(super) struct Aside {
+    device: Arc<Device>,
+    stream: Residual,
+    inputs: CudaSlice<f32>,
+    mixed: Quantized,
+}
+
+impl Aside {
+    /// Takes the memory, zeroed.
+    pub(super) fn new(device: &Device, c: &ModelConfig, planes: Planes) -> Result<Self, CudaBackendError> {
+        let (w, rows) = (Widths::of(c), ASIDE_ROWS);
+        let inputs = device.stream().alloc_zeros(rows * w.inputs).during("allocating the draft head's memory")?;
+        Ok(Self {
+            device: Arc::new(device.beside()?),
+            stream: Residual::new(device, rows, w.hidden, planes)?,
+            inputs,
+            mixed: Quantized::new(device, rows, w.mixed, planes)?,
+        })
+    }
+
+    /// Bytes that [`Aside::new`] takes.
+    fn bytes(c: &ModelConfig, planes: Planes) -> usize {
+        let (w, rows) = (Widths::of(c), ASIDE_ROWS);
+        Residual::bytes(rows, w.hidden, planes) + 4 * rows * w.inputs + Quantized::bytes(rows, w.mixed, planes)
+    }
+
+    /// Changes places with what passes are computed in.
+    fn swap(&mut self, work: &mut Workspace) {
+        std::mem::swap(&mut self.stream, &mut work.stream);
+        std::mem::swap(&mut self.inputs, &mut work.inputs);
+        std::mem::swap(&mut self.mixed, &mut work.mixed);
+    }
+}
+
 /// The head's weights with their products and kernels.
 pub(super) struct Head {
     kernels: DraftHead,
@@ -104,6 +143,7 @@ pub(super) struct Head {
     norm: CudaSlice<f32>,
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: Quantized,
+    aside: Aside,
     listed: Option<Listed>,
 }
 
@@ -114,7 +154,7 @@ impl Head {
         weights: Draft<Matrix, CudaSlice<f32>>,
         blocks: Vec<Block>,
         (table, counts): (TableShape, Counts),
-        listed: Option<Listed>,
+        (aside, listed): (Aside, Option<Listed>),
     ) -> Result<Self, CudaBackendError> {
         let Draft { fc, embed_norm, hidden_norm, norm, .. } = weights;
         let device = products.device;
@@ -127,6 +167,7 @@ impl Head {
             blocks,
             norm,
             input: Quantized::new(device, counts.rows(), 2 * table.cols, table.planes)?,
+            aside,
             listed,
         })
     }
@@ -149,6 +190,46 @@ impl Network {
         });
         self.draft = Some(head);
         done
+    }
+
+    /// Whether rows of a decode pass without drafts are remembered beside it.
+    pub(super) fn remembers_aside(&self, rows: RowCount) -> bool {
+        self.draft.is_some() && rows.count <= ASIDE_ROWS
+    }
+
+    /// Enqueues that the head's layer remembers the rows of a pass which is to begin: each goes on from what its slot
+    /// carries. [`Network::keep_rows`] follows the pass.
+    pub(super) fn remember_aside(
+        &mut self,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        let Some(mut head) = self.draft.take() else { return Ok(()) };
+        let beside = head.aside.device.clone();
+        head.aside.swap(work);
+        let done = beside.follow(device).map_err(CudaBackendError::from).and_then(|()| {
+            self.read(&mut head, &beside, pass, false, store, work)?;
+            self.run(&head, &beside, pass, true, store, work)
+        });
+        head.aside.swap(work);
+        self.draft = Some(head);
+        done
+    }
+
+    /// Enqueues that slots carry what a pass has left whose rows are remembered beside it, when both are done. The
+    /// residual stream is used up.
+    pub(super) fn keep_rows(
+        &self,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        let Some(head) = &self.draft else { return Ok(()) };
+        device.follow(&head.aside.device)?;
+        self.keep(head, device, pass, &self.norm, store, work)
     }
 
     /// Enqueues a pass of guesses, up to their logits.
@@ -343,7 +424,7 @@ impl Guessing {
         let each = 4 * ROW_WORDS + 16 + size_of::<SampleParams>() + GRAPH_PASSES * size_of::<SampleResult>();
         let ids = shortlist(model).and_then(Shortlist::ids).map_or(0, |ids| size_of_val(&ids[..]));
         let own = bucket(counts.slots) * each + ids + 4 * LIST_WORDS;
-        (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + own) as u64
+        (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + Aside::bytes(c, planes) + own) as u64
     }
 
     /// Sends who asks, and how their guesses are drawn.

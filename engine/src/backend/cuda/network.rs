@@ -10,7 +10,7 @@ use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Choice, Kernels as Products, Product, ProductKind, RowCount, classes};
-use super::mtp::{Head, Listed};
+use super::mtp::{Aside, Head, Listed};
 use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
@@ -179,7 +179,8 @@ impl Network {
                 let own = std::mem::take(&mut draft.blocks).into_iter().zip(&c.draft);
                 let own = own.map(|(block, of)| bind(of, block, &mut products)).collect::<Result<_, _>>()?;
                 let listed = shortlist.map(|list| Listed::new(&mut products, &weights.head, list, draft.listed.take()));
-                Some(Head::new(&mut products, draft, own, (table, setting.counts), listed.transpose()?)?)
+                let aside = Aside::new(device, c, planes)?;
+                Some(Head::new(&mut products, draft, own, (table, setting.counts), (aside, listed.transpose()?))?)
             }
         };
         let load = |shape| Kernels::load(shape, device, cache, &setting);

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 /// Words of biases, forbidden ids, edits and masks that go to the device at once; more rows than fit are sampled in
 /// several launches.
 pub(super) const LIST_WORDS: usize = 1 << 20;
+/// A step that is over within this time is watched from its beginning, where the next one waits for it.
+const SHORT_STEP: Duration = Duration::from_micros(500);
 /// A step's end is watched for so long without sleep.
 const WATCHED_MAX: Duration = Duration::from_millis(1);
 /// Rows sampled by one launch at most.
@@ -386,23 +388,32 @@ impl InFlight {
     }
 
     /// Until the device has passed the step. What a sleeping thread takes to wake up is time in which the device has
-    /// nothing to do where the next step is planned by what this one said, so one with drafts or guesses is slept for
-    /// but for its last part.
+    /// nothing to do where the next step is planned by what this one said, so one with drafts or guesses is watched for
+    /// if it is short, and slept for but for its last part if it is not.
     fn sleep(&self) -> Result<(), DriverError> {
         let staging = &self.staging;
-        match (self.wanted.guess_passes > 0, self.wanted.drafted.is_empty()) {
-            (true, _) => staging.sampled.synchronize()?,
-            (false, false) => staging.forward.synchronize()?,
+        let last_part = match (self.wanted.guess_passes > 0, self.wanted.drafted.is_empty()) {
+            (true, _) => &staging.sampled,
+            (false, false) => &staging.forward,
             (false, true) => return staging.end.synchronize(),
+        };
+        if self.is_done_within(SHORT_STEP)? {
+            return Ok(());
         }
+        last_part.synchronize()?;
+        if self.is_done_within(WATCHED_MAX)? { Ok(()) } else { staging.end.synchronize() }
+    }
+
+    /// Watches for so long at most.
+    fn is_done_within(&self, time: Duration) -> Result<bool, DriverError> {
         let begin = Instant::now();
-        while !staging.end.try_is_complete()? {
-            if begin.elapsed() > WATCHED_MAX {
-                return staging.end.synchronize();
+        while !self.staging.end.try_is_complete()? {
+            if begin.elapsed() > time {
+                return Ok(false);
             }
             std::hint::spin_loop();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Blocks until the device has passed the step, and reads what it left.

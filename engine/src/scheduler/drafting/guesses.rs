@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 const TRIAL_STEPS: u32 = 128;
 /// At most.
 const TRIAL_STEPS_MAX: u32 = 1024;
+/// After so many where one of the last trial was right: what all of them say together, few tell soon.
+const TRIAL_STEPS_AGAIN: u32 = 16;
 /// As many for each sequence.
 const TRIAL_GUESSES: u32 = 2;
 /// What a pass of the draft head takes of a step without drafts, before one was seen.
@@ -67,6 +69,13 @@ impl Drafting {
     /// Is there a draft head whose guesses are wanted?
     pub(super) fn asks(&self) -> bool {
         self.sources.max > 0 && self.settings.room.guesses && self.settings.kinds.contains(DraftKind::Mtp)
+    }
+}
+
+impl Guessing {
+    /// A guess that nobody waited for was right.
+    pub(super) fn was_right(&mut self) {
+        self.trial_after = self.trial_after.min(TRIAL_STEPS_AGAIN);
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::device::{FakeDevice, mix};
 use super::drafts::{Guesser, drafting, request};
+use crate::PAGE_TOKENS;
 use crate::drafts::{DraftKind, DraftKinds};
 use crate::ids::Micros;
 use crate::scheduler::{DraftMode, DraftSettings, Event, Pace, PrefixConfig, Scheduler, SchedulerConfig, StepShape};
@@ -16,7 +17,7 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     step_tokens: 1_000,
     context: 1_000,
     queue_requests_max: 512,
-    queue_prompt_tokens_max: 60_000,
+    queue_prompt_tokens_max: 1 << 24,
     steps_in_flight_max: 2,
     prefix: PrefixConfig::OFF,
 };
@@ -28,6 +29,8 @@ const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 448, rows_max: 512, 
 struct Machine {
     /// By rows; between them what lies between.
     steps: &'static [(u32, f64)],
+    /// A thousand positions that a row attends to.
+    attended: f64,
     /// A pass of the draft head, and each of its rows.
     guess: (f64, f64),
     /// From the end of a step until one that was not planned ahead begins.
@@ -35,18 +38,28 @@ struct Machine {
 }
 
 /// The shipped model on two threads of an EPYC, as `draft_bound.py` measured rows and guesses.
-const TWO_THREADS: Machine =
-    Machine { steps: &[(1, 170.0), (2, 240.0), (8, 660.0), (64, 4_600.0)], guess: (45.0, 40.0), gap: 60.0 };
+const TWO_THREADS: Machine = Machine {
+    steps: &[(1, 170.0), (2, 240.0), (8, 660.0), (64, 4_600.0)],
+    attended: 60.0,
+    guess: (45.0, 40.0),
+    gap: 60.0,
+};
 
-/// The 35B's shape on an H200 (`docs/measurements/2026-11-26-drafts-on-a-gpu.md`).
+/// The 35B's shape on an H200 (`docs/measurements/2026-11-26-drafts-on-a-gpu.md`), and what contexts of 16k take there
+/// beyond short ones (`2026-11-26-many-rows.md`).
 const CARD: Machine = Machine {
     steps: &[(1, 1_357.0), (4, 1_993.0), (16, 4_313.0), (64, 9_143.0), (256, 17_500.0)],
+    attended: 5.0,
     guess: (150.0, 2.0),
     gap: 130.0,
 };
 
 impl Machine {
-    fn step_us(&self, rows: u32) -> f64 {
+    fn step_us(&self, shape: &StepShape) -> f64 {
+        self.rows_us(shape.rows.max(1)) + self.attended * shape.attended as f64 / 1_000.0
+    }
+
+    fn rows_us(&self, rows: u32) -> f64 {
         let at = self.steps.iter().position(|(n, _)| *n >= rows).unwrap_or(self.steps.len() - 1).max(1);
         let ((low, less), (high, more)) = (self.steps[at - 1], self.steps[at]);
         less + (more - less) * (f64::from(rows) - f64::from(low)) / f64::from(high - low)
@@ -69,6 +82,8 @@ struct Traffic {
     since: Option<f64>,
     steps: u64,
     tokens: u32,
+    /// What a prompt's row takes: little of long prompts, so that they do not hide what answers take.
+    prompt_row_us: f64,
 }
 
 /// A step in flight.
@@ -83,18 +98,33 @@ struct Step {
 impl Traffic {
     /// The time that `users` take for most of some answers each: those who end together without drafts do not with
     /// them, and steps of the last few are no measure.
-    fn time_us(machine: Machine, mode: DraftMode, kind: DraftKind, right: u64, users: u32) -> f64 {
-        let config = SchedulerConfig { slots: users, ..CONFIG };
+    fn time_us(machine: Machine, mode: DraftMode, kind: DraftKind, right: u64, (users, context): (u32, u32)) -> f64 {
+        let config = SchedulerConfig {
+            slots: users,
+            pages: users * (context + 500).div_ceil(PAGE_TOKENS),
+            context: context + 500,
+            ..CONFIG
+        };
         let kinds = DraftKinds::all().without(if kind == DraftKind::Mtp { DraftKind::Ngram } else { DraftKind::Mtp });
         let guesser = (kind != DraftKind::Mtp).then_some(Guesser::Often(right));
         let scheduler = drafting(Scheduler::new(config), DraftSettings { mode, kinds, room: ROOM }, guesser);
         let mut device = FakeDevice::new(&config);
         device.guesses_right = Some(right);
-        let (pace, flight) = (Pace::default(), VecDeque::new());
-        let mut traffic = Self { machine, scheduler, device, pace, flight, now: 0.0, since: None, steps: 0, tokens: 0 };
+        let mut traffic = Self {
+            machine,
+            scheduler,
+            device,
+            pace: Pace::default(),
+            flight: VecDeque::new(),
+            now: 0.0,
+            since: None,
+            steps: 0,
+            tokens: 0,
+            prompt_row_us: 800.0 / f64::from(context),
+        };
         let answers = if users == 1 { 16 } else { 3 * users };
         for id in 0..answers {
-            traffic.scheduler.admit(request(u64::from(id), 40, 300), Micros(0)).expect("there is room");
+            traffic.scheduler.admit(request(u64::from(id), context, 300), Micros(0)).expect("there is room");
         }
         while traffic.tokens < answers * 300 * 4 / 5 {
             assert!(traffic.plan(), "there is work left");
@@ -118,7 +148,7 @@ impl Traffic {
     fn commit(&mut self) {
         let Step { outcome, shape, waited_since, begin } = self.flight.pop_front().expect("a step is in flight");
         let began = begin.max(self.now);
-        let us = self.machine.step_us(shape.rows.max(1)) + 20.0 * f64::from(shape.prompt_rows);
+        let us = self.machine.step_us(&shape) + self.prompt_row_us * f64::from(shape.prompt_rows);
         let (took, guesses) = (us * self.noise(), self.machine.guess_us(&shape) * self.noise());
         let (cost, micros) = (&mut self.pace.cost, |us: f64| Micros(us as u64));
         match waited_since {
@@ -146,33 +176,47 @@ impl Traffic {
     }
 }
 
+/// A prompt of no account.
+const SHORT: u32 = 40;
+
 /// The rate with drafts where they should pay, over that without.
-fn gain(machine: Machine, kind: DraftKind, right: u64, users: u32) -> f64 {
-    let time = |mode| Traffic::time_us(machine, mode, kind, right, users);
+fn gain(machine: Machine, kind: DraftKind, right: u64, users: u32, context: u32) -> f64 {
+    let time = |mode| Traffic::time_us(machine, mode, kind, right, (users, context));
     time(DraftMode::Off) / time(DraftMode::Auto)
 }
 
 #[track_caller]
-fn check_that_drafts_never_cost(machine: Machine) {
+fn check_that_drafts_never_cost(machine: Machine, context: u32, users: &[u32]) {
     for kind in [DraftKind::Mtp, DraftKind::Ngram] {
-        for users in [1, 2, 8, 16, 64] {
-            let gains = [0, 30, 50, 70, 90].map(|right| gain(machine, kind, right, users));
-            eprintln!("{} {users} users {gains:.3?}", kind.name());
-            assert!(gains.iter().all(|gain| *gain >= 0.98), "{} of {users} users: {gains:?}", kind.name());
+        for &users in users {
+            let gains = [0, 30, 50, 70, 90].map(|right| gain(machine, kind, right, users, context));
+            eprintln!("{} {users} users behind {context} {gains:.3?}", kind.name());
+            let named = format!("{} of {users} users behind {context}", kind.name());
+            assert!(gains.iter().all(|gain| *gain >= 0.98), "{named}: {gains:?}");
         }
     }
 }
 
+const USERS: [u32; 5] = [1, 2, 8, 16, 64];
+
 #[test]
 fn drafts_never_cost_where_a_row_takes_nearly_half_a_step() {
-    check_that_drafts_never_cost(TWO_THREADS);
+    check_that_drafts_never_cost(TWO_THREADS, SHORT, &USERS);
 }
 
 #[test]
 fn drafts_never_cost_where_steps_wait_for_memory_and_gain_much_where_they_are_right() {
-    check_that_drafts_never_cost(CARD);
-    let head = gain(CARD, DraftKind::Mtp, 90, 1);
+    check_that_drafts_never_cost(CARD, SHORT, &USERS);
+    let head = gain(CARD, DraftKind::Mtp, 90, 1, SHORT);
     assert!(head > 1.3, "{head}");
-    let copies = gain(TWO_THREADS, DraftKind::Ngram, 99, 1);
+    let copies = gain(TWO_THREADS, DraftKind::Ngram, 99, 1, SHORT);
     assert!(copies > 1.3, "{copies}");
+}
+
+#[test]
+fn drafts_never_cost_behind_long_contexts() {
+    for machine in [TWO_THREADS, CARD] {
+        check_that_drafts_never_cost(machine, 4_000, &[1, 8]);
+        check_that_drafts_never_cost(machine, 16_000, &[1, 4]);
+    }
 }

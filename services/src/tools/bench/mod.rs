@@ -1,5 +1,6 @@
 //! `chimere bench`: what can be measured, each in a file of its own.
 
+pub mod drafts;
 pub mod engram;
 pub mod serve;
 pub mod step;
@@ -11,6 +12,8 @@ use super::CliError;
 pub enum Bench {
     /// The engine alone: decoding and prefill on one device.
     Step(step::BenchStepArgs),
+    /// What drafts gain or cost at a stated acceptance, through the scheduler and its gate.
+    Drafts(drafts::BenchDraftsArgs),
     /// Lookups in tables, as they run beside each step.
     Engram(engram::BenchEngramArgs),
     /// A running service under load, over HTTP.
@@ -21,6 +24,7 @@ pub enum Bench {
 pub fn run(bench: &Bench) -> Result<(), CliError> {
     match bench {
         Bench::Step(args) => step::run(args),
+        Bench::Drafts(args) => drafts::run(args),
         Bench::Engram(args) => engram::run(args),
         Bench::Serve(args) => serve::run(args),
     }
