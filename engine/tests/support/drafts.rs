@@ -305,7 +305,12 @@ fn compare<B: Backend>(
         let (drafted, accepted) = (got.totals.drafted, got.totals.accepted.map(|all| all.iter().sum::<u64>()));
         println!("{preset}, {name}: {drafted:?} drafted, {accepted:?} accepted, {} preempted", got.preemptions);
         // The texts of random weights have little that comes again: the shipped sources draft few tokens.
-        assert!(drafted.iter().sum::<u64>() > 0, "{name}: nothing was drafted, and the test does not cover it");
+        // Under the gate the machine's speed decides whether any is worth its time.
+        let decided = matches!(setup.drafts, DraftMode::Auto);
+        assert!(
+            decided || drafted.iter().sum::<u64>() > 0,
+            "{name}: nothing was drafted, and the test does not cover it"
+        );
         let right = name.starts_with("right") || name.starts_with("random");
         assert!(!right || accepted[0] > 0, "{name}: nothing was accepted");
         preemptions += got.preemptions;
