@@ -26,7 +26,7 @@ QUESTION = "What is the weather in Paris?"
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
-# By the names that the shipped model was taught: what is tried is the client. Of results by others its card has a row.
+# By the names of a weather service, which are not those of the model's own training table: its card has a row of such.
 RESULT = json.dumps({"city": "Paris", "temperature_c": 21, "condition": "sunny"})
 
 # What each is made of; the first is the program itself.
