@@ -83,7 +83,8 @@ impl KernelCache {
     }
 
     /// Compiles those of `work` that the directory lacks, on all cores and without a device, what takes long first;
-    /// returns how many. `progress` is told how many are done and how many there are, at first and after each, from any thread.
+    /// returns how many. `progress` is told how many are done and how many there are, at first and after each, from any
+    /// thread.
     ///
     /// # Errors
     /// If something cannot be compiled.

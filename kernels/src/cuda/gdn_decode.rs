@@ -291,11 +291,11 @@ impl GdnDecode {
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Slots on the device are below those that `memory` and `updates` have room for; rows that have the same are no more
-    /// than one and the drafts that the kernel was made for; where these are none, each is what
-    /// [`Drafts::does_without`]. Pending updates are those since the state was written, which is
-    /// where [`stores`] says or more often, and drafted positions those of the step before. The memory, the updates and the lists were last written
-    /// before a launch that does not start early, such as the first of a graph.
+    /// Slots on the device are below those that `memory` and `updates` have room for; rows that have the same
+    /// are no more than one and the drafts that the kernel was made for; where these are none, each is what
+    /// [`Drafts::does_without`]. Pending updates are those since the state was written, which is where [`stores`] says
+    /// or more often, and drafted positions those of the step before. The memory, the updates and the lists were last
+    /// written before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
         &self,

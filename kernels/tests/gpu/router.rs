@@ -121,8 +121,8 @@ impl Sample {
         Ok(Self { shape, x, norm, weights, gate, bias, squares, slots, cuts, device })
     }
 
-    /// Rows `first..first + n`, with their cuts or without. With cuts lists have a place for each expert where they may,
-    /// as those of decode steps have; they come back one after another all the same.
+    /// Rows `first..first + n`, with their cuts or without. With cuts lists have a place for each expert where they
+    /// may, as those of decode steps have; they come back one after another all the same.
     fn run(
         &self,
         gpu: &Gpu,

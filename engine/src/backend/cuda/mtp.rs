@@ -3,13 +3,13 @@
 //!
 //! Every row of every pass leaves the layer's keys and values, in the graph of the pass: the head's input, its first
 //! product, in-projections, and a launch that writes them. Few rows without drafts read nothing that their own pass
-//! makes, so that this runs beside its layers. The hidden states of a slot's last positions stay in the store, so that rows behind a step find the one before them, however many drafts were accepted. The whole layer is
-//! computed for guesses alone: a kernel finds behind which row of the step a sequence goes on, the sampler draws each
-//! guess as it would draw the output, and the next pass reads it on the device; all passes of a step are one graph, or
-//! few. With a shortlist the model's head is multiplied with by the rows of its ids alone, and the sampler's tokens are
-//! places in the list.
-//! Unlike on the CPU position 0 is attended to, and behind a checkpoint the hidden state before it is taken for zeros:
-//! guesses are a little other ones then.
+//! makes, so that this runs beside its layers. The hidden states of a slot's last positions stay in the store, so that
+//! rows behind a step find the one before them, however many drafts were accepted. The whole layer is computed for
+//! guesses alone: a kernel finds behind which row of the step a sequence goes on, the sampler draws each guess as it
+//! would draw the output, and the next pass reads it on the device; all passes of a step are one graph, or few. With a
+//! shortlist the model's head is multiplied with by the rows of its ids alone, and the sampler's tokens are places in
+//! the list. Unlike on the CPU position 0 is attended to, and behind a checkpoint the hidden state before it is taken
+//! for zeros: guesses are a little other ones then.
 
 use super::blocks::{BlockPass, OpQuery};
 use super::error::{CudaBackendError, During};
