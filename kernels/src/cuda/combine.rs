@@ -151,12 +151,7 @@ impl Combine {
         x: &mut CudaViewMut<'_, f32>,
         out: FoldedOut<'_, '_>,
     ) -> Result<(), CudaError> {
-        let CombineShape { cols, planes, .. } = self.shape;
-        self.check(true, rows, terms)?;
-        fits(NAME, "the weight", weight.len(), cols)?;
-        fits(NAME, "x", x.len(), rows * cols)?;
-        out.check(NAME, rows, cols, planes)?;
-        let arguments = self.stream_arguments(device, rows, terms, (weight, x, out));
+        let arguments = self.stream_arguments(device, rows, terms, (weight, x, out))?;
         // SAFETY: every buffer that the shape reads was found large enough.
         unsafe { self.enqueue(device, rows, &arguments) }
     }
@@ -182,44 +177,44 @@ impl Combine {
         out: FoldedOut<'_, '_>,
         (halves, eps): (&HalfRows, f32),
     ) -> Result<(), CudaError> {
-        let cols = self.shape.cols;
         let Some(kernel) = &self.by_row else {
             return Err(CudaError::shape(NAME, format!("rows of f16 beside those of {:?}", self.shape)));
         };
-        self.check(true, rows, terms)?;
-        fits(NAME, "the weight", weight.len(), cols)?;
-        fits(NAME, "x", x.len(), rows * cols)?;
-        out.check(NAME, rows, cols, self.shape.planes)?;
-        halves.check(rows, cols)?;
+        let plain = self.stream_arguments(device, rows, terms, (weight, x, out))?;
+        halves.check(rows, self.shape.cols)?;
         if rows == 0 {
             return Ok(());
         }
         let (half_rows, half_scales) = halves.pointers_mut(device);
-        let plain = self.stream_arguments(device, rows, terms, (weight, x, out));
         let arguments = Arguments { half_rows, half_scales, eps, ..plain };
-        let grid = Grid { blocks: (rows as u32, 1), threads: (cols / EACH) as u32 };
+        let grid = Grid { blocks: (rows as u32, 1), threads: (self.shape.cols / EACH) as u32 };
         // SAFETY: every buffer that the shape reads was found large enough; before its wait the kernel reads the weight
         // only.
         unsafe { kernel.launch(device, grid, &arguments) }
     }
 
-    /// What a launch with a stream is given.
+    /// What a launch with a stream is given, all of it found large enough.
     fn stream_arguments(
         &self,
         device: &Device,
         rows: usize,
         terms: Terms<'_>,
         (weight, x, out): (&CudaView<'_, f32>, &mut CudaViewMut<'_, f32>, FoldedOut<'_, '_>),
-    ) -> Arguments {
+    ) -> Result<Arguments, CudaError> {
+        let CombineShape { cols, planes, .. } = self.shape;
+        self.check(true, rows, terms)?;
+        fits(NAME, "the weight", weight.len(), cols)?;
+        fits(NAME, "x", x.len(), rows * cols)?;
+        out.check(NAME, rows, cols, planes)?;
         let stream = device.stream();
-        Arguments {
+        Ok(Arguments {
             weight: Ptr::of(weight, stream),
             x: PtrMut::of(x, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
             squares: PtrMut::of(out.squares, stream),
             ..Self::arguments(device, rows, terms)
-        }
+        })
     }
 
     /// Enqueues it for `rows` rows of which there is the sum alone: its int8 form, rows of codes and what stands beside

@@ -180,7 +180,7 @@ impl ThinkingJob {
 }
 
 /// The seed of one of several prompts: SplitMix64 of the request's, which keeps different seeds different.
-fn seed_of(seed: u64, prompt: u64) -> u64 {
+pub(crate) fn seed_of(seed: u64, prompt: u64) -> u64 {
     let mut z = seed.wrapping_add(prompt.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -183,11 +183,20 @@ impl Network {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
+        self.with_head(|network, head| {
+            network.read(head, device, pass, true, store, work)?;
+            network.keep(head, device, pass, &network.norm, store, work)?;
+            network.run(head, device, pass, true, store, work)
+        })
+    }
+
+    /// Does `work` with the head, taken out meanwhile; nothing where there is none.
+    fn with_head(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut Head) -> Result<(), CudaBackendError>,
+    ) -> Result<(), CudaBackendError> {
         let Some(mut head) = self.draft.take() else { return Ok(()) };
-        let done = self.read(&mut head, device, pass, true, store, work).and_then(|()| {
-            self.keep(&head, device, pass, &self.norm, store, work)?;
-            self.run(&head, device, pass, true, store, work)
-        });
+        let done = work(self, &mut head);
         self.draft = Some(head);
         done
     }
@@ -206,16 +215,15 @@ impl Network {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        let Some(mut head) = self.draft.take() else { return Ok(()) };
-        let beside = head.aside.device.clone();
-        head.aside.swap(work);
-        let done = beside.follow(device).map_err(CudaBackendError::from).and_then(|()| {
-            self.read(&mut head, &beside, pass, false, store, work)?;
-            self.run(&head, &beside, pass, true, store, work)
-        });
-        head.aside.swap(work);
-        self.draft = Some(head);
-        done
+        self.with_head(|network, head| {
+            let beside = head.aside.device.clone();
+            beside.follow(device)?;
+            head.aside.swap(work);
+            let read = network.read(head, &beside, pass, false, store, work);
+            let done = read.and_then(|()| network.run(head, &beside, pass, true, store, work));
+            head.aside.swap(work);
+            done
+        })
     }
 
     /// Enqueues that slots carry what a pass has left whose rows are remembered beside it, when both are done. The
@@ -240,14 +248,12 @@ impl Network {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        let Some(mut head) = self.draft.take() else { return Ok(()) };
-        let done = self.read(&mut head, device, pass, false, store, work).and_then(|()| {
-            self.run(&head, device, pass, false, store, work)?;
-            self.logits(device, pass.rows.count, self.guessed_head(&head), work)?;
-            self.keep(&head, device, pass, &head.norm, store, work)
-        });
-        self.draft = Some(head);
-        done
+        self.with_head(|network, head| {
+            network.read(head, device, pass, false, store, work)?;
+            network.run(head, device, pass, false, store, work)?;
+            network.logits(device, pass.rows.count, network.guessed_head(head), work)?;
+            network.keep(head, device, pass, &head.norm, store, work)
+        })
     }
 
     /// Product, rows and number of the ids that are guessed among.

@@ -13,6 +13,7 @@ use crate::metrics::gateway::Gateway;
 use crate::serve::pace;
 use crate::service::actors::{Actors, Crew};
 use crate::tools::CliError;
+use crate::tools::bench::step::Measured;
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::drafts::{DRAFTS_MAX, DraftKinds};
@@ -224,21 +225,15 @@ fn set_up(
 
 /// With made-up values in all slots and pages.
 fn filled(built: Built) -> Box<dyn Backend> {
-    fn fill(slots: u32, pages: u32, mut of: impl FnMut(SlotId, &[PageId])) {
+    fn filled(mut backend: impl Measured + 'static) -> Box<dyn Backend> {
+        let (slots, pages) = (backend.info().slots, backend.info().pages);
         let pages: Vec<_> = (0..pages).map(PageId).collect();
         let each = pages.len().div_ceil(slots as usize).max(1);
-        (0..slots).map(SlotId).zip(pages.chunks(each)).for_each(|(slot, pages)| of(slot, pages));
+        (0..slots).map(SlotId).zip(pages.chunks(each)).for_each(|(slot, pages)| backend.fill(slot, pages));
+        Box::new(backend)
     }
     match built {
-        Built::Cpu(mut backend) => {
-            let (slots, pages) = (backend.info().slots, backend.info().pages);
-            fill(slots, pages, |slot, pages| backend.fill_context(slot, pages));
-            Box::new(backend)
-        }
-        Built::Cuda(mut backend) => {
-            let (slots, pages) = (backend.info().slots, backend.info().pages);
-            fill(slots, pages, |slot, pages| backend.fill_context(slot, pages));
-            Box::new(backend)
-        }
+        Built::Cpu(backend) => filled(backend),
+        Built::Cuda(backend) => filled(backend),
     }
 }

@@ -2,6 +2,7 @@
 //! stated share of the guesses is right. So a service around it takes the time that drafts take, and they are worth what
 //! was stated. Prompts are not computed: what stands before the decoded positions is made up once.
 
+use crate::actors::request::seed_of;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
 use chimere_engine::constraint::{Sources, StepRules};
 use chimere_engine::drafts::DraftKind;
@@ -75,12 +76,9 @@ fn happens(seed: u64, case: u64, thousandths: u32) -> bool {
     mixed(seed, case) % u64::from(THOUSAND) < u64::from(thousandths)
 }
 
-/// SplitMix64 of both.
+/// Of both; seeds that follow each other are moved apart.
 fn mixed(seed: u64, n: u64) -> u64 {
-    let mut z = seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    seed_of(seed.wrapping_mul(0xd134_2543_de82_ef95), n)
 }
 
 /// See the file's head.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A backend whose contexts can be made up, and that may know more about its steps.
-pub(super) trait Measured: Backend {
+pub(in crate::tools::bench) trait Measured: Backend {
     /// Overwrites a slot's state and these pages with random values.
     fn fill(&mut self, slot: SlotId, pages: &[PageId]);
 
