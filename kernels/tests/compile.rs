@@ -41,6 +41,7 @@ fn compiler() -> Option<Compiler> {
 fn programs() -> Result<Vec<Program>, CudaError> {
     let released = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
     let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
+    let chips: [Arch; 2] = ["sm_89".parse()?, "sm_90a".parse()?];
     let mut programs =
         vec![sampler::program(248_320, false)?, sampler::program(512, false)?, sampler::program(512, true)?];
     for encoding in TableEncoding::ALL {
@@ -89,7 +90,9 @@ fn programs() -> Result<Vec<Program>, CudaError> {
             drafts: 0,
         };
         for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
-            programs.push(attention::program(shape, kv, attention::tiling(shape, kv))?);
+            for arch in chips {
+                programs.push(attention::program(shape, kv, attention::tiling(shape, kv, arch))?);
+            }
         }
     }
     let summed = combine::CombineShape { cols: 1024, used: 22, shared: false, stream: false, planes: Planes::One };
@@ -149,6 +152,7 @@ fn mixer(planes: Planes) -> Mamba2Shape {
 /// Everything that reads or writes activations, once with two planes of them; products in every layout.
 fn two_planes() -> Result<Vec<Program>, CudaError> {
     const PLANES: Planes = Planes::Two;
+    let hopper = "sm_90a".parse()?;
     let heads = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
     let attends = attention::AttentionShape {
         dim: 64,
@@ -188,8 +192,8 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         gdn_decode::program(heads, heads.inputs(), PLANES, 7)?,
         gdn_prefill::program(heads, heads.inputs(), PLANES)?,
         mamba2::program(mixer(PLANES))?,
-        attention::program(plain, KvType::F16, attention::tiling(plain, KvType::F16))?,
-        attention::program(attends, KvType::F16, attention::tiling(attends, KvType::F16))?,
+        attention::program(plain, KvType::F16, attention::tiling(plain, KvType::F16, hopper))?,
+        attention::program(attends, KvType::F16, attention::tiling(attends, KvType::F16, hopper))?,
         experts::program(experts, experts::tiling(experts, H200).expect("enough shared memory")),
     ];
     for (i, layout) in LAYOUTS.into_iter().enumerate() {

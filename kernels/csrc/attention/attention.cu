@@ -22,8 +22,8 @@
 // second product wants of it.
 //
 // -D: D, GQ (query heads of a key-value head), HKV, ROTARY, GATED, NORMED, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
-// DRAFTS (drafted rows that may stand behind a decode row), ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
-// DECODE_BYTES (their shared memory), PLANES (of the outputs).
+// DRAFTS (drafted rows that may stand behind a decode row), ROUND (pages, of decode), WARPS (of a decode block), RESIDENT (decode blocks of a
+// multiprocessor), DECODE_BYTES (their shared memory), PLANES (of the outputs).
 #define PAGE 32
 #define HEADS (GQ * HKV)
 #define PAIRS (D / 64)

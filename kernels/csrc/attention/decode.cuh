@@ -17,9 +17,9 @@
 #include "attention/formats.cuh"
 #include "common/int8_rows.cuh"
 
-#define WARPS 8
 #define THREADS (WARPS * WARP)
-#define ROWS_MAX THREADS
+#define ROWS_MAX 256
+static_assert(THREADS >= ROWS_MAX, "a thread knows a row");
 #define SPLITS_MAX 128
 #define SPLIT_PAGES 8
 #define UNITS (D / 16)
@@ -202,10 +202,10 @@ __device__ __forceinline__ void begin(const Thread &me, const Arguments &args, D
         if (lane >= step) end += before;
     }
     if (lane == WARP - 1) s.warp_ends[warp] = end;
-    s.slots[tid] = slot, s.positions[tid] = position;
+    if (tid < ROWS_MAX) s.slots[tid] = slot, s.positions[tid] = position;
     __syncthreads();
     for (int w = 0; w < warp; w++) end += s.warp_ends[w];
-    s.ends[tid] = end;
+    if (tid < ROWS_MAX) s.ends[tid] = end;
     __syncthreads();
 }
 
@@ -214,7 +214,7 @@ __device__ __forceinline__ Item find_item(const Thread &me, const Arguments &arg
     Item item;
     const int of_head = s.ends[ROWS_MAX - 1], index = number % of_head;
     item.head = number / of_head;
-    item.row = __syncthreads_count(s.ends[me.id] <= index);
+    item.row = __syncthreads_count(me.id < ROWS_MAX && s.ends[me.id] <= index);
     item.position = s.positions[item.row];
     item.pages = item.position / PAGE + 1;
     const int per = per_split(item.pages);

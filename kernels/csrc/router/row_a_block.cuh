@@ -111,6 +111,8 @@ template <int N> struct Chooser {
         // The first tile's first block empties the lists.
         if (threadIdx.x == 0) await_scored(args, 0, blocks), await_scored(args, row / tile_rows, blocks);
         __syncthreads();
+        // Not before: the experts' blocks would take the places of those of the shared expert, which need nothing of the choice.
+        let_next_start();
         Segments<N> segments;
         segments.read(args, row);
         segments.add(scores.value);

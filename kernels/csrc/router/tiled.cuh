@@ -110,7 +110,6 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
     using T = Tile<TR, TC>;
     constexpr int STAGES = T::STAGES;
     __shared__ __align__(16) T tile;
-    let_next_start();
     // Blocks behind those that score choose, where the launch has them.
     const int scoring = (args.rows + TR - 1) / TR * SEGMENTS;
     if (!ONE && blockIdx.y >= scoring) {
@@ -118,6 +117,7 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
         Chooser<TILED_THREADS>::run(args, *(Scores *)&tile, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, TR, gridDim.x * SEGMENTS);
         return;
     }
+    let_next_start();
     int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TR;
     int column = blockIdx.x * TC, first = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : min(first + STEPS_A_SEGMENT, STEPS);
 #pragma unroll

@@ -23,7 +23,6 @@ const WIDE_TILE_ROWS: usize = 2 * TILE_ROWS;
 const SPLITS_MAX: usize = 128;
 /// Pages of the shortest split, as in the source.
 const SPLIT_PAGES: usize = 8;
-const DECODE_THREADS: u32 = 256;
 const PREFILL_THREADS: u32 = 128;
 /// Two warpgroups that attend, one that brings what they want.
 const WIDE_PREFILL_THREADS: u32 = 3 * 128;
@@ -179,8 +178,8 @@ impl AttentionShape {
         let pages = tiling.round * PAGE * (k + v);
         let products = (dim / 32 + tiling.round) * query_rows * 64 + 4 * group * dim.max(SPLITS_MAX);
         let own = 4 * 4 * dim + 8 * (self.rotary / 2 + 1);
-        let sums = 2 * 4 * 8 * 16 + 2 * 8;
-        let lists = 4 * (3 * DECODE_ROWS_MAX + 8 + 1);
+        let sums = 2 * 4 * tiling.warps * 16 + 2 * 8;
+        let lists = 4 * (3 * DECODE_ROWS_MAX + tiling.warps + 1);
         (pages + products + own + sums + lists).next_multiple_of(128)
     }
 }
@@ -247,18 +246,24 @@ pub struct Tiling {
     pub round: usize,
     /// Blocks of a multiprocessor.
     pub resident: usize,
+    /// Warps of a block: 8, or 16 with four pages and more.
+    pub warps: usize,
 }
 
 /// As many pages as fit into 72 KiB, where that leaves room for the rest on every chip; two blocks of that fit on a
-/// large one.
-pub fn tiling(shape: AttentionShape, kv: KvType) -> Tiling {
+/// large one. Where it is two pages only, a block alone with four of them and twice the warps waits half as often: it is
+/// taken where the chip has shared memory enough for it.
+pub fn tiling(shape: AttentionShape, kv: KvType, arch: Arch) -> Tiling {
     const STAGED_BYTES_MAX: usize = 72 << 10;
+    const ALONE: Tiling = Tiling { round: 4, resident: 1, warps: 16 };
     let (k, v) = kv.vector_bytes(shape.dim);
-    let fits = |round: usize| {
-        let tiling = Tiling { round, resident: 2 };
-        round * PAGE * (k + v) <= STAGED_BYTES_MAX && shape.decode_shared_bytes(kv, tiling) <= SHARED_BYTES_MAX
+    let fits = |tiling: &Tiling| {
+        tiling.round * PAGE * (k + v) <= STAGED_BYTES_MAX && shape.decode_shared_bytes(kv, *tiling) <= SHARED_BYTES_MAX
     };
-    Tiling { round: [8, 4].into_iter().find(|round| fits(*round)).unwrap_or(2), resident: 2 }
+    let pair = |round: usize| Tiling { round, resident: 2, warps: 8 };
+    let pages = [8, 4].map(pair).into_iter().find(fits);
+    let alone = (shape.decode_shared_bytes(kv, ALONE) <= arch.shared_bytes_max()).then_some(ALONE);
+    pages.or(alone).unwrap_or(pair(2))
 }
 
 /// The program of all three kernels.
@@ -282,6 +287,7 @@ pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Prog
         ("V_TYPE", v_type),
         ("DRAFTS", shape.drafts as i64),
         ("ROUND", tiling.round as i64),
+        ("WARPS", tiling.warps as i64),
         ("RESIDENT", tiling.resident as i64),
         ("DECODE_BYTES", shape.decode_shared_bytes(kv, tiling) as i64),
         shape.planes.define(),
@@ -432,7 +438,7 @@ impl Attention {
     /// # Errors
     /// If there are none for it, or they cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, shape: AttentionShape, kv: KvType) -> Result<Self, CudaError> {
-        Self::load_tiled(device, cache, shape, kv, tiling(shape, kv))
+        Self::load_tiled(device, cache, shape, kv, tiling(shape, kv, device.arch()))
     }
 
     /// Loads the kernels for `shape`, decode as `tiling` says.
@@ -514,7 +520,7 @@ impl Attention {
         arguments.counters = PtrMut::of(&mut scratch.counters, stream);
         let items = rows.count * kv_heads * scratch.splits;
         let blocks = (self.tiling.resident * device.multiprocessors() as usize).min(items);
-        let grid = Grid { blocks: (blocks as u32, 1), threads: DECODE_THREADS };
+        let grid = Grid { blocks: (blocks as u32, 1), threads: 32 * self.tiling.warps as u32 };
         // SAFETY: buffers were found large enough for the rows, the caller vouches for slots, positions and pages, and
         // for what is read before the wait.
         unsafe { self.decode.launch(device, grid, &arguments) }
@@ -717,20 +723,25 @@ mod tests {
 
     #[test]
     fn every_legal_shape_fits_a_small_chip_and_others_are_refused_by_name() {
+        let [small, hopper]: [Arch; 2] = ["sm_89", "sm_90a"].map(|arch| arch.parse().unwrap());
         for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
             for (dim, heads) in [64, 128, 256].into_iter().flat_map(|dim| (1..=16).map(move |group| (dim, 2 * group))) {
                 let shape = AttentionShape { dim, heads, stride: 20000, ..RELEASED };
-                let tiling = tiling(shape, kv);
-                assert!(program(shape, kv, tiling).is_ok());
                 assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX);
-                let hopper: Arch = "sm_90a".parse().unwrap();
                 assert!(shape.wide_prefill_shared_bytes(kv) <= hopper.shared_bytes_max());
-                assert!(shape.decode_shared_bytes(kv, tiling) <= SHARED_BYTES_MAX, "{shape:?} {kv:?}");
+                for arch in [small, hopper] {
+                    let tiling = tiling(shape, kv, arch);
+                    assert!(program(shape, kv, tiling).is_ok());
+                    let bytes = shape.decode_shared_bytes(kv, tiling);
+                    assert!(bytes <= arch.shared_bytes_max(), "{shape:?} {kv:?} {arch}");
+                }
             }
         }
-        assert_eq!([KvType::F16, KvType::Q8, KvType::Q8Q4].map(|kv| tiling(RELEASED, kv).round), [2, 4, 4]);
-        let refused =
-            |s: AttentionShape| program(s, KvType::F16, Tiling { round: 2, resident: 2 }).unwrap_err().to_string();
+        let rounds = |arch| [KvType::F16, KvType::Q8, KvType::Q8Q4].map(|kv| tiling(RELEASED, kv, arch).round);
+        assert_eq!([rounds(small), rounds(hopper)], [[2, 4, 4], [4, 4, 4]]);
+        let refused = |s: AttentionShape| {
+            program(s, KvType::F16, Tiling { round: 2, resident: 2, warps: 8 }).unwrap_err().to_string()
+        };
         assert!(refused(AttentionShape { dim: 96, ..RELEASED }).contains("heads of 96"));
         assert!(refused(AttentionShape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));
         assert!(refused(AttentionShape { rotary: 128, ..RELEASED }).contains("128 rotated dims"));

@@ -74,12 +74,12 @@ fn cases() -> Vec<(AttentionShape, Vec<usize>)> {
 
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    let mut programs = Vec::new();
+    let (mut programs, hopper) = (Vec::new(), "sm_90a".parse()?);
     for kv in KV_TYPES {
         for (shape, _) in cases() {
-            programs.push(attention::program(shape, kv, tiling(shape, kv))?);
+            programs.push(attention::program(shape, kv, tiling(shape, kv, hopper))?);
             let drafting = AttentionShape { drafts: DRAFTS, ..shape };
-            programs.push(attention::program(drafting, kv, tiling(drafting, kv))?);
+            programs.push(attention::program(drafting, kv, tiling(drafting, kv, hopper))?);
         }
     }
     Ok(programs)

@@ -79,6 +79,8 @@ pub(super) struct ProductKind {
     pub(super) share: Option<(usize, usize)>,
     /// Whether few rows have it done by the kernels that do all experts of a layer, the shared one too.
     pub(super) of_experts: bool,
+    /// Whether it runs beside others, so that its rows become f16 in a place of their own.
+    pub(super) beside: bool,
 }
 
 impl ProductKind {
@@ -90,7 +92,7 @@ impl ProductKind {
     ) -> Result<Self, CudaBackendError> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
-        Ok(Self { shape, share: None, of_experts: false })
+        Ok(Self { shape, share: None, of_experts: false, beside: false })
     }
 
     /// One of `experts` matrices, of which a row uses `used`.
@@ -103,7 +105,7 @@ impl ProductKind {
         let MatrixForm { layout, rows, cols, placed, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
         let shape = shape.with_places(placed);
-        Ok(Self { shape, share: Some((used, experts)), of_experts: true })
+        Ok(Self { shape, share: Some((used, experts)), of_experts: true, beside: false })
     }
 
     /// The same for activations of so many planes.
@@ -111,15 +113,15 @@ impl ProductKind {
         Self { shape: self.shape.with_planes(planes), ..self }
     }
 
-    /// The same of the shared expert.
-    pub(super) fn among_experts(self) -> Self {
-        Self { of_experts: true, ..self }
+    /// The same of the shared expert; `few`: whether few rows have it done with the others.
+    pub(super) fn beside_experts(self, few: bool) -> Self {
+        Self { of_experts: few, beside: true, ..self }
     }
 
     fn form(&self, class: Class, Choice { deterministic, chip, .. }: Choice) -> Form {
         let int8 = |rows| Form::Int8(wide::tiling(self.shape, self.columns(rows), chip));
         match class {
-            // The shared expert runs beside others, which have the one place for rows of f16.
+            // Decode rows of the shared expert stay int8, which wants no launch that makes f16 of them.
             Class::Free(rows) if self.of_experts && self.share.is_none() => int8(rows),
             Class::Free(rows) => {
                 warpgroup::tiling(self.shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
@@ -191,8 +193,9 @@ pub(super) struct Kernels<'a> {
     pub(super) classes: Vec<Class>,
     pub(super) choice: Choice,
     planes: Planes,
-    half_rows: Rc<HalfPlace>,
-    loaded: HashMap<(wide::WideShape, Form), Many>,
+    /// Where rows become f16: those of the products that follow one another, and of what runs beside them.
+    half_rows: [Rc<HalfPlace>; 2],
+    loaded: HashMap<(wide::WideShape, Form, bool), Many>,
     few: HashMap<ProductKind, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
 }
@@ -212,7 +215,7 @@ impl<'a> Kernels<'a> {
         classes: Vec<Class>,
         choice: Choice,
         planes: Planes,
-        half_rows: HalfRows,
+        half_rows: [HalfRows; 2],
     ) -> Self {
         Self {
             device,
@@ -220,7 +223,7 @@ impl<'a> Kernels<'a> {
             classes,
             choice,
             planes,
-            half_rows: Rc::new(HalfPlace::new(half_rows)),
+            half_rows: half_rows.map(|rows| Rc::new(HalfPlace::new(rows))),
             loaded: HashMap::new(),
             few: HashMap::new(),
             experts: HashMap::new(),
@@ -232,7 +235,7 @@ impl<'a> Kernels<'a> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
-            by_class.push((class, self.many(kind.shape, kind.form(class, self.choice))?));
+            by_class.push((class, self.many(kind, kind.form(class, self.choice))?));
         }
         let few = match self.few.get(&kind) {
             // Their order is not that of the experts.
@@ -247,12 +250,13 @@ impl<'a> Kernels<'a> {
         Ok(Product { by_class, deterministic: self.choice.deterministic, few })
     }
 
-    fn many(&mut self, shape: wide::WideShape, form: Form) -> Result<Many, CudaBackendError> {
-        if let Some(kernel) = self.loaded.get(&(shape, form)) {
+    fn many(&mut self, ProductKind { shape, beside, .. }: ProductKind, form: Form) -> Result<Many, CudaBackendError> {
+        let key = (shape, form, beside);
+        if let Some(kernel) = self.loaded.get(&key) {
             return Ok(kernel.clone());
         }
-        let kernel = Many::load(self.device, self.cache, shape, form, &self.half_rows)?;
-        self.loaded.insert((shape, form), kernel.clone());
+        let kernel = Many::load(self.device, self.cache, shape, form, &self.half_rows[usize::from(beside)])?;
+        self.loaded.insert(key, kernel.clone());
         Ok(kernel)
     }
 
@@ -308,7 +312,7 @@ impl Product {
         &self.by_class[place.expect("there is a class for every kind of rows that the backend takes")].1
     }
 
-    /// Whether so many rows become f16 for it, in the one place for these.
+    /// Whether so many rows become f16 for it.
     pub(super) fn takes_halves(&self, rows: RowCount) -> bool {
         self.half_place(rows).is_some()
     }
@@ -447,7 +451,7 @@ mod tests {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         let matrix = product::MatrixShape::new(Layout::Q4_K, 1024, 2048).unwrap();
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
-        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true };
+        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
             let form = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: true, chip, replayed: false });
             let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
@@ -467,7 +471,7 @@ mod tests {
         let form = |rows, cols, epilogue, norm| {
             let matrix = product::MatrixShape::new(Layout::Q4_K, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, epilogue, norm, true).unwrap();
-            let kind = ProductKind { shape, share: None, of_experts: true };
+            let kind = ProductKind { shape, share: None, of_experts: true, beside: true };
             kind.form(Class::Prompt(512), Choice { deterministic: false, chip, replayed: false })
         };
         let (gate_up, down) = (form(2048, 1536, Epilogue::Gated, Some(1536)), form(1536, 1024, Epilogue::Plain, None));

@@ -15,7 +15,7 @@ use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
 use super::weights::{self, DeviceWeights, Embedding, Matrix};
-use super::workspace::{Workspace, half_rows, routed_blocks};
+use super::workspace::{Workspace, half_rows, routed_blocks, shared_half_rows};
 use crate::model::{BlockConfig, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
@@ -152,10 +152,10 @@ impl Network {
         planes: Planes,
         (weights, shortlist): (DeviceWeights, Option<&Shortlist>),
     ) -> Result<Self, CudaBackendError> {
-        let (setting, shapes) = (Setting::of(c, config, planes), c.shapes());
+        let (setting, shapes) = (Setting::of(c, config, planes, device.arch()), c.shapes());
         let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
-        let (rows, values) = half_rows(c, setting.counts);
-        let halves = HalfRows::new(device, rows, values)?;
+        let halves = |(rows, values)| HalfRows::new(device, rows, values);
+        let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
         let (deterministic, replayed) = (config.deterministic, config.replayed);
         let choice = Choice { deterministic, chip: Chip::of(device), replayed };
         let mut products = Products::new(device, cache, classes, choice, planes, halves);

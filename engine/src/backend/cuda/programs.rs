@@ -19,9 +19,9 @@ use std::collections::HashSet;
 
 impl Setting {
     /// What a backend's kernels are made for.
-    pub(super) fn of(c: &ModelConfig, config: &CudaConfig, planes: Planes) -> Self {
+    pub(super) fn of(c: &ModelConfig, config: &CudaConfig, planes: Planes, arch: Arch) -> Self {
         let (counts, context) = (Counts::of(config), config.context as usize);
-        Self { hidden: c.hidden, eps: c.rms_eps, planes, kv: config.kv.into(), counts, context }
+        Self { hidden: c.hidden, eps: c.rms_eps, planes, kv: config.kv.into(), counts, context, arch }
     }
 }
 
@@ -57,7 +57,7 @@ pub fn programs(
     let c = &config.computed(&model.config);
     blocks::check(c, config.kv.into())?;
     let (plan, planes) = (WeightsPlan::of(model, config.placement()), config.activations.planes(model));
-    let setting = Setting::of(c, config, planes);
+    let setting = Setting::of(c, config, planes, arch);
     let table = embed_shape(c, plan.embed.ty, planes);
     let mut all = vec![embed::program(table)?, gather::program(c.hidden, planes)?];
     all.extend(plan.draft.as_ref().map(|_| draft_head::program(table)).transpose()?);
@@ -102,9 +102,9 @@ fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<WantedProducts, Cud
     Ok(wanted)
 }
 
-/// Bytes of device memory that the blocks' kernels keep for themselves.
+/// Bytes of device memory that the blocks' kernels keep for themselves, the same whatever the planes and the chip.
 pub(super) fn scratch_bytes(c: &ModelConfig, config: &CudaConfig) -> u64 {
-    let setting = Setting::of(c, config, Planes::One);
+    let setting = Setting::of(c, config, Planes::One, Arch::ALL[0]);
     c.shapes().into_iter().map(|shape| OpQuery(shape).kernel_bytes(&setting) as u64).sum()
 }
 

@@ -208,10 +208,16 @@ pub(super) fn half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     (rows * w.used.max(1), rows * widest.max(w.used * padded(w.width)))
 }
 
-/// Bytes of these, which [`super::matrices::Kernels`] has.
+/// The same of shared experts, which run beside the others.
+pub(super) fn shared_half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
+    let w = Widths::of(c);
+    let rows = if w.experts > 0 && w.shared > 0 { n.rows() } else { 0 };
+    (rows.max(1), rows * padded(w.hidden).max(padded(w.shared)))
+}
+
+/// Bytes of both, which [`super::matrices::Kernels`] has.
 fn half_bytes(c: &ModelConfig, n: Counts) -> usize {
-    let (rows, values) = half_rows(c, n);
-    HalfRows::bytes(rows, values)
+    [half_rows(c, n), shared_half_rows(c, n)].into_iter().map(|(rows, values)| HalfRows::bytes(rows, values)).sum()
 }
 
 /// How many values [`Workspace::scratch`] has.

@@ -9,6 +9,7 @@ use cudarc::driver::CudaView;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// On which matrix instructions a product is done, and how it is cut up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,14 +79,17 @@ type RowShape = (usize, Option<usize>);
 pub struct HalfPlace {
     rows: HalfRows,
     kernels: RefCell<HashMap<RowShape, Rc<Halves>>>,
-    /// How often that was done.
-    turns: Cell<u64>,
+    /// The last time that was done.
+    turn: Cell<u64>,
 }
+
+/// How often that was done in all places together, so that no turn of one is taken for another's.
+static TURNS: AtomicU64 = AtomicU64::new(0);
 
 impl HalfPlace {
     /// In these rows.
     pub fn new(rows: HalfRows) -> Self {
-        Self { rows, kernels: RefCell::default(), turns: Cell::new(0) }
+        Self { rows, kernels: RefCell::default(), turn: Cell::new(0) }
     }
 
     fn kernel(&self, device: &Device, cache: &KernelCache, shape: WideShape) -> Result<Rc<Halves>, CudaError> {
@@ -101,13 +105,13 @@ impl HalfPlace {
     /// Where a launch that writes int8 rows puts the f16 of all `count` of them too. Whoever reads them is told by
     /// [`Source::halved`].
     pub fn fill(&self, count: usize) -> (&HalfRows, Halved) {
-        self.turns.set(self.turns.get() + 1);
-        (&self.rows, Halved { turn: self.turns.get(), count })
+        self.turn.set(1 + TURNS.fetch_add(1, Ordering::Relaxed));
+        (&self.rows, Halved { turn: self.turn.get(), count })
     }
 
     /// With the first `count` rows of `x`, unless they are what was put here last.
     fn filled(&self, device: &Device, halves: &Halves, count: usize, x: &Source<'_>) -> Result<&HalfRows, CudaError> {
-        if x.halved.get() != Some(Halved { turn: self.turns.get(), count }) {
+        if x.halved.get() != Some(Halved { turn: self.turn.get(), count }) {
             halves.launch(device, count, x.inputs, &self.rows)?;
             x.halved.set(Some(self.fill(count).1));
         }

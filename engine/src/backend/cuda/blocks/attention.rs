@@ -143,7 +143,7 @@ impl Operator for AttentionConfig {
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
         let shapes = std::iter::once(shape_in(self, s)).chain(drafting(self, s));
-        let programs = shapes.map(|shape| attention::program(shape, s.kv, attention::tiling(shape, s.kv)));
+        let programs = shapes.map(|shape| attention::program(shape, s.kv, attention::tiling(shape, s.kv, s.arch)));
         Ok(programs.collect::<Result<_, _>>()?)
     }
 

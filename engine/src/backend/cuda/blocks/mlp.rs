@@ -3,7 +3,7 @@
 
 use super::{BlockPass, Operator, Setting, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, RowCount};
+use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind};
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
@@ -69,8 +69,8 @@ impl<M: Packed> ExpertMatrices<M> {
     pub(super) fn kinds(&self, norm: Option<usize>, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
         let kind = |m: &M, epilogue, norm| match place {
             Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
-            Place::Shared { few: true } => ProductKind::dense(m, epilogue, norm).map(ProductKind::among_experts),
-            Place::Shared { few: false } | Place::Alone => ProductKind::dense(m, epilogue, norm),
+            Place::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
+            Place::Alone => ProductKind::dense(m, epilogue, norm),
         };
         let activated = match self.activation {
             Activation::SiluGated => Epilogue::Gated,
@@ -97,11 +97,6 @@ impl Bound {
     ) -> Result<Self, CudaBackendError> {
         let [gate_up, down] = weights.kinds(norm, place)?;
         Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
-    }
-
-    /// Whether so many rows become f16 for either product: the place for these is one, so nothing else runs beside it.
-    pub(super) fn takes_halves(&self, rows: RowCount) -> bool {
-        self.gate_up.takes_halves(rows) || self.down.takes_halves(rows)
     }
 
     /// All rows through the shared expert, into [`Workspace::shared_out`].

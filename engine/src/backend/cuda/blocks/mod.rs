@@ -33,7 +33,7 @@ use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::HalfPlace;
-use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
+use chimere_kernels::cuda::{Arch, CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
 /// What kernels are made for beside an operator's own shape.
@@ -48,6 +48,8 @@ pub(super) struct Setting {
     pub(super) counts: Counts,
     /// Positions a sequence may have.
     pub(super) context: usize,
+    /// The chip's architecture.
+    pub(super) arch: Arch,
 }
 
 /// What a sequence leaves behind in a block as it lies on the device.

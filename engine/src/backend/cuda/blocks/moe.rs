@@ -294,17 +294,12 @@ impl Operator for MoeConfig {
         if let Some(latent) = &bound.latent {
             return bound.launch_latent(latent, kernels, at, work);
         }
-        if bound.shared.takes_halves(at.pass.rows) {
-            bound.route(kernels, at, work)?;
-            bound.launch_all(at, work)?;
-        } else {
-            // The shared expert needs nothing of the choice, which leaves most of the device idle.
-            at.beside.follow(at.device)?;
-            bound.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)?;
-            bound.route(kernels, at, work)?;
-            bound.launch_routed(at, work)?;
-            at.device.follow(at.beside)?;
-        }
+        // The shared expert needs nothing of the choice, which leaves most of the device idle.
+        at.beside.follow(at.device)?;
+        bound.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)?;
+        bound.route(kernels, at, work)?;
+        bound.launch_routed(at, work)?;
+        at.device.follow(at.beside)?;
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
         let terms = bound.terms(at, (&gates, &made), Some(&shared));
         work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, (at.next, at.eps))
@@ -387,17 +382,6 @@ impl Bound {
     fn pitch(&self, at: BlockPass<'_>) -> usize {
         let fixed = !at.pass.rows.prefill && at.pass.rows.count <= router::GROUPED_ROWS;
         if fixed { at.pass.rows.count } else { 0 }
-    }
-
-    /// The shared and the routed experts of many rows, one product after another: both read the same f16 of them.
-    fn launch_all(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        let x = work.stream.rows.read(at.eps);
-        let x = x.source();
-        self.shared.launch_gate_up(at, &x, &mut work.shared_hidden)?;
-        let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
-        self.launch_gate_up(at, &x, &lists, &mut work.expert_hidden)?;
-        self.shared.launch_down(at, &work.shared_hidden, &mut work.shared_out.as_view_mut())?;
-        self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())
     }
 
     /// Routed experts, each with its rows.
