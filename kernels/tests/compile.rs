@@ -14,7 +14,7 @@ use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{
-    addresses, combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler, uses,
+    addresses, carry, combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler, uses,
 };
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(pool::program(cols)?);
     }
     programs.extend([history::program(248_320), history::program(511), uses::program(256), uses::program(16)]);
-    programs.push(addresses::program());
+    programs.extend([addresses::program(), carry::program()]);
     for heads in [released, small] {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 0)?);
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 7)?);

@@ -9,7 +9,7 @@
 
 // By the last blocks: waits for the scores of some rows each, and chooses.
 __device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
-    __shared__ Members<GROUPED_ROWS> members;
+    __shared__ Members<GROUPED_ROWS, THREADS> members;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
     if (chooser >= choosers || chooser >= args.rows) return;

@@ -62,12 +62,14 @@ __device__ __forceinline__ void place_pairs(Ranks &ranks, const Arguments &args,
     }
 }
 
-// Turns the counts of experts tid, tid + THREADS, ... into where each begins; all threads.
-#define EXPERTS_A_THREAD ((E + THREADS - 1) / THREADS)
-__device__ __forceinline__ void begins(int (&sums)[WARPS], const int (&count)[EXPERTS_A_THREAD], int (&first)[EXPERTS_A_THREAD]) {
+// Experts of each of N threads: tid, tid + N, ...
+template <int N> constexpr int EXPERTS_OF = (E + N - 1) / N;
+// Turns the counts of a thread's experts into where each begins; all N threads.
+template <int N>
+__device__ __forceinline__ void begins(int (&sums)[N / WARP], const int (&count)[EXPERTS_OF<N>], int (&first)[EXPERTS_OF<N>]) {
     int lane = threadIdx.x % WARP, base = 0;
 #pragma unroll
-    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+    for (int i = 0; i < EXPERTS_OF<N>; i++) {
         int upto = count[i];
 #pragma unroll
         for (int step = 1; step < WARP; step *= 2) {
@@ -78,7 +80,7 @@ __device__ __forceinline__ void begins(int (&sums)[WARPS], const int (&count)[EX
         __syncthreads();
         int before = 0, all = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
+        for (int w = 0; w < N / WARP; w++) {
             if (w < threadIdx.x / WARP) before += sums[w];
             all += sums[w];
         }
@@ -105,40 +107,48 @@ __device__ __forceinline__ void list_row(const Arguments &args, int row, int exp
 // Rows that one block groups beside other work, and in a launch of its own.
 #define GROUPED_ROWS 256
 #define GROUPED_ALONE 512
-template <int ROWS> struct Members {
-    u32 rows[ROWS / 32][E]; // of each expert, a bit a row
+#define ALONE_THREADS 1024
+template <int ROWS, int N> struct Members {
+    static constexpr int WORDS = ROWS / 32;
+    u32 rows[WORDS][E];      // of each expert, a bit a row
+    u16 before[WORDS / 2][E]; // how many rows of it are before those of two words
     int first[E];
-    int sums[WARPS];
+    int sums[N / WARP];
 };
 
-// Up to ROWS rows, by one block. A row has an expert once, so where its pair goes is told by the rows before it that have the same.
-template <int ROWS> __device__ __forceinline__ void group_all(Members<ROWS> &members, const Arguments &args) {
-    constexpr int PAIRS = ROWS * USED / THREADS; // of a thread
-    int pairs = args.rows * USED, words = (args.rows + 31) / 32, expert[PAIRS];
+// Up to ROWS rows, by one block of N threads. A row has an expert once, so where its pair goes is told by the rows before it that have the same.
+template <int ROWS, int N> __device__ __forceinline__ void group_all(Members<ROWS, N> &members, const Arguments &args) {
+    constexpr int WORDS = ROWS / 32, PAIRS = (ROWS * USED + N - 1) / N; // pairs of a thread
+    int pairs = args.rows * USED, expert[PAIRS];
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
-        int p = i * THREADS + threadIdx.x;
+        int p = i * N + threadIdx.x;
         expert[i] = p < pairs ? __ldcg(args.experts + p) : -1;
     }
-    for (int i = threadIdx.x; i < words * E; i += THREADS) (&members.rows[0][0])[i] = 0;
+    for (int i = threadIdx.x; i < WORDS * E; i += N) (&members.rows[0][0])[i] = 0;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
-        int row = (i * THREADS + threadIdx.x) / USED;
+        int row = (i * N + threadIdx.x) / USED;
         if (expert[i] >= 0) atomicOr(&members.rows[row / 32][expert[i]], 1u << row % 32);
     }
     __syncthreads();
-    int count[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD];
+    int count[EXPERTS_OF<N>], first[EXPERTS_OF<N>];
 #pragma unroll
-    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
-        int e = i * THREADS + threadIdx.x;
+    for (int i = 0; i < EXPERTS_OF<N>; i++) {
+        int e = i * N + threadIdx.x;
         count[i] = 0;
-        for (int w = 0; w < words && e < E; w++) count[i] += __popc(members.rows[w][e]);
-    }
-    if (!args.pitch) begins(members.sums, count, first);
 #pragma unroll
-    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
-        int e = i * THREADS + threadIdx.x;
+        for (int w = 0; w < WORDS; w++) {
+            if (e >= E) break;
+            if (w % 2 == 0) members.before[w / 2][e] = count[i];
+            count[i] += __popc(members.rows[w][e]);
+        }
+    }
+    if (!args.pitch) begins<N>(members.sums, count, first);
+#pragma unroll
+    for (int i = 0; i < EXPERTS_OF<N>; i++) {
+        int e = i * N + threadIdx.x;
         if (e >= E) continue;
         if (args.pitch) first[i] = e * args.pitch;
         members.first[e] = first[i];
@@ -147,17 +157,18 @@ template <int ROWS> __device__ __forceinline__ void group_all(Members<ROWS> &mem
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
-        int p = i * THREADS + threadIdx.x, row = p / USED, e = expert[i];
+        int p = i * N + threadIdx.x, row = p / USED, e = expert[i];
         if (e < 0) continue;
-        int at = members.first[e] + __popc(members.rows[row / 32][e] & ((1u << row % 32) - 1));
-        for (int w = 0; w < row / 32; w++) at += __popc(members.rows[w][e]);
+        int word = row / 32, at = members.first[e] + members.before[word / 2][e];
+        if (word % 2) at += __popc(members.rows[word - 1][e]);
+        at += __popc(members.rows[word][e] & ((1u << row % 32) - 1));
         args.in_rows[at] = row;
         args.out_rows[at] = p;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) group(const Arguments args) {
-    __shared__ Members<GROUPED_ALONE> members;
+extern "C" __global__ void __launch_bounds__(ALONE_THREADS) group(const Arguments args) {
+    __shared__ Members<GROUPED_ALONE, ALONE_THREADS> members;
     let_next_start();
     wait_for_inputs();
     group_all(members, args);
@@ -178,18 +189,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) count(const Arguments args
         args.offsets[(u64)blockIdx.x * E + e] = n;
     }
     if (!last_to_finish(args.counters, gridDim.x)) return;
-    int total[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD], chunks = gridDim.x;
+    int total[EXPERTS_OF<THREADS>], first[EXPERTS_OF<THREADS>], chunks = gridDim.x;
 #pragma unroll
-    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+    for (int i = 0; i < EXPERTS_OF<THREADS>; i++) {
         int e = i * THREADS + threadIdx.x;
         total[i] = 0;
         if (e >= E) continue;
 #pragma unroll 16
         for (int c = 0; c < chunks; c++) total[i] += __ldcg(args.offsets + (u64)c * E + e);
     }
-    begins(ranks.sums, total, first);
+    begins<THREADS>(ranks.sums, total, first);
 #pragma unroll
-    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+    for (int i = 0; i < EXPERTS_OF<THREADS>; i++) {
         int e = i * THREADS + threadIdx.x, at = first[i];
         if (e >= E) continue;
         args.groups[e] = make_int4(e, first[i], total[i], 0);

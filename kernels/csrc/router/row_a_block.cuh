@@ -141,7 +141,7 @@ template <int EACH> __device__ __forceinline__ void choose(const Arguments &args
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) choose1(const Arguments args) {
-    __shared__ Members<GROUPED_ROWS> members;
+    __shared__ Members<GROUPED_ROWS, THREADS> members;
     choose<1>(args);
     if (!args.groups || args.pitch || !last_to_finish(args.counters, gridDim.x)) return;
     group_all(members, args);

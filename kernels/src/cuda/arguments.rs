@@ -158,6 +158,11 @@ impl<T: Pointee> PtrMut<T> {
         Self(memory.device_ptr(stream).0, PhantomData)
     }
 
+    /// An address of whose memory somebody else knows.
+    pub(super) fn at(address: u64) -> Self {
+        Self(address, PhantomData)
+    }
+
     /// The same memory as elements of another type.
     pub(super) fn cast<U>(self) -> PtrMut<U> {
         PtrMut(self.0, PhantomData)

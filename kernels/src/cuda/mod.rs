@@ -7,6 +7,7 @@ pub mod addresses;
 mod arguments;
 pub mod attention;
 mod cache;
+pub mod carry;
 pub mod combine;
 mod compiler;
 mod device;

@@ -41,6 +41,8 @@ const SCORE_PARTS: usize = 8;
 pub const GROUPED_ROWS: usize = 256;
 /// Rows that one block groups in a launch of its own; more are counted and placed in two.
 const GROUPED_ALONE: usize = 512;
+/// Threads of that block.
+const ALONE_THREADS: u32 = 1024;
 /// Up to so many rows tiles are of 32 rows and 32 experts, and of 64 and 32, as measured.
 const SMALL_ROWS: usize = 128;
 const NARROW_ROWS: usize = 256;
@@ -598,7 +600,7 @@ impl Router {
     fn enqueue_lists(&self, device: &Device, arguments: &Arguments) -> Result<(), CudaError> {
         let pairs = arguments.rows as usize * self.shape.used;
         if arguments.rows as usize <= GROUPED_ALONE {
-            return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: THREADS }, arguments);
+            return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: ALONE_THREADS }, arguments);
         }
         let grid = Grid { blocks: (pairs.div_ceil(CHUNK) as u32, 1), threads: THREADS };
         self.enqueue(device, &self.count, grid, arguments)?;

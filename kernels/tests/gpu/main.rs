@@ -8,6 +8,7 @@
 
 mod activated;
 mod attention;
+mod carry;
 mod draft_head;
 mod embed;
 mod gdn;
@@ -27,9 +28,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use support::{Gpu, Outcome, Test};
 
-const TESTS: [&[Test]; 12] = [
+const TESTS: [&[Test]; 13] = [
     activated::TESTS,
     attention::TESTS,
+    carry::TESTS,
     draft_head::TESTS,
     embed::TESTS,
     gdn::TESTS,
@@ -45,9 +47,10 @@ const TESTS: [&[Test]; 12] = [
 /// Programs of the tests of one operator, or of all.
 fn programs(arch: Arch, only: Option<&str>) -> Result<Vec<Program>, CudaError> {
     type Programs = fn() -> Result<Vec<Program>, CudaError>;
-    let of: [(&str, Programs); 12] = [
+    let of: [(&str, Programs); 13] = [
         ("activated", activated::programs),
         ("attention", attention::programs),
+        ("carry", carry::programs),
         ("draft_head", draft_head::programs),
         ("embed", embed::programs),
         ("gdn", gdn::programs),

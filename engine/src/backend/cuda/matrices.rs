@@ -395,9 +395,9 @@ impl Stacked {
         &self.segments.parts[0].matrix
     }
 
-    /// Where such decode rows become f16 for the product that comes first, if they do.
+    /// Where such rows become f16 for the product that comes first, if they do.
     pub(super) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
-        self.products.first().filter(|_| !rows.prefill)?.half_place(rows)
+        self.products.first()?.half_place(rows)
     }
 
     /// Values of an output row.

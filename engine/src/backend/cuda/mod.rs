@@ -59,6 +59,7 @@ use crate::model::{Model, ModelConfig};
 use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{TileChip, tiles, tiles_max};
+use chimere_kernels::cuda::carry::Carrier;
 use chimere_kernels::cuda::draft_head::Behind;
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
 use cudarc::driver::{CudaSlice, sys};
@@ -76,7 +77,7 @@ use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
-use store::{Store, StoreShape, send};
+use store::{Store, StoreShape};
 use stored::{Lacking, StoredStates};
 use tier::{ExpertTier, PassKind};
 use weights::DeviceWeights;
@@ -192,6 +193,7 @@ impl CudaBackend {
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
+        let carrier = Arc::new(Carrier::load(&device, &cache)?);
         let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (pooling::units_max(counts), widths.hidden);
@@ -239,7 +241,7 @@ impl CudaBackend {
             guess_graphs: Graphs::default(),
             guessing: config.mtp.then(|| Guessing::new(&device, &cache, model, counts)).transpose()?,
             network,
-            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, results, sums)?,
+            ring: Ring::new((stream.context(), &carrier), rows_bytes + STAGING_BYTES, results, sums)?,
             device,
             last_rows: 0,
             steps: UnfinishedSteps::default(),
@@ -710,7 +712,7 @@ fn stage<T: Copy>(
         };
         room.copy_from_slice(&values[sent..sent + room.len()]);
         // SAFETY: the room is the step's own until its results are read.
-        unsafe { send(device, to, at + sent, room) }?;
+        unsafe { staging.send(device, (to, at + sent), room) }?;
         sent += room.len();
     }
     Ok(())

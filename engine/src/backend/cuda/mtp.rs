@@ -35,7 +35,7 @@ use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::wide::Epilogue;
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, DevicePtr, result};
+use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::Arc;
 
 const _: () = assert!(draft_head::RING > 2 * (DRAFTS_MAX + 1), "a step's rows and its guesses are fewer");
@@ -482,13 +482,10 @@ impl Guessing {
         GuessShape { rows, passes }: GuessShape,
         before: usize,
     ) -> Result<(), CudaBackendError> {
-        let (stream, place, n) = (device.stream(), staging.guesses + before * rows, passes * rows);
+        let (place, n) = (staging.guesses + before * rows, passes * rows);
+        let from = self.results.device_ptr(device.stream()).0;
         // SAFETY: this part of the pinned results belongs to these passes alone, and is read after the step's last mark.
-        unsafe {
-            let to = &mut staging.results.as_mut_slice()[place..place + n];
-            result::memcpy_dtoh_async(to, self.results.device_ptr(stream).0, stream.cu_stream())
-        }
-        .during("fetching guesses")
+        unsafe { staging.fetch(device, from, &mut staging.results.as_mut_slice()[place..place + n]) }
     }
 
     /// The ids that guesses stand for by place, where these differ.

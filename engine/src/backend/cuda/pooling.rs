@@ -8,7 +8,7 @@ use crate::CHUNK_TOKENS;
 use crate::step::PooledUnit;
 use chimere_kernels::cuda::pool::{HiddenRows, Pool, UNIT_ROWS_MAX};
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, DevicePtr, result};
+use cudarc::driver::{CudaSlice, DevicePtr};
 
 const _: () = assert!(CHUNK_TOKENS as usize <= UNIT_ROWS_MAX, "a unit's rows are those of a chunk");
 
@@ -63,13 +63,9 @@ impl Pooling {
         super::stage(device, staging, &mut self.units, 0, &list)?;
         // SAFETY: a unit lies within a piece of the prefill that has just been enqueued, and within a chunk.
         unsafe { self.kernel.launch(device, units.len(), &self.units.as_view(), rows, &mut self.sums.as_view_mut()) }?;
-        let stream = device.stream();
+        let from = self.sums.device_ptr(device.stream()).0;
         // SAFETY: the step's pinned memory is read after its last mark; it holds as many sums as the device does.
-        unsafe {
-            let to = &mut staging.sums.as_mut_slice()[..units.len() * self.hidden];
-            result::memcpy_dtoh_async(to, self.sums.device_ptr(stream).0, stream.cu_stream())
-        }
-        .during("fetching sums of hidden states")
+        unsafe { staging.fetch(device, from, &mut staging.sums.as_mut_slice()[..units.len() * self.hidden]) }
     }
 }
 

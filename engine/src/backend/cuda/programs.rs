@@ -14,7 +14,7 @@ use chimere_kernels::cuda::embed::{self, TableEncoding};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Program};
-use chimere_kernels::cuda::{addresses, draft_head, experts, gather, history, pool, sampler, uses};
+use chimere_kernels::cuda::{addresses, carry, draft_head, experts, gather, history, pool, sampler, uses};
 use std::collections::HashSet;
 
 impl Setting {
@@ -66,7 +66,7 @@ pub fn programs(
     if let Some(list) = shortlist {
         all.extend([sampler::program(list.len(), false)?, sampler::program(list.len(), true)?]);
     }
-    all.extend([pool::program(c.hidden)?, history::program(c.vocab)]);
+    all.extend([pool::program(c.hidden)?, history::program(c.vocab), carry::program()]);
     let (placed, experts) = (plan.blocks.iter().any(|block| block.op.placed()), Widths::of(c).experts);
     all.extend(placed.then(|| [uses::program(experts), addresses::program()]).into_iter().flatten());
     for shape in c.shapes() {

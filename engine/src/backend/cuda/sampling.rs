@@ -18,7 +18,7 @@ use crate::model::Shortlist;
 use crate::step::{Certainty, ExpertUse, RowReport, Sample, SampleRow, Score, StepOutcome, StepTiming, TokenLogprobs};
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, CudaView, DevicePtr, DriverError, result};
+use cudarc::driver::{CudaSlice, CudaView, DevicePtr, DriverError};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -246,13 +246,9 @@ impl Sampling {
         if first == end {
             return Ok(());
         }
-        let stream = device.stream();
+        let from = self.results.device_ptr(device.stream()).0;
         // SAFETY: this part of the pinned results belongs to these rows alone, and is read after the step's last mark.
-        unsafe {
-            let to = &mut staging.results.as_mut_slice()[first..end];
-            result::memcpy_dtoh_async(to, self.results.device_ptr(stream).0, stream.cu_stream())
-        }
-        .during("fetching sampled tokens")
+        unsafe { staging.fetch(device, from, &mut staging.results.as_mut_slice()[first..end]) }
     }
 }
 

@@ -5,8 +5,12 @@
 
 use super::error::{CudaBackendError, During};
 use super::pinned::Pinned;
+use super::store::send_to;
+use chimere_kernels::cuda::Device;
+use chimere_kernels::cuda::carry::Carrier;
 use chimere_kernels::cuda::sampler::SampleResult;
-use cudarc::driver::{CudaContext, CudaEvent, sys};
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, DevicePtrMut, result, sys};
 use std::sync::Arc;
 
 /// Steps that may be unfinished, and one more whose results are being read.
@@ -14,6 +18,7 @@ const SLOTS: usize = 4;
 
 /// One step's pinned memory and its marks in the stream.
 pub(super) struct Staging {
+    carrier: Arc<Carrier>,
     bytes: Pinned<u8>,
     used: std::cell::Cell<usize>,
     /// Results of the samplers, in the order they were asked for, and from [`Staging::guesses`] on the draft head's.
@@ -33,7 +38,7 @@ unsafe impl Sync for Staging {}
 
 impl Staging {
     fn new(
-        context: &Arc<CudaContext>,
+        (context, carrier): (&Arc<CudaContext>, &Arc<Carrier>),
         bytes: usize,
         (results, guesses): (usize, usize),
         (sums, hidden): (usize, usize),
@@ -42,6 +47,7 @@ impl Staging {
         // A waiting thread sleeps instead of keeping a core busy.
         let event = |flags| context.new_event(Some(flags)).during("making events");
         Ok(Self {
+            carrier: carrier.clone(),
             bytes: Pinned::new(context, bytes).during("allocating pinned memory")?,
             used: std::cell::Cell::new(0),
             results: Pinned::new(context, results + guesses).during("allocating pinned memory")?,
@@ -73,6 +79,50 @@ impl Staging {
         }
     }
 
+    /// Enqueues that values which were taken here lie in a buffer from `at` on.
+    ///
+    /// # Panics
+    /// If the buffer ends before.
+    ///
+    /// # Safety
+    /// The values are some of [`Staging::take`], and stay as they are until the copy is done.
+    pub(super) unsafe fn send<T: Copy>(
+        &self,
+        device: &Device,
+        (to, at): (&mut CudaSlice<T>, usize),
+        values: &[T],
+    ) -> Result<(), CudaBackendError> {
+        assert!(at + values.len() <= to.len(), "{} values at {at} of {}", values.len(), to.len());
+        let to = to.device_ptr_mut(device.stream()).0 + (at * size_of::<T>()) as u64;
+        // SAFETY: the range was checked, the caller vouches for the source.
+        unsafe {
+            if Carrier::takes(size_of_val(values)) {
+                return Ok(self.carrier.bring(device, values, to)?);
+            }
+            send_to(device, to, values)
+        }
+    }
+
+    /// Enqueues that what lies at an address of the device lies in some of this step's memory.
+    ///
+    /// # Safety
+    /// As many values lie there; nobody reads or writes `to` before the step's last mark.
+    pub(super) unsafe fn fetch<T: Copy>(
+        &self,
+        device: &Device,
+        from: CUdeviceptr,
+        to: &mut [T],
+    ) -> Result<(), CudaBackendError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if Carrier::takes(size_of_val(to)) {
+                return Ok(self.carrier.fetch(device, from, to)?);
+            }
+            let stream = device.stream();
+            result::memcpy_dtoh_async(to, from, stream.cu_stream()).during("fetching results")
+        }
+    }
+
     /// Everything handed out may be handed out again: the stream was waited for.
     pub(super) fn rewind(&self) {
         self.used.set(0);
@@ -88,12 +138,12 @@ pub(super) struct Ring {
 impl Ring {
     /// Slots of so many bytes of inputs, so many results and guesses, and so many sums of so many values.
     pub(super) fn new(
-        context: &Arc<CudaContext>,
+        of: (&Arc<CudaContext>, &Arc<Carrier>),
         bytes: usize,
         results: (usize, usize),
         sums: (usize, usize),
     ) -> Result<Self, CudaBackendError> {
-        let slot = |_| Staging::new(context, bytes, results, sums).map(Arc::new);
+        let slot = |_| Staging::new(of, bytes, results, sums).map(Arc::new);
         let slots: Result<_, CudaBackendError> = (0..SLOTS).map(slot).collect();
         Ok(Self { slots: slots?, next: 0 })
     }

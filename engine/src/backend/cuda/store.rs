@@ -352,29 +352,11 @@ fn fill_in_layers<T>(
         .during("clearing a slot")
 }
 
-/// Copies `values` to the device at `at`, in stream order.
+/// Copies `values` to an address of the device, in stream order.
 ///
 /// # Safety
-/// `values` is page-locked memory that stays as it is until the stream has passed this copy.
-pub(super) unsafe fn send<T>(
-    device: &Device,
-    buffer: &mut CudaSlice<T>,
-    at: usize,
-    values: &[T],
-) -> Result<(), CudaBackendError> {
-    assert!(at + values.len() <= buffer.len(), "{} values at {at} of {}", values.len(), buffer.len());
-    if values.is_empty() {
-        return Ok(());
-    }
-    let to = buffer.device_ptr_mut(device.stream()).0 + (at * size_of::<T>()) as u64;
-    // SAFETY: the range was checked; the caller vouches for the source.
-    unsafe { send_to(device, to, values) }
-}
-
-/// The same to an address of the device.
-///
-/// # Safety
-/// As [`send`], and the address has room for the values.
+/// `values` is page-locked memory that stays as it is until the stream has passed this copy; the address has room for
+/// them.
 pub(super) unsafe fn send_to<T>(device: &Device, to: sys::CUdeviceptr, values: &[T]) -> Result<(), CudaBackendError> {
     let stream = device.stream();
     stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
