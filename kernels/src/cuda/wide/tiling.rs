@@ -270,6 +270,7 @@ fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
             (0..=64, Epilogue::Plain | Epilogue::Residual) if few_units => of(1, 2, 2, 1, 4, 1, 2),
             (0..=16, _) => of(1, 4, 2, 1, 2, 1, 4),
             (17..=128, epilogue) if epilogue.is_activated() => of(1, 4, 2, 1, 4, 1, 2),
+            (17..=32, Epilogue::Residual) => of(1, 2, 4, 1, 4, 1, 3),
             (17..=128, _) => of(1, 4, 4, 1, 4, 1, 2),
             (129..=512, epilogue) if epilogue.is_activated() => of(1, 4, 4, 1, 4, 1, 2),
             (129..=512, _) if few_units => of(2, 4, 4, 1, 2, 1, 2),

@@ -132,16 +132,16 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
         return None;
     }
     if !shape.dense {
-        let (groups, columns, limit) = match columns {
-            0..=20 => (2, 32, THREE_BLOCKS),
-            21..=48 => (2, 64, TWO_BLOCKS),
-            _ => (4, 128, ONE_BLOCK),
+        let (groups, tiles, columns, limit) = match columns {
+            0..=20 => (1, 2, 32, FOUR_BLOCKS),
+            21..=48 => (2, 1, 64, TWO_BLOCKS),
+            _ => (4, 1, 128, ONE_BLOCK),
         };
         // A narrow expert has fewer rows than such a block, a wide encoding more bytes.
-        let all =
-            [groups, 2, 1].into_iter().filter(|g| *g <= groups).map(|groups| [limit, TWO_BLOCKS].map(|l| (groups, l)));
-        let of = |(groups, limit)| within(shape, Tiling { groups, tiles: 1, columns, stages: STAGES_MAX }, limit);
-        return all.flatten().find_map(of);
+        let smaller = [(groups, tiles), (2, 1), (1, 1)].into_iter().filter(|(g, t)| g * t <= groups * tiles);
+        let all = smaller.flat_map(|of| [limit, THREE_BLOCKS.max(limit), TWO_BLOCKS].map(|limit| (of, limit)));
+        let of = |((groups, tiles), limit)| within(shape, Tiling { groups, tiles, columns, stages: STAGES_MAX }, limit);
+        return all.into_iter().find_map(of);
     }
     let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
@@ -170,6 +170,7 @@ fn within(shape: WideShape, t: Tiling, limit: usize) -> Option<Tiling> {
 const ONE_BLOCK: usize = SHARED_BYTES_MAX;
 const TWO_BLOCKS: usize = 113 << 10;
 const THREE_BLOCKS: usize = 75 << 10;
+const FOUR_BLOCKS: usize = 56 << 10;
 /// Rows of an in-projection, and of a head, whose products are worth it from fewer columns on.
 const MANY_ROWS: usize = 1 << 13;
 const VERY_MANY_ROWS: usize = 1 << 16;
