@@ -19,15 +19,22 @@ pub(super) const TESTS: &[Test] = &[
     ("a_row_has_the_same_bytes_in_any_batch", a_row_has_the_same_bytes_in_any_batch),
 ];
 
+/// Pages of a sequence.
+const PAGES_EACH: u32 = 4;
+
+/// Those of sequence `i` that hold so many positions.
+pub(super) fn pages_of(i: u32, positions: u32) -> Vec<PageId> {
+    (0..positions.div_ceil(chimere_engine::PAGE_TOKENS)).map(|p| PageId(PAGES_EACH * i + p)).collect()
+}
+
 /// One decode row of each of several sequences. Sequence `i` has slot `i` and pages of its own.
 pub(super) fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &SamplingParams) -> Vec<Piece> {
-    const PAGES_EACH: u32 = 4;
     let piece = |i: u32| {
         let params = Arc::new(SamplingParams { seed: 1000 + u64::from(i), ..params.clone() });
         let row = SampleRow { output_index: position, ..SampleRow::new(SeqId(u64::from(i)), SlotId(i), params) };
         let tokens = tokens.map_or(PieceTokens::Sampled, |t| PieceTokens::Known(vec![t[i as usize]]));
-        let pages = (0..=position / chimere_engine::PAGE_TOKENS).map(|p| PageId(PAGES_EACH * i + p)).collect();
-        let (seq, slot, samples) = (row.seq, row.slot, vec![row]);
+        let (seq, slot, pages) = (row.seq, row.slot, pages_of(i, position + 1));
+        let samples = vec![row];
         Piece {
             seq,
             slot,

@@ -12,6 +12,7 @@ mod driver;
 mod encoders;
 mod experts;
 mod follow;
+mod guesses;
 mod pooled;
 mod requests;
 mod sampling;
@@ -26,9 +27,10 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 /// Tests that want a device.
-const ON_A_GPU: [&[Test]; 8] = [
+const ON_A_GPU: [&[Test]; 9] = [
     follow::TESTS,
     batches::TESTS,
+    guesses::TESTS,
     sampling::TESTS,
     experts::TESTS,
     pooled::TESTS,

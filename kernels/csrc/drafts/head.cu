@@ -1,20 +1,21 @@
 // What stands around the layer of a draft head: its input, what it carries from position to position, and the rows of its guesses.
 //
 //   draft_input   row[r] = int8 form of [norm(table[token] * scale) * embed_norm ; norm(before) * hidden_norm], 2 * COLS values
-//   draft_keep    carried[slot][position % RING] = norm(x[r]) * norm_weight, and x[r] = 0: the stream of what comes next begins there
+//   draft_keep    carried[slot][position % RING] = norm(x[r]) * norm_weight, the token that the row had beside it, and x[r] = 0: the stream
+//                 of what comes next begins there
 //   draft_rows    the rows of the next guesses, behind what was accepted or behind the last guesses, which are places in `ids`, if there are any
 //
 // `before` is the model's hidden state, after the norm before the head, of the position before the row's: norm(x[r - 1]) * norm_weight
 // where row r - 1 is that position, else what was carried. A guess carries its own in place of it. Rows of a sequence lie together, in the
 // order of their positions. RING is more than the positions that a step adds, so no row of a decode pass writes what another one reads;
-// of a prompt's piece the last row alone is kept.
+// of a prompt's piece the last row alone is kept. A row whose token is KEPT has the one that was kept at its position.
 //
 // draft_input, draft_keep: one block a row, a thread holds eight values of each half (common/int8_rows.cuh, quantize_quads). Bound: 8 * COLS
 // bytes in, 2.5 * COLS out; 8 * COLS in and out. slots[row] < 0: no row. Its input is zeros, and nothing is carried.
 //
 // draft_rows: one thread a row.
 //
-// -D: COLS (a multiple of 32), VOCAB, ENCODING, RING, PLANES.
+// -D: COLS (a multiple of 32), VOCAB, ENCODING, RING, KEPT, PLANES.
 #include "common/int8_rows.cuh"
 #include "arguments.cuh"
 #include "rows/tables.cuh"
@@ -25,6 +26,8 @@ using Word = WordOf<ROW_BYTES>::Word;
 #define WORDS (ROW_BYTES / (int)sizeof(Word))
 #define THREADS ((COLS / 8 + WARP - 1) / WARP * WARP)
 #define PADDED ((2 * COLS + 127) / 128 * 128)
+// Of a slot: RING hidden states, then as many tokens.
+#define CARRIED (RING * (COLS + 1))
 
 // Eight values of a row: 4t.. and 16 + 4t.. of a block of 32.
 struct Eight {
@@ -55,6 +58,9 @@ __device__ __forceinline__ float block_sum(float v, float *sums) {
 }
 __device__ __forceinline__ float norm_factor(float squares, float eps) { return __frcp_rn(__fsqrt_rn(squares * (1.0f / COLS) + eps)); }
 
+__device__ __forceinline__ u64 hidden_at(int slot, int position) { return (u64)slot * CARRIED + (u64)(position % RING) * COLS; }
+__device__ __forceinline__ u64 token_at(int slot, int position) { return (u64)slot * CARRIED + RING * COLS + position % RING; }
+
 extern "C" __global__ void __launch_bounds__(THREADS) draft_input(const InputArguments args) {
     __shared__ __align__(16) u8 encoded[ROW_BYTES];
     __shared__ float sums[3][THREADS / WARP];
@@ -69,8 +75,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) draft_input(const InputArg
     int token = args.tokens[row];
     const bool follows = args.x && row > 0 && slot >= 0 && args.slots[row - 1] == slot && args.positions[row - 1] == position - 1;
     if (live && follows) before.read(args.x + (u64)(row - 1) * COLS, first);
-    if (live && !follows && slot >= 0) before.read(args.carried + ((u64)slot * RING + (position + RING - 1) % RING) * COLS, first);
+    if (live && !follows && slot >= 0) before.read(args.carried + hidden_at(slot, position + RING - 1), first);
     if (slot >= 0 && token == -1) token = args.sampled[slot];
+    if (slot >= 0 && token == KEPT) token = __float_as_int(args.carried[token_at(slot, position)]);
     const bool known = slot >= 0 && (u32)token < VOCAB;
     if (known)
         for (int i = tid; i < WORDS; i += THREADS) ((Word *)encoded)[i] = ((const Word *)(args.table + (u64)token * ROW_BYTES))[i];
@@ -104,12 +111,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) draft_keep(const KeepArgum
     wait_for_inputs();
     const int row = blockIdx.x, tid = threadIdx.x, first = tid / 4 * 32 + tid % 4 * 4;
     const bool live = tid < COLS / 8;
-    const int slot = args.slots[row];
+    const int slot = args.slots[row], position = args.positions[row];
     Eight x = none(), w = none();
     if (live) x.read(args.x + (u64)row * COLS, first), w.read(args.norm, first);
     x.scale(norm_factor(block_sum(x.squares(), sums), args.eps), w);
     const bool last = !args.last || row + 1 == (int)gridDim.x || args.slots[row + 1] != slot;
-    if (live && slot >= 0 && last) x.write(args.carried + ((u64)slot * RING + args.positions[row] % RING) * COLS, first);
+    if (live && slot >= 0 && last) x.write(args.carried + hidden_at(slot, position), first);
+    if (tid == 0 && slot >= 0 && last) {
+        const int token = args.tokens[row];
+        args.carried[token_at(slot, position)] = __int_as_float(token == -1 ? args.sampled[slot] : token);
+    }
     if (live) none().write(args.x + (u64)row * COLS, first);
 }
 

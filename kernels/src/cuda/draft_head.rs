@@ -12,8 +12,11 @@ use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "draft_head";
-/// Positions of a sequence whose hidden states are kept: more than a step adds and its guesses reach.
-pub const RING: usize = 32;
+/// Positions of a sequence whose hidden states and tokens are kept: more than a step adds and its guesses reach, so that
+/// rows can wait to be read.
+pub const RING: usize = 64;
+/// The token of a row that has the one kept at its position.
+pub const KEPT: i32 = -2;
 /// Rows of guesses at once: threads of the block that makes them.
 pub const ROWS_MAX: usize = 256;
 
@@ -39,6 +42,7 @@ pub fn program(shape: TableShape) -> Result<Program, CudaError> {
             ("VOCAB", shape.vocab as i64),
             ("ENCODING", embed::code(shape.encoding)),
             ("RING", RING as i64),
+            ("KEPT", i64::from(KEPT)),
             shape.planes.define(),
         ],
     })
@@ -57,7 +61,7 @@ device_struct! {
     /// What [`DraftHead::input`] hands on.
     struct InputArguments {
         table: Ptr<u8>,
-        /// `[rows]`, the slot's last sampled one where it is -1.
+        /// `[rows]`, the slot's last sampled one where it is -1, the one kept at the position where it is [`KEPT`].
         tokens: Ptr<i32>,
         /// `[slots]`.
         sampled: Ptr<i32>,
@@ -67,7 +71,7 @@ device_struct! {
         positions: Ptr<i32>,
         /// `[rows, cols]`, or null: then all rows read what is carried.
         x: Ptr<f32>,
-        /// `[slots, RING, cols]`.
+        /// `[slots, RING * (cols + 1)]`.
         carried: Ptr<f32>,
         /// `[cols]`, of the norm behind `x`.
         norm: Ptr<f32>,
@@ -88,6 +92,10 @@ device_struct! {
 device_struct! {
     /// What [`DraftHead::keep`] hands on.
     struct KeepArguments {
+        /// `[rows]`, the slot's last sampled one where it is -1.
+        tokens: Ptr<i32>,
+        /// `[slots]`.
+        sampled: Ptr<i32>,
         /// `[rows]`.
         slots: Ptr<i32>,
         /// `[rows]`.
@@ -96,7 +104,7 @@ device_struct! {
         x: PtrMut<f32>,
         /// `[cols]`.
         norm: Ptr<f32>,
-        /// `[slots, RING, cols]`.
+        /// `[slots, RING * (cols + 1)]`: of each slot RING hidden states, then the bits of as many tokens.
         carried: PtrMut<f32>,
         eps: f32,
         /// 1: of neighbouring rows of a slot the last alone is kept.
@@ -131,7 +139,7 @@ device_struct! {
 pub struct HeadRows<'a> {
     /// How many.
     pub count: usize,
-    /// `[rows]`: id, or -1 for the last sampled one of the slot.
+    /// `[rows]`: id, or -1 for the last sampled one of the slot, or, of rows that are read, [`KEPT`].
     pub tokens: &'a CudaView<'a, i32>,
     /// `[rows]`; below 0: no row. Rows of a slot lie together, in the order of their positions.
     pub slots: &'a CudaView<'a, i32>,
@@ -201,7 +209,7 @@ impl DraftHead {
 
     /// Values of what a sequence carries.
     pub fn carried(cols: usize) -> usize {
-        RING * cols
+        RING * (cols + 1)
     }
 
     fn grid(&self, rows: usize) -> Grid {
@@ -280,8 +288,8 @@ impl DraftHead {
         }
     }
 
-    /// Enqueues that the slots carry what a pass left in `x`, `[rows, cols]`, which becomes zero: of each row, or, of
-    /// neighbouring rows of a slot, of the `last` alone. `norm` is the weight of the norm behind `x`.
+    /// Enqueues that the slots carry what a pass left in `x`, `[rows, cols]`, which becomes zero, and the rows' tokens: of
+    /// each row, or, of neighbouring rows of a slot, of the `last` alone. `norm` is the weight of the norm behind `x`.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
@@ -291,7 +299,7 @@ impl DraftHead {
     pub unsafe fn keep(
         &self,
         device: &Device,
-        (rows, last): (HeadRows<'_>, bool),
+        (rows, sampled, last): (HeadRows<'_>, &CudaView<'_, i32>, bool),
         (norm, eps): (&CudaView<'_, f32>, f32),
         x: &mut CudaViewMut<'_, f32>,
         carried: &mut CudaViewMut<'_, f32>,
@@ -305,6 +313,8 @@ impl DraftHead {
         }
         let stream = device.stream();
         let arguments = KeepArguments {
+            tokens: Ptr::of(rows.tokens, stream),
+            sampled: Ptr::of(sampled, stream),
             slots: Ptr::of(rows.slots, stream),
             positions: Ptr::of(rows.positions, stream),
             x: PtrMut::of(x, stream),

@@ -4,7 +4,7 @@
 use crate::support::{Gpu, Outcome, Test, pairs};
 use crate::tables::random_table;
 use chimere_kernels::cuda::draft_head::{
-    self, Behind, DraftHead, Guessed, GuessingRows, HeadNorms, HeadRows, RING, ROWS_MAX,
+    self, Behind, DraftHead, Guessed, GuessingRows, HeadNorms, HeadRows, KEPT, RING, ROWS_MAX,
 };
 use chimere_kernels::cuda::embed::{Table, TableEncoding, TableShape};
 use chimere_kernels::cuda::product::sample::Random;
@@ -51,7 +51,7 @@ fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|v| f64::from(*v)).collect()
 }
 
-/// A decode pass with drafts, or a prompt of which the last row is kept, or a pass of guesses.
+/// A decode pass with drafts, or a prompt of which the last row is kept, or a pass of guesses or of rows that waited.
 fn rows_read_the_token_and_the_hidden_state_before_them(
     gpu: &Gpu,
     shape: TableShape,
@@ -62,12 +62,19 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
     let (mut random, scale) = (Random(cols as u64), 1.7f32);
     let table = random_table(shape, vocab, 5);
     let slots: Vec<i32> = if behind_model { vec![1, 1, 1, -1, 0, 2, 2] } else { vec![1, -1, 2, 0] };
-    let positions: Vec<i32> = if behind_model { vec![7, 8, 9, 0, 32, 31, 32] } else { vec![9, 0, 33, 0] };
+    let positions: Vec<i32> = if behind_model { vec![7, 8, 9, 0, 64, 63, 64] } else { vec![9, 0, 65, 0] };
     let (n, carried_len) = (slots.len(), DraftHead::carried(cols));
-    let tokens: Vec<i32> = (0..n as i32).map(|i| if i == 2 { -1 } else { 5 * i }).collect();
-    let sampled = [3, 11, 8];
+    let mut tokens: Vec<i32> = (0..n as i32).map(|i| if i == 2 { -1 } else { 5 * i }).collect();
+    let (sampled, kept) = ([3, 11, 8], 29);
     let [model, embedding, hidden] = [(); 3].map(|()| random.vector(cols));
-    let (x, carried) = (random.vector(n * cols), random.vector(3 * carried_len));
+    let (x, mut carried) = (random.vector(n * cols), random.vector(3 * carried_len));
+    let kept_at = |slot: i32, position: i32| {
+        slot as usize * carried_len + RING * cols + position.rem_euclid(RING as i32) as usize
+    };
+    if !behind_model {
+        tokens[3] = KEPT;
+        carried[kept_at(slots[3], positions[3])] = f32::from_bits(kept as u32);
+    }
 
     let kernels = DraftHead::load(&gpu.device, &gpu.cache, shape)?;
     let d_table = stream.clone_htod(&table)?;
@@ -98,7 +105,8 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
         let (x, begin) = if behind_model { (Some(&x), None) } else { (None, Some(&mut begin.as_view_mut())) };
         kernels.input(&gpu.device, at, (rows, &d_sampled.as_view()), norms, x, &d_carried.as_view(), out, begin)?;
         let norm = (&d_model.as_view(), EPS);
-        kernels.keep(&gpu.device, (rows, last), norm, &mut d_x.as_view_mut(), &mut d_carried.as_view_mut())?;
+        let rows = (rows, &d_sampled.as_view(), last);
+        kernels.keep(&gpu.device, rows, norm, &mut d_x.as_view_mut(), &mut d_carried.as_view_mut())?;
     }
     assert!(behind_model || stream.clone_dtoh(&begin)?.iter().all(|v| *v == 0.0), "the stream begins at zero");
     assert!(stream.clone_dtoh(&d_x)?.iter().all(|v| *v == 0.0), "and so does that of what follows");
@@ -108,13 +116,18 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
     let row_bytes = table.len() / vocab;
     let row_of = |row: usize| wide(&x[row * cols..][..cols]);
     let mut want_carried = wide(&carried);
+    let got_carried = stream.clone_dtoh(&d_carried)?;
     let mut worst = 0.0f64;
     for row in 0..n {
         let (slot, position) = (slots[row], positions[row]);
         let mut want = vec![0.0; 2 * cols];
         if slot >= 0 {
-            let token = if tokens[row] == -1 { sampled[slot as usize] } else { tokens[row] } as usize;
-            let mut embedded = reference::table_row(shape.encoding, &table[token * row_bytes..][..row_bytes]);
+            let token = match tokens[row] {
+                -1 => sampled[slot as usize],
+                KEPT => kept,
+                token => token,
+            };
+            let mut embedded = reference::table_row(shape.encoding, &table[token as usize * row_bytes..][..row_bytes]);
             embedded.iter_mut().for_each(|v| *v *= scale);
             let ring = |position: i32| slot as usize * carried_len + position.rem_euclid(RING as i32) as usize * cols;
             let follows = behind_model && row > 0 && slots[row - 1] == slot;
@@ -123,6 +136,8 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
             want = [normed(&wide(&embedded), &embedding), normed(&before, &hidden)].concat();
             if !last || row + 1 == n || slots[row + 1] != slot {
                 want_carried[ring(position)..][..cols].copy_from_slice(&normed(&row_of(row), &model));
+                let got = got_carried[kept_at(slot, position)].to_bits() as i32;
+                assert!(got == token || tokens[row] == KEPT, "row {row}: token {got} is kept, not {token}");
             }
         }
         let own = QuantizedRows {
@@ -139,8 +154,9 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
         }
     }
     assert!(worst < 1e-5, "{shape:?}: inputs are {worst} of a block's largest value beyond rounding");
-    let got = stream.clone_dtoh(&d_carried)?;
-    let off = got.iter().zip(&want_carried).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+    let pairs = got_carried.chunks(carried_len).zip(want_carried.chunks(carried_len));
+    let states = pairs.flat_map(|(got, want)| got[..RING * cols].iter().zip(want));
+    let off = states.map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
     assert!(off < 2e-5, "{shape:?}: what is carried is {off} off");
     Ok(())
 }

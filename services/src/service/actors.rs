@@ -98,6 +98,13 @@ impl Actors {
             arbiter.stop();
         }
     }
+
+    /// The same, and waits until they have dropped what they own.
+    pub(crate) fn end(self) {
+        self.stop();
+        // A thread that panicked has said so.
+        self.arbiters.into_iter().for_each(|arbiter| drop(arbiter.join()));
+    }
 }
 
 /// What it takes to start a late source on this thread.

@@ -17,6 +17,7 @@ mod gpu;
 mod graphs;
 mod history;
 mod host;
+mod late;
 mod matrices;
 mod mtp;
 mod network;
@@ -67,6 +68,7 @@ use error::During;
 use graphs::{Graphs, GuessShape, PassShape};
 use history::History;
 use host::HostTier;
+use late::LateRows;
 use mtp::{GRAPH_PASSES, Guessing};
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
@@ -96,6 +98,8 @@ pub struct CudaBackend {
     one_by_one: bool,
     store: Store,
     stored: StoredStates,
+    /// If there is a draft head whose guesses are wanted.
+    late: Option<LateRows>,
     /// If there is a second tier of the prefix cache.
     host: Option<HostTier>,
     /// If not all experts lie on the device.
@@ -222,6 +226,7 @@ impl CudaBackend {
             one_by_one: config.deterministic,
             store: Store::new(&device, shape)?,
             stored: StoredStates::new(config.slots),
+            late: config.mtp.then(|| LateRows::new(config.slots)),
             host,
             experts,
             work,
@@ -319,18 +324,14 @@ impl CudaBackend {
     /// Kernels of a decode pass, but for the first of one with drafts, up to its rows' logits.
     fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
         let pass = Pass::decode(rows, &self.decode_rows, drafts);
-        let aside = !drafts && self.network.remembers_aside(pass.rows);
-        if aside {
-            self.network.remember_aside(&self.device, &pass, &mut self.store, &mut self.work)?;
-        }
         match drafts {
             true => self.network.go_on(&self.device, &pass, &mut self.store, &mut self.work)?,
             false => self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?,
         }
         self.network.decode_head(&self.device, rows, &mut self.work)?;
-        match aside {
-            true => self.network.keep_rows(&self.device, &pass, &mut self.store, &mut self.work)?,
-            false => self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?,
+        match drafts {
+            true => self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?,
+            false => self.network.keep_rows(&self.device, &pass, &mut self.store, &mut self.work)?,
         }
         self.note_experts(PassKind::Decode, rows)
     }
@@ -365,6 +366,7 @@ impl CudaBackend {
             host.grow();
         }
         self.stored.begin(plan);
+        self.late.iter_mut().for_each(|late| late.begin(plan));
         let rows = StepRows::of(plan, self.one_by_one, &mut self.stored);
         self.stored.prompts_were_computed(rows.pieces.iter().map(PieceRows::end));
         let mut wanted = WantedOutputs::default();
@@ -377,6 +379,8 @@ impl CudaBackend {
             stage(&self.device, &staging, to, 0, &given)?;
         }
         let decoded = self.decode(&rows.passes, &staging)?;
+        let asking = plan.pieces.iter().filter(|piece| piece.guesses > 0);
+        self.read_late(asking.map(|piece| piece.slot), &staging)?;
         if !prompts.is_empty() {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
@@ -438,6 +442,7 @@ impl CudaBackend {
         staging: &Staging,
         wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
+        self.read_late(rows.pieces.iter().map(PieceRows::slot), staging)?;
         let n = rows.prefill.len();
         stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(&rows.prefill, n))?;
         let pieces: Vec<i32> = rows.pieces.iter().flat_map(|p| [p.slot, p.start, p.first_row, p.rows]).collect();
@@ -504,6 +509,9 @@ impl CudaBackend {
     fn decode(&mut self, passes: &[Vec<Row>], staging: &Staging) -> Result<usize, CudaBackendError> {
         let mut decoded = 0;
         for pass in passes {
+            if self.late.as_ref().is_some_and(|late| late.is_due(pass)) {
+                self.read_late(pass.iter().map(Row::slot), staging)?;
+            }
             decoded = bucket(pass.len());
             stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
             let shape = PassShape { rows: decoded, drafts: rows::takes_drafts(pass) };
@@ -512,8 +520,22 @@ impl CudaBackend {
             }
             self.graphs.launch(shape)?;
             self.last_rows = decoded;
+            if let (Some(late), false) = (&mut self.late, shape.drafts) {
+                late.wait(pass);
+            }
         }
         Ok(decoded)
+    }
+
+    /// Has the draft head read what waits of these slots.
+    fn read_late(&mut self, slots: impl Iterator<Item = SlotId>, staging: &Staging) -> Result<(), CudaBackendError> {
+        let Some(late) = &mut self.late else { return Ok(()) };
+        for rows in late.take(slots).chunks(self.counts.prefill) {
+            stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(rows, rows.len()))?;
+            let pass = Pass::late(rows.len(), &self.prefill_rows);
+            self.network.remember_late(&self.device, &pass, &mut self.store, &mut self.work)?;
+        }
+        Ok(())
     }
 
     /// The sampler, and the way back of its results.

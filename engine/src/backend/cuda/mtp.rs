@@ -1,11 +1,11 @@
 //! The model's draft head on the device: a layer that guesses, from the hidden state of a position and the token behind
 //! it, which token comes after that. The CPU's page (`cpu/mtp.rs`) says what is computed.
 //!
-//! Every row of every pass leaves the layer's keys and values, in the graph of the pass: the head's input, its first
-//! product, in-projections, and a launch that writes them. Few rows without drafts read nothing that their own pass
-//! makes, so that this runs beside its layers. The hidden states of a slot's last positions stay in the store, so that
-//! rows behind a step find the one before them, however many drafts were accepted. The whole layer is computed for
-//! guesses alone: a kernel finds behind which row of the step a sequence goes on, the sampler draws each guess as it
+//! Rows of prompts and of passes with drafts leave the layer's keys and values behind their pass: the head's input, its
+//! first product, in-projections, and a launch that writes them. All others leave their hidden state and token alone,
+//! one launch, and are read together later (`late.rs`), so that whoever asks for no guesses pays next to nothing. The
+//! hidden states of a slot's last positions stay in the store, so that rows behind a step find the one before them,
+//! however many drafts were accepted. The whole layer is computed for guesses alone: a kernel finds behind which row of the step a sequence goes on, the sampler draws each guess as it
 //! would draw the output, and the next pass reads it on the device; all passes of a step are one graph, or few. With a
 //! shortlist the model's head is multiplied with by the rows of its ids alone, and the sampler's tokens are places in
 //! the list. Unlike on the CPU position 0 is attended to, and behind a checkpoint the hidden state before it is taken
@@ -14,12 +14,12 @@
 use super::blocks::{BlockPass, OpQuery};
 use super::error::{CudaBackendError, During};
 use super::graphs::GuessShape;
-use super::matrices::{FEW_ROWS, Kernels as Products, Product, ProductKind, RowCount};
+use super::matrices::{Kernels as Products, Product, ProductKind};
 use super::network::{Block, Network, Pass};
-use super::residual::{Next, Residual};
+use super::residual::Next;
 use super::rows::AskedAt;
 use super::sampling::{LIST_WORDS, Sampling};
-use super::shape::{Counts, Widths, bucket};
+use super::shape::{Counts, bucket};
 use super::staging::Staging;
 use super::store::Store;
 use super::weights::{Draft, Matrix, MatrixForm, Packed};
@@ -92,45 +92,6 @@ pub(super) fn product(fc: &impl Packed) -> Result<ProductKind, CudaBackendError>
     ProductKind::dense(fc, Epilogue::Residual, None)
 }
 
-/// Rows that are remembered beside their own pass, at most: those that have kernels of their own, which take no memory
-/// that others use too.
-const ASIDE_ROWS: usize = FEW_ROWS;
-
-/// What rows that are remembered beside their own pass are computed in, in the place of [`Workspace`]'s.
-pub(super) struct Aside {
-    device: Arc<Device>,
-    stream: Residual,
-    inputs: CudaSlice<f32>,
-    mixed: Quantized,
-}
-
-impl Aside {
-    /// Takes the memory, zeroed.
-    pub(super) fn new(device: &Device, c: &ModelConfig, planes: Planes) -> Result<Self, CudaBackendError> {
-        let (w, rows) = (Widths::of(c), ASIDE_ROWS);
-        let inputs = device.stream().alloc_zeros(rows * w.inputs).during("allocating the draft head's memory")?;
-        Ok(Self {
-            device: Arc::new(device.beside()?),
-            stream: Residual::new(device, rows, w.hidden, planes)?,
-            inputs,
-            mixed: Quantized::new(device, rows, w.mixed, planes)?,
-        })
-    }
-
-    /// Bytes that [`Aside::new`] takes.
-    fn bytes(c: &ModelConfig, planes: Planes) -> usize {
-        let (w, rows) = (Widths::of(c), ASIDE_ROWS);
-        Residual::bytes(rows, w.hidden, planes) + 4 * rows * w.inputs + Quantized::bytes(rows, w.mixed, planes)
-    }
-
-    /// Changes places with what passes are computed in.
-    fn swap(&mut self, work: &mut Workspace) {
-        std::mem::swap(&mut self.stream, &mut work.stream);
-        std::mem::swap(&mut self.inputs, &mut work.inputs);
-        std::mem::swap(&mut self.mixed, &mut work.mixed);
-    }
-}
-
 /// The head's weights with their products and kernels.
 pub(super) struct Head {
     kernels: DraftHead,
@@ -143,7 +104,6 @@ pub(super) struct Head {
     norm: CudaSlice<f32>,
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: Quantized,
-    aside: Aside,
     listed: Option<Listed>,
 }
 
@@ -154,7 +114,7 @@ impl Head {
         weights: Draft<Matrix, CudaSlice<f32>>,
         blocks: Vec<Block>,
         (table, counts): (TableShape, Counts),
-        (aside, listed): (Aside, Option<Listed>),
+        listed: Option<Listed>,
     ) -> Result<Self, CudaBackendError> {
         let Draft { fc, embed_norm, hidden_norm, norm, .. } = weights;
         let device = products.device;
@@ -167,7 +127,6 @@ impl Head {
             blocks,
             norm,
             input: Quantized::new(device, counts.rows(), 2 * table.cols, table.planes)?,
-            aside,
             listed,
         })
     }
@@ -201,33 +160,8 @@ impl Network {
         done
     }
 
-    /// Whether rows of a decode pass without drafts are remembered beside it.
-    pub(super) fn remembers_aside(&self, rows: RowCount) -> bool {
-        self.draft.is_some() && rows.count <= ASIDE_ROWS
-    }
-
-    /// Enqueues that the head's layer remembers the rows of a pass which is to begin: each goes on from what its slot
-    /// carries. [`Network::keep_rows`] follows the pass.
-    pub(super) fn remember_aside(
-        &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        self.with_head(|network, head| {
-            let beside = head.aside.device.clone();
-            beside.follow(device)?;
-            head.aside.swap(work);
-            let read = network.read(head, &beside, pass, false, store, work);
-            let done = read.and_then(|()| network.run(head, &beside, pass, true, store, work));
-            head.aside.swap(work);
-            done
-        })
-    }
-
-    /// Enqueues that slots carry what a pass has left whose rows are remembered beside it, when both are done. The
-    /// residual stream is used up.
+    /// Enqueues that the slots keep what the head is to read of the rows of a decode pass that has just gone through all
+    /// layers. The residual stream is used up.
     pub(super) fn keep_rows(
         &self,
         device: &Device,
@@ -236,8 +170,21 @@ impl Network {
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
         let Some(head) = &self.draft else { return Ok(()) };
-        device.follow(&head.aside.device)?;
         self.keep(head, device, pass, &self.norm, store, work)
+    }
+
+    /// Enqueues that the head's layer remembers rows that waited. Between passes: the residual stream is used up.
+    pub(super) fn remember_late(
+        &mut self,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        self.with_head(|network, head| {
+            network.read(head, device, pass, false, store, work)?;
+            network.run(head, device, pass, true, store, work)
+        })
     }
 
     /// Enqueues a pass of guesses, up to their logits.
@@ -306,7 +253,7 @@ impl Network {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        let rows = (rows_of(pass), pass.prompts.is_some());
+        let rows = (rows_of(pass), &store.sampled.as_view(), pass.prompts.is_some());
         let (x, carried) = (&mut work.stream.x.as_view_mut(), &mut store.carried.as_view_mut());
         // SAFETY: as above; a decode pass has fewer rows of a slot than are carried.
         Ok(unsafe { head.kernels.keep(device, rows, (&norm.as_view(), self.eps), x, carried) }?)
@@ -430,7 +377,7 @@ impl Guessing {
         let each = 4 * ROW_WORDS + 16 + size_of::<SampleParams>() + GRAPH_PASSES * size_of::<SampleResult>();
         let ids = shortlist(model).and_then(Shortlist::ids).map_or(0, |ids| size_of_val(&ids[..]));
         let own = bucket(counts.slots) * each + ids + 4 * LIST_WORDS;
-        (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + Aside::bytes(c, planes) + own) as u64
+        (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + own) as u64
     }
 
     /// Sends who asks, and how their guesses are drawn.

@@ -10,7 +10,7 @@ use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Choice, Kernels as Products, Product, ProductKind, RowCount, classes};
-use super::mtp::{Aside, Head, Listed};
+use super::mtp::{Head, Listed};
 use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
@@ -86,6 +86,12 @@ impl<'a> Pass<'a> {
     /// A pass of `count` guesses, whose arrays have `room` for more.
     pub(super) fn guesses(count: usize, room: usize, words: &'a CudaSlice<i32>) -> Self {
         Self::new((count, room), words, false, None)
+    }
+
+    /// A pass of `count` rows that the draft head reads late, computed as those of a prompt are: they are many.
+    pub(super) fn late(count: usize, words: &'a CudaSlice<i32>) -> Self {
+        let pass = Self::new((count, count), words, false, None);
+        Self { rows: RowCount { count, prefill: true }, ..pass }
     }
 
     /// Rows of prompts.
@@ -179,8 +185,7 @@ impl Network {
                 let own = std::mem::take(&mut draft.blocks).into_iter().zip(&c.draft);
                 let own = own.map(|(block, of)| bind(of, block, &mut products)).collect::<Result<_, _>>()?;
                 let listed = shortlist.map(|list| Listed::new(&mut products, &weights.head, list, draft.listed.take()));
-                let aside = Aside::new(device, c, planes)?;
-                Some(Head::new(&mut products, draft, own, (table, setting.counts), (aside, listed.transpose()?))?)
+                Some(Head::new(&mut products, draft, own, (table, setting.counts), listed.transpose()?)?)
             }
         };
         let load = |shape| Kernels::load(shape, device, cache, &setting);

@@ -139,9 +139,9 @@ impl Side {
         Ok((ids, heard))
     }
 
-    /// Ends its threads.
-    pub(super) fn stop(&self) {
-        self.actors.stop();
+    /// Ends its threads, and waits for what its backend holds to be free.
+    pub(super) fn end(self) {
+        self.actors.end();
     }
 }
 
