@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NANO = ROOT / "models/nano"
 SIZES = ["Q4_K", "Q5_K", "Q6_K"]
 SCHEMES = ["kl", "error", "ramp"]
+# A scheme with another rounding than its own is spelled SCHEME+ROUNDING, such as kl+nearest or error+correlated.
 # Files that are made, and groups of them that are judged, at a time: a small model keeps few threads busy.
 AT_A_TIME = 4
 
@@ -54,7 +55,9 @@ class Comparison:
                 args += ["--scheme", f"uniform:{size}"]
             else:
                 bits = repr(self.reports[size, "uniform"]["bpw"] + 1e-9)
-                args += ["--scheme", scheme, "--target", f"{bits}bpw"]
+                name, _, rounding = scheme.partition("+")
+                args += ["--scheme", name, "--target", f"{bits}bpw"]
+                args += ["--rounding", rounding] if rounding else []
             self.run("quantize", *args)
         self.reports[size, scheme] = json.loads(report.read_text())
         self.tell(f"{size} {scheme}")
@@ -68,7 +71,7 @@ class Comparison:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             list(pool.map(lambda size: self.quantise(size, "uniform", few), SIZES[1:]))
         self.quantise(SIZES[0], "kl", o.threads)
-        rest = [(size, scheme) for size in SIZES for scheme in SCHEMES if (size, scheme) != (SIZES[0], "kl")]
+        rest = [(size, scheme) for size in SIZES for scheme in o.schemes if (size, scheme) != (SIZES[0], "kl")]
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             list(pool.map(lambda job: self.quantise(*job, few), rest))
 
@@ -96,7 +99,7 @@ class Comparison:
         print("| size | scheme | bits | mean KL | +- | 99.9 % KL | same top | mean KL beside kl |")
         print("| --- | --- | --- | --- | --- | --- | --- | --- |")
         for size in SIZES:
-            for scheme in ["uniform", *SCHEMES]:
+            for scheme in ["uniform", *self.options.schemes]:
                 m, best = self.of((size, scheme), text), self.of((size, "kl"), text)
                 print(f"| {size} | {scheme} | {self.reports[size, scheme]['bpw']:.3f} | {m['mean']:.6f} | "
                       f"{m['mean_error']:.6f} | {m['p99.9']:.4f} | {100 * m['same_top']:.2f} % | "
@@ -144,6 +147,7 @@ def main():
     parser.add_argument("--depths", type=int, default=8)
     parser.add_argument("--judge-tokens", type=int, default=8192, help="of each text")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--schemes", nargs="+", default=SCHEMES, help="beside uniform; kl among them")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ pub(crate) mod grids;
 mod random;
 
 pub use decode::decode_row;
-pub(crate) use encode::row_weights;
+pub(crate) use encode::{Grid, row_weights};
 pub use encode::{can_quantize, encode_row, quantize_row};
 pub use random::{SplitMix, random_blocks};
 

@@ -1,6 +1,6 @@
 //! What encoding does to a tensor's weights.
 
-use super::{Encoder, Importance, QuantizeError};
+use super::{Encoder, Importance, Moments, QuantizeError};
 use crate::format::blocks::decode_row;
 use crate::format::{BlockType, Tensor};
 use rayon::prelude::*;
@@ -9,9 +9,11 @@ use std::ops::Add;
 /// Squares of what an encoding changes and of what there was, summed over weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distortion {
-    /// `sum E[x^2] (w' - w)^2`: what the outputs lose, where E[x^2] is a sum over calibration rows.
+    /// `sum E[x^2] (w' - w)^2`: what the outputs lose, where E[x^2] is a sum over calibration rows and inputs count as
+    /// if they were independent; where it is known how they are correlated, `(w' - w)' H (w' - w)`.
     pub error: f64,
-    /// `sum E[x^2] w^2`.
+    /// `sum E[x^2] w^2`. In both cases: values that are rounded each for itself have the same error in both on the average,
+    /// so that `t^2` stays comparable.
     pub signal: f64,
     /// `sum (w' - w)^2`.
     pub plain_error: f64,
@@ -75,23 +77,28 @@ pub fn distortion(
     let bytes = encoder.encode(tensor, &rows, ty, importance)?;
     let len = ty.row_bytes(tensor.cols()).expect("the type fits the rows");
     let each = rows.par_iter().zip(bytes.par_chunks_exact(len)).map(|(row, bytes)| {
-        let weights = importance.of(&tensor.name, row / tensor.rows(), tensor.cols());
-        Ok(row_distortion(&values(tensor, *row)?, weights, ty, bytes))
+        let matrix = (&*tensor.name, row / tensor.rows(), tensor.cols());
+        let known = (importance.of(matrix.0, matrix.1, matrix.2), importance.moments(matrix.0, matrix.1, matrix.2));
+        Ok(row_distortion(&values(tensor, *row)?, known, ty, bytes))
     });
     // Collected first, so that the sum has one order.
     Ok(each.collect::<Result<Vec<_>, QuantizeError>>()?.into_iter().fold(Distortion::default(), Distortion::add))
 }
 
-fn row_distortion(x: &[f32], weights: Option<&[f32]>, ty: BlockType, bytes: &[u8]) -> Distortion {
+fn row_distortion(
+    x: &[f32],
+    (weights, moments): (Option<&[f32]>, Option<&Moments>),
+    ty: BlockType,
+    bytes: &[u8],
+) -> Distortion {
     let mut back = vec![0.0; x.len()];
     decode_row(ty, bytes, &mut back);
-    let mut sums = Distortion::default();
-    for (i, (x, back)) in x.iter().zip(&back).enumerate() {
-        let w = weights.map_or(0.0, |w| f64::from(w[i]));
-        let (off, x) = ((f64::from(*back) - f64::from(*x)).powi(2), f64::from(*x).powi(2));
-        sums = sums + Distortion { error: w * off, signal: w * x, plain_error: off, plain_signal: x };
-    }
-    sums
+    let off: Vec<f32> = back.iter().zip(x).map(|(back, x)| back - x).collect();
+    let squares = |v: &[f32]| v.iter().map(|v| f64::from(*v).powi(2)).sum();
+    let weighed =
+        |v: &[f32]| weights.map_or(0.0, |w| v.iter().zip(w).map(|(v, w)| f64::from(*w) * f64::from(*v).powi(2)).sum());
+    let error = moments.map_or_else(|| weighed(&off), |m| m.loss(&off));
+    Distortion { error, signal: weighed(x), plain_error: squares(&off), plain_signal: squares(x) }
 }
 
 #[cfg(test)]
@@ -118,6 +125,11 @@ mod tests {
         let t = tensor((0..64 * 256).map(|i| (i as f32 * 0.37).sin()), &[2, 32, 256]);
         let mut importance = Importance::default();
         importance.add("w", 1, 5, &(0..256).map(|i| 1.0 + f64::from(i % 3)).collect::<Vec<_>>());
+        let (inputs, mut products) = ([0.7f32, 0.3], vec![0.0; 256 * 256]);
+        for (at, product) in products.iter_mut().enumerate() {
+            *product = inputs.iter().map(|by| (by * (at / 256) as f32).sin() * (by * (at % 256) as f32).sin()).sum();
+        }
+        importance.correlate("w", 1, products);
         let encode = |rows: std::ops::Range<usize>| {
             Threads.encode(&t, &rows.collect::<Vec<_>>(), BlockType::Q4K, &importance).unwrap()
         };
@@ -125,6 +137,11 @@ mod tests {
         let alone = pool.install(|| encode(0..64));
         assert_eq!(alone, encode(0..64));
         assert_eq!(alone, [encode(0..40), encode(40..64)].concat());
+        let backwards = Threads.encode(&t, &(0..64).rev().collect::<Vec<_>>(), BlockType::Q4K, &importance).unwrap();
+        let len = BlockType::Q4K.row_bytes(256).unwrap();
+        assert!(alone.chunks_exact(len).eq(backwards.chunks_exact(len).rev()), "each row for itself");
+        let nearest = Threads.nearest(&t, &(0..64).collect::<Vec<_>>(), BlockType::Q4K, &importance).unwrap();
+        assert!(alone[..32 * len] == nearest[..32 * len] && alone[32 * len..] != nearest[32 * len..]);
         let d = distortion(&Threads, &t, BlockType::Q4K, &importance, 1).unwrap();
         assert!(d.t2() > 0.0 && d.t2() < 0.02 && d.plain_t2() > 0.0, "{d:?}");
     }

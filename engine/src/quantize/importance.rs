@@ -1,6 +1,7 @@
 //! How much each input of each matrix counts: the sum of its squares over calibration text. Kept in a GGUF file in the
 //! form of llama.cpp's importance matrices (`NAME.in_sum2` and `NAME.counts`), so either program reads the other's.
 
+use super::Moments;
 use crate::format::gguf::{GgufHeader, MetaValue};
 use crate::format::{BlockType, Gguf, LoadError, Problem};
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct Importance(BTreeMap<String, Stack>);
 struct Stack {
     rows: Vec<f32>,
     squares: Vec<Vec<f32>>,
+    /// Of matrices of which more than the squares is known.
+    moments: BTreeMap<usize, Moments>,
 }
 
 impl Importance {
@@ -43,6 +46,22 @@ impl Importance {
     pub fn of(&self, tensor: &str, index: usize, cols: usize) -> Option<&[f32]> {
         let squares = self.0.get(tensor)?.squares.get(index)?;
         (squares.len() == cols && squares.iter().any(|s| *s > 0.0)).then_some(squares)
+    }
+
+    /// Sets how the inputs of matrix `index` are correlated: the sum of `x x'` over rows, `[cols, cols]`, of which the
+    /// lower triangle counts. A file does not keep that.
+    ///
+    /// # Panics
+    /// If it is no square.
+    pub fn correlate(&mut self, tensor: &str, index: usize, products: Vec<f32>) {
+        if let Some(moments) = Moments::new(products) {
+            self.0.entry(tensor.to_owned()).or_default().moments.insert(index, moments);
+        }
+    }
+
+    /// How inputs of this matrix are correlated, if that is known.
+    pub fn moments(&self, tensor: &str, index: usize, cols: usize) -> Option<&Moments> {
+        self.0.get(tensor)?.moments.get(&index).filter(|m| m.cols() == cols)
     }
 
     /// Whether anything is known.
@@ -97,7 +116,7 @@ impl Importance {
                 return Err(Problem::tensor(&squares.name, "sums of squares", bad).in_file(path));
             }
             let squares = values.chunks_exact(cols).map(<[f32]>::to_vec).collect();
-            all.0.insert(name.to_owned(), Stack { rows, squares });
+            all.0.insert(name.to_owned(), Stack { rows, squares, ..Stack::default() });
         }
         file.files().check()?;
         Ok(all)

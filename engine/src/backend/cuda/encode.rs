@@ -161,14 +161,14 @@ impl CudaEncoder {
 }
 
 impl quantize::Encoder for CudaEncoder {
-    fn encode(
+    fn nearest(
         &self,
         tensor: &Tensor,
         rows: &[usize],
         ty: BlockType,
         importance: &Importance,
     ) -> Result<Vec<u8>, QuantizeError> {
-        let Some(encoding) = encoding(ty) else { return Threads.encode(tensor, rows, ty, importance) };
+        let Some(encoding) = encoding(ty) else { return Threads.nearest(tensor, rows, ty, importance) };
         let len = ty.row_bytes(tensor.cols()).expect("the type fits the rows");
         let mut out = vec![0; rows.len() * len];
         let each = (PIECE_VALUES / tensor.cols()).max(1);

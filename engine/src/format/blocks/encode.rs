@@ -5,12 +5,14 @@
 //! machine, whatever the number of threads. One file a family of types: `search` has what they share.
 
 mod block32;
+mod codes;
 mod grid;
 mod minimum;
 mod search;
 mod symmetric;
 
 use super::BlockType;
+pub(crate) use codes::Grid;
 use half::{bf16, f16};
 pub(crate) use search::row_weights;
 use search::{Block, Row};

@@ -3,7 +3,7 @@
 
 use super::plot::Point;
 use super::sensitivity::{Answered, group_distortion};
-use super::{Job, Scheme, failed, measured_name};
+use super::{Job, Rounding, Scheme, failed, measured_name};
 use crate::tools::CliError;
 use crate::tools::figures::Steps;
 use chimere_engine::format::{BlockType, Gguf};
@@ -244,7 +244,11 @@ struct Kept {
 
 impl Kept {
     fn open(job: &Job<'_>) -> Self {
-        let importance = if job.args.importance == "self" { "" } else { "-other" };
+        let importance = match (job.args.importance.as_str(), job.args.rounding()) {
+            ("self", Rounding::Correlated) => "-correlated",
+            ("self", Rounding::Nearest) => "",
+            _ => "-other",
+        };
         let name = format!("{}-{}{importance}.divergences.json", measured_name(job.args), job.args.tokens);
         let path = job.args.work.as_ref().map(|dir| dir.join(name));
         // What cannot be read is measured again.

@@ -9,7 +9,7 @@ mod plot;
 mod report;
 mod sensitivity;
 
-pub use options::{Mtp, QuantizeArgs, Rule, Scheme, Target};
+pub use options::{Mtp, QuantizeArgs, Rounding, Rule, Scheme, Target};
 
 use super::CliError;
 use super::figures::{Steps, bytes_text};
@@ -27,7 +27,7 @@ use chimere_engine::quantize::{self, Encoder, Group, Importance, MatrixRole, Out
 use choice::Choices;
 use report::{Report, Wrote};
 use sensitivity::Answered;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -165,6 +165,16 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Tensors whose values are rounded together.
+    fn correlated(&self) -> HashSet<String> {
+        match self.args.rounding() {
+            Rounding::Nearest => HashSet::new(),
+            Rounding::Correlated => {
+                self.groups.iter().flat_map(|g| &g.tensors).chain(self.settled.keys()).cloned().collect()
+            }
+        }
+    }
+
     fn settle(&mut self, name: &str, ty: BlockType) {
         let cols = self.source.tensor(name).expect("it is one of the file's").cols();
         let ty = fitting(ty, cols).expect("groups have only rows of whole blocks of 32");
@@ -231,11 +241,12 @@ impl<'a> Job<'a> {
 
 fn quantize(args: &QuantizeArgs, (source, encoder): (&Gguf, &dyn Encoder), model: &Model) -> Result<Report, CliError> {
     let job = Job::new(args, (source, encoder), model)?;
+    args.check()?;
     // What cannot be is refused before hours of measuring.
     if !matches!(args.scheme, Scheme::Uniform(_)) {
         job.budget()?;
     }
-    let (importance, answered) = calibrate(args, model)?;
+    let (importance, answered) = calibrate(&job, model)?;
     let choices = Choices::of(&job, &importance, answered.as_ref())?;
     let output = job.output(&choices.types, &importance);
     if let Some(takes) = job.check_card(&output, model)? {
@@ -252,7 +263,8 @@ fn quantize(args: &QuantizeArgs, (source, encoder): (&Gguf, &dyn Encoder), model
 }
 
 /// How much inputs count and, where a scheme asks for divergences, the base model's answers.
-fn calibrate(args: &QuantizeArgs, model: &Model) -> Result<(Importance, Option<Answered>), CliError> {
+fn calibrate(job: &Job<'_>, model: &Model) -> Result<(Importance, Option<Answered>), CliError> {
+    let args = job.args;
     let own = args.importance == "self";
     let given = match args.importance.as_str() {
         "self" | "none" => Importance::default(),
@@ -262,6 +274,7 @@ fn calibrate(args: &QuantizeArgs, model: &Model) -> Result<(Importance, Option<A
         return Ok((given, None));
     }
     if args.scheme != Scheme::Kl
+        && args.rounding() == Rounding::Nearest
         && let Some(kept) = kept_importance(args)?
     {
         return Ok((kept, None));
@@ -277,7 +290,7 @@ fn calibrate(args: &QuantizeArgs, model: &Model) -> Result<(Importance, Option<A
     };
     let windows = calibration::write(model, &text, &options)?;
     let wanted = if args.scheme == Scheme::Kl { args.tokens as usize } else { 0 };
-    let (measured, answered) = sensitivity::answer(model, windows, wanted, threads)?;
+    let (measured, answered) = sensitivity::answer(model, windows, (wanted, &job.correlated()), threads)?;
     if let Some(path) = importance_path(args) {
         let tokens = u64::from(args.sequences) * u64::from(SEQUENCE_TOKENS);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
@@ -361,6 +374,19 @@ mod tests {
     struct Command {
         #[command(flatten)]
         args: QuantizeArgs,
+    }
+
+    #[test]
+    fn values_are_rounded_together_where_it_is_measured_how_inputs_are_correlated() {
+        let args = |options: &[&str]| {
+            Command::parse_from([&["quantize", "--model", "m", "--out", "o"], options].concat()).args
+        };
+        assert_eq!(args(&["--target", "4bpw"]).rounding(), Rounding::Correlated);
+        assert_eq!(args(&["--target", "4bpw", "--importance", "i.gguf"]).rounding(), Rounding::Nearest);
+        assert_eq!(args(&["--scheme", "uniform:Q4_K"]).rounding(), Rounding::Nearest);
+        let asked = args(&["--scheme", "uniform:Q4_K", "--rounding", "correlated", "--importance", "none"]);
+        let refused = asked.check().unwrap_err().to_string();
+        assert!(refused.contains("wanted --importance self") && refused.ends_with("got `none`"), "{refused}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What `chimere quantize` is asked for, and how sizes, schemes and rules are spelled.
 
 use crate::config::Device;
+use crate::tools::CliError;
 use chimere_engine::format::BlockType;
 use chimere_engine::format::blocks::can_quantize;
 use regex::Regex;
@@ -40,6 +41,11 @@ pub struct QuantizeArgs {
     /// How much inputs count: self measures it, none counts all alike, anything else is an importance matrix in GGUF.
     #[arg(long, value_name = "self|none|FILE", default_value = "self")]
     pub importance: String,
+    /// How values are rounded: nearest each to the nearest that its scale has; correlated so that outputs change least,
+    /// by how inputs are correlated in calibration text, with --importance self [default: correlated with scheme kl,
+    /// else nearest].
+    #[arg(long, value_enum)]
+    pub rounding: Option<Rounding>,
     /// Sequences of 512 tokens that the model writes for calibration.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub sequences: u32,
@@ -68,6 +74,36 @@ pub struct QuantizeArgs {
     /// Threads that compute, 0 for every core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
+}
+
+impl QuantizeArgs {
+    /// How values are rounded: as asked, or as the scheme does.
+    pub(super) fn rounding(&self) -> Rounding {
+        let own = if self.scheme == Scheme::Kl && self.importance == "self" {
+            Rounding::Correlated
+        } else {
+            Rounding::Nearest
+        };
+        self.rounding.unwrap_or(own)
+    }
+
+    pub(super) fn check(&self) -> Result<(), CliError> {
+        if self.rounding() == Rounding::Correlated && self.importance != "self" {
+            return Err(CliError::Usage(format!(
+                "--rounding correlated: wanted --importance self, which says how inputs are correlated, got `{}`",
+                self.importance
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// How values are rounded.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the option says what they are")]
+pub enum Rounding {
+    Nearest,
+    Correlated,
 }
 
 /// What becomes of the draft head.

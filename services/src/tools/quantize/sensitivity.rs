@@ -5,16 +5,21 @@
 //! measured with one encoding and holds for the others as long as errors are small.
 
 use crate::tools::CliError;
-use crate::tools::figures::Steps;
+use crate::tools::figures::{Steps, bytes_text};
 use crate::tools::logits::LogitReader;
+use chimere_engine::backend::cpu::CpuBackend;
 use chimere_engine::format::{BlockType, Gguf, Tensor};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
-use chimere_engine::quantize::{Divergence, Encoder, Group, Importance, distortion, fitting};
+use chimere_engine::quantize::{Divergence, Encoder, Group, Importance, Moments, distortion, fitting};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// The base model's logits take at most so much memory; the text is cut to fit.
 const BASE_LOGIT_BYTES_MAX: usize = 4 << 30;
+
+/// So much memory at most is for how inputs are correlated; where all matrices together want more, the smallest have it.
+const MOMENT_BYTES_MAX: usize = 2 << 30;
 
 /// Calibration text that the base model has answered.
 pub(super) struct Answered {
@@ -25,16 +30,17 @@ pub(super) struct Answered {
     threads: usize,
 }
 
-/// Reads all windows once: sums of squares of every matrix's inputs from all of them, logits of the first `tokens`.
+/// Reads all windows once: sums of squares of every matrix's inputs from all of them, and how they are correlated where a
+/// tensor's name is one of `correlated`; logits of the first `tokens`.
 pub(super) fn answer(
     model: &Model,
     mut windows: Vec<Vec<TokenId>>,
-    tokens: usize,
+    (tokens, correlated): (usize, &HashSet<String>),
     threads: usize,
 ) -> Result<(Importance, Answered), CliError> {
     let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
     let mut reader = LogitReader::exact(model, longest as u32, threads).map_err(CliError::Failed)?;
-    reader.backend().matrices().for_each(|m| m.watch());
+    watch(reader.backend(), correlated);
     let vocab = model.config.vocab;
     let tokens = tokens.min(BASE_LOGIT_BYTES_MAX / vocab / size_of::<f32>());
     let mut logits = Vec::with_capacity(tokens * vocab);
@@ -55,10 +61,34 @@ pub(super) fn answer(
     windows.truncate(kept);
     let mut importance = Importance::default();
     for matrix in reader.backend().matrices() {
-        let (rows, squares) = matrix.seen().expect("all are watched").sums();
-        importance.add(&matrix.source().tensor, matrix.source().index, rows, &squares);
+        let (seen, source) = (matrix.seen().expect("all are watched"), matrix.source());
+        let (rows, squares) = seen.sums();
+        importance.add(&source.tensor, source.index, rows, &squares);
+        if let Some(products) = seen.take_products() {
+            importance.correlate(&source.tensor, source.index, products);
+        }
     }
     Ok((importance, Answered { windows, logits, vocab, threads }))
+}
+
+/// All matrices; what any two inputs make where there is room for it, smallest matrices first.
+fn watch(backend: &CpuBackend, correlated: &HashSet<String>) {
+    let (mut wanted, others): (Vec<_>, Vec<_>) =
+        backend.matrices().partition(|m| correlated.contains(&m.source().tensor));
+    wanted.sort_by_key(|m| m.cols());
+    let (mut bytes, mut count) = (0, 0);
+    for matrix in &wanted {
+        let more = bytes + Moments::bytes(matrix.cols());
+        let fits = more <= MOMENT_BYTES_MAX;
+        matrix.watch(fits);
+        if fits {
+            (bytes, count) = (more, count + 1);
+        }
+    }
+    others.into_iter().for_each(|m| m.watch(false));
+    if !wanted.is_empty() {
+        eprintln!("correlations of {count} of {} matrices' inputs: {}", wanted.len(), bytes_text(bytes as u64));
+    }
 }
 
 fn failed(e: impl std::fmt::Display) -> CliError {

@@ -37,7 +37,7 @@ mod watch;
 
 pub use isa::{Isa, IsaError};
 pub use rows::{ActivationRows, RowsView};
-pub use watch::InputSquares;
+pub use watch::InputSums;
 
 use crate::format::blocks::{decode_row, encode_row};
 use crate::format::{BlockType, Tensor};
@@ -62,7 +62,7 @@ pub struct PackedMatrix {
     data: Lines,
     source: MatrixSource,
     /// What it is multiplied with, once somebody wants to know.
-    seen: OnceLock<InputSquares>,
+    seen: OnceLock<InputSums>,
 }
 
 /// The tensor that a matrix was packed from, and which matrix of the stack it is.
@@ -139,14 +139,14 @@ impl PackedMatrix {
         &self.source
     }
 
-    /// Adds up the squares of all inputs from now on.
-    pub fn watch(&self) {
+    /// Adds up the squares of all inputs from now on, and with `products` what any two of them make.
+    pub fn watch(&self, products: bool) {
         // Twice is once.
-        let _ = self.seen.set(InputSquares::new(self.cols));
+        let _ = self.seen.set(InputSums::new(self.cols, products));
     }
 
-    /// The squares since [`PackedMatrix::watch`].
-    pub fn seen(&self) -> Option<&InputSquares> {
+    /// The sums since [`PackedMatrix::watch`].
+    pub fn seen(&self) -> Option<&InputSums> {
         self.seen.get()
     }
 

@@ -1,8 +1,10 @@
 //! Blocks of 32 values with one factor, for widths that are no multiple of 256: Q4_0, Q5_0, Q5_1, Q8_0, IQ4_NL,
 //! MXFP4.
 
+use super::codes::put_all;
 use super::minimum::ScaleMin;
 use super::search::{Block, Levels, Table, Whole};
+use crate::format::BlockType;
 use crate::format::blocks::decode::{E2M1, IQ4_LEVELS, e8m0};
 use half::f16;
 
@@ -17,7 +19,8 @@ pub(super) const IQ4: [f32; 16] = {
 };
 
 /// E2M1 in ascending order. Its two zeros are one level.
-const E2M1_LEVELS: [f32; 16] = [-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+pub(super) const E2M1_LEVELS: [f32; 16] =
+    [-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 /// Where the extreme value may lie beside the outermost level `end`, on both sides: the same 19 distances for 4 bits,
 /// finer for more.
@@ -38,37 +41,25 @@ fn coded(block: &Block, levels: impl Levels, ends: impl Iterator<Item = f32>) ->
     (stored, block.x.iter().map(|x| levels.nearest(x * inverse)).collect())
 }
 
-/// Low nibbles of the first half, high nibbles of the second.
-fn put_nibbles(codes: &[u8], out: &mut [u8]) {
-    let (low, high) = codes.split_at(codes.len() / 2);
-    out.iter_mut().zip(low.iter().zip(high)).for_each(|(out, (l, h))| *out = l & 15 | h << 4);
-}
-
-/// The fifth bit of each code.
-fn put_fifth_bits(codes: &[u8], out: &mut [u8]) {
-    codes.iter().enumerate().for_each(|(e, q)| out[e / 8] |= (q >> 4 & 1) << (e % 8));
-}
-
 pub(super) fn q4_0(block: &Block, out: &mut [u8]) {
     let (d, levels) = coded(block, Whole { min: -8.0, max: 7.0 }, ends(8.0));
-    let codes: Vec<u8> = levels.iter().map(|q| (q + 8.0) as u8).collect();
+    let codes = levels.iter().map(|q| (q + 8.0) as u8);
     out[..2].copy_from_slice(&d.to_le_bytes());
-    put_nibbles(&codes, &mut out[2..]);
+    put_all(BlockType::Q4_0, codes, out);
 }
 
 pub(super) fn q5_0(block: &Block, out: &mut [u8]) {
     let (d, levels) = coded(block, Whole { min: -16.0, max: 15.0 }, ends(16.0));
-    let codes: Vec<u8> = levels.iter().map(|q| (q + 16.0) as u8).collect();
+    let codes = levels.iter().map(|q| (q + 16.0) as u8);
     out[..2].copy_from_slice(&d.to_le_bytes());
-    put_fifth_bits(&codes, &mut out[2..6]);
-    put_nibbles(&codes, &mut out[6..]);
+    put_all(BlockType::Q5_0, codes, out);
 }
 
 pub(super) fn q8_0(block: &Block, out: &mut [u8]) {
     let ends = (-4..=4).map(|i| 127.0 + 0.25 * i as f32);
     let (d, levels) = coded(block, Whole { min: -127.0, max: 127.0 }, ends);
     out[..2].copy_from_slice(&d.to_le_bytes());
-    levels.iter().zip(&mut out[2..]).for_each(|(q, out)| *out = *q as i8 as u8);
+    put_all(BlockType::Q8_0, levels.iter().map(|q| *q as i8 as u8), out);
 }
 
 pub(super) fn q5_1(block: &Block, out: &mut [u8]) {
@@ -76,23 +67,22 @@ pub(super) fn q5_1(block: &Block, out: &mut [u8]) {
     let ((d, scale), (m, min)) = (block.factor(fit.scale), block.factor(fit.min));
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
     let levels = Whole { min: 0.0, max: 31.0 };
-    let codes: Vec<u8> = block.x.iter().map(|x| levels.nearest((x - min) * inverse) as u8).collect();
+    let codes = block.x.iter().map(|x| levels.nearest((x - min) * inverse) as u8);
     out[..2].copy_from_slice(&d.to_le_bytes());
     out[2..4].copy_from_slice(&m.to_le_bytes());
-    put_fifth_bits(&codes, &mut out[4..8]);
-    put_nibbles(&codes, &mut out[8..]);
+    put_all(BlockType::Q5_1, codes, out);
 }
 
-/// Code of a level in a table of ascending ones.
+/// Code of a level in the table of a type.
 pub(super) fn code_in(table: &[f32; 16], level: f32) -> u8 {
     table.iter().position(|l| *l == level).expect("a nearest level is one of the table") as u8
 }
 
 pub(super) fn iq4_nl(block: &Block, out: &mut [u8]) {
     let (d, levels) = coded(block, Table(&IQ4), iq4_ends());
-    let codes: Vec<u8> = levels.iter().map(|q| code_in(&IQ4, *q)).collect();
+    let codes = levels.iter().map(|q| code_in(&IQ4, *q));
     out[..2].copy_from_slice(&d.to_le_bytes());
-    put_nibbles(&codes, &mut out[2..]);
+    put_all(BlockType::Iq4Nl, codes, out);
 }
 
 /// The biased exponent of the least power of two that is not below a normal number: no library's logarithm decides.
@@ -110,11 +100,7 @@ pub(super) fn mxfp4(block: &Block, out: &mut [u8]) {
     let levels = Table(&E2M1_LEVELS);
     let best = tried.map(|e| (group.error(levels, scale(e)), e)).reduce(|a, b| if b.0 < a.0 { b } else { a });
     let (_, e) = best.expect("four were tried");
-    let code = |x: &f32| {
-        let level = levels.nearest(x / scale(e));
-        E2M1.iter().position(|l| *l == level).expect("a nearest level is one of the type's") as u8
-    };
-    let codes: Vec<u8> = block.x.iter().map(code).collect();
+    let codes = block.x.iter().map(|x| code_in(&E2M1, levels.nearest(x / scale(e))));
     out[0] = e as u8;
-    put_nibbles(&codes, &mut out[1..]);
+    put_all(BlockType::Mxfp4, codes, out);
 }

@@ -2,7 +2,9 @@
 //! f16 factors. The multiples around the best real numbers are all tried with the factors as stored, then the factors
 //! are fitted to the codes and the multiples tried again.
 
+use super::codes::put_all;
 use super::search::{Block, Group, round};
+use crate::format::BlockType;
 use half::f16;
 
 /// Values of a group.
@@ -202,25 +204,15 @@ fn put_head(coded: &Coded, out: &mut [u8]) {
     }
 }
 
-fn put_nibbles(coded: &Coded, out: &mut [u8]) {
-    for (g, codes) in coded.codes.iter().enumerate() {
-        for (l, q) in codes.iter().enumerate() {
-            out[32 * (g / 2) + l] |= (*q as u8 & 15) << (4 * (g % 2));
-        }
-    }
+fn put_block(ty: BlockType, coded: &Coded, out: &mut [u8]) {
+    put_head(coded, out);
+    put_all(ty, coded.codes.iter().flatten().map(|q| *q as u8), out);
 }
 
 pub(super) fn q4_k(block: &Block, out: &mut [u8]) {
-    let coded = coded(block, 15.0);
-    put_head(&coded, out);
-    put_nibbles(&coded, &mut out[16..]);
+    put_block(BlockType::Q4K, &coded(block, 15.0), out);
 }
 
 pub(super) fn q5_k(block: &Block, out: &mut [u8]) {
-    let coded = coded(block, 31.0);
-    put_head(&coded, out);
-    for (g, codes) in coded.codes.iter().enumerate() {
-        codes.iter().enumerate().for_each(|(l, q)| out[16 + l] |= (*q as u8 >> 4) << g);
-    }
-    put_nibbles(&coded, &mut out[48..]);
+    put_block(BlockType::Q5K, &coded(block, 31.0), out);
 }

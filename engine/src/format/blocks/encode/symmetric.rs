@@ -3,7 +3,9 @@
 //! scale are tried with the factor as stored, then the factor is fitted to the codes and the multiples tried again.
 
 use super::block32::{IQ4, code_in, ends, iq4_ends};
+use super::codes::put_all;
 use super::search::{Block, Levels, Table, Whole};
+use crate::format::BlockType;
 use half::f16;
 
 /// Fits of the factor.
@@ -83,11 +85,7 @@ impl<L: Levels> Form<L> {
 pub(super) fn q6_k(block: &Block, out: &mut [u8]) {
     let form = Form { levels: Whole { min: -32.0, max: 31.0 }, group: 16, multiples: 128, reach: 12 };
     let coded = form.coded(block, (-9..=9).flat_map(|i| [-32.0 - 0.1 * i as f32, 32.0 + 0.1 * i as f32]));
-    for (e, level) in coded.levels.iter().enumerate() {
-        let (q, n, r, l) = ((level + 32.0) as u8, e / 128, e % 128 / 32, e % 32);
-        out[64 * n + 32 * (r & 1) + l] |= (q & 15) << (4 * (r / 2));
-        out[128 + 32 * n + l] |= (q >> 4) << (2 * r);
-    }
+    put_all(BlockType::Q6K, coded.levels.iter().map(|level| (level + 32.0) as u8), out);
     out[192..208].iter_mut().zip(&coded.multiples).for_each(|(out, l)| *out = *l as i8 as u8);
     out[208..].copy_from_slice(&coded.factor.to_le_bytes());
 }
@@ -95,11 +93,7 @@ pub(super) fn q6_k(block: &Block, out: &mut [u8]) {
 pub(super) fn q3_k(block: &Block, out: &mut [u8]) {
     let form = Form { levels: Whole { min: -4.0, max: 3.0 }, group: 16, multiples: 32, reach: 8 };
     let coded = form.coded(block, ends(4.0).collect::<Vec<_>>().into_iter());
-    for (e, level) in coded.levels.iter().enumerate() {
-        let (q, n, r, l) = ((level + 4.0) as u8, e / 128, e % 128 / 32, e % 32);
-        out[32 + 32 * n + l] |= (q & 3) << (2 * r);
-        out[l] |= (q >> 2) << (4 * n + r);
-    }
+    put_all(BlockType::Q3K, coded.levels.iter().map(|level| (level + 4.0) as u8), out);
     for (j, l) in coded.multiples.iter().enumerate() {
         let s = (l + 32) as u8;
         out[96 + j % 8] |= (s & 15) << (4 * (j / 8));
@@ -119,8 +113,5 @@ pub(super) fn iq4_xs(block: &Block, out: &mut [u8]) {
         out[4 + g / 2] |= (s & 15) << (4 * (g % 2));
     }
     out[2..4].copy_from_slice(&high.to_le_bytes());
-    for (e, level) in coded.levels.iter().enumerate() {
-        let (g, l) = (e / 32, e % 32);
-        out[8 + 16 * g + l % 16] |= code_in(&IQ4, *level) << (4 * (l / 16));
-    }
+    put_all(BlockType::Iq4Xs, coded.levels.iter().map(|level| code_in(&IQ4, *level)), out);
 }
