@@ -134,7 +134,7 @@ impl Combine {
     /// If there is none, or it cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, shape: CombineShape) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape)?)?;
-        let by_row = shape.brings_halves().then(|| module.kernel("combine_row")?.among_shared()).transpose()?;
+        let by_row = shape.brings_halves().then(|| module.kernel("combine_row")).transpose()?;
         Ok(Self { shape, kernel: module.kernel(NAME)?, by_row })
     }
 

@@ -232,19 +232,6 @@ impl<A: DeviceStruct> Kernel<A> {
         Ok(self)
     }
 
-    /// The same on multiprocessors that set all the memory they can aside as shared memory, as kernels ahead of it have
-    /// them: it need not wait until they have nothing else to do and can be set up anew.
-    ///
-    /// # Errors
-    /// If the driver refuses.
-    pub(super) fn among_shared(self) -> Result<Self, CudaError> {
-        const ALL: i32 = 100;
-        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
-        // SAFETY: as above.
-        unsafe { sys::cuFuncSetAttribute(self.function, attribute, ALL) }.result().during("cuFuncSetAttribute")?;
-        Ok(self)
-    }
-
     /// How many blocks of `threads` threads a multiprocessor runs at a time.
     ///
     /// # Errors
