@@ -69,7 +69,8 @@ fn words_come_and_go(gpu: &Gpu) -> Outcome {
     let to = memory.device_ptr_mut(stream).0;
     let mut many = Locked::new(MOST + 1)?;
     // SAFETY: nothing is enqueued.
-    let refused = unsafe { carrier.bring(&gpu.device, many.words(), to) }.unwrap_err().to_string();
+    let refused = unsafe { carrier.bring(&gpu.device, many.words(), to) };
+    let refused = refused.expect_err("too many").to_string();
     assert!(refused.contains(&format!("{} bytes", BYTES_MAX + 4)), "{refused}");
     Ok(())
 }
