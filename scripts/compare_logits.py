@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Holds Chimère's logits beside llama.cpp's, of the same GGUF file and the same tokens, both on the CPU.
 
-    python3 scripts/compare_logits.py --llama DIR [--positions 2048] MODEL.gguf ...
+    python3 scripts/compare_logits.py --llama DIR [--positions 2048] [--text FILE] MODEL.gguf ...
 
 DIR holds llama.cpp's shared libraries (libllama, libggml and its parts), built or unpacked. They are called through ctypes; no header is
-needed, because the structures of parameters begin as they always did and are handed over with room to spare. Tokens are random ids, cut
-into windows that are each read from nothing. Three rows of logits come of every position: Chimère as it serves, Chimère with --exact
+needed, because the structures of parameters begin as they always did and are handed over with room to spare. Tokens are random ids, or those
+that llama.cpp makes of a text, cut into windows that are each read from nothing. Three rows of logits come of every position: Chimère as it serves, Chimère with --exact
 (decoded weights, float activations: the yardstick for who is right), and llama.cpp. Prints a table with a line a file:
 
     same top     positions at which llama.cpp's best token is Chimère's; of all, and of those where it is clear (by --clear of the
@@ -57,7 +57,8 @@ class Llama:
         self.context = self.lib.llama_init_from_model(self.model, params)
         self.check(self.context, f"{model}: llama.cpp makes no context")
         self.lib.llama_set_n_threads(self.context, threads, threads)
-        self.vocab = self.lib.llama_vocab_n_tokens(self.lib.llama_model_get_vocab(self.model))
+        self.words = self.lib.llama_model_get_vocab(self.model)
+        self.vocab = self.lib.llama_vocab_n_tokens(self.words)
         self.batch = self.lib.llama_batch_init(window, 0, 1)
 
     def declare(self):
@@ -69,13 +70,22 @@ class Llama:
                 ("llama_model_get_vocab", pointer, [pointer]), ("llama_vocab_n_tokens", number, [pointer]),
                 ("llama_batch_init", Batch, [number, number, number]), ("llama_decode", number, [pointer, Batch]),
                 ("llama_get_logits_ith", c.POINTER(c.c_float), [pointer, number]), ("llama_get_memory", pointer, [pointer]),
-                ("llama_memory_clear", None, [pointer, c.c_bool]), ("llama_free", None, [pointer]), ("llama_model_free", None, [pointer])]:
+                ("llama_memory_clear", None, [pointer, c.c_bool]),
+                ("llama_tokenize", number, [pointer, c.c_char_p, number, c.POINTER(number), number, c.c_bool, c.c_bool]), ("llama_free", None, [pointer]), ("llama_model_free", None, [pointer])]:
             function = getattr(self.lib, name)
             function.restype, function.argtypes = result, arguments
 
     def check(self, ok, message):
         if not ok:
             sys.exit(f"{message}\n{''.join(self.said[-20:])}")
+
+    def tokens(self, text, count):
+        """The first `count` tokens of a text."""
+        data = text.encode()[:16 * count]
+        room = (c.c_int32 * len(data))()
+        made = self.lib.llama_tokenize(self.words, data, len(data), room, len(data), False, True)
+        self.check(made >= count, f"a text of {made} tokens: wanted at least {count}")
+        return list(room[:count])
 
     def read(self, ids):
         """Logits of every position of a window, a row each."""
@@ -177,7 +187,10 @@ class Tally:
 def compare(args, model):
     llama, tally = Llama(args.llama, model, args.window, args.threads), Tally(args.clear)
     draw = random.Random(args.seed)
-    ids = [draw.randrange(llama.vocab) for _ in range(args.positions)]
+    if args.text:
+        ids = llama.tokens(args.text.read_text(), args.positions)
+    else:
+        ids = [draw.randrange(llama.vocab) for _ in range(args.positions)]
     with tempfile.TemporaryDirectory() as folder:
         served, exact = (chimere(args, model, ids, exact, pathlib.Path(folder)) for exact in (False, True))
         ours = zip(rows_of(served, llama.vocab), rows_of(exact, llama.vocab))
@@ -200,6 +213,7 @@ def main():
     parser.add_argument("--clear", type=float, default=0.1, metavar="SHARE", help="by how much a top token is clear [%(default)s]")
     parser.add_argument("--aim", type=float, default=0.99, metavar="SHARE", help="of positions with the same top token [%(default)s]")
     parser.add_argument("--seed", type=int, default=1, help="of the tokens [%(default)s]")
+    parser.add_argument("--text", type=pathlib.Path, metavar="FILE", help="whose tokens are read instead of random ones")
     args = parser.parse_args()
     print("| file | positions | same top | same where clear | Chimère off | llama.cpp off | right: Chimère / llama.cpp / neither |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
