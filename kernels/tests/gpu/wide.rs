@@ -193,8 +193,9 @@ fn every_layout_in_halves(gpu: &Gpu) -> Outcome {
 
 /// What is listed, in every way in which it is cut up.
 fn tilings() -> Vec<Vec<Checked>> {
-    let ways = [(4, 128), (2, 128), (4, 64), (2, 64), (1, 64), (2, 32), (1, 32)];
-    let tiling = |(groups, columns)| Form::F16(warpgroup::Tiling { groups, tiles: 1, columns, stages: 3 });
+    let ways =
+        [(4, 1, 128), (2, 1, 128), (4, 1, 64), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32), (1, 2, 32), (2, 2, 32)];
+    let tiling = |(groups, tiles, columns)| Form::F16(warpgroup::Tiling { groups, tiles, columns, stages: 3 });
     let mut all = Vec::new();
     for (layout, rows, epilogue, norm) in [
         (Layout::Q4_K, 1024, Epilogue::Gated, Some(512)),
