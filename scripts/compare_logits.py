@@ -186,10 +186,10 @@ class Tally:
 
 def compare(args, model):
     llama, tally = Llama(args.llama, model, args.window, args.threads), Tally(args.clear)
-    draw = random.Random(args.seed)
     if args.text:
         ids = llama.tokens(args.text.read_text(), args.positions)
     else:
+        draw = random.Random(args.seed)
         ids = [draw.randrange(llama.vocab) for _ in range(args.positions)]
     with tempfile.TemporaryDirectory() as folder:
         served, exact = (chimere(args, model, ids, exact, pathlib.Path(folder)) for exact in (False, True))

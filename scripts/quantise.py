@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NANO = ROOT / "models/nano"
 SIZES = ["Q4_K", "Q5_K", "Q6_K"]
-SCHEMES = ["kl", "error", "ramp"]
 # A scheme with another rounding than its own is spelled SCHEME+ROUNDING, such as kl+nearest or error+correlated.
+SCHEMES = ["kl", "error", "ramp"]
 # Files that are made, and groups of them that are judged, at a time: a small model keeps few threads busy.
 AT_A_TIME = 4
 

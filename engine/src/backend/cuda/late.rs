@@ -2,7 +2,7 @@
 //! the head is its rows' hidden states and tokens, which slots keep by position ([`draft_head::RING`] of them), and
 //! their keys and values wait until a guess is asked for or the place is needed: then many rows are read together.
 
-use super::rows::{PieceRows, Row};
+use super::rows::Row;
 use super::stored::Lacking;
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
@@ -67,20 +67,6 @@ impl LateRows {
 /// A row of which the slot knows the rest.
 fn kept(slot: SlotId, position: i32) -> Row {
     Row { token: KEPT, slot: slot.0 as i32, position, prompt_len: 0, lacking: Lacking::default(), cut: [0; 2] }
-}
-
-impl Row {
-    /// Whose it is.
-    pub(super) fn slot(&self) -> SlotId {
-        SlotId(self.slot as u32)
-    }
-}
-
-impl PieceRows {
-    /// Whose they are.
-    pub(super) fn slot(&self) -> SlotId {
-        SlotId(self.slot as u32)
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::ops::Range;
 /// One position of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// The token fed, or -1: the one that the slot sampled last.
+    /// The token fed, -1 for the one that the slot sampled last, or `draft_head::KEPT`.
     pub(super) token: i32,
     pub(super) slot: i32,
     pub(super) position: i32,
@@ -25,6 +25,13 @@ pub(super) struct Row {
     pub(super) lacking: Lacking,
     /// As [`cut_words`] makes it.
     pub(super) cut: [i32; 2],
+}
+
+impl Row {
+    /// Whose it is.
+    pub(super) fn slot(&self) -> SlotId {
+        SlotId(self.slot as u32)
+    }
 }
 
 /// What a row's place is in the step's two groups.
@@ -47,9 +54,14 @@ pub(super) struct PieceRows {
 }
 
 impl PieceRows {
-    /// Whose they are, and the position behind the last.
+    /// Whose they are.
+    pub(super) fn slot(&self) -> SlotId {
+        SlotId(self.slot as u32)
+    }
+
+    /// The same, and the position behind the last.
     pub(super) fn end(&self) -> (SlotId, u32) {
-        (SlotId(self.slot as u32), (self.start + self.rows) as u32)
+        (self.slot(), (self.start + self.rows) as u32)
     }
 }
 

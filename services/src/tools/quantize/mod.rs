@@ -42,6 +42,7 @@ fn failed(e: impl std::fmt::Display) -> CliError {
 
 /// Measures, chooses, writes, and reports.
 pub fn run(args: &QuantizeArgs) -> Result<(), CliError> {
+    args.check()?;
     let (source, model) = open(&args.model)?;
     let encoder = encoder(args.device)?;
     let report = quantize(args, (&source, &*encoder), &model)?;
@@ -241,7 +242,6 @@ impl<'a> Job<'a> {
 
 fn quantize(args: &QuantizeArgs, (source, encoder): (&Gguf, &dyn Encoder), model: &Model) -> Result<Report, CliError> {
     let job = Job::new(args, (source, encoder), model)?;
-    args.check()?;
     // What cannot be is refused before hours of measuring.
     if !matches!(args.scheme, Scheme::Uniform(_)) {
         job.budget()?;

@@ -87,6 +87,7 @@ impl QuantizeArgs {
         self.rounding.unwrap_or(own)
     }
 
+    /// Whether options go together, before anything is opened.
     pub(super) fn check(&self) -> Result<(), CliError> {
         if self.rounding() == Rounding::Correlated && self.importance != "self" {
             return Err(CliError::Usage(format!(

@@ -58,6 +58,9 @@ impl Sums {
         for values in rows {
             self.squares.iter_mut().zip(*values).for_each(|(sum, x)| *sum += f64::from(*x) * f64::from(*x));
         }
+        if self.products.is_empty() {
+            return;
+        }
         let cols = self.squares.len();
         let none = vec![0.0; cols];
         let four: [&[f32]; AT_ONCE] = std::array::from_fn(|r| rows.get(r).map_or(&none[..], |row| &row[..cols]));
