@@ -172,14 +172,12 @@ impl Width {
         match Isa::host() {
             Isa::Avx512 | Isa::Amx => Self::Wide,
             // These vectors need no byte products, so that more machines have them than the products' widest set.
-            Isa::Avx2
-                if !Isa::Avx2.is_asked()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512dq") =>
+            isa @ (Isa::Avx2 | Isa::AvxVnni)
+                if !isa.is_asked() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") =>
             {
                 Self::Wide
             }
-            Isa::Avx2 => Self::Narrow,
+            Isa::Avx2 | Isa::AvxVnni => Self::Narrow,
             _ => Self::Plain,
         }
     }

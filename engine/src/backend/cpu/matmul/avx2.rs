@@ -1,14 +1,12 @@
 //! Products with 256-bit vectors, for x86-64 without AVX-512: a tile's 16 rows are two vectors.
 //!
-//! Pairs of byte products are added in 16 bits. That is exact: signed weights are split into magnitude (at most 128)
-//! and sign, which the activation (at most 127) takes, so a pair is at most 2 * 128 * 127 < 2^15; unsigned codes are
-//! below 32.
+//! Integer sums are exact, so how they come about is free ([`Dots`]).
 
-use super::layout::{Codes, Layout, Scales};
-use super::pack::unpack_codes;
+use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::rows::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Rows that share a block while its codes lie unpacked.
@@ -19,7 +17,7 @@ const GROUP: usize = 4;
 /// The 16 rows of a tile.
 type Lanes = [__m256; 2];
 
-/// Codes of a block as bytes; signed ones without the 128.
+/// Codes of a block as bytes.
 #[repr(C, align(64))]
 struct BlockCodes([u8; 512]);
 
@@ -29,18 +27,168 @@ struct BlockScales {
     min: Lanes,
 }
 
+/// A way to multiply codes with activations and to add up.
+trait Dots {
+    /// Whether codes of signed weights have the 128 that they are stored with: sums begin with what takes it back.
+    const PLUS_128: bool;
+
+    /// Adds to `sums`, by row and by rows 0..8 and 8..16 of the tile, the products of these quads.
+    unsafe fn add<const R: usize>(
+        sums: &mut [[__m256i; 2]; R],
+        codes: *const u8,
+        x: &[*const i32; R],
+        quads: Range<usize>,
+    );
+}
+
+/// Signed weights: magnitude (at most 128) by activation (at most 127), which takes the sign. Pairs are added in 16 bits:
+/// at most 2 * 128 * 127 < 2^15.
+struct Signs;
+
+impl Dots for Signs {
+    const PLUS_128: bool = false;
+
+    #[inline(always)]
+    unsafe fn add<const R: usize>(
+        sums: &mut [[__m256i; 2]; R],
+        codes: *const u8,
+        x: &[*const i32; R],
+        quads: Range<usize>,
+    ) {
+        // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
+        unsafe {
+            let (ones, flip) = (_mm256_set1_epi16(1), _mm256_set1_epi8(-128));
+            for quad in quads {
+                for half in 0..2 {
+                    let w = _mm256_xor_si256(_mm256_load_si256(codes.add(64 * quad + 32 * half).cast()), flip);
+                    let magnitude = _mm256_abs_epi8(w);
+                    for r in 0..R {
+                        let x = _mm256_sign_epi8(_mm256_set1_epi32(x[r].add(quad).read()), w);
+                        let pairs = _mm256_maddubs_epi16(magnitude, x);
+                        sums[r][half] = _mm256_add_epi32(sums[r][half], _mm256_madd_epi16(pairs, ones));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Unsigned codes: `QUADS` quads add up in 16 bits, since four bits make at most 8 * 2 * 15 * 127 of eight and five at
+/// most 4 * 2 * 31 * 127 of four, both below 2^15. One multiplication does for 32 products.
+struct Small<const QUADS: usize>;
+
+impl<const QUADS: usize> Dots for Small<QUADS> {
+    const PLUS_128: bool = false;
+
+    #[inline(always)]
+    unsafe fn add<const R: usize>(
+        sums: &mut [[__m256i; 2]; R],
+        codes: *const u8,
+        x: &[*const i32; R],
+        quads: Range<usize>,
+    ) {
+        // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
+        unsafe {
+            let mut start = quads.start;
+            while start < quads.end {
+                let mut pairs = [[_mm256_setzero_si256(); 2]; R];
+                for quad in start..start + QUADS {
+                    let w0 = _mm256_load_si256(codes.add(64 * quad).cast());
+                    let w1 = _mm256_load_si256(codes.add(64 * quad + 32).cast());
+                    for r in 0..R {
+                        let x = _mm256_set1_epi32(x[r].add(quad).read());
+                        pairs[r][0] = _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(w0, x));
+                        pairs[r][1] = _mm256_add_epi16(pairs[r][1], _mm256_maddubs_epi16(w1, x));
+                    }
+                }
+                let ones = _mm256_set1_epi16(1);
+                for r in 0..R {
+                    for half in 0..2 {
+                        sums[r][half] = _mm256_add_epi32(sums[r][half], _mm256_madd_epi16(pairs[r][half], ones));
+                    }
+                }
+                start += QUADS;
+            }
+        }
+    }
+}
+
+/// `VPDPBUSD`, for processors that have it without AVX-512: unsigned codes by signed activations, four products an
+/// output, added in 32 bits. Few rows add up in two chains, for each has to wait for its last sum.
+struct Vnni<const SIGNED: bool>;
+
+impl<const SIGNED: bool> Dots for Vnni<SIGNED> {
+    const PLUS_128: bool = SIGNED;
+
+    #[inline(always)]
+    unsafe fn add<const R: usize>(
+        sums: &mut [[__m256i; 2]; R],
+        codes: *const u8,
+        x: &[*const i32; R],
+        quads: Range<usize>,
+    ) {
+        // SAFETY: 8 quads of activations, 16 vectors of 32 codes; only `blocks_vnni` comes here.
+        unsafe {
+            let mut odd = [[_mm256_setzero_si256(); 2]; R];
+            for quad in quads {
+                let w0 = _mm256_load_si256(codes.add(64 * quad).cast());
+                let w1 = _mm256_load_si256(codes.add(64 * quad + 32).cast());
+                let sums = if R <= 2 && quad % 2 == 1 { &mut odd } else { &mut *sums };
+                for r in 0..R {
+                    let x = _mm256_set1_epi32(x[r].add(quad).read());
+                    sums[r][0] = _mm256_dpbusd_avx_epi32(sums[r][0], w0, x);
+                    sums[r][1] = _mm256_dpbusd_avx_epi32(sums[r][1], w1, x);
+                }
+            }
+            if R <= 2 {
+                for r in 0..R {
+                    sums[r] = [_mm256_add_epi32(sums[r][0], odd[r][0]), _mm256_add_epi32(sums[r][1], odd[r][1])];
+                }
+            }
+        }
+    }
+}
+
 /// Quantised tiles times rows.
 ///
 /// # Safety
 /// The host has AVX2, FMA and F16C; shapes were checked.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match layout.codes {
+            Codes::Nibble => each_tile::<Small<8>>(job, layout, tiles),
+            Codes::Five { add: 0 } => each_tile::<Small<4>>(job, layout, tiles),
+            _ => each_tile::<Signs>(job, layout, tiles),
+        }
+    }
+}
+
+/// The same where the host has AVX-VNNI.
+///
+/// # Safety
+/// As for [`blocks`], and it has.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(super) unsafe fn blocks_vnni(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match layout.scales.has_min() {
+            true => each_tile::<Vnni<false>>(job, layout, tiles),
+            false => each_tile::<Vnni<true>>(job, layout, tiles),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn each_tile<D: Dots>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     for tile in tiles {
         for pairs in job.pairs.chunks(ROWS) {
-            let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
+            // SAFETY: registers only.
+            let mut acc = unsafe { [[_mm256_setzero_ps(); 2]; ROWS] };
             for b in 0..job.w.blocks() {
                 // SAFETY: the block lies in the tile, and rows have as many blocks.
-                unsafe { block(job, layout, job.w.tile(tile), b, pairs, &mut acc) };
+                unsafe { block::<D>(job, layout, job.w.tile(tile), b, pairs, &mut acc) };
             }
             for (acc, pair) in acc.into_iter().zip(pairs) {
                 // SAFETY: the caller's.
@@ -50,8 +198,9 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
     }
 }
 
+/// A block's terms of all rows, [`GROUP`] at a time.
 #[inline(always)]
-unsafe fn block(
+unsafe fn block<D: Dots>(
     job: &TileJob<'_>,
     layout: Layout,
     tile: &[u8],
@@ -59,71 +208,61 @@ unsafe fn block(
     pairs: &[(u32, u32)],
     acc: &mut [Lanes; ROWS],
 ) {
-    let (bytes, signed) = (layout.codes.block_bytes(), !layout.scales.has_min());
     let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
-    let codes = &codes[b * bytes..][..bytes];
-    // SAFETY: whole blocks and groups of the planes; the caller's for the rows.
-    unsafe {
-        let w = read_scales(layout.scales, scales, b);
-        if layout.codes == Codes::Byte {
-            return groups::<true, true>(job, layout.scales, codes.as_ptr(), &w, b, pairs, acc);
-        }
-        let codes = read_codes(layout.codes, codes, signed);
-        match signed {
-            true => groups::<true, false>(job, layout.scales, codes.0.as_ptr(), &w, b, pairs, acc),
-            false => groups::<false, false>(job, layout.scales, codes.0.as_ptr(), &w, b, pairs, acc),
-        }
-    }
-}
-
-/// A block's terms of all rows, [`GROUP`] at a time. With `FLIP`, signed codes still have the 128 that they are stored
-/// with.
-#[inline(always)]
-unsafe fn groups<const SIGNED: bool, const FLIP: bool>(
-    job: &TileJob<'_>,
-    scales: Scales,
-    codes: *const u8,
-    w: &BlockScales,
-    b: usize,
-    pairs: &[(u32, u32)],
-    acc: &mut [Lanes; ROWS],
-) {
+    let codes = &codes[b * layout.codes.block_bytes()..][..layout.codes.block_bytes()];
+    let mut unpacked = MaybeUninit::<BlockCodes>::uninit();
+    // SAFETY: whole blocks and groups of the planes.
+    let (codes, w) = unsafe {
+        let codes = match layout.codes {
+            Codes::Byte => codes.as_ptr(),
+            packed => unpack(packed, codes.as_ptr(), unpacked.as_mut_ptr().cast()),
+        };
+        (codes, read_scales(layout.scales, scales, b))
+    };
     let mut row = 0;
     while row < pairs.len() {
-        let (pairs, acc) = (&pairs[row..], &mut acc[row..]);
+        let (rows, acc) = (Rows { job, pairs: &pairs[row..], b }, &mut acc[row..]);
         // SAFETY: the caller's.
         unsafe {
-            row += match pairs.len() {
-                1 => group::<SIGNED, FLIP, 1>(job, scales, codes, w, b, pairs, acc),
-                2 => group::<SIGNED, FLIP, 2>(job, scales, codes, w, b, pairs, acc),
-                3 => group::<SIGNED, FLIP, 3>(job, scales, codes, w, b, pairs, acc),
-                _ => group::<SIGNED, FLIP, GROUP>(job, scales, codes, w, b, pairs, acc),
+            row += match pairs.len() - row {
+                1 => group::<D, 1>(&rows, layout.scales, codes, &w, acc),
+                2 => group::<D, 2>(&rows, layout.scales, codes, &w, acc),
+                3 => group::<D, 3>(&rows, layout.scales, codes, &w, acc),
+                _ => group::<D, GROUP>(&rows, layout.scales, codes, &w, acc),
             };
         }
     }
 }
 
+/// A block of some activation rows.
+struct Rows<'a> {
+    job: &'a TileJob<'a>,
+    pairs: &'a [(u32, u32)],
+    b: usize,
+}
+
 /// The terms of `R` rows.
 #[inline(always)]
-unsafe fn group<const SIGNED: bool, const FLIP: bool, const R: usize>(
-    job: &TileJob<'_>,
+unsafe fn group<D: Dots, const R: usize>(
+    rows: &Rows<'_>,
     scales: Scales,
     codes: *const u8,
     w: &BlockScales,
-    b: usize,
-    pairs: &[(u32, u32)],
     acc: &mut [Lanes],
 ) -> usize {
     let mut x = [std::ptr::null::<QBlock>(); R];
     for r in 0..R {
-        x[r] = job.x.blocks(pairs[r].0 as usize).wrapping_add(b);
+        x[r] = rows.job.x.blocks(rows.pairs[r].0 as usize).wrapping_add(rows.b);
     }
     // SAFETY: the rows have this block.
     unsafe {
-        let first = sums::<SIGNED, FLIP, R>(codes, &x, 0, if scales.halves() { 4 } else { 8 });
-        let mut second = [[_mm256_setzero_si256(); 2]; R];
+        let (first, second);
         if scales.halves() {
-            second = sums::<SIGNED, FLIP, R>(codes, &x, 4, 8);
+            first = sums::<D, R>(codes, &x, Part::First);
+            second = sums::<D, R>(codes, &x, Part::Second);
+        } else {
+            first = sums::<D, R>(codes, &x, Part::Whole);
+            second = [[_mm256_setzero_si256(); 2]; R];
         }
         for r in 0..R {
             let x = &*x[r];
@@ -144,61 +283,90 @@ unsafe fn group<const SIGNED: bool, const FLIP: bool, const R: usize>(
     R
 }
 
-/// Integer sums of some quads by row, and by rows 0..8 and 8..16 of the tile.
+/// A part of a block.
+#[derive(Clone, Copy)]
+enum Part {
+    Whole,
+    First,
+    Second,
+}
+
+/// Integer sums of a part, by row, and by rows 0..8 and 8..16 of the tile.
 #[inline(always)]
-unsafe fn sums<const SIGNED: bool, const FLIP: bool, const R: usize>(
-    codes: *const u8,
-    x: &[*const QBlock; R],
-    start: usize,
-    end: usize,
-) -> [[__m256i; 2]; R] {
-    // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
+unsafe fn sums<D: Dots, const R: usize>(codes: *const u8, x: &[*const QBlock; R], part: Part) -> [[__m256i; 2]; R] {
+    // SAFETY: the rows have the block.
     unsafe {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
-        let (ones, flip) = (_mm256_set1_epi16(1), _mm256_set1_epi8(-128));
-        for quad in start..end {
-            for half in 0..2 {
-                let mut w = _mm256_load_si256(codes.add(64 * quad + 32 * half).cast());
-                if FLIP {
-                    w = _mm256_xor_si256(w, flip);
-                }
-                let magnitude = if SIGNED { _mm256_abs_epi8(w) } else { w };
-                for r in 0..R {
-                    let q = (&raw const (*x[r]).q).cast::<i32>();
-                    let x = _mm256_set1_epi32(q.add(quad).read());
-                    let x = if SIGNED { _mm256_sign_epi8(x, w) } else { x };
-                    let pairs = _mm256_maddubs_epi16(magnitude, x);
-                    sums[r][half] = _mm256_add_epi32(sums[r][half], _mm256_madd_epi16(pairs, ones));
-                }
+        let mut q = [std::ptr::null::<i32>(); R];
+        for r in 0..R {
+            let x = &*x[r];
+            q[r] = x.q.as_ptr().cast();
+            if D::PLUS_128 {
+                let offset = match part {
+                    Part::Whole => x.offset,
+                    Part::First => x.offset_half[0],
+                    Part::Second => x.offset_half[1],
+                };
+                sums[r] = [_mm256_set1_epi32(offset); 2];
             }
+        }
+        match part {
+            Part::Whole => D::add(&mut sums, codes, &q, 0..8),
+            Part::First => D::add(&mut sums, codes, &q, 0..4),
+            Part::Second => D::add(&mut sums, codes, &q, 4..8),
         }
         sums
     }
 }
 
+/// Writes the codes of a block as bytes, and says where they are.
 #[inline(always)]
-unsafe fn read_codes(codes: Codes, bytes: &[u8], signed: bool) -> BlockCodes {
-    let mut out = BlockCodes([0; 512]);
-    let Codes::Table(levels) = codes else {
-        out.0 = unpack_codes(codes, bytes);
-        if signed {
-            out.0.iter_mut().for_each(|c| *c ^= 0x80);
-        }
-        return out;
-    };
-    // SAFETY: 16 levels, 256 bytes of nibbles, 512 codes.
+unsafe fn unpack(codes: Codes, from: *const u8, to: *mut u8) -> *const u8 {
+    // SAFETY: 256 bytes of nibbles and their planes, 512 codes.
     unsafe {
-        let levels = _mm256_broadcastsi128_si256(_mm_loadu_si128(levels.as_ptr().cast()));
-        let (levels, low) = (_mm256_xor_si256(levels, _mm256_set1_epi8(-128)), _mm256_set1_epi8(15));
+        let low = _mm256_set1_epi8(15);
         for v in 0..8 {
-            let both = _mm256_loadu_si256(bytes.as_ptr().add(32 * v).cast());
+            let both = _mm256_loadu_si256(from.add(32 * v).cast());
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
-            let to = out.0.as_mut_ptr().add(32 * v);
-            _mm256_store_si256(to.cast(), _mm256_shuffle_epi8(levels, _mm256_and_si256(both, low)));
-            _mm256_store_si256(to.add(256).cast(), _mm256_shuffle_epi8(levels, high));
+            // The vector's half of its quad, `v / 2` and four on.
+            let (at, half) = (v / 2, from.add(256 + 32 * (v % 2)));
+            _mm256_store_si256(to.add(32 * v).cast(), code(codes, _mm256_and_si256(both, low), half, at));
+            _mm256_store_si256(to.add(256 + 32 * v).cast(), code(codes, high, half, at + 4));
         }
     }
-    out
+    to
+}
+
+/// Codes of half a quad from their nibbles and from the planes, of which this half begins at `planes`.
+#[inline(always)]
+unsafe fn code(codes: Codes, nibbles: __m256i, planes: *const u8, quad: usize) -> __m256i {
+    // SAFETY: the caller's, where the codes have planes.
+    unsafe {
+        match codes {
+            Codes::Table(levels) => {
+                _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(levels.as_ptr().cast())), nibbles)
+            }
+            Codes::Five { add } => {
+                let bit = _mm256_set1_epi8((1u8 << quad) as i8);
+                let set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_loadu_si256(planes.cast()), bit), bit);
+                let fifth = _mm256_and_si256(set, _mm256_set1_epi8(16));
+                _mm256_add_epi8(_mm256_or_si256(nibbles, fifth), _mm256_set1_epi8(add as i8))
+            }
+            Codes::Six => {
+                // Two bits go to their place above the nibble; what comes from other bytes is masked off.
+                let plane = _mm256_loadu_si256(planes.add(quad / 4 * 64).cast());
+                let turned = match quad % 4 {
+                    0 => _mm256_slli_epi16::<4>(plane),
+                    1 => _mm256_slli_epi16::<2>(plane),
+                    2 => plane,
+                    _ => _mm256_srli_epi16::<2>(plane),
+                };
+                let bits = _mm256_and_si256(turned, _mm256_set1_epi8(0x30));
+                _mm256_add_epi8(_mm256_or_si256(nibbles, bits), _mm256_set1_epi8(SIX_ADD as i8))
+            }
+            Codes::Nibble | Codes::Byte => nibbles,
+        }
+    }
 }
 
 #[inline(always)]

@@ -12,6 +12,8 @@ pub enum Isa {
     Scalar,
     /// 256-bit vectors of x86-64, with FMA and F16C.
     Avx2,
+    /// As `Avx2`, with byte dot products (AVX-VNNI).
+    AvxVnni,
     /// 512-bit vectors with byte dot products (VNNI).
     Avx512,
     /// As `Avx512`, with matrix tiles for many rows.
@@ -63,6 +65,7 @@ impl Isa {
         match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Amx => "amx",
             Isa::Neon => "neon",
@@ -107,7 +110,11 @@ fn detect() -> Vec<Isa> {
         if has!("avx2" "fma" "f16c") {
             all.push(Isa::Avx2);
         }
-        if all.len() == 2 && has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
+        let narrow = all.len() == 2;
+        if narrow && has!("avxvnni") {
+            all.push(Isa::AvxVnni);
+        }
+        if narrow && has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
             all.push(Isa::Avx512);
             if super::amx::available() {
                 all.push(Isa::Amx);

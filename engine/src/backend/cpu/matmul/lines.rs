@@ -61,7 +61,7 @@ impl Lines {
     }
 
     /// Makes room for `bytes`; what was there is not kept in order.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 unpacks into scratch memory"))]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86-64 has scratch memory"))]
     pub(super) fn grow(&mut self, bytes: usize) {
         if self.len < bytes {
             *self = Self::zeroed(bytes);

@@ -455,9 +455,10 @@ fn product(
         },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Isa::Avx2 => unsafe {
+        Isa::Avx2 | Isa::AvxVnni => unsafe {
             match w.form {
                 PackedForm::Float(form) => avx2::floats(&job, form, tiles),
+                PackedForm::Blocks(layout) if isa == Isa::AvxVnni => avx2::blocks_vnni(&job, layout, tiles),
                 PackedForm::Blocks(layout) => avx2::blocks(&job, layout, tiles),
             }
         },

@@ -13,7 +13,7 @@ pub(super) fn quantize_row(isa: Isa, values: &[f32], blocks: &mut [QBlock]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` beyond scalar exists only where the host has its instructions.
-        Isa::Avx2 => unsafe { avx2(chunks, blocks) },
+        Isa::Avx2 | Isa::AvxVnni => unsafe { avx2(chunks, blocks) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx512 | Isa::Amx => unsafe { avx512(chunks, blocks) },
