@@ -2,6 +2,7 @@
 //!
 //! Integer sums are exact, so how they come about is free ([`Dots`]).
 
+use super::ahead::{AHEAD_BYTES, ask};
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::rows::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
@@ -182,11 +183,16 @@ pub(super) unsafe fn blocks_vnni(job: &TileJob<'_>, layout: Layout, tiles: Range
 
 #[inline(always)]
 unsafe fn each_tile<D: Dots>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
-    for tile in tiles {
-        for pairs in job.pairs.chunks(ROWS) {
+    let blocks = job.w.blocks();
+    for tile in tiles.clone() {
+        let (ahead, step) = (job.after(tile, tiles.end, AHEAD_BYTES), job.w.tile_bytes / blocks);
+        for (nth, pairs) in job.pairs.chunks(ROWS).enumerate() {
             // SAFETY: registers only.
             let mut acc = unsafe { [[_mm256_setzero_ps(); 2]; ROWS] };
-            for b in 0..job.w.blocks() {
+            for b in 0..blocks {
+                if nth == 0 {
+                    ask(ahead.wrapping_add(b * step), step);
+                }
                 // SAFETY: the block lies in the tile, and rows have as many blocks.
                 unsafe { block::<D>(job, layout, job.w.tile(tile), b, pairs, &mut acc) };
             }

@@ -7,6 +7,7 @@
 //! broadcast activations, which bound a kernel of one, are then read once for both. Loops over blocks and operations
 //! within one are those of `scalar.rs`; only the order of integer sums differs.
 
+use super::ahead::{AHEAD_BYTES, ask};
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
 use super::rows::QBlock;
@@ -29,11 +30,6 @@ const PANEL_ROWS_HALVES: usize = 4;
 const PANEL_TILES: usize = 2;
 /// Activation bytes that stay in the second-level cache while the tiles pass by.
 const ROWS_BYTES: usize = 512 << 10;
-
-/// How far ahead weights are asked for. The processor's own prefetching alone reads half as fast on Intel: it stops at
-/// page ends. On Zen 4 asking only 4 KiB ahead is slower than not asking; on Zen 5 with weights beyond the second-level
-/// cache 16 KiB are better than 8.
-const PREFETCH_BYTES: usize = 16 << 10;
 
 /// Reads the codes of a block.
 trait CodeReader: Copy {
@@ -295,22 +291,6 @@ unsafe fn times(d: __m512, at: *const u8) -> __m512 {
     unsafe { _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())))) }
 }
 
-/// Asks for `bytes` bytes.
-#[inline(always)]
-fn prefetch(at: *const u8, bytes: usize) {
-    let mut line = 0;
-    while line < bytes {
-        // SAFETY: a hint; the address need not be mapped.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line).cast()) };
-        line += 64;
-    }
-}
-
-/// Asks for the weights that a product begins with.
-pub(super) fn prefetch_first(weights: &[u8]) {
-    prefetch(weights.as_ptr(), weights.len().min(PREFETCH_BYTES));
-}
-
 /// Code and scale planes of the tiles that a kernel works on.
 #[derive(Clone, Copy)]
 struct Tiles<const T: usize> {
@@ -370,7 +350,7 @@ unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usi
         let other = usize::from(S::HALVES);
         let (ahead, step) = w.ahead;
         if !ahead.is_null() {
-            prefetch(ahead.wrapping_add(b * step), step);
+            ask(ahead.wrapping_add(b * step), step);
         }
         for t in 0..T {
             for r in 0..R {
@@ -517,7 +497,7 @@ unsafe fn fused_rows<C: CodeReader, S: ScaleReader, const T: usize>(
     end: usize,
 ) {
     let (blocks, start) = (job.w.blocks(), job.w.tile(tile).as_ptr());
-    let ahead = (job.after(tile, end, PREFETCH_BYTES), T * job.w.tile_bytes / blocks);
+    let ahead = (job.after(tile, end, AHEAD_BYTES), T * job.w.tile_bytes / blocks);
     let mut w = Tiles { codes: [start; T], scales: [start; T], blocks, ahead };
     for t in 0..T {
         w.codes[t] = job.w.tile(tile + t).as_ptr();
@@ -708,7 +688,7 @@ pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u
 unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8, flip: u8) {
     let flip = _mm512_set1_epi8(flip as i8);
     for b in 0..blocks {
-        prefetch(from.wrapping_add(PREFETCH_BYTES + b * C::BYTES), C::BYTES);
+        ask(from.wrapping_add(AHEAD_BYTES + b * C::BYTES), C::BYTES);
         for v in 0..4 {
             // SAFETY: the caller's.
             unsafe {

@@ -17,6 +17,8 @@
 )]
 
 #[cfg(target_arch = "x86_64")]
+mod ahead;
+#[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -406,8 +408,8 @@ pub fn matmul_on(
 /// Asks for the first weights of some tiles, which the calling thread multiplies with next, before it waits for others.
 pub fn prefetch(w: &PackedMatrix, tiles: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    if matches!(Isa::host(), Isa::Avx512 | Isa::Amx) {
-        avx512::prefetch_first(&w.data[tiles.start * w.tile_bytes..tiles.end * w.tile_bytes]);
+    if Isa::host() != Isa::Scalar {
+        ahead::ask_first(&w.data[tiles.start * w.tile_bytes..tiles.end * w.tile_bytes]);
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (w, tiles);
@@ -484,7 +486,7 @@ struct TileJob<'a> {
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 takes two tiles at once"))]
     last: usize,
     /// Weights that the thread reads after this job; null where nobody says.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 asks for weights early"))]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only x86-64 asks for weights early"))]
     next: *const u8,
 }
 
