@@ -30,8 +30,8 @@ struct BlockScales {
 
 /// A way to multiply codes with activations and to add up.
 trait Dots {
-    /// Whether codes of signed weights have the 128 that they are stored with: sums begin with what takes it back.
-    const PLUS_128: bool;
+    /// What codes of signed weights have more than these, 0, 32 or 128: sums begin with what takes it back.
+    const PLUS: u8;
 
     /// Adds to `sums`, by row and by rows 0..8 and 8..16 of the tile, the products of these quads.
     unsafe fn add<const R: usize>(
@@ -47,7 +47,7 @@ trait Dots {
 struct Signs;
 
 impl Dots for Signs {
-    const PLUS_128: bool = false;
+    const PLUS: u8 = 0;
 
     #[inline(always)]
     unsafe fn add<const R: usize>(
@@ -74,12 +74,12 @@ impl Dots for Signs {
     }
 }
 
-/// Unsigned codes: `QUADS` quads add up in 16 bits, since four bits make at most 8 * 2 * 15 * 127 of eight and five at
-/// most 4 * 2 * 31 * 127 of four, both below 2^15. One multiplication does for 32 products.
-struct Small<const QUADS: usize>;
+/// Small codes that are not signed or not any more: `QUADS` quads add up in 16 bits, since four bits make at most 8 * 2 *
+/// 15 * 127 of eight, five 4 * 2 * 31 * 127 of four, and six 2 * 2 * 63 * 127 of two, all below 2^15.
+struct Small<const QUADS: usize, const PLUS: u8>;
 
-impl<const QUADS: usize> Dots for Small<QUADS> {
-    const PLUS_128: bool = false;
+impl<const QUADS: usize, const PLUS: u8> Dots for Small<QUADS, PLUS> {
+    const PLUS: u8 = PLUS;
 
     #[inline(always)]
     unsafe fn add<const R: usize>(
@@ -119,7 +119,7 @@ impl<const QUADS: usize> Dots for Small<QUADS> {
 struct Vnni<const SIGNED: bool>;
 
 impl<const SIGNED: bool> Dots for Vnni<SIGNED> {
-    const PLUS_128: bool = SIGNED;
+    const PLUS: u8 = if SIGNED { 128 } else { 0 };
 
     #[inline(always)]
     unsafe fn add<const R: usize>(
@@ -159,8 +159,9 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
     // SAFETY: the caller's.
     unsafe {
         match layout.codes {
-            Codes::Nibble => each_tile::<Small<8>>(job, layout, tiles),
-            Codes::Five { add: 0 } => each_tile::<Small<4>>(job, layout, tiles),
+            Codes::Nibble => each_tile::<Small<8, 0>>(job, layout, tiles),
+            Codes::Five { add: 0 } => each_tile::<Small<4, 0>>(job, layout, tiles),
+            Codes::Six => each_tile::<Small<2, 32>>(job, layout, tiles),
             _ => each_tile::<Signs>(job, layout, tiles),
         }
     }
@@ -221,7 +222,7 @@ unsafe fn block<D: Dots>(
     let (codes, w) = unsafe {
         let codes = match layout.codes {
             Codes::Byte => codes.as_ptr(),
-            packed => unpack(packed, codes.as_ptr(), unpacked.as_mut_ptr().cast()),
+            packed => unpack::<D>(packed, codes.as_ptr(), unpacked.as_mut_ptr().cast()),
         };
         (codes, read_scales(layout.scales, scales, b))
     };
@@ -307,13 +308,14 @@ unsafe fn sums<D: Dots, const R: usize>(codes: *const u8, x: &[*const QBlock; R]
         for r in 0..R {
             let x = &*x[r];
             q[r] = x.q.as_ptr().cast();
-            if D::PLUS_128 {
+            if D::PLUS > 0 {
                 let offset = match part {
                     Part::Whole => x.offset,
                     Part::First => x.offset_half[0],
                     Part::Second => x.offset_half[1],
                 };
-                sums[r] = [_mm256_set1_epi32(offset); 2];
+                let offset = _mm256_set1_epi32(offset);
+                sums[r] = [if D::PLUS == 32 { _mm256_srai_epi32::<2>(offset) } else { offset }; 2];
             }
         }
         match part {
@@ -327,7 +329,7 @@ unsafe fn sums<D: Dots, const R: usize>(codes: *const u8, x: &[*const QBlock; R]
 
 /// Writes the codes of a block as bytes, and says where they are.
 #[inline(always)]
-unsafe fn unpack(codes: Codes, from: *const u8, to: *mut u8) -> *const u8 {
+unsafe fn unpack<D: Dots>(codes: Codes, from: *const u8, to: *mut u8) -> *const u8 {
     // SAFETY: 256 bytes of nibbles and their planes, 512 codes.
     unsafe {
         let low = _mm256_set1_epi8(15);
@@ -336,8 +338,8 @@ unsafe fn unpack(codes: Codes, from: *const u8, to: *mut u8) -> *const u8 {
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
             // The vector's half of its quad, `v / 2` and four on.
             let (at, half) = (v / 2, from.add(256 + 32 * (v % 2)));
-            _mm256_store_si256(to.add(32 * v).cast(), code(codes, _mm256_and_si256(both, low), half, at));
-            _mm256_store_si256(to.add(256 + 32 * v).cast(), code(codes, high, half, at + 4));
+            _mm256_store_si256(to.add(32 * v).cast(), code::<D>(codes, _mm256_and_si256(both, low), half, at));
+            _mm256_store_si256(to.add(256 + 32 * v).cast(), code::<D>(codes, high, half, at + 4));
         }
     }
     to
@@ -345,7 +347,7 @@ unsafe fn unpack(codes: Codes, from: *const u8, to: *mut u8) -> *const u8 {
 
 /// Codes of half a quad from their nibbles and from the planes, of which this half begins at `planes`.
 #[inline(always)]
-unsafe fn code(codes: Codes, nibbles: __m256i, planes: *const u8, quad: usize) -> __m256i {
+unsafe fn code<D: Dots>(codes: Codes, nibbles: __m256i, planes: *const u8, quad: usize) -> __m256i {
     // SAFETY: the caller's, where the codes have planes.
     unsafe {
         match codes {
@@ -368,7 +370,8 @@ unsafe fn code(codes: Codes, nibbles: __m256i, planes: *const u8, quad: usize) -
                     _ => _mm256_srli_epi16::<2>(plane),
                 };
                 let bits = _mm256_and_si256(turned, _mm256_set1_epi8(0x30));
-                _mm256_add_epi8(_mm256_or_si256(nibbles, bits), _mm256_set1_epi8(SIX_ADD as i8))
+                let six = _mm256_or_si256(nibbles, bits);
+                if D::PLUS == 32 { six } else { _mm256_add_epi8(six, _mm256_set1_epi8(SIX_ADD as i8)) }
             }
             Codes::Nibble | Codes::Byte => nibbles,
         }
