@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What answers of a form cost and how they end: starts a server of its own on loopback and prints a short table.
 
-    python3 loadtest/structured.py --chimere target/release/chimere                       # the shipped model on the CPU
+    python3 loadtest/structured.py --chimere target/release/chimere --arg=--device=cpu    # the shipped model
     python3 loadtest/structured.py --chimere target/release/chimere --model F --arg=--device=cuda
 
 `schemas`: answers to SCHEMAS random schemas (seeded), AT_ONCE at a time, at temperature 1, with and without a thought: how many schemas are
@@ -12,7 +12,8 @@ second, and where the system tells it, tokens a second of the server's processor
 masks cost nothing to make. `kept`: how many draws of a quarter of these streams a grammar leaves as they are. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
-without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
+without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too
+(on a GPU with `--arg=--deterministic` alone: without it whoever else is in the batch changes some).
 `schemas` needs `pip install jsonschema`, the others nothing but Python.
 """
 import argparse

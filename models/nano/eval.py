@@ -24,6 +24,7 @@ from tasks.grade import parse_calls, right, undeclared
 HERE = pathlib.Path(__file__).parent
 PAGE_RULE = "\n" + "=" * 72 + "\n"
 PAGE_CHARACTERS_MAX = 9000      # stays inside 4,096 tokens
+DRAFT_COUNTERS = {"chimere_drafted_tokens_total": "drafted", "chimere_accepted_tokens_total": "accepted"}
 
 
 class Server(Client):
@@ -147,8 +148,8 @@ def draft_counters(server):
         return counters
     for line in lines:
         name, _, value = line.rpartition(" ")
-        if not line.startswith("#") and "draft" in name and name.split("{")[0].endswith("_total"):
-            counters["accepted" if "accept" in name else "drafted"] += float(value)
+        if counted := DRAFT_COUNTERS.get(name.split("{")[0]):
+            counters[counted] += float(value)
     return counters
 
 

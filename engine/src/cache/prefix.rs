@@ -497,8 +497,10 @@ struct OnDevicePlan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prompts::tests::prompt;
+    use super::super::host::HostBlocks;
+    use super::super::prompts::{NODES_MAX, tests::prompt};
     use super::*;
+    use crate::step::HostProgress;
 
     const SCOPE: CacheScope = CacheScope(1);
 
@@ -594,6 +596,21 @@ mod tests {
         assert_eq!(world.cache.stats(&world.pages).entries, 0);
         held.iter().for_each(|page| world.pages.release(*page));
         assert_eq!(world.pages.free(), 8);
+    }
+
+    #[test]
+    fn an_entry_that_left_before_it_was_copied_may_be_forgotten() {
+        let host = HostBlocks { bytes: 1, checkpoint: 1, unit: 1 };
+        let config = PrefixConfig { host, ..config(1) };
+        let mut world = World { cache: PrefixCache::new(&config), pages: Pages::new(8), step: 0 };
+        world.compute(&[1]);
+        world.compute(&[2]);
+        for other in 0..2 * NODES_MAX as u32 {
+            world.cache.note(SCOPE, &prompt(&[other + 10]), 0);
+        }
+        world.cache.transferred(&HostProgress { blocks: 8, ..HostProgress::default() });
+        let (copies, _) = world.cache.begin_transfers(StepId(world.step));
+        assert_eq!(copies.len(), 1, "only what is on the device is copied");
     }
 
     #[test]

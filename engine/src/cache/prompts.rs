@@ -8,7 +8,8 @@ use crate::ids::{CacheScope, TokenId};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Nodes that are remembered at most, some 300 bytes each. Those of the longest unread prompts go first.
+/// Nodes that are remembered, some 300 bytes each, before room is made. Those of the longest unread prompts go first;
+/// where most are kept it may become a third more than these.
 pub(crate) const NODES_MAX: usize = 1 << 16;
 
 /// A node of the tree; of another one once this one is forgotten.
@@ -35,11 +36,13 @@ pub(crate) struct Prompts<T> {
     free: Vec<NodeId>,
     index: HashMap<u64, NodeId>,
     reads: u64,
+    /// Places for nodes at which room is made: more than there are where the last time brought little.
+    full_at: usize,
 }
 
 impl<T: Default + Kept> Default for Prompts<T> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), index: HashMap::new(), reads: 0 }
+        Self { nodes: Vec::new(), free: Vec::new(), index: HashMap::new(), reads: 0, full_at: NODES_MAX }
     }
 }
 
@@ -136,7 +139,7 @@ impl<T: Default + Kept> Prompts<T> {
             let parent = self.node_mut(parent);
             (parent.children, parent.read) = (parent.children + 1, reads);
         }
-        if self.free.is_empty() && self.nodes.len() >= NODES_MAX {
+        if self.free.is_empty() && self.nodes.len() >= self.full_at {
             self.forget_some();
         }
         let node =
@@ -152,7 +155,7 @@ impl<T: Default + Kept> Prompts<T> {
     }
 
     /// Forgets the prompts that were not read for longest, from their ends on: a quarter of all nodes, if so many may
-    /// go. One pass over all nodes, once in as many new ones as it forgets.
+    /// go. One pass over all nodes, once in a quarter as many new ones: those that it could not forget come on top.
     fn forget_some(&mut self) {
         let goal = (self.nodes.len() / 4).max(1);
         let all = self.nodes.iter().enumerate().filter_map(|(i, n)| n.as_ref().map(|n| (n.read, NodeId(i as u32))));
@@ -166,6 +169,7 @@ impl<T: Default + Kept> Prompts<T> {
                 next = self.forget(id).filter(|id| forgotten < goal && self.may_go(*id));
             }
         }
+        self.full_at = self.nodes.len() + (goal - forgotten);
     }
 
     /// Nothing lies behind it, nothing is kept at it, and it is of no prompt that is being read.
@@ -238,6 +242,24 @@ pub(super) mod tests {
         assert_eq!(prompts.path(scope, &prompt(&[7, 8])).last(), Some(kept));
         assert_eq!(prompts.path(scope, &prompt(&[100])).count(), 0, "the oldest went");
         assert_eq!(prompts.path(scope, &prompt(&[2 * NODES_MAX as u32 + 99])).count(), 1, "the newest is there");
+    }
+
+    #[test]
+    fn where_nothing_may_be_forgotten_it_is_not_tried_for_each_new_node() {
+        let (mut prompts, scope) = (Prompts::<bool>::default(), CacheScope(1));
+        for number in 0..NODES_MAX as u32 {
+            let node = prompts.read(scope, &prompt(&[number + 100])).0.unwrap();
+            *prompts.get_mut(node) = true;
+        }
+        prompts.read(scope, &prompt(&[1, 2]));
+        assert_eq!(prompts.full_at, NODES_MAX + NODES_MAX / 4);
+        for number in 0..2 * NODES_MAX as u32 {
+            prompts.read(scope, &prompt(&[number, number]));
+        }
+        let most = NODES_MAX + NODES_MAX / 3 + 1;
+        assert!(prompts.nodes().count() <= most, "what is kept, and a quarter of all beside it");
+        assert_eq!(prompts.path(scope, &prompt(&[1, 2])).count(), 0, "the oldest went");
+        assert_eq!(prompts.path(scope, &prompt(&[2 * NODES_MAX as u32 - 1])).count(), 1, "the newest is there");
     }
 
     #[test]

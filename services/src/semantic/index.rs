@@ -49,7 +49,7 @@ pub struct Query<'a> {
 }
 
 /// Of words in a score by both, the rest is meaning's. Less misses names, more takes a name in common for the same kind
-/// of question (`docs/measurements/2026-11-24-collections.md`).
+/// of question (`docs/measurements/2026-11-26-nano.md`).
 const WORDS_SHARE: f32 = 0.3;
 /// What is no farther from the middle of all vectors than this lies in no direction from it.
 const MIDDLE: f32 = 1e-3;
@@ -162,7 +162,8 @@ impl Index {
             k,
             places.map(|at| {
                 let (said, meant) = (words.share(at), meant.cosine(self.vector(at)));
-                Nearest { score: WORDS_SHARE * said + (1.0 - WORDS_SHARE) * meant, at }
+                // Cubed: what means about the same is told apart by words, and no words make up for another meaning.
+                Nearest { score: WORDS_SHARE * said + (1.0 - WORDS_SHARE) * meant.powi(3), at }
             }),
         ))
     }
@@ -313,7 +314,7 @@ mod tests {
     fn words_and_meaning_count_together_and_each_alone_where_the_other_says_nothing() {
         let mut index = Index::new(2);
         for (id, text, vector) in
-            [(0, "the port of Kelm", [1.0, 0.0]), (1, "the port of Dosh", [0.8, 0.6]), (2, "a song", [0.0, 1.0])]
+            [(0, "the port of Kelm", [1.0, 0.0]), (1, "the port of Dosh", [0.8, 0.6]), (2, "a song", [-1.0, 0.0])]
         {
             index.put(Item { text: text.into(), ..item(id, id != 1) }, &vector);
         }
@@ -326,10 +327,10 @@ mod tests {
         assert_eq!(find("Which port has Dosh?", [1.0, 0.0], By::Meaning), (vec![0, 1], Some(1.0)));
         assert_eq!(find("Dosh?", [0.951, 0.309], By::Both).0, [1, 0]);
         assert_eq!(find("Dosh", [1.0, 0.0], By::Words), (vec![1], Some(1.0)));
-        let (found, score) = find("nothing known", [0.0, 1.0], By::Both);
+        let (found, score) = find("nothing known", [-1.0, 0.0], By::Both);
         assert_eq!(found, [2, 1], "without a word, meaning alone");
         assert!((score.unwrap() - (1.0 - WORDS_SHARE)).abs() < 1e-6, "{score:?}");
-        assert_eq!(find("nothing known", [0.0, 1.0], By::Words), (vec![], None));
+        assert_eq!(find("nothing known", [-1.0, 0.0], By::Words), (vec![], None));
         let query = Query { vector: &[0.8, 0.6], text: "the port of Dosh", by: By::Both };
         let same = index.find(&query, 1, |_| true)[0].score;
         assert!((0.95..=1.0).contains(&same), "the same text: {same}");

@@ -29,6 +29,7 @@ const BUS_BYTES_US: f64 = 12_000.0;
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     next: u64,
+    /// They are on the device: what leaves it is offered no more, and its node may be forgotten.
     offers: VecDeque<NodeId>,
     /// Of the step in the making.
     planned: Vec<Transfer>,
@@ -49,6 +50,7 @@ impl Transfers {
     /// The entry leaves the device, and others get its memory.
     pub(super) fn gives_up(&mut self, node: NodeId) {
         self.settles |= self.under_way.iter().any(|copy| copy.node == node);
+        self.offers.retain(|offered| *offered != node);
     }
 
     /// Are the unit's pages still on their way from the host?
