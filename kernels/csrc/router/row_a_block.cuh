@@ -108,8 +108,8 @@ template <int N> struct Chooser {
             const Asked asked = read_ahead(args, row);
             if (lane == 0) scores.asked = asked;
         }
-        // The first tile's first block empties the lists.
-        if (threadIdx.x == 0) await_scored(args, 0, blocks), await_scored(args, row / tile_rows, blocks);
+        // The first tile's first block empties the lists. Both at a time: each look is a trip to the cache.
+        if (lane == 0 && warp < 2) await_scored(args, warp == 0 ? 0 : row / tile_rows, blocks);
         __syncthreads();
         // Not before: the experts' blocks would take the places of those of the shared expert, which need nothing of the choice.
         let_next_start();
