@@ -18,10 +18,10 @@ template <int N> struct Segments {
     __device__ __forceinline__ void read(const Arguments &args, int row) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            int e = i * N + threadIdx.x;
+            const int e = i * N + threadIdx.x, segments = e < E ? args.segments : 0;
+            const float *from = args.scores + (u64)row * STRIDE + e;
 #pragma unroll
-            for (int s = 0; s < SEGMENTS_MAX; s++)
-                part[i][s] = s < args.segments && e < E ? __ldcg(args.scores + ((u64)s * args.rows + row) * STRIDE + e) : 0.0f;
+            for (int s = 0; s < SEGMENTS_MAX; s++, from += (u64)args.rows * STRIDE) part[i][s] = s < segments ? __ldcg(from) : 0.0f;
         }
     }
     // Added in order; zeros behind the last change nothing.
