@@ -111,7 +111,7 @@ struct Work {
 __device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
     int y = COLUMN_BLOCK;
     if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C), 0, 0};
-    if (!args.early) wait_for_inputs();
+    if (!LISTED || !args.early) wait_for_inputs();
     if (!args.spread) {
         Work work = {};
         if (args.pitch && threadIdx.x < C) {

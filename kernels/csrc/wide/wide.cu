@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++)
             if (p.begin + s * STRIDE < p.end) weights.copy(stages + s * STAGE_BYTES, p.begin + s * STRIDE);
-        if (!args.slots || args.early) wait_for_inputs();
+        if (!args.slots || (LISTED && args.early)) wait_for_inputs();
         int left = min(work.end - base, C);
         lists.put_rows(args, work, base);
         __syncthreads();
@@ -157,5 +157,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         cluster_barrier();
         __syncthreads();
     }
-    ends_behind_inputs(args);
+    if (LISTED) ends_behind_inputs(args);
 }

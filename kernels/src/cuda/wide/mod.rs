@@ -267,8 +267,6 @@ device_struct! {
         spread: i32,
         /// Columns from one slot's to the next one's, or 0.
         pitch: i32,
-        /// Whether slots and lists may be read before the wait.
-        early: i32,
         count: i32,
         /// Rows of `halves`.
         half_rows: i32,
@@ -280,6 +278,8 @@ device_struct! {
         code_stride: i32,
         eps: f32,
         factor: f32,
+        /// Whether slots and lists may be read before the wait.
+        early: i32,
     }
 }
 
