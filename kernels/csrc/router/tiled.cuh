@@ -92,7 +92,8 @@ __device__ __forceinline__ void multiply_turn(typename T::Sums (&part)[N], const
 
 // N steps, from place `place` on, of a warp's rows (from m0 on) and experts (from n0 on) of the tiles, each into sums of its own.
 template <class T, int N>
-__device__ __forceinline__ void multiply_steps(const Thread &me, typename T::Sums (&part)[N], const float *norms, const T &tile, int place, int m0, int n0) {
+__device__ __forceinline__ void multiply_steps(const Thread &me, typename T::Sums (&part)[N], const float *norms, const T &tile, int place,
+                                               int m0, int n0) {
 #pragma unroll
     for (int s = 0; s < N; s++) clear(part[s]);
 #pragma unroll
@@ -126,7 +127,9 @@ __device__ __forceinline__ void bring_norm(const float *norm, int steps) {
 }
 
 // All of a segment's steps, which are under way together: one barrier, and steps side by side.
-template <class T> __device__ __forceinline__ void multiply_segment(const Thread &me, typename T::Sums &sum, const Arguments &args, const T &tile, int first, int m0, int n0) {
+template <class T>
+__device__ __forceinline__ void multiply_segment(const Thread &me, typename T::Sums &sum, const Arguments &args, const T &tile, int first,
+                                                 int m0, int n0) {
     constexpr int TOGETHER = T::STAGES % 2 == 0 ? 2 : 1;
     copies_wait<0>();
     __syncthreads();
