@@ -270,7 +270,8 @@ fn product_time(
         }
         let (slots, rows, pairs) = (slots[i % 8].as_view(), rows[i % 8].as_view(), out_rows.as_view());
         let in_rows = if case.activates() { &rows } else { &pairs };
-        let columns = Columns::Listed { rows: in_count, slots: &slots, in_rows, out_rows: &pairs, pitch: 0 };
+        let columns =
+            Columns::Listed { rows: in_count, slots: &slots, in_rows, out_rows: &pairs, pitch: 0, early: false };
         // SAFETY: the lists name experts below 256 and rows below the number of tokens or pairs.
         unsafe { kernel.launch(&gpu.device, &weights.as_view(), (&x, 1.0), columns, out) }
     })?;

@@ -18,10 +18,10 @@ template <int N> struct Segments {
     __device__ __forceinline__ void read(const Arguments &args, int row) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            int e = i * N + threadIdx.x;
+            const int e = i * N + threadIdx.x, segments = e < E ? args.segments : 0;
+            const float *from = args.scores + (u64)row * STRIDE + e;
 #pragma unroll
-            for (int s = 0; s < SEGMENTS_MAX; s++)
-                part[i][s] = s < args.segments && e < E ? __ldcg(args.scores + ((u64)s * args.rows + row) * STRIDE + e) : 0.0f;
+            for (int s = 0; s < SEGMENTS_MAX; s++, from += (u64)args.rows * STRIDE) part[i][s] = s < segments ? __ldcg(from) : 0.0f;
         }
     }
     // Added in order; zeros behind the last change nothing.
@@ -108,8 +108,8 @@ template <int N> struct Chooser {
             const Asked asked = read_ahead(args, row);
             if (lane == 0) scores.asked = asked;
         }
-        // The first tile's first block empties the lists.
-        if (threadIdx.x == 0) await_scored(args, 0, blocks), await_scored(args, row / tile_rows, blocks);
+        // The first tile's first block empties the lists. Both at a time: each look is a trip to the cache.
+        if (lane == 0 && warp < 2) await_scored(args, warp == 0 ? 0 : row / tile_rows, blocks);
         __syncthreads();
         // Not before: the experts' blocks would take the places of those of the shared expert, which need nothing of the choice.
         let_next_start();

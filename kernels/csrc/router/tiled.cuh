@@ -63,45 +63,83 @@ template <class SUMS> __device__ __forceinline__ void clear(SUMS &sums) {
     for (int i = 0; i < (int)(sizeof(SUMS) / 4); i++) (&sums.at[0][0][0])[i] = 0;
 }
 
-// Two of a lane's four k of a half step: small products first. One kind after another, so that no instruction waits for the one before it.
-template <class T>
-__device__ __forceinline__ void multiply_turn(typename T::Sums &part, const float4 (&a)[T::MT][2], const float4 (&b)[T::NT], int turn) {
+// Two of a lane's four k of a half of N steps: small products first. One kind after another, and steps side by side, so that no instruction
+// waits for the one before it.
+template <class T, int N>
+__device__ __forceinline__ void multiply_turn(typename T::Sums (&part)[N], const float4 (&a)[N][T::MT][2], const float4 (&b)[N][T::NT], int turn) {
     constexpr int MT = T::MT, NT = T::NT;
-    u32 al[MT][4], as[MT][4], bl[NT][2], bs[NT][2];
+    u32 al[N][MT][4], as[N][MT][4], bl[N][NT][2], bs[N][NT][2];
 #pragma unroll
-    for (int m = 0; m < MT; m++)
+    for (int s = 0; s < N; s++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) split(component(a[m][i % 2], turn * 2 + i / 2), al[m][i], as[m][i]);
+        for (int m = 0; m < MT; m++)
 #pragma unroll
-    for (int n = 0; n < NT; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) split(component(b[n], turn * 2 + i), bl[n][i], bs[n][i]);
-#pragma unroll
-    for (int kind = 0; kind < 3; kind++)
+            for (int i = 0; i < 4; i++) split(component(a[s][m][i % 2], turn * 2 + i / 2), al[s][m][i], as[s][m][i]);
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int m = 0; m < MT; m++) mma_tf32(part.at[m][n], kind == 0 ? as[m] : al[m], kind == 1 ? bs[n] : bl[n]);
+            for (int i = 0; i < 2; i++) split(component(b[s][n], turn * 2 + i), bl[s][n][i], bs[s][n][i]);
+    }
+#pragma unroll
+    for (int kind = 0; kind < 3; kind++)
+#pragma unroll
+        for (int s = 0; s < N; s++)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int m = 0; m < MT; m++) mma_tf32(part[s].at[m][n], kind == 0 ? as[s][m] : al[s][m], kind == 1 ? bs[s][n] : bl[s][n]);
 }
 
-// One step of a warp's rows (from m0 on) and experts (from n0 on) of the tiles.
-template <class T>
-__device__ __forceinline__ void multiply_step(const Thread &me, typename T::Sums &part, const float *norms, const float *xs, const float *ws, int m0, int n0) {
+// N steps, from place `place` on, of a warp's rows (from m0 on) and experts (from n0 on) of the tiles, each into sums of its own.
+template <class T, int N>
+__device__ __forceinline__ void multiply_steps(const Thread &me, typename T::Sums (&part)[N], const float *norms, const T &tile, int place,
+                                               int m0, int n0) {
+#pragma unroll
+    for (int s = 0; s < N; s++) clear(part[s]);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         // The order of k within a step is free: lane t takes 4t .. 4t + 3 of sixteen, two for each of two instructions.
         int v = half * 4 + me.t;
-        float4 norm = __ldg((const float4 *)(norms + v * 4));
-        float4 b[T::NT];
+        float4 b[N][T::NT], a[N][T::MT][2];
 #pragma unroll
-        for (int n = 0; n < T::NT; n++) b[n] = *(const float4 *)(ws + place_of(n0 + n * 8 + me.g, v));
-        float4 a[T::MT][2];
+        for (int s = 0; s < N; s++) {
+            float4 norm = __ldg((const float4 *)(norms + s * STEP + v * 4));
 #pragma unroll
-        for (int m = 0; m < T::MT; m++)
+            for (int n = 0; n < T::NT; n++) b[s][n] = *(const float4 *)(tile.w[place + s] + place_of(n0 + n * 8 + me.g, v));
 #pragma unroll
-            for (int h = 0; h < 2; h++) a[m][h] = times(*(const float4 *)(xs + place_of(m0 + m * 16 + h * 8 + me.g, v)), norm);
+            for (int m = 0; m < T::MT; m++)
 #pragma unroll
-        for (int turn = 0; turn < 2; turn++) multiply_turn<T>(part, a, b, turn);
+                for (int h = 0; h < 2; h++) a[s][m][h] = times(*(const float4 *)(tile.x[place + s] + place_of(m0 + m * 16 + h * 8 + me.g, v)), norm);
+        }
+#pragma unroll
+        for (int turn = 0; turn < 2; turn++) multiply_turn<T, N>(part, a, b, turn);
+    }
+}
+
+template <class SUMS> __device__ __forceinline__ void add(SUMS &sums, const SUMS &more) {
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(SUMS) / 4); i++) (&sums.at[0][0][0])[i] += (&more.at[0][0][0])[i];
+}
+
+// Asks for lines of the norm's weights, which are read where they are multiplied with: each a trip to memory otherwise, one after another.
+__device__ __forceinline__ void bring_norm(const float *norm, int steps) {
+    if (threadIdx.x < steps) ahead4(norm + threadIdx.x * STEP);
+}
+
+// All of a segment's steps, which are under way together: one barrier, and steps side by side.
+template <class T>
+__device__ __forceinline__ void multiply_segment(const Thread &me, typename T::Sums &sum, const Arguments &args, const T &tile, int first,
+                                                 int m0, int n0) {
+    constexpr int TOGETHER = T::STAGES % 2 == 0 ? 2 : 1;
+    copies_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int s = 0; s < T::STAGES; s += TOGETHER) {
+        if (STEPS % STEPS_A_SEGMENT != 0 && first + s >= STEPS) break;
+        typename T::Sums part[TOGETHER];
+        multiply_steps<T, TOGETHER>(me, part, args.norm + (first + s) * STEP, tile, s, m0, n0);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) add(sum, part[i]);
     }
 }
 
@@ -123,6 +161,7 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
 #pragma unroll
     for (int s = 0; s < STAGES; s++)
         if (first + s < stop) tile.fetch_weights(args, column, first + s, s);
+    bring_norm(args.norm + first * STEP, stop - first);
     wait_for_inputs();
     empty_lists(args);
     const Thread me = this_thread();
@@ -134,7 +173,10 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
         if (first + s < stop) tile.fetch_rows(args, first_row, first + s, s);
         copies_end();
     }
-    for (int step = first, place = 0; step < stop; step++) {
+    // Of pairs, a segment that is not whole has whole ones too.
+    constexpr bool TOGETHER = !ONE && T::MT * T::NT <= 2 && STAGES == STEPS_A_SEGMENT && (STEPS % STEPS_A_SEGMENT) % 2 == 0;
+    if constexpr (TOGETHER) multiply_segment(me, sum, args, tile, first, m0, n0);
+    for (int step = TOGETHER ? stop : first, place = 0; step < stop; step++) {
         if (step == first) copies_wait<STAGES - 1>();
         else copies_wait<STAGES - 2>();
         // This step's tiles are there, and all warps are past the ones of the step before, which are fetched over.
@@ -144,20 +186,11 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
             if (next < stop) tile.fetch_weights(args, column, next, to), tile.fetch_rows(args, first_row, next, to);
             copies_end();
         }
-        typename T::Sums part;
-        clear(part);
-        multiply_step<T>(me, part, args.norm + step * STEP, tile.x[place], tile.w[place], m0, n0);
+        typename T::Sums part[1];
+        multiply_steps<T, 1>(me, part, args.norm + step * STEP, tile, place, m0, n0);
         place = place + 1 == STAGES ? 0 : place + 1;
-        bool ends = ONE && (step + 1) % STEPS_A_SEGMENT == 0;
-#pragma unroll
-        for (int m = 0; m < T::MT; m++)
-#pragma unroll
-            for (int n = 0; n < T::NT; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    sum.at[m][n][i] += part.at[m][n][i];
-                    if (ends) total.at[m][n][i] += sum.at[m][n][i], sum.at[m][n][i] = 0;
-                }
+        add(sum, part[0]);
+        if (ONE && (step + 1) % STEPS_A_SEGMENT == 0) add(total, sum), clear(sum);
     }
     float *scores = args.scores + (u64)segment * args.rows * STRIDE;
 #pragma unroll

@@ -8,7 +8,8 @@
 //
 // A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
 // Without STREAM there is no x: the int8 form is that of the sum alone, for a matrix to read, and there are no squares.
-// slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32; experts f16 where `halves` says so.
+// slots[row] < 0: no row, nothing is written; what lies there is read all the same, so that nothing waits for the slot. x, experts, shared:
+// rows of COLS f32; experts f16 where `halves` says so.
 //
 // combine_row, a block a row, also brings the rows that the next product wants in f16 (half_rows.cuh), so that they need no launch.
 //
@@ -20,7 +21,10 @@
 #define EACH_ROW (COLS / 8)
 #define GATES (USED + 1)
 // Experts whose values are on their way at a time.
-#define AT_ONCE (USED < 16 ? USED : 16)
+#define AT_ONCE (USED <= 10 ? USED : 8)
+// Blocks of a multiprocessor that are enough. Not told so, the compiler keeps registers to 60 and has four loads on their way at a time
+// instead of all of a thread's, and each turn is a trip to the cache.
+#define ENOUGH(THREADS) ((THREADS) <= 256 ? 2 : 1)
 
 __device__ __forceinline__ void add(float4 &sum, float gate, float4 y) {
     // Nobody wrote the part of an expert that the row does without.
@@ -79,15 +83,16 @@ struct Part {
         : row(row), block(of_row / 4), first(of_row / 4 * 32 + of_row % 4 * 4) {
         if constexpr (STREAM) w0 = __ldg((const float4 *)(args.weight + first)), w1 = __ldg((const float4 *)(args.weight + first + 16));
     }
-    // What they are afterwards, written to the stream.
-    __device__ __forceinline__ void add_terms(float4 &a, float4 &b, const Arguments &args) const {
+    // What they are afterwards, written to the stream. Whether there is a row: in `live`.
+    __device__ __forceinline__ void add_terms(float4 &a, float4 &b, bool &live, const Arguments &args) const {
+        const int slot = args.slots[row];
         u64 at = (u64)row * COLS + first;
         if constexpr (STREAM) a = *(const float4 *)(args.x + at), b = *(const float4 *)(args.x + at + 16);
         float4 sum_a = make_float4(0, 0, 0, 0), sum_b = sum_a;
         if (args.halves) sum_terms<Halves>(sum_a, sum_b, args, row, first);
         else sum_terms<Floats>(sum_a, sum_b, args, row, first);
-        a = plus(a, sum_a), b = plus(b, sum_b);
-        if constexpr (STREAM) *(float4 *)(args.x + at) = a, *(float4 *)(args.x + at + 16) = b;
+        a = plus(a, sum_a), b = plus(b, sum_b), live = slot >= 0;
+        if (STREAM && live) *(float4 *)(args.x + at) = a, *(float4 *)(args.x + at + 16) = b;
     }
     // Their int8 form.
     __device__ __forceinline__ Quads put(const Arguments &args, float4 a, float4 b, bool live) const {
@@ -99,15 +104,15 @@ struct Part {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) {
+extern "C" __global__ void __launch_bounds__(256, ENOUGH(256)) combine(const Arguments args) {
     let_next_start();
     u32 item = blockIdx.x * blockDim.x + threadIdx.x, of_row = item % EACH_ROW;
     const Part part(args, item / EACH_ROW, of_row);
     wait_for_inputs();
-    bool live = part.row < args.rows && args.slots[part.row] >= 0;
+    bool live = false;
     float4 a, b;
     a = b = make_float4(0, 0, 0, 0);
-    if (live) part.add_terms(a, b, args);
+    if (part.row < args.rows) part.add_terms(a, b, live, args);
     if constexpr (STREAM) {
         float sum = quads_squares(a, b);
         if (live && of_row % 4 == 0) args.squares[(u64)part.row * (COLS / 32) + part.block] = sum;
@@ -116,15 +121,16 @@ extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) 
 }
 
 #if BY_ROW
-extern "C" __global__ void __launch_bounds__(EACH_ROW) combine_row(const Arguments args) {
+extern "C" __global__ void __launch_bounds__(EACH_ROW, ENOUGH(EACH_ROW)) combine_row(const Arguments args) {
     __shared__ float squares[COLS / 32], scales[EACH_ROW / WARP];
     let_next_start();
     const int of_row = threadIdx.x, warp = of_row / WARP;
     const Part part(args, blockIdx.x, of_row);
     wait_for_inputs();
-    if (args.slots[part.row] < 0) return;
     float4 a = make_float4(0, 0, 0, 0), b = a;
-    part.add_terms(a, b, args);
+    bool live;
+    part.add_terms(a, b, live, args);
+    if (!live) return;
     float sum = quads_squares(a, b);
     if (of_row % 4 == 0) args.squares[(u64)part.row * (COLS / 32) + part.block] = squares[part.block] = sum;
     const Quads made = part.put(args, a, b, true);

@@ -111,7 +111,7 @@ struct Work {
 __device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
     int y = COLUMN_BLOCK;
     if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C), 0, 0};
-    wait_for_inputs();
+    if (!LISTED || !args.early) wait_for_inputs();
     if (!args.spread) {
         Work work = {};
         if (args.pitch && threadIdx.x < C) {
@@ -137,6 +137,11 @@ __device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
     int4 slot = __ldcg(args.slots + s);
     int base = (y - slot.y / C - s) * C;
     return {slot.x, slot.y, base, min(slot.z, base + C), 0, 0};
+}
+
+// A launch must not end before the one ahead of it, though all of its blocks may have nothing to do.
+__device__ __forceinline__ void ends_behind_inputs(const Arguments &args) {
+    if (args.early && blockIdx.x == 0 && blockIdx.y == 0) wait_for_inputs();
 }
 
 // A part of a tile's units, BYTES each, EACH units sharing one: what a thread copies of it. A stage's copies lie at fixed distances

@@ -123,18 +123,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
     extern __shared__ __align__(1024) u8 shared[];
     u32 *grid = (u32 *)(shared + GRID_AT);
     Lists lists(shared);
-    let_next_start();
     fetch_grid(grid);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const Thread me = {(int)threadIdx.x, warp, lane, lane / 4, lane % 4};
     const Place p = place_of(me);
     const Work work = find_work(args, lists.in_row);
+    // As in wide.cu.
+    let_next_start();
     Stages stages = {shared_address(shared), args};
     stages.weights.set(matrix_of(args, work.matrix), p.tile0);
     for (int base = work.base; base < work.end; base += C) {
         const int left = min(work.end - base, C);
         stages.columns = (left + STEP - 1) / STEP * STEP;
         stages.begin();
+        if (args.early) wait_for_inputs();
         lists.put_rows(args, work, base);
         __syncthreads();
         stages.begin(lists.in_row);
@@ -144,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
         // The next columns overwrite what was just read.
         __syncthreads();
     }
+    ends_behind_inputs(args);
 }
 #else
 // All columns of the block, by the warpgroup that feeds the others. Barriers are those of `multiply_all`.

@@ -116,13 +116,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     float *sums = (float *)shared;
     u32 *grid = (u32 *)(shared + GRID_AT);
     Lists lists(shared);
-    let_next_start();
+    if (!LISTED) let_next_start();
     fetch_grid(grid);
     // Divided as unsigned numbers, unlike `this_thread`: with signed ones the compiler unrolls the loop over factors, which is half of a kernel.
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const Thread me = {(int)threadIdx.x, warp, lane, lane / 4, lane % 4};
     const Place p = place_of(me);
     Work work = find_work(args, lists.in_row);
+    // Not before: the next launch may read the lists before its wait (`early`).
+    if (LISTED) let_next_start();
     u32 stages = shared_address(shared);
     WeightCopies weights;
     weights.set(matrix_of(args, work.matrix), p.tile0);
@@ -132,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++)
             if (p.begin + s * STRIDE < p.end) weights.copy(stages + s * STAGE_BYTES, p.begin + s * STRIDE);
-        if (!args.slots) wait_for_inputs();
+        if (!args.slots || (LISTED && args.early)) wait_for_inputs();
         int left = min(work.end - base, C);
         lists.put_rows(args, work, base);
         __syncthreads();
@@ -155,4 +157,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         cluster_barrier();
         __syncthreads();
     }
+    if (LISTED) ends_behind_inputs(args);
 }

@@ -232,6 +232,25 @@ impl<A: DeviceStruct> Kernel<A> {
         Ok(self)
     }
 
+    /// The same with so much shared memory for each block, used or not, that a multiprocessor runs at most `blocks` of
+    /// them at a time.
+    ///
+    /// # Errors
+    /// If the driver does not say how much there is, or refuses.
+    pub(super) fn at_most(self, device: &Device, blocks: usize) -> Result<Self, CudaError> {
+        let attribute = |a| device.context.attribute(a).during("cuDeviceGetAttribute").map(|bytes| bytes as usize);
+        let all = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
+        let of_driver = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?;
+        let own = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // SAFETY: the function is loaded.
+        let own =
+            unsafe { result::function::get_function_attribute(self.function, own) }.during("cuFuncGetAttribute")?;
+        // One block more would not fit.
+        let bytes = (all / (blocks + 1) + 1).next_multiple_of(128).saturating_sub(own as usize + of_driver);
+        let bytes = bytes.max(self.shared_bytes as usize);
+        self.with_shared(bytes)
+    }
+
     /// How many blocks of `threads` threads a multiprocessor runs at a time.
     ///
     /// # Errors

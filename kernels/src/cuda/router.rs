@@ -57,6 +57,9 @@ const FEW_ROWS: usize = 16;
 pub const FEW_ROWS_MAX: usize = 256;
 /// Blocks of tiles that a multiprocessor has room for with all the registers that they want.
 const FEW_BLOCKS: usize = 3;
+/// Blocks that score few rows, of a multiprocessor: multiprocessors come free one after another as the launch before
+/// ends, and the first would get as many as they have room for, five, and the last none.
+const SPREAD_BLOCKS: usize = 2;
 /// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
 const WHOLE_ROWS: usize = 2560;
 
@@ -191,6 +194,8 @@ pub struct Router {
     few: [Kernel<Arguments>; 2],
     /// By [`TILES`].
     tiled: [Kernel<Arguments>; 3],
+    /// The first of them with at most [`SPREAD_BLOCKS`] a multiprocessor.
+    spread: Kernel<Arguments>,
     /// The last of them with more than [`FEW_BLOCKS`] a multiprocessor.
     crowded: Kernel<Arguments>,
     multiprocessors: usize,
@@ -372,6 +377,7 @@ impl Router {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
             tiled: [kernel("tiled_small")?, kernel("tiled_narrow")?, kernel("tiled_segments")?],
+            spread: kernel("tiled_small")?.at_most(device, SPREAD_BLOCKS)?,
             crowded: kernel("tiled_crowded")?,
             multiprocessors: device.multiprocessors() as usize,
             whole: kernel("tiled_whole")?,
@@ -479,6 +485,9 @@ impl Router {
         }
         let i = usize::from(n > SMALL_ROWS) + usize::from(n > NARROW_ROWS);
         let (x, y) = tiles(TILES[i]);
+        if i == 0 && x * y <= SPREAD_BLOCKS * self.multiprocessors {
+            return (&self.spread, (x, y));
+        }
         let crowded = n > NARROW_ROWS && x * y > FEW_BLOCKS * self.multiprocessors;
         (if crowded { &self.crowded } else { &self.tiled[i] }, (x, y))
     }

@@ -221,7 +221,7 @@ fn any_tiles(gpu: &Gpu) -> Outcome {
         columns += count;
     }
     let rows: Vec<i32> = (0..columns).map(|c| (c * 7 + 3) % columns).collect();
-    let listed = Listed { lists: [slots, rows.clone(), rows], pitch: 0 };
+    let listed = Listed { lists: [slots, rows.clone(), rows], pitch: 0, early: false };
     for cases in tilings() {
         let (rows, cols) = cases[0].shape.matrix().size();
         let mut random = Random(7);
@@ -384,13 +384,14 @@ const OLD: f32 = 0.25;
 struct Listed {
     lists: [Vec<i32>; 3],
     pitch: usize,
+    early: bool,
 }
 
 impl Listed {
     /// The first matrix with columns `0..n`.
     fn all(n: usize) -> Self {
         let rows: Vec<i32> = (0..n as i32).collect();
-        Self { lists: [vec![0, 0, n as i32, 0], rows.clone(), rows], pitch: 0 }
+        Self { lists: [vec![0, 0, n as i32, 0], rows.clone(), rows], pitch: 0, early: false }
     }
 
     /// The same columns, each slot's from a multiple of `pitch` on. What lies between is no row.
@@ -405,7 +406,7 @@ impl Listed {
             slot[1] = (s * pitch) as i32;
         }
         let [in_rows, out_rows] = rows;
-        Self { lists: [slots, in_rows, out_rows], pitch }
+        Self { lists: [slots, in_rows, out_rows], pitch, early: self.early }
     }
 }
 
@@ -475,7 +476,8 @@ impl<'a> Bench<'a> {
         let views = lists.as_ref().map(|l| l.each_ref().map(|l| l.as_view()));
         let columns = match &views {
             Some([slots, in_rows, out_rows]) => {
-                Columns::Listed { rows: n, slots, in_rows, out_rows, pitch: listed.map_or(0, |l| l.pitch) }
+                let (pitch, early) = listed.map_or((0, false), |l| (l.pitch, l.early));
+                Columns::Listed { rows: n, slots, in_rows, out_rows, pitch, early }
             }
             None => Columns::First(n),
         };
@@ -565,7 +567,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     }
     // Few slots with many columns are spread over blocks, many with few are not, nor those with a pitch; then matrix 2
     // has 41 columns, 0 has 11, 1 has one.
-    for (padding, pitch) in [(0, 0), (200, 0), (0, 44)] {
+    for (padding, pitch, early) in [(0, 0, false), (200, 0, false), (0, 44, false), (200, 0, true), (0, 44, true)] {
         let mut slots = vec![2, 0, 41, 0, 0, 41, 0, 0, 0, 41, 11, 0, 1, 52, 1, 0];
         slots.resize(slots.len() + 4 * padding, 0);
         let n = 53;
@@ -580,7 +582,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
                 1
             }
         };
-        let dense = Listed { lists: [slots, in_rows.clone(), out_rows.clone()], pitch: 0 };
+        let dense = Listed { lists: [slots, in_rows.clone(), out_rows.clone()], pitch: 0, early };
         let got = bench.run(0, n as usize, Some(&if pitch == 0 { dense } else { dense.pitched(pitch) }))?;
         for c in 0..n as usize {
             let (from, got) = (in_rows[c] as usize, bench.column(&got, out_rows[c] as usize));

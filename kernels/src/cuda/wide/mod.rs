@@ -180,6 +180,9 @@ pub enum Columns<'a> {
         /// Where it is not 0, slot `s` has its columns from `s * pitch` on, `pitch` at most: a block then reads which
         /// they are beside its slot and not after it, and does all of its slot's.
         pitch: usize,
+        /// Whether a launch of listed columns stands between the one that wrote the lists and this one: then they are
+        /// read, and weights asked for, before the launch ahead of this one has ended.
+        early: bool,
     },
 }
 
@@ -275,6 +278,8 @@ device_struct! {
         code_stride: i32,
         eps: f32,
         factor: f32,
+        /// Whether slots and lists may be read before the wait.
+        early: i32,
     }
 }
 
@@ -369,7 +374,7 @@ impl Work {
                 arguments.count = n as i32;
                 n.div_ceil(block_columns)
             }
-            Columns::Listed { slots, in_rows, out_rows, pitch, .. } => {
+            Columns::Listed { slots, in_rows, out_rows, pitch, early, .. } => {
                 let n = slots.len() / 4;
                 arguments.slots = Ptr::of(slots, stream);
                 arguments.in_rows = Ptr::of(in_rows, stream);
@@ -377,6 +382,7 @@ impl Work {
                 arguments.slot_count = n as i32;
                 let spread = pitch == 0 && spreads(n, in_rows.len(), block_columns);
                 arguments.pitch = pitch as i32;
+                arguments.early = i32::from(early);
                 arguments.spread = i32::from(spread);
                 if spread { n + in_rows.len() / block_columns } else { n }
             }

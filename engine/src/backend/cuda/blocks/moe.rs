@@ -10,7 +10,7 @@ use super::latent::{BoundLatent, LatentMatrices};
 use super::mlp::{self, ExpertMatrices, Place};
 use super::{BlockPass, Operator, Setting, WantedExperts, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::matrices::{Kernels as Products, RowCount};
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, VectorPlan};
 use crate::backend::cuda::residual::next_rows;
 use crate::backend::cuda::shape::{Counts, Widths};
@@ -75,9 +75,9 @@ impl<'a> Lists<'a> {
         Self { slots, in_rows: in_rows.slice(0..all), out_rows: out_rows.slice(0..all), pitch }
     }
 
-    /// For products that read `in_rows` of `rows`.
-    fn columns(&'a self, rows: usize, in_rows: &'a CudaView<'a, i32>) -> Columns<'a> {
-        Columns::Listed { rows, slots: &self.slots, in_rows, out_rows: &self.out_rows, pitch: self.pitch }
+    /// For products that read `in_rows` of `rows`; `early`: behind others of these lists.
+    fn columns(&'a self, rows: usize, in_rows: &'a CudaView<'a, i32>, early: bool) -> Columns<'a> {
+        Columns::Listed { rows, slots: &self.slots, in_rows, out_rows: &self.out_rows, pitch: self.pitch, early }
     }
 }
 
@@ -296,9 +296,18 @@ impl Operator for MoeConfig {
         }
         // The shared expert needs nothing of the choice, which leaves most of the device idle.
         at.beside.follow(at.device)?;
-        bound.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)?;
+        let turn = SharedTurn::of(at.pass.rows);
+        if turn == SharedTurn::First {
+            bound.launch_beside(at, work)?;
+        }
         bound.route(kernels, at, work)?;
+        if turn == SharedTurn::Second {
+            bound.launch_beside(at, work)?;
+        }
         bound.launch_routed(at, work)?;
+        if turn == SharedTurn::Last {
+            bound.launch_beside(at, work)?;
+        }
         at.device.follow(at.beside)?;
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
         let terms = bound.terms(at, (&gates, &made), Some(&shared));
@@ -306,7 +315,38 @@ impl Operator for MoeConfig {
     }
 }
 
+/// When the shared expert is enqueued, on its own stream. Of a graph the driver makes streams again, and the order in
+/// which nodes were captured decides what runs on in the one of the launch before, and so may start before that has
+/// ended: the first that follows where the graph forks, and what joins it again behind the branch captured first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SharedTurn {
+    /// Before the router: of prompts, which no graph has.
+    First,
+    /// Behind the router, which so starts early.
+    Second,
+    /// Behind the routed experts, so that the sum over experts starts early too.
+    Last,
+}
+
+impl SharedTurn {
+    /// Most rows whose sum may start early: of more its blocks are in the way of the experts' last ones.
+    const LAST_ROWS: usize = 64;
+
+    fn of(rows: RowCount) -> Self {
+        match rows {
+            RowCount { prefill: true, .. } => Self::First,
+            RowCount { count: ..=Self::LAST_ROWS, .. } => Self::Last,
+            _ => Self::Second,
+        }
+    }
+}
+
 impl Bound {
+    /// The shared expert, on a stream of its own.
+    fn launch_beside(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        self.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)
+    }
+
     /// Experts of rows that have a width of their own. Whoever reads rows of the stream does so before the first that
     /// writes some.
     fn launch_latent(
@@ -414,7 +454,7 @@ impl Bound {
     ) -> Result<(), CudaBackendError> {
         let (mut codes, mut meta) = hidden.views_mut();
         let out = Output::Activated { codes: &mut codes, meta: &mut meta, stride: padded(self.config.expert.width) };
-        let columns = lists.columns(at.pass.rows.count, &lists.in_rows);
+        let columns = lists.columns(at.pass.rows.count, &lists.in_rows, false);
         let (product, matrix) = (&self.experts.gate_up, &self.experts.weights.gate_up);
         // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
         unsafe { product.launch(at.device, at.pass.rows, matrix, x, columns, out) }
@@ -432,7 +472,7 @@ impl Bound {
         let (x, stride) = (Source::plain(&codes, &meta), self.config.latent.unwrap_or(at.hidden));
         let out =
             if self.makes_halves(at) { Output::Halves { values, stride } } else { Output::Plain { values, stride } };
-        let columns = lists.columns(at.pass.rows.count * self.config.used, &lists.out_rows);
+        let columns = lists.columns(at.pass.rows.count * self.config.used, &lists.out_rows, true);
         let (product, matrix) = (&self.experts.down, &self.experts.weights.down);
         // SAFETY: as for gate and up.
         unsafe { product.launch(at.device, at.pass.rows, matrix, &x, columns, out) }
