@@ -291,8 +291,8 @@ impl PrefixCache {
 
     /// A place for the checkpoint that step `now` takes at a node, where the pages of all positions before it are
     /// `held`; `last` says that of its prompt's checkpoints it is the furthest, where the next turn goes on. `None` if
-    /// there is one already, or if others are wanted right now in all places. `saved_us`: what computing the positions
-    /// between two entries takes.
+    /// there is one already, if the same positions are on their way from the host for somebody else, or if others are
+    /// wanted right now in all places. `saved_us`: what computing the positions between two entries takes.
     pub(crate) fn take(
         &mut self,
         (node, last): (NodeId, bool),
@@ -301,7 +301,7 @@ impl PrefixCache {
         saved_us: impl Fn(u32, u32) -> f64,
         pages: &mut Pages,
     ) -> Option<CheckpointId> {
-        if self.on_device(node).is_some() {
+        if self.on_device(node).is_some() || self.others_still_come(node, held) {
             return None;
         }
         let worth = self.worth(node, last, saved_us);
@@ -310,6 +310,18 @@ impl PrefixCache {
         self.totals.taken += 1;
         self.offer(node);
         Some(checkpoint)
+    }
+
+    /// Are pages before this node still on their way from the host that are not those that are `held`? They cannot be
+    /// kept for an entry here, from which others would go on without waiting for them, nor given up for the others:
+    /// whoever waits for the load has a page table that names them, and what is pinned must have an owner.
+    fn others_still_come(&self, node: NodeId, held: &[PageId]) -> bool {
+        let comes = |unit: NodeId| {
+            let first = (self.prompts.depth(unit) as usize - 1) * UNIT_PAGES;
+            let kept = self.prompts.get(unit).pages.iter().zip(&held[first..]);
+            kept.into_iter().any(|(kept, held)| kept.is_some_and(|kept| kept != *held)) && self.transfers.brings(unit)
+        };
+        self.prompts.up(node).any(comes)
     }
 
     /// The entry at a node lies on the device from now on, where its sequence holds the pages before it.
@@ -340,17 +352,7 @@ impl PrefixCache {
             unit.entries += 1;
             let held = &held[first..first + UNIT_PAGES];
             if unit.entries > 1 {
-                // Who computed the same positions at the same time has pages of its own with the same bytes. But those
-                // that still come from the host have not, and whoever goes on from this entry would not wait for them.
-                let other = unit.pages.iter().zip(held).any(|(place, page)| *place != Some(*page));
-                if other && self.transfers.brings(node) {
-                    for (place, page) in unit.pages.iter_mut().zip(held).filter(|(place, page)| **place != Some(**page))
-                    {
-                        pages.keep(*page);
-                        place.replace(*page).into_iter().for_each(|old| pages.give_up(old));
-                    }
-                    self.transfers.gives_up_pages();
-                }
+                // Who computed the same positions at the same time has pages of its own with the same bytes.
                 continue;
             }
             for (place, page) in unit.pages.iter_mut().zip(held) {
@@ -500,7 +502,7 @@ mod tests {
     use super::super::host::HostBlocks;
     use super::super::prompts::{NODES_MAX, tests::prompt};
     use super::*;
-    use crate::step::HostProgress;
+    use crate::step::{FinishedTransfer, HostProgress};
 
     const SCOPE: CacheScope = CacheScope(1);
 
@@ -612,6 +614,28 @@ mod tests {
         world.cache.transferred(&HostProgress { blocks: 8, ..HostProgress::default() });
         let (copies, _) = world.cache.begin_transfers(StepId(world.step));
         assert_eq!(copies.len(), 1, "only what is on the device is copied");
+    }
+
+    #[test]
+    fn who_waits_for_a_load_has_the_pages_that_are_kept_for_it() {
+        let host = HostBlocks { bytes: 1, checkpoint: 1, unit: 1 };
+        let config = PrefixConfig { host, ..config(2) };
+        let mut world = World { cache: PrefixCache::new(&config), pages: Pages::new(8), step: 0 };
+        world.cache.transferred(&HostProgress { blocks: 8, ..HostProgress::default() });
+        world.compute(&[1, 2]);
+        let (copies, _) = world.cache.begin_transfers(StepId(world.step));
+        let finished = copies.iter().map(|copy| FinishedTransfer { id: copy.id, direction: copy.direction, micros: 1 });
+        world.cache.transferred(&HostProgress { finished: finished.collect(), blocks: 8 });
+        let all: Vec<_> = (0..8).map(|_| world.claim()).collect();
+        all.iter().for_each(|page| world.pages.release(*page));
+        let wanted = [prompt(&[1, 2]), vec![9]].concat();
+        let found = world.cache.find_on_host((SCOPE, &wanted), 0, |_, _| f64::INFINITY).unwrap();
+        let hit = world.cache.load(found, StepId(world.step), &mut world.pages).unwrap();
+        world.cache.pin(hit, &mut world.pages);
+        // Somebody else computes what is on its way, as whoever wants the scores of all of a prompt.
+        assert_eq!(world.compute(&[1]), None);
+        (0..world.pages.available()).for_each(|_| drop(world.claim()));
+        assert_eq!(world.pages.claim(), None, "what is available can be had");
     }
 
     #[test]

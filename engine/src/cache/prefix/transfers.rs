@@ -58,11 +58,6 @@ impl Transfers {
         self.under_way.iter().any(|copy| copy.brings.contains(&unit))
     }
 
-    /// Pages that a load still writes are given up.
-    pub(super) fn gives_up_pages(&mut self) {
-        self.settles = true;
-    }
-
     fn begin(&mut self, direction: Direction, node: NodeId, brings: Vec<NodeId>) -> TransferId {
         let id = TransferId(self.next);
         self.next += 1;
