@@ -30,8 +30,8 @@ pub(in crate::http) enum JsonError {
     },
 }
 
-/// About how many bytes a text takes once it is parsed, never much less. One pass without memory; what is no JSON is
-/// weighed somehow.
+/// About how many bytes a text takes once it is parsed, never much less, and with it the JSON that stands in its strings:
+/// arguments of calls and schemas are taken apart with it. What is no JSON is weighed somehow.
 pub(in crate::http) fn weight(text: &[u8]) -> usize {
     let (mut bytes, mut i) = (VALUE_BYTES, 0);
     while let Some(&byte) = text.get(i) {
@@ -41,7 +41,7 @@ pub(in crate::http) fn weight(text: &[u8]) -> usize {
             b':' => bytes += MEMBER_BYTES,
             b'"' => {
                 let end = end_of_string(text, i + 1);
-                bytes += end - i;
+                bytes += end - i + weight_within(&text[i..(end + 1).min(text.len())]);
                 i = end;
             }
             _ => {}
@@ -49,6 +49,17 @@ pub(in crate::http) fn weight(text: &[u8]) -> usize {
         i += 1;
     }
     bytes
+}
+
+/// What the JSON that a string is, quotes and all, takes beside the string; 0 for any other text.
+fn weight_within(string: &[u8]) -> usize {
+    let first = string[1..].iter().find(|byte| **byte != b' ');
+    // An escape may stand for what JSON begins with, or for white space before it.
+    if !first.is_some_and(|byte| b"{[\\".contains(byte)) {
+        return 0;
+    }
+    let Ok(text) = serde_json::from_slice::<String>(string) else { return 0 };
+    if text.trim_start().starts_with(['{', '[']) { weight(text.as_bytes()) } else { 0 }
 }
 
 /// Where the quote is that ends a string, or the end of the text.
@@ -194,6 +205,12 @@ mod tests {
         ] {
             let value = parse(text.as_bytes()).unwrap();
             assert!(weight(text.as_bytes()) >= held(&value), "{text:.40}");
+            // As the arguments of a call: each escape may hide what begins it.
+            for begin in ["", " ", "\\n", "\\u0020"] {
+                let inside = serde_json::to_string(&text).unwrap();
+                let outer = format!("{{\"arguments\": \"{begin}{}", &inside[1..]) + "}";
+                assert!(parse(outer.as_bytes()).is_ok() && weight(outer.as_bytes()) >= text.len() + held(&value));
+            }
         }
         let plain = format!("{{\"content\": \"{}\"}}", "x".repeat(10_000));
         assert!(weight(plain.as_bytes()) < plain.len() + 1_000);
