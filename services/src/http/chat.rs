@@ -50,9 +50,9 @@ pub(super) async fn converse<S: Dialect>(
     let name = RequestName::of(request);
     let PromptAndThinking { prompt, thinking: rules, probe } =
         prompt_and_thinking(app, name, &generation, question).await?;
-    // Only now: what waits for a text thread or a trial is as large as its body was when it was taken apart.
-    drop(room);
     let grammar = grammar_of(app, holder, generation.form.take(), calls, Some(prompt.thinking)).await?;
+    // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart.
+    drop(room);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {

@@ -30,9 +30,9 @@ pub(super) async fn completions(
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
-    // Only now: what waits for a text thread is as large as its body was when it was taken apart.
-    drop(room);
     let grammar = grammar_of(&app, holder, generation.form.take(), None, None).await?;
+    // Only now: what waits for a thread is as large as its body was when it was taken apart.
+    drop(room);
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
     let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "cmpl-");

@@ -37,9 +37,9 @@ pub(super) async fn completion(
         repeated.push(LlamaPrompt { text, tokens: tokens.len() });
         ids.push(tokens.into());
     }
-    // Only now: what waits for a text thread is as large as its body was when it was taken apart.
-    drop(room);
     let grammar = grammar_of(&app, holder, generation.form.take(), None, None).await?;
+    // Only now: what waits for a thread is as large as its body was when it was taken apart.
+    drop(room);
     let shape = Llama::new(repeated, &generation, reply);
     let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "llama-");
     generate(&app, &request, endpoint).await

@@ -10,6 +10,7 @@ use super::grammar::grammar_of;
 use super::intake::{Taken, parsed, take};
 use super::reply::RequestName;
 use super::request::{EmbeddingRequest, Generation, OllamaRequest, parse_embed, parse_name};
+use super::shares::Share;
 use super::terms::terms_of;
 use super::text::{ids_of, too_long};
 use crate::actors::embed::Texts;
@@ -51,7 +52,7 @@ async fn answer(
         OllamaRequest::Chat(chat) => {
             converse(app, request, Taken { asked: *chat, bytes, room }, shape, "ollama-").await
         }
-        OllamaRequest::Raw { prompt, generation } => raw(app, request, prompt, *generation, shape).await,
+        OllamaRequest::Raw { prompt, generation } => raw(app, request, (prompt, *generation), room, shape).await,
         OllamaRequest::Load => Ok(HttpResponse::Ok().json(loaded(shape, &app.limits.name, unix_seconds()))),
     }
 }
@@ -60,13 +61,15 @@ async fn answer(
 async fn raw(
     app: &App,
     request: &HttpRequest,
-    prompt: String,
-    mut generation: Generation,
+    (prompt, mut generation): (String, Generation),
+    room: Option<Share>,
     shape: Ollama,
 ) -> Result<HttpResponse, ApiError> {
     app.text.may_fit(&prompt, app.room(&generation)).map_err(|e| too_long("prompt", &e))?;
     let grammar = grammar_of(app, app.holder(request), generation.form.take(), None, None).await?;
     let prompts = vec![ids_of(app, app.holder(request), prompt, true).await?.into()];
+    // Only now: what waits for a thread is as large as its body was when it was taken apart.
+    drop(room);
     let endpoint = EndpointJob::of_texts(prompts, generation, grammar, shape, "ollama-");
     generate(app, request, endpoint).await
 }
