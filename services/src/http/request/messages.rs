@@ -5,6 +5,7 @@ use super::turns::{BETWEEN, reminder};
 use crate::http::error::ApiError;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json, json};
+use std::collections::HashSet;
 
 /// Checks every message and the order of tool results. System messages at the beginning become one, which is what
 /// templates take, and later ones the user's [`reminder`]s.
@@ -47,9 +48,10 @@ fn one_system(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
     messages
 }
 
-/// Ids of the calls that a `tool` message at this place may answer; `None` where it may not stand.
+/// Ids of the calls that a `tool` message at this place may answer, which may be tens of thousands; `None` where it may
+/// not stand.
 #[derive(Default)]
-struct OpenCalls(Option<Vec<Option<String>>>);
+struct OpenCalls(Option<HashSet<Option<String>>>);
 
 fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Map<String, Json>, ApiError> {
     let path = fields.path("role");
@@ -80,7 +82,7 @@ fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Map<String, Jso
 }
 
 /// What an assistant said before. Returns the ids of its calls, if it made any.
-fn assistant(fields: &mut Fields, out: &mut Map<String, Json>) -> Result<Option<Vec<Option<String>>>, ApiError> {
+fn assistant(fields: &mut Fields, out: &mut Map<String, Json>) -> Result<Option<HashSet<Option<String>>>, ApiError> {
     let path = fields.path("content");
     let content = content(fields)?;
     // Other services have a field of its own for an answer that is a refusal.
@@ -107,7 +109,7 @@ fn assistant(fields: &mut Fields, out: &mut Map<String, Json>) -> Result<Option<
     let Some(calls) = calls else { return Ok(None) };
     let checked: Result<Vec<_>, _> =
         calls.into_iter().enumerate().map(|(i, c)| tool_call(format!("{calls_path}[{i}]"), c)).collect();
-    let (ids, calls): (Vec<_>, Vec<_>) = checked?.into_iter().unzip();
+    let (ids, calls): (HashSet<_>, Vec<_>) = checked?.into_iter().unzip();
     out.insert("tool_calls".into(), calls.into());
     Ok(Some(ids))
 }
@@ -160,12 +162,12 @@ fn tool(fields: &mut Fields, out: &mut Map<String, Json>, calls: &OpenCalls) -> 
         return Err(ApiError::invalid(&path, message));
     };
     let path = fields.path("tool_call_id");
-    if let Some(id) = fields.string("tool_call_id")? {
-        if open.iter().all(|known| known.as_ref().is_some_and(|known| *known != id)) {
-            return Err(ApiError::invalid(&path, format!("`{path}` is {id:?}, which no call of the turn before has")));
-        }
-        out.insert("tool_call_id".into(), id.into());
+    let id = fields.string("tool_call_id")?;
+    // A call without an id may be any result's.
+    if let Some(id) = id.as_ref().filter(|_| !open.contains(&None) && !open.contains(&id)) {
+        return Err(ApiError::invalid(&path, format!("`{path}` is {id:?}, which no call of the turn before has")));
     }
+    id.into_iter().for_each(|id| drop(out.insert("tool_call_id".into(), id.into())));
     Ok(())
 }
 

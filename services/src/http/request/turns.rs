@@ -3,6 +3,7 @@
 
 use crate::http::error::ApiError;
 use serde_json::{Map, Value as Json, json};
+use std::collections::HashSet;
 
 /// Between texts that are made one.
 pub(super) const BETWEEN: &str = "\n\n";
@@ -16,7 +17,7 @@ pub(super) struct Turns {
     /// The assistant's turn that is not over.
     turn: Option<AssistantTurn>,
     /// Ids of the calls so far, which results may answer.
-    calls: Vec<String>,
+    calls: HashSet<String>,
 }
 
 /// An assistant's turn.
@@ -58,7 +59,7 @@ impl Turns {
     pub(super) fn call(&mut self, id: String, name: &str, arguments: Json) {
         let call = json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}});
         self.turn.get_or_insert_default().calls.push(call);
-        self.calls.push(id);
+        self.calls.insert(id);
     }
 
     /// The assistant's turn is over, also where it said nothing.
