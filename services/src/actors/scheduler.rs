@@ -208,7 +208,7 @@ impl SchedulerActor {
             debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
             let took = now.since(step.began(self.committed));
             self.meter.done(&step, &outcome, self.committed, &self.pace);
-            self.meter.compare(&step, took, &self.pace);
+            self.meter.compare(&step, took, outcome.samples.len(), &self.pace);
             self.learn(&step, took, now, Micros(outcome.timing.guess_us));
             self.committed = now;
             self.waits_since = self.steps.is_empty().then_some(now);

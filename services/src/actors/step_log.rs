@@ -23,8 +23,8 @@ pub struct StepSeen {
     pub ms: f64,
     /// What was predicted; 0 while nothing is known.
     pub predicted_ms: f64,
-    /// Tokens that were generated.
-    pub decode_rows: u32,
+    /// Tokens that were generated: of drafted ones those that are right.
+    pub tokens: u32,
     /// How many positions of prompts it computed.
     pub prompt_rows: u32,
     /// The sequences that had rows, at most [`ROWS_MAX`] of them.
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn step(id: u64) -> StepSeen {
-        StepSeen { id, ms: 1.0, predicted_ms: 1.0, decode_rows: 1, prompt_rows: 0, rows: Vec::new() }
+        StepSeen { id, ms: 1.0, predicted_ms: 1.0, tokens: 1, prompt_rows: 0, rows: Vec::new() }
     }
 
     #[test]

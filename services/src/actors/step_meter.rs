@@ -126,14 +126,14 @@ impl StepMeter {
         }
     }
 
-    /// Shows a step that took so long to those who look.
-    fn show(&self, step: &StepInFlight, took: Micros) {
+    /// Shows a step that took so long and gave so many tokens to those who look.
+    fn show(&self, step: &StepInFlight, took: Micros, tokens: usize) {
         let Some(rows) = step.seen.clone() else { return };
         self.log.push(StepSeen {
             id: step.id.0,
             ms: took.0 as f64 / 1e3,
             predicted_ms: step.predicted.unwrap_or(0.0) / 1e3,
-            decode_rows: step.shape.rows,
+            tokens: tokens as u32,
             prompt_rows: step.shape.prompt_rows,
             rows,
         });
@@ -174,10 +174,10 @@ impl StepMeter {
         }
     }
 
-    /// Compares what a step took with what was predicted, and tells what decode rows waited for others' prompts. Its
-    /// time is that between commits, because that is what a stream sees.
-    pub(super) fn compare(&self, step: &StepInFlight, took: Micros, pace: &Pace) {
-        self.show(step, took);
+    /// Compares what a step that gave so many tokens took with what was predicted, and tells what decode rows waited for
+    /// others' prompts. Its time is that between commits, because that is what a stream sees.
+    pub(super) fn compare(&self, step: &StepInFlight, took: Micros, tokens: usize, pace: &Pace) {
+        self.show(step, took, tokens);
         let took_us = took.0 as f64;
         if let Some(predicted) = step.predicted {
             ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => step.kind).record(predicted / 1e6);
@@ -317,4 +317,31 @@ fn count_late(step: &StepInFlight, forward_end: Micros) {
 
 fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_is_told_of_tokens_and_not_of_rows_that_were_drafted_in_vain() {
+        let config = SchedulerConfig {
+            slots: 1,
+            pages: 1,
+            step_tokens: 64,
+            context: 64,
+            queue_requests_max: 1,
+            queue_prompt_tokens_max: 1,
+            steps_in_flight_max: 1,
+            prefix: PrefixConfig::OFF,
+        };
+        let log = Arc::<StepLog>::default();
+        let mut watcher = log.watch();
+        let meter = StepMeter::new(&config, Arc::new(Gateway::new("a meter", &config)), log);
+        let (plan, pace) = (StepPlan::new(StepId(0), Vec::new()), Pace::default());
+        let mut step = meter.launched(&plan, &pace, Micros(0), 0, Sources::NONE);
+        step.shape.rows = 8;
+        meter.compare(&step, Micros(1_000), 3, &pace);
+        assert_eq!(watcher.look(1).0[0].tokens, 3);
+    }
 }

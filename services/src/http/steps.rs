@@ -59,7 +59,7 @@ impl StepView {
             |rows: fn(&StepSeen) -> u32| steps.iter().map(|s| f64::from(rows(s))).sum::<f64>() / seconds.max(1e-3);
         let now = Now {
             standing,
-            tokens_per_second: rate(|s| s.decode_rows),
+            tokens_per_second: rate(|s| s.tokens),
             prompt_tokens_per_second: rate(|s| s.prompt_rows),
             step_ms: steps.last().map_or(0.0, |s| s.ms),
             predicted_ms: steps.last().map_or(0.0, |s| s.predicted_ms),
