@@ -3,7 +3,6 @@
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { events } from "./api.js";
-import { bytes } from "./system.js";
 
 const STEPS = 120; // columns shown
 const ROW = 14, GAP = 3, LEFT = 78;
@@ -109,12 +108,10 @@ export function Live({ onClosed }) {
     ["State slots", share(now.slots_used, now.slots)],
     ...(now.entries_max ? [["Prompts kept", share(now.entries, now.entries_max) + (now.host_entries ? `, ${now.host_entries.toLocaleString("en")} on the host` : "")]] : []),
     ["A step takes, predicted", `${now.step_ms.toFixed(2)} ms, ${now.predicted_ms.toFixed(2)} ms`],
-    ...(now.memory || []).map((m) => [`Memory: ${m.use}`, bytes(m.bytes)]),
   ];
   return html`<div class="live"><h1>Live</h1>
     <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>below: how long each step took, and the line that was predicted</span></div>
     <canvas ref=${canvas} role="img" aria-label="Sequences as rows over the last steps; the figures below say the same in numbers"></canvas>
     ${said && html`<p class="trouble" role="status">${said}</p>`}
-    ${facts ? html`<dl>${facts.map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>` : html`<p class="empty">Waiting for a step. Ask something in another tab.</p>`}
-    ${now?.keys?.length > 0 && html`<h2>Waiting by key</h2><ul>${now.keys.map((k) => html`<li>${k.name}: ${k.waiting}</li>`)}</ul>`}</div>`;
+    ${facts ? html`<dl>${facts.map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>` : html`<p class="empty">Waiting for a step. Ask something in another tab.</p>`}</div>`;
 }
