@@ -82,7 +82,6 @@ impl Fields {
         self.map.shift_remove(name)
     }
 
-    /// Whether a field is there. Does not take it.
     /// A value that stays where it is.
     pub(super) fn peek(&self, name: &str) -> Option<&Json> {
         self.map.get(name)
@@ -93,6 +92,7 @@ impl Fields {
         self.map.get_mut(name)
     }
 
+    /// Whether a field is there. Does not take it.
     pub(super) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }
