@@ -240,9 +240,10 @@ impl Scheduler {
         self.live.get(&id).map(|live| live.times)
     }
 
-    /// Prompt tokens that the prefix cache spared a request of which a choice runs.
+    /// Prompt tokens that the prefix cache spared a live request that has started, also while it is preempted.
     pub fn cached_tokens(&self, id: RequestId) -> Option<u32> {
-        self.running.iter().find(|seq| seq.request.id == id).map(|seq| seq.cached)
+        let mut all = self.running.iter().chain(self.queue.iter());
+        all.find(|seq| seq.request.id == id).map(|seq| seq.cached)
     }
 
     /// The sequence of a live request's first choice; those of the others follow it.

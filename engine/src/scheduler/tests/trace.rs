@@ -541,6 +541,15 @@ fn the_youngest_gives_way_to_an_older_one_and_goes_on_after_it() {
 }
 
 #[test]
+fn what_a_request_was_spared_is_known_also_while_it_is_preempted() {
+    let mut stage = Stage::new("pages 3; A prompt 30 max 5; B prompt 31 max 8");
+    let steps: Vec<_> = (1..=4).map(|step| stage.step(step)).collect();
+    assert_eq!(steps[3], "A+1 ~B");
+    assert_eq!(stage.scheduler.cached_tokens(RequestId(1)), Some(0));
+    stage.run_to_the_end();
+}
+
+#[test]
 fn the_lowest_priority_gives_way_even_if_it_is_older() {
     check(
         "pages 3; A prompt 31 priority 1 max 8; B prompt 30 max 5",
