@@ -722,6 +722,19 @@ fn a_preempted_sequence_takes_no_place_in_the_queue() {
 }
 
 #[test]
+fn the_service_s_own_request_is_not_refused_for_what_others_have_waiting() {
+    let mut stage = Stage::new("queue 1");
+    assert_eq!(stage.happen("A prompt 10 max 1"), "");
+    let own = Request::new(RequestId(9), [0], Spec::greedy(1));
+    let mut admit = |exempt| {
+        let terms = Terms { exempt, ..Terms::default() };
+        stage.scheduler.admit_under(own.clone(), &terms, Micros(0), &Pace::default())
+    };
+    assert_eq!(admit(false), Err(Rejected::QueueFull { waiting: 1, max: 1 }));
+    assert_eq!(admit(true), Ok(()));
+}
+
+#[test]
 fn prompt_tokens_in_the_queue_are_bounded() {
     check("queue-tokens 50; A prompt 45; B prompt 6", "B!queue-tokens A[0..45]");
 }
