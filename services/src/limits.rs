@@ -254,6 +254,8 @@ pub const TEMPLATE_SOURCE_BYTES_MAX: usize = 1 << 20;
 pub const NUMBERS_KEPT_MAX: usize = 16_384;
 /// Alternatives reported with each token.
 pub const TOP_LOGPROBS_MAX: u8 = 20;
+/// Seconds that the configuration may say of anything, a century: more would leave the range of clocks.
+pub const SECONDS_MAX: u64 = 100 * 365 * 24 * 3600;
 /// Seconds that running streams may take to finish after a signal.
 pub const DRAIN_SECONDS: u64 = 15;
 /// Seconds of silence after which a stream gets a comment, so that proxies and half-open peers show.

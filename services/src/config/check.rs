@@ -22,6 +22,11 @@ pub(super) fn within<T: PartialOrd + Display>(
     Err((key, format!("must lie between {} and {}, got {got}", range.start(), range.end())))
 }
 
+/// A time to wait, which is never none.
+pub(super) fn seconds(key: &'static str, got: u64) -> Result<(), Fault> {
+    within(key, got, 1..=limits::SECONDS_MAX)
+}
+
 pub(super) fn threads(key: &'static str, got: u32) -> Result<(), Fault> {
     if got <= limits::THREADS_MAX {
         Ok(())

@@ -1,6 +1,6 @@
 //! The section `limits`.
 
-use super::check::{Fault, not_zero, within};
+use super::check::{Fault, not_zero, seconds, within};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 
@@ -61,13 +61,17 @@ impl Limits {
             ("queue_requests", self.queue_requests.into()),
             ("queue_prompt_tokens", self.queue_prompt_tokens),
             ("body_bytes", self.body_bytes as u64),
+        ] {
+            not_zero(key, value)?;
+        }
+        for (key, value) in [
             ("head_seconds", self.head_seconds),
             ("body_seconds", self.body_seconds),
             ("idle_seconds", self.idle_seconds),
             ("unread_seconds", self.unread_seconds),
             ("peer_silence_seconds", self.peer_silence_seconds),
         ] {
-            not_zero(key, value)?;
+            seconds(key, value)?;
         }
         if self.bodies_bytes < self.body_bytes {
             let why = format!("must be at least limits.body_bytes, {}, got {}", self.body_bytes, self.bodies_bytes);

@@ -1,6 +1,6 @@
 //! The section `server`.
 
-use super::check::{Fault, not_zero, threads};
+use super::check::{Fault, seconds, threads, within};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -83,7 +83,8 @@ impl Server {
         if let Some(text) = items(&self.trusted_proxies).find(|text| text.parse::<IpAddr>().is_err()) {
             return Err(("trusted_proxies", format!("wants addresses such as 10.0.0.1, got {text:?}")));
         }
-        not_zero("keep_alive_seconds", self.keep_alive_seconds)
+        within("drain_seconds", self.drain_seconds, 0..=limits::SECONDS_MAX)?;
+        seconds("keep_alive_seconds", self.keep_alive_seconds)
     }
 }
 

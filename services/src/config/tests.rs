@@ -176,7 +176,10 @@ fn a_certificate_comes_with_its_key_and_an_origin_has_no_path() {
     let err = load("[limits]\nbodies_bytes = 1\n", &[], ServeArgs::default()).unwrap_err();
     assert_eq!(err.to_string(), "c: limits.bodies_bytes must be at least limits.body_bytes, 8388608, got 1");
     let err = load("[limits]\nhead_seconds = 0\n", &[], ServeArgs::default()).unwrap_err();
-    assert_eq!(err.to_string(), "c: limits.head_seconds must be at least 1, got 0");
+    assert_eq!(err.to_string(), "c: limits.head_seconds must lie between 1 and 3153600000, got 0");
+    // As a way to say never it would leave the range of every clock that it is added to.
+    let err = load("[server]\nkeep_alive_seconds = 9223372036854775807\n", &[], ServeArgs::default()).unwrap_err();
+    assert!(err.to_string().starts_with("c: server.keep_alive_seconds must lie between 1 and 3153600000"), "{err}");
 }
 
 #[test]
