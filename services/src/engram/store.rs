@@ -384,7 +384,7 @@ impl Store {
         Ok(entries)
     }
 
-    /// What is learned adds up; what is put takes the place of what was put before.
+    /// What is learned adds up, until it is removed; what is put takes the place of what was put before.
     fn check_room(&self, log: &impl Log, name: &TableName, write: &Write) -> Result<(), StoreError> {
         let learned = |write: &Write| match write {
             Write::Learn(texts) => texts.tokens(),
@@ -393,7 +393,11 @@ impl Store {
         let (got, more) = match write {
             Write::Remove { .. } => return Ok(()),
             Write::Put(texts) => (0, texts.tokens()),
-            Write::Learn(texts) => (self.entries(log, name)?.iter().map(|(_, w)| learned(w)).sum(), texts.tokens()),
+            Write::Learn(texts) => {
+                let writes = self.entries(log, name)?;
+                let kept = writes.iter().rev().map(|(_, w)| w).take_while(|w| !matches!(w, Write::Remove { .. }));
+                (kept.map(learned).sum(), texts.tokens())
+            }
         };
         let max = limits::ENGRAM_LEARNED_TOKENS_MAX;
         if got + more > max { Err(StoreError::Full { name: name.to_string(), got, more, max }) } else { Ok(()) }
@@ -658,6 +662,19 @@ mod tests {
             "{error}"
         );
         assert_eq!(store.writes(&name).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_full_table_that_is_removed_may_be_taught_anew() {
+        let (_dir, store, name) = store();
+        let learn = |tokens: u64| store.write(&name, &Write::Learn(texts(0, &vec![1; tokens as usize])));
+        learn(limits::ENGRAM_LEARNED_TOKENS_MAX).unwrap();
+        assert!(matches!(learn(1), Err(StoreError::Full { .. })));
+        store.write(&name, &Write::Remove { time: START }).unwrap();
+        learn(1).unwrap();
+        store.undo(&name).unwrap();
+        store.undo(&name).unwrap();
+        assert!(matches!(learn(1), Err(StoreError::Full { .. })), "what was taken back counts again");
     }
 
     #[test]
