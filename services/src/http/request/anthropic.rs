@@ -53,7 +53,9 @@ impl MessagesRequest {
         if let Some(tools) = fields.list("tools")? {
             chat.insert("tools".into(), tools_in_chat_words(tools)?.into());
         }
-        if let Some(choice) = fields.fields("tool_choice")? {
+        if let Some(mut choice) = fields.fields("tool_choice")? {
+            let once = choice.bool("disable_parallel_tool_use")?.unwrap_or(false);
+            chat.insert("parallel_tool_calls".into(), (!once).into());
             chat.insert("tool_choice".into(), tool_choice(choice)?);
         }
         // Which kind of service is wanted: there is one.
@@ -146,7 +148,6 @@ fn tool_in_chat_words(path: String, tool: Json) -> Result<Option<Json>, ApiError
 fn tool_choice(mut choice: Fields) -> Result<Json, ApiError> {
     let path = choice.path("type");
     let kind = choice.string("type")?;
-    choice.bool("disable_parallel_tool_use")?;
     let name = choice.string("name")?;
     choice.ignore_rest();
     match kind.as_deref() {

@@ -678,6 +678,23 @@ fn a_form_is_read_from_the_field_that_asks_for_it() {
 }
 
 #[test]
+fn the_tools_of_a_message_are_bound_as_those_of_chat() {
+    let calls = |strict: bool, choice: Json| {
+        let tool = json!({"name": "a", "input_schema": {"type": "object"}, "strict": strict});
+        let said = json!([{"role": "user", "content": "x"}]);
+        let body = json!({"messages": said, "tools": [tool], "tool_choice": choice}).to_string();
+        let request = MessagesRequest::parse(body.as_bytes(), &limits()).unwrap();
+        request.chat.calls.map(|calls| (calls.must, calls.several))
+    };
+    let once = |kind: &str| json!({"type": kind, "disable_parallel_tool_use": true});
+    assert_eq!(calls(false, json!({"type": "auto"})), None);
+    assert_eq!(calls(true, json!({"type": "auto"})), Some((false, true)));
+    assert_eq!(calls(true, once("auto")), Some((false, false)));
+    assert_eq!(calls(false, json!({"type": "any"})), Some((true, true)));
+    assert_eq!(calls(false, once("any")), Some((true, false)));
+}
+
+#[test]
 fn a_choice_of_tools_says_which_may_and_which_must_be_called() {
     let tool = |name: &str, strict: bool| json!({"type": "function", "function": {"name": name, "strict": strict}});
     let calls = |strict, fields| {
