@@ -28,6 +28,7 @@ use actix::prelude::*;
 use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
 use chimere_engine::engram::{Origin, RequestTables, Tally};
+use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms};
@@ -179,14 +180,6 @@ impl ThinkingJob {
     }
 }
 
-/// The seed of one of several prompts: SplitMix64 of the request's, which keeps different seeds different.
-pub(crate) fn seed_of(seed: u64, prompt: u64) -> u64 {
-    let mut z = seed.wrapping_add(prompt.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// There is no scheduler any more, as at the very end of the service.
 fn unheard() -> Refusal {
     Refusal { reason: Rejected::Draining, retry_after: None }
@@ -249,7 +242,7 @@ impl RequestActor {
         if prompt == 0 {
             return spec.clone();
         }
-        let seed = seed_of(spec.sampling.seed, prompt as u64);
+        let seed = SplitMix::nth(spec.sampling.seed, prompt as u64);
         let sampling = Arc::new(SamplingParams { seed, ..(*spec.sampling).clone() });
         Arc::new(Spec { sampling, ..(**spec).clone() })
     }

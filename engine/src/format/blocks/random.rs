@@ -3,6 +3,9 @@
 use super::BlockType;
 use half::{bf16, f16};
 
+/// What a state of SplitMix64 is moved on by.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A small fast generator (SplitMix64): quality is of no concern here, speed is.
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
@@ -18,8 +21,17 @@ impl SplitMix {
 
     /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.0 = self.0.wrapping_add(STEP);
+        Self::mixed(self.0)
+    }
+
+    /// Number `n`, from 1, of those that come from the plain state `seed`: different seeds have different ones.
+    pub fn nth(seed: u64, n: u64) -> u64 {
+        Self::mixed(seed.wrapping_add(n.wrapping_mul(STEP)))
+    }
+
+    fn mixed(state: u64) -> u64 {
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }

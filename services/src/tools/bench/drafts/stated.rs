@@ -2,10 +2,10 @@
 //! stated share of the guesses is right. So a service around it takes the time that drafts take, and they are worth what
 //! was stated. Prompts are not computed: what stands before the decoded positions is made up once.
 
-use crate::actors::request::seed_of;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
 use chimere_engine::constraint::{Sources, StepRules};
 use chimere_engine::drafts::DraftKind;
+use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use chimere_engine::step::{Form, Piece, PieceTokens, Sample, StateStart, StepOutcome, StepPlan};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn happens(seed: u64, case: u64, thousandths: u32) -> bool {
 
 /// Of both; seeds that follow each other are moved apart.
 fn mixed(seed: u64, n: u64) -> u64 {
-    seed_of(seed.wrapping_mul(0xd134_2543_de82_ef95), n)
+    SplitMix::nth(seed.wrapping_mul(0xd134_2543_de82_ef95), n)
 }
 
 /// See the file's head.
