@@ -15,7 +15,7 @@ use crate::actors::direct::DirectError;
 use crate::actors::messages::Refusal;
 use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::{Plain, Reader};
-use crate::actors::request::{Job, RequestActor, ThinkingJob};
+use crate::actors::request::{Job, Outputs, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
 use crate::holder::Holder;
 use crate::text::grammar::GrammarStart;
@@ -86,20 +86,28 @@ pub(super) async fn generate<S: Dialect>(
     endpoint: EndpointJob<S>,
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
+    let (prompt_field, id_prefix) = (endpoint.prompt_field, endpoint.id_prefix);
+    let (job, shape, seed) = job_of(app, request, endpoint).await?;
+    let name = RequestName::of(request);
+    log_prompts(app, &name, &job.prompts);
+    let (prompts, prompt_tokens) = (job.prompts.len(), job.prompts.iter().map(|p| p.len()).sum());
+    let choices = prompts * job.spec.engine.choices as usize;
+    let (stream, include_usage) = (job.spec.stream, job.spec.include_usage);
+    let envelope = envelope(app, id_prefix, seed);
+    let entries = job.prompts.iter().map(|_| app.live.enter(name.clone())).collect();
+    let outputs = RequestActor::submit(job, entries, app.handles.clone()).await.map_err(|refusal| {
+        tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
+        refused(refusal, prompt_field)
+    })?;
+    tracing::info!(request = &*name, prompts, prompt_tokens, choices, stream, "accepted");
+    let begun = Begun { envelope, choices, include_usage, prompt_tokens };
+    if stream { Ok(streamed(app, outputs, shape, begun)) } else { whole(outputs, shape, begun).await }
+}
+
+/// What the request actor is to do, how the answer looks, and the seed of its random numbers.
+async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -> Result<(Job, S, u64), ApiError> {
     let terms = terms_of(request)?;
-    let EndpointJob {
-        generation,
-        prompts,
-        turns,
-        prompt_field,
-        thinking,
-        probe,
-        examples,
-        grammar,
-        reader,
-        shape,
-        id_prefix,
-    } = endpoint;
+    let EndpointJob { generation, prompts, turns, thinking, probe, examples, grammar, reader, shape, .. } = endpoint;
     let Generation { spec, seed, engram, cache, prediction, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
@@ -109,38 +117,34 @@ pub(super) async fn generate<S: Dialect>(
     let prediction = predicted(app, app.holder(request), prediction).await?;
     let rules = thinking.as_ref().and_then(ThinkingJob::rules);
     let spec = spec.complete(seed, rules, waits_for, scope, prediction);
-    let name = RequestName::of(request);
-    let choices = prompts.len() * spec.engine.choices as usize;
-    let envelope = envelope(app, id_prefix, seed);
-    if app.log_prompts {
-        for prompt in &prompts {
-            tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "asked");
-        }
-    }
     let trace = app.traces.begin(remote(request), || About {
         path: request.path().to_owned(),
-        name: name.clone(),
+        name: RequestName::of(request),
         model: app.limits.name.clone(),
         arrived: Caller::of(request).arrived,
         stream: spec.stream,
     });
-    let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
-    let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
-    let (stream, include_usage) = (spec.stream, spec.include_usage);
     let job = Job { prompts, turns, spec, terms, thinking, probe, engram, grammar, trace, examples, reader };
-    let mut outputs = RequestActor::submit(job, entries, app.handles.clone()).await.map_err(|refusal| {
-        tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
-        refused(refusal, prompt_field)
-    })?;
-    tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream, "accepted");
-    let begun = Begun { envelope, choices, include_usage, prompt_tokens };
-    if stream {
-        return Ok(HttpResponse::Ok()
-            .insert_header((header::CONTENT_TYPE, S::Stream::CONTENT_TYPE))
-            .insert_header((header::CACHE_CONTROL, "no-cache"))
-            .insert_header(("x-accel-buffering", "no"))
-            .body(Events::new(outputs, shape.streamed(begun), app.keep_alive)));
+    Ok((job, shape, seed))
+}
+
+fn log_prompts(app: &App, name: &str, prompts: &[Arc<[TokenId]>]) {
+    for prompt in prompts.iter().filter(|_| app.log_prompts) {
+        tracing::info!(request = name, prompt = app.text.tokenizer().decode(prompt, true), "asked");
     }
+}
+
+/// An answer that goes out as it comes.
+fn streamed<S: Dialect>(app: &App, outputs: Outputs, shape: S, begun: Begun) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, S::Stream::CONTENT_TYPE))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .insert_header(("x-accel-buffering", "no"))
+        .body(Events::new(outputs, shape.streamed(begun), app.keep_alive))
+}
+
+/// An answer that goes out when it is whole.
+async fn whole<S: Dialect>(mut outputs: Outputs, shape: S, begun: Begun) -> Result<HttpResponse, ApiError> {
     let mut whole = shape.collected(begun);
     while let Some(output) = outputs.next().await {
         if let Some(reply) = whole.of(output)? {
