@@ -174,7 +174,7 @@ impl StepMeter {
         }
     }
 
-    /// Compares what a step that gave so many tokens took with what was predicted, and tells what decode rows waited for
+    /// Compares what a step that gave so many tokens took with what was predicted; tells what decode rows waited for
     /// others' prompts. Its time is that between commits, because that is what a stream sees.
     pub(super) fn compare(&self, step: &StepInFlight, took: Micros, tokens: usize, pace: &Pace) {
         self.show(step, took, tokens);

@@ -30,7 +30,7 @@ pub(in crate::http) enum JsonError {
     },
 }
 
-/// About how many bytes a text takes once it is parsed, never much less, and with it the JSON that stands in its strings:
+/// About how many bytes a text takes once it is parsed, never much less, and with it the JSON within its strings:
 /// arguments of calls and schemas are taken apart with it. What is no JSON is weighed somehow.
 pub(in crate::http) fn weight(text: &[u8]) -> usize {
     let (mut bytes, mut i) = (VALUE_BYTES, 0);
