@@ -104,8 +104,8 @@ impl Choice {
             self.ended = true;
         }
         match reason {
-            FinishReason::Length => Finish::Length,
-            FinishReason::Stop => self.stopped(),
+            FinishReason::Length if self.stop.is_none() => Finish::Length,
+            _ => self.stopped(),
         }
     }
 
@@ -153,7 +153,8 @@ impl Choice {
     }
 
     fn end(&mut self, delta: &mut Delta) {
-        self.reader.finish(false, delta);
+        // Inside of a call it leaves half a value as the limit of tokens does.
+        self.reader.finish(true, delta);
         self.release(delta);
         self.scored.clear();
         self.ended = true;

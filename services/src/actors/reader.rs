@@ -20,7 +20,7 @@ pub trait Reader {
     /// The text so far ends inside reasoning.
     fn is_reasoning(&self) -> bool;
 
-    /// There was at least one tool call.
+    /// There was at least one tool call, and none that was cut off.
     fn called_tools(&self) -> bool;
 }
 
@@ -48,12 +48,14 @@ impl Reader for Plain {
 #[derive(Clone, Debug)]
 pub struct Answer {
     parser: OutputParser,
+    /// The text was cut off inside of a call.
+    call_is_cut: bool,
 }
 
 impl Answer {
     /// At the start of an answer.
     pub fn new(parser: OutputParser) -> Self {
-        Self { parser }
+        Self { parser, call_is_cut: false }
     }
 }
 
@@ -63,7 +65,9 @@ impl Reader for Answer {
     }
 
     fn finish(&mut self, cut: bool, delta: &mut Delta) {
-        sort(self.parser.finish(cut), delta);
+        let rest = self.parser.finish(cut);
+        self.call_is_cut = rest.iter().any(|piece| matches!(piece, Parsed::Incomplete { .. }));
+        sort(rest, delta);
     }
 
     fn spans(&mut self) -> Option<Vec<Span>> {
@@ -75,7 +79,7 @@ impl Reader for Answer {
     }
 
     fn called_tools(&self) -> bool {
-        self.parser.calls() > 0
+        self.parser.calls() > 0 && !self.call_is_cut
     }
 }
 

@@ -86,7 +86,7 @@ pub struct OutputParser {
     buf: String,
     /// No more text comes: what is undecided is decided now.
     last: bool,
-    /// It was the limit of tokens that ended the text.
+    /// It was the limit of tokens or a stop string that ended the text.
     cut: bool,
     /// Something other than blanks came since the last call, or since the part began.
     said: bool,

@@ -74,6 +74,23 @@ fn a_call_that_max_tokens_cut_off_is_said_to_be_incomplete() {
 }
 
 #[test]
+fn a_stop_string_inside_of_a_call_leaves_it_incomplete_and_one_at_its_end_whole() {
+    let server = Server::start(Options::default());
+    let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let tools = json!([{"type": "function", "function": {"name": "write", "parameters": parameters}}]);
+    let call = "<tool_call>\n<function=write>\n<parameter=text>\nrm old files\n</parameter>\n</function>\n</tool_call>";
+    let body = |stop: &str| with(ask(&format!("SAY[{call}]")), json!({"tools": tools, "stop": [stop]}));
+    let choice = |stop: &str| post(server.addr, CHAT, &body(stop)).json()["choices"][0].clone();
+    let (cut, whole) = (choice("old"), choice("</tool_call>"));
+    let shown = |choice: &Value| {
+        let made = &choice["message"]["tool_calls"][0];
+        (made["function"]["arguments"].clone(), made["status"].clone(), choice["finish_reason"].clone())
+    };
+    assert_eq!(shown(&cut), (json!("{\"text\": \"rm "), json!("incomplete"), json!("stop")), "{cut}");
+    assert_eq!(shown(&whole), (json!("{\"text\": \"rm old files\"}"), Value::Null, json!("tool_calls")), "{whole}");
+}
+
+#[test]
 fn a_prompt_is_counted_and_shown_as_chat_would_read_it() {
     let server = Server::start(Options::default());
     let tools = json!([{"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]);
