@@ -102,11 +102,18 @@ impl Conversation {
         question
     }
 
-    /// Forgets the last answer, so that its question can be asked again.
-    pub(super) fn retry(&mut self) -> Result<(), String> {
+    /// Forgets the last answer, so that its question can be asked again. What was said until now, for
+    /// [`put_back`](Self::put_back).
+    pub(super) fn retry(&mut self) -> Result<Vec<Value>, String> {
+        let before = self.messages.clone();
         let question = self.undo().ok_or("nothing was asked yet")?;
         self.ask(question);
-        Ok(())
+        Ok(before)
+    }
+
+    /// No other answer came: that of before stays.
+    pub(super) fn put_back(&mut self, before: Vec<Value>) {
+        self.messages = before;
     }
 
     pub(super) fn stats(&self) -> String {
@@ -178,9 +185,12 @@ mod tests {
         chat.answered("1".into(), None);
         chat.ask("two".into());
         chat.answered("3".into(), None);
-        chat.retry().unwrap();
+        let before = chat.retry().unwrap();
         assert_eq!(texts(&chat), ["be brief", "one", "1", "two"]);
         chat.failed();
+        chat.put_back(before);
+        assert_eq!(texts(&chat), ["be brief", "one", "1", "two", "3"]);
+        assert_eq!(chat.undo().as_deref(), Some("two"));
         assert_eq!(chat.undo().as_deref(), Some("one"));
         assert_eq!(texts(&chat), ["be brief"]);
         chat.ask("again".into());

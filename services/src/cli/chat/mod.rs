@@ -198,8 +198,11 @@ async fn obey(command: Command, server: &Server, chat: &mut Conversation, screen
             answer(server, chat, screen).await.map_err(|e| e.to_string())?;
         }
         Command::Retry => {
-            chat.retry()?;
-            answer(server, chat, screen).await.map_err(|e| e.to_string())?;
+            let before = chat.retry()?;
+            if let Err(failure) = answer(server, chat, screen).await {
+                chat.put_back(before);
+                return Err(failure.to_string());
+            }
         }
     }
     Ok(())
