@@ -1,6 +1,7 @@
 //! `chimere key`: API keys and their lines in the key file.
 
 use crate::http::auth;
+use crate::limits::KEY_CHARS_MIN;
 use crate::tools::CliError;
 use std::io::Read;
 
@@ -41,6 +42,13 @@ fn line_of(text: &str) -> Result<String, CliError> {
     if key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(CliError::Failed("a key is one line of plain ASCII without blanks".into()));
     }
+    // Its line does not tell how long it is: the file could not refuse it any more.
+    if key.len() < KEY_CHARS_MIN {
+        let got = key.len();
+        return Err(CliError::Failed(format!(
+            "a key has at least {KEY_CHARS_MIN} characters, got {got} (`chimere key new`)"
+        )));
+    }
     Ok(auth::hashed(key))
 }
 
@@ -60,6 +68,9 @@ mod tests {
         assert!(a != b && a.len() == 3 + DRAWN, "{a} {b}");
         assert_eq!(line_of(&format!("{a}\n")).unwrap(), auth::hashed(&a));
         assert!(line_of(" \n").is_err() && line_of("two words").is_err());
+        let short = line_of(&a[..KEY_CHARS_MIN - 1]).unwrap_err().to_string();
+        assert!(short.contains("at least 16 characters, got 15"), "{short}");
+        assert!(line_of(&a[..KEY_CHARS_MIN]).is_ok());
     }
 
     #[test]
