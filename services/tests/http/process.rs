@@ -3,7 +3,8 @@
 use crate::support::program::command;
 use crate::support::*;
 use serde_json::json;
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 #[test]
 fn it_tells_its_memory_plan_and_address_answers_and_ends_with_0_on_a_signal() {
@@ -109,4 +110,25 @@ fn wrong_usage_is_exit_code_2_and_what_cannot_start_is_1() {
     let output = Command::new(env!("CARGO_BIN_EXE_chimere")).args(["--model", "/nowhere.gguf"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--model names /nowhere.gguf"));
+}
+
+#[test]
+fn a_question_whose_answer_is_stopped_ends_with_1_and_says_so() {
+    let server = Server::start(Options { context: 1 << 16, pages: 1 << 14, ..Options::default() });
+    let url = format!("http://{}", server.addr);
+    let mut chat = Command::new(env!("CARGO_BIN_EXE_chimere"))
+        .args(["chat", "--url", &url, "LOOP[on and on ]"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nothing ends its thought, which stands on standard error.
+    let (mut thought, mut why) = ([0; 9], String::new());
+    let mut errors = chat.stderr.take().unwrap();
+    errors.read_exact(&mut thought).unwrap();
+    assert!(Command::new("kill").arg("-INT").arg(chat.id().to_string()).status().unwrap().success());
+    errors.read_to_string(&mut why).unwrap();
+    assert_eq!((chat.wait().unwrap().code(), &thought), (Some(1), b"on and on"), "{why}");
+    assert!(why.ends_with("stopped before the answer's end\n"), "{why}");
 }

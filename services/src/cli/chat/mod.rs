@@ -137,7 +137,9 @@ async fn ask_once(
     }
     chat.ask(text);
     match answer(server, &mut chat, screen).await {
-        Ok(_) => Ok(()),
+        Ok(AnswerEnd::Whole) => Ok(()),
+        // A script that goes on with half an answer would take it for one.
+        Ok(AnswerEnd::Stopped) => Err(CliError::Failed("stopped before the answer's end".into())),
         Err(failure) => Err(CliError::Failed(failure.to_string())),
     }
 }
@@ -208,20 +210,29 @@ async fn obey(command: Command, server: &Server, chat: &mut Conversation, screen
     Ok(())
 }
 
+/// How an answer came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AnswerEnd {
+    /// The service ended it.
+    Whole,
+    /// The user did, with Ctrl-C.
+    Stopped,
+}
+
 /// Shows the answer to what was asked last. What a stopped answer had said so far stays in the conversation; a failed
 /// one leaves no trace.
-async fn answer(server: &Server, chat: &mut Conversation, screen: &mut Screen) -> Result<(), Failure> {
+async fn answer(server: &Server, chat: &mut Conversation, screen: &mut Screen) -> Result<AnswerEnd, Failure> {
     let (body, mut said) = (chat.body(), String::new());
-    let ended = tokio::select! {
-        ended = stream(server, &body, screen, &mut said) => ended,
-        _ = tokio::signal::ctrl_c() => Ok(None),
+    let (ended, how) = tokio::select! {
+        ended = stream(server, &body, screen, &mut said) => (ended, AnswerEnd::Whole),
+        _ = tokio::signal::ctrl_c() => (Ok(None), AnswerEnd::Stopped),
     };
     screen.end();
     match ended {
         Ok(figures) => {
             chat.answered(said, figures.as_ref());
             screen.figures(figures.as_ref());
-            Ok(())
+            Ok(how)
         }
         Err(failure) => {
             chat.failed();
