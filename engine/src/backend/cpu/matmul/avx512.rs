@@ -350,7 +350,7 @@ unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usi
         let other = usize::from(S::HALVES);
         let (ahead, step) = w.ahead;
         if !ahead.is_null() {
-            ask(ahead.wrapping_add(b * step), step);
+            ask::<_MM_HINT_T0>(ahead.wrapping_add(b * step), step);
         }
         for t in 0..T {
             for r in 0..R {
@@ -688,7 +688,7 @@ pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u
 unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8, flip: u8) {
     let flip = _mm512_set1_epi8(flip as i8);
     for b in 0..blocks {
-        ask(from.wrapping_add(AHEAD_BYTES + b * C::BYTES), C::BYTES);
+        ask::<_MM_HINT_T0>(from.wrapping_add(AHEAD_BYTES + b * C::BYTES), C::BYTES);
         for v in 0..4 {
             // SAFETY: the caller's.
             unsafe {
