@@ -67,3 +67,25 @@ pub(super) fn ask<const HINT: i32>(at: *const u8, bytes: usize) {
 pub(super) fn ask_first(weights: &[u8]) {
     ask::<_MM_HINT_T0>(weights.as_ptr(), weights.len().min(AHEAD_BYTES));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_together_ask_for_what_the_whole_asks_for_in_turn() {
+        let weights = [0u8; 1];
+        let whole = Stream::new(weights.as_ptr(), 544);
+        for pieces in 1..5 {
+            let mut reached = whole.at.addr();
+            for nth in 0..pieces {
+                let piece = whole.piece(nth, pieces, 16);
+                assert_eq!(piece.at.addr(), reached, "piece {nth} of {pieces} begins where the last ends");
+                reached += 16 * piece.step;
+            }
+            assert!(reached >= whole.from(16).at.addr(), "{pieces} pieces");
+            assert!(whole.piece(pieces, pieces, 16).at.is_null());
+        }
+        assert!(Stream::NONE.from(3).piece(0, 2, 16).at.is_null());
+    }
+}

@@ -182,22 +182,20 @@ unsafe fn each_layout<const VNNI: bool>(job: &TileJob<'_>, layout: Layout, tiles
             (Codes::Five { .. }, Scales::MinF16) => tiles.run::<_, scales::MinF16, VNNI>(Fives::<0>),
             (Codes::Five { .. }, Scales::MinByte) => tiles.run::<_, scales::MinByte, VNNI>(Fives::<0>),
             (Codes::Six, Scales::HalvesByte) => tiles.run::<_, scales::HalvesByte, VNNI>(Sixes),
-            (Codes::Table(t), scales) if five_bits(&t) => table::<16, 4, VNNI>(&tiles, &t, scales),
-            (Codes::Table(t), scales) => table::<128, 0, VNNI>(&tiles, &t, scales),
+            (Codes::Table(t), scales) if five_bits(&t) => small_table::<VNNI>(&tiles, Table::of(&t), scales),
+            (Codes::Table(t), Scales::F16) => tiles.run::<_, scales::F16, VNNI>(Table::<128, 0>::of(&t)),
+            (Codes::Table(t), Scales::Byte) => tiles.run::<_, scales::Byte, VNNI>(Table::<128, 0>::of(&t)),
+            (Codes::Table(t), Scales::HalvesByte) => tiles.run::<_, scales::HalvesByte, VNNI>(Table::<128, 0>::of(&t)),
             (codes, scales) => unreachable!("no type is stored as {codes:?} with {scales:?}"),
         }
     }
 }
 
+/// The same for a table whose levels have five bits.
 #[inline(always)]
-unsafe fn table<const PLUS: i32, const QUADS: usize, const VNNI: bool>(
-    tiles: &Tiles<'_>,
-    levels: &[u8; 16],
-    scales: Scales,
-) {
+unsafe fn small_table<const VNNI: bool>(tiles: &Tiles<'_>, table: Table<16, 4>, scales: Scales) {
     // SAFETY: the caller's.
     unsafe {
-        let table = Table::<PLUS, QUADS>::of(levels);
         match scales {
             Scales::F16 => tiles.run::<_, scales::F16, VNNI>(table),
             Scales::Bf16 => tiles.run::<_, scales::Bf16, VNNI>(table),
@@ -288,6 +286,7 @@ impl Tiles<'_> {
             (part.near, part.far) = (self.after::<C, S>(tile, NEAR_BYTES), self.after::<C, S>(tile, FAR_BYTES));
             for group in 0..groups {
                 let mut part = part;
+                // A single group asks for as many lines a block as the layout says, which are known here.
                 if groups > 1 {
                     (part.near, part.far) = (part.near.piece(group, 1, blocks), part.far.piece(group, groups, blocks));
                 }
@@ -338,10 +337,10 @@ impl Tiles<'_> {
             while b < whole.blocks {
                 let part = whole.part::<C, S>(b);
                 if C::BYTES == Bytes::<0, 0>::BYTES {
-                    groups::<C, S, VNNI>(reader, part, rows, b, &mut acc);
+                    groups::<C, S, VNNI>(reader, &part, rows, b, &mut acc);
                 } else {
                     let part = unpack::<C, S>(reader, &part, panel.as_mut_ptr());
-                    groups::<C::Unpacked, S::Panel, VNNI>(C::Unpacked::default(), part, rows, b, &mut acc);
+                    groups::<C::Unpacked, S::Panel, VNNI>(C::Unpacked::default(), &part, rows, b, &mut acc);
                 }
                 b += part.blocks;
             }
@@ -374,21 +373,57 @@ impl Rows<'_> {
     }
 }
 
-/// The terms of a part that begins at block `b` of the tile, by groups of rows.
+/// The terms of a part that begins at block `b` of the tile, by groups of rows. What is unpacked looks alike for many
+/// layouts, so this is a function for each set, which they share.
 #[inline(always)]
 unsafe fn groups<C: CodeReader, S: ScaleReader, const VNNI: bool>(
     reader: C,
-    part: Part,
+    part: &Part,
     rows: &Rows<'_>,
     b: usize,
     acc: &mut [Lanes; ROWS],
 ) {
     // SAFETY: the caller's.
     unsafe {
-        if S::HALVES {
-            groups_of::<C, S, VNNI, GROUP_HALVES>(reader, part, rows, b, acc);
-        } else {
-            groups_of::<C, S, VNNI, GROUP>(reader, part, rows, b, acc);
+        match VNNI {
+            true => groups_vnni::<C, S>(reader, part, rows, b, acc),
+            false => groups_avx2::<C, S>(reader, part, rows, b, acc),
+        }
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+unsafe fn groups_vnni<C: CodeReader, S: ScaleReader>(
+    reader: C,
+    part: &Part,
+    rows: &Rows<'_>,
+    b: usize,
+    acc: &mut [Lanes; ROWS],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match S::HALVES {
+            true => groups_of::<C, S, true, GROUP_HALVES>(reader, part, rows, b, acc),
+            false => groups_of::<C, S, true, GROUP>(reader, part, rows, b, acc),
+        }
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn groups_avx2<C: CodeReader, S: ScaleReader>(
+    reader: C,
+    part: &Part,
+    rows: &Rows<'_>,
+    b: usize,
+    acc: &mut [Lanes; ROWS],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match S::HALVES {
+            true => groups_of::<C, S, false, GROUP_HALVES>(reader, part, rows, b, acc),
+            false => groups_of::<C, S, false, GROUP>(reader, part, rows, b, acc),
         }
     }
 }
@@ -396,16 +431,16 @@ unsafe fn groups<C: CodeReader, S: ScaleReader, const VNNI: bool>(
 #[inline(always)]
 unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
     reader: C,
-    mut part: Part,
+    part: &Part,
     rows: &Rows<'_>,
     b: usize,
     acc: &mut [Lanes; ROWS],
 ) {
     let groups = rows.pairs.len().div_ceil(R);
     // What comes next is asked for evenly: memory would idle while the last groups read from the cache.
-    let (far, asks) = (part.far, groups.min(ASKS_MAX));
+    let asks = groups.min(ASKS_MAX);
     for group in 0..groups {
-        part.far = far.piece(group, asks, part.blocks);
+        let part = Part { far: part.far.piece(group, asks, part.blocks), ..*part };
         let (x, acc) = (rows.group::<R>(R * group).from(b), &mut acc.as_chunks_mut::<R>().0[group]);
         // SAFETY: the caller's.
         unsafe { kernel::<C, S, VNNI, R>(reader, &part, &x, acc) };
