@@ -17,6 +17,7 @@ use super::{FloatForm, TILE_ROWS, TileJob};
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, Table, five_bits, unpack_codes};
 use product::{Activations, Signed, Sums, block_sums, by_magnitude};
 use scales::{BlockScales, PANEL_SCALE_BYTES, ScaleReader, bf16, halves, unpack_scales};
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -87,6 +88,7 @@ unsafe fn kernel<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize
                 let (codes, scales) = (w.codes.add(b * C::BYTES), S::block(&shared, scales, j));
                 if halves_apart::<C, S, R>() {
                     add_half::<C, S, VNNI, R>(reader, codes, &scales, (x, b), acc, 0);
+                    read_again();
                     add_half::<C, S, VNNI, R>(reader, codes, &scales, (x, b), acc, 1);
                 } else {
                     let sums = block_sums::<C, S, VNNI, R, 2>(reader, codes, x, b, 0);
@@ -110,6 +112,14 @@ const fn halves_apart<C: CodeReader, S: ScaleReader, const R: usize>() -> bool {
     let parts = if S::HALVES { 2 } else { 1 };
     let pairs = if C::QUADS == 0 || C::QUADS == 8 { 0 } else { 1 };
     R * 2 * (parts + pairs) > 12
+}
+
+/// Has what was read before here be read again: activations that are kept for the second half of a tile are kept in memory,
+/// for want of registers.
+#[inline(always)]
+fn read_again() {
+    // SAFETY: no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
 }
 
 /// Adds a block's terms for rows 0..8 or 8..16 of the tile.
@@ -344,8 +354,8 @@ impl Tiles<'_> {
                 }
                 b += part.blocks;
             }
-            for (pair, acc) in rows.pairs.iter().zip(acc) {
-                store(self.job, pair.1, tile, acc);
+            for r in 0..rows.pairs.len() {
+                store(self.job, rows.pairs[r].1, tile, acc[r]);
             }
         }
     }

@@ -153,14 +153,27 @@ unsafe fn load(at: *const u8, line: usize, half: usize) -> __m256i {
     unsafe { _mm256_load_si256(at.add(64 * line + 32 * half).cast()) }
 }
 
-/// Writes the codes of a block as bytes.
+/// Writes the codes of a block as bytes. Quads that share bytes come after each other.
 #[inline(always)]
 pub(super) unsafe fn unpack_codes<C: CodeReader>(reader: C, at: *const u8, to: *mut u8) {
-    // Quads that share bytes come after each other.
-    for quad in [0, 4, 1, 5, 2, 6, 3, 7] {
-        for half in 0..2 {
-            // SAFETY: the caller's: `to` has 512 bytes and lies on a cache line.
-            unsafe { _mm256_store_si256(to.add(64 * quad + 32 * half).cast(), reader.quad(at, quad, half)) };
-        }
+    // SAFETY: the caller's: `to` has 512 bytes and lies on a cache line.
+    unsafe {
+        // No loop: where it is not unrolled, which bits a quad has is found out each time.
+        unpack_quad(reader, at, to, 0);
+        unpack_quad(reader, at, to, 4);
+        unpack_quad(reader, at, to, 1);
+        unpack_quad(reader, at, to, 5);
+        unpack_quad(reader, at, to, 2);
+        unpack_quad(reader, at, to, 6);
+        unpack_quad(reader, at, to, 3);
+        unpack_quad(reader, at, to, 7);
+    }
+}
+
+#[inline(always)]
+unsafe fn unpack_quad<C: CodeReader>(reader: C, at: *const u8, to: *mut u8, quad: usize) {
+    for half in 0..2 {
+        // SAFETY: the caller's.
+        unsafe { _mm256_store_si256(to.add(64 * quad + 32 * half).cast(), reader.quad(at, quad, half)) };
     }
 }
