@@ -1,7 +1,7 @@
 //! Products of packed weights: bytes per second for one row, operations per second for many.
 //!
-//! `cargo bench -p chimere-engine --bench matmul`, on one thread. Weights of one row come from beyond the second-level
-//! cache: each product takes the next of several matrices.
+//! `cargo bench -p chimere-engine --bench matmul`, on one thread. Each product takes the next of several matrices, together
+//! 64 MiB or as many as `CHIMERE_BENCH_MIB` says: 0 for a matrix that stays in the cache, 200 for weights from memory.
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
@@ -15,8 +15,11 @@ const TYPES: [BlockType; 8] = {
     use BlockType::*;
     [Q8_0, Q4K, Q5K, Q6K, Iq4Xs, Q4_0, Bf16, F32]
 };
-/// Bytes that all matrices of a type hold together, so that one row finds none of them in a private cache.
-const WORKING_SET: usize = 64 << 20;
+/// Bytes that all matrices of a type hold together: by default so many that one row finds none in a private cache.
+fn working_set() -> usize {
+    std::env::var("CHIMERE_BENCH_MIB").map_or(64, |mib| mib.parse().expect("CHIMERE_BENCH_MIB is a number of MiB"))
+        << 20
+}
 
 fn matrices(ty: BlockType, out: usize, cols: usize, count: usize) -> Vec<PackedMatrix> {
     let bytes = out * ty.row_bytes(cols).expect("whole blocks");
@@ -31,7 +34,7 @@ fn products(c: &mut Criterion) {
     for ty in TYPES {
         for (out, cols) in [(512, 2048), (2048, 512)] {
             let one = matrices(ty, out, cols, 1)[0].bytes();
-            let w = matrices(ty, out, cols, WORKING_SET / one);
+            let w = matrices(ty, out, cols, (working_set() / one).max(1));
             for rows in [1usize, 2, 4, 8, 64, 512] {
                 let mut x = ActivationRows::with_capacity(rows, cols);
                 x.set_len(rows, cols);

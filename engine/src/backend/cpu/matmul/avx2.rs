@@ -1,152 +1,160 @@
 //! Products with 256-bit vectors, for x86-64 without AVX-512: a tile's 16 rows are two vectors.
 //!
-//! Integer sums are exact, so how they come about is free ([`Dots`]).
+//! One or two activation rows read codes that are unpacked in registers on their way from memory. More share a *panel*:
+//! some blocks of a tile, unpacked once into bytes and f32 scales, which the first-level cache keeps while groups of rows
+//! pass. Codes that are bytes in memory are read from there. Integer sums are exact, so how they come about is free:
+//! `product.rs` has the ways.
 
-use super::ahead::{AHEAD_BYTES, ask};
-use super::layout::{Codes, Layout, SIX_ADD, Scales};
+mod codes;
+mod product;
+mod scales;
+
+use super::ahead::{FAR_BYTES, NEAR_BYTES, Stream};
+use super::layout::{Codes, Layout, Scales};
+use super::lines::Lines;
 use super::rows::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
+use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, Table, five_bits, unpack_codes};
+use product::{Activations, Signed, Sums, block_sums, by_magnitude};
+use scales::{BlockScales, PANEL_SCALE_BYTES, ScaleReader, bf16, halves, unpack_scales};
+use std::arch::asm;
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Rows that share a block while its codes lie unpacked.
-const ROWS: usize = 8;
-/// Rows that share a reading of the codes, and what signs make of them: their sums are 8 of 16 registers.
+/// Rows up to which codes are unpacked in registers, two rows at a time.
+const FUSED_ROWS: usize = 4;
+/// Rows of which two or one are taken where codes are bytes in memory.
+const FUSED_ROWS_BYTES: usize = 2;
+/// Rows that a kernel takes at once: their sums are 8 of 16 registers.
 const GROUP: usize = 4;
+/// The same where halves of a block have sums of their own.
+const GROUP_HALVES: usize = 2;
+/// Rows that share a panel, and whose activations stay in the second-level cache while the tiles pass by.
+const ROWS: usize = 32;
+/// Groups of rows that ask for weights while they pass: more would ask for less than a cache line each.
+const ASKS_MAX: usize = 4;
+/// Blocks of a panel: whole groups of scales, and codes that fill a quarter of the first-level cache.
+const PANEL_BLOCKS: usize = 16;
 
 /// The 16 rows of a tile.
 type Lanes = [__m256; 2];
 
-/// Codes of a block as bytes.
-#[repr(C, align(64))]
-struct BlockCodes([u8; 512]);
-
-struct BlockScales {
-    scale: Lanes,
-    second: Lanes,
-    min: Lanes,
+/// Blocks of a tile.
+#[derive(Clone, Copy)]
+struct Part {
+    codes: *const u8,
+    scales: *const u8,
+    blocks: usize,
+    /// What is asked for meanwhile, into the first-level cache and into the second.
+    near: Stream,
+    far: Stream,
 }
 
-/// A way to multiply codes with activations and to add up.
-trait Dots {
-    /// What codes of signed weights have more than these, 0, 32 or 128: sums begin with what takes it back.
-    const PLUS: u8;
-
-    /// Adds to `sums`, by row and by rows 0..8 and 8..16 of the tile, the products of these quads.
-    unsafe fn add<const R: usize>(
-        sums: &mut [[__m256i; 2]; R],
-        codes: *const u8,
-        x: &[*const i32; R],
-        quads: Range<usize>,
-    );
-}
-
-/// Signed weights: magnitude (at most 128) by activation (at most 127), which takes the sign. Pairs are added in 16 bits:
-/// at most 2 * 128 * 127 < 2^15.
-struct Signs;
-
-impl Dots for Signs {
-    const PLUS: u8 = 0;
-
+impl Part {
+    /// Some blocks from `b` on, which begins a group of scales.
     #[inline(always)]
-    unsafe fn add<const R: usize>(
-        sums: &mut [[__m256i; 2]; R],
-        codes: *const u8,
-        x: &[*const i32; R],
-        quads: Range<usize>,
-    ) {
-        // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
-        unsafe {
-            let (ones, flip) = (_mm256_set1_epi16(1), _mm256_set1_epi8(-128));
-            for quad in quads {
-                for half in 0..2 {
-                    let w = _mm256_xor_si256(_mm256_load_si256(codes.add(64 * quad + 32 * half).cast()), flip);
-                    let magnitude = _mm256_abs_epi8(w);
+    fn part<C: CodeReader, S: ScaleReader>(&self, b: usize) -> Self {
+        let (per, group_bytes) = S::GROUP;
+        Self {
+            codes: self.codes.wrapping_add(b * C::BYTES),
+            scales: self.scales.wrapping_add(b / per * group_bytes),
+            blocks: (self.blocks - b).min(PANEL_BLOCKS),
+            near: self.near.from(b),
+            far: self.far.from(b),
+        }
+    }
+}
+
+/// Adds the terms of some blocks to the outputs of `R` rows.
+#[inline(always)]
+unsafe fn kernel<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
+    reader: C,
+    w: &Part,
+    x: &Activations<R>,
+    acc: &mut [Lanes; R],
+) {
+    // SAFETY: block and group indices stay below the counts that the planes were made for; rows have as many blocks.
+    unsafe {
+        let (per, group_bytes) = S::GROUP;
+        let mut b = 0;
+        while b < w.blocks {
+            let scales = w.scales.add(b / per * group_bytes);
+            let shared = S::group(scales);
+            for j in 0..per {
+                w.near.ask::<_MM_HINT_T0>(b);
+                w.far.ask::<_MM_HINT_T1>(b);
+                let (codes, scales) = (w.codes.add(b * C::BYTES), S::block(&shared, scales, j));
+                if halves_apart::<C, S, R>() {
+                    add_half::<C, S, VNNI, R>(reader, codes, &scales, (x, b), acc, 0);
+                    read_again();
+                    add_half::<C, S, VNNI, R>(reader, codes, &scales, (x, b), acc, 1);
+                } else {
+                    let sums = block_sums::<C, S, VNNI, R, 2>(reader, codes, x, b, 0);
                     for r in 0..R {
-                        let x = _mm256_sign_epi8(_mm256_set1_epi32(x[r].add(quad).read()), w);
-                        let pairs = _mm256_maddubs_epi16(magnitude, x);
-                        sums[r][half] = _mm256_add_epi32(sums[r][half], _mm256_madd_epi16(pairs, ones));
+                        let x = x.block(r, b);
+                        acc[r] = [
+                            add_block::<S>(acc[r][0], &sums[r][0], &scales, x, 0),
+                            add_block::<S>(acc[r][1], &sums[r][1], &scales, x, 1),
+                        ];
                     }
                 }
+                b += 1;
             }
         }
     }
 }
 
-/// Small codes that are not signed or not any more: `QUADS` quads add up in 16 bits, since four bits make at most 8 * 2 *
-/// 15 * 127 of eight, five 4 * 2 * 31 * 127 of four, and six 2 * 2 * 63 * 127 of two, all below 2^15.
-struct Small<const QUADS: usize, const PLUS: u8>;
+/// Whether 16 registers hold the sums of `R` rows only for one half of the tile at a time, beside codes and activations.
+#[inline(always)]
+const fn halves_apart<C: CodeReader, S: ScaleReader, const R: usize>() -> bool {
+    let parts = if S::HALVES { 2 } else { 1 };
+    let pairs = if C::QUADS == 0 || C::QUADS == 8 { 0 } else { 1 };
+    R * 2 * (parts + pairs) > 12
+}
 
-impl<const QUADS: usize, const PLUS: u8> Dots for Small<QUADS, PLUS> {
-    const PLUS: u8 = PLUS;
+/// Has what was read before here be read again: activations that are kept for the second half of a tile are kept in memory,
+/// for want of registers.
+#[inline(always)]
+fn read_again() {
+    // SAFETY: no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
+}
 
-    #[inline(always)]
-    unsafe fn add<const R: usize>(
-        sums: &mut [[__m256i; 2]; R],
-        codes: *const u8,
-        x: &[*const i32; R],
-        quads: Range<usize>,
-    ) {
-        // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
-        unsafe {
-            let mut start = quads.start;
-            while start < quads.end {
-                let mut pairs = [[_mm256_setzero_si256(); 2]; R];
-                for quad in start..start + QUADS {
-                    let w0 = _mm256_load_si256(codes.add(64 * quad).cast());
-                    let w1 = _mm256_load_si256(codes.add(64 * quad + 32).cast());
-                    for r in 0..R {
-                        let x = _mm256_set1_epi32(x[r].add(quad).read());
-                        pairs[r][0] = _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(w0, x));
-                        pairs[r][1] = _mm256_add_epi16(pairs[r][1], _mm256_maddubs_epi16(w1, x));
-                    }
-                }
-                let ones = _mm256_set1_epi16(1);
-                for r in 0..R {
-                    for half in 0..2 {
-                        sums[r][half] = _mm256_add_epi32(sums[r][half], _mm256_madd_epi16(pairs[r][half], ones));
-                    }
-                }
-                start += QUADS;
-            }
+/// Adds a block's terms for rows 0..8 or 8..16 of the tile.
+#[inline(always)]
+unsafe fn add_half<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
+    reader: C,
+    codes: *const u8,
+    scales: &BlockScales,
+    (x, b): (&Activations<R>, usize),
+    acc: &mut [Lanes; R],
+    half: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let sums = block_sums::<C, S, VNNI, R, 1>(reader, codes, x, b, half);
+        for r in 0..R {
+            acc[r][half] = add_block::<S>(acc[r][half], &sums[r][0], scales, x.block(r, b), half);
         }
     }
 }
 
-/// `VPDPBUSD`, for processors that have it without AVX-512: unsigned codes by signed activations, four products an
-/// output, added in 32 bits. Few rows add up in two chains, for each has to wait for its last sum.
-struct Vnni<const SIGNED: bool>;
-
-impl<const SIGNED: bool> Dots for Vnni<SIGNED> {
-    const PLUS: u8 = if SIGNED { 128 } else { 0 };
-
-    #[inline(always)]
-    unsafe fn add<const R: usize>(
-        sums: &mut [[__m256i; 2]; R],
-        codes: *const u8,
-        x: &[*const i32; R],
-        quads: Range<usize>,
-    ) {
-        // SAFETY: 8 quads of activations, 16 vectors of 32 codes; only `blocks_vnni` comes here.
-        unsafe {
-            let mut odd = [[_mm256_setzero_si256(); 2]; R];
-            for quad in quads {
-                let w0 = _mm256_load_si256(codes.add(64 * quad).cast());
-                let w1 = _mm256_load_si256(codes.add(64 * quad + 32).cast());
-                let sums = if R <= 2 && quad % 2 == 1 { &mut odd } else { &mut *sums };
-                for r in 0..R {
-                    let x = _mm256_set1_epi32(x[r].add(quad).read());
-                    sums[r][0] = _mm256_dpbusd_avx_epi32(sums[r][0], w0, x);
-                    sums[r][1] = _mm256_dpbusd_avx_epi32(sums[r][1], w1, x);
-                }
-            }
-            if R <= 2 {
-                for r in 0..R {
-                    sums[r] = [_mm256_add_epi32(sums[r][0], odd[r][0]), _mm256_add_epi32(sums[r][1], odd[r][1])];
-                }
-            }
-        }
+/// Adds a block's term to a half of the outputs, in the one order that `scalar.rs` defines.
+#[inline(always)]
+unsafe fn add_block<S: ScaleReader>(acc: __m256, sums: &Sums, w: &BlockScales, x: &QBlock, half: usize) -> __m256 {
+    // SAFETY: registers only.
+    unsafe {
+        let sum = _mm256_cvtepi32_ps(sums[0]);
+        let term = if S::MIN {
+            _mm256_fmsub_ps(sum, w.scale[half], _mm256_mul_ps(w.min[half], _mm256_set1_ps(x.sum)))
+        } else if S::HALVES {
+            _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[1]), w.second[half], _mm256_mul_ps(sum, w.scale[half]))
+        } else {
+            _mm256_mul_ps(sum, w.scale[half])
+        };
+        _mm256_fmadd_ps(term, _mm256_set1_ps(x.d), acc)
     }
 }
 
@@ -157,14 +165,7 @@ impl<const SIGNED: bool> Dots for Vnni<SIGNED> {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     // SAFETY: the caller's.
-    unsafe {
-        match layout.codes {
-            Codes::Nibble => each_tile::<Small<8, 0>>(job, layout, tiles),
-            Codes::Five { add: 0 } => each_tile::<Small<4, 0>>(job, layout, tiles),
-            Codes::Six => each_tile::<Small<2, 32>>(job, layout, tiles),
-            _ => each_tile::<Signs>(job, layout, tiles),
-        }
-    }
+    unsafe { each_layout::<false>(job, layout, tiles) }
 }
 
 /// The same where the host has AVX-VNNI.
@@ -174,266 +175,307 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn blocks_vnni(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     // SAFETY: the caller's.
+    unsafe { each_layout::<true>(job, layout, tiles) }
+}
+
+/// Picks the readers of a layout.
+#[inline(always)]
+unsafe fn each_layout<const VNNI: bool>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
+    let tiles = Tiles { job, layout, tiles };
+    // SAFETY: the caller's; the readers are those of the layout.
     unsafe {
-        match layout.scales.has_min() {
-            true => each_tile::<Vnni<false>>(job, layout, tiles),
-            false => each_tile::<Vnni<true>>(job, layout, tiles),
+        match (layout.codes, layout.scales) {
+            (Codes::Byte, Scales::F16) => tiles.run::<Bytes<128, 0>, scales::F16, VNNI>(Bytes),
+            (Codes::Nibble, Scales::MinF16) => tiles.run::<_, scales::MinF16, VNNI>(Nibbles),
+            (Codes::Nibble, Scales::MinByte) => tiles.run::<_, scales::MinByte, VNNI>(Nibbles),
+            (Codes::Five { .. }, Scales::F16) => tiles.run::<_, scales::F16, VNNI>(Fives::<16>),
+            (Codes::Five { .. }, Scales::MinF16) => tiles.run::<_, scales::MinF16, VNNI>(Fives::<0>),
+            (Codes::Five { .. }, Scales::MinByte) => tiles.run::<_, scales::MinByte, VNNI>(Fives::<0>),
+            (Codes::Six, Scales::HalvesByte) => tiles.run::<_, scales::HalvesByte, VNNI>(Sixes),
+            (Codes::Table(t), scales) if five_bits(&t) => small_table::<VNNI>(&tiles, Table::of(&t), scales),
+            (Codes::Table(t), Scales::F16) => tiles.run::<_, scales::F16, VNNI>(Table::<128, 0>::of(&t)),
+            (Codes::Table(t), Scales::Byte) => tiles.run::<_, scales::Byte, VNNI>(Table::<128, 0>::of(&t)),
+            (Codes::Table(t), Scales::HalvesByte) => tiles.run::<_, scales::HalvesByte, VNNI>(Table::<128, 0>::of(&t)),
+            (codes, scales) => unreachable!("no type is stored as {codes:?} with {scales:?}"),
         }
     }
 }
 
+/// The same for a table whose levels have five bits.
 #[inline(always)]
-unsafe fn each_tile<D: Dots>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
-    let blocks = job.w.blocks();
-    for tile in tiles.clone() {
-        let (ahead, step) = (job.after(tile, tiles.end, AHEAD_BYTES), job.w.tile_bytes / blocks);
-        for (nth, pairs) in job.pairs.chunks(ROWS).enumerate() {
-            // SAFETY: registers only.
-            let mut acc = unsafe { [[_mm256_setzero_ps(); 2]; ROWS] };
-            for b in 0..blocks {
-                if nth == 0 {
-                    ask(ahead.wrapping_add(b * step), step);
-                }
-                // SAFETY: the block lies in the tile, and rows have as many blocks.
-                unsafe { block::<D>(job, layout, job.w.tile(tile), b, pairs, &mut acc) };
-            }
-            for (acc, pair) in acc.into_iter().zip(pairs) {
-                // SAFETY: the caller's.
-                unsafe { store(job, pair.1, tile, acc) };
-            }
+unsafe fn small_table<const VNNI: bool>(tiles: &Tiles<'_>, table: Table<16, 4>, scales: Scales) {
+    // SAFETY: the caller's.
+    unsafe {
+        match scales {
+            Scales::F16 => tiles.run::<_, scales::F16, VNNI>(table),
+            Scales::Bf16 => tiles.run::<_, scales::Bf16, VNNI>(table),
+            Scales::HalvesF16 => tiles.run::<_, scales::HalvesF16, VNNI>(table),
+            Scales::Byte => tiles.run::<_, scales::Byte, VNNI>(table),
+            Scales::HalvesByte => tiles.run::<_, scales::HalvesByte, VNNI>(table),
+            scales => unreachable!("no type is stored as a table with {scales:?}"),
         }
     }
 }
 
-/// A block's terms of all rows, [`GROUP`] at a time.
-#[inline(always)]
-unsafe fn block<D: Dots>(
-    job: &TileJob<'_>,
+thread_local! {
+    /// Activations by magnitude and sign. It grows to the widest rows that the thread meets.
+    static SIGNED: Cell<Lines> = Cell::default();
+}
+
+/// Tiles of a job, and how they are laid out.
+struct Tiles<'a> {
+    job: &'a TileJob<'a>,
     layout: Layout,
-    tile: &[u8],
-    b: usize,
-    pairs: &[(u32, u32)],
-    acc: &mut [Lanes; ROWS],
-) {
-    let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
-    let codes = &codes[b * layout.codes.block_bytes()..][..layout.codes.block_bytes()];
-    let mut unpacked = MaybeUninit::<BlockCodes>::uninit();
-    // SAFETY: whole blocks and groups of the planes.
-    let (codes, w) = unsafe {
-        let codes = match layout.codes {
-            Codes::Byte => codes.as_ptr(),
-            packed => unpack::<D>(packed, codes.as_ptr(), unpacked.as_mut_ptr().cast()),
-        };
-        (codes, read_scales(layout.scales, scales, b))
-    };
-    let mut row = 0;
-    while row < pairs.len() {
-        let (rows, acc) = (Rows { job, pairs: &pairs[row..], b }, &mut acc[row..]);
+    tiles: Range<usize>,
+}
+
+impl Tiles<'_> {
+    /// All rows of the job.
+    #[inline(always)]
+    unsafe fn run<C: CodeReader, S: ScaleReader, const VNNI: bool>(&self, reader: C) {
+        for pairs in self.job.pairs.chunks(ROWS) {
+            // Taken, not borrowed in a closure: that would be a function without the instruction set of this one.
+            let mut signed = if by_magnitude::<C, VNNI>() { SIGNED.take() } else { Lines::default() };
+            // SAFETY: the caller's.
+            unsafe {
+                if by_magnitude::<C, VNNI>() {
+                    self.write_signed(pairs, &mut signed);
+                }
+                let rows = Rows { job: self.job, pairs, signed: signed.as_ptr().cast() };
+                let fused = if C::BYTES == Bytes::<0, 0>::BYTES { FUSED_ROWS_BYTES } else { FUSED_ROWS };
+                if pairs.len() <= fused {
+                    self.fused::<C, S, VNNI>(reader, &rows);
+                } else {
+                    for tile in self.tiles.clone() {
+                        self.shared::<C, S, VNNI>(reader, tile, &rows);
+                    }
+                }
+            }
+            if by_magnitude::<C, VNNI>() {
+                SIGNED.set(signed);
+            }
+        }
+    }
+
+    /// Activations of some rows by magnitude and sign.
+    #[inline(always)]
+    unsafe fn write_signed(&self, pairs: &[(u32, u32)], to: &mut Lines) {
+        let blocks = self.job.w.blocks();
+        to.grow(pairs.len() * blocks * size_of::<Signed>());
+        let to = to.as_mut_ptr().cast::<Signed>();
+        for r in 0..pairs.len() {
+            let x = self.job.x.blocks(pairs[r].0 as usize);
+            for b in 0..blocks {
+                // SAFETY: the caller's, and there is room.
+                unsafe { Signed::write(to.add(r * blocks + b), &*x.add(b)) };
+            }
+        }
+    }
+
+    /// The planes of a tile.
+    #[inline(always)]
+    fn tile(&self, tile: usize) -> Part {
+        let blocks = self.job.w.blocks();
+        let codes = self.job.w.tile(tile).as_ptr();
+        let scales = codes.wrapping_add(self.layout.codes_bytes(blocks));
+        Part { codes, scales, blocks, near: Stream::NONE, far: Stream::NONE }
+    }
+
+    /// What lies `bytes` bytes after tile `tile`.
+    #[inline(always)]
+    fn after<C: CodeReader, S: ScaleReader>(&self, tile: usize, bytes: usize) -> Stream {
+        Stream::new(self.job.after(tile, self.tiles.end, bytes), C::BYTES + S::GROUP.1 / S::GROUP.0)
+    }
+
+    /// Rows by two and one, tile by tile.
+    #[inline(always)]
+    unsafe fn fused<C: CodeReader, S: ScaleReader, const VNNI: bool>(&self, reader: C, rows: &Rows<'_>) {
+        for tile in self.tiles.clone() {
+            let mut part = self.tile(tile);
+            let (blocks, groups) = (part.blocks, rows.pairs.len().div_ceil(2));
+            (part.near, part.far) = (self.after::<C, S>(tile, NEAR_BYTES), self.after::<C, S>(tile, FAR_BYTES));
+            for group in 0..groups {
+                let mut part = part;
+                // A single group asks for as many lines a block as the layout says, which are known here.
+                if groups > 1 {
+                    (part.near, part.far) = (part.near.piece(group, 1, blocks), part.far.piece(group, groups, blocks));
+                }
+                // SAFETY: the caller's.
+                unsafe {
+                    match rows.pairs.len() - 2 * group {
+                        1 => self.fused_group::<C, S, VNNI, 1>(reader, &part, tile, rows, 2 * group),
+                        _ => self.fused_group::<C, S, VNNI, 2>(reader, &part, tile, rows, 2 * group),
+                    }
+                }
+            }
+        }
+    }
+
+    /// `R` rows of a tile, from the `first` on.
+    #[inline(always)]
+    unsafe fn fused_group<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
+        &self,
+        reader: C,
+        part: &Part,
+        tile: usize,
+        rows: &Rows<'_>,
+        first: usize,
+    ) {
         // SAFETY: the caller's.
         unsafe {
-            row += match pairs.len() - row {
-                1 => group::<D, 1>(&rows, layout.scales, codes, &w, acc),
-                2 => group::<D, 2>(&rows, layout.scales, codes, &w, acc),
-                3 => group::<D, 3>(&rows, layout.scales, codes, &w, acc),
-                _ => group::<D, GROUP>(&rows, layout.scales, codes, &w, acc),
-            };
+            let mut acc = [[_mm256_setzero_ps(); 2]; R];
+            kernel::<C, S, VNNI, R>(reader, part, &rows.group::<R>(first), &mut acc);
+            for r in 0..R {
+                store(self.job, rows.pairs[first + r].1, tile, acc[r]);
+            }
+        }
+    }
+
+    /// Up to [`ROWS`] rows and one tile, some blocks at a time.
+    #[inline(always)]
+    unsafe fn shared<C: CodeReader, S: ScaleReader, const VNNI: bool>(&self, reader: C, tile: usize, rows: &Rows<'_>) {
+        let mut whole = self.tile(tile);
+        whole.far = self.after::<C, S>(tile, FAR_BYTES);
+        if rows.pairs.len() <= GROUP {
+            whole.near = self.after::<C, S>(tile, NEAR_BYTES);
+        }
+        let mut panel = MaybeUninit::<PanelBytes>::uninit();
+        // SAFETY: the caller's; the panel has room for its blocks.
+        unsafe {
+            let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
+            let mut b = 0;
+            while b < whole.blocks {
+                let part = whole.part::<C, S>(b);
+                if C::BYTES == Bytes::<0, 0>::BYTES {
+                    groups::<C, S, VNNI>(reader, &part, rows, b, &mut acc);
+                } else {
+                    let part = unpack::<C, S>(reader, &part, panel.as_mut_ptr());
+                    groups::<C::Unpacked, S::Panel, VNNI>(C::Unpacked::default(), &part, rows, b, &mut acc);
+                }
+                b += part.blocks;
+            }
+            for r in 0..rows.pairs.len() {
+                store(self.job, rows.pairs[r].1, tile, acc[r]);
+            }
         }
     }
 }
 
-/// A block of some activation rows.
+/// Rows of activations that pass a tile.
 struct Rows<'a> {
     job: &'a TileJob<'a>,
     pairs: &'a [(u32, u32)],
-    b: usize,
+    /// `[rows, blocks]`, where codes are multiplied by magnitudes.
+    signed: *const Signed,
 }
 
-/// The terms of `R` rows.
+impl Rows<'_> {
+    /// `R` rows from the `first` on. The last may stand several times to make them up.
+    #[inline(always)]
+    fn group<const R: usize>(&self, first: usize) -> Activations<R> {
+        let mut x = Activations { rows: [std::ptr::null(); R], signed: [std::ptr::null(); R] };
+        for r in 0..R {
+            let row = (first + r).min(self.pairs.len() - 1);
+            x.rows[r] = self.job.x.blocks(self.pairs[row].0 as usize);
+            x.signed[r] = self.signed.wrapping_add(row * self.job.w.blocks());
+        }
+        x
+    }
+}
+
+/// The terms of a part that begins at block `b` of the tile, by groups of rows. What is unpacked looks alike for many
+/// layouts, so this is a function for each set, which they share.
 #[inline(always)]
-unsafe fn group<D: Dots, const R: usize>(
+unsafe fn groups<C: CodeReader, S: ScaleReader, const VNNI: bool>(
+    reader: C,
+    part: &Part,
     rows: &Rows<'_>,
-    scales: Scales,
-    codes: *const u8,
-    w: &BlockScales,
-    acc: &mut [Lanes],
-) -> usize {
-    let mut x = [std::ptr::null::<QBlock>(); R];
-    for r in 0..R {
-        x[r] = rows.job.x.blocks(rows.pairs[r].0 as usize).wrapping_add(rows.b);
-    }
-    // SAFETY: the rows have this block.
-    unsafe {
-        let (first, second);
-        if scales.halves() {
-            first = sums::<D, R>(codes, &x, Part::First);
-            second = sums::<D, R>(codes, &x, Part::Second);
-        } else {
-            first = sums::<D, R>(codes, &x, Part::Whole);
-            second = [[_mm256_setzero_si256(); 2]; R];
-        }
-        for r in 0..R {
-            let x = &*x[r];
-            for half in 0..2 {
-                let sum = _mm256_cvtepi32_ps(first[r][half]);
-                let term = if scales.has_min() {
-                    _mm256_fmsub_ps(sum, w.scale[half], _mm256_mul_ps(w.min[half], _mm256_set1_ps(x.sum)))
-                } else if scales.halves() {
-                    let first = _mm256_mul_ps(sum, w.scale[half]);
-                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(second[r][half]), w.second[half], first)
-                } else {
-                    _mm256_mul_ps(sum, w.scale[half])
-                };
-                acc[r][half] = _mm256_fmadd_ps(term, _mm256_set1_ps(x.d), acc[r][half]);
-            }
-        }
-    }
-    R
-}
-
-/// A part of a block.
-#[derive(Clone, Copy)]
-enum Part {
-    Whole,
-    First,
-    Second,
-}
-
-/// Integer sums of a part, by row, and by rows 0..8 and 8..16 of the tile.
-#[inline(always)]
-unsafe fn sums<D: Dots, const R: usize>(codes: *const u8, x: &[*const QBlock; R], part: Part) -> [[__m256i; 2]; R] {
-    // SAFETY: the rows have the block.
-    unsafe {
-        let mut sums = [[_mm256_setzero_si256(); 2]; R];
-        let mut q = [std::ptr::null::<i32>(); R];
-        for r in 0..R {
-            let x = &*x[r];
-            q[r] = x.q.as_ptr().cast();
-            if D::PLUS > 0 {
-                let offset = match part {
-                    Part::Whole => x.offset,
-                    Part::First => x.offset_half[0],
-                    Part::Second => x.offset_half[1],
-                };
-                let offset = _mm256_set1_epi32(offset);
-                sums[r] = [if D::PLUS == 32 { _mm256_srai_epi32::<2>(offset) } else { offset }; 2];
-            }
-        }
-        match part {
-            Part::Whole => D::add(&mut sums, codes, &q, 0..8),
-            Part::First => D::add(&mut sums, codes, &q, 0..4),
-            Part::Second => D::add(&mut sums, codes, &q, 4..8),
-        }
-        sums
-    }
-}
-
-/// Writes the codes of a block as bytes, and says where they are.
-#[inline(always)]
-unsafe fn unpack<D: Dots>(codes: Codes, from: *const u8, to: *mut u8) -> *const u8 {
-    // SAFETY: 256 bytes of nibbles and their planes, 512 codes.
-    unsafe {
-        let low = _mm256_set1_epi8(15);
-        for v in 0..8 {
-            let both = _mm256_loadu_si256(from.add(32 * v).cast());
-            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
-            // The vector's half of its quad, `v / 2` and four on.
-            let (at, half) = (v / 2, from.add(256 + 32 * (v % 2)));
-            _mm256_store_si256(to.add(32 * v).cast(), code::<D>(codes, _mm256_and_si256(both, low), half, at));
-            _mm256_store_si256(to.add(256 + 32 * v).cast(), code::<D>(codes, high, half, at + 4));
-        }
-    }
-    to
-}
-
-/// Codes of half a quad from their nibbles and from the planes, of which this half begins at `planes`.
-#[inline(always)]
-unsafe fn code<D: Dots>(codes: Codes, nibbles: __m256i, planes: *const u8, quad: usize) -> __m256i {
-    // SAFETY: the caller's, where the codes have planes.
-    unsafe {
-        match codes {
-            Codes::Table(levels) => {
-                _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(levels.as_ptr().cast())), nibbles)
-            }
-            Codes::Five { add } => {
-                let bit = _mm256_set1_epi8((1u8 << quad) as i8);
-                let set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_loadu_si256(planes.cast()), bit), bit);
-                let fifth = _mm256_and_si256(set, _mm256_set1_epi8(16));
-                _mm256_add_epi8(_mm256_or_si256(nibbles, fifth), _mm256_set1_epi8(add as i8))
-            }
-            Codes::Six => {
-                // Two bits go to their place above the nibble; what comes from other bytes is masked off.
-                let plane = _mm256_loadu_si256(planes.add(quad / 4 * 64).cast());
-                let turned = match quad % 4 {
-                    0 => _mm256_slli_epi16::<4>(plane),
-                    1 => _mm256_slli_epi16::<2>(plane),
-                    2 => plane,
-                    _ => _mm256_srli_epi16::<2>(plane),
-                };
-                let bits = _mm256_and_si256(turned, _mm256_set1_epi8(0x30));
-                let six = _mm256_or_si256(nibbles, bits);
-                if D::PLUS == 32 { six } else { _mm256_add_epi8(six, _mm256_set1_epi8(SIX_ADD as i8)) }
-            }
-            Codes::Nibble | Codes::Byte => nibbles,
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
-    let (per, bytes) = scales.group();
-    let (group, j) = (plane[b / per * bytes..][..bytes].as_ptr(), b % per);
-    // SAFETY: arrays of the group, as the layout has them.
-    unsafe {
-        let none = [_mm256_setzero_ps(); 2];
-        match scales {
-            Scales::F16 => BlockScales { scale: f16(group), second: none, min: none },
-            Scales::Bf16 => BlockScales { scale: bf16(group), second: none, min: none },
-            Scales::HalvesF16 => BlockScales { scale: f16(group), second: f16(group.add(32)), min: none },
-            Scales::MinF16 => BlockScales { scale: f16(group), second: none, min: f16(group.add(32)) },
-            Scales::MinByte => {
-                let at = group.add(64 + 32 * j);
-                BlockScales { scale: times(f16(group), at), second: none, min: times(f16(group.add(32)), at.add(16)) }
-            }
-            Scales::Byte => BlockScales { scale: times(f16(group), group.add(32 + 16 * j)), second: none, min: none },
-            Scales::HalvesByte => {
-                let (d, at) = (f16(group), group.add(32 + 32 * j));
-                BlockScales { scale: times(d, at), second: times(d, at.add(16)), min: none }
-            }
-        }
-    }
-}
-
-/// Reads 16 f16 as f32.
-#[inline(always)]
-unsafe fn f16(at: *const u8) -> Lanes {
+    b: usize,
+    acc: &mut [Lanes; ROWS],
+) {
     // SAFETY: the caller's.
-    unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(at.cast())), _mm256_cvtph_ps(_mm_loadu_si128(at.add(16).cast()))] }
+    unsafe {
+        match VNNI {
+            true => groups_vnni::<C, S>(reader, part, rows, b, acc),
+            false => groups_avx2::<C, S>(reader, part, rows, b, acc),
+        }
+    }
 }
 
-/// Reads 16 bf16 as f32.
-#[inline(always)]
-unsafe fn bf16(at: *const u8) -> Lanes {
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+unsafe fn groups_vnni<C: CodeReader, S: ScaleReader>(
+    reader: C,
+    part: &Part,
+    rows: &Rows<'_>,
+    b: usize,
+    acc: &mut [Lanes; ROWS],
+) {
     // SAFETY: the caller's.
-    unsafe { [eight_bf16(at), eight_bf16(at.add(16))] }
+    unsafe {
+        match S::HALVES {
+            true => groups_of::<C, S, true, GROUP_HALVES>(reader, part, rows, b, acc),
+            false => groups_of::<C, S, true, GROUP>(reader, part, rows, b, acc),
+        }
+    }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn groups_avx2<C: CodeReader, S: ScaleReader>(
+    reader: C,
+    part: &Part,
+    rows: &Rows<'_>,
+    b: usize,
+    acc: &mut [Lanes; ROWS],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match S::HALVES {
+            true => groups_of::<C, S, false, GROUP_HALVES>(reader, part, rows, b, acc),
+            false => groups_of::<C, S, false, GROUP>(reader, part, rows, b, acc),
+        }
+    }
 }
 
 #[inline(always)]
-unsafe fn eight_bf16(at: *const u8) -> __m256 {
-    // SAFETY: the caller's.
-    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())))) }
+unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
+    reader: C,
+    part: &Part,
+    rows: &Rows<'_>,
+    b: usize,
+    acc: &mut [Lanes; ROWS],
+) {
+    let groups = rows.pairs.len().div_ceil(R);
+    // What comes next is asked for evenly: memory would idle while the last groups read from the cache.
+    let asks = groups.min(ASKS_MAX);
+    for group in 0..groups {
+        let part = Part { far: part.far.piece(group, asks, part.blocks), ..*part };
+        let (x, acc) = (rows.group::<R>(R * group).from(b), &mut acc.as_chunks_mut::<R>().0[group]);
+        // SAFETY: the caller's.
+        unsafe { kernel::<C, S, VNNI, R>(reader, &part, &x, acc) };
+    }
 }
 
-/// `d` times 16 signed bytes.
-#[inline(always)]
-unsafe fn times(d: Lanes, at: *const u8) -> Lanes {
-    // SAFETY: the caller's.
-    unsafe { [_mm256_mul_ps(d[0], eight_bytes(at)), _mm256_mul_ps(d[1], eight_bytes(at.add(8)))] }
+/// Unpacked codes and scales of some blocks.
+#[repr(C, align(64))]
+struct PanelBytes {
+    codes: [u8; PANEL_BLOCKS * 512],
+    scales: [u8; PANEL_BLOCKS * PANEL_SCALE_BYTES],
 }
 
+/// Unpacks a part.
 #[inline(always)]
-unsafe fn eight_bytes(at: *const u8) -> __m256 {
+unsafe fn unpack<C: CodeReader, S: ScaleReader>(reader: C, part: &Part, panel: *mut PanelBytes) -> Part {
     // SAFETY: the caller's.
-    unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()))) }
+    unsafe {
+        let (codes, scales) = ((&raw mut (*panel).codes).cast::<u8>(), (&raw mut (*panel).scales).cast::<u8>());
+        for b in 0..part.blocks {
+            unpack_codes(reader, part.codes.add(b * C::BYTES), codes.add(b * 512));
+            unpack_scales::<S>(part.scales, b, scales.add(b * PANEL_SCALE_BYTES));
+        }
+        Part { codes, scales, ..*part }
+    }
 }
 
 /// Float tiles times rows.
@@ -471,7 +513,7 @@ unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f
                     0 => {
                         [_mm256_loadu_ps(at.cast::<f32>().add(index)), _mm256_loadu_ps(at.cast::<f32>().add(index + 8))]
                     }
-                    1 => f16(at.add(2 * index)),
+                    1 => halves(at.add(2 * index)),
                     _ => bf16(at.add(2 * index)),
                 };
                 let x = _mm256_set1_ps(*x.add(k + i));

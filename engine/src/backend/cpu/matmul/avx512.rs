@@ -7,7 +7,7 @@
 //! broadcast activations, which bound a kernel of one, are then read once for both. Loops over blocks and operations
 //! within one are those of `scalar.rs`; only the order of integer sums differs.
 
-use super::ahead::{AHEAD_BYTES, ask};
+use super::ahead::{AHEAD_BYTES, FAR_BYTES, NEAR_BYTES, Stream, ask};
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
 use super::rows::QBlock;
@@ -297,9 +297,10 @@ struct Tiles<const T: usize> {
     codes: [*const u8; T],
     scales: [*const u8; T],
     blocks: usize,
-    /// What is asked for while the first block is computed, and how much a block; null where nothing is. It is one stream
-    /// whatever the number of tiles, in the order in which it lies in memory.
-    ahead: (*const u8, usize),
+    /// What is asked for meanwhile, into the first-level cache and into the second: one stream each whatever the number of
+    /// tiles, in the order in which it lies in memory.
+    near: Stream,
+    far: Stream,
 }
 
 /// `T` tiles times `R` rows.
@@ -348,10 +349,8 @@ unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usi
     unsafe {
         let mut sums = [[[_mm512_setzero_si512(); 2]; R]; T];
         let other = usize::from(S::HALVES);
-        let (ahead, step) = w.ahead;
-        if !ahead.is_null() {
-            ask(ahead.wrapping_add(b * step), step);
-        }
+        w.near.ask::<_MM_HINT_T0>(b);
+        w.far.ask::<_MM_HINT_T1>(b);
         for t in 0..T {
             for r in 0..R {
                 sums[t][r] = start::<S>(&*x[r].add(b));
@@ -497,8 +496,13 @@ unsafe fn fused_rows<C: CodeReader, S: ScaleReader, const T: usize>(
     end: usize,
 ) {
     let (blocks, start) = (job.w.blocks(), job.w.tile(tile).as_ptr());
-    let ahead = (job.after(tile, end, AHEAD_BYTES), T * job.w.tile_bytes / blocks);
-    let mut w = Tiles { codes: [start; T], scales: [start; T], blocks, ahead };
+    let after = |bytes| Stream::new(job.after(tile, end, bytes), T * job.w.tile_bytes / blocks);
+    let (near, far) = if job.pairs.len() < PAIR_ROWS_MIN {
+        (after(NEAR_BYTES), after(FAR_BYTES))
+    } else {
+        (after(AHEAD_BYTES), Stream::NONE)
+    };
+    let mut w = Tiles { codes: [start; T], scales: [start; T], blocks, near, far };
     for t in 0..T {
         w.codes[t] = job.w.tile(tile + t).as_ptr();
         w.scales[t] = w.codes[t].wrapping_add(layout.codes_bytes(blocks));
@@ -515,7 +519,7 @@ unsafe fn fused_rows<C: CodeReader, S: ScaleReader, const T: usize>(
         // SAFETY: the caller's; rows are read up to the matrix's columns.
         unsafe { run_padded::<C, S, T>(job, group, tile, reader, &w) };
         // The other rows find the codes in the cache.
-        w.ahead.0 = std::ptr::null();
+        (w.near, w.far) = (Stream::NONE, Stream::NONE);
     }
 }
 
@@ -590,7 +594,8 @@ unsafe fn panels(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
             codes: [start.cast_const(); PANEL_TILES],
             scales: [start.cast_const(); PANEL_TILES],
             blocks,
-            ahead: (std::ptr::null(), 0),
+            near: Stream::NONE,
+            far: Stream::NONE,
         };
         for t in 0..PANEL_TILES {
             let source = job.w.tile((tile + t).min(tiles.end - 1));
@@ -688,7 +693,7 @@ pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u
 unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8, flip: u8) {
     let flip = _mm512_set1_epi8(flip as i8);
     for b in 0..blocks {
-        ask(from.wrapping_add(AHEAD_BYTES + b * C::BYTES), C::BYTES);
+        ask::<_MM_HINT_T0>(from.wrapping_add(AHEAD_BYTES + b * C::BYTES), C::BYTES);
         for v in 0..4 {
             // SAFETY: the caller's.
             unsafe {

@@ -87,13 +87,27 @@ unsafe fn words(a: __m256, b: __m256, by: __m256) -> __m256i {
 unsafe fn store(block: &mut QBlock, q: __m256i, d: f32) {
     // SAFETY: a block has 64 bytes.
     unsafe {
-        // Four sums of eight bytes, each 8 * 128 too large.
-        let sums = _mm256_sad_epu8(_mm256_xor_si256(q, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-        let (low, high) = (_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-        let halves = _mm_add_epi64(_mm_unpacklo_epi64(low, high), _mm_unpackhi_epi64(low, high));
-        let (a, b) = (_mm_cvtsi128_si64(halves) as i32 - 16 * 128, _mm_extract_epi64::<1>(halves) as i32 - 16 * 128);
+        // Each byte 128 too large.
+        let (a, b) = sums(_mm256_xor_si256(q, _mm256_set1_epi8(-128)));
+        let (a, b) = (a - 16 * 128, b - 16 * 128);
+        let zero = _mm256_setzero_si256();
+        let below = sums(_mm256_sub_epi8(zero, _mm256_min_epi8(q, zero)));
         _mm256_store_si256(block.q.as_mut_ptr().cast(), q);
         (block.d, block.sum) = (d, (a + b) as f32);
         (block.offset, block.offset_half) = (-128 * (a + b), [-128 * a, -128 * b]);
+        (block.below, block.below_half) = (below.0 + below.1, below.into());
+    }
+}
+
+/// Sums of the first and of the last 16 unsigned bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn sums(bytes: __m256i) -> (i32, i32) {
+    // SAFETY: registers only.
+    unsafe {
+        let eights = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
+        let (low, high) = (_mm256_castsi256_si128(eights), _mm256_extracti128_si256::<1>(eights));
+        let halves = _mm_add_epi64(_mm_unpacklo_epi64(low, high), _mm_unpackhi_epi64(low, high));
+        (_mm_cvtsi128_si64(halves) as i32, _mm_extract_epi64::<1>(halves) as i32)
     }
 }

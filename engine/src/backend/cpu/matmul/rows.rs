@@ -23,7 +23,10 @@ pub(super) struct QBlock {
     pub(super) offset: i32,
     /// The same for each half, for weights with a scale per 16.
     pub(super) offset_half: [i32; 2],
-    pad: [u32; 3],
+    /// Sum of the magnitudes of all negative `q`: takes back that `-w` is `!w + 1`.
+    pub(super) below: i32,
+    /// The same for each half.
+    pub(super) below_half: [i32; 2],
 }
 
 const _: () = assert!(size_of::<QBlock>() == 64, "a block is read as one cache line");
@@ -42,8 +45,18 @@ impl QBlock {
             *q = round_to_i32(if inverse == 0.0 { 0.0 } else { v * inverse }) as i8;
         }
         let half = |r: Range<usize>| q[r].iter().map(|q| i32::from(*q)).sum::<i32>();
+        let below = |r: Range<usize>| q[r].iter().map(|q| -i32::from(*q).min(0)).sum::<i32>();
         let (a, b) = (half(0..16), half(16..32));
-        Self { q, d, sum: (a + b) as f32, offset: -128 * (a + b), offset_half: [-128 * a, -128 * b], pad: [0; 3] }
+        let below_half = [below(0..16), below(16..32)];
+        Self {
+            q,
+            d,
+            sum: (a + b) as f32,
+            offset: -128 * (a + b),
+            offset_half: [-128 * a, -128 * b],
+            below: below_half[0] + below_half[1],
+            below_half,
+        }
     }
 
     /// The scale of a block whose largest magnitude is `amax`, and its reciprocal, which is zero where every `q` is.

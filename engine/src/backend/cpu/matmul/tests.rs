@@ -211,7 +211,7 @@ fn activations_quantise_to_the_same_bytes_on_every_instruction_set() {
     for isa in Isa::available().iter().copied() {
         let mut got = vec![zero; 128];
         quantize::quantize_row(isa, &values, &mut got);
-        let fields = |b: &QBlock| (b.q, b.d.to_bits(), b.sum, b.offset, b.offset_half);
+        let fields = |b: &QBlock| (b.q, b.d.to_bits(), b.sum, b.offset, b.offset_half, b.below, b.below_half);
         assert!(got.iter().map(fields).eq(want.iter().map(fields)), "{isa:?}");
     }
 }
@@ -238,6 +238,7 @@ fn activations_round_to_nearest_with_ties_to_even_and_tiny_ones_vanish() {
     let block = QBlock::of(&x);
     assert_eq!((block.d, &block.q[..6]), (1.0, &[127, -127, 0, 2, -2, 63][..]));
     assert_eq!((block.sum, block.offset, block.offset_half), (63.0, -128 * 63, [-128 * 63, 0]));
+    assert_eq!((block.below, block.below_half), (129, [129, 0]));
     assert_eq!(QBlock::of(&[1e-35; 32]), QBlock::of(&[0.0; 32]));
 }
 
