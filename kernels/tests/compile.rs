@@ -140,8 +140,11 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
         let (groups, tiles, columns) = tiles[i % tiles.len()];
         let epilogue = EPILOGUES[i / 3];
         let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
-        programs.push(warpgroup::program(shape, warpgroup::Tiling { groups, tiles, columns, stages: 3 })?);
+        programs.push(warpgroup::program(shape, warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0 })?);
     }
+    let down = wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 2048, 512)?, wide::Epilogue::Plain, None, false)?;
+    let kept = warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages: 3, turns: 4 };
+    programs.push(warpgroup::program(down, kept)?);
     Ok(programs)
 }
 

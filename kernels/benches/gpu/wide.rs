@@ -28,6 +28,9 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
         for tiling in case.steps().filter_map(|n| case.in_halves(n, H200)) {
             all.extend(Form::F16(tiling).programs(case.shape())?);
         }
+        for tiling in case.kept() {
+            all.extend(Form::F16(tiling).programs(case.shape())?);
+        }
         all.push(halves::program(case.cols, None)?);
     }
     Ok(all)
@@ -45,7 +48,9 @@ impl Display for Told {
                 let ordered = order.map_or_else(String::new, |order| format!(", {} in order", order.segments));
                 write!(f, "{by}{ordered}")
             }
-            Form::F16(t) => write!(f, "f16: {} x {} x {}, {}", t.groups, 64 * t.tiles, t.columns, t.stages),
+            Form::F16(t) => {
+                write!(f, "f16: {} x {} x {}, {}, {}", t.groups, 64 * t.tiles, t.columns, t.stages, t.turns)
+            }
         }
     }
 }
@@ -131,6 +136,12 @@ impl Case {
         warpgroup::tiling(self.shape(), self.columns(n), chip)
     }
 
+    /// The same with columns that are kept, for 1 to 8 blocks of rows.
+    fn kept(&self) -> impl Iterator<Item = warpgroup::Tiling> {
+        let turns = [1, 2, 4, 8].into_iter().filter(|_| self.used.is_some() && self.epilogue == Epilogue::Plain);
+        turns.map(|turns| warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages: 3, turns })
+    }
+
     /// In the order of the kernels for few rows.
     fn tiling_in_order(&self, n: usize, chip: Chip) -> Tiling {
         let order = experts::order_of_few(self.shape(), self.of_experts, chip.multiprocessors);
@@ -155,7 +166,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             let in_order = (n <= SAMPLED_MAX).then(|| case.tiling_in_order(n, chip));
             let halves = case.in_halves(n, chip);
             let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(Form::Int8);
-            for chosen in int8.chain(halves.into_iter().map(Form::F16)) {
+            let kept = case.kept().filter(|_| n >= 1024);
+            for chosen in int8.chain(halves.into_iter().chain(kept).map(Form::F16)) {
                 time_one(gpu, case, &weights, n, chosen)?;
             }
         }

@@ -3,10 +3,6 @@
 #pragma once
 #include "wide/columns.cuh"
 
-// Stages that are on their way while one is in use: one more is read by instructions that may not be over.
-#define AHEAD (STAGES - 2)
-static_assert(AHEAD > 0, "a stage in use, one that was, and one on its way");
-
 // What a thread copies of the columns: of each unit two rows of 64 values, in 16 pieces.
 struct HalfCopies {
     static constexpr int AT_A_TIME = THREADS / 16, TIMES = (C + AT_A_TIME - 1) / AT_A_TIME;
@@ -33,6 +29,11 @@ struct HalfCopies {
             if (k * AT_A_TIME + column() < columns) copy16(to + k * (AT_A_TIME * 128), of_unit + from[k]);
     }
 };
+
+#if !KEPT_COLUMNS
+// Stages that are on their way while one is in use: one more is read by instructions that may not be over.
+#define AHEAD (STAGES - 2)
+static_assert(AHEAD > 0, "a stage in use, one that was, and one on its way");
 
 // The block's stages, as all of its warps fill and use them.
 struct Stages {
@@ -72,3 +73,4 @@ struct Stages {
     __device__ __forceinline__ void free_before(int) const {}
     __device__ __forceinline__ void end() const {}
 };
+#endif

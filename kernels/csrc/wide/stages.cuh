@@ -38,9 +38,15 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define GROUP_IN (SCALES_IN + W::SCALE_BYTES)
 #define UNIT_BYTES (GROUP_IN + W::GROUP_BYTES)
 #if HALVES
-#define WEIGHTS_IN (C * 256)
 // What weights are multiplied by (halves.cuh).
 #define WEIGHT_FACTOR 256.0f
+#endif
+#if HALVES && KEPT_COLUMNS
+// All units' columns come first, then stages of weights alone.
+#define STAGES_AT (W::UNITS * C * 256)
+#define STAGE_BYTES ((BT * UNIT_BYTES + 127) / 128 * 128)
+#elif HALVES
+#define WEIGHTS_IN (C * 256)
 #define STAGE_BYTES ((WEIGHTS_IN + BT * UNIT_BYTES + 1023) / 1024 * 1024)
 #else
 #define COLUMN_BYTES (UNIT_CODES + 32)
@@ -56,7 +62,11 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define SUM_STRIDE (R + 4)
 #define SUM_BYTES (PLACES * C * SUM_STRIDE * 4)
 // The rest of shared memory: the columns' rows, factors, and the grid of a layout that has one.
+#if KEPT_COLUMNS
+#define LISTS_AT (STAGES_AT + STAGES * STAGE_BYTES)
+#else
 #define LISTS_AT (STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES)
+#endif
 #define GRID_AT (LISTS_AT + 3 * 4 * C)
 #if HALVES
 #define BARRIERS_AT (GRID_AT + (WITH_GRID ? 4 * GRID_WORDS : 0))

@@ -37,50 +37,7 @@
 #else
 #include "wide/feed.cuh"
 #endif
-#include "wide/halves.cuh"
-#include "wide/read.cuh"
-
-// A warp's tiles: of each 64 rows of its warpgroup one.
-__device__ __forceinline__ int tile_of(int i) {
-    int warp = threadIdx.x / WARP;
-    return warp / 4 * (4 * TW) + i * 4 + warp % 4;
-}
-
-// Fragments that are under way or being made: two where every warp also brings columns, so that registers are short.
-#define FRAGMENTS (LISTED ? 2 : 4)
-
-// One unit's weights times N columns. `free` is called once the instructions of the unit before are over.
-template <int N, typename Free>
-__device__ __forceinline__ void multiply_unit(float (&acc)[TW][N / 2], Fragment (&fragments)[FRAGMENTS], u32 stage, const Free &free,
-                                              const u32 *grid) {
-    const u64 columns = descriptor(stage);
-    const u32 weights = stage + WEIGHTS_IN;
-    W::Unit w[TW];
-#pragma unroll
-    for (int i = 0; i < TW; i++) load_block(w[i], weights + tile_of(i) * UNIT_BYTES, 0);
-#pragma unroll
-    for (int b = 0; b < 4; b++) {
-        HalfCodes codes[TW];
-        HalfScales scales[TW];
-#pragma unroll
-        for (int i = 0; i < TW; i++) {
-            codes[i].set(w[i], b, grid), scales[i].set(w[i], b);
-            if (b < 3) load_block(w[i], weights + tile_of(i) * UNIT_BYTES, b + 1);
-        }
-#pragma unroll
-        for (int step = 0; step < 2 * TW; step++) {
-            const int half = step / TW, i = step % TW;
-            Fragment &a = fragments[(b * 2 * TW + step) % FRAGMENTS];
-            half == 0 ? a.set<0>(codes[i], scales[i]) : a.set<1>(codes[i], scales[i]);
-            // Then those are done that read what is made next.
-            matrices_wait<FRAGMENTS - 2>();
-            if (b * 2 * TW + step == FRAGMENTS - 1) free();
-            matrices_begin();
-            Wgmma<N>::add(acc[i], a.a, columns + ((b / 2 * (C * 128) + b % 2 * 64 + half * 32) >> 4));
-            matrices_end();
-        }
-    }
-}
+#include "wide/expand.cuh"
 
 // Sums to shared memory, where the stages were. Ends with a barrier.
 template <int N> __device__ __forceinline__ void put_columns(const Thread &me, float *sums, const float (&acc)[TW][N / 2]) {
@@ -102,7 +59,7 @@ template <int N, typename Units> __device__ __forceinline__ void multiply_column
 #pragma unroll 1
     for (int unit = 0; unit < W::UNITS; unit++) {
         const u32 stage = units.next(unit);
-        multiply_unit<N>(acc, fragments, stage, [&] { units.free_before(unit); }, grid);
+        multiply_unit<N>(acc, fragments, stage, stage + WEIGHTS_IN, [&] { units.free_before(unit); }, grid);
     }
     matrices_wait<0>();
     units.end();

@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 61] = files![
+const FILES: [(&str, &str); 62] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -90,6 +90,7 @@ const FILES: [(&str, &str); 61] = files![
     "wide/activations.cuh",
     "wide/columns.cuh",
     "wide/epilogue.cuh",
+    "wide/expand.cuh",
     "wide/feed.cuh",
     "wide/halves.cuh",
     "wide/listed.cuh",

@@ -80,7 +80,7 @@ fn tolerance(form: Form) -> f64 {
 /// In f16: every number of warpgroups, of columns in which the 75 of the tests come out even or not, every layout and
 /// every epilogue.
 fn in_halves() -> Vec<Checked> {
-    let tiling = |groups, tiles, columns| warpgroup::Tiling { groups, tiles, columns, stages: 3 };
+    let tiling = |groups, tiles, columns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0 };
     let mut all = Vec::new();
     for layout in LAYOUTS.into_iter().filter(|l| *l != Layout::W16) {
         let sizes = [
@@ -195,7 +195,8 @@ fn every_layout_in_halves(gpu: &Gpu) -> Outcome {
 fn tilings() -> Vec<Vec<Checked>> {
     let ways =
         [(4, 1, 128), (2, 1, 128), (4, 1, 64), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32), (1, 2, 32), (2, 2, 32)];
-    let tiling = |(groups, tiles, columns)| Form::F16(warpgroup::Tiling { groups, tiles, columns, stages: 3 });
+    let tiling =
+        |(groups, tiles, columns)| Form::F16(warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0 });
     let mut all = Vec::new();
     for (layout, rows, epilogue, norm) in [
         (Layout::Q4_K, 1024, Epilogue::Gated, Some(512)),
@@ -205,6 +206,17 @@ fn tilings() -> Vec<Vec<Checked>> {
     ] {
         let shape = shape(layout, rows, 512, epilogue, norm, false);
         all.push(ways.map(|way| Checked { shape, form: tiling(way) }).into());
+    }
+    // And with columns that are kept for several blocks of rows.
+    for (layout, rows, cols, turns, stages) in [
+        (Layout::Q4_K, 2048, 512, 4, 3),
+        (Layout::Q8_0, 512, 384, 2, 2),
+        (Layout::Q6_K, 768, 128, 3, 3),
+        (Layout::IQ3_S, 512, 256, 1, 4),
+    ] {
+        let shape = shape(layout, rows, cols, Epilogue::Plain, None, false);
+        let kept = Form::F16(warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
+        all.push([tiling((2, 1, 64)), kept].map(|form| Checked { shape, form }).into());
     }
     all
 }
@@ -237,8 +249,8 @@ fn any_tiles(gpu: &Gpu) -> Outcome {
         for case in &cases[1..] {
             assert!(of(case)? == want, "{case:?}: other bytes than those of {:?}", cases[0].form);
         }
-        if cases[0].shape.epilogue() == Epilogue::Plain {
-            let bench = bench(&cases[0])?;
+        for case in cases.iter().filter(|case| case.shape.epilogue() == Epilogue::Plain) {
+            let bench = bench(case)?;
             let got = bench.run_to(true, 0, columns as usize, Some(&listed))?;
             same_in_halves(&got, &want, rows, [bench.half_stride(), bench.stride()]);
         }

@@ -6,7 +6,7 @@
 
 use super::halves::HalfRows;
 use super::tiling::{Chip, SHARED_BYTES_MAX};
-use super::{Arguments, Columns, Output, WideShape, Work};
+use super::{Arguments, Columns, Epilogue, Output, WideShape, Work};
 use crate::cuda::arguments::{self, DeviceStruct};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
@@ -15,6 +15,7 @@ use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
 const NAME: &str = "warpgroup";
+const KEPT: &str = "kept";
 /// Tiles of 16 rows that a matrix instruction takes: one a warp.
 const GROUP_TILES: usize = 4;
 /// Threads of a block that feed the others, where columns are not listed.
@@ -23,6 +24,8 @@ const FEEDING: usize = 128;
 const STAGES_MIN: usize = 2;
 const STAGES_LISTED_MIN: usize = 3;
 const STAGES_MAX: usize = 6;
+/// Blocks of rows for which columns are kept, where a matrix has whole turns of them: the better ones first, as measured.
+const TURNS: [usize; 2] = [4, 2];
 /// Bytes of a stage's barriers.
 const BARRIERS: usize = 16;
 
@@ -38,6 +41,9 @@ pub struct Tiling {
     pub columns: usize,
     /// Stages of shared memory.
     pub stages: usize,
+    /// Blocks of rows that a block goes through with columns that it keeps, all inputs of them: `csrc/wide/kept.cu`, for
+    /// listed columns of few inputs and four warpgroups. 0 elsewhere.
+    pub turns: usize,
 }
 
 impl Tiling {
@@ -46,13 +52,31 @@ impl Tiling {
         TILE_ROWS * GROUP_TILES * self.groups * self.tiles
     }
 
+    fn name(&self) -> &'static str {
+        if self.turns > 0 { KEPT } else { NAME }
+    }
+
     fn threads(&self, dense: bool) -> usize {
         32 * GROUP_TILES * self.groups + if dense { FEEDING } else { 0 }
     }
 
+    /// Whether columns can be kept that are multiplied with `shape`.
+    fn keeps(&self, shape: WideShape) -> bool {
+        let whole = shape.matrix.size().0.is_multiple_of(self.block_rows() * self.turns);
+        !shape.dense
+            && shape.epilogue == Epilogue::Plain
+            && (self.groups, self.tiles, self.columns) == (4, 1, 128)
+            && whole
+    }
+
+    /// Blocks of a matrix of so many rows.
+    fn row_blocks(&self, rows: usize) -> usize {
+        rows.div_ceil(self.block_rows() * self.turns.max(1))
+    }
+
     /// Blocks of a dense product.
     fn blocks(&self, rows: usize, columns: usize) -> usize {
-        rows.div_ceil(self.block_rows()) * columns.div_ceil(self.columns)
+        self.row_blocks(rows) * columns.div_ceil(self.columns)
     }
 
     /// Whether two blocks stand on a multiprocessor and hide each other's beginnings and ends.
@@ -78,9 +102,18 @@ impl Tiling {
     /// Dynamic shared memory of a block, as the source lays it out.
     pub fn shared_bytes(&self, shape: WideShape) -> usize {
         let layout = shape.matrix.layout();
-        let stage = self.columns * 2 * UNIT + self.block_rows() / TILE_ROWS * layout.unit_bytes();
-        let sums = self.columns * (self.block_rows() + 4) * 4;
+        let (columns, weights) = (self.columns * 2 * UNIT, self.block_rows() / TILE_ROWS * layout.unit_bytes());
         let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
+        if self.turns > 0 {
+            let kept = columns * (shape.matrix.size().1 / UNIT);
+            return kept
+                + self.stages * weights.next_multiple_of(128)
+                + 12 * self.columns
+                + grid
+                + BARRIERS * self.stages;
+        }
+        let stage = columns + weights;
+        let sums = self.columns * (self.block_rows() + 4) * 4;
         (self.stages * stage.next_multiple_of(1024)).max(sums) + 12 * self.columns + grid + BARRIERS * self.stages
     }
 
@@ -99,13 +132,16 @@ impl Tiling {
         if !warps || !columns.contains(&self.columns) {
             return wrong(format!("1, 2 or listed 4 warpgroups, 1 or 2 tiles a warp, of 4 one, {columns:?} columns"));
         }
+        if self.turns > 0 && !self.keeps(shape) {
+            return wrong("columns are kept for plain outputs of whole turns of four warpgroups' rows".into());
+        }
         if shape.matrix.layout().codes == Codes::Word || shape.matrix.planes() != Planes::One {
             return wrong("weights and activations of 16 bits do not fit into f16".into());
         }
         if rows.div_ceil(TILE_ROWS) * TILE_ROWS < self.block_rows() {
             return wrong(format!("{rows} rows are fewer than a block's"));
         }
-        let fewest = if shape.dense { STAGES_MIN } else { STAGES_LISTED_MIN };
+        let fewest = if shape.dense || self.turns > 0 { STAGES_MIN } else { STAGES_LISTED_MIN };
         if self.stages < fewest || self.shared_bytes(shape) > SHARED_BYTES_MAX {
             let bytes = self.shared_bytes(shape);
             return wrong(format!(
@@ -139,13 +175,19 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
         };
         // A narrow expert has fewer rows than such a block, a wide encoding more bytes.
         let smaller = [(groups, tiles), (2, 1), (1, 1)].into_iter().filter(|(g, t)| g * t <= groups * tiles);
+        let kept = TURNS.into_iter().map(|turns| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns });
+        if let Some(kept) = kept.filter(|t| t.keeps(shape)).find_map(|t| within(shape, t, ONE_BLOCK)) {
+            return Some(kept);
+        }
         let all = smaller.flat_map(|of| [limit, THREE_BLOCKS.max(limit), TWO_BLOCKS].map(|limit| (of, limit)));
-        let of = |((groups, tiles), limit)| within(shape, Tiling { groups, tiles, columns, stages: STAGES_MAX }, limit);
+        let of = |((groups, tiles), limit)| {
+            within(shape, Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0 }, limit)
+        };
         return all.into_iter().find_map(of);
     }
     let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
-    let all = tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX });
+    let all = tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0 });
     let chosen = all.min_by_key(|t| t.cycles(shape, columns, chip))?;
     within(shape, chosen, if chosen.shares(shape, columns, chip) { TWO_BLOCKS } else { ONE_BLOCK })
 }
@@ -182,18 +224,16 @@ const VERY_MANY_ROWS: usize = 1 << 16;
 pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
     let mut defines = shape.defines();
-    defines.extend([
-        ("GROUPS", tiling.groups as i64),
-        ("TW", tiling.tiles as i64),
-        ("C8", (tiling.columns / 8) as i64),
-        ("STAGES", tiling.stages as i64),
-    ]);
-    Ok(Program {
-        name: NAME,
-        source: source!("wide/warpgroup.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    defines.push(("STAGES", tiling.stages as i64));
+    let source = if tiling.turns > 0 {
+        defines.push(("TURNS", tiling.turns as i64));
+        source!("wide/kept.cu")
+    } else {
+        let (groups, tiles, columns) = (tiling.groups as i64, tiling.tiles as i64, tiling.columns as i64 / 8);
+        defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns)]);
+        source!("wide/warpgroup.cu")
+    };
+    Ok(Program { name: tiling.name(), source, arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
 /// Rows of activations.
@@ -224,7 +264,7 @@ impl Warpgroup {
             return Err(CudaError::shape(NAME, what));
         }
         let module = device.module(cache, &program(shape, tiling)?)?;
-        Ok(Self { shape, tiling, kernel: module.kernel(NAME)?.with_shared(tiling.shared_bytes(shape))? })
+        Ok(Self { shape, tiling, kernel: module.kernel(tiling.name())?.with_shared(tiling.shared_bytes(shape))? })
     }
 
     /// Enqueues the product, as [`super::Wide::launch`]; columns are listed unless the shape is dense.
@@ -253,7 +293,7 @@ impl Warpgroup {
         if work.column_blocks == 0 {
             return Ok(());
         }
-        let (row_blocks, column_blocks) = (rows.div_ceil(self.tiling.block_rows()) as u32, work.column_blocks as u32);
+        let (row_blocks, column_blocks) = (self.tiling.row_blocks(rows) as u32, work.column_blocks as u32);
         let blocks = if self.shape.dense { (column_blocks, row_blocks) } else { (row_blocks, column_blocks) };
         let grid = Grid { blocks, threads: self.tiling.threads(self.shape.dense) as u32 };
         // SAFETY: every buffer was found large enough for columns that are not listed, the caller vouches for those
@@ -266,7 +306,6 @@ impl Warpgroup {
 mod tests {
     use super::*;
     use crate::cuda::product::{self, sample::LAYOUTS};
-    use crate::cuda::wide::Epilogue;
 
     fn shape(layout: usize, rows: usize, cols: usize, planes: Planes) -> WideShape {
         let matrix = product::MatrixShape::new(LAYOUTS[layout], rows, cols).unwrap().with_planes(planes);
@@ -292,5 +331,21 @@ mod tests {
             assert_eq!(tiling(shape(i, 1024, 2048, Planes::One), 64, Chip { warpgroups: false, ..chip }), None);
             assert_eq!(tiling(shape(i, 40, 2048, Planes::One), 64, chip), None, "fewer rows than a block's");
         }
+    }
+
+    #[test]
+    fn columns_of_few_inputs_are_kept_for_whole_turns_of_rows() {
+        let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
+        let turns = |rows, cols, epilogue, columns| {
+            let matrix = product::MatrixShape::new(LAYOUTS[0], rows, cols).unwrap();
+            let shape = WideShape::new(matrix, epilogue, None, false).unwrap();
+            let t = tiling_of_any(shape, columns, chip).unwrap();
+            t.check(shape).unwrap();
+            t.turns
+        };
+        assert_eq!([2048, 1536, 1280].map(|rows| turns(rows, 512, Epilogue::Plain, 256)), [4, 2, 0]);
+        assert_eq!(turns(2048, 512, Epilogue::Plain, 48), 0, "few columns want more blocks");
+        assert_eq!(turns(1024, 2048, Epilogue::Plain, 256), 0, "so many inputs have no room");
+        assert_eq!(turns(2048, 512, Epilogue::Gated, 256), 0, "gate and up have sums that meet");
     }
 }
