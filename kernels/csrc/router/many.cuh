@@ -35,5 +35,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose_many(const Argument
 #pragma unroll
     for (int i = 0; i < EACH_LANE; i++) value[i] = __fadd_rn(0.0f, value[i]);
     const Asked asked = read_ahead(args, row);
-    select_row(args, row, asked, value, gate_of(args, row), biases);
+    select_row(args, row, asked, value, args.gate_scored ? __ldcg(args.scores + (u64)row * STRIDE + E) : gate_of(args, row), biases);
 }

@@ -8,7 +8,7 @@
 //
 // Everything is f32 or as good. factor(row) is common.cuh's row_factor. slots[row] < 0: no row, experts -1 and gates 0. A row with a
 // cut keeps the first of its experts, as many as reference::ExpertCut says; the others are -1 with gates 0, and in no group.
-// Three ways to the sums over k, each with one order for every row, whatever stands beside it; `few` and `ordered` have the same:
+// Four ways to the sums over k, each with one order for every row, whatever stands beside it; `few` and `ordered` have the same:
 //
 // few: a block holds the weights of two columns (experts, or the shared gate) in registers, read before its wait, and goes over the
 //   rows. A thread adds its k in order, then the lanes, then the warps. The last blocks wait for all scores of some rows and choose; the
@@ -17,6 +17,8 @@
 // tiled: 32 or 64 rows by as many experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
 //   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
 //   are added in order, by whoever chooses or by the one block.
+//
+// prompts: the same by warpgroups, with operands of two halves: prompts.cuh. An arithmetic of its own.
 //
 // ordered: the order of `few` for many rows: tiles of rows by experts, a block a part of k, plain multiply-adds.
 //
@@ -30,3 +32,6 @@
 #include "router/many.cuh"
 #include "router/ordered.cuh"
 #include "router/tiled.cuh"
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#include "router/prompts.cuh"
+#endif

@@ -51,12 +51,22 @@ __device__ __forceinline__ void choose_row(const Scores &scores, const Arguments
     list_row(args, row, select_row(args, row, scores.asked, value, gate, biases));
 }
 
+// The shared gate's score where it lies beside the experts': its segments in order.
+__device__ __forceinline__ float scored_gate(const Arguments &args, int row) {
+    const int lane = threadIdx.x % WARP;
+    const float mine = lane < args.segments ? __ldcg(args.scores + ((u64)lane * args.rows + row) * STRIDE + E) : 0.0f;
+    float sum = 0;
+#pragma unroll
+    for (int s = 0; s < SEGMENTS_MAX; s++) sum += __shfl_sync(~0u, mine, s);
+    return sum;
+}
+
 // Everything of a row but its choice, by all threads, whose loads are under way together. The weights that all rows need are read once.
 __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, int row, const PartOfRow<COLS> &norm, const PartOfRow<COLS> &gate) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     PartOfRow<COLS> x;
     Segments<THREADS> segments;
-    x.read(args.x + (u64)row * COLS, warp, true);
+    x.read(args.x + (u64)row * COLS, warp, !args.gate_scored);
     segments.read(args, row);
     if (warp == 0) {
         Asked asked = read_ahead(args, row);
@@ -64,6 +74,7 @@ __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, in
     }
     x.multiply(norm);
     float part = x.score(gate);
+    if (args.gate_scored) part = warp == 0 ? scored_gate(args, row) : 0.0f;
     if (lane == 0) scores.gate[warp] = part;
     segments.add(scores.value);
 }

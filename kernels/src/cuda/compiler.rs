@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 62] = files![
+const FILES: [(&str, &str); 63] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -73,6 +73,7 @@ const FILES: [(&str, &str); 62] = files![
     "router/group.cuh",
     "router/many.cuh",
     "router/ordered.cuh",
+    "router/prompts.cuh",
     "router/row_a_block.cuh",
     "router/rows.cuh",
     "router/score.cuh",

@@ -34,6 +34,11 @@ const ORDERED_BYTES_MAX: usize = 99 << 10;
 const TILES: [(usize, usize); 3] = [(32, 32), (64, 32), WHOLE_TILE];
 /// The same where a block has all segments.
 const WHOLE_TILE: (usize, usize) = (64, 64);
+/// Rows of a block of [`Variant::Prompts`].
+const PROMPT_ROWS: usize = 64;
+/// Steps of their rows that are on their way, and stages.
+const PROMPT_AHEAD: usize = 4;
+const PROMPT_STAGES: usize = 4;
 /// Parts that a row's sums come in where they have one order.
 const SCORE_PARTS: usize = 8;
 
@@ -85,11 +90,9 @@ pub enum Variant {
     Tiled,
     /// The sums of [`Variant::Few`], bit for bit, for many rows.
     Ordered,
-}
-
-/// The faster one for `rows` rows.
-pub fn variant(rows: usize) -> Variant {
-    if rows <= FEW_ROWS { Variant::Few } else { Variant::Tiled }
+    /// On the matrix instructions of warpgroups, for any number of rows, of which it wants many: see
+    /// [`Router::for_prompts`].
+    Prompts,
 }
 
 /// The faster one for `rows` rows of those that have one order of sums, which the experts' own launch has too.
@@ -124,8 +127,8 @@ impl RouterShape {
         match variant {
             Variant::Few => 1,
             Variant::Ordered => SCORE_PARTS,
-            Variant::Tiled if rows >= WHOLE_ROWS => 1,
-            Variant::Tiled => self.segments(),
+            Variant::Tiled | Variant::Prompts if rows >= WHOLE_ROWS => 1,
+            Variant::Tiled | Variant::Prompts => self.segments(),
         }
     }
 
@@ -133,7 +136,7 @@ impl RouterShape {
     pub fn workspace_bytes(&self, rows_max: usize) -> usize {
         let scores = self.scores(rows_max);
         let tagged = rows_max.min(FEW_ROWS_MAX) * self.stride();
-        8 * tagged + 4 * (scores + COUNTERS + self.chunks(rows_max).max(1) * self.experts)
+        8 * tagged + 4 * (scores + COUNTERS + self.halves() + self.chunks(rows_max).max(1) * self.experts)
     }
 
     /// Scores that any variant stores of up to so many rows.
@@ -164,6 +167,30 @@ impl RouterShape {
     fn ordered_kernel(&self, n: usize) -> usize {
         let wanted = usize::from(n > 32) + usize::from(n > 128);
         (0..=wanted).rev().find(|i| self.ordered_bytes(ORDERED_ROWS[*i]) <= ORDERED_BYTES_MAX).unwrap_or(0)
+    }
+
+    /// Experts of a block of [`Variant::Prompts`].
+    fn prompt_columns(&self) -> usize {
+        match self.experts {
+            ..=64 => 64,
+            65..=128 => 128,
+            _ => 256,
+        }
+    }
+
+    /// Threads of such a block: a warpgroup for 64 or 128 experts.
+    fn prompt_threads(&self) -> u32 {
+        128 * self.prompt_columns().div_ceil(128) as u32
+    }
+
+    /// Shared memory of such a block: stages of 128 bytes a row, and rows on their way.
+    fn prompt_bytes(&self) -> usize {
+        128 * (PROMPT_STAGES * (PROMPT_ROWS + self.prompt_columns()) + PROMPT_AHEAD * PROMPT_ROWS)
+    }
+
+    /// Pairs of halves that a layer's weights are split into, of whole tiles of experts.
+    fn halves(&self) -> usize {
+        self.experts.next_multiple_of(self.prompt_columns()) * self.cols
     }
 
     fn chunks(&self, rows: usize) -> usize {
@@ -200,6 +227,8 @@ pub struct Router {
     crowded: Kernel<Arguments>,
     multiprocessors: usize,
     whole: Kernel<Arguments>,
+    /// Where there are warpgroups' instructions: what splits weights, of a segment, of all.
+    prompts: Option<[Kernel<Arguments>; 3]>,
     /// Of a row a block, of [`CHOSEN_TOGETHER`], and of as many with a warp each, where sums are whole.
     choose: [Kernel<Arguments>; 3],
     ordered: [Kernel<Arguments>; 3],
@@ -215,6 +244,8 @@ pub struct Workspace {
     tagged: CudaSlice<u64>,
     counters: CudaSlice<i32>,
     offsets: CudaSlice<i32>,
+    /// Of one layer; empty where no kernel reads them.
+    halves: CudaSlice<u32>,
 }
 
 /// A layer's own values.
@@ -332,6 +363,8 @@ device_struct! {
         slots: Ptr<i32>,
         /// `[segments, rows, stride]`.
         scores: PtrMut<f32>,
+        /// `[tiles of experts, cols / 32, experts of a tile, 32]`: large halves and small ones, for prompts.
+        halves: PtrMut<u32>,
         /// Of few rows: `[rows, stride]`, count of launches and score.
         tagged: PtrMut<u64>,
         /// Blocks that have finished, zero between launches; launches for few rows; then, zero too, rows that are
@@ -357,6 +390,8 @@ device_struct! {
         /// Of lists, or 0.
         pitch: i32,
         segments: i32,
+        /// Whether the shared gate's sums lie behind the experts' scores.
+        gate_scored: i32,
         eps: f32,
     }
 }
@@ -373,8 +408,19 @@ impl Router {
             let bytes = shape.ordered_bytes(ORDERED_ROWS[i]).min(ORDERED_BYTES_MAX);
             kernel(["ordered1", "ordered2", "ordered4"][i])?.with_shared(bytes)
         };
+        let prompts = |name| kernel(name)?.with_shared(shape.prompt_bytes());
+        let warpgroups = device.arch().has_warpgroups();
         Ok(Self {
             shape,
+            prompts: warpgroups
+                .then(|| {
+                    Ok::<_, CudaError>([
+                        kernel("split_weights")?,
+                        prompts("prompts_segments")?,
+                        prompts("prompts_whole")?,
+                    ])
+                })
+                .transpose()?,
             few: [kernel("few1")?, kernel("few4")?],
             tiled: [kernel("tiled_small")?, kernel("tiled_narrow")?, kernel("tiled_segments")?],
             spread: kernel("tiled_small")?.at_most(device, SPREAD_BLOCKS)?,
@@ -399,6 +445,7 @@ impl Router {
         Ok(Workspace {
             scores: stream.alloc_zeros(self.shape.scores(rows_max)).map_err(failed)?,
             tagged: stream.alloc_zeros(rows_max.min(FEW_ROWS_MAX) * self.shape.stride()).map_err(failed)?,
+            halves: stream.alloc_zeros(if self.prompts.is_some() { self.shape.halves() } else { 1 }).map_err(failed)?,
             counters: stream.alloc_zeros(COUNTERS).map_err(failed)?,
             offsets: stream.alloc_zeros(self.shape.chunks(rows_max).max(1) * self.shape.experts).map_err(failed)?,
         })
@@ -424,7 +471,7 @@ impl Router {
         let scoring = self.score_arguments(device, work, rows, layer)?;
         match variant {
             Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
-            Variant::Tiled | Variant::Ordered => {
+            Variant::Tiled | Variant::Ordered | Variant::Prompts => {
                 fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?;
             }
         }
@@ -438,11 +485,13 @@ impl Router {
         let stream = device.stream();
         let mut arguments = Arguments {
             tagged: PtrMut::of(&mut work.tagged, stream),
+            halves: PtrMut::of(&mut work.halves, stream),
             experts: PtrMut::of(choice.experts, stream),
             gates: PtrMut::of(choice.gates, stream),
             cuts: Ptr::of_some(rows.cuts.map(|c| c.words), stream),
             tally: rows.cuts.map_or(PtrMut::default(), |c| PtrMut::of_shared(c.tally, stream)),
             segments: segments as i32,
+            gate_scored: i32::from(variant == Variant::Prompts),
             counters: lists.counters,
             offsets: lists.offsets,
             groups: lists.groups,
@@ -473,8 +522,38 @@ impl Router {
                     (shape.experts.div_ceil(shape.ordered_columns()), n.div_ceil(ORDERED_ROWS[kernel]) * SCORE_PARTS);
                 self.enqueue_scores(device, &self.ordered[kernel], (tiles, ORDERED_THREADS), &arguments)?;
             }
+            Variant::Prompts => self.enqueue_prompts(device, segments, &arguments)?,
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
+    }
+
+    /// The fastest variant for `rows` rows.
+    pub fn fastest(&self, rows: usize) -> Variant {
+        match rows {
+            ..=FEW_ROWS => Variant::Few,
+            WHOLE_ROWS.. => self.for_prompts(),
+            _ => Variant::Tiled,
+        }
+    }
+
+    /// The variant for rows of prompts where they have one order of sums: one for any number of them.
+    pub fn for_prompts(&self) -> Variant {
+        if self.prompts.is_some() { Variant::Prompts } else { Variant::Tiled }
+    }
+
+    fn enqueue_prompts(&self, device: &Device, segments: usize, arguments: &Arguments) -> Result<(), CudaError> {
+        let Some([split, of_segment, whole]) = &self.prompts else {
+            let what = format!("{} has no matrix instructions of warpgroups", device.arch());
+            return Err(CudaError::shape(NAME, what));
+        };
+        let (n, columns) = (arguments.rows as usize, self.shape.prompt_columns());
+        let (x, y) = (self.shape.experts.div_ceil(columns), n.div_ceil(PROMPT_ROWS) * segments);
+        let vectors = self.shape.halves() / 4;
+        let grid = Grid { blocks: (vectors.div_ceil(THREADS as usize) as u32, 1), threads: THREADS };
+        self.enqueue(device, split, grid, arguments)?;
+        let grid = Grid { blocks: (x as u32, y as u32), threads: self.shape.prompt_threads() };
+        self.enqueue(device, if n >= WHOLE_ROWS { whole } else { of_segment }, grid, arguments)?;
+        self.enqueue_choice(device, n, arguments)
     }
 
     /// What scores `n` rows by tiles, and how many blocks of experts, and of rows and segments.
@@ -661,6 +740,6 @@ mod tests {
         assert_eq!([32, 96, 256, 2048, 2560, 2080].map(segments), [1, 3, 8, 16, 16, 13]);
         assert_eq!(RELEASED.stored(Variant::Tiled, 256), 16);
         assert_eq!((RELEASED.stored(Variant::Tiled, 4096), RELEASED.stored(Variant::Few, 256)), (1, 1));
-        assert_eq!((variant(1), variant(256)), (Variant::Few, Variant::Tiled));
+        assert_eq!(RELEASED.stored(Variant::Prompts, 2559), 16);
     }
 }

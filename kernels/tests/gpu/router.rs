@@ -199,7 +199,8 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
     let mut work = router.workspace(&gpu.device, rows)?;
     let (mut worst, used, mut kept) = (0.0f64, shape.used, (0, 0));
     let mut few = (Vec::new(), Vec::new());
-    for variant in [Variant::Few, Variant::Ordered, Variant::Tiled] {
+    let many = [Variant::Tiled, router.for_prompts()];
+    for variant in [Variant::Few, Variant::Ordered].into_iter().chain(many) {
         let mut alone = (Vec::new(), Vec::new());
         for row in 0..compared {
             let (chosen, gates, _) = sample.run(gpu, (&router, variant), &mut work, (row, 1), false)?;
@@ -213,12 +214,12 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
                 assert!(alone.0 == few.0, "{shape:?}: experts in order differ from those of few rows");
                 assert!(bits(&alone.1) == bits(&few.1), "{shape:?}: gates in order differ from those of few rows");
             }
-            Variant::Tiled => {}
+            Variant::Tiled | Variant::Prompts => {}
         }
         let batches: &[usize] = match variant {
             Variant::Few => &[2, 5, 40, 256],
             Variant::Ordered => &[2, 30, 40, 64, 200, 300],
-            Variant::Tiled => &[2, 30, 40, 64, 200, 300, 1100, 2600],
+            Variant::Tiled | Variant::Prompts => &[2, 30, 40, 64, 200, 300, 1100, 2600],
         };
         for n in batches {
             let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), false)?;

@@ -395,9 +395,9 @@ impl Bound {
         };
         // Where bytes may not depend on the batch, all decode rows have the order of the experts' own launch.
         let variant = match (at.deterministic, at.pass.rows.prefill) {
-            (false, _) => router::variant(at.pass.rows.count),
+            (true, true) => kernels.router.for_prompts(),
             (true, false) => router::ordered_variant(at.pass.rows.count),
-            (true, true) => router::Variant::Tiled,
+            (false, _) => kernels.router.fastest(at.pass.rows.count),
         };
         let (x, tally) = (work.stream.x.as_view(), work.tally.as_view());
         let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
