@@ -45,8 +45,6 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let (words, tally) = (words.as_view(), tally.as_view());
     let cuts = Some(Cuts { words: &words, tally: &tally });
     for (variant, grouped, counts) in [
-        (router.for_prompts(), false, &[64, 256, 512, 1024, 2048, 2559, 2560, 4096, 8192, 16384][..]),
-        (router.for_prompts(), true, &[512, 2048, 8192][..]),
         (Variant::Few, false, &[1, 2, 4, 8, 16, 32, 64, 256][..]),
         (Variant::Few, true, &[1, 4, 8, 16, 256]),
         (Variant::Ordered, true, &[17, 24, 32, 48, 64, 96, 128, 192, 256]),

@@ -6,20 +6,11 @@
 //
 // Bounds: as of warpgroup.cu, but of columns 2 COLS bytes once for 256 TURNS rows.
 // -D: ROWS (a multiple of 256 TURNS), COLS, the layout's (weights.cuh), LISTED, TURNS, STAGES, EPILOGUE (PLAIN), NORM_BLOCKS, PLACED.
-#define HALVES 1
 #define KEPT_COLUMNS 1
 #define GROUPS 4
 #define TW 1
 #define C8 16
-#define WR (4 * GROUPS)
-#define NW C8
-#define WN 1
-#define KG 1
-#define KU 1
-#define SPLIT 1
-#define SEGMENTS 0
-#define BY_BLOCK 0
-#define PLANES 1
+#include "wide/warpgroups.cuh"
 // Fewer columns are done by as many instructions for as few as this.
 #define STEP (C / 4)
 #include "wide/columns.cuh"

@@ -16,16 +16,7 @@
 // Epilogues and lists as of wide.cu. A norm's factor is in the rows' scales (NORM_BLOCKS is not read).
 // -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, GROUPS, TW: tiles of 16 rows of a warp, C8 (C / 8), STAGES,
 // EPILOGUE, NORM_BLOCKS, PLACED.
-#define HALVES 1
-#define WR (4 * GROUPS)
-#define NW C8
-#define WN 1
-#define KG 1
-#define KU 1
-#define SPLIT 1
-#define SEGMENTS 0
-#define BY_BLOCK 0
-#define PLANES 1
+#include "wide/warpgroups.cuh"
 // Blocks of a multiprocessor: one where it has most of the registers.
 #define BLOCKS_AT_A_TIME (TW * C8 > 8 || GROUPS > 2 ? 1 : LISTED && TW * C8 <= 4 ? 3 : 2)
 // Fewer columns are done by as many instructions for as few as this.

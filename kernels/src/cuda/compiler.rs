@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 63] = files![
+const FILES: [(&str, &str); 64] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -98,6 +98,7 @@ const FILES: [(&str, &str); 63] = files![
     "wide/multiply.cuh",
     "wide/read.cuh",
     "wide/stages.cuh",
+    "wide/warpgroups.cuh",
     "wide/wgmma.cuh",
 ];
 

@@ -244,7 +244,7 @@ pub struct Workspace {
     tagged: CudaSlice<u64>,
     counters: CudaSlice<i32>,
     offsets: CudaSlice<i32>,
-    /// Of one layer; empty where no kernel reads them.
+    /// Of one layer; one of none where no kernel reads them.
     halves: CudaSlice<u32>,
 }
 
@@ -474,6 +474,9 @@ impl Router {
             Variant::Tiled | Variant::Ordered | Variant::Prompts => {
                 fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?;
             }
+        }
+        if variant == Variant::Prompts && self.prompts.is_some() {
+            fits(NAME, "the workspace for prompts", work.halves.len(), shape.halves())?;
         }
         rows.cuts.map_or(Ok(()), |cuts| cuts.check(NAME, n))?;
         fits(NAME, "experts", choice.experts.len(), n * shape.used)?;

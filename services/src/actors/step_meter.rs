@@ -322,19 +322,11 @@ fn seconds(us: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actors::stopwatch::tests::config_of_one;
 
     #[test]
     fn who_looks_is_told_of_tokens_and_not_of_rows_that_were_drafted_in_vain() {
-        let config = SchedulerConfig {
-            slots: 1,
-            pages: 1,
-            step_tokens: 64,
-            context: 64,
-            queue_requests_max: 1,
-            queue_prompt_tokens_max: 1,
-            steps_in_flight_max: 1,
-            prefix: PrefixConfig::OFF,
-        };
+        let config = config_of_one();
         let log = Arc::<StepLog>::default();
         let mut watcher = log.watch();
         let meter = StepMeter::new(&config, Arc::new(Gateway::new("a meter", &config)), log);

@@ -107,12 +107,13 @@ fn seconds(t: Micros) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use chimere_engine::scheduler::{PrefixConfig, SchedulerConfig};
 
-    fn stopwatch(choices: usize) -> Stopwatch {
-        let config = SchedulerConfig {
+    /// Of a service that has room for one sequence.
+    pub(in crate::actors) fn config_of_one() -> SchedulerConfig {
+        SchedulerConfig {
             slots: 1,
             pages: 1,
             step_tokens: 64,
@@ -121,8 +122,11 @@ mod tests {
             queue_prompt_tokens_max: 1,
             steps_in_flight_max: 1,
             prefix: PrefixConfig::OFF,
-        };
-        Stopwatch::new(choices, Arc::new(Gateway::new("a stopwatch", &config)))
+        }
+    }
+
+    fn stopwatch(choices: usize) -> Stopwatch {
+        Stopwatch::new(choices, Arc::new(Gateway::new("a stopwatch", &config_of_one())))
     }
 
     #[test]

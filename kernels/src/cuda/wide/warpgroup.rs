@@ -104,17 +104,13 @@ impl Tiling {
         let layout = shape.matrix.layout();
         let (columns, weights) = (self.columns * 2 * UNIT, self.block_rows() / TILE_ROWS * layout.unit_bytes());
         let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
-        if self.turns > 0 {
-            let kept = columns * (shape.matrix.size().1 / UNIT);
-            return kept
-                + self.stages * weights.next_multiple_of(128)
-                + 12 * self.columns
-                + grid
-                + BARRIERS * self.stages;
-        }
-        let stage = columns + weights;
-        let sums = self.columns * (self.block_rows() + 4) * 4;
-        (self.stages * stage.next_multiple_of(1024)).max(sums) + 12 * self.columns + grid + BARRIERS * self.stages
+        let stages = if self.turns > 0 {
+            columns * (shape.matrix.size().1 / UNIT) + self.stages * weights.next_multiple_of(128)
+        } else {
+            let sums = self.columns * (self.block_rows() + 4) * 4;
+            (self.stages * (columns + weights).next_multiple_of(1024)).max(sums)
+        };
+        stages + 12 * self.columns + grid + BARRIERS * self.stages
     }
 
     /// Whether there is such a kernel for `shape`.
