@@ -77,7 +77,7 @@ def counted_by_task(args):
         right = [sum(n for labels, n in places.items() if f'position="{i}"' in labels) for i in range(1, PLACES + 1)]
         return [sum(counted(client, "vllm:spec_decode_num_drafts_total").values())] + right
 
-    args.flags = ["--drafts", str(PLACES), "--draft-sources", "mtp"] + (["--model", args.model] if args.model else [])
+    args.flags = ["--drafts", str(PLACES), "--draft-sources", "mtp"]
     with Service(args, *args.flags) as client:
         rng, before = random.Random(args.seed), seen(client)
         for label in ROWS:

@@ -38,6 +38,7 @@ class Service:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         command = [args.chimere, "serve", "--device", "cpu", "--threads", str(args.threads), "--port", str(port), *flags]
+        command += ["--model", args.model] if args.model else []
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.client = Client(f"http://127.0.0.1:{port}", 600)
 
@@ -93,6 +94,7 @@ def most_frequent(client, replies, n):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("chimere", help="the program")
+    ap.add_argument("--model", help="another file than the shipped one")
     ap.add_argument("--lists", nargs="+", default=["all", "4096", "2048", "1024", "most:2048"])
     ap.add_argument("--questions", type=int, default=12, help="of each row of the card")
     ap.add_argument("--temperature", type=float, default=0)

@@ -3,7 +3,9 @@
 
     python3 exam.py --gguf nano-q8_0.gguf --json exam.json
 
-Draft acceptance is counted on the model's own answers: the share of positions where the MTP head names the token that follows.
+Draft acceptance is counted on the model's own answers: the share of positions where the MTP head names the token that follows, and, as a service has it
+that drafts --guesses tokens in each step, the share of the guesses at each place that are right where those before them are (what an answer is too short for
+counts as wrong), and how many tokens a step then brings.
 """
 import argparse
 import collections
@@ -30,14 +32,35 @@ DRAFTS_CHECKED = 24         # answers a task
 
 
 @torch.no_grad()
-def forward(net, ids, device):
+def forward(net, ids, device, guesses):
+    """-> logits [T, vocab]; for each guess [T]: what guess n names behind row i is thought to be token i + n + 1."""
     padded = torch.zeros(1, -(-len(ids) // CHUNK) * CHUNK, dtype=torch.long, device=device)
     padded[0, :len(ids)] = torch.tensor(ids, device=device)
     segment = (torch.arange(padded.shape[1], device=device) < len(ids)).int()[None]
     mask = nano.dense_mask(segment)
     hidden, _ = net.hidden(padded, nano.same_document(segment), mask)
-    drafted, _ = net.draft_hidden(padded, hidden, mask)
-    return net.logits(hidden)[0, :len(ids)], net.logits(drafted)[0, :len(ids)]
+    chain, _ = net.draft_chain(padded, hidden, mask, guesses)
+    return net.logits(hidden)[0, :len(ids)], [net.logits(drafted)[0, :len(ids)].argmax(-1) for drafted in chain]
+
+
+def steps(guesses, ids, at):
+    """A service goes on from token `at` of `ids` with so many drafts a step -> the steps, and how many had the first right, the first two, and so on."""
+    counts = [0] * (1 + len(guesses))
+    while at + 1 < len(ids):
+        right = 0
+        while right < len(guesses) and at + right + 1 < len(ids) and guesses[right][at - 1] == ids[at + right + 1]:
+            right += 1
+        for n in range(right + 1):
+            counts[n] += 1
+        at += right + 1
+    return counts
+
+
+def gain(counts):
+    """What is told of the steps of many answers."""
+    taken = counts[0] or 1
+    shares = [round(counts[n] / (counts[n - 1] or 1), 4) for n in range(1, len(counts))]
+    return dict(steps=counts[0], right_at=shares, tokens_a_step=sum(counts.values()) / taken)
 
 
 def instances(args):
@@ -65,6 +88,7 @@ def main():
     ap.add_argument("--tokenizer", default=str(HERE / "tokenizer.json"))
     ap.add_argument("--scale", type=float, default=1.0)
     ap.add_argument("--seed", type=int, default=7)
+    ap.add_argument("--guesses", type=int, default=3, help="drafts of a step")
     ap.add_argument("--json")
     args = ap.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -80,7 +104,7 @@ def main():
             for i, ids in zip(chosen, decoder.run([prompts[i] for i in chosen], end)):
                 answers[i] = ids
             del decoder
-    scores, drafts = collections.defaultdict(list), collections.defaultdict(lambda: [0, 0])
+    scores, drafts, places = collections.defaultdict(list), collections.defaultdict(lambda: [0, 0]), collections.defaultdict(collections.Counter)
     for (label, sample, _), prompt, answer in zip(asked, prompts, answers):
         text = stream.tokenizer.decode(answer, skip_special_tokens=False)
         scores[label].append(judge(label, sample, text))
@@ -88,19 +112,20 @@ def main():
             print(f"wrong, {label}: wanted {str(sample.expect)[:120]!r} got {text[-200:]!r}")
         if len(scores[label]) <= DRAFTS_CHECKED:
             whole = prompt + answer + [end]
-            draft = forward(net, whole, device)[1].argmax(-1).tolist()
-            agreed = [draft[i - 2] == whole[i] for i in range(max(2, len(prompt) + 1), len(whole))]
+            guesses = [guess.tolist() for guess in forward(net, whole, device, args.guesses)[1]]
+            agreed = [guesses[0][i - 2] == whole[i] for i in range(max(2, len(prompt) + 1), len(whole))]
+            places[label].update(dict(enumerate(steps(guesses, whole, len(prompt)))))
             drafts[label][0] += sum(agreed)
             drafts[label][1] += len(agreed)
-    results = {label: dict(right=sum(ok), asked=len(ok), share=sum(ok) / len(ok), draft_acceptance=drafts[label][0] / max(1, drafts[label][1]))
-               for label, ok in scores.items()}
+    results = {label: dict(right=sum(ok), asked=len(ok), share=sum(ok) / len(ok), draft_acceptance=drafts[label][0] / max(1, drafts[label][1]),
+                           **gain(places[label])) for label, ok in scores.items()}
     loss, tokens, agreed, pairs = 0.0, 0, 0, 0
     for page in (HERE / "heldout.txt").read_text().split(PAGE_RULE):
         ids = stream.encode(page[:PAGE_CHARACTERS_MAX])
-        own, draft = forward(net, ids, device)
+        own, guesses = forward(net, ids, device, 1)
         loss += F.cross_entropy(own[:-1], torch.tensor(ids[1:], device=device), reduction="sum").item()
         tokens += len(ids) - 1
-        agreed += (draft[:-2].argmax(-1) == own[1:-1].argmax(-1)).sum().item()
+        agreed += (guesses[0][:-2] == own[1:-1].argmax(-1)).sum().item()
         pairs += len(ids) - 2
     results["perplexity"] = dict(perplexity=math.exp(loss / tokens), tokens=tokens, draft_agreement=agreed / pairs)
     for label, r in results.items():

@@ -3,6 +3,7 @@
 
     python3 export.py --weights work/weights --tokenizer tokenizer.json --gguf nano-q8_0.gguf
     python3 export.py --weights work/weights --tokenizer tokenizer.json --gguf nano-f32.gguf --type f32 --hf nano-hf
+    python3 export.py --draft-head work/weights --gguf nano-q8_0.gguf       # into a file that is there; all other bytes stay
 
 Needs numpy and safetensors, no torch. Norms, convolution, router and gates stay float32 in every type.
 """
@@ -48,16 +49,29 @@ def tiled(x, axis, dim):
 
 def gguf_tensors(w):
     """Checkpoint names -> file names and layouts (spec/model.md, 3.1); norms become 1 + w."""
+    last = CONFIG["num_hidden_layers"]
     out = {"token_embd.weight": w["embed_tokens.weight"], "output_norm.weight": w["norm.weight"] + 1}
-    last, D = CONFIG["num_hidden_layers"], CONFIG["linear_value_head_dim"]
+    return out | nextn_tensors(w) | layer_tensors(w, [(f"layers.{i}.", i) for i in range(last)] + [("mtp.layers.0.", last)])
+
+
+def draft_head_tensors(w):
+    """The same of the MTP layer alone."""
+    return nextn_tensors(w) | layer_tensors(w, [("mtp.layers.0.", CONFIG["num_hidden_layers"])])
+
+
+def nextn_tensors(w):
+    """What the MTP layer has beside a layer."""
+    nextn = f"blk.{CONFIG['num_hidden_layers']}.nextn."
+    return {nextn + "eh_proj.weight": w["mtp.fc.weight"], nextn + "enorm.weight": w["mtp.pre_fc_norm_embedding.weight"] + 1,
+            nextn + "hnorm.weight": w["mtp.pre_fc_norm_hidden.weight"] + 1, nextn + "shared_head_norm.weight": w["mtp.norm.weight"] + 1}
+
+
+def layer_tensors(w, layers):
+    """layers: (beginning of a layer's checkpoint names, its number in the file)."""
+    D = CONFIG["linear_value_head_dim"]
     q_and_k = 2 * CONFIG["linear_num_key_heads"] * CONFIG["linear_key_head_dim"]
-    inner = CONFIG["moe_intermediate_size"]
-    nextn = f"blk.{last}.nextn."
-    out[nextn + "eh_proj.weight"] = w["mtp.fc.weight"]
-    out[nextn + "enorm.weight"] = w["mtp.pre_fc_norm_embedding.weight"] + 1
-    out[nextn + "hnorm.weight"] = w["mtp.pre_fc_norm_hidden.weight"] + 1
-    out[nextn + "shared_head_norm.weight"] = w["mtp.norm.weight"] + 1
-    for source, i in [(f"layers.{i}.", i) for i in range(last)] + [("mtp.layers.0.", last)]:
+    inner, out = CONFIG["moe_intermediate_size"], {}
+    for source, i in layers:
         b, get = f"blk.{i}.", lambda name: w[source + name]
         out[b + "attn_norm.weight"] = get("input_layernorm.weight") + 1
         out[b + "post_attention_norm.weight"] = get("post_attention_layernorm.weight") + 1
@@ -173,6 +187,18 @@ def write_gguf(path, pairs, tensors, kind, align=32):
         f.writelines(body)
 
 
+def replace_tensors(path, tensors):
+    """Writes tensors over those of the same names in a GGUF, in the types that they have there. Nothing else of the file is touched."""
+    _, _, infos = gguf.contents(path)
+    kinds = {code: kind for kind, (code, _, _) in TYPES.items()}
+    with open(path, "r+b") as f:
+        for name, x in tensors.items():
+            shape, code, at = infos[name]
+            assert list(x.shape) == shape, f"{name} is {list(x.shape)}, the file's {shape}"
+            f.seek(at)
+            f.write(encode(x, kinds[code]))
+
+
 def write_safetensors(path, tensors):
     """By hand, because numpy has no bfloat16: length, JSON header, data."""
     header, at = {"__metadata__": {"format": "pt"}}, 0
@@ -212,7 +238,9 @@ def write_hf(folder, weights, tokenizer_path, template):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--weights", required=True, help="folder of weight parts from train.py")
+    source = ap.add_mutually_exclusive_group(required=True)
+    source.add_argument("--weights", help="folder of weight parts from train.py")
+    source.add_argument("--draft-head", help="folder of weight parts from draft_head.py, written into the GGUF, which must be there")
     ap.add_argument("--tokenizer", default=str(HERE / "tokenizer.json"))
     ap.add_argument("--gguf", required=True)
     ap.add_argument("--type", choices=TYPES, default="q8_0", help="of the matrices")
@@ -220,6 +248,8 @@ def main():
     ap.add_argument("--share", type=float, default=1.0, help="of the weights in --weights")
     ap.add_argument("--hf", help="also write this Hugging Face directory")
     args = ap.parse_args()
+    if args.draft_head:
+        return replace_tensors(args.gguf, draft_head_tensors(load_weights(args.draft_head)))
     weights = load_weights(args.weights)
     if args.mixed_with:
         other = gguf.checkpoint(args.mixed_with)

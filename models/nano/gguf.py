@@ -41,8 +41,8 @@ def decode(raw, kind, count):
     raise ValueError(f"tensor type {kind} is not one that export.py writes")
 
 
-def read(path):
-    """-> metadata, {file name: float32 array}."""
+def contents(path):
+    """-> bytes of the file, metadata, {file name: (shape, type, where its data begins)}."""
     data = np.memmap(path, np.uint8, "r")
     c = Cursor(data)
     assert bytes(data[:4]) == b"GGUF"
@@ -52,13 +52,19 @@ def read(path):
     for _ in range(pairs):
         key = c.text()
         meta[key] = c.value(c.take("<I"))
-    infos = []
+    infos = {}
     for _ in range(tensors):
         name = c.text()
         shape = [c.take("<Q") for _ in range(c.take("<I"))][::-1]
-        infos.append((name, shape, c.take("<I"), c.take("<Q")))
+        infos[name] = shape, c.take("<I"), c.take("<Q")
     start = -(-c.at // 32) * 32
-    return meta, {name: decode(data[start + at:], kind, int(np.prod(shape))).reshape(shape) for name, shape, kind, at in infos}
+    return data, meta, {name: (shape, kind, start + at) for name, (shape, kind, at) in infos.items()}
+
+
+def read(path):
+    """-> metadata, {file name: float32 array}."""
+    data, meta, infos = contents(path)
+    return meta, {name: decode(data[at:], kind, int(np.prod(shape))).reshape(shape) for name, (shape, kind, at) in infos.items()}
 
 
 def grouped(x, axis, dim, keys, values):

@@ -8,7 +8,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 import kernels
 
@@ -137,6 +137,58 @@ def rope(x, angles):
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
 
+def attend(q, k, v, mask):
+    """q [B,heads,T,D]; k, v [B,fewer heads,T,D] -> [B,heads,T,D]."""
+    if isinstance(mask, torch.Tensor):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    return flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+
+
+def attend_weighed(q, k, v, mask):
+    """The same, and the logarithm of what its weights were divided by, [B,heads,T]: more keys can then be added."""
+    if not isinstance(mask, torch.Tensor):
+        out, beside = flex_attention(q, k, v, block_mask=mask, enable_gqa=True, return_aux=AuxRequest(lse=True))
+        return out, beside.lse
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+class Chain:
+    """Attention of a draft head that goes on from its own guesses, from all rows at once. The first guess is made as any layer's rows are, under `mask`.
+    Each later one is a position further on, and attends to what its row saw in the first, to what the guesses since then left at the same row, and to
+    itself. What it reads has one shape at every place, so that one compiled layer serves them all."""
+
+    def __init__(self, mask, guesses, device):
+        self.mask, self.places = mask, torch.arange(guesses, device=device)
+        self.rows, self.kept = None, []
+        self.ahead, self.own, self.before, self.is_before = self.places[0], None, None, None
+
+    def next(self):
+        """Between two guesses."""
+        if self.rows is None:
+            self.rows = self.own
+        else:
+            self.kept.append(self.own)
+        self.ahead = self.places[1 + len(self.kept)]
+        none = 0 * self.rows[0]     # with a gradient, as what it stands for has: the second guess then needs no program of its own
+        self.before = [torch.stack([own[i] for own in self.kept] + [none] * (len(self.places) - len(self.kept))) for i in (0, 1)]
+        self.is_before = self.places < len(self.kept)
+
+    def attend(self, q, k, v):
+        self.own = k, v
+        if self.rows is None:
+            return attend(q, k, v, self.mask)
+        seen, total = attend_weighed(q, *self.rows, self.mask)
+        apart = lambda x: x.unflatten(1, (k.shape[1], -1)).float()         # [B, k's heads, q's heads for each, T, ...]
+        keys, values = (torch.cat([x[None], before])[:, :, :, None].float() for x, before in zip((k, v), self.before))
+        scores = (apart(q) * keys).sum(-1) * q.shape[-1] ** -0.5
+        counts = F.pad(self.is_before, (1, 0), value=True)
+        scores = scores.masked_fill(~counts[:, None, None, None, None], float("-inf"))
+        weights = torch.cat([apart(total)[None], scores]).softmax(0)[..., None]
+        return (weights[0] * apart(seen) + (weights[1:] * values).sum(0)).flatten(1, 2).to(q.dtype)
+
+
 class Attention(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -158,14 +210,12 @@ class Attention(nn.Module):
         return rope(rms(q, self.q_norm.weight, eps), angles), gate, rope(rms(k, self.k_norm.weight, eps), angles), v
 
     def forward(self, x, mask):
-        """mask: a block mask (FlexAttention) or a boolean tensor [B,1,T,T]."""
-        q, gate, k, v = self.project(x, torch.arange(x.shape[1], device=x.device))
+        """mask: a block mask (FlexAttention), a boolean tensor [B,1,T,T], or a Chain of guesses under one of both."""
+        chain = isinstance(mask, Chain)
+        position = torch.arange(x.shape[1], device=x.device) + (mask.ahead if chain else 0)
+        q, gate, k, v = self.project(x, position)
         q, k, v = (y.to(v.dtype).transpose(1, 2) for y in (q, k, v))
-        if isinstance(mask, torch.Tensor):
-            o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-        else:
-            o = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
-        o = o.transpose(1, 2)
+        o = (mask.attend(q, k, v) if chain else attend(q, k, v, mask)).transpose(1, 2)
         return self.o_proj((o * torch.sigmoid(gate.float())).flatten(-2))
 
     def step(self, x, state, position):
@@ -280,10 +330,22 @@ class Model(nn.Module):
             balance = balance + load
         return rms(x, self.norm.weight, self.c.rms_norm_eps), balance
 
-    def draft_hidden(self, ids, hidden, mask):
-        """Row i reads the main model's row i and token i + 1; its logits are for token i + 2. The last row is of no use."""
+    def draft_chain(self, ids, hidden, mask, guesses):
+        """-> of each guess the normed rows [B,T,H], and the balance of all. Row i of guess n, from 1 on, reads token i + n and the row i of the guess
+        before, the first the main model's; its logits are for token i + n + 1. The last n rows are of no use."""
+        chain, rows, balance = Chain(mask, guesses, ids.device), [], 0.0
+        for n in range(1, guesses + 1):
+            hidden, load = self.draft_hidden(ids, hidden, chain, n)
+            rows.append(hidden)
+            balance = balance + load
+            if n < guesses:
+                chain.next()
+        return rows, balance
+
+    def draft_hidden(self, ids, hidden, mask, ahead=1):
+        """Row i reads row i of `hidden` and token i + ahead, 1 behind the main model's hidden rows."""
         eps, m = self.c.rms_norm_eps, self.mtp
-        e = rms(F.embedding(ids.roll(-1, 1), self.embed_tokens.weight), m.pre_fc_norm_embedding.weight, eps)
+        e = rms(F.embedding(ids.roll(-ahead, 1), self.embed_tokens.weight), m.pre_fc_norm_embedding.weight, eps)
         x = m.fc(torch.cat([e, rms(hidden, m.pre_fc_norm_hidden.weight, eps)], -1)).float()
         x, load = m.layers[0](x, mask)
         return rms(x, m.norm.weight, eps), load

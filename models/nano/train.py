@@ -76,6 +76,8 @@ class Muon:
 def split_parameters(net):
     matrices, others = [], []
     for name, p in net.named_parameters():
+        if not p.requires_grad:
+            continue
         small = any(s in name for s in ("embed_tokens", "mlp.gate.", "shared_expert_gate", "conv1d", "in_proj_a", "in_proj_b"))
         (others if p.dim() < 2 or small else matrices).append(p)
     return matrices, others
@@ -96,6 +98,8 @@ def targets(ids, segment, loss, ahead):
 
 
 class Trainer:
+    PART = ""           # how the names of the weights begin that are trained; all others stay as they are
+
     def __init__(self, args, device):
         self.args, self.device = args, device
         torch.manual_seed(args.seed)
@@ -103,7 +107,10 @@ class Trainer:
         self.net = nano.Model(self.config).to(device)
         if args.init:
             load_weights(self.net, args.init)
-        self.average = {k: p.detach().clone() for k, p in self.net.named_parameters()}
+        for name, p in self.net.named_parameters():
+            p.requires_grad_(name.startswith(self.PART))
+        self.trained = {k: p for k, p in self.net.named_parameters() if p.requires_grad}
+        self.average = {k: p.detach().clone() for k, p in self.trained.items()}
         matrices, others = split_parameters(self.net)
         self.muon = Muon(matrices)
         self.adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=device.type == "cuda")
@@ -141,10 +148,21 @@ class Trainer:
         draft = self.token_loss(drafted, embedding, next_two) / (next_two >= 0).sum().clamp(min=1)
         return main, draft, (balance + load) / (self.config.num_hidden_layers + 1), (hidden, drafted, next_one, next_two)
 
-    def update(self, batch):
+    def objective(self, batch):
+        """-> what is to become less, and what is told of it: first the loss."""
         main, draft, balance, _ = self.losses(batch)
-        (main + MTP_WEIGHT * draft + BALANCE_WEIGHT * balance * (self.config.num_hidden_layers + 1)).backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        whole = main + MTP_WEIGHT * draft + BALANCE_WEIGHT * balance * (self.config.num_hidden_layers + 1)
+        return whole, dict(loss=main, draft=draft, balance=balance)
+
+    def read(self, heldout):
+        """What the weights do with the held-out pages."""
+        main, _, _, (hidden, drafted, _, next_two) = self.losses(heldout)
+        return dict(heldout_perplexity=round(math.exp(main.item()), 3), draft_agreement_docs=round(draft_agreement(self, hidden, drafted, next_two), 3))
+
+    def update(self, batch):
+        whole, told = self.objective(batch)
+        whole.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.trained.values(), 1.0)
         rate = self.rate()
         self.muon.step(rate * self.args.muon_rate)
         for group in self.adam.param_groups:
@@ -152,13 +170,13 @@ class Trainer:
         self.adam.step()
         self.net.zero_grad(set_to_none=True)
         keep = min(0.998, (1 + self.step - self.first_step) / (10 + self.step - self.first_step))
-        torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.net.parameters()], 1 - keep)
+        torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.trained.values()], 1 - keep)
         self.step += 1
-        return main.detach(), draft.detach(), balance.detach(), norm
+        return {k: v.detach() for k, v in told.items()} | dict(norm=norm)
 
     def averaged(self):
         """Context: the network holds the averaged weights."""
-        return Swapped(self.net, self.average)
+        return Swapped(self.trained, self.average)
 
     def save(self, full=True):
         work = pathlib.Path(self.args.work)
@@ -183,12 +201,12 @@ class Trainer:
 
 
 class Swapped:
-    def __init__(self, net, weights):
-        self.net, self.weights = net, weights
+    def __init__(self, trained, weights):
+        self.trained, self.weights = trained, weights
 
     @torch.no_grad()
     def exchange(self):
-        for k, p in self.net.named_parameters():
+        for k, p in self.trained.items():
             other = p.clone()
             p.copy_(self.weights[k])
             self.weights[k].copy_(other)
@@ -304,8 +322,8 @@ def batches(first, workers, ahead=48):
             yield waiting.popleft().get()
 
 
-def arguments():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser(description):
+    ap = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--tokenizer", required=True)
     ap.add_argument("--docs", required=True)
     ap.add_argument("--heldout", default=str(pathlib.Path(__file__).with_name("heldout.txt")))
@@ -325,12 +343,12 @@ def arguments():
     ap.add_argument("--save-every", type=int, default=500)
     ap.add_argument("--workers", type=int, default=13)
     ap.add_argument("--seed", type=int, default=0)
-    return ap.parse_args()
+    return ap
 
 
-def main():
+def run(args, kind=Trainer):
+    """Trains what a kind of trainer trains."""
     global STREAM
-    args = arguments()
     STREAM = Stream(args.tokenizer, args.docs, args.seed, args.rows, args.mix)
     work = pathlib.Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
@@ -340,7 +358,7 @@ def main():
     batch = next(source)                # forks the workers before CUDA starts
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_float32_matmul_precision("high")
-    trainer = Trainer(args, device)
+    trainer = kind(args, device)
     trainer.resume()
     examiner = Examiner(trainer.net, STREAM, device) if args.exam_every else None
     heldout = heldout_rows(STREAM, args.heldout, args.rows)
@@ -353,9 +371,7 @@ def main():
 
     def read_heldout():
         with trainer.averaged():        # with gradients as in training, so that nothing is compiled anew
-            main, _, _, (hidden, drafted, _, next_two) = trainer.losses(heldout)
-            agreement = draft_agreement(trainer, hidden, drafted, next_two)
-        return dict(step=trainer.step, heldout_perplexity=round(math.exp(main.item()), 3), draft_agreement_docs=round(agreement, 3))
+            return dict(step=trainer.step) | trainer.read(heldout)
 
     def examine():
         with trainer.averaged():
@@ -366,18 +382,17 @@ def main():
     started = marked = time.time()
     since = 0
     while trainer.step < args.steps and time.time() - started < args.minutes * 60:
-        main, draft, balance, norm = trainer.update(batch)
+        told = trainer.update(batch)
         batch = next(source)
         since += 1
         if trainer.step % 100 == 0 or trainer.step - first in (1, 10, 30):
-            value = main.item()
+            told = {k: round(v.item(), 4) for k, v in told.items()}
             now = time.time()
             speed = since * args.rows * ROW_TOKENS / (now - marked)
             trainer.spent += now - marked
-            report(step=trainer.step, loss=round(value, 4), draft=round(draft.item(), 4), balance=round(balance.item(), 3),
-                   norm=round(norm.item(), 3), rate=round(trainer.rate(), 3), tokens_s=int(speed), minutes=round((now - started) / 60, 2))
+            report(step=trainer.step, **told, rate=round(trainer.rate(), 3), tokens_s=int(speed), minutes=round((now - started) / 60, 2))
             marked, since = now, 0
-            assert math.isfinite(value), "the loss is not finite"
+            assert math.isfinite(told["loss"]), "the loss is not finite"
             trainer.time_gone = (now - started) / (args.minutes * 60)
         if args.heldout_every and trainer.step % args.heldout_every == 0:
             report(**read_heldout())
@@ -394,4 +409,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run(parser(__doc__).parse_args())
