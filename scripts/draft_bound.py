@@ -13,7 +13,8 @@ head         The same with the guesses of the draft head and the shares of --acc
 row, guess   What one row more and one guess more take, each over a step without drafts: the sums of both that --wanted allows stand in the last column.
 
 --tasks asks --questions of each row of the card from a service that drafts seven guesses of the head in each step, and counts how many are right at each
-place: counts, which no machine changes. For each row are told the shares, and the gains that follow from them and from the times above, over none drafted:
+place: counts, which no machine changes. For each row are told the shares, the tokens that a step brings, and the gains that follow from them and from the
+times above, over none drafted:
 
 fixed        The best number of drafts, the same in each step: with drafts that cost nothing to make, and with what the head's guesses cost.
 knowing      A gate that knows beforehand how many guesses will be right, and has just these made and verified: no gate can gain more with these guesses and
@@ -112,16 +113,20 @@ def tell_tasks(args, over, row):
     made = [k for k in args.drafts if (k, k) in over]
     head = {0: 1.0} | {k: over[k, k] for k in made}
     guess = min((over[k, k] - over[k, 0]) / k for k in made)
-    floor = {0: 1.0} | {k: 1 + k * (row + guess) for k in made}
-    print(f"\nby row of the card, one user; a guess takes {guess:.2f} of a step without drafts, a prompt's row {row:.3f}")
-    print("| row | steps | right at 1 | 2 | 3 | free: fixed | knowing | head: fixed | knowing | floor: fixed | knowing |\n|" + " --- |" * 11)
+    costs = dict(free=free, head=head)
+    if row is not None:
+        costs["floor"] = {0: 1.0} | {k: 1 + k * (row + guess) for k in made}
+        print(f"\na prompt's row takes {row:.3f} of a step without drafts", end="")
+    print(f"\nby row of the card, one user; a guess takes {guess:.2f} of a step without drafts")
+    columns = ["row", "steps", "right at 1", "2", "3", "tokens a step"] + [column for name in costs for column in (f"{name}: fixed", "knowing")]
+    print(f"| {' | '.join(columns)} |\n|" + " --- |" * len(columns))
     for label, counts in counted_by_task(args):
         if not counts[0]:
-            print(f"| {label} | 0 |" + " |" * 9, flush=True)
+            print(f"| {label} | 0 |" + " |" * (len(columns) - 2), flush=True)
             continue
         shares = [after / before if before else 0 for before, after in zip(counts, counts[1:4])]
-        cells = []
-        for took in (free, head, floor):
+        cells = [f"{sum(counts) / counts[0]:.2f}"]
+        for took in costs.values():
             best, fixed, knowing = gains(counts, took)
             cells += [f"{fixed:.2f} ({best})", f"{knowing:.2f}"]
         print(f"| {label} | {counts[0]:.0f} | {' | '.join(f'{share:.3f}' for share in shares)} | {' | '.join(cells)} |", flush=True)
@@ -139,12 +144,18 @@ def main():
     ap.add_argument("--repeat", type=int, default=12)
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--drafts", type=int, nargs="*", default=[1, 2, 3, 5, 7])
-    ap.add_argument("--accept", type=float, nargs="*", default=[0.998, 0.557, 0.490])
+    ap.add_argument("--accept", type=float, nargs="*", default=[1.0, 0.981, 0.991])
     ap.add_argument("--wanted", type=float, default=1.4, help="gain for which the cost of a row and its guess is told")
     ap.add_argument("--tasks", action="store_true", help="also by row of the card")
+    ap.add_argument("--over", type=float, nargs="*", help="what steps with --drafts drafts take over one without, measured before: nothing is timed")
+    ap.add_argument("--guess", type=float, help="and what a guess takes")
+    ap.add_argument("--row", type=float, help="and a prompt's row; else no floor is told")
     ap.add_argument("--questions", type=int, default=12, help="of each row of the card")
     ap.add_argument("--seed", type=int, default=1)
     args = ap.parse_args()
+    if args.over:
+        over = {(k, 0): took for k, took in zip(args.drafts, args.over, strict=True)}
+        return tell_tasks(args, over | {(k, k): took + k * args.guess for (k, _), took in over.items()}, args.row)
     cases = [(k, g) for k in args.drafts for g in ([0, k] if k <= len(args.accept) or args.tasks else [0])]
     took = {case: [] for case in cases}
     for _ in range(args.rounds):
