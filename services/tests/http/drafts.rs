@@ -64,14 +64,15 @@ fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
 fn what_the_models_own_draft_head_guesses_changes_nothing() {
     let on = Program::shipped(&["--drafts", "2", "--draft-sources", "mtp"]);
     let off = Program::shipped(&["--drafts", "off"]);
-    for more in [json!({}), json!({"temperature": 0.8, "seed": 3, "top_p": 0.9, "presence_penalty": 0.4, "n": 2})] {
+    let drawn = json!({"temperature": 0.8, "seed": 3, "top_p": 0.9, "presence_penalty": 0.4, "n": 2});
+    for (more, percent) in [(json!({}), 60), (drawn, 25)] {
         let body = copying(more);
         let (with_drafts, without) = (reply(&on, &body), reply(&off, &body));
         assert_eq!(with_drafts["choices"], without["choices"], "{body}");
         let drafts = &with_drafts["timings"]["drafts"];
         assert_eq!(drafts["source"], "mtp");
         let [drafted, accepted] = ["drafted", "accepted"].map(|name| number(&drafts[name]));
-        assert!(accepted * 4 > drafted, "{drafts}: the model that ships guesses well");
+        assert!(accepted * 100 > drafted * percent, "{drafts}: the model that ships guesses well");
     }
 }
 
