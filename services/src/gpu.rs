@@ -2,10 +2,7 @@
 //! are no figures.
 
 use crate::metrics;
-use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
-use nvml_wrapper::enums::device::UsedGpuMemory;
-use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Device, Nvml};
+use chimere_engine::backend::cuda::Nvml;
 
 /// One GPU, looked at from outside.
 #[derive(Debug)]
@@ -34,36 +31,23 @@ pub struct Figures {
 impl Gpu {
     /// Loads NVML and finds the device of this identity. The error is one line.
     pub fn open(uuid: &str) -> Result<Self, String> {
-        let nvml = Nvml::init().or_else(unversioned).map_err(|e| format!("NVML: {e}"))?;
-        nvml.device_by_uuid(uuid).map_err(|e| format!("NVML: device {uuid}: {e}"))?;
+        let nvml = Nvml::load().map_err(|e| format!("NVML: {e}"))?;
+        nvml.device(uuid).map_err(|e| format!("NVML: device {uuid}: {e}"))?;
         Ok(Self { nvml, uuid: uuid.to_owned() })
     }
 
     /// How it is now.
     pub fn figures(&self) -> Figures {
-        let Ok(device) = self.nvml.device_by_uuid(self.uuid.as_str()) else { return Figures::default() };
-        let memory = device.memory_info().ok();
+        let Ok(device) = self.nvml.device(&self.uuid) else { return Figures::default() };
+        let memory = device.memory();
         Figures {
-            total: memory.as_ref().map(|m| m.total),
-            used: memory.as_ref().map(|m| m.used),
-            process: own_bytes(&device),
-            utilization: device.utilization_rates().ok().map(|u| f64::from(u.gpu) / 100.0),
-            power: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
-            temperature: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+            total: memory.map(|m| m.total),
+            used: memory.map(|m| m.used),
+            process: device.process_bytes(std::process::id()),
+            utilization: device.utilization().map(|percent| f64::from(percent) / 100.0),
+            power: device.power().map(|milliwatts| f64::from(milliwatts) / 1e3),
+            temperature: device.temperature().map(f64::from),
         }
-    }
-}
-
-/// The name without a version, which only development packages bring as a link, is what the crate looks for first.
-fn unversioned(first: NvmlError) -> Result<Nvml, NvmlError> {
-    Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().map_err(|_| first)
-}
-
-fn own_bytes(device: &Device<'_>) -> Option<u64> {
-    let own = device.running_compute_processes().ok()?.into_iter().find(|p| p.pid == std::process::id())?;
-    match own.used_gpu_memory {
-        UsedGpuMemory::Used(bytes) => Some(bytes),
-        UsedGpuMemory::Unavailable => None,
     }
 }
 

@@ -2,10 +2,9 @@
 //! events out, over `http` or `https`.
 
 use super::CliError;
-use awc::ClientResponse;
-use awc::error::{ConnectError, SendRequestError};
-use awc::http::StatusCode;
-use futures_util::StreamExt;
+use super::connection::{Ask, Connections, Reply, Unsent};
+use actix_http::{Method, StatusCode};
+use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -13,12 +12,9 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Bytes of a reply that is not a stream.
 const REPLY_BYTES_MAX: usize = 64 << 20;
-/// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What opens a service's door.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +31,7 @@ pub(crate) struct Access<'a> {
 pub(crate) struct Server {
     base: String,
     bearer: Option<String>,
-    client: awc::Client,
+    connections: Connections,
 }
 
 impl Server {
@@ -44,15 +40,14 @@ impl Server {
     pub(crate) fn new(url: &str, access: Access<'_>) -> Result<Self, CliError> {
         let base = base_url(url)?;
         let bearer = access.key.map(|key| Ok(key.to_owned())).or_else(|| access.key_file.map(read_key)).transpose()?;
-        // A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
-        let mut connector = awc::Connector::new().timeout(CONNECT_TIMEOUT).limit(0);
-        if base.starts_with("https:") {
-            connector = connector.rustls_0_23(Arc::new(tls(access.ca_file)?));
+        let tls = if base.starts_with("https:") {
+            Some(Arc::new(tls(access.ca_file)?))
         } else if let Some(file) = access.ca_file {
             return Err(CliError::Usage(format!("--ca-file {} is for an https address, not {base}", file.display())));
-        }
-        let client = awc::Client::builder().connector(connector).disable_timeout().finish();
-        Ok(Self { base, bearer, client })
+        } else {
+            None
+        };
+        Ok(Self { base, bearer, connections: Connections::new(tls) })
     }
 
     /// Where the service is.
@@ -62,7 +57,7 @@ impl Server {
 
     /// Asks for a JSON document.
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
-        let mut reply = self.request(awc::http::Method::GET, path).send().await.map_err(unsent)?;
+        let mut reply = self.ask(Method::GET, path, None).await?;
         read_json(&mut reply).await
     }
 
@@ -84,16 +79,19 @@ impl Server {
         Ok(Events { reply, parser: SseParser::default(), ready: VecDeque::new() })
     }
 
-    async fn send(&self, path: &str, body: &Value) -> Result<ClientResponse, Failure> {
-        self.request(awc::http::Method::POST, path).send_json(body).await.map_err(unsent)
+    async fn send(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
+        self.ask(Method::POST, path, Some(Bytes::from(body.to_string()))).await
     }
 
-    fn request(&self, method: awc::http::Method, path: &str) -> awc::ClientRequest {
-        let request = self.client.request(method, format!("{}{path}", self.base));
-        match &self.bearer {
-            Some(key) => request.bearer_auth(key),
-            None => request,
-        }
+    /// A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
+    async fn ask(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<Reply, Failure> {
+        let url = format!("{}{path}", self.base);
+        let uri = url.parse().map_err(|e| Failure::Connect(format!("{url} is no address: {e}")))?;
+        let ask = Ask { method, uri, bearer: self.bearer.as_deref(), json };
+        self.connections.send(ask).await.map_err(|unsent| match unsent {
+            Unsent::Connect(why) => Failure::Connect(why),
+            Unsent::Broken(why) => Failure::Broken(why),
+        })
     }
 }
 
@@ -181,16 +179,14 @@ impl Failure {
     }
 }
 
-fn unsent(error: SendRequestError) -> Failure {
-    match error {
-        SendRequestError::Connect(ConnectError::Io(e)) => Failure::Connect(e.to_string()),
-        SendRequestError::Connect(e) => Failure::Connect(e.to_string()),
-        e => Failure::Broken(e.to_string()),
+async fn read_json(reply: &mut Reply) -> Result<Value, Failure> {
+    let mut body = Vec::new();
+    while let Some(bytes) = reply.next().await {
+        body.extend_from_slice(&bytes.map_err(Failure::Broken)?);
+        if body.len() > REPLY_BYTES_MAX {
+            return Err(Failure::Broken(format!("it has more than {REPLY_BYTES_MAX} bytes")));
+        }
     }
-}
-
-async fn read_json(reply: &mut ClientResponse) -> Result<Value, Failure> {
-    let body = reply.body().limit(REPLY_BYTES_MAX).await.map_err(|e| Failure::Broken(e.to_string()))?;
     let json: Result<Value, _> = serde_json::from_slice(&body);
     match (reply.status().is_success(), json) {
         (true, Ok(json)) => Ok(json),
@@ -201,7 +197,7 @@ async fn read_json(reply: &mut ClientResponse) -> Result<Value, Failure> {
 
 /// A running stream. Dropping it closes the connection, which cancels the request.
 pub(crate) struct Events {
-    reply: ClientResponse,
+    reply: Reply,
     parser: SseParser,
     ready: VecDeque<String>,
 }
@@ -215,7 +211,7 @@ impl Events {
             }
             match self.reply.next().await {
                 Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
-                Some(Err(e)) => return Err(Failure::Broken(e.to_string())),
+                Some(Err(e)) => return Err(Failure::Broken(e)),
                 None => return Err(Failure::Broken("no [DONE] at the end of the stream".into())),
             }
         }

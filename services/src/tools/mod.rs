@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub(crate) mod client;
+mod connection;
 pub mod engram;
 mod error;
 pub mod eval;

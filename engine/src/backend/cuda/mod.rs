@@ -42,7 +42,7 @@ mod workspace;
 
 pub use activations::Activations;
 pub use chimere_kernels::cuda::wide::Chip;
-pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
+pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Nvml, Program};
 pub use config::{CudaConfig, CudaMemory, KvStorage};
 pub use encode::{CudaEncoder, encoder_programs};
 pub use error::CudaBackendError;
