@@ -95,13 +95,14 @@ impl<E: Element> Gemm<'_, E> {
             while v < vectors {
                 v += match vectors - v {
                     rest if this.m == 1 && rest >= 8 && L::TILE.1 > 1 => this.column::<L, 1, 8>(v),
-                    rest if this.m == 1 && rest >= 4 => this.column::<L, 1, 4>(v),
+                    rest if this.m == 1 && rest >= 4 && L::TILE.0 > 1 => this.column::<L, 1, 4>(v),
                     // Few rows have few sums, and one sum waits for itself.
                     rest if this.m < 4 && rest >= 4 && L::TILE.1 > 1 => this.column::<L, 2, 4>(v),
-                    rest if this.m < 4 && rest >= 2 => this.column::<L, 2, 2>(v),
+                    rest if this.m < 4 && rest >= 2 && L::TILE.0 > 1 => this.column::<L, 2, 2>(v),
                     rest if rest >= 2 && L::TILE.1 == 2 => this.column::<L, 8, 2>(v),
                     _ if L::TILE.0 == 8 => this.column::<L, 8, 1>(v),
-                    _ => this.column::<L, 4, 1>(v),
+                    _ if L::TILE.0 == 4 => this.column::<L, 4, 1>(v),
+                    _ => this.column::<L, 1, 1>(v),
                 };
             }
         }

@@ -188,7 +188,9 @@ impl Width {
     }
 }
 
-/// Plain arrays, for machines without wide vectors and for tests; compilers turn it into what the target has.
+/// Plain arrays, for machines without wide vectors and for tests; compilers turn it into what the target has. On x86-64
+/// that is nothing for what stands out of line here, each lane of which is a call of the C library: sixteen of them wherever
+/// a kernel has one were half a megabyte, which somebody's first build waited for. Tiles have one vector there.
 #[derive(Clone, Copy)]
 pub(super) struct Plain([f32; LANES]);
 
@@ -201,7 +203,7 @@ impl Plain {
 
 // SAFETY of the loads and stores below: the caller's promise of LANES valid elements.
 impl Lanes for Plain {
-    const TILE: (usize, usize) = (4, 1);
+    const TILE: (usize, usize) = if cfg!(target_arch = "x86_64") { (1, 1) } else { (4, 1) };
     type Sum = u64;
 
     #[inline(always)]
@@ -217,7 +219,8 @@ impl Lanes for Plain {
         // SAFETY: as said above.
         Self(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
     }
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
     unsafe fn load_f16(p: *const u16) -> Self {
         // SAFETY: as said above.
         let bits = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
@@ -228,7 +231,8 @@ impl Lanes for Plain {
         // SAFETY: as said above.
         unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) };
     }
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
     unsafe fn store_f16(self, p: *mut u16) {
         // SAFETY: as said above.
         unsafe { p.cast::<[u16; LANES]>().write_unaligned(self.0.map(|x| half::f16::from_f32(x).to_bits())) };
@@ -253,7 +257,8 @@ impl Lanes for Plain {
     unsafe fn div(self, o: Self) -> Self {
         self.zip(o, |a, b| a / b)
     }
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
     unsafe fn mul_add(self, a: Self, b: Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i].mul_add(a.0[i], b.0[i])))
     }
@@ -265,7 +270,8 @@ impl Lanes for Plain {
     unsafe fn min(self, o: Self) -> Self {
         self.zip(o, |a, b| if a < b { a } else { b })
     }
-    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
     unsafe fn round(self) -> Self {
         Self(self.0.map(f32::round_ties_even))
     }

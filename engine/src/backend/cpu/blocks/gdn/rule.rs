@@ -301,7 +301,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 let (all, place) = ((from, to, next), (at, col));
                 col += match (vd - col) / LANES {
                     8.. if L::TILE.1 > 1 => self.columns::<L, 8, ASKS, KEEPS>(all, place, beta, decay),
-                    4.. => self.columns::<L, 4, ASKS, KEEPS>(all, place, beta, decay),
+                    4.. if L::TILE.0 > 1 => self.columns::<L, 4, ASKS, KEEPS>(all, place, beta, decay),
                     _ => self.columns::<L, 1, ASKS, KEEPS>(all, place, beta, decay),
                 };
             }
