@@ -26,6 +26,10 @@ pub struct DraftRoom {
     pub penalties: bool,
     /// Whether the model guesses itself, with a draft head: [`Piece::guesses`] may be asked for.
     pub guesses: bool,
+    /// The most behind the own token of a piece that [`Piece::follows`]; with 0 none may.
+    pub follows: u32,
+    /// The most rows of a step of such pieces, and of the step that they follow.
+    pub follow_rows_max: u32,
 }
 
 /// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.
@@ -156,7 +160,14 @@ pub struct Piece {
     /// far as every draft up to its own is what was sampled in its place; what the others wrote is never read. Only of
     /// decode rows, and while such a piece is in flight its sequence has no other.
     pub drafts: Vec<TokenId>,
-    /// Pages of positions `0..start + len`, in order; the last may be part-filled.
+    /// It goes on from a piece of its sequence in the step before, of which nobody knows yet how many of so many drafts
+    /// count: `start` and [`SampleRow::output_index`] are those if none does, and what counts comes on top of them. Its
+    /// token is the one sampled last that counts, and its drafts are the first guesses that were asked for there,
+    /// whatever stands in `drafts`. Of a plan all pieces follow others, or none does. All of that piece's guesses found room in its pages, and its pages have room for
+    /// these rows whatever counts. At most [`DraftRoom::follows`] drafts.
+    pub follows: Option<u32>,
+    /// Pages of positions `0..start + len`, in order, and of as many more as may count of the drafts of the piece that
+    /// it follows; the last may be part-filled.
     pub pages: Vec<PageId>,
     /// Length of the prompt: tokens from here on count as output for penalties.
     pub prompt_len: u32,
@@ -459,6 +470,7 @@ mod tests {
             samples: Vec::new(),
             score: None,
             experts: None,
+            follows: None,
             pool_from: None,
             exports: Vec::new(),
         };
@@ -485,6 +497,7 @@ mod tests {
                 samples: Vec::new(),
                 score: None,
                 experts: None,
+                follows: None,
                 pool_from,
                 exports: Vec::new(),
             };

@@ -100,6 +100,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         samples,
         score: None,
         experts: None,
+        follows: None,
         pool_from: None,
         exports: Vec::new(),
     }

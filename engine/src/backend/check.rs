@@ -34,6 +34,11 @@ pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendEr
     if drafts > 0 && decoded > u64::from(info.drafts.rows_max) {
         return fail(format!("{decoded} rows after prompts with drafts, at most {}", info.drafts.rows_max));
     }
+    let follow = plan.pieces.iter().filter(|p| p.follows.is_some()).count();
+    if follow > 0 && (follow < plan.pieces.len() || rows > u64::from(info.drafts.follow_rows_max)) {
+        let (all, max) = (plan.pieces.len(), info.drafts.follow_rows_max);
+        return fail(format!("{follow} of {all} pieces follow others, with {rows} rows: all or none, at most {max}"));
+    }
     let mut slots = vec![false; info.slots as usize];
     let mut written = HashSet::new();
     if let Some(export) = plan.pieces.iter().flat_map(|p| &p.exports).find(|export| !written.insert(export.to)) {
@@ -114,6 +119,19 @@ fn check_drafts(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// What follows a piece whose drafts are not known is a decode row with some of its guesses, and has pages whatever
+/// counts. Whether there is such a piece, the backend sees.
+fn check_follows(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
+    let (drafts, max) = (piece.drafts.len(), info.drafts.follows);
+    if drafts == 0 || drafts as u64 > u64::from(max) || piece.tokens != PieceTokens::Sampled {
+        return Err(format!("{drafts} drafted tokens behind {:?} that follows another: 1 to {max}", piece.tokens));
+    }
+    if piece.state != StateStart::Continue || piece.samples.iter().any(|row| !row.waits_for.is_empty()) {
+        return Err("a piece that follows another goes on from its state, and waits for no rules".into());
+    }
+    Ok(())
+}
+
 /// Guesses follow a sampled token of the piece's own sequence.
 fn check_guesses(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     let (guesses, max) = (piece.guesses, if info.drafts.guesses { info.drafts.piece_max } else { 0 });
@@ -131,7 +149,7 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if piece.is_empty() {
         return Err("a piece without tokens".into());
     }
-    let end = u64::from(piece.start) + u64::from(piece.len());
+    let end = u64::from(piece.start) + u64::from(piece.follows.unwrap_or(0)) + u64::from(piece.len());
     if end > u64::from(info.context) {
         return Err(format!("position {end} is beyond the context of {}", info.context));
     }
@@ -155,6 +173,9 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     }
     check_state(piece, info)?;
     check_drafts(piece, info)?;
+    if piece.follows.is_some() {
+        check_follows(piece, info)?;
+    }
     check_guesses(piece, info)?;
     let known = if let PieceTokens::Known(ids) = &piece.tokens { &ids[..] } else { &[] };
     if let Some(id) = known.iter().chain(&piece.drafts).find(|id| **id >= info.vocab) {

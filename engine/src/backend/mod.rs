@@ -4,6 +4,7 @@ mod check;
 pub mod cpu;
 pub mod cuda;
 mod early;
+mod following;
 mod gathering;
 mod steps;
 
@@ -11,6 +12,7 @@ use crate::constraint::StepRules;
 use crate::ids::StepId;
 use crate::step::{DraftRoom, StepOutcome, StepPlan};
 pub use early::EarlyRules;
+pub use following::Followed;
 use std::sync::Arc;
 
 /// Runs steps in the order of their ids, at most two unfinished at a time.

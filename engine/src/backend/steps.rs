@@ -219,6 +219,7 @@ pub(super) mod tests {
             samples,
             score: None,
             experts: None,
+            follows: None,
             pool_from: None,
             exports: Vec::new(),
         };

@@ -57,6 +57,12 @@ impl SequenceRules {
         self.waits_for.is_empty() && self.thinking.as_ref().is_none_or(ThoughtWatch::is_over)
     }
 
+    /// Is nothing said about this output and all behind it, whatever comes before?
+    pub(crate) fn are_silent_from(&self, index: u32) -> bool {
+        let ends_come = index >= self.min_tokens || self.end_ids.is_empty();
+        ends_come && self.may_draft()
+    }
+
     /// May outputs be asked for together of which a grammar leaves no choice? Where nobody else who reads the token
     /// just before is waited for, and no thought's end may come instead.
     pub(crate) fn may_run(&self) -> bool {

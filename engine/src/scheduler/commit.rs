@@ -40,7 +40,9 @@ impl Scheduler {
                 }
             }
             if piece.guesses {
-                self.commit_guesses(piece.rank, guesses.next().expect("an entry for each piece that asked"));
+                let guesses = guesses.next().expect("an entry for each piece that asked");
+                self.commit_guesses(piece.rank, guesses.clone());
+                self.settle_follow_up(piece.rank, &guesses);
             }
             if piece.completes {
                 self.complete(&piece, &mut events);
@@ -118,7 +120,15 @@ impl Scheduler {
     pub(super) fn forget_drafts(&mut self, rank: Rank) {
         let Some(seq) = self.find_mut(rank) else { return };
         seq.drafted = 0;
-        let surplus = seq.pages.split_off((seq.pages.len()).min(pages_for(seq.computed) as usize));
+        if seq.follow_up.is_none() {
+            self.give_back_pages(rank, 0);
+        }
+    }
+
+    /// Gives back the pages of a sequence that begin more than so many positions behind those computed.
+    pub(super) fn give_back_pages(&mut self, rank: Rank, positions: u32) {
+        let Some(seq) = self.find_mut(rank) else { return };
+        let surplus = seq.pages.split_off((seq.pages.len()).min(pages_for(seq.computed + positions) as usize));
         surplus.into_iter().for_each(|page| self.pages.release(page));
     }
 

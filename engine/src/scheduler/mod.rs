@@ -13,6 +13,7 @@ mod draft;
 mod drafter;
 mod drafting;
 mod fair;
+mod following;
 mod forecast;
 mod forks;
 mod plan;
@@ -135,6 +136,8 @@ struct LaunchedPiece {
     drafted: Option<Offer>,
     /// It asks for guesses of the draft head.
     guesses: bool,
+    /// It has so many guesses of the piece before it as drafts, or as many as there are: which, that one's outcome tells.
+    follows: Option<u32>,
 }
 
 impl Scheduler {

@@ -47,6 +47,9 @@ impl Scheduler {
             return None;
         }
         if self.waits_to_draft(pace) {
+            if let Some(plan) = self.plan_behind(now, pace) {
+                return Some(plan);
+            }
             self.hold_back();
             return None;
         }
@@ -223,7 +226,7 @@ impl Scheduler {
 
     /// Claims pages for so many positions behind those computed, or for as many as find some. Nobody is preempted for a
     /// draft or a guess, and everybody who runs finds a page as without.
-    fn claim_spare(&mut self, at: usize, positions: u32) -> u32 {
+    pub(super) fn claim_spare(&mut self, at: usize, positions: u32) -> u32 {
         let computed = self.running[at].computed;
         let spare = self.pages.available().saturating_sub(self.running.len() as u32);
         let fits = self.running[at].reach(spare).saturating_sub(computed).min(positions);
@@ -262,6 +265,7 @@ impl Scheduler {
             prompt_len: seq.prompt_len(),
             samples: rows,
             score,
+            follows: None,
             experts: seq.request.spec.experts.filter(|_| form == Form::Recurrent),
             pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
             exports,
@@ -275,6 +279,7 @@ impl Scheduler {
             completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
             drafted,
             guesses: guesses > 0,
+            follows: None,
         });
         draft.pieces.push(piece);
     }
@@ -317,7 +322,7 @@ impl Scheduler {
 
     /// Numbers the step. Copies of forks that were planned before it go first; without a piece they stay for the next
     /// step, because nothing on the device changes until then.
-    fn launch(&mut self, draft: Draft<'_>) -> Option<StepPlan> {
+    pub(super) fn launch(&mut self, draft: Draft<'_>) -> Option<StepPlan> {
         if draft.pieces.is_empty() {
             return None;
         }

@@ -42,6 +42,23 @@ pub(crate) enum Next {
     Output(u32),
 }
 
+/// A piece that goes on from one whose outcome was not known when it was planned ([`crate::step::Piece::follows`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FollowUp {
+    /// The most guesses that it has as drafts.
+    pub(crate) drafts: u32,
+    /// What it asks the draft head for.
+    pub(crate) guesses: u32,
+}
+
+impl FollowUp {
+    /// Positions behind the computed ones that its sequence may come to: drafts in flight, the next row, its drafts, its
+    /// guesses.
+    pub(crate) fn reach(&self, seq: &Sequence) -> u32 {
+        seq.drafted + 1 + self.drafts + self.guesses
+    }
+}
+
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Sequence {
@@ -72,6 +89,9 @@ pub(crate) struct Sequence {
     pub(crate) drafted: u32,
     /// Guesses that a piece in flight asks the draft head for, and that the next one is to have as drafts.
     pub(crate) guesses_due: u32,
+    /// A piece in flight behind the one whose drafts are not known yet. Nothing of it is in `pending`, in `drafted` or
+    /// in `computed` before they are.
+    pub(crate) follow_up: Option<FollowUp>,
     /// Positions whose state and KV launched steps have computed or will have.
     pub(crate) computed: u32,
     /// Held while running.
@@ -112,6 +132,7 @@ impl Sequence {
             pending: 0,
             drafted: 0,
             guesses_due: 0,
+            follow_up: None,
             computed: 0,
             slot: None,
             pages: Vec::new(),
@@ -142,13 +163,18 @@ impl Sequence {
     pub(crate) fn next(&self) -> Next {
         let prompt_done = self.computed >= self.prompt_len();
         let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
-        if self.role == Role::Follower || enough || self.drafted > 0 || self.rules.reads_further(self.pending) {
+        if self.role == Role::Follower || enough || self.in_doubt() || self.rules.reads_further(self.pending) {
             Next::Nothing
         } else if prompt_done {
             Next::Output(self.len() - self.computed)
         } else {
             Next::Prompt
         }
+    }
+
+    /// Is it unknown how many of its tokens in flight count?
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.drafted > 0 || self.follow_up.is_some()
     }
 
     /// Of one that runs.
@@ -203,6 +229,23 @@ impl Sequence {
     pub(crate) fn drafted_rows(&mut self, count: u32) -> Vec<SampleRow> {
         self.drafted = count;
         (0..count).map(|i| self.row_of(self.sampled() + i)).collect()
+    }
+
+    /// Asks for the tokens of a piece that follows the one in flight: their numbers are those if no draft counts.
+    pub(crate) fn follow_up_rows(&mut self, follow_up: FollowUp) -> Vec<SampleRow> {
+        self.follow_up = Some(follow_up);
+        (0..=follow_up.drafts).map(|i| self.row_of(self.sampled() + i)).collect()
+    }
+
+    /// What the piece in flight said is known: the one that follows it is on its way with so many drafts.
+    pub(crate) fn take_follow_up(&mut self, drafts: u32) {
+        let Some(follow_up) = self.follow_up.take() else { return };
+        self.pending += 1;
+        // Of a preempted one the tokens count, but nothing that was computed.
+        if self.slot.is_some() {
+            self.computed += 1;
+            (self.drafted, self.guesses_due) = (drafts, follow_up.guesses);
+        }
     }
 
     fn row_of(&mut self, output_index: u32) -> SampleRow {

@@ -49,6 +49,7 @@ pub(super) fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, 
             samples,
             score: None,
             experts: None,
+            follows: None,
             pool_from: None,
             exports: Vec::new(),
         }

@@ -171,6 +171,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         samples: Vec::new(),
         score: None,
         experts: None,
+        follows: None,
         pool_from: None,
         exports: Vec::new(),
     }

@@ -81,6 +81,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                         params: &params.as_view(),
                         lists: &lists.as_view(),
                         history: &history.as_view(),
+                        ahead: None,
                         tally: None,
                         processed,
                     };

@@ -4,6 +4,7 @@
 //   draft_keep    carried[slot][position % RING] = norm(x[r]) * norm_weight, the token that the row had beside it, and x[r] = 0: the stream
 //                 of what comes next begins there
 //   draft_rows    the rows of the next guesses, behind what was accepted or behind the last guesses, which are places in `ids`, if there are any
+//   draft_follow  the rows of a pass that goes on behind what a step accepts, with its guesses as drafts
 //
 // `before` is the model's hidden state, after the norm before the head, of the position before the row's: norm(x[r - 1]) * norm_weight
 // where row r - 1 is that position, else what was carried. A guess carries its own in place of it. Rows of a sequence lie together, in the
@@ -13,9 +14,10 @@
 // draft_input, draft_keep: one block a row, a thread holds eight values of each half (common/int8_rows.cuh, quantize_quads). Bound: 8 * COLS
 // bytes in, 2.5 * COLS out; 8 * COLS in and out. slots[row] < 0: no row. Its input is zeros, and nothing is carried.
 //
-// draft_rows: one thread a row.
+// draft_rows: one thread a row. draft_follow likewise; rows stand as arrays one behind another: tokens, slots, positions, lengths of prompts, cuts
+// (a pair each), what states lack, of that what was drafted. The new pass may lie where the old one does: all is read before anything is written.
 //
-// -D: COLS (a multiple of 32), VOCAB, ENCODING, RING, KEPT, PLANES.
+// -D: COLS (a multiple of 32), VOCAB, ENCODING, RING, KEPT, PLANES, STORES.
 #include "common/int8_rows.cuh"
 #include "arguments.cuh"
 #include "rows/tables.cuh"
@@ -124,6 +126,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) draft_keep(const KeepArgum
     if (live) none().write(args.x + (u64)row * COLS, first);
 }
 
+// How many of so many drafts are what was sampled in their place.
+__device__ __forceinline__ int accepted(const SampleResult *results, const int *tokens, int drafts) {
+    int right = 0;
+    while (right < drafts && results[right].token == tokens[right]) right++;
+    return right;
+}
+
 extern "C" __global__ void __launch_bounds__(256) draft_rows(const RowsArguments args) {
     let_next_start();
     wait_for_inputs();
@@ -134,11 +143,10 @@ extern "C" __global__ void __launch_bounds__(256) draft_rows(const RowsArguments
         // Row, sample, drafts, and the first position that there is no room for.
         const int4 asked = args.asked[i];
         if (args.first) {
-            int right = 0;
-            while (right < asked.z && args.results[asked.y + right].token == args.step_tokens[asked.x + 1 + right]) right++;
+            const int right = accepted(args.results + asked.y, args.step_tokens + asked.x + 1, asked.z);
             slot = args.step_slots[asked.x], position = args.step_positions[asked.x] + right + 1;
             token = args.results[asked.y + right].token;
-            args.params[i].output_index += right;
+            args.params[i].output_index += right + (args.ahead ? args.ahead[asked.x] : 0);
         } else {
             slot = args.slots[i], position = args.positions[i] + 1, token = args.guessed[i].token;
             if (args.ids) token = args.ids[token];
@@ -147,4 +155,37 @@ extern "C" __global__ void __launch_bounds__(256) draft_rows(const RowsArguments
         if (position >= asked.w) slot = -1;
     }
     args.tokens[i] = token, args.slots[i] = slot, args.positions[i] = position;
+}
+
+extern "C" __global__ void __launch_bounds__(256) draft_follow(const FollowArguments args) {
+    let_next_start();
+    wait_for_inputs();
+    const int i = threadIdx.x, n = args.rows;
+    const bool live = i < n;
+    int token = 0, slot = -1, position = 0, prompt_len = 0, lacks = 0, drafted = 0, right = 0;
+    int2 cut = make_int2(0, 0);
+    if (live) {
+        // Row, first result, drafts and number of this row in its piece; place among who guessed, position of the state, and how often it is stored.
+        const int4 behind = args.behind[2 * i], state = args.behind[2 * i + 1];
+        token = args.planned[i], slot = args.planned[n + i], position = args.planned[2 * n + i], prompt_len = args.planned[3 * n + i];
+        cut = ((const int2 *)(args.planned + 4 * n))[i], lacks = args.planned[6 * n + i], drafted = args.planned[7 * n + i];
+        if (behind.x >= 0) {
+            right = accepted(args.results + behind.y, args.step_tokens + behind.x + 1, behind.z);
+            position += right;
+            if (behind.w == 0) {
+                token = args.results[behind.y + right].token;
+                const int pending = position - state.y, last = state.z - 1;
+                lacks = pending | (position % state.z == last || pending >= last ? STORES : 0), drafted = right;
+            } else {
+                token = args.guessed[(behind.w - 1) * args.guess_rows + state.x].token;
+                if (args.ids) token = args.ids[token];
+            }
+        }
+    }
+    __syncthreads();
+    if (!live) return;
+    args.to[i] = token, args.to[n + i] = slot, args.to[2 * n + i] = position, args.to[3 * n + i] = prompt_len;
+    ((int2 *)(args.to + 4 * n))[i] = cut;
+    args.to[6 * n + i] = lacks, args.to[7 * n + i] = drafted;
+    args.ahead[i] = right;
 }

@@ -152,7 +152,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(const __grid_co
     for (u32 r = blockIdx.y; r < (u32)args.rows; r += gridDim.y) {
         __syncthreads();
         if (threadIdx.x == THREADS - 1) s.at = r;
-        if (threadIdx.x < sizeof(SampleParams) / 4) ((u32 *)&s.row)[threadIdx.x] = __ldcg((const u32 *)(args.params + r) + threadIdx.x);
+        if (threadIdx.x < sizeof(SampleParams) / 4) {
+            u32 word = __ldcg((const u32 *)(args.params + r) + threadIdx.x);
+            u32 *to = (u32 *)&s.row + threadIdx.x;
+            if (args.ahead && to == &s.row.output_index) word += (u32)__ldcg(args.ahead + r);
+            *to = word;
+        }
         __syncthreads();
         // The group's next row comes into the cache meanwhile.
         u32 line = threadIdx.x * 32;

@@ -6,6 +6,7 @@
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::embed::{self, Table, TableShape};
+use super::gdn_decode;
 use super::rows::{fits, lengths};
 use super::sampler::{SampleParams, SampleResult};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -32,6 +33,7 @@ pub fn program(shape: TableShape) -> Result<Program, CudaError> {
         InputArguments::declaration(),
         KeepArguments::declaration(),
         RowsArguments::declaration(),
+        FollowArguments::declaration(),
     ];
     Ok(Program {
         name: NAME,
@@ -43,6 +45,7 @@ pub fn program(shape: TableShape) -> Result<Program, CudaError> {
             ("ENCODING", embed::code(shape.encoding)),
             ("RING", RING as i64),
             ("KEPT", i64::from(KEPT)),
+            ("STORES", i64::from(gdn_decode::WRITES)),
             shape.planes.define(),
         ],
     })
@@ -55,6 +58,7 @@ pub struct DraftHead {
     input: Kernel<InputArguments>,
     keep: Kernel<KeepArguments>,
     rows: Kernel<RowsArguments>,
+    follow: Kernel<FollowArguments>,
 }
 
 device_struct! {
@@ -122,6 +126,8 @@ device_struct! {
         step_slots: Ptr<i32>,
         step_positions: Ptr<i32>,
         guessed: Ptr<SampleResult>,
+        /// By how much a row's output is further on than the parameters say, or null: then by nothing.
+        ahead: Ptr<i32>,
         /// The id at each place of a shortlist, or null: then guesses are ids.
         ids: Ptr<u32>,
         params: PtrMut<SampleParams>,
@@ -131,6 +137,25 @@ device_struct! {
         rows: i32,
         count: i32,
         first: i32,
+    }
+}
+
+device_struct! {
+    /// What [`DraftHead::follow`] hands on.
+    struct FollowArguments {
+        /// `[2 * rows]`.
+        behind: Ptr<[i32; 4]>,
+        /// `[8 * rows]`.
+        planned: Ptr<i32>,
+        results: Ptr<SampleResult>,
+        step_tokens: Ptr<i32>,
+        guessed: Ptr<SampleResult>,
+        /// The id at each place of a shortlist, or null: then guesses are ids.
+        ids: Ptr<u32>,
+        to: PtrMut<i32>,
+        ahead: PtrMut<i32>,
+        rows: i32,
+        guess_rows: i32,
     }
 }
 
@@ -167,6 +192,47 @@ pub struct Behind<'a> {
     pub results: &'a CudaView<'a, SampleResult>,
     /// Rows of the step's decode pass.
     pub rows: HeadRows<'a>,
+    /// What [`DraftHead::follow`] said of them, if they are its.
+    pub ahead: Option<&'a CudaView<'a, i32>>,
+}
+
+/// Words of a row of a pass, as [`DraftHead::follow`] reads and writes them, in arrays one behind another: token, slot,
+/// position, length of the prompt, a cut's two words ([`super::router::cut_words`]), what its state lacks
+/// ([`super::gdn_decode::pending_word`]), and of that how much was drafted.
+pub const ROW_WORDS: usize = 8;
+/// Words that say what a row follows: the first row of its piece in the pass before, below 0 if it follows none, the number
+/// of that row's result, the drafts behind it, the number of the new row in its piece; its place among those who guessed,
+/// the position behind which the state is stored, after how many positions it is stored
+/// ([`super::gdn_decode::store_every`]), and a word that nobody reads.
+pub const BEHIND_WORDS: usize = 8;
+
+/// What the draft head guessed behind a step, in the device's memory or in the host's that it sees.
+#[derive(Clone, Copy)]
+pub struct GuessedBefore<'a> {
+    /// Address of the results, `[passes, rows]`.
+    pub address: u64,
+    /// Rows of a pass.
+    pub rows: usize,
+    /// As [`Guessed::ids`].
+    pub ids: Option<&'a CudaView<'a, u32>>,
+}
+
+/// A pass that goes on behind a step of which only the device knows how many drafts count.
+pub struct Following<'a, 'b> {
+    /// Rows of the pass, at most [`ROWS_MAX`].
+    pub count: usize,
+    /// `[count, BEHIND_WORDS]`.
+    pub behind: &'a CudaView<'a, i32>,
+    /// `[ROW_WORDS, count]`: the rows, with the positions that they have if no draft counts.
+    pub planned: &'a CudaView<'a, i32>,
+    /// What the step's sampler left.
+    pub results: &'a CudaView<'a, SampleResult>,
+    /// What the draft head guessed behind the step.
+    pub guessed: GuessedBefore<'a>,
+    /// `[ROW_WORDS, rows before]`: tokens and so on of the pass before; `[ROW_WORDS, count]` of this one afterwards.
+    pub rows: &'a mut CudaViewMut<'b, i32>,
+    /// `[count]`: how many drafts count before each row.
+    pub ahead: &'a mut CudaViewMut<'b, i32>,
 }
 
 /// Who guesses, and with what.
@@ -202,9 +268,13 @@ impl DraftHead {
     /// If there are none, or they cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, shape: TableShape) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape)?)?;
-        let (input, keep, rows) =
-            (module.kernel("draft_input")?, module.kernel("draft_keep")?, module.kernel("draft_rows")?);
-        Ok(Self { shape, input, keep, rows })
+        Ok(Self {
+            shape,
+            input: module.kernel("draft_input")?,
+            keep: module.kernel("draft_keep")?,
+            rows: module.kernel("draft_rows")?,
+            follow: module.kernel("draft_follow")?,
+        })
     }
 
     /// Values of what a sequence carries.
@@ -363,6 +433,7 @@ impl DraftHead {
             step_slots: Ptr::of_some(behind.map(|b| b.rows.slots), stream),
             step_positions: Ptr::of_some(behind.map(|b| b.rows.positions), stream),
             guessed: Ptr::of(guessed.results, stream),
+            ahead: Ptr::of_some(behind.and_then(|b| b.ahead), stream),
             ids: Ptr::of_some(guessed.ids, stream),
             params: PtrMut::of(rows.params, stream),
             tokens: PtrMut::of(rows.tokens, stream),
@@ -374,6 +445,41 @@ impl DraftHead {
         };
         // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the wait.
         unsafe { self.rows.launch(device, Grid { blocks: (1, 1), threads: ROWS_MAX as u32 }, &arguments) }
+    }
+
+    /// Enqueues the rows of a pass that goes on behind a step.
+    ///
+    /// # Errors
+    /// If there are too many rows, a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// What `behind` names on the device lies within the rows, results and guesses of the step before, these at the address
+    /// that is said, and what was guessed within the ids, if there are any.
+    pub unsafe fn follow(&self, device: &Device, pass: Following<'_, '_>) -> Result<(), CudaError> {
+        let (n, guessed) = (pass.count, pass.guessed);
+        if n > ROWS_MAX {
+            return Err(CudaError::shape(NAME, format!("{n} rows that follow: at most {ROWS_MAX}")));
+        }
+        fits(NAME, "what rows follow", pass.behind.len(), BEHIND_WORDS * n)?;
+        fits(NAME, "planned rows", pass.planned.len(), ROW_WORDS * n)?;
+        fits(NAME, "rows", pass.rows.len(), ROW_WORDS * n)?;
+        fits(NAME, "how far rows are ahead", pass.ahead.len(), n)?;
+        let stream = device.stream();
+        let to = PtrMut::of(pass.rows, stream);
+        let arguments = FollowArguments {
+            behind: Ptr::of(pass.behind, stream),
+            planned: Ptr::of(pass.planned, stream),
+            results: Ptr::of(pass.results, stream),
+            step_tokens: Ptr::at(to.address()),
+            guessed: Ptr::at(guessed.address),
+            ids: Ptr::of_some(guessed.ids, stream),
+            to,
+            ahead: PtrMut::of(pass.ahead, stream),
+            rows: n as i32,
+            guess_rows: guessed.rows as i32,
+        };
+        // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the wait.
+        unsafe { self.follow.launch(device, Grid { blocks: (1, 1), threads: ROWS_MAX as u32 }, &arguments) }
     }
 }
 

@@ -37,7 +37,7 @@ pub const STORE_EVERY: usize = 8;
 const STORE_EVERY_OF_FEW: usize = 4;
 const FEW_SEQUENCES: usize = 32;
 /// In a word of pending updates: the row writes its state, as in the source.
-const WRITES: u32 = 1 << 16;
+pub(super) const WRITES: u32 = 1 << 16;
 /// Values of an update beside its key and what the columns get: the decay, and room to the next 16 bytes.
 const UPDATE_REST: usize = 4;
 /// Blocks of a multiprocessor that have several sequences, and values between rows of a state that waits for one.

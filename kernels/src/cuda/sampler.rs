@@ -234,6 +234,9 @@ pub struct SampleInputs<'a> {
     pub lists: &'a CudaView<'a, u32>,
     /// `[slots, vocab]`: see [`IN_PROMPT`].
     pub history: &'a CudaView<'a, u16>,
+    /// By how much [`SampleParams::output_index`] of each row is more than its parameters say, where that was not known
+    /// when these were made.
+    pub ahead: Option<&'a CudaView<'a, i32>>,
     /// One word that is brought along: it becomes the token of the result behind the last row's, and zero itself.
     pub tally: Option<&'a CudaView<'a, u32>>,
 }
@@ -256,6 +259,8 @@ device_struct! {
         lists: Ptr<u32>,
         /// `[slots, vocab]`.
         history: Ptr<u16>,
+        /// `[rows]`, or null.
+        ahead: Ptr<i32>,
         /// `[rows]`, and one more with a tally.
         results: PtrMut<SampleResult>,
         /// `[slots]`.
@@ -317,6 +322,7 @@ impl Sampler {
         fits("the list of results", outputs.results.len(), rows + usize::from(inputs.tally.is_some()))?;
         fits("the logits", inputs.logits.len(), rows.min(1) * self.vocab)?;
         fits("the tally", inputs.tally.map_or(1, |t| t.len()), 1)?;
+        fits("the list of how far rows are ahead", inputs.ahead.map_or(rows, |a| a.len()), rows)?;
         if rows == 0 {
             return Ok(());
         }
@@ -331,6 +337,7 @@ impl Sampler {
             params: Ptr::of(inputs.params, stream),
             lists: Ptr::of(inputs.lists, stream),
             history: Ptr::of(inputs.history, stream),
+            ahead: Ptr::of_some(inputs.ahead, stream),
             results: PtrMut::of(outputs.results, stream),
             sampled: PtrMut::of(outputs.sampled, stream),
             scratch: PtrMut::of(&mut self.scratch, stream),

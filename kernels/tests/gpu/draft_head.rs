@@ -4,9 +4,11 @@
 use crate::support::{Gpu, Outcome, Test, pairs};
 use crate::tables::random_table;
 use chimere_kernels::cuda::draft_head::{
-    self, Behind, DraftHead, Guessed, GuessingRows, HeadNorms, HeadRows, KEPT, RING, ROWS_MAX,
+    self, Behind, DraftHead, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, HeadRows, KEPT, RING,
+    ROW_WORDS, ROWS_MAX,
 };
 use chimere_kernels::cuda::embed::{Table, TableEncoding, TableShape};
+use chimere_kernels::cuda::gdn_decode::{pending_word, stores};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::rows::{lengths, padded};
@@ -31,6 +33,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) const TESTS: &[Test] = &[
     ("draft_head::rows_read_the_token_and_the_hidden_state_before_them", every_shape),
     ("draft_head::guesses_go_on_behind_what_was_accepted", guesses_go_on_behind_what_was_accepted),
+    ("draft_head::a_pass_follows_what_a_step_accepts", a_pass_follows_what_a_step_accepts),
 ];
 
 fn every_shape(gpu: &Gpu) -> Outcome {
@@ -178,6 +181,9 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
     let asked = stream.clone_htod(&[0, 0, 2, 64, 3, 3, 1, 63, 5, 5, 0, 64])?;
     let params = [10, 20, 30].map(|output_index| SampleParams { output_index, ..SampleParams::default() });
     let mut params = stream.clone_htod(&params)?;
+    // By the number of the row in the step.
+    let ahead = stream.clone_htod(&[5, 0, 0, 0, 0, 1])?;
+    let ahead = ahead.as_view();
     let rows = 4;
     let mut lists = [(); 3].map(|()| stream.clone_htod(&vec![-9; rows]));
     let ids = stream.clone_htod(&[900u32, 901, 902, 903])?;
@@ -194,7 +200,7 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
         };
         let step = HeadRows { count: 6, tokens: &tokens, slots: &slots, positions: &positions };
         let accepted = sampled.as_view();
-        let behind = (pass == 0).then_some(Behind { results: &accepted, rows: step });
+        let behind = (pass == 0).then_some(Behind { results: &accepted, rows: step, ahead: Some(&ahead) });
         let (drawn, ids) = (&guessed.as_view(), ids.as_view());
         // In the last pass guesses are places of a list.
         let guessed_by = Guessed { results: drawn, ids: (pass == 2).then_some(&ids) };
@@ -208,9 +214,66 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
         };
         assert_eq!(got, want.map(|list| list.to_vec()), "pass {pass}");
         let outputs: Vec<u32> = stream.clone_dtoh(&params)?.iter().map(|p| p.output_index).collect();
-        assert_eq!(outputs, [[11, 20, 30], [12, 21, 31], [13, 22, 32]][pass]);
+        assert_eq!(outputs, [[16, 20, 31], [17, 21, 32], [18, 22, 33]][pass]);
         guessed = results(if pass == 0 { &[41, 42, 43] } else { &[2, 0, 3] })?;
     }
     assert!(rows <= ROWS_MAX);
+    Ok(())
+}
+
+fn a_pass_follows_what_a_step_accepts(gpu: &Gpu) -> Outcome {
+    let stream = gpu.device.stream();
+    let kernels = DraftHead::load(&gpu.device, &gpu.cache, SHAPES[1])?;
+    // Two pieces: two of three drafts are right, and there was no draft. Of the old pass tokens alone are read.
+    let before = [4, 50, 51, 52, 7, 0, 0, 0];
+    let mut words = before.to_vec();
+    words.resize(ROW_WORDS * before.len(), -7);
+    let results = |ids: &[i32]| {
+        let all: Vec<_> = ids.iter().map(|token| SampleResult { token: *token, ..SampleResult::default() }).collect();
+        stream.clone_htod(&all)
+    };
+    // The first result is somebody else's. Guesses: two passes of two rows, places of a list.
+    let (sampled, guessed) = (results(&[99, 50, 51, 88, 77, 30])?, results(&[1, 0, 2, 3])?);
+    let ids = stream.clone_htod(&[900u32, 901, 902, 903])?;
+    let behind = [
+        [0, 1, 3, 0, 0, 19, 4, 0],
+        [0, 1, 3, 1, 0, 19, 4, 0],
+        [0, 1, 3, 2, 0, 19, 4, 0],
+        [4, 5, 0, 0, 1, 9, 4, 0],
+        [4, 5, 0, 1, 1, 9, 4, 0],
+        [-1, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let n = behind.len();
+    let columns = [
+        vec![-1, 0, 0, -1, 0, 0],
+        vec![3, 3, 3, 5, 5, -1],
+        vec![21, 22, 23, 9, 10, 0],
+        vec![12, 12, 12, 8, 8, 0],
+        (0..2 * n as i32).collect(),
+        vec![0; n],
+        vec![0; n],
+    ];
+    let (mut rows, behind) = (stream.clone_htod(&words)?, stream.clone_htod(behind.as_flattened())?);
+    let (planned, mut ahead) = (stream.clone_htod(&columns.concat())?, stream.clone_htod(&vec![-9; n])?);
+    let drawn = GuessedBefore { address: guessed.device_ptr(stream).0, rows: 2, ids: Some(&ids.as_view()) };
+    let pass = Following {
+        count: n,
+        behind: &behind.as_view(),
+        planned: &planned.as_view(),
+        results: &sampled.as_view(),
+        guessed: drawn,
+        rows: &mut rows.as_view_mut(),
+        ahead: &mut ahead.as_view_mut(),
+    };
+    // SAFETY: rows name what lies above.
+    unsafe { kernels.follow(&gpu.device, pass) }?;
+    let mut want = columns;
+    want[0] = vec![88, 901, 902, 30, 900, 0];
+    want[2] = vec![23, 24, 25, 9, 10, 0];
+    // Position 23 is the last of four and lacks 19 to 22; the other is where its state is.
+    want[5] = vec![pending_word(4, stores(23, 4, 4)), 0, 0, pending_word(0, stores(9, 0, 4)), 0, 0];
+    want[6] = vec![2, 0, 0, 0, 0, 0];
+    assert_eq!(stream.clone_dtoh(&rows)?[..ROW_WORDS * n], want.concat());
+    assert_eq!(stream.clone_dtoh(&ahead)?, [2, 2, 2, 0, 0, 0]);
     Ok(())
 }

@@ -100,6 +100,7 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         samples: Vec::new(),
         score: None,
         experts: None,
+        follows: None,
         pool_from: None,
         exports: Vec::new(),
     }

@@ -34,7 +34,7 @@ pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
-use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Followed, Pending};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
 use crate::model::{GdnConfig, Model, ModelConfig};
@@ -129,7 +129,9 @@ impl CpuConfig {
         }
         let step_max = self.logit_rows() as u32 - self.slots;
         let rows_max = self.slots + step_max;
-        DraftRoom { piece_max: self.drafts, step_max, rows_max, penalties: true, guesses: self.mtp }
+        let follows = if self.mtp { self.drafts } else { 0 };
+        let (piece_max, guesses, follow_rows_max) = (self.drafts, self.mtp, rows_max);
+        DraftRoom { piece_max, step_max, rows_max, penalties: true, guesses, follows, follow_rows_max }
     }
 }
 
@@ -164,6 +166,8 @@ pub struct CpuBackend {
     pool: Pool,
     scratch: Vec<Mutex<ThreadScratch>>,
     steps: UnfinishedSteps<Self>,
+    /// What the last step left for pieces that follow it.
+    followed: Followed,
     probe: Probe,
     recording: Recording,
 }
@@ -216,6 +220,7 @@ impl CpuBackend {
             pool,
             model: packed,
             steps: UnfinishedSteps::default(),
+            followed: Followed::default(),
             probe: Probe::default(),
             recording: Recording::default(),
         })
@@ -438,7 +443,15 @@ impl StepDevice for CpuBackend {
     }
 
     fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
-        self.run(plan, rules)
+        let settled = self.followed.settle(plan)?;
+        let plan = settled.as_ref().unwrap_or(plan);
+        let forward = self.run(plan, rules)?;
+        // Who waits for rules is followed by nobody.
+        self.followed = match &forward {
+            Forward::Finished(outcome) => Followed::of(&plan.pieces, outcome),
+            Forward::Waits(_) => Followed::default(),
+        };
+        Ok(forward)
     }
 
     fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<StepOutcome, BackendError> {

@@ -11,6 +11,7 @@ use super::{history, pooling, programs, sampling};
 use crate::model::{Model, ModelConfig};
 use crate::step::DraftRoom;
 use chimere_kernels::cuda::attention::KvType;
+use chimere_kernels::cuda::draft_head;
 use std::path::PathBuf;
 
 /// How keys and values are stored on the device.
@@ -90,7 +91,10 @@ impl CudaConfig {
             return DraftRoom::default();
         }
         let rows_max = Counts::of(self).decode as u32;
-        DraftRoom { piece_max: self.drafts, step_max: rows_max, rows_max, penalties: false, guesses: self.mtp }
+        let follows = if self.mtp { self.drafts } else { 0 };
+        let (piece_max, step_max, guesses) = (self.drafts, rows_max, self.mtp);
+        let follow_rows_max = rows_max.min(draft_head::ROWS_MAX as u32).min(sampling::LAUNCH_ROWS as u32);
+        DraftRoom { piece_max, step_max, rows_max, penalties: false, guesses, follows, follow_rows_max }
     }
 }
 

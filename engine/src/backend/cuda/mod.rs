@@ -13,6 +13,7 @@ mod blocks;
 mod config;
 mod encode;
 mod error;
+mod following;
 mod gpu;
 mod graphs;
 mod history;
@@ -61,10 +62,11 @@ use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{TileChip, tiles, tiles_max};
 use chimere_kernels::cuda::carry::Carrier;
-use chimere_kernels::cuda::draft_head::Behind;
+use chimere_kernels::cuda::draft_head::{BEHIND_WORDS, Behind, ROW_WORDS};
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
 use cudarc::driver::{CudaSlice, sys};
 use error::During;
+use following::Leader;
 use graphs::{Graphs, GuessShape, PassShape};
 use history::History;
 use host::HostTier;
@@ -85,9 +87,6 @@ use tier::{ExpertTier, PassKind};
 use weights::DeviceWeights;
 use workspace::{GIVEN_ROWS_MAX, Workspace};
 
-/// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts, pending updates, drafted
-/// positions.
-const ROW_WORDS: usize = 8;
 /// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
 const STAGING_BYTES: usize = 8 << 20;
 
@@ -136,6 +135,8 @@ pub struct CudaBackend {
     device: Arc<Device>,
     /// Rows of the last forward.
     last_rows: usize,
+    /// The last step, if it asked for guesses that another can go on with.
+    leader: Option<Leader>,
     steps: UnfinishedSteps<Self>,
 }
 
@@ -249,6 +250,7 @@ impl CudaBackend {
             ring: Ring::new((stream.context(), &carrier), rows_bytes + STAGING_BYTES, results, sums)?,
             device,
             last_rows: 0,
+            leader: None,
             steps: UnfinishedSteps::default(),
         };
         backend.capture()?;
@@ -367,7 +369,8 @@ impl CudaBackend {
         }
         self.stored.begin(plan);
         self.late.iter_mut().for_each(|late| late.begin(plan));
-        let rows = StepRows::of(plan, self.one_by_one, &mut self.stored);
+        let leader = self.leader.take();
+        let rows = StepRows::of(plan, self.one_by_one, &mut self.stored, leader.as_ref())?;
         self.stored.prompts_were_computed(rows.pieces.iter().map(PieceRows::end));
         let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();
@@ -378,7 +381,10 @@ impl CudaBackend {
         if let (Some(given), Some(to)) = (self.given.take(), &mut self.work.given) {
             stage(&self.device, &staging, to, 0, &given)?;
         }
-        let decoded = self.decode(&rows.passes, &staging)?;
+        let decoded = match &leader {
+            Some(leader) if !rows.behind.is_empty() => self.follow(&rows, leader, &staging)?,
+            _ => self.decode(&rows.passes, &staging)?,
+        };
         let asking = plan.pieces.iter().filter(|piece| piece.guesses > 0);
         self.read_late(asking.map(|piece| piece.slot), &staging)?;
         if !prompts.is_empty() {
@@ -515,16 +521,36 @@ impl CudaBackend {
             decoded = bucket(pass.len());
             stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
             let shape = PassShape { rows: decoded, drafts: rows::takes_drafts(pass) };
-            if shape.drafts {
-                self.first_graphs.launch(shape)?;
-            }
-            self.graphs.launch(shape)?;
-            self.last_rows = decoded;
+            self.launch_pass(shape)?;
             if let (Some(late), false) = (&mut self.late, shape.drafts) {
                 late.wait(pass);
             }
         }
         Ok(decoded)
+    }
+
+    /// A decode pass that follows the step before, whose outcome the device alone knows; returns the rows of logits that it
+    /// left.
+    fn follow(&mut self, rows: &StepRows, leader: &Leader, staging: &Staging) -> Result<usize, CudaBackendError> {
+        let (Some(guessing), Some(pass)) = (&mut self.guessing, rows.passes.last()) else { return Ok(0) };
+        let count = bucket(pass.len());
+        stage(&self.device, staging, &mut guessing.planned, 0, &columns(pass, count))?;
+        let mut behind = rows.behind.clone();
+        behind.resize(BEHIND_WORDS * count, -1);
+        stage(&self.device, staging, &mut guessing.behind, 0, &behind)?;
+        let behind = (count, leader);
+        self.network.follow(&self.device, guessing, behind, &mut self.decode_rows, &mut self.sampling)?;
+        self.launch_pass(PassShape { rows: count, drafts: true })?;
+        Ok(count)
+    }
+
+    fn launch_pass(&mut self, shape: PassShape) -> Result<(), CudaBackendError> {
+        if shape.drafts {
+            self.first_graphs.launch(shape)?;
+        }
+        self.graphs.launch(shape)?;
+        self.last_rows = shape.rows;
+        Ok(())
     }
 
     /// Has the draft head read what waits of these slots.
@@ -562,18 +588,22 @@ impl CudaBackend {
             return Ok(());
         }
         let rows = bucket(asked.len());
-        wanted.will_guess(GuessShape { rows, passes }, guessing.listed_ids());
+        let settled = wanted.will_guess(GuessShape { rows, passes }, guessing.listed_ids());
         let (mut done, mut last) = (0, 0);
         while done < passes {
             let step = Pass::decode(self.last_rows, &self.decode_rows, false);
-            let results = sampling.results();
-            let behind = (done == 0).then(|| Behind { results: &results, rows: mtp::rows_of(&step) });
+            let (results, ahead) = sampling.results();
+            let (rows_of_step, ahead) = (mtp::rows_of(&step), wanted.follows.then_some(&ahead));
+            let behind = (done == 0).then_some(Behind { results: &results, rows: rows_of_step, ahead });
             network.next_guesses(device, behind, guessing, (rows, last))?;
             let shape = GuessShape { rows, passes: (passes - done).min(GRAPH_PASSES) };
             self.guess_graphs.launch(shape)?;
             guessing.fetch(device, staging, shape, done)?;
             (done, last) = (done + shape.passes, shape.passes - 1);
         }
+        // There the guesses of all passes lie one behind another; nobody takes the place before the next step is done.
+        let guessed = staging.guesses_address();
+        self.leader = Some(Leader { asked, guessed, guess_rows: rows, settled });
         Ok(())
     }
 

@@ -14,6 +14,7 @@
 
 use super::blocks::{BlockPass, OpQuery};
 use super::error::{CudaBackendError, During};
+use super::following::Leader;
 use super::graphs::GuessShape;
 use super::matrices::{Kernels as Products, Product, ProductKind};
 use super::network::{Block, Network, Pass};
@@ -30,7 +31,9 @@ use crate::drafts::DRAFTS_MAX;
 use crate::ids::TokenId;
 use crate::model::{Model, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
-use chimere_kernels::cuda::draft_head::{self, Behind, DraftHead, Guessed, GuessingRows, HeadNorms, HeadRows};
+use chimere_kernels::cuda::draft_head::{
+    self, BEHIND_WORDS, Behind, DraftHead, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, HeadRows,
+};
 use chimere_kernels::cuda::embed::{Table, TableShape};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
@@ -316,6 +319,33 @@ impl Network {
         // SAFETY: who asks has rows and results of the step, as its plan says, and the sampler draws places of the list.
         Ok(unsafe { head.kernels.rows(device, behind, guessed, rows) }?)
     }
+
+    /// Makes the rows of a pass that follows the step before, in the place of that one's: `planned` and what each follows
+    /// lie with `guessing`.
+    pub(super) fn follow(
+        &self,
+        device: &Device,
+        guessing: &Guessing,
+        (count, leader): (usize, &Leader),
+        decode_rows: &mut CudaSlice<i32>,
+        sampling: &mut Sampling,
+    ) -> Result<(), CudaBackendError> {
+        let Some(head) = &self.draft else { return Ok(()) };
+        let ids = guessing.ids.as_ref().map(|ids| ids.as_view());
+        let guessed = GuessedBefore { address: leader.guessed, rows: leader.guess_rows, ids: ids.as_ref() };
+        let (results, ahead) = sampling.results_and_ahead();
+        let pass = Following {
+            count,
+            behind: &guessing.behind.as_view(),
+            planned: &guessing.planned.as_view(),
+            results: &results,
+            guessed,
+            rows: &mut decode_rows.as_view_mut(),
+            ahead: &mut ahead.as_view_mut(),
+        };
+        // SAFETY: what pieces follow was looked up among those that asked for guesses in the step before.
+        Ok(unsafe { head.kernels.follow(device, pass) }?)
+    }
 }
 
 /// A pass's rows as the head's kernels take them.
@@ -338,6 +368,10 @@ pub(super) struct Guessing {
     lists: CudaSlice<u32>,
     /// `[GRAPH_PASSES, rows of a pass]`.
     results: CudaSlice<SampleResult>,
+    /// What the rows of a pass follow, `[draft_head::ROWS_MAX, BEHIND_WORDS]`, and these rows as they were planned,
+    /// `[ROW_WORDS, rows]`.
+    pub(super) behind: CudaSlice<i32>,
+    pub(super) planned: CudaSlice<i32>,
     /// For as many ids as are guessed among.
     sampler: Sampler,
     shortlist: Option<Shortlist>,
@@ -364,6 +398,8 @@ impl Guessing {
             params: stream.clone_htod(&vec![SampleParams::default(); rows]).during(doing)?,
             lists: stream.alloc_zeros(LIST_WORDS).during(doing)?,
             results: stream.alloc_zeros(GRAPH_PASSES * rows).during(doing)?,
+            behind: stream.alloc_zeros(draft_head::ROWS_MAX * BEHIND_WORDS).during(doing)?,
+            planned: stream.alloc_zeros(draft_head::ROWS_MAX * ROW_WORDS).during(doing)?,
             sampler: Sampler::load(device, cache, among, rows)?,
             shortlist: list,
             ids: ids.transpose().during(doing)?,
@@ -377,7 +413,8 @@ impl Guessing {
         }
         let each = 4 * ROW_WORDS + 16 + size_of::<SampleParams>() + GRAPH_PASSES * size_of::<SampleResult>();
         let ids = shortlist(model).and_then(Shortlist::ids).map_or(0, |ids| size_of_val(&ids[..]));
-        let own = bucket(counts.slots) * each + ids + 4 * LIST_WORDS;
+        let following = 4 * draft_head::ROWS_MAX * (BEHIND_WORDS + ROW_WORDS);
+        let own = bucket(counts.slots) * each + ids + 4 * LIST_WORDS + following;
         (Quantized::bytes(counts.rows(), 2 * c.hidden, planes) + own) as u64
     }
 
@@ -414,7 +451,8 @@ impl Guessing {
         let history =
             unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
         let (logits, params, lists) = (&work.logits.as_view(), &self.params.slice(..rows), &self.lists.as_view());
-        let inputs = SampleInputs { logits, params, lists, history: &history, tally: None, processed: false };
+        let history = &history;
+        let inputs = SampleInputs { logits, params, lists, history, ahead: None, tally: None, processed: false };
         let mut results = self.results.slice_mut(nth * rows..(nth + 1) * rows);
         let outputs = SampleOutputs { results: &mut results, sampled: &mut store.sampled.as_view_mut() };
         // SAFETY: rows of logits are those of the pass; the parameters name no slot and no history, and parts of lists

@@ -38,6 +38,12 @@ impl<T: Copy> Pinned<T> {
         self.len
     }
 
+    /// Where the device sees it.
+    pub(super) fn address(&self) -> sys::CUdeviceptr {
+        // Memory that was taken as mapped has one address for both.
+        self.ptr as sys::CUdeviceptr
+    }
+
     /// # Safety
     /// No copy to this memory is under way, and nobody writes it while the slice lives.
     pub(super) unsafe fn as_slice(&self) -> &[T] {

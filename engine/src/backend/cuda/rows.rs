@@ -5,10 +5,13 @@
 //! where results may not depend on how they came about. Elsewhere it does so up to the next whole chunk only, and runs
 //! on as a prompt does.
 
+use super::error::CudaBackendError;
+use super::following::{Lead, Leader};
 use super::stored::{Lacking, StoredStates};
 use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
+use chimere_kernels::cuda::draft_head::BEHIND_WORDS;
 use chimere_kernels::cuda::gdn_prefill::chunk_number;
 use chimere_kernels::cuda::router::cut_words;
 use std::ops::Range;
@@ -75,11 +78,14 @@ pub(super) struct SampleAt {
 }
 
 /// A piece with drafts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct DraftedAt {
     /// Its first sample, which is the one in the first draft's place.
     pub(super) first_sample: usize,
+    /// Of one that follows another, so many whatever they are.
     pub(super) tokens: Vec<TokenId>,
+    /// What it follows, whose guesses are its drafts.
+    pub(super) lead: Option<Lead>,
 }
 
 /// A piece behind whose samples the draft head guesses.
@@ -150,6 +156,8 @@ pub(super) struct StepRows {
     pub(super) passes: Vec<Vec<Row>>,
     pub(super) prefill: Vec<Row>,
     pub(super) pieces: Vec<PieceRows>,
+    /// What the rows of the last pass follow, `[BEHIND_WORDS]` each as the device reads it; empty if they follow nothing.
+    pub(super) behind: Vec<i32>,
     /// In the plan's order.
     pub(super) samples: Vec<SampleAt>,
     /// In the plan's order.
@@ -168,7 +176,15 @@ pub(super) struct StepRows {
 
 impl StepRows {
     /// Lays out a checked plan. `one_by_one`: every position of the recurrent form takes a pass of its own.
-    pub(super) fn of(plan: &StepPlan, one_by_one: bool, stored: &mut StoredStates) -> Self {
+    ///
+    /// # Errors
+    /// If a piece follows another than one of `leader`, the step before.
+    pub(super) fn of(
+        plan: &StepPlan,
+        one_by_one: bool,
+        stored: &mut StoredStates,
+        leader: Option<&Leader>,
+    ) -> Result<Self, CudaBackendError> {
         let mut all = Self::default();
         let decodes = |p: &Piece| {
             let unaligned = p.start.next_multiple_of(CHUNK_TOKENS) - p.start;
@@ -178,14 +194,19 @@ impl StepRows {
         all.passes.resize_with(passes, Vec::new);
         for piece in &plan.pieces {
             all.cut_rows += piece.experts.map_or(0, |_| piece.len() as usize);
-            let place = if decodes(piece) { all.push_decode(piece, stored) } else { all.push_prefill(piece, stored) };
-            all.push_samples(piece, place);
+            let lead = piece.follows.map(|_| Leader::of(leader, piece)).transpose()?;
+            let place = match &lead {
+                Some(lead) => all.push_following(piece, lead, stored),
+                None if decodes(piece) => all.push_decode(piece, stored),
+                None => all.push_prefill(piece, stored),
+            };
+            all.push_samples(piece, place, lead);
         }
-        all
+        Ok(all)
     }
 
     /// `place`: that of the first sample. Choices share it; behind it stand the samples of drafted rows.
-    fn push_samples(&mut self, piece: &Piece, place: RowPlace) {
+    fn push_samples(&mut self, piece: &Piece, place: RowPlace, lead: Option<Lead>) {
         let (first_sample, history, drafts) = (self.samples.len(), piece.slot.0, piece.drafts.len());
         self.samples.extend(piece.samples.iter().enumerate().map(|(i, row)| {
             let place = match place {
@@ -195,7 +216,7 @@ impl StepRows {
             SampleAt { place, history, row: row.clone() }
         }));
         if drafts > 0 {
-            self.drafted.push(DraftedAt { first_sample, tokens: piece.drafts.clone() });
+            self.drafted.push(DraftedAt { first_sample, tokens: piece.drafts.clone(), lead });
         }
         if piece.guesses > 0 {
             let sample = piece.samples.first().cloned();
@@ -215,6 +236,17 @@ impl StepRows {
         let last = self.passes.last_mut().expect("as many passes as the longest piece has rows");
         let place = RowPlace::Decode(last.len() - 1);
         last.extend(rows);
+        place
+    }
+
+    /// Rows that go on behind a step whose outcome the device alone knows. Of a plan either all pieces do or none.
+    fn push_following(&mut self, piece: &Piece, lead: &Lead, stored: &mut StoredStates) -> RowPlace {
+        let state = stored.follow(piece.slot, piece.start, piece.drafts.len(), lead.clone());
+        let last = self.passes.last_mut().expect("a decode row has a pass");
+        let place = RowPlace::Decode(last.len());
+        last.extend(rows_of(piece));
+        self.behind.extend((0..=piece.drafts.len()).flat_map(|nth| lead.words(nth, state)));
+        debug_assert_eq!(self.behind.len(), BEHIND_WORDS * last.len(), "all rows follow");
         place
     }
 
@@ -304,6 +336,7 @@ mod tests {
             samples,
             score: None,
             experts: None,
+            follows: None,
             pool_from: None,
             exports: Vec::new(),
         }
@@ -316,7 +349,7 @@ mod tests {
     fn laid_out(plan: &StepPlan, one_by_one: bool) -> StepRows {
         let mut stored = StoredStates::new(8);
         stored.begin(plan);
-        StepRows::of(plan, one_by_one, &mut stored)
+        StepRows::of(plan, one_by_one, &mut stored, None).unwrap()
     }
 
     fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
@@ -373,7 +406,8 @@ mod tests {
         assert_eq!(rows.passes[1].iter().map(|r| r.token).collect::<Vec<_>>(), [2, 6, 70, 71, -1]);
         let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
         assert_eq!(places, [0, 1, 2, 3, 4].map(RowPlace::Decode));
-        assert_eq!(rows.drafted, [DraftedAt { first_sample: 1, tokens: vec![70, 71] }]);
+        let [at] = &rows.drafted[..] else { panic!("{:?}", rows.drafted) };
+        assert_eq!((at.first_sample, &at.tokens[..], at.lead.is_none()), (1, &[70, 71][..], true));
         assert_eq!([0, 1].map(|i| takes_drafts(&rows.passes[i])), [false, true]);
         let lacking = Row { lacking: Lacking { pending: 3, drafted: 1, stores: false }, ..rows.passes[0][0] };
         assert!(takes_drafts(&[lacking]), "who comes behind drafts finds what they left");

@@ -2,6 +2,7 @@
 //! outcome.
 
 use super::error::{CudaBackendError, During};
+use super::following::{Settled, SettledPiece};
 use super::graphs::GuessShape;
 use super::host::HostWatch;
 use super::pooling::pooled;
@@ -31,7 +32,7 @@ const SHORT_STEP: Duration = Duration::from_micros(500);
 /// A step's end is watched for so long without sleep.
 const WATCHED_MAX: Duration = Duration::from_millis(1);
 /// Rows sampled by one launch at most.
-const LAUNCH_ROWS: usize = 256;
+pub(super) const LAUNCH_ROWS: usize = 256;
 
 /// The sampler and what it reads and writes on the device.
 pub(super) struct Sampling {
@@ -39,6 +40,8 @@ pub(super) struct Sampling {
     params: CudaSlice<SampleParams>,
     lists: CudaSlice<u32>,
     results: CudaSlice<SampleResult>,
+    /// By row, how far it is on where that was not known when its step was planned.
+    ahead: CudaSlice<i32>,
     vocab: usize,
 }
 
@@ -68,6 +71,10 @@ pub(super) struct WantedOutputs {
     unfetched: Range<usize>,
     /// Launches that draw samples.
     launches: usize,
+    /// Its rows follow a step whose outcome was not known: the device knows how far on each is.
+    pub(super) follows: bool,
+    /// Where it is told what became of who asks for guesses.
+    settled: Option<Settled>,
     /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number
     /// they took.
     pub(super) expert_rows: u64,
@@ -88,6 +95,7 @@ impl WantedOutputs {
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
         self.replays = (rows.before.len() + rows.passes.len()) as u32;
+        self.follows = !rows.behind.is_empty();
         (self.samples, self.drafted, self.asked) = (rows.samples, rows.drafted, rows.asked);
         (self.scores, self.pooled) = (rows.scores, rows.pooled);
     }
@@ -108,16 +116,18 @@ impl WantedOutputs {
         (asked, passes)
     }
 
-    /// So many passes of guesses are on their way; `ids` are those that their results stand for.
-    pub(super) fn will_guess(&mut self, GuessShape { rows, passes }: GuessShape, ids: Option<Arc<[TokenId]>>) {
-        (self.guess_passes, self.guess_rows, self.guess_ids) = (passes, rows, ids);
+    /// So many passes of guesses are on their way; `ids` are those that their results stand for. Where it is told what
+    /// became of it all.
+    pub(super) fn will_guess(&mut self, shape: GuessShape, ids: Option<Arc<[TokenId]>>) -> Settled {
+        (self.guess_passes, self.guess_rows, self.guess_ids) = (shape.passes, shape.rows, ids);
+        self.settled.insert(Settled::default()).clone()
     }
 }
 
 /// Bytes of device memory that a [`Sampling`] takes beside the sampler's own.
 pub(super) fn bytes(counts: Counts) -> u64 {
     let rows = counts.logits.max(LAUNCH_ROWS) + 1;
-    (rows * (size_of::<SampleParams>() + size_of::<SampleResult>()) + 4 * LIST_WORDS) as u64
+    (rows * (size_of::<SampleParams>() + size_of::<SampleResult>()) + 4 * (LIST_WORDS + LAUNCH_ROWS)) as u64
 }
 
 impl Sampling {
@@ -134,6 +144,7 @@ impl Sampling {
             params: stream.clone_htod(&vec![SampleParams::default(); rows]).during(doing)?,
             lists: stream.alloc_zeros(LIST_WORDS).during(doing)?,
             results: stream.alloc_zeros(rows).during(doing)?,
+            ahead: stream.alloc_zeros(LAUNCH_ROWS).during(doing)?,
             vocab,
         })
     }
@@ -216,11 +227,14 @@ impl Sampling {
         // SAFETY: two tokens of 16 bits lie in each word.
         let history =
             unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
+        // One launch has all rows of a step that follows another.
+        let ahead = self.ahead.as_view();
         let inputs = SampleInputs {
             logits: &logits.as_view(),
             params: &self.params.as_view(),
             lists: &self.lists.as_view(),
             history: &history,
+            ahead: wanted.follows.then_some(&ahead),
             tally,
             processed: params.iter().any(|row| row.processed == 1),
         };
@@ -273,9 +287,14 @@ impl Sampling {
         (params, lists)
     }
 
-    /// What the step's samples left, for who goes on from there.
-    pub(super) fn results(&self) -> CudaView<'_, SampleResult> {
-        self.results.as_view()
+    /// What the step's samples left, for who goes on from there; and how far on its rows are.
+    pub(super) fn results(&self) -> (CudaView<'_, SampleResult>, CudaView<'_, i32>) {
+        (self.results.as_view(), self.ahead.as_view())
+    }
+
+    /// The same, and where it is noted how far on rows are.
+    pub(super) fn results_and_ahead(&mut self) -> (CudaView<'_, SampleResult>, &mut CudaSlice<i32>) {
+        (self.results.as_view(), &mut self.ahead)
     }
 }
 
@@ -413,10 +432,14 @@ impl InFlight {
     }
 
     /// Blocks until the device has passed the step, and reads what it left.
-    pub(super) fn wait(self) -> Result<StepOutcome, BackendError> {
+    pub(super) fn wait(mut self) -> Result<StepOutcome, BackendError> {
         let id = self.id;
         let failed = |error: DriverError| BackendError::Device { step: id, why: error.to_string() };
         self.sleep().map_err(failed)?;
+        if !self.wanted.learn_drafts() {
+            let why = "it follows a step that nobody has waited for".into();
+            return Err(BackendError::Device { step: id, why });
+        }
         let micros = |ms: f32| (ms * 1000.0) as u64;
         let forward_us = micros(self.staging.begin.elapsed_ms(&self.staging.forward).map_err(failed)?);
         let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.sampled).map_err(failed)?);
@@ -433,6 +456,7 @@ impl InFlight {
         let samples: Vec<_> = all.map(|(i, r)| sample(&self.wanted, i, r)).collect();
         let (samples, accepted) = accept(samples, &self.wanted.drafted);
         let guesses = self.wanted.guessed(guessed, &accepted);
+        self.wanted.settle(&guesses, &accepted);
         Ok(StepOutcome {
             id: Some(id),
             samples,
@@ -450,17 +474,44 @@ impl InFlight {
 }
 
 impl WantedOutputs {
+    /// Takes over which guesses are the drafts of pieces that follow others. False where these have not been waited for.
+    fn learn_drafts(&mut self) -> bool {
+        self.drafted.iter_mut().all(|DraftedAt { tokens, lead, .. }| {
+            let Some(lead) = lead else { return true };
+            let settled = lead.settled().filter(|settled| settled.guesses.len() >= tokens.len());
+            settled.is_some_and(|settled| {
+                let drafts = tokens.len();
+                *tokens = settled.guesses[..drafts].to_vec();
+                true
+            })
+        })
+    }
+
+    /// Tells whoever follows what became of the pieces that asked for guesses.
+    fn settle(&self, guesses: &[Vec<TokenId>], accepted: &[u32]) {
+        let Some(settled) = &self.settled else { return };
+        let all = self.asked.iter().zip(guesses).filter_map(|(asked, guesses)| {
+            let accepted = self.right_of(asked.as_ref()?.first_sample, accepted);
+            Some(SettledPiece { accepted, guesses: guesses.clone() })
+        });
+        // Nobody else waits for this step.
+        let _ = settled.set(all.collect());
+    }
+
+    /// How many drafts count of the piece whose first sample this is.
+    fn right_of(&self, first_sample: usize, accepted: &[u32]) -> u32 {
+        self.drafted.iter().position(|at| at.first_sample == first_sample).map_or(0, |i| accepted[i])
+    }
+
     /// The guesses of each piece that asks, as far as there was room for them. `accepted`: of each piece with drafts, how
     /// many count.
     fn guessed(&self, results: &[SampleResult], accepted: &[u32]) -> Vec<Vec<TokenId>> {
         let asking = if self.guess_passes > 0 { self.asked.iter().flatten().count() } else { 0 };
-        let right =
-            |first: usize| self.drafted.iter().position(|at| at.first_sample == first).map_or(0, |i| accepted[i]);
         let mut places = 0..asking;
         let of = |asked: &Option<AskedAt>| {
             let Some(asked) = asked else { return Vec::new() };
             let Some(place) = places.next() else { return Vec::new() };
-            let passes = 0..asked.room(right(asked.first_sample));
+            let passes = 0..asked.room(self.right_of(asked.first_sample, accepted));
             let drawn = passes.map(|pass| results[pass * self.guess_rows + place].token as TokenId);
             drawn.map(|token| self.guess_ids.as_ref().map_or(token, |ids| ids[token as usize])).collect()
         };
@@ -471,7 +522,7 @@ impl WantedOutputs {
 /// Leaves the samples that count, and says how many drafts of each piece do.
 fn accept(samples: Vec<Sample>, drafted: &[DraftedAt]) -> (Vec<Sample>, Vec<u32>) {
     let (mut counts, mut accepted) = (vec![true; samples.len()], Vec::with_capacity(drafted.len()));
-    for DraftedAt { first_sample, tokens } in drafted {
+    for DraftedAt { first_sample, tokens, .. } in drafted {
         let behind = first_sample + tokens.len();
         let of_piece = samples[*first_sample..=behind].iter().zip(tokens);
         let equal = of_piece.take_while(|(sample, draft)| sample.token == **draft).count();

@@ -123,6 +123,11 @@ impl Staging {
         }
     }
 
+    /// Where the device sees the guesses that were fetched.
+    pub(super) fn guesses_address(&self) -> CUdeviceptr {
+        self.results.address() + (self.guesses * size_of::<SampleResult>()) as CUdeviceptr
+    }
+
     /// Everything handed out may be handed out again: the stream was waited for.
     pub(super) fn rewind(&self) {
         self.used.set(0);

@@ -6,6 +6,7 @@
 //!
 //! [`gdn_decode`]: chimere_kernels::cuda::gdn_decode
 
+use super::following::Lead;
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
 use chimere_kernels::cuda::gdn_decode::{Drafts, STORE_EVERY, pending_word, store_every, stores};
@@ -15,6 +16,9 @@ const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a
 /// By slot.
 pub(super) struct StoredStates {
     slots: Vec<Stored>,
+    /// A row whose position was not known when it was launched: that if no draft before it counts, how many stand behind
+    /// it, after how many positions it stores, and what tells.
+    open: Vec<Option<(u32, u32, usize, Lead)>>,
     /// After how many positions a row of this step stores.
     every: usize,
 }
@@ -56,7 +60,8 @@ impl Lacking {
 impl StoredStates {
     /// Of slots that are empty.
     pub(super) fn new(slots: u32) -> Self {
-        Self { slots: vec![Stored::default(); slots as usize], every: STORE_EVERY }
+        let slots = slots as usize;
+        Self { slots: vec![Stored::default(); slots], open: vec![None; slots], every: STORE_EVERY }
     }
 
     /// What a plan copies, clears and restores before its rows.
@@ -64,6 +69,8 @@ impl StoredStates {
         self.every = store_every(plan.pieces.len());
         for copy in &plan.copies {
             if let StateCopy::Slot { from, to } = copy {
+                self.close(*from);
+                self.open[to.0 as usize] = None;
                 self.slots[to.0 as usize] = self.slots[from.0 as usize];
             }
         }
@@ -81,11 +88,34 @@ impl StoredStates {
     }
 
     fn whole(&mut self, slot: SlotId, position: u32) {
+        self.open[slot.0 as usize] = None;
         self.slots[slot.0 as usize] = Stored { whole: position, next: position, drafts: 0 };
+    }
+
+    /// A row behind which so many drafts stand follows one whose drafts are not known yet: its position is this if none
+    /// counts. Behind how many positions the slot's state is stored, and after how many the row stores it.
+    pub(super) fn follow(&mut self, slot: SlotId, position: u32, drafts: usize, lead: Lead) -> (u32, usize) {
+        self.close(slot);
+        let stored = &self.slots[slot.0 as usize];
+        // As for any row: who begins anywhere has its state there.
+        let whole = if stored.next == position { stored.whole } else { position };
+        self.open[slot.0 as usize] = Some((position, drafts as u32, self.every, lead));
+        (whole, self.every)
+    }
+
+    /// A slot's last row had a position that was not known: by now it is, unless nobody has waited for its step and so
+    /// nobody goes on from it.
+    fn close(&mut self, slot: SlotId) {
+        let Some((position, drafts, every, lead)) = self.open[slot.0 as usize].take() else { return };
+        let Some(settled) = lead.settled() else { return };
+        let now = std::mem::replace(&mut self.every, every);
+        self.row(slot, position + settled.accepted, drafts as usize);
+        self.every = now;
     }
 
     /// A decode row that is not drafted stands at this position, with so many drafted ones behind it.
     pub(super) fn row(&mut self, slot: SlotId, position: u32, drafts: usize) -> Lacking {
+        self.close(slot);
         let stored = &mut self.slots[slot.0 as usize];
         if !(stored.next..=stored.next + stored.drafts).contains(&position) {
             // Benchmarks and tests begin anywhere, from a state that they take for the one there.

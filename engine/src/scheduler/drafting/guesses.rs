@@ -10,7 +10,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::cost::Pace;
 use crate::scheduler::drafter::Offer;
 use crate::scheduler::drafting::DraftMode;
-use crate::scheduler::sequence::{Next, Rank};
+use crate::scheduler::sequence::{Next, Rank, Sequence};
 use crate::scheduler::yielding::SitsOut;
 use std::collections::BTreeMap;
 
@@ -70,6 +70,24 @@ impl Drafting {
     pub(super) fn asks(&self) -> bool {
         self.sources.max > 0 && self.settings.room.guesses && self.settings.kinds.contains(DraftKind::Mtp)
     }
+
+    /// The most guesses that a piece may have as drafts while nobody knows them yet; 0 where none may.
+    pub(in crate::scheduler) fn follows(&self) -> u32 {
+        if self.asks() { self.settings.room.follows.min(self.sources.max as u32) } else { 0 }
+    }
+
+    /// The most rows of a step of such pieces, and of the one before it.
+    pub(in crate::scheduler) fn follow_rows_max(&self) -> u32 {
+        self.settings.room.follow_rows_max
+    }
+
+    /// What a sequence could draft of so many guesses of the draft head. Where steps may follow each other with guesses
+    /// that nobody knows, more of them than such a step takes are not worth that it waits.
+    pub(in crate::scheduler) fn offer_guesses(&self, seq: &mut Sequence, most: u32) -> Offer {
+        let ahead = if self.settings.mode == DraftMode::Auto { self.follows() } else { 0 };
+        let max = if ahead > 0 { ahead } else { self.sources.max as u32 };
+        seq.drafter.offer_guesses(most.min(max) as usize, &self.sources)
+    }
 }
 
 impl Guessing {
@@ -99,16 +117,16 @@ impl Scheduler {
             let drafted = drafts.get(&seq.rank);
             // The samples of this step, and the last token, which has no row.
             let ahead = drafted.map_or(0, |offer| offer.tokens.len() as u32) + 2;
-            let most = seq.output_max.saturating_sub(seq.sampled() + ahead).min(drafting.sources.max as u32);
-            let offer = seq.drafter.offer_guesses(most as usize, &drafting.sources);
+            let most = seq.output_max.saturating_sub(seq.sampled() + ahead);
+            let offer = drafting.offer_guesses(seq, most);
             // Who drafts for it goes on with it.
             let better = drafted.filter(|drafted| drafted.kind != DraftKind::Mtp && drafted.worth() >= offer.worth());
-            if most > 0 && better.is_none() {
+            if !offer.tokens.is_empty() && better.is_none() {
                 ranks.push(seq.rank);
                 offers.push(offer);
             }
         }
-        let granted = self.guesses_granted(&offers, out, pace);
+        let granted = self.guesses_granted(&offers, self.decode_rows(out), pace);
         let trial = granted.iter().all(|n| *n == 0)
             && self.drafting.budget.allows()
             && self.drafting.guessing.steps_without >= self.drafting.guessing.trial_after;
@@ -118,9 +136,14 @@ impl Scheduler {
         Asked { guesses, trial }
     }
 
-    /// How many guesses are worth what they take in this step and in the next.
-    fn guesses_granted(&self, offers: &[Offer], out: &SitsOut, pace: &Pace) -> Vec<usize> {
-        let (rows, attended) = self.decode_rows(out);
+    /// How many guesses are worth what they take in this step and in the next, behind so many rows that attend to so many
+    /// positions.
+    pub(in crate::scheduler) fn guesses_granted(
+        &self,
+        offers: &[Offer],
+        (rows, attended): (u32, u64),
+        pace: &Pace,
+    ) -> Vec<usize> {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }

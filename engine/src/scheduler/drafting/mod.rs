@@ -107,9 +107,14 @@ impl Drafting {
     }
 
     /// May drafts stand behind a sequence's rows, as far as its request and the backend say?
-    fn takes(&self, seq: &Sequence) -> bool {
+    pub(super) fn takes(&self, seq: &Sequence) -> bool {
         let spec = &seq.request.spec;
         spec.drafts && (self.settings.room.penalties || !spec.sampling.reads_history())
+    }
+
+    /// Who guesses, and how often that was right.
+    pub(super) fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// Are outputs asked for together of which a grammar leaves no choice?
@@ -185,7 +190,8 @@ impl Scheduler {
                 offers.extend(self.offer(at, 1).map(|offer| offer.behind_the_first()));
             }
         }
-        !offers.is_empty() && self.granted(&offers, &SitsOut::nobody(), pace).iter().any(|n| *n > 0)
+        let decodes = self.decode_rows(&SitsOut::nobody());
+        !offers.is_empty() && self.granted_beside(&offers, decodes, pace).iter().any(|n| *n > 0)
     }
 
     /// What is drafted in the next step, by sequence.
@@ -208,14 +214,14 @@ impl Scheduler {
                 offers.push(offer);
             }
         }
-        let granted = self.granted(&offers, out, pace);
+        let granted = self.granted_beside(&offers, self.decode_rows(out), pace);
         let cut = offers.into_iter().zip(granted).map(|(offer, n)| offer.cut(n));
         ranks.into_iter().zip(cut).filter(|(_, offer)| !offer.tokens.is_empty()).collect()
     }
 
     /// What the best source of a running sequence would draft, at most, behind the tokens that it has and `ahead` that
     /// are on their way. `None` where it may not draft.
-    fn offer(&mut self, at: usize, ahead: u32) -> Option<Offer> {
+    pub(super) fn offer(&mut self, at: usize, ahead: u32) -> Option<Offer> {
         let Self { running, drafting, .. } = self;
         let seq = &mut running[at];
         // The last token has no row, so one of those that are left needs no draft.
@@ -229,9 +235,8 @@ impl Scheduler {
         Some(offer.cut((most + ahead) as usize))
     }
 
-    /// How many tokens of each offer are drafted.
-    fn granted(&self, offers: &[Offer], out: &SitsOut, pace: &Pace) -> Vec<usize> {
-        let (rows, attended) = self.decode_rows(out);
+    /// How many tokens of each offer are drafted beside so many rows that attend to so many positions.
+    pub(super) fn granted_beside(&self, offers: &[Offer], (rows, attended): (u32, u64), pace: &Pace) -> Vec<usize> {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
@@ -270,7 +275,7 @@ impl Scheduler {
 
     /// Keys that hold more than their share of what runs while somebody of another key waits: nothing is drafted for
     /// them, since their rows would make the others' wait longer.
-    fn keys_that_draft_nothing(&self) -> BTreeSet<KeyId> {
+    pub(super) fn keys_that_draft_nothing(&self) -> BTreeSet<KeyId> {
         if self.accounts.active_count() < 2 {
             return BTreeSet::new();
         }
@@ -297,8 +302,18 @@ impl Scheduler {
         out: &SitsOut,
         pace: &Pace,
     ) -> Option<Toll> {
-        let (decodes, drafted) = (self.decode_rows(out), drafts.values().map(|offer| offer.tokens.len() as u32).sum());
-        let (passes, guesses) = asked.shape();
+        let drafted = drafts.values().map(|offer| offer.tokens.len() as u32).sum();
+        self.toll_of(self.decode_rows(out), drafted, asked.shape(), pace)
+    }
+
+    /// The same of so many drafts, and of guesses in so many passes.
+    pub(super) fn toll_of(
+        &self,
+        decodes: (u32, u64),
+        drafted: u32,
+        (passes, guesses): (u32, u32),
+        pace: &Pace,
+    ) -> Option<Toll> {
         let guess_us = if guesses > 0 { pace.cost.guess_us(passes, guesses).unwrap_or_default() } else { 0.0 };
         let without_us = decode_us(pace, decodes, 0).filter(|us| *us > 0.0 && decodes.0 > 0)?;
         let expected_us = decode_us(pace, decodes, drafted)? + guess_us;

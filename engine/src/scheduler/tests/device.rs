@@ -6,6 +6,7 @@
 //! ([`super::transfers`]) run as late as they may.
 
 use super::transfers::Copier;
+use crate::backend::Followed;
 use crate::constraint::Constraint;
 use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
@@ -28,6 +29,7 @@ pub(super) struct FakeDevice {
     pages: Vec<[u64; PAGE_TOKENS as usize]>,
     rows_max: u32,
     copier: Copier,
+    followed: Followed,
     /// Of a hundred guesses of its draft head those that are right, if it has such a head.
     pub(super) guesses_right: Option<u64>,
 }
@@ -53,11 +55,15 @@ impl FakeDevice {
             pages: vec![[0; PAGE_TOKENS as usize]; config.pages as usize],
             rows_max: config.step_rows_max(),
             copier: Copier::new(config),
+            followed: Followed::default(),
             guesses_right: Some(80),
         }
     }
 
     pub(super) fn run(&mut self, plan: &StepPlan) -> StepOutcome {
+        plan.pieces.iter().for_each(check_pages);
+        let settled = self.followed.settle(plan).expect("the piece before is that of the step before");
+        let plan = settled.as_ref().unwrap_or(plan);
         let rows: u32 = plan.pieces.iter().map(Piece::len).sum();
         assert!(rows > 0 && rows <= self.rows_max, "{rows} rows, at most {} may be", self.rows_max);
         Self::check_disjoint(plan);
@@ -77,6 +83,7 @@ impl FakeDevice {
         }
         let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
         self.copier.report(plan, &mut memory, &mut outcome);
+        self.followed = Followed::of(&plan.pieces, &outcome);
         outcome
     }
 
@@ -239,13 +246,18 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
     Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded, report }
 }
 
-fn check_form(piece: &Piece) {
-    let end = piece.start + piece.len();
+/// As many pages as its positions and guesses can take.
+fn check_pages(piece: &Piece) {
+    let end = piece.start + piece.follows.unwrap_or(0) + piece.len();
     let (pages, guesses) = (piece.pages.len() as u32, (end + piece.guesses).div_ceil(PAGE_TOKENS));
     assert!(
         pages == end.div_ceil(PAGE_TOKENS) || pages == guesses,
         "pages of positions 0..{end}, {guesses} with guesses"
     );
+}
+
+fn check_form(piece: &Piece) {
+    let end = piece.start + piece.len();
     match piece.form {
         Form::Chunked => {
             assert!(piece.start.is_multiple_of(CHUNK_TOKENS) && end <= piece.prompt_len, "{piece:?}");

@@ -82,7 +82,15 @@ pub(super) fn drafting(scheduler: Scheduler, settings: DraftSettings, guesser: O
     }
 }
 
-const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 16, rows_max: 64, penalties: true, guesses: true };
+const ROOM: DraftRoom = DraftRoom {
+    piece_max: 7,
+    step_max: 16,
+    rows_max: 64,
+    penalties: true,
+    guesses: true,
+    follows: 7,
+    follow_rows_max: 64,
+};
 
 fn guesser() -> impl Strategy<Value = Option<Guesser>> {
     let own = prop_oneof![
@@ -253,6 +261,49 @@ fn a_draft_head_is_asked_where_its_guesses_pay_for_what_they_take() {
     let others = DraftKinds::all().without(DraftKind::Mtp);
     assert_eq!(with_head(DraftMode::Fixed(3), others, 100, 200).1, 0, "nobody asked for it");
     assert!(with_head(DraftMode::Fixed(3), only, 100, 200).1 > 200);
+}
+
+/// An answer of 200 tokens with two steps in flight: how many steps it took, and how many of them followed one whose outcome
+/// nobody knew. Of the draft head's guesses so many of a hundred are right, others come when the answer is half there.
+fn steps_that_follow(right: u64, guesser: Option<Guesser>, others: u64) -> (u32, u32) {
+    let settings = DraftSettings { mode: DraftMode::Fixed(3), kinds: DraftKinds::all(), room: ROOM };
+    let mut scheduler = drafting(Scheduler::new(CONFIG), settings, guesser);
+    let mut device = FakeDevice::new(&CONFIG);
+    device.guesses_right = Some(right);
+    let all: Vec<_> = (0..=others).map(|id| request(id, 40, 200)).collect();
+    scheduler.admit(all[0].clone(), Micros(0)).unwrap();
+    let (mut tokens, mut flying) = (vec![Vec::new(); all.len()], std::collections::VecDeque::new());
+    let (mut steps, mut follow, mut open) = (0, 0, true);
+    while !scheduler.is_idle() {
+        if open && tokens[0].len() >= 100 {
+            all[1..].iter().for_each(|request| scheduler.admit(request.clone(), Micros(0)).unwrap());
+            open = false;
+        }
+        while let Some(plan) = scheduler.plan(Micros(0)) {
+            steps += 1;
+            follow += u32::from(plan.pieces.iter().all(|piece| piece.follows.is_some()));
+            flying.push_back(device.run(&plan));
+            scheduler.audit();
+        }
+        for (id, event) in scheduler.commit(flying.pop_front().expect("a step is in flight"), Micros(0)) {
+            tokens[id.0 as usize].extend(if let Event::Token { token, .. } = event { Some(token) } else { None });
+        }
+        scheduler.audit();
+    }
+    all.iter().zip(&tokens).for_each(|(request, tokens)| assert_eq!(*tokens, undisturbed(request, 0, 200)));
+    (steps, follow)
+}
+
+#[test]
+fn a_step_follows_one_whose_outcome_is_not_known_where_the_draft_head_guesses_for_all() {
+    let (steps, follow) = steps_that_follow(100, None, 0);
+    assert!(follow * 10 > steps * 8 && steps < 80, "{follow} of {steps}");
+    let (steps, follow) = steps_that_follow(0, None, 0);
+    assert!(follow * 10 > steps * 8 && steps > 190, "{follow} of {steps}, none of them right");
+    let (steps, follow) = steps_that_follow(0, Some(Guesser::Right), 0);
+    assert!(follow * 10 < steps, "another source has better guesses: {follow} of {steps}");
+    let (steps, follow) = steps_that_follow(100, None, 9);
+    assert!(follow > 20 && follow * 2 < steps, "who waits for a place is let in first: {follow} of {steps}");
 }
 
 /// Outputs that a grammar leaves no choice of, from every eighth on.

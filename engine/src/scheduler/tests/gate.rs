@@ -22,7 +22,15 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     prefix: PrefixConfig::OFF,
 };
 
-const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 448, rows_max: 512, penalties: true, guesses: true };
+const ROOM: DraftRoom = DraftRoom {
+    piece_max: 7,
+    step_max: 448,
+    rows_max: 512,
+    penalties: true,
+    guesses: true,
+    follows: 7,
+    follow_rows_max: 64,
+};
 
 /// What steps take on a machine, microseconds.
 #[derive(Clone, Copy)]

@@ -25,9 +25,11 @@ impl Scheduler {
             seq.pages.iter().for_each(|page| owners[page.0 as usize] += 1);
             let slot = &mut slots[seq.slot.expect("a running sequence has a slot").0 as usize];
             assert!(!std::mem::replace(slot, true), "slot {:?} has two owners", seq.slot);
+            let followed = seq.follow_up.map_or(0, |follow_up| follow_up.reach(seq));
+            let reach = followed.max(seq.drafted + seq.guesses_due);
             assert_eq!(
                 seq.pages.len() as u32,
-                pages_for(seq.computed + seq.drafted + seq.guesses_due),
+                pages_for(seq.computed + reach),
                 "{} holds what it computed",
                 seq.rank.seq
             );

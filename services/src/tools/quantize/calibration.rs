@@ -261,6 +261,7 @@ fn piece(index: u32, s: &Sequence, pages: u32) -> Piece {
         samples: vec![sample],
         score: None,
         experts: None,
+        follows: None,
         pool_from: None,
         exports: Vec::new(),
     }

@@ -90,6 +90,7 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
         experts: None,
         samples: Vec::new(),
         score: None,
+        follows: None,
         pool_from: None,
         exports: Vec::new(),
     };

@@ -2,12 +2,12 @@
 //! stated share of the guesses is right. So a service around it takes the time that drafts take, and they are worth what
 //! was stated. Prompts are not computed: what stands before the decoded positions is made up once.
 
-use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
+use chimere_engine::backend::{Backend, BackendError, BackendInfo, Followed, Pending};
 use chimere_engine::constraint::{Sources, StepRules};
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{SeqId, StepId, TokenId};
-use chimere_engine::step::{Form, Piece, PieceTokens, Sample, StateStart, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, Piece, PieceTokens, Sample, SampleRow, StateStart, StepOutcome, StepPlan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -85,6 +85,8 @@ fn mixed(seed: u64, n: u64) -> u64 {
 pub(super) struct Stated {
     inner: Box<dyn Backend>,
     text: Arc<Text>,
+    /// What the last step says to pieces that follow it: the text is known before it is computed.
+    followed: Followed,
     /// The next step that is computed.
     next: StepId,
     /// By slot: its prompt was left out, and no row behind it was computed so far.
@@ -95,7 +97,7 @@ impl Stated {
     /// Says `text`.
     pub(super) fn new(inner: Box<dyn Backend>, text: Arc<Text>) -> Self {
         let fresh = vec![false; inner.info().slots as usize];
-        Self { inner, text, next: StepId(0), fresh }
+        Self { inner, text, followed: Followed::default(), next: StepId(0), fresh }
     }
 
     /// What is computed of a plan.
@@ -124,15 +126,16 @@ impl Backend for Stated {
     }
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
-        let said =
-            Said { id: plan.id, text: self.text.clone(), pieces: plan.pieces.iter().map(SaidPiece::of).collect() };
+        let plan = self.followed.settle(&plan)?.unwrap_or(plan);
+        let said = Said::of(&plan, &self.text);
+        self.followed = Followed::of(&plan.pieces, &said.outcome);
         let (id, plan) = (plan.id, self.computed(plan));
         if plan.pieces.is_empty() {
-            return Ok(Pending::ready(id, said.outcome(StepOutcome::default())));
+            return Ok(Pending::ready(id, said.instead_of(StepOutcome::default())));
         }
         self.next.0 += 1;
         let pending = self.inner.launch(plan)?;
-        Ok(Pending::new(id, move || Ok(said.outcome(pending.wait()?))))
+        Ok(Pending::new(id, move || Ok(said.instead_of(pending.wait()?))))
     }
 
     fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
@@ -142,52 +145,42 @@ impl Backend for Stated {
 
 /// What a step says.
 struct Said {
-    id: StepId,
-    text: Arc<Text>,
-    pieces: Vec<SaidPiece>,
-}
-
-/// A piece, as far as it says something.
-struct SaidPiece {
-    /// Of each sampled row: whose, by which seed, and which output.
-    rows: Vec<(SeqId, u64, u32)>,
-    drafts: Vec<TokenId>,
-    guesses: u32,
-    computed: bool,
-}
-
-impl SaidPiece {
-    fn of(piece: &Piece) -> Self {
-        let rows = piece.samples.iter().map(|row| (row.seq, row.params.seed, row.output_index)).collect();
-        Self { rows, drafts: piece.drafts.clone(), guesses: piece.guesses, computed: !is_prompt(piece) }
-    }
-
-    /// How many of its drafts the text says.
-    fn accepted(&self, text: &Text) -> usize {
-        let pairs = self.rows.iter().zip(&self.drafts);
-        pairs.take_while(|((_, seed, index), draft)| text.token(*seed, *index) == **draft).count()
-    }
+    outcome: StepOutcome,
+    /// Of each piece that asks for guesses, whether it is computed.
+    computed: Vec<bool>,
 }
 
 impl Said {
-    /// The outcome of what was computed, with the text in the place of what was sampled.
-    fn outcome(self, done: StepOutcome) -> StepOutcome {
-        let (text, mut computed) = (&*self.text, done.guesses.iter());
-        let (mut samples, mut accepted, mut guesses) = (Vec::new(), Vec::new(), Vec::new());
-        for piece in &self.pieces {
-            let right = piece.accepted(text);
-            let rows = if piece.drafts.is_empty() { &piece.rows[..] } else { &piece.rows[..=right] };
-            samples.extend(rows.iter().map(|(seq, seed, index)| said(*seq, text.token(*seed, *index))));
+    /// The text in the place of what will be sampled.
+    fn of(plan: &StepPlan, text: &Text) -> Self {
+        let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };
+        let mut computed = Vec::new();
+        for piece in &plan.pieces {
+            let tokens = piece.samples.iter().map(|row| text.token(row.params.seed, row.output_index));
+            let right = tokens.zip(&piece.drafts).take_while(|(token, draft)| token == *draft).count();
+            let rows = if piece.drafts.is_empty() { &piece.samples[..] } else { &piece.samples[..=right] };
+            let said = |row: &SampleRow| said(row.seq, text.token(row.params.seed, row.output_index));
+            outcome.samples.extend(rows.iter().map(said));
             if !piece.drafts.is_empty() {
-                accepted.push(right as u32);
+                outcome.accepted.push(right as u32);
             }
             if piece.guesses > 0 {
-                let (_, seed, index) = *rows.last().expect("guesses stand behind a sample");
-                let made = if piece.computed { computed.next().map_or(0, Vec::len) } else { piece.guesses as usize };
-                guesses.push(text.guess(seed, index + 1, made));
+                let last = rows.last().expect("guesses stand behind a sample");
+                let guesses = text.guess(last.params.seed, last.output_index + 1, piece.guesses as usize);
+                outcome.guesses.push(guesses);
+                computed.push(!is_prompt(piece));
             }
         }
-        StepOutcome { id: Some(self.id), samples, accepted, guesses, ..done }
+        Self { outcome, computed }
+    }
+
+    /// The outcome of what was computed, with what is said in the place of what was sampled, and no more guesses than were
+    /// made.
+    fn instead_of(self, done: StepOutcome) -> StepOutcome {
+        let StepOutcome { id, samples, accepted, mut guesses, .. } = self.outcome;
+        let made = guesses.iter_mut().zip(self.computed).filter_map(|(guesses, computed)| computed.then_some(guesses));
+        made.zip(&done.guesses).for_each(|(guesses, made)| guesses.truncate(made.len()));
+        StepOutcome { id, samples, accepted, guesses, ..done }
     }
 }
 

@@ -322,6 +322,7 @@ impl<'a> Driver<'a> {
             samples,
             score: None,
             experts: None,
+            follows: None,
             pool_from: None,
             exports: Vec::new(),
         }
