@@ -5,11 +5,14 @@ use crate::drafts::{DRAFTS_MAX, DraftKind, STRENGTHS};
 /// Part of an estimate that one observation replaces: of a sequence's own, and of what all have in common.
 pub(super) const OF_ONE: f32 = 1.0 / 8.0;
 /// See [`OF_ONE`].
-pub(super) const OF_ALL: f32 = 1.0 / 64.0;
+const OF_ALL: f32 = 1.0 / 64.0;
 /// What is expected of guesses before any was compared, by strength.
 const AT_FIRST: [f32; STRENGTHS] = [0.3, 0.5, 0.75, 0.9];
 /// The same of a draft head, by place: each guess rests on the one before it, and less on the model.
 const HEAD_AT_FIRST: [f32; DRAFTS_MAX] = [0.85, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4];
+/// Part of an observation that counts for the places behind those that were compared, where a draft head guesses: nobody
+/// sees these before they are drafted, and they are about as good as the last that was.
+const BEYOND: f32 = 1.0 / 4.0;
 /// What the guesses of a draft head rest on, as [`crate::drafts::Guess::strength`] tells: they are all of a kind.
 pub(super) const HEAD_STRENGTH: usize = 2;
 
@@ -34,6 +37,17 @@ impl Acceptance {
         self.0[kind as usize][strength]
     }
 
+    /// The same, and for a draft head's places beyond them as if they had been about as right as the last.
+    pub(super) fn observe_for_all(&mut self, basis: Basis, compared: usize, right: usize) {
+        self.observe(basis, compared, right, OF_ALL);
+        let (kind, strength) = basis;
+        let shares = &mut self.0[kind as usize][strength];
+        if kind == DraftKind::Mtp && compared > 0 && right == compared {
+            let last = shares[compared - 1];
+            shares[compared..].iter_mut().for_each(|share| *share += BEYOND * OF_ALL * (last - *share));
+        }
+    }
+
     /// Of the first `compared` tokens of such a guess so many were right before one was not.
     pub(super) fn observe(&mut self, (kind, strength): Basis, compared: usize, right: usize, part: f32) {
         let shares = &mut self.0[kind as usize][strength];
@@ -47,6 +61,18 @@ impl Acceptance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_of_a_draft_head_that_nobody_drafts_go_where_the_last_is_and_back_once_they_are_seen() {
+        let (mut all, head) = (Acceptance::default(), (DraftKind::Mtp, HEAD_STRENGTH));
+        (0..2_000).for_each(|_| all.observe_for_all(head, 3, 3));
+        assert!(all.of(head).iter().all(|share| *share > 0.97), "{:?}", all.of(head));
+        (0..100).for_each(|_| all.observe_for_all(head, 5, 3));
+        let got = all.of(head);
+        assert!(got[2] > 0.97 && got[3] < 0.25 && got[4] > 0.97, "{got:?}");
+        (0..2_000).for_each(|_| all.observe_for_all((DraftKind::Ngram, 1), 3, 3));
+        assert_eq!(all.of((DraftKind::Ngram, 1))[3..], [AT_FIRST[1]; 4], "other sources' places stand for themselves");
+    }
 
     #[test]
     fn shares_go_to_what_is_observed_up_to_the_first_wrong_token() {

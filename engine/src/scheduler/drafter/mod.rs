@@ -52,7 +52,7 @@ impl Sources {
 
     /// Of the first `compared` tokens of an offer so many were right.
     pub(super) fn learn(&mut self, offer: &Offer, compared: usize, right: usize) {
-        self.acceptance.observe(offer.basis(), compared, right, acceptance::OF_ALL);
+        self.acceptance.observe_for_all(offer.basis(), compared, right);
     }
 
     /// A source of this kind panicked: none of them is asked any more.
