@@ -11,6 +11,10 @@ use crate::ids::Micros;
 const AT_FIRST: f64 = 3.0;
 /// The most that they may lose of what they gained before: what sequences say changes.
 const SAVED_MAX: f64 = 6.0;
+/// The same while drafts gain much: what is known of times is off by less than that.
+const SAVED_MAX_OF_MUCH: f64 = 24.0;
+/// Drafts gain much where a step with some gives this much beyond what it takes, on average.
+const MUCH: f64 = 0.5;
 /// What a step without drafts adds to what they may lose.
 const EARNED: f64 = 0.004;
 /// Drafts gain little where a step with some gives no more than so much beyond what it takes, on average.
@@ -95,7 +99,7 @@ impl Budget {
         } else {
             EARNED
         };
-        self.left = self.left.min(SAVED_MAX);
+        self.left = self.left.min(if self.gained > MUCH { SAVED_MAX_OF_MUCH } else { SAVED_MAX });
         self.spent = self.left <= if self.spent { BEGIN_AGAIN } else { 0.0 };
     }
 }
@@ -131,9 +135,13 @@ mod tests {
 
     #[test]
     fn what_gains_goes_on_and_saves_up_no_more_than_a_few_steps() {
-        let gains = [(true, 8, 200); 500];
-        assert!(after(gains).allows() && !after(gains).is_close() && after([(true, 2, 90); 20]).is_close());
-        assert!(!after(gains.into_iter().chain([(true, 2, 200); 6])).allows());
+        let (gains, much) = ([(true, 3, 120); 500], [(true, 8, 200); 500]);
+        assert!(after(much).allows() && !after(much).is_close() && after([(true, 2, 90); 20]).is_close());
+        let loses = |n| [(true, 2, 200); 30].into_iter().take(n);
+        assert!(!after(gains.into_iter().chain(loses(6))).allows());
+        // More is kept until what comes has brought the average down.
+        assert!(after(much.into_iter().chain(loses(12))).allows());
+        assert!(!after(much.into_iter().chain(loses(24))).allows());
     }
 
     #[test]
