@@ -170,6 +170,9 @@ mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream as Plain};
 
+    /// Heads and bodies of the requests of one connection.
+    type Asked = Vec<(String, String)>;
+
     /// Reads a request, of which it returns head and body.
     fn read(from: &mut BufReader<Plain>) -> Option<(String, String)> {
         let mut head = String::new();
@@ -184,7 +187,7 @@ mod tests {
     }
 
     /// Answers what comes, connection after connection, each with its replies; says how many requests each brought.
-    fn server(replies: Vec<Vec<&'static str>>) -> (u16, std::thread::JoinHandle<Vec<Vec<(String, String)>>>) {
+    fn server(replies: Vec<Vec<&'static str>>) -> (u16, std::thread::JoinHandle<Vec<Asked>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let serve = move |replies: Vec<&str>| {
