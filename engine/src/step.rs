@@ -26,9 +26,7 @@ pub struct DraftRoom {
     pub penalties: bool,
     /// Whether the model guesses itself, with a draft head: [`Piece::guesses`] may be asked for.
     pub guesses: bool,
-    /// The most behind the own token of a piece that [`Piece::follows`]; with 0 none may.
-    pub follows: u32,
-    /// The most rows of a step of such pieces, and of the step that they follow.
+    /// The most rows of a step of pieces that follow others ([`Piece::follows`]), and of the step that they follow.
     pub follow_rows_max: u32,
 }
 
@@ -164,7 +162,7 @@ pub struct Piece {
     /// count: `start` and [`SampleRow::output_index`] are those if none does, and what counts comes on top of them. Its
     /// token is the one sampled last that counts, and its drafts are the first guesses that were asked for there,
     /// whatever stands in `drafts`. Of a plan all pieces follow others, or none does. All of that piece's guesses found room in its pages, and its pages have room for
-    /// these rows whatever counts. At most [`DraftRoom::follows`] drafts.
+    /// these rows whatever counts.
     pub follows: Option<u32>,
     /// Pages of positions `0..start + len`, in order, and of as many more as may count of the drafts of the piece that
     /// it follows; the last may be part-filled.

@@ -15,6 +15,12 @@ use crate::ids::{Micros, TokenId};
 use crate::scheduler::yielding::SitsOut;
 use crate::step::{Form, Piece, PieceTokens, StateStart, StepPlan};
 
+/// How many drafts and guesses can count behind a piece in flight and the one that follows it, whatever counts of what is
+/// drafted already: each piece has a token of its own, and the last one has no row.
+fn left(seq: &Sequence) -> u32 {
+    seq.output_max.saturating_sub(seq.sampled() + seq.drafted + 2)
+}
+
 impl Scheduler {
     /// The step behind one whose outcome decides what comes next, where that is all that keeps it from being planned.
     pub(super) fn plan_behind(&mut self, now: Micros, pace: &Pace) -> Option<StepPlan> {
@@ -42,15 +48,11 @@ impl Scheduler {
         if !(0..self.running.len()).all(|at| self.head_is_best(at)) {
             return None;
         }
-        let (decodes, most) = (self.rows_in_doubt(), self.drafting.follows());
-        let due: Vec<_> = self.running.iter().map(|seq| seq.guesses_due).collect();
-        let Self { running, drafting, .. } = self;
-        let mut offers = |most: &dyn Fn(usize) -> u32| -> Vec<Offer> {
-            let of = |(at, seq): (usize, &mut Sequence)| drafting.offer_guesses(seq, most(at));
-            running.iter_mut().enumerate().map(of).collect()
-        };
-        let (drafts, guesses) = (offers(&|at| due[at]), offers(&|_| most));
+        let decodes = self.rows_in_doubt();
+        let drafts = self.offers_of_head(|seq| seq.guesses_due.min(left(seq).saturating_sub(1)));
         let drafts = self.granted_beside(&drafts, decodes, pace);
+        let mut drafted = drafts.iter().map(|n| *n as u32);
+        let guesses = self.offers_of_head(|seq| left(seq).saturating_sub(drafted.next().expect("one a sequence")));
         let guesses = self.guesses_granted(&guesses, decodes, pace);
         let of = |(drafts, guesses): (usize, usize)| FollowUp { drafts: drafts as u32, guesses: guesses as u32 };
         let all: Vec<_> = drafts.into_iter().zip(guesses).map(of).collect();
@@ -62,22 +64,28 @@ impl Scheduler {
 
     /// Is it a row behind which guesses are made that has all that it needs to go on by itself?
     fn may_follow(&self, seq: &Sequence) -> bool {
-        let most = self.drafting.follows();
-        (1..=most).contains(&seq.guesses_due)
-            && seq.drafted <= most
+        seq.guesses_due > 0
             && seq.pending == 1
             && seq.follow_up.is_none()
             && self.drafting.takes(seq)
             && seq.rules.are_silent_from(seq.sampled())
-            // All drafts may count in both pieces and all guesses behind them, and the last token has no row.
-            && seq.sampled() + seq.drafted + 2 * most + 2 <= seq.output_max
+    }
+
+    /// Of each sequence that runs what could be drafted of the draft head's guesses, of which it can do with so many.
+    fn offers_of_head(&mut self, mut most: impl FnMut(&Sequence) -> u32) -> Vec<Offer> {
+        let Self { running, drafting, .. } = self;
+        let of = |seq: &mut Sequence| {
+            let most = most(seq);
+            drafting.offer_guesses(seq, most)
+        };
+        running.iter_mut().map(of).collect()
     }
 
     /// Does no other source have a better guess by now? Then the next step had better wait for it.
     fn head_is_best(&mut self, at: usize) -> bool {
         let Some(other) = self.offer(at, 0).filter(|offer| offer.kind != DraftKind::Mtp) else { return true };
         let Self { running, drafting, .. } = self;
-        other.worth() < drafting.offer_guesses(&mut running[at], drafting.follows()).worth()
+        other.worth() < drafting.offer_guesses(&mut running[at], u32::MAX).worth()
     }
 
     /// Is there a page for each position that they may come to, beside one for everybody as without?

@@ -179,7 +179,8 @@ impl Scheduler {
         let samples = if samples_due { at..at + 1 + forked } else { at..at };
         let score = self.score_rows(at, start, end);
         let tokens = PieceTokens::Known(self.running[at].tokens(start, end));
-        let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None, guesses: 0 };
+        let guesses = if samples_due { self.ask_behind_prompt(at, draft.pace) } else { 0 };
+        let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None, guesses };
         self.push_piece(at, form, start, tokens, samples, draft);
         forked
     }
@@ -217,7 +218,7 @@ impl Scheduler {
     }
 
     /// Claims pages for guesses that the next step is to have as drafts; says how many find some.
-    fn room_for_guesses(&mut self, at: usize, drafted: Option<&Offer>, wanted: u32) -> u32 {
+    pub(super) fn room_for_guesses(&mut self, at: usize, drafted: Option<&Offer>, wanted: u32) -> u32 {
         let drafts = drafted.map_or(0, |offer| offer.tokens.len() as u32);
         let guesses = self.claim_spare(at, drafts + wanted).saturating_sub(drafts);
         self.running[at].guesses_due = guesses;

@@ -140,9 +140,11 @@ extern "C" __global__ void __launch_bounds__(256) draft_rows(const RowsArguments
     if (i >= args.rows) return;
     int slot = -1, position = 0, token = 0;
     if (i < args.count) {
-        // Row, sample, drafts, and the first position that there is no room for.
+        // Row, sample, drafts, and the first position that there is no room for; of a prompt's end ~slot, sample and position.
         const int4 asked = args.asked[i];
-        if (args.first) {
+        if (args.first && asked.x < 0) {
+            slot = ~asked.x, position = asked.z + 1, token = args.results[asked.y].token;
+        } else if (args.first) {
             const int right = accepted(args.results + asked.y, args.step_tokens + asked.x + 1, asked.z);
             slot = args.step_slots[asked.x], position = args.step_positions[asked.x] + right + 1;
             token = args.results[asked.y + right].token;

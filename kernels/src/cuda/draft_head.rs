@@ -240,7 +240,8 @@ pub struct GuessingRows<'a, 'b> {
     /// Rows of the pass, at most [`ROWS_MAX`]; those behind the ones that were asked for become none.
     pub count: usize,
     /// `[count asked for]`: the first row of a piece in the step's decode pass, the number of its first result, how many
-    /// drafts it has, and the first position that there is no room for.
+    /// drafts it has, and the first position that there is no room for. Behind a prompt's end it is the complement of the
+    /// slot instead of a row, and instead of the drafts the prompt's last position.
     pub asked: &'a CudaView<'a, i32>,
     /// `[count asked for]`: [`SampleParams::output_index`] counts on.
     pub params: &'a mut CudaViewMut<'b, SampleParams>,

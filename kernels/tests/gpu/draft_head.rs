@@ -167,7 +167,7 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
 fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
     let stream = gpu.device.stream();
     let kernels = DraftHead::load(&gpu.device, &gpu.cache, SHAPES[1])?;
-    // Three pieces: one right draft of two, none of one, and no draft; the second has no room left.
+    // Three pieces: one right draft of two, none of one, and no draft; the second has no room left. Then a prompt's end.
     let step =
         [[4, 50, 51, 9, 60, 7], [3, 3, 3, 0, 0, 5], [20, 21, 22, 62, 63, 8]].map(|list| stream.clone_htod(&list));
     let [tokens, slots, positions] = step;
@@ -177,14 +177,14 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
         let all: Vec<_> = ids.iter().map(|token| SampleResult { token: *token, ..SampleResult::default() }).collect();
         stream.clone_htod(&all)
     };
-    let (sampled, mut guessed) = (results(&[50, 77, 12, 61, 13, 30])?, results(&[0, 0, 0])?);
-    let asked = stream.clone_htod(&[0, 0, 2, 64, 3, 3, 1, 63, 5, 5, 0, 64])?;
-    let params = [10, 20, 30].map(|output_index| SampleParams { output_index, ..SampleParams::default() });
+    let (sampled, mut guessed) = (results(&[50, 77, 12, 61, 13, 30, 44])?, results(&[0, 0, 0, 0])?);
+    let asked = stream.clone_htod(&[0, 0, 2, 64, 3, 3, 1, 63, 5, 5, 0, 64, !6, 6, 40, 64])?;
+    let params = [10, 20, 30, 1].map(|output_index| SampleParams { output_index, ..SampleParams::default() });
     let mut params = stream.clone_htod(&params)?;
     // By the number of the row in the step.
     let ahead = stream.clone_htod(&[5, 0, 0, 0, 0, 1])?;
     let ahead = ahead.as_view();
-    let rows = 4;
+    let rows = 5;
     let mut lists = [(); 3].map(|()| stream.clone_htod(&vec![-9; rows]));
     let ids = stream.clone_htod(&[900u32, 901, 902, 903])?;
     for pass in 0..3 {
@@ -208,14 +208,14 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
         unsafe { kernels.rows(&gpu.device, behind, guessed_by, own) }?;
         let got = [stream.clone_dtoh(t)?, stream.clone_dtoh(s)?, stream.clone_dtoh(p)?];
         let want = match pass {
-            0 => [[77, 61, 30, 0], [3, -1, 5, -1], [22, 63, 9, 0]],
-            1 => [[41, 42, 43, 0], [3, -1, 5, -1], [23, 64, 10, 0]],
-            _ => [[902, 900, 903, 0], [3, -1, 5, -1], [24, 65, 11, 0]],
+            0 => [[77, 61, 30, 44, 0], [3, -1, 5, 6, -1], [22, 63, 9, 41, 0]],
+            1 => [[41, 42, 43, 45, 0], [3, -1, 5, 6, -1], [23, 64, 10, 42, 0]],
+            _ => [[902, 900, 903, 901, 0], [3, -1, 5, 6, -1], [24, 65, 11, 43, 0]],
         };
         assert_eq!(got, want.map(|list| list.to_vec()), "pass {pass}");
         let outputs: Vec<u32> = stream.clone_dtoh(&params)?.iter().map(|p| p.output_index).collect();
-        assert_eq!(outputs, [[16, 20, 31], [17, 21, 32], [18, 22, 33]][pass]);
-        guessed = results(if pass == 0 { &[41, 42, 43] } else { &[2, 0, 3] })?;
+        assert_eq!(outputs, [[16, 20, 31, 1], [17, 21, 32, 2], [18, 22, 33, 3]][pass]);
+        guessed = results(if pass == 0 { &[41, 42, 43, 45] } else { &[2, 0, 3, 1] })?;
     }
     assert!(rows <= ROWS_MAX);
     Ok(())

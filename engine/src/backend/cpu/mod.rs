@@ -129,9 +129,8 @@ impl CpuConfig {
         }
         let step_max = self.logit_rows() as u32 - self.slots;
         let rows_max = self.slots + step_max;
-        let follows = if self.mtp { self.drafts } else { 0 };
         let (piece_max, guesses, follow_rows_max) = (self.drafts, self.mtp, rows_max);
-        DraftRoom { piece_max, step_max, rows_max, penalties: true, guesses, follows, follow_rows_max }
+        DraftRoom { piece_max, step_max, rows_max, penalties: true, guesses, follow_rows_max }
     }
 }
 

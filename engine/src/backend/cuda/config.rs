@@ -91,10 +91,9 @@ impl CudaConfig {
             return DraftRoom::default();
         }
         let rows_max = Counts::of(self).decode as u32;
-        let follows = if self.mtp { self.drafts } else { 0 };
         let (piece_max, step_max, guesses) = (self.drafts, rows_max, self.mtp);
         let follow_rows_max = rows_max.min(draft_head::ROWS_MAX as u32).min(sampling::LAUNCH_ROWS as u32);
-        DraftRoom { piece_max, step_max, rows_max, penalties: false, guesses, follows, follow_rows_max }
+        DraftRoom { piece_max, step_max, rows_max, penalties: false, guesses, follow_rows_max }
     }
 }
 

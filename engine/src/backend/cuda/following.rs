@@ -74,7 +74,7 @@ impl Lead {
     /// every so many.
     pub(super) fn words(&self, nth: usize, (whole, every): (u32, usize)) -> [i32; BEHIND_WORDS] {
         let asked = &self.asked;
-        let behind = [asked.row, asked.first_sample, asked.drafts, nth, self.place];
+        let behind = [asked.decode_row(), asked.first_sample, asked.drafts, nth, self.place];
         let [row, first_sample, drafts, nth, place] = behind.map(|n| n as i32);
         [row, first_sample, drafts, nth, place, whole as i32, every as i32, 0]
     }

@@ -81,6 +81,7 @@ use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 use store::{Store, StoreShape};
 use stored::{Lacking, StoredStates};
 use tier::{ExpertTier, PassKind};
@@ -164,12 +165,28 @@ fn load(
     let arch = device.arch();
     let programs = programs(model, config, arch, Some(Chip::of(device)))?;
     cache.can_build(&programs, arch)?;
+    let (mut compiling, mut loading) = (Laps::begin(), Laps::begin());
     thread::scope(|scope| {
-        let built = scope.spawn(|| cache.build(&programs, &[arch]));
+        let built = scope.spawn(|| cache.build(&programs, &[arch]).inspect(|_| compiling.end("kernels are compiled")));
         let loaded = DeviceWeights::load(device, cache, model, config.placement(), progress);
+        loading.end("weights are on the device");
         built.join().expect("compiling does not panic")?;
         loaded
     })
+}
+
+/// Tells how long the parts of a start take.
+struct Laps(Instant);
+
+impl Laps {
+    fn begin() -> Self {
+        Self(Instant::now())
+    }
+
+    fn end(&mut self, what: &str) {
+        tracing::debug!(ms = self.0.elapsed().as_millis() as u64, "{what}");
+        self.0 = Instant::now();
+    }
 }
 
 impl CudaBackend {
@@ -185,7 +202,9 @@ impl CudaBackend {
             return Err(CudaBackendError::Unsupported { what: "the number of sequences at once", got, need });
         }
         let config = &config.of(&model.config);
+        let mut laps = Laps::begin();
         let device = Arc::new(Device::open(config.ordinal)?);
+        laps.end("the device is open");
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
         let c = &config.computed(&model.config);
         blocks::check(c, config.kv.into())?;
@@ -193,6 +212,7 @@ impl CudaBackend {
         let chip = TileChip::of(&device);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         let (weights, experts) = load(model, config, &device, &cache, progress)?;
+        laps.end("kernels and weights are there");
         let shortlist = mtp::shortlist(model);
         let network = Network::new(&device, &cache, c, config, planes, (weights, shortlist))?;
         let stream = device.stream();
@@ -253,7 +273,9 @@ impl CudaBackend {
             leader: None,
             steps: UnfinishedSteps::default(),
         };
+        laps.end("kernels are loaded, and memory is taken");
         backend.capture()?;
+        laps.end("graphs are captured");
         Ok(backend)
     }
 
@@ -591,7 +613,8 @@ impl CudaBackend {
         let settled = wanted.will_guess(GuessShape { rows, passes }, guessing.listed_ids());
         let (mut done, mut last) = (0, 0);
         while done < passes {
-            let step = Pass::decode(self.last_rows, &self.decode_rows, false);
+            // Behind a prompt alone no row of it is looked up.
+            let step = Pass::decode(wanted.decoded.max(1), &self.decode_rows, false);
             let (results, ahead) = sampling.results();
             let (rows_of_step, ahead) = (mtp::rows_of(&step), wanted.follows.then_some(&ahead));
             let behind = (done == 0).then_some(Behind { results: &results, rows: rows_of_step, ahead });

@@ -91,8 +91,10 @@ pub(super) struct DraftedAt {
 /// A piece behind whose samples the draft head guesses.
 #[derive(Clone, Debug)]
 pub(super) struct AskedAt {
-    /// Its first sampled row, among those of the last decode pass.
-    pub(super) row: usize,
+    /// Its first sampled row.
+    pub(super) place: RowPlace,
+    /// Whose it is.
+    pub(super) slot: SlotId,
     /// The sample of that row.
     pub(super) first_sample: usize,
     pub(super) drafts: usize,
@@ -105,15 +107,25 @@ pub(super) struct AskedAt {
 }
 
 impl AskedAt {
-    fn of(piece: &Piece, place: RowPlace, first_sample: usize, sample: SampleRow) -> Option<Self> {
-        let RowPlace::Decode(row) = place else { return None };
+    fn of(piece: &Piece, place: RowPlace, first_sample: usize, sample: SampleRow) -> Self {
         let (position, limit) = (piece.start + piece.certain() - 1, piece.pages.len() as u32 * PAGE_TOKENS);
-        Some(Self { row, first_sample, drafts: piece.drafts.len(), position, limit, guesses: piece.guesses, sample })
+        let (slot, drafts, guesses) = (piece.slot, piece.drafts.len(), piece.guesses);
+        Self { place, slot, first_sample, drafts, position, limit, guesses, sample }
     }
 
-    /// As the device reads it.
+    /// As the device reads it ([`chimere_kernels::cuda::draft_head::GuessingRows::asked`]).
     pub(super) fn words(&self) -> [i32; 4] {
-        [self.row as i32, self.first_sample as i32, self.drafts as i32, self.limit as i32]
+        let (first, third) = match self.place {
+            RowPlace::Decode(row) => (row as i32, self.drafts as i32),
+            RowPlace::Prefill(_) => (!(self.slot.0 as i32), self.position as i32),
+        };
+        [first, self.first_sample as i32, third, self.limit as i32]
+    }
+
+    /// Its first row in the step's decode pass; behind a prompt's end any, for it has no drafts that would be looked up
+    /// there.
+    pub(super) fn decode_row(&self) -> usize {
+        if let RowPlace::Decode(row) = self.place { row } else { 0 }
     }
 
     /// How many guesses there is room for behind so many accepted drafts.
@@ -162,8 +174,8 @@ pub(super) struct StepRows {
     pub(super) samples: Vec<SampleAt>,
     /// In the plan's order.
     pub(super) drafted: Vec<DraftedAt>,
-    /// In the plan's order, who asks for guesses; a row of a prompt gets none.
-    pub(super) asked: Vec<Option<AskedAt>>,
+    /// In the plan's order, who asks for guesses.
+    pub(super) asked: Vec<AskedAt>,
     /// In the plan's order.
     pub(super) scores: Vec<ScoreAt>,
     /// In the plan's order.
@@ -219,8 +231,8 @@ impl StepRows {
             self.drafted.push(DraftedAt { first_sample, tokens: piece.drafts.clone(), lead });
         }
         if piece.guesses > 0 {
-            let sample = piece.samples.first().cloned();
-            self.asked.push(sample.and_then(|sample| AskedAt::of(piece, place, first_sample, sample)));
+            let sample = piece.samples.first().expect("guesses follow a sample").clone();
+            self.asked.push(AskedAt::of(piece, place, first_sample, sample));
         }
     }
 
@@ -414,13 +426,14 @@ mod tests {
     }
 
     #[test]
-    fn guesses_are_made_behind_decode_rows_as_far_as_pages_reach() {
+    fn guesses_are_made_behind_decode_rows_and_prompts_as_far_as_pages_reach() {
         let sampled = piece(1, Form::Recurrent, 5, PieceTokens::Known(vec![6]), true);
         let samples = vec![sampled.samples[0].clone(); 3];
         let asking = Piece { drafts: vec![70, 71], samples, guesses: 4, pages: vec![PageId(3)], ..sampled };
         let prompt = Piece { guesses: 2, ..piece(0, Form::Chunked, 0, PieceTokens::Known(vec![7; 4]), true) };
         let rows = laid_out(&plan(vec![prompt, asking]), true);
-        let [None, Some(asked)] = &rows.asked[..] else { panic!("{:?}", rows.asked) };
+        let [behind_prompt, asked] = &rows.asked[..] else { panic!("{:?}", rows.asked) };
+        assert_eq!((behind_prompt.words(), behind_prompt.position), ([!0, 0, 3, 32], 3));
         assert_eq!((asked.words(), asked.position), ([0, 1, 2, 32], 5));
         assert_eq!([0, 2, 24, 26, 40].map(|accepted| asked.room(accepted)), [4, 4, 2, 0, 0]);
     }

@@ -54,7 +54,7 @@ pub(super) struct WantedOutputs {
     /// Pieces whose last samples count only if drafts are right.
     drafted: Vec<DraftedAt>,
     /// Who asks for guesses.
-    asked: Vec<Option<AskedAt>>,
+    asked: Vec<AskedAt>,
     /// Passes of guesses that are on their way, each of so many rows, and the ids that these stand for, where they are
     /// places in a list.
     guess_passes: usize,
@@ -78,8 +78,9 @@ pub(super) struct WantedOutputs {
     /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number
     /// they took.
     pub(super) expert_rows: u64,
-    /// Decode passes, each a graph.
+    /// Decode passes, each a graph, and rows of the last; 0 where there is none.
     replays: u32,
+    pub(super) decoded: usize,
 }
 
 impl WantedOutputs {
@@ -94,7 +95,7 @@ impl WantedOutputs {
             }
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
-        self.replays = (rows.before.len() + rows.passes.len()) as u32;
+        (self.replays, self.decoded) = ((rows.before.len() + rows.passes.len()) as u32, decoded);
         self.follows = !rows.behind.is_empty();
         (self.samples, self.drafted, self.asked) = (rows.samples, rows.drafted, rows.asked);
         (self.scores, self.pooled) = (rows.scores, rows.pooled);
@@ -104,7 +105,7 @@ impl WantedOutputs {
 impl WantedOutputs {
     /// Who asks for guesses.
     pub(super) fn asked(&self) -> Vec<AskedAt> {
-        self.asked.iter().flatten().cloned().collect()
+        self.asked.clone()
     }
 
     /// Who asks for guesses that can be made, and how many passes that takes.
@@ -490,9 +491,9 @@ impl WantedOutputs {
     /// Tells whoever follows what became of the pieces that asked for guesses.
     fn settle(&self, guesses: &[Vec<TokenId>], accepted: &[u32]) {
         let Some(settled) = &self.settled else { return };
-        let all = self.asked.iter().zip(guesses).filter_map(|(asked, guesses)| {
-            let accepted = self.right_of(asked.as_ref()?.first_sample, accepted);
-            Some(SettledPiece { accepted, guesses: guesses.clone() })
+        let all = self.asked.iter().zip(guesses).map(|(asked, guesses)| SettledPiece {
+            accepted: self.right_of(asked.first_sample, accepted),
+            guesses: guesses.clone(),
         });
         // Nobody else waits for this step.
         let _ = settled.set(all.collect());
@@ -506,16 +507,15 @@ impl WantedOutputs {
     /// The guesses of each piece that asks, as far as there was room for them. `accepted`: of each piece with drafts, how
     /// many count.
     fn guessed(&self, results: &[SampleResult], accepted: &[u32]) -> Vec<Vec<TokenId>> {
-        let asking = if self.guess_passes > 0 { self.asked.iter().flatten().count() } else { 0 };
-        let mut places = 0..asking;
-        let of = |asked: &Option<AskedAt>| {
-            let Some(asked) = asked else { return Vec::new() };
-            let Some(place) = places.next() else { return Vec::new() };
+        if self.guess_passes == 0 {
+            return vec![Vec::new(); self.asked.len()];
+        }
+        let of = |(place, asked): (usize, &AskedAt)| {
             let passes = 0..asked.room(self.right_of(asked.first_sample, accepted));
             let drawn = passes.map(|pass| results[pass * self.guess_rows + place].token as TokenId);
             drawn.map(|token| self.guess_ids.as_ref().map_or(token, |ids| ids[token as usize])).collect()
         };
-        self.asked.iter().map(of).collect()
+        self.asked.iter().enumerate().map(of).collect()
     }
 }
 

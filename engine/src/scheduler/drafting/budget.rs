@@ -85,6 +85,11 @@ impl Budget {
         std::mem::take(&mut self.held_back)
     }
 
+    /// So many steps' time goes to drafts that a later one may have.
+    pub(in crate::scheduler) fn pay(&mut self, steps: f64) {
+        self.left -= steps;
+    }
+
     /// A step was committed that gave so many tokens; `busy` if there is more to do. Of one without a toll nobody knows
     /// what it should take.
     pub(in crate::scheduler) fn commit(&mut self, toll: Option<Toll>, tokens: usize, now: Micros, busy: bool) {

@@ -71,22 +71,14 @@ impl Drafting {
         self.sources.max > 0 && self.settings.room.guesses && self.settings.kinds.contains(DraftKind::Mtp)
     }
 
-    /// The most guesses that a piece may have as drafts while nobody knows them yet; 0 where none may.
-    pub(in crate::scheduler) fn follows(&self) -> u32 {
-        if self.asks() { self.settings.room.follows.min(self.sources.max as u32) } else { 0 }
-    }
-
-    /// The most rows of a step of such pieces, and of the one before it.
+    /// The most rows of a step of pieces with drafts that nobody knows yet, and of the one before it.
     pub(in crate::scheduler) fn follow_rows_max(&self) -> u32 {
         self.settings.room.follow_rows_max
     }
 
-    /// What a sequence could draft of so many guesses of the draft head. Where steps may follow each other with guesses
-    /// that nobody knows, more of them than such a step takes are not worth that it waits.
+    /// What a sequence could draft of so many guesses of the draft head.
     pub(in crate::scheduler) fn offer_guesses(&self, seq: &mut Sequence, most: u32) -> Offer {
-        let ahead = if self.settings.mode == DraftMode::Auto { self.follows() } else { 0 };
-        let max = if ahead > 0 { ahead } else { self.sources.max as u32 };
-        seq.drafter.offer_guesses(most.min(max) as usize, &self.sources)
+        seq.drafter.offer_guesses(most.min(self.sources.max as u32) as usize, &self.sources)
     }
 }
 
@@ -100,9 +92,7 @@ impl Guessing {
 impl Scheduler {
     /// What the next step asks for, behind rows that have these drafts.
     pub(in crate::scheduler) fn ask(&mut self, drafts: &BTreeMap<Rank, Offer>, out: &SitsOut, pace: &Pace) -> Asked {
-        // Guesses that nobody waits for are on their way: those of this step would be taken for them.
-        let awaited = || self.in_flight.iter().flat_map(|step| &step.pieces).any(|piece| piece.guesses);
-        if !self.drafting.asks() || awaited() {
+        if !self.may_ask() {
             return Asked::default();
         }
         let shut_out = self.keys_that_draft_nothing();
@@ -134,6 +124,32 @@ impl Scheduler {
             |(offer, n): (&Offer, usize)| if trial { TRIAL_GUESSES.min(offer.tokens.len() as u32) } else { n as u32 };
         let guesses = ranks.into_iter().zip(offers.iter().zip(granted).map(of)).filter(|(_, n)| *n > 0).collect();
         Asked { guesses, trial }
+    }
+
+    /// Is there a head, and is nobody's answer from it on its way? Where nobody waits for it, that of this step would be
+    /// taken for it.
+    fn may_ask(&self) -> bool {
+        self.drafting.asks() && !self.in_flight.iter().flat_map(|step| &step.pieces).any(|piece| piece.guesses)
+    }
+
+    /// What the piece asks for that ends the prompt of the sequence at `at`: its first row then has drafts.
+    pub(in crate::scheduler) fn ask_behind_prompt(&mut self, at: usize, pace: &Pace) -> u32 {
+        let shut_out = self.keys_that_draft_nothing();
+        let may_ask = self.may_ask();
+        let Self { running, drafting, .. } = self;
+        let seq = &mut running[at];
+        let alone = seq.request.spec.choices == 1;
+        if !may_ask || !alone || !drafting.takes(seq) || !seq.rules.may_draft() || shut_out.contains(&seq.key) {
+            return 0;
+        }
+        // The first output, and the last, which has no row.
+        let offer = drafting.offer_guesses(seq, seq.output_max.saturating_sub(2));
+        let (rows, attended) = self.decode_rows(&SitsOut::nobody());
+        let beside = (rows + 1, attended + u64::from(self.running[at].computed) + 1);
+        let wanted = self.guesses_granted(&[offer], beside, pace)[0] as u32;
+        let guesses = self.room_for_guesses(at, None, wanted);
+        self.pay_for_guesses(beside, guesses, pace);
+        guesses
     }
 
     /// How many guesses are worth what they take in this step and in the next, behind so many rows that attend to so many

@@ -321,6 +321,13 @@ impl Scheduler {
         Some(Toll { rows: decodes.0, without_us, expected_us, tried, drafts: drafted + guesses > 0 })
     }
 
+    /// Guesses are asked for in a step that has no toll, before one of so many rows.
+    fn pay_for_guesses(&mut self, decodes: (u32, u64), guesses: u32, pace: &Pace) {
+        let us = if guesses > 0 { pace.cost.guess_us(guesses, guesses) } else { None };
+        let steps = us.zip(decode_us(pace, decodes, 0)).filter(|(_, step)| *step > 0.0).map(|(us, step)| us / step);
+        self.drafting.budget.pay(steps.unwrap_or_default());
+    }
+
     /// A step is launched: was it planned ahead, or held back because something might be drafted?
     pub(super) fn launch_toll(&mut self, toll: Option<Toll>) -> Option<Toll> {
         let held_back = self.drafting.budget.launch();

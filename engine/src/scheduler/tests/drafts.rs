@@ -88,7 +88,6 @@ const ROOM: DraftRoom = DraftRoom {
     rows_max: 64,
     penalties: true,
     guesses: true,
-    follows: 7,
     follow_rows_max: 64,
 };
 
@@ -304,6 +303,32 @@ fn a_step_follows_one_whose_outcome_is_not_known_where_the_draft_head_guesses_fo
     assert!(follow * 10 < steps, "another source has better guesses: {follow} of {steps}");
     let (steps, follow) = steps_that_follow(100, None, 9);
     assert!(follow > 20 && follow * 2 < steps, "who waits for a place is let in first: {follow} of {steps}");
+}
+
+#[test]
+fn a_prompts_end_is_guessed_behind_unless_choices_part_there() {
+    let steps = |spec: Spec| {
+        let settings = DraftSettings { mode: DraftMode::Fixed(7), kinds: [DraftKind::Mtp].into_iter().collect(), room: ROOM };
+        let mut scheduler = drafting(Scheduler::new(CONFIG), settings, None);
+        let mut device = FakeDevice::new(&CONFIG);
+        device.guesses_right = Some(100);
+        let request = Request { spec: Arc::new(Spec { max_tokens: Some(5), ..spec }), ..request(1, 100, 5) };
+        scheduler.admit(request, Micros(0)).unwrap();
+        std::iter::from_fn(|| {
+            let plan = scheduler.plan(Micros(0))?;
+            let outcome = device.run(&plan);
+            scheduler.commit(outcome, Micros(0));
+            scheduler.audit();
+            Some(plan.pieces.iter().map(|piece| (piece.guesses, piece.drafts.len())).collect::<Vec<_>>())
+        })
+        .collect::<Vec<_>>()
+    };
+    // Of five tokens the prompt's end says one, and the last has no row.
+    let alone = steps(Spec::default());
+    assert_eq!(alone[0], [(3, 0)]);
+    assert!(alone[1] == [(0, 3)] || alone[1] == [(1, 1)], "{alone:?}");
+    assert_eq!(steps(Spec { choices: 2, ..Spec::default() })[0], [(0, 0)]);
+    assert_eq!(steps(Spec { drafts: false, ..Spec::default() })[0], [(0, 0)]);
 }
 
 /// Outputs that a grammar leaves no choice of, from every eighth on.

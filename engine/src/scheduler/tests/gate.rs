@@ -28,7 +28,6 @@ const ROOM: DraftRoom = DraftRoom {
     rows_max: 512,
     penalties: true,
     guesses: true,
-    follows: 7,
     follow_rows_max: 64,
 };
 
