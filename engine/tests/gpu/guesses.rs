@@ -76,12 +76,14 @@ fn guessed_behind(ids: &[TokenId], len: usize, said: TokenId, beside: bool) -> V
     for (step, (form, start, part)) in forms.enumerate() {
         let rules = vec![Rule { source: Source::Forced, effect: Effect::Force(said) }];
         let mut piece = Piece { seq: SeqId(0), ..support::piece(form, start, part) };
+        piece.pages = pages_of(0, piece.start + piece.len() + 1);
         if step + 1 == steps {
             let row = SampleRow::new(piece.seq, piece.slot, Arc::new(SamplingParams::greedy()));
             (piece.samples, piece.guesses) = (vec![SampleRow { rules, ..row }], 1);
         }
         let other = decode_rows(step as u32, Some(&[7, 7]), ROWS as u32, &SamplingParams::greedy());
-        let other = other.into_iter().skip(1).filter(|_| beside).map(|other| Piece { guesses: piece.guesses, ..other });
+        let guesses = piece.guesses;
+        let other = other.into_iter().skip(1).filter(|_| beside).map(|other| Piece { guesses, ..other });
         gpu.step(std::iter::once(piece).chain(other).collect());
     }
     gpu.backend.logits(1).unwrap()

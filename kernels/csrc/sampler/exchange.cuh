@@ -32,12 +32,20 @@ struct Nothing {
     __device__ __forceinline__ void operator()() const {}
 };
 
+// The next exchange of a group, and its histogram.
+struct Turn {
+    u32 epoch, turn;
+};
+
 // The blocks of a row. Every block of a group takes part in every exchange, so all branches around exchanges depend on the row's
 // parameters and on what was exchanged before.
 struct Group {
     u64 *scratch;
     Shared &s;
     u32 blocks, block, epoch, turn;
+
+    // Behind what had the group by value.
+    __device__ __forceinline__ void go_on(const Turn &next) { epoch = next.epoch, turn = next.turn; }
 
     // `s.got[k][b]` becomes `v[k]` of block b; `v` is the same in all threads of a block. Messages of exchange e may be overwritten
     // by those of e + 2: whoever writes these has read all of e + 1, which were written after all of e were read.

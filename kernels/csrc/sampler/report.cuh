@@ -66,11 +66,6 @@ __device__ __forceinline__ float drawn_logprob(const Raw &raw, const SampleParam
     return (float)(((double)l - (double)raw.best) / temperature - log((double)raw.total * (1.0 / WEIGHT_ONE)));
 }
 
-// The next exchange of a group, and its histogram.
-struct Turn {
-    u32 epoch, turn;
-};
-
 // Before the draw that the row's token comes from: `s.raw` of what is drawn from, and its best elements; an id below 0 is none. Finds
 // anew where the filters end, for rows that are not told of this would pay for what their draws hand on. By value, so that a group
 // stays in registers elsewhere.

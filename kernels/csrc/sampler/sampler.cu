@@ -129,8 +129,7 @@ __device__ void sample_row(const Arguments &args, const SampleParams &p, Group &
 #pragma unroll 1
     for (;;) {
         if (told_of_draws(p) && s.which != PLAIN) {
-            Turn next = report_drawn(g, slice, top, args.results + s.at);
-            g.epoch = next.epoch, g.turn = next.turn;
+            g.go_on(report_drawn(g, slice, top, args.results + s.at));
         }
         choose(args, p, g, slice, top);
         if (s.which != PLAIN) return;

@@ -170,9 +170,15 @@ template <bool WEIGH> struct Search {
     }
 };
 
-// The first element, by rank, at which the number of elements reaches `k` (WEIGH false), or their weights reach `top_p` of all of
-// them (WEIGH true). Only elements up to `kept` count.
-template <bool WEIGH> __device__ OUT_OF_LINE Cut select(Group &g, const Slice &slice, float best, float inverse, u64 kept, u32 k, float top_p) {
+// A cut, and what its group goes on from.
+struct Found {
+    Cut cut;
+    Turn next;
+};
+
+// One copy for all who look for a cut, and the group by value: the compiler took half as long again for a copy in each, and by reference the
+// group would lie in memory elsewhere too.
+template <bool WEIGH> __device__ __noinline__ Found find_cut(Group g, Slice slice, float best, float inverse, u64 kept, u32 k, float top_p) {
     Shared &s = g.s;
     Search<WEIGH> search = {slice, best, inverse, kept, 0, 0, k};
     // What is ahead of the critical bin is listed too, if the list has room for all that is kept.
@@ -197,9 +203,17 @@ template <bool WEIGH> __device__ OUT_OF_LINE Cut select(Group &g, const Slice &s
                 u64 top = code_of(l, best, inverse) >> shift;
                 return (whole ? top <= prefix : top == prefix) && e <= kept;
             });
-            return {search.find_listed(s, n, whole), whole ? n : 0};
+            return {{search.find_listed(s, n, whole), whole ? n : 0}, {g.epoch, g.turn}};
         }
         if (v[1] != v[2] && level < LEVEL_LAST) continue;
-        return {search.find_equal(g, v[1], (u32)ahead), 0};
+        return {{search.find_equal(g, v[1], (u32)ahead), 0}, {g.epoch, g.turn}};
     }
+}
+
+// The first element, by rank, at which the number of elements reaches `k` (WEIGH false), or their weights reach `top_p` of all of
+// them (WEIGH true). Only elements up to `kept` count.
+template <bool WEIGH> __device__ __forceinline__ Cut select(Group &g, const Slice &slice, float best, float inverse, u64 kept, u32 k, float top_p) {
+    Found found = find_cut<WEIGH>(g, slice, best, inverse, kept, k, top_p);
+    g.go_on(found.next);
+    return found.cut;
 }

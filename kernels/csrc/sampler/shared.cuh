@@ -34,13 +34,6 @@ typedef u64 Chosen;
 #else
 typedef u32 Chosen;
 #endif
-// What is written once and called from many places: where rows may be told of draws there are twice as many of these, and the compiler took
-// 5.5 s for a copy in each, 2.2 for one.
-#if DRAWN
-#define OUT_OF_LINE __noinline__
-#else
-#define OUT_OF_LINE
-#endif
 // A row without log-probabilities is told of nothing, whatever they would be of.
 __device__ __forceinline__ bool told_of_draws(const SampleParams &p) { return DRAWN && p.processed && p.logprobs >= 0; }
 

@@ -3,7 +3,9 @@
 //! drafts lost what they may, there are none until as much was saved up again: whatever the gate believes, they cost no
 //! more than a small share of the time.
 //!
-//! All is counted in steps without drafts.
+//! All is counted in steps without drafts. What these take changes too, with what else a machine does, and while all
+//! steps have drafts nobody sees it: then drafts pay for the others' work. So where nothing is left, the late steps with
+//! drafts are held, once, against what steps without turn out to take now.
 
 use crate::ids::Micros;
 
@@ -21,6 +23,14 @@ const EARNED: f64 = 0.004;
 const CLOSE: f64 = 0.3;
 /// Part of that average that a step replaces.
 const CLOSE_PART: f64 = 0.1;
+/// So many steps without drafts tell what such steps take by now; twice as many the next time.
+const TELLING: u32 = 12;
+/// At most.
+const TELLING_MAX: u32 = 768;
+/// Drafts go on if they gained, by that, so much beyond what a step with some took, on average.
+const GAINED_ALL_THE_SAME: f64 = 0.2;
+/// Part of the late steps with drafts that one replaces.
+const LATE_PART: f64 = 1.0 / 32.0;
 /// When nothing was left, they begin again with so much.
 const BEGIN_AGAIN: f64 = 2.0;
 /// A step counts as at most this many times what was expected of it: the machine held it up, and not its drafts. What
@@ -44,12 +54,57 @@ pub(in crate::scheduler) struct Toll {
     pub(in crate::scheduler) drafts: bool,
 }
 
+/// Late steps with drafts, on average.
+#[derive(Clone, Copy, Debug, Default)]
+struct Late {
+    /// How much of the average they are yet.
+    known: f64,
+    /// Tokens a row.
+    gave: f64,
+    /// In steps without, as these were known then.
+    took: f64,
+    /// The last of them: its rows, and what it would have taken without.
+    rows: u32,
+    without_us: f64,
+}
+
+impl Late {
+    fn note(&mut self, toll: &Toll, gave: f64, took: f64) {
+        (self.rows, self.without_us) = (toll.rows, toll.without_us);
+        for (average, now) in [(&mut self.known, 1.0), (&mut self.gave, gave), (&mut self.took, took)] {
+            *average += LATE_PART * (now - *average);
+        }
+    }
+
+    /// What they gained on average, if steps without took `slower` times what was known of them.
+    fn gained(&self, slower: f64) -> f64 {
+        (self.gave - self.took / slower) / self.known
+    }
+}
+
+/// Steps without drafts since nothing is left.
+#[derive(Clone, Copy, Debug)]
+struct Telling {
+    steps: u32,
+    us: f64,
+    /// How many are wanted.
+    wanted: u32,
+}
+
+impl Telling {
+    fn wanting(wanted: u32) -> Self {
+        Self { steps: 0, us: 0.0, wanted }
+    }
+}
+
 /// What drafts may lose.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scheduler) struct Budget {
     left: f64,
     /// What steps with drafts gained of late, on average.
     gained: f64,
+    late: Late,
+    telling: Telling,
     /// Nothing was left, and not yet enough was saved up again.
     spent: bool,
     /// The last commit, if the device has had work since.
@@ -60,7 +115,8 @@ pub(in crate::scheduler) struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: AT_FIRST, gained: 0.0, spent: false, since: None, held_back: false }
+        let (late, telling) = (Late::default(), Telling::wanting(TELLING));
+        Self { left: AT_FIRST, gained: 0.0, late, telling, spent: false, since: None, held_back: false }
     }
 }
 
@@ -95,17 +151,40 @@ impl Budget {
     pub(in crate::scheduler) fn commit(&mut self, toll: Option<Toll>, tokens: usize, now: Micros, busy: bool) {
         let since = std::mem::replace(&mut self.since, busy.then_some(now));
         let (Some(toll), Some(since)) = (toll, since) else { return };
+        let us = now.since(since).0 as f64;
         self.left += if toll.drafts {
             let most = if toll.tried { HELD_UP_MAX } else { UNTRIED_MAX } * toll.expected_us;
-            let took = (now.since(since).0 as f64).min(most);
-            let gain = tokens as f64 / f64::from(toll.rows) - took / toll.without_us;
-            self.gained += CLOSE_PART * (gain - self.gained);
-            gain
+            let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(most) / toll.without_us);
+            self.late.note(&toll, gave, took);
+            self.gained += CLOSE_PART * (gave - took - self.gained);
+            gave - took
         } else {
             EARNED
         };
-        self.left = self.left.min(if self.gained > MUCH { SAVED_MAX_OF_MUCH } else { SAVED_MAX });
+        let most = if self.gained > MUCH { SAVED_MAX_OF_MUCH } else { SAVED_MAX };
+        if self.left >= most {
+            (self.left, self.telling) = (most, Telling::wanting(TELLING));
+        }
+        if self.spent && !toll.drafts && self.gained_all_the_same(&toll, us) {
+            self.left = self.left.max(BEGIN_AGAIN + EARNED);
+        }
         self.spent = self.left <= if self.spent { BEGIN_AGAIN } else { 0.0 };
+    }
+
+    /// Did late steps with drafts gain, by what steps without take now, of which this is one?
+    fn gained_all_the_same(&mut self, toll: &Toll, us: f64) -> bool {
+        let Self { late, telling, .. } = self;
+        if toll.rows != late.rows {
+            return false;
+        }
+        // A step that the machine held up tells nothing of others.
+        (telling.steps, telling.us) = (telling.steps + 1, telling.us + us.min(HELD_UP_MAX * toll.expected_us));
+        if telling.steps < telling.wanted {
+            return false;
+        }
+        let slower = telling.us / f64::from(telling.steps) / late.without_us;
+        self.telling = Telling::wanting((2 * telling.wanted).min(TELLING_MAX));
+        late.gained(slower) > GAINED_ALL_THE_SAME
     }
 }
 
@@ -153,6 +232,19 @@ mod tests {
     fn a_step_that_the_machine_held_up_does_not_end_them() {
         // Of four steps that it may count as, one gave tokens; the first step gained two.
         assert!(after([(true, 8, 200), (true, 2, 1_000_000)]).allows());
+    }
+
+    #[test]
+    fn where_the_machine_had_become_slower_for_all_steps_drafts_go_on_soon() {
+        // Each gave two tokens for 1.5 steps' time; then the machine takes twice as long for everything.
+        let fast = || vec![(true, 4, 150); 60];
+        let slow = |n| fast().into_iter().chain(vec![(true, 4, 300); n]);
+        assert!(!after(slow(30)).allows());
+        let without = |us| slow(30).chain(vec![(false, 2, us); 14]);
+        assert!(after(without(200)).allows(), "it was the machine");
+        assert!(!after(without(100)).allows(), "it was not");
+        let losing = vec![(true, 2, 200); 30].into_iter().chain(vec![(false, 2, 100); 100]);
+        assert!(!after(losing).allows(), "they lose whatever the machine does");
     }
 
     #[test]
