@@ -15,6 +15,7 @@ use chimere_engine::backend::cuda::{
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
+use std::thread;
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 pub const ORDINAL: usize = 0;
@@ -239,9 +240,35 @@ impl Built {
     }
 }
 
+/// A look at the GPU that goes on while a model is read: opening a device takes the driver a while.
+pub struct EarlyLook(Option<thread::JoinHandle<Result<GpuInfo, String>>>);
+
+impl EarlyLook {
+    /// Begins it, where such a device could be chosen.
+    pub fn begin(device: Device) -> Self {
+        Self((device != Device::Cpu).then(|| thread::spawn(look)))
+    }
+
+    /// For whoever has nothing else to do meanwhile.
+    pub fn later() -> Self {
+        Self(None)
+    }
+
+    fn end(self) -> Result<GpuInfo, String> {
+        match self.0 {
+            Some(looking) => looking.join().unwrap_or_else(|_| Err("looking for a GPU panicked".into())),
+            None => look(),
+        }
+    }
+}
+
+fn look() -> Result<GpuInfo, String> {
+    cuda::probe(ORDINAL).map_err(|e| e.to_string())
+}
+
 /// Chooses, and gives a line that says what was chosen and, where that could surprise, why.
-pub fn choose(wanted: &DeviceRequest, model: &Model) -> Result<(Setup, String), DeviceError> {
-    Ok(match decide(wanted, || usable(model, wanted))? {
+pub fn choose(wanted: &DeviceRequest, model: &Model, look: EarlyLook) -> Result<(Setup, String), DeviceError> {
+    Ok(match decide(wanted, || usable(model, wanted, look))? {
         ChosenDevice::Cpu(cpu, why) => {
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             (Setup::Cpu(cpu), format!("computing on the CPU{why}"))
@@ -294,8 +321,8 @@ fn decide<G>(wanted: &DeviceRequest, gpu: impl FnOnce() -> Result<G, String>) ->
 }
 
 /// Whether a GPU can run this model, with code that is there or can be compiled.
-fn usable(model: &Model, wanted: &DeviceRequest) -> Result<(CudaConfig, GpuInfo), String> {
-    let gpu = cuda::probe(ORDINAL).map_err(|e| e.to_string())?;
+fn usable(model: &Model, wanted: &DeviceRequest, look: EarlyLook) -> Result<(CudaConfig, GpuInfo), String> {
+    let gpu = look.end()?;
     // A budget that cannot be had is the plan's to refuse.
     let bytes = gpu_budget(wanted.budget, gpu.free_bytes, gpu.total_bytes);
     let any = || {

@@ -7,7 +7,7 @@ use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
-use crate::device::{self, DeviceError, DeviceRequest, Setup};
+use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::engram::{Asker, Tables};
 use crate::http::auth::Keys;
 use crate::http::edge::{Edge, Patience};
@@ -30,6 +30,7 @@ use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// A service about to start.
@@ -48,6 +49,7 @@ impl Prepared {
             metrics::install();
         }
         let path = find_model(config)?;
+        let look = EarlyLook::begin(config.engine.device);
         files::allow(config.limits.connections);
         let ring = keys(config)?;
         let certificate =
@@ -62,11 +64,15 @@ impl Prepared {
         let mut model =
             model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
         config.engine.draft_ids.limit(&mut model).map_err(ServeError::Usage)?;
-        let text = TextModel::new(&model.text)
-            .map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let summary = Summary::of(&model);
         log.say(&about(&model, &summary, &path));
-        let (setup, prefix) = set_up(config, &model, log)?;
+        let (text, set_up) = thread::scope(|scope| {
+            let text = scope.spawn(|| TextModel::new(&model.text));
+            let set_up = set_up(config, &model, look, log);
+            (text.join().expect("a model's texts are read or refused"), set_up)
+        });
+        let text = text.map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
+        let (setup, prefix) = set_up?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
@@ -251,9 +257,9 @@ fn context(config: &Config, model: &Model) -> Result<u32, ServeError> {
 }
 
 /// Decides where to compute and what for, and tells.
-fn set_up(config: &Config, model: &Model, log: &Log) -> Result<(Setup, PrefixConfig), ServeError> {
+fn set_up(config: &Config, model: &Model, look: EarlyLook, log: &Log) -> Result<(Setup, PrefixConfig), ServeError> {
     let wanted = DeviceRequest::of(&config.engine, context(config, model)?);
-    let (mut setup, said) = device::choose(&wanted, model).map_err(|e| match e {
+    let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),
     })?;

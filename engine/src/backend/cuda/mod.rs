@@ -167,7 +167,12 @@ fn load(
     cache.can_build(&programs, arch)?;
     let (mut compiling, mut loading) = (Laps::begin(), Laps::begin());
     thread::scope(|scope| {
-        let built = scope.spawn(|| cache.build(&programs, &[arch]).inspect(|_| compiling.end("kernels are compiled")));
+        let built = scope.spawn(|| {
+            cache.build(&programs, &[arch])?;
+            compiling.end("kernels are compiled");
+            // Who wants them later finds them.
+            programs.iter().try_for_each(|program| device.module(cache, program).map(drop))
+        });
         let loaded = DeviceWeights::load(device, cache, model, config.placement(), progress);
         loading.end("weights are on the device");
         built.join().expect("compiling does not panic")?;
@@ -215,6 +220,7 @@ impl CudaBackend {
         laps.end("kernels and weights are there");
         let shortlist = mtp::shortlist(model);
         let network = Network::new(&device, &cache, c, config, planes, (weights, shortlist))?;
+        laps.end("the network is put together");
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
@@ -273,7 +279,7 @@ impl CudaBackend {
             leader: None,
             steps: UnfinishedSteps::default(),
         };
-        laps.end("kernels are loaded, and memory is taken");
+        laps.end("memory is taken");
         backend.capture()?;
         laps.end("graphs are captured");
         Ok(backend)

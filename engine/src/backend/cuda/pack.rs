@@ -169,6 +169,15 @@ trait Encoding {
 
     /// Block `b % (SIZE.0 / 32)` of the encoded block `bytes`.
     fn block(bytes: &[u8], b: usize) -> Block;
+
+    /// Puts the `i`th encoded block of a row where its blocks go.
+    #[inline(always)]
+    fn put(bytes: &[u8], i: usize, place: &mut TileRow<'_>) {
+        let blocks = Self::SIZE.0 / BLOCK;
+        for b in 0..blocks {
+            place.put(Self::LAYOUT, i * blocks + b, &Self::block(bytes, b));
+        }
+    }
 }
 
 fn packer<E: Encoding>() -> RowPacker {
@@ -189,11 +198,8 @@ fn packer<E: Encoding>() -> RowPacker {
 #[inline(always)]
 fn pack_exact<E: Encoding>(bytes: &[u8], r: usize, units: usize, tile: &mut [u8]) {
     let mut place = TileRow::of(E::LAYOUT, r, units, tile);
-    let blocks = E::SIZE.0 / BLOCK;
     for (i, bytes) in bytes.chunks_exact(E::SIZE.1).enumerate() {
-        for b in 0..blocks {
-            place.put(E::LAYOUT, i * blocks + b, &E::block(bytes, b));
-        }
+        E::put(bytes, i, &mut place);
     }
 }
 
@@ -532,6 +538,40 @@ impl Encoding for Q4K {
         let codes = self::bytes(k_nibbles(&bytes[16..144], g));
         Block { d: u16_at(bytes, 0), dmin: u16_at(bytes, 2), s: [scale as i8, min as i8], codes, ..Block::default() }
     }
+
+    /// The same bytes, two blocks at a time from the 32 that hold both: most weights of most files are these.
+    #[inline(always)]
+    fn put(bytes: &[u8], i: usize, place: &mut TileRow<'_>) {
+        const HIGH: u32 = 0xf0f0_f0f0;
+        let (codes_bytes, _, scale_bytes, group_bytes) = Self::LAYOUT.parts();
+        let (g, high) = (place.g, place.high);
+        let (scales, mins) = k_scales_mins(bytes[4..16].as_array().expect("twelve bytes"));
+        for (pair, qs) in bytes[16..144].as_chunks::<32>().0.iter().enumerate() {
+            let (unit, half, quads) = (2 * i + pair / 2, pair % 2, quads(qs));
+            let codes = &mut place.codes[unit * (codes_bytes / 4) + 128 * half + 16 * g + high..][..15];
+            for t in 0..4 {
+                let (first, second) = (quads[t], quads[t + 4]);
+                codes[4 * t] = (first & LOW | (second & LOW) << 4).to_le_bytes();
+                codes[4 * t + 2] = (first >> 4 & LOW | second & HIGH).to_le_bytes();
+            }
+            let factors = &mut place.scales[unit * scale_bytes + 16 * g + 8 * half + 2 * high..][..6];
+            for (at, b) in [2 * pair, 2 * pair + 1].into_iter().enumerate() {
+                factors[4 * at..4 * at + 2].copy_from_slice(&[scales[b], mins[b]]);
+            }
+        }
+        place.groups[i * group_bytes + 8 * g + 4 * high..][..4].copy_from_slice(&bytes[..4]);
+    }
+}
+
+/// All eight of [`k_scale_min`], factors and then minima.
+#[inline(always)]
+fn k_scales_mins(s: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
+    const SIX: u32 = 0x3f3f_3f3f;
+    const TWO: u32 = 0x0303_0303;
+    let [a, b, c] = [0, 1, 2].map(|k| u32::from_le_bytes(s.as_chunks().0[k]));
+    let (scales, mins) = ([a & SIX, c & LOW | (a >> 6 & TWO) << 4], [b & SIX, c >> 4 & LOW | (b >> 6 & TWO) << 4]);
+    let eight = |[low, high]: [u32; 2]| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+    (eight(scales), eight(mins))
 }
 
 struct Q5K;

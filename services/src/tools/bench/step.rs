@@ -6,7 +6,7 @@ mod report;
 mod traffic;
 
 use crate::config::{Activations, Budget, Device, DraftIds, Embedding, KvType, Residents};
-use crate::device::{self, Built, DeviceError, DeviceRequest, Setup};
+use crate::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::memory::MemoryPlan;
 use crate::tools::CliError;
 use crate::tools::figures::bytes_text;
@@ -111,7 +111,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     args.draft_ids.limit(&mut model).map_err(CliError::Usage)?;
     let mut cases = Cases::of(args, model.config.context)?;
     let trace = args.expert_trace.as_deref().map(|path| Replay::open(path, args, &cases, &model.config)).transpose()?;
-    let (mut setup, said) = device::choose(&cases.wanted(args), &model).map_err(|e| match e {
+    let (mut setup, said) = device::choose(&cases.wanted(args), &model, EarlyLook::later()).map_err(|e| match e {
         DeviceError::Usage(why) => CliError::Usage(why),
         DeviceError::Unusable(why) => CliError::Failed(why),
     })?;

@@ -6,7 +6,7 @@ use super::{BenchDraftsArgs, Case};
 use crate::actors::messages::{Cancel, Open, RequestEvent, Submit};
 use crate::clock::Clock;
 use crate::config::{Activations, Config, Embedding, KvType, Residents};
-use crate::device::{self, Built, DeviceError, DeviceRequest, Setup};
+use crate::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::limits;
 use crate::memory::MemoryPlan;
 use crate::metrics::gateway::Gateway;
@@ -208,7 +208,7 @@ fn set_up(
         mtp: drafts,
         budget: args.vram_budget,
     };
-    let (mut setup, said) = device::choose(&wanted, model).map_err(|e| match e {
+    let (mut setup, said) = device::choose(&wanted, model, EarlyLook::later()).map_err(|e| match e {
         DeviceError::Usage(why) => CliError::Usage(why),
         DeviceError::Unusable(why) => CliError::Failed(why),
     })?;
