@@ -178,6 +178,8 @@ pub struct Piece {
     /// How many tokens the model's draft head shall guess behind the last one that is sampled and counts: those of a
     /// decode row, or of a prompt's end with one sample.
     pub guesses: u32,
+    /// Ids that end the sequence: a backend need not guess behind one.
+    pub ends: Arc<[TokenId]>,
     /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
     /// Report [`PooledUnit`]s of the rows from this position on. Only for prompt pieces, which begin at a multiple of
@@ -469,6 +471,7 @@ mod tests {
             score: None,
             experts: None,
             follows: None,
+            ends: Arc::default(),
             pool_from: None,
             exports: Vec::new(),
         };
@@ -496,6 +499,7 @@ mod tests {
                 score: None,
                 experts: None,
                 follows: None,
+                ends: Arc::default(),
                 pool_from,
                 exports: Vec::new(),
             };

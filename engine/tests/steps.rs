@@ -101,6 +101,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         score: None,
         experts: None,
         follows: None,
+        ends: Arc::default(),
         pool_from: None,
         exports: Vec::new(),
     }

@@ -75,6 +75,7 @@ mod tests {
             score: None,
             experts: None,
             follows,
+            ends: Arc::default(),
             pool_from: None,
             exports: Vec::new(),
         }

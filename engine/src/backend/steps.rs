@@ -220,6 +220,7 @@ pub(super) mod tests {
             score: None,
             experts: None,
             follows: None,
+            ends: Arc::default(),
             pool_from: None,
             exports: Vec::new(),
         };

@@ -118,6 +118,7 @@ impl Scheduler {
             samples,
             score: None,
             experts: seq.request.spec.experts,
+            ends: seq.request.spec.end_ids.clone(),
             pool_from: None,
             exports: Vec::new(),
         };

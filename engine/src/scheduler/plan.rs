@@ -268,6 +268,7 @@ impl Scheduler {
             score,
             follows: None,
             experts: seq.request.spec.experts.filter(|_| form == Form::Recurrent),
+            ends: seq.request.spec.end_ids.clone(),
             pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
             exports,
         };

@@ -50,6 +50,7 @@ pub(super) fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, 
             score: None,
             experts: None,
             follows: None,
+            ends: Arc::default(),
             pool_from: None,
             exports: Vec::new(),
         }

@@ -12,6 +12,7 @@ use chimere_engine::model::{self, DraftIds, Model};
 use chimere_engine::step::{Form, Piece, PieceTokens, StateStart, StepOutcome, StepPlan};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The repository, or where `CHIMERE_TEST_DATA` says its data was copied to: a test binary also runs on machines
 /// without a checkout.
@@ -172,6 +173,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         score: None,
         experts: None,
         follows: None,
+        ends: Arc::default(),
         pool_from: None,
         exports: Vec::new(),
     }

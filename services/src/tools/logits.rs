@@ -7,6 +7,7 @@ use chimere_engine::backend::{Backend, BackendError};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::step::{Form, Piece, PieceTokens, StateStart, StepPlan};
+use std::sync::Arc;
 
 /// Positions a step: whole chunks, and few enough that their logits take less memory than most models.
 const STEP_TOKENS: u32 = 128;
@@ -101,6 +102,7 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         score: None,
         experts: None,
         follows: None,
+        ends: Arc::default(),
         pool_from: None,
         exports: Vec::new(),
     }

@@ -210,6 +210,8 @@ pub(super) struct Asked {
     /// How that row is sampled.
     pub(super) row: SampleRow,
     pub(super) guesses: u32,
+    /// Ids behind which nothing is guessed.
+    pub(super) ends: Arc<[TokenId]>,
 }
 
 /// One row of a pass.
@@ -457,12 +459,16 @@ impl CpuBackend {
         all
     }
 
-    /// The `n`th row of a sequence, if it wants that and its pages reach so far.
+    /// The `n`th row of a sequence, if it wants that, its pages reach so far, and it goes on.
     fn guess_row<'a>(&self, asked: &'a Asked, place: usize, before: &[TokenId], n: u32) -> Option<GuessRow<'a>> {
         let slot = &self.store.slots[asked.slot];
         let position = asked.position as usize + slot.unfolded + 1 + n as usize;
         let fits = position < asked.pages.len() * PAGE && position < self.info.context as usize;
         let sampled = slot.sampled.filter(|_| n < asked.guesses && fits)?;
+        let token = before.last().copied().unwrap_or(sampled);
+        if asked.ends.contains(&token) {
+            return None;
+        }
         let output_index = asked.row.output_index + slot.unfolded as u32 + 1 + n;
         let mut history = History::default();
         if asked.row.params.reads_history() {
@@ -477,8 +483,7 @@ impl CpuBackend {
         };
         let SampleRow { seq, slot: into, choice, .. } = asked.row;
         let sample = SampleRow { output_index, choice, ..SampleRow::new(seq, into, params) };
-        let token = [before.last().copied().unwrap_or(sampled)];
-        Some(GuessRow { asked, place, token, position, from: slot.head.from, sample, history })
+        Some(GuessRow { asked, place, token: [token], position, from: slot.head.from, sample, history })
     }
 
     fn guess_pass(&mut self, rows: &[GuessRow<'_>]) -> Vec<(usize, TokenId)> {

@@ -148,6 +148,7 @@ impl Outputs {
             position: piece.start + piece.certain() - 1,
             row: row.clone(),
             guesses: piece.guesses,
+            ends: piece.ends.clone(),
         }));
     }
 

@@ -349,6 +349,7 @@ mod tests {
             score: None,
             experts: None,
             follows: None,
+            ends: Arc::default(),
             pool_from: None,
             exports: Vec::new(),
         }

@@ -82,14 +82,8 @@ pub(super) fn drafting(scheduler: Scheduler, settings: DraftSettings, guesser: O
     }
 }
 
-const ROOM: DraftRoom = DraftRoom {
-    piece_max: 7,
-    step_max: 16,
-    rows_max: 64,
-    penalties: true,
-    guesses: true,
-    follow_rows_max: 64,
-};
+const ROOM: DraftRoom =
+    DraftRoom { piece_max: 7, step_max: 16, rows_max: 64, penalties: true, guesses: true, follow_rows_max: 64 };
 
 fn guesser() -> impl Strategy<Value = Option<Guesser>> {
     let own = prop_oneof![
@@ -308,7 +302,8 @@ fn a_step_follows_one_whose_outcome_is_not_known_where_the_draft_head_guesses_fo
 #[test]
 fn a_prompts_end_is_guessed_behind_unless_choices_part_there() {
     let steps = |spec: Spec| {
-        let settings = DraftSettings { mode: DraftMode::Fixed(7), kinds: [DraftKind::Mtp].into_iter().collect(), room: ROOM };
+        let settings =
+            DraftSettings { mode: DraftMode::Fixed(7), kinds: [DraftKind::Mtp].into_iter().collect(), room: ROOM };
         let mut scheduler = drafting(Scheduler::new(CONFIG), settings, None);
         let mut device = FakeDevice::new(&CONFIG);
         device.guesses_right = Some(100);

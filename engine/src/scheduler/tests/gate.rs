@@ -22,14 +22,8 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     prefix: PrefixConfig::OFF,
 };
 
-const ROOM: DraftRoom = DraftRoom {
-    piece_max: 7,
-    step_max: 448,
-    rows_max: 512,
-    penalties: true,
-    guesses: true,
-    follow_rows_max: 64,
-};
+const ROOM: DraftRoom =
+    DraftRoom { piece_max: 7, step_max: 448, rows_max: 512, penalties: true, guesses: true, follow_rows_max: 64 };
 
 /// What steps take on a machine, microseconds.
 #[derive(Clone, Copy)]

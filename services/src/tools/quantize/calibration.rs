@@ -262,6 +262,7 @@ fn piece(index: u32, s: &Sequence, pages: u32) -> Piece {
         score: None,
         experts: None,
         follows: None,
+        ends: Arc::default(),
         pool_from: None,
         exports: Vec::new(),
     }

@@ -12,6 +12,7 @@ use crate::model::{self, Model, OpConfig, ScaleConfig};
 use crate::step::{Form, Piece, PieceTokens, StateStart, StepPlan};
 use chimere_kernels::reference::rmsnorm;
 use std::path::Path;
+use std::sync::Arc;
 
 const HIDDEN: usize = 32;
 const LAYERS: usize = 2;
@@ -91,6 +92,7 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
         samples: Vec::new(),
         score: None,
         follows: None,
+        ends: Arc::default(),
         pool_from: None,
         exports: Vec::new(),
     };

@@ -323,6 +323,7 @@ impl<'a> Driver<'a> {
             score: None,
             experts: None,
             follows: None,
+            ends: Arc::default(),
             pool_from: None,
             exports: Vec::new(),
         }
