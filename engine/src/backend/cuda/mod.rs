@@ -18,6 +18,7 @@ mod gpu;
 mod graphs;
 mod history;
 mod host;
+mod laps;
 mod late;
 mod matrices;
 mod mtp;
@@ -70,6 +71,7 @@ use following::Leader;
 use graphs::{Graphs, GuessShape, PassShape};
 use history::History;
 use host::HostTier;
+use laps::Laps;
 use late::LateRows;
 use mtp::{GRAPH_PASSES, Guessing};
 use network::{Network, Pass, Prompts};
@@ -81,7 +83,6 @@ use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 use store::{Store, StoreShape};
 use stored::{Lacking, StoredStates};
 use tier::{ExpertTier, PassKind};
@@ -178,20 +179,6 @@ fn load(
         built.join().expect("compiling does not panic")?;
         loaded
     })
-}
-
-/// Tells how long the parts of a start take.
-struct Laps(Instant);
-
-impl Laps {
-    fn begin() -> Self {
-        Self(Instant::now())
-    }
-
-    fn end(&mut self, what: &str) {
-        tracing::debug!(ms = self.0.elapsed().as_millis() as u64, "{what}");
-        self.0 = Instant::now();
-    }
 }
 
 impl CudaBackend {
