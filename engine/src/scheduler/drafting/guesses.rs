@@ -100,7 +100,7 @@ impl Scheduler {
         let (mut ranks, mut offers) = (Vec::new(), Vec::new());
         for seq in running.iter_mut() {
             let next = seq.next();
-            let may = drafting.takes(seq) && seq.rules.may_draft() && !shut_out.contains(&seq.key);
+            let may = drafting.takes_now(seq) && !shut_out.contains(&seq.key);
             if next != Next::Output(1) || out.holds(seq.key, next) || !may {
                 continue;
             }
@@ -139,7 +139,7 @@ impl Scheduler {
         let Self { running, drafting, .. } = self;
         let seq = &mut running[at];
         let alone = seq.request.spec.choices == 1;
-        if !may_ask || !alone || !drafting.takes(seq) || !seq.rules.may_draft() || shut_out.contains(&seq.key) {
+        if !may_ask || !alone || !drafting.takes_now(seq) || shut_out.contains(&seq.key) {
             return 0;
         }
         // The first output, and the last, which has no row.

@@ -112,6 +112,11 @@ impl Drafting {
         spec.drafts && (self.settings.room.penalties || !spec.sampling.reads_history())
     }
 
+    /// The same, as far as what is said about its outputs lets them.
+    pub(super) fn takes_now(&self, seq: &Sequence) -> bool {
+        self.takes(seq) && seq.rules.may_draft()
+    }
+
     /// Who guesses, and how often that was right.
     pub(super) fn sources(&self) -> &Sources {
         &self.sources
@@ -227,7 +232,7 @@ impl Scheduler {
         // The last token has no row, so one of those that are left needs no draft.
         let left = seq.output_max.saturating_sub(seq.output.len() as u32 + ahead + 1);
         let most = left.min(drafting.sources.max as u32);
-        if most == 0 || !drafting.takes(seq) || !seq.rules.may_draft() {
+        if most == 0 || !drafting.takes_now(seq) {
             return None;
         }
         let Sequence { drafter, request, output, choice, .. } = seq;
