@@ -35,7 +35,7 @@ fn products(c: &mut Criterion) {
         for (out, cols) in [(512, 2048), (2048, 512)] {
             let one = matrices(ty, out, cols, 1)[0].bytes();
             let w = matrices(ty, out, cols, (working_set() / one).max(1));
-            for rows in [1usize, 2, 4, 8, 64, 512] {
+            for rows in [1usize, 2, 3, 4, 8, 16, 64, 512] {
                 let mut x = ActivationRows::with_capacity(rows, cols);
                 x.set_len(rows, cols);
                 (0..rows).for_each(|i| {

@@ -10,7 +10,7 @@
 use crate::ids::Micros;
 
 /// What steps with drafts may lose before anything is known of them.
-const AT_FIRST: f64 = 3.0;
+const AT_FIRST: f64 = 5.0;
 /// The most that they may lose of what they gained before: what sequences say changes.
 const SAVED_MAX: f64 = 6.0;
 /// The same while drafts gain much: what is known of times is off by less than that.
@@ -38,12 +38,17 @@ const BEGIN_AGAIN: f64 = 2.0;
 const HELD_UP_MAX: f64 = 2.0;
 /// The same where as many rows were never drafted: then who knows.
 const UNTRIED_MAX: f64 = 8.0;
+/// But no step of more rows takes longer than so many steps as there are rows for each of those without drafts, and one
+/// that was waited for: the rest was the machine.
+const WAITED_FOR: f64 = 1.0;
 
 /// What a step was expected to take when it was planned, microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scheduler) struct Toll {
     /// Its decode rows, without drafts.
     pub(in crate::scheduler) rows: u32,
+    /// Rows that are drafted behind them.
+    pub(in crate::scheduler) drafted: u32,
     /// Without drafts.
     pub(in crate::scheduler) without_us: f64,
     /// As it is.
@@ -66,6 +71,14 @@ struct Late {
     /// The last of them: its rows, and what it would have taken without.
     rows: u32,
     without_us: f64,
+}
+
+impl Toll {
+    /// The most that it counts as, microseconds.
+    fn most_us(&self) -> f64 {
+        let held_up = if self.tried { HELD_UP_MAX } else { UNTRIED_MAX } * self.expected_us;
+        held_up.min((1.0 + f64::from(self.drafted) / f64::from(self.rows) + WAITED_FOR) * self.without_us)
+    }
 }
 
 impl Late {
@@ -153,8 +166,7 @@ impl Budget {
         let (Some(toll), Some(since)) = (toll, since) else { return };
         let us = now.since(since).0 as f64;
         self.left += if toll.drafts {
-            let most = if toll.tried { HELD_UP_MAX } else { UNTRIED_MAX } * toll.expected_us;
-            let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(most) / toll.without_us);
+            let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(toll.most_us()) / toll.without_us);
             self.late.note(&toll, gave, took);
             self.gained += CLOSE_PART * (gave - took - self.gained);
             gave - took
@@ -193,7 +205,7 @@ mod tests {
     use super::*;
 
     fn toll(drafts: bool) -> Option<Toll> {
-        Some(Toll { rows: 2, without_us: 100.0, expected_us: 200.0, tried: true, drafts })
+        Some(Toll { rows: 2, drafted: 14, without_us: 100.0, expected_us: 200.0, tried: true, drafts })
     }
 
     /// A budget behind steps of (drafts, tokens, microseconds).
@@ -210,9 +222,9 @@ mod tests {
     #[test]
     fn what_loses_ends_and_begins_again_when_a_small_share_of_the_time_was_saved_up() {
         // Twice the time for as many tokens: each loses a step.
-        assert!(after([(true, 2, 200); 2]).allows());
-        assert!(!after([(true, 2, 200); 3]).allows());
-        let waits = |steps: usize| [(true, 2, 200); 3].into_iter().chain(vec![(false, 2, 100); steps]);
+        assert!(after([(true, 2, 200); 4]).allows());
+        assert!(!after([(true, 2, 200); 5]).allows());
+        let waits = |steps: usize| [(true, 2, 200); 5].into_iter().chain(vec![(false, 2, 100); steps]);
         assert!(!after(waits(499)).allows());
         assert!(after(waits(502)).allows());
     }

@@ -323,7 +323,7 @@ impl Scheduler {
         let without_us = decode_us(pace, decodes, 0).filter(|us| *us > 0.0 && decodes.0 > 0)?;
         let expected_us = decode_us(pace, decodes, drafted)? + guess_us;
         let tried = pace.cost.tried(decodes.0 + drafted);
-        Some(Toll { rows: decodes.0, without_us, expected_us, tried, drafts: drafted + guesses > 0 })
+        Some(Toll { rows: decodes.0, drafted, without_us, expected_us, tried, drafts: drafted + guesses > 0 })
     }
 
     /// Guesses are asked for in a step that has no toll, before one of so many rows.

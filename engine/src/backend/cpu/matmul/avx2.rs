@@ -340,17 +340,19 @@ impl Tiles<'_> {
             whole.near = self.after::<C, S>(tile, NEAR_BYTES);
         }
         let mut panel = MaybeUninit::<PanelBytes>::uninit();
+        // Zeroed as far as there are rows: all of it takes as long as a block of two rows.
+        let mut acc = [const { MaybeUninit::<Lanes>::uninit() }; ROWS];
         // SAFETY: the caller's; the panel has room for its blocks.
         unsafe {
-            let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
+            let acc = zeroed(&mut acc, rows.pairs.len().next_multiple_of(GROUP));
             let mut b = 0;
             while b < whole.blocks {
                 let part = whole.part::<C, S>(b);
                 if C::BYTES == Bytes::<0, 0>::BYTES {
-                    groups::<C, S, VNNI>(reader, &part, rows, b, &mut acc);
+                    groups::<C, S, VNNI>(reader, &part, rows, b, acc);
                 } else {
                     let part = unpack::<C, S>(reader, &part, panel.as_mut_ptr());
-                    groups::<C::Unpacked, S::Panel, VNNI>(C::Unpacked::default(), &part, rows, b, &mut acc);
+                    groups::<C::Unpacked, S::Panel, VNNI>(C::Unpacked::default(), &part, rows, b, acc);
                 }
                 b += part.blocks;
             }
@@ -359,6 +361,17 @@ impl Tiles<'_> {
             }
         }
     }
+}
+
+/// The first `len` of some sums, which are zero.
+#[inline(always)]
+unsafe fn zeroed(acc: &mut [MaybeUninit<Lanes>], len: usize) -> &mut [Lanes] {
+    for sums in &mut acc[..len] {
+        // SAFETY: registers only.
+        sums.write(unsafe { [_mm256_setzero_ps(); 2] });
+    }
+    // SAFETY: they were written just now.
+    unsafe { acc[..len].assume_init_mut() }
 }
 
 /// Rows of activations that pass a tile.
@@ -391,7 +404,7 @@ unsafe fn groups<C: CodeReader, S: ScaleReader, const VNNI: bool>(
     part: &Part,
     rows: &Rows<'_>,
     b: usize,
-    acc: &mut [Lanes; ROWS],
+    acc: &mut [Lanes],
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -409,7 +422,7 @@ unsafe fn groups_vnni<C: CodeReader, S: ScaleReader>(
     part: &Part,
     rows: &Rows<'_>,
     b: usize,
-    acc: &mut [Lanes; ROWS],
+    acc: &mut [Lanes],
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -427,7 +440,7 @@ unsafe fn groups_avx2<C: CodeReader, S: ScaleReader>(
     part: &Part,
     rows: &Rows<'_>,
     b: usize,
-    acc: &mut [Lanes; ROWS],
+    acc: &mut [Lanes],
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -444,7 +457,7 @@ unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: us
     part: &Part,
     rows: &Rows<'_>,
     b: usize,
-    acc: &mut [Lanes; ROWS],
+    acc: &mut [Lanes],
 ) {
     let groups = rows.pairs.len().div_ceil(R);
     // What comes next is asked for evenly: memory would idle while the last groups read from the cache.
