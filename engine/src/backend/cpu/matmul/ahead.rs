@@ -2,14 +2,15 @@
 
 use std::arch::x86_64::*;
 
-/// How far ahead weights are asked for where several rows pass them. The processor's own prefetching alone reads half as
-/// fast on Intel: it stops at page ends. On Zen 4 asking only 4 KiB ahead is slower than not asking; on Zen 5 with
-/// weights beyond the second-level cache 16 KiB are better than 8.
-pub(super) const AHEAD_BYTES: usize = 16 << 10;
-/// The same where one or two rows pass, which wait for memory: into the second-level cache, for the first has few places
-/// for lines on their way, and from there to the first.
+/// How far ahead weights are asked for: the processor's own prefetching alone reads half as fast on Intel, for it stops at
+/// page ends. Into the second-level cache, because the first has few places for lines on their way, and from there to the
+/// first.
 pub(super) const FAR_BYTES: usize = 32 << 10;
 pub(super) const NEAR_BYTES: usize = 2 << 10;
+/// What is asked for before a product begins.
+const FIRST_BYTES: usize = 16 << 10;
+/// Groups of rows that ask for weights while they pass: more would ask for less than a cache line each.
+pub(super) const ASKS_MAX: usize = 4;
 
 /// What is asked for block by block.
 #[derive(Clone, Copy)]
@@ -65,7 +66,7 @@ pub(super) fn ask<const HINT: i32>(at: *const u8, bytes: usize) {
 
 /// Asks for the weights that a product begins with.
 pub(super) fn ask_first(weights: &[u8]) {
-    ask::<_MM_HINT_T0>(weights.as_ptr(), weights.len().min(AHEAD_BYTES));
+    ask::<_MM_HINT_T0>(weights.as_ptr(), weights.len().min(FIRST_BYTES));
 }
 
 #[cfg(test)]

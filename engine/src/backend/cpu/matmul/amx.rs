@@ -6,6 +6,7 @@
 //!
 //! The instructions stand in inline assembly, since the compiler's intrinsics for them are not stable.
 
+use super::ahead::{ASKS_MAX, Stream};
 use super::avx512::{panel_scale_bytes, store, unpack_tile_codes, unpack_tile_scales};
 use super::layout::Layout;
 use super::lines::Lines;
@@ -25,10 +26,9 @@ const AHEAD: usize = 3;
 /// Activation bytes that stay in the second-level cache while the weight tiles pass by.
 const ROWS_BYTES: usize = 768 << 10;
 
-/// Whether `rows` pay for unpacking a tile's codes into memory. Half blocks with their own sums cost vectors twice, so
-/// that they pay sooner.
-pub(super) const fn pays(layout: Layout, rows: usize) -> bool {
-    rows > if layout.scales.halves() { 4 } else { 8 }
+/// Whether `rows` pay for unpacking a tile's codes into memory.
+pub(super) const fn pays(rows: usize) -> bool {
+    rows > 8
 }
 
 /// Whether the processor has the instructions and the kernel lets this process use them.
@@ -87,6 +87,14 @@ struct Group {
     outputs: Range<usize>,
 }
 
+/// A tile that was unpacked.
+struct Panel {
+    codes: *const u8,
+    scales: *const u8,
+    /// What is asked for while rows pass: memory would idle between two tiles.
+    next: Stream,
+}
+
 #[derive(Default)]
 struct Scratch {
     rows: Lines,
@@ -126,16 +134,19 @@ unsafe fn chunk(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, scratch:
     let codes = scratch.panel.as_mut_ptr();
     let scales = codes.wrapping_add(blocks * 512);
     let flip = if layout.scales.has_min() { 0 } else { 0x80 };
+    let end = tiles.end;
     for tile in tiles {
         // SAFETY: the panel has room for the tile, and the groups' rows have as many blocks as the tile.
         unsafe {
             unpack_tile_codes(layout, blocks, job.w.tile(tile), codes, flip);
             unpack_tile_scales(layout, blocks, job.w.tile(tile), scales);
-            for group in &groups {
+            let next = job.next_tiles(tile, 1, end);
+            for (nth, group) in groups.iter().enumerate() {
+                let panel = Panel { codes, scales, next: next.piece(nth, groups.len().min(ASKS_MAX), blocks) };
                 match (layout.scales.halves(), layout.scales.has_min()) {
-                    (false, false) => group_rows::<false, false>(job, tile, group, codes, scales),
-                    (true, _) => group_rows::<true, false>(job, tile, group, codes, scales),
-                    (_, true) => group_rows::<false, true>(job, tile, group, codes, scales),
+                    (false, false) => group_rows::<false, false>(job, tile, group, &panel),
+                    (true, _) => group_rows::<true, false>(job, tile, group, &panel),
+                    (_, true) => group_rows::<false, true>(job, tile, group, &panel),
                 }
             }
         }
@@ -174,16 +185,15 @@ unsafe fn group_rows<const HALVES: bool, const MIN: bool>(
     job: &TileJob<'_>,
     tile: usize,
     group: &Group,
-    codes: *const u8,
-    scales: *const u8,
+    panel: &Panel,
 ) {
     // SAFETY: the caller's.
     unsafe {
         match group.outputs.len() {
-            0..=4 => kernel::<HALVES, MIN, 4>(job, tile, group, codes, scales),
-            5..=8 => kernel::<HALVES, MIN, 8>(job, tile, group, codes, scales),
-            9..=12 => kernel::<HALVES, MIN, 12>(job, tile, group, codes, scales),
-            _ => kernel::<HALVES, MIN, 16>(job, tile, group, codes, scales),
+            0..=4 => kernel::<HALVES, MIN, 4>(job, tile, group, panel),
+            5..=8 => kernel::<HALVES, MIN, 8>(job, tile, group, panel),
+            9..=12 => kernel::<HALVES, MIN, 12>(job, tile, group, panel),
+            _ => kernel::<HALVES, MIN, 16>(job, tile, group, panel),
         }
     }
 }
@@ -193,8 +203,7 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
     job: &TileJob<'_>,
     tile: usize,
     group: &Group,
-    codes: *const u8,
-    scales: *const u8,
+    panel: &Panel,
 ) {
     let blocks = job.w.blocks();
     // Not zeroed: that would cost as much as two blocks, and nothing is read that was not stored.
@@ -202,16 +211,17 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
     let mut acc = [_mm512_setzero_ps(); R];
     for b in 0..blocks.min(AHEAD) {
         // SAFETY: within the rows and the panel.
-        unsafe { start::<HALVES>(group, codes, b, &mut sums) };
+        unsafe { start::<HALVES>(group, panel.codes, b, &mut sums) };
     }
     for b in 0..blocks {
         if b + AHEAD < blocks {
             // SAFETY: as above.
-            unsafe { start::<HALVES>(group, codes, b + AHEAD, &mut sums) };
+            unsafe { start::<HALVES>(group, panel.codes, b + AHEAD, &mut sums) };
         }
         // SAFETY: within rows, panel and sums.
         unsafe {
-            let at = scales.add(b * panel_scale_bytes(HALVES || MIN));
+            panel.next.ask::<_MM_HINT_T1>(b);
+            let at = panel.scales.add(b * panel_scale_bytes(HALVES || MIN));
             let scale = _mm512_load_ps(at.cast());
             let second = if HALVES || MIN { _mm512_load_ps(at.add(64).cast()) } else { scale };
             let stored: *const Sums = sums[b % (AHEAD + 1)].as_ptr().cast();

@@ -9,7 +9,7 @@ mod codes;
 mod product;
 mod scales;
 
-use super::ahead::{FAR_BYTES, NEAR_BYTES, Stream};
+use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, Stream};
 use super::layout::{Codes, Layout, Scales};
 use super::lines::Lines;
 use super::rows::QBlock;
@@ -33,8 +33,6 @@ const GROUP: usize = 4;
 const GROUP_HALVES: usize = 2;
 /// Rows that share a panel, and whose activations stay in the second-level cache while the tiles pass by.
 const ROWS: usize = 32;
-/// Groups of rows that ask for weights while they pass: more would ask for less than a cache line each.
-const ASKS_MAX: usize = 4;
 /// Blocks of a panel: whole groups of scales, and codes that fill a quarter of the first-level cache.
 const PANEL_BLOCKS: usize = 16;
 

@@ -7,7 +7,7 @@
 //! broadcast activations, which bound a kernel of one, are then read once for both. Loops over blocks and operations
 //! within one are those of `scalar.rs`; only the order of integer sums differs.
 
-use super::ahead::{AHEAD_BYTES, FAR_BYTES, NEAR_BYTES, Stream, ask};
+use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, Stream, ask};
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
 use super::rows::QBlock;
@@ -297,9 +297,9 @@ struct Tiles<const T: usize> {
     codes: [*const u8; T],
     scales: [*const u8; T],
     blocks: usize,
-    /// What is asked for meanwhile, into the first-level cache and into the second: one stream each whatever the number of
-    /// tiles, in the order in which it lies in memory.
-    near: Stream,
+    /// What is asked for meanwhile: into the first-level cache a stream of each tile, since they are read side by side, and
+    /// into the second one for all, in the order in which it lies in memory.
+    near: [Stream; T],
     far: Stream,
 }
 
@@ -349,7 +349,9 @@ unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usi
     unsafe {
         let mut sums = [[[_mm512_setzero_si512(); 2]; R]; T];
         let other = usize::from(S::HALVES);
-        w.near.ask::<_MM_HINT_T0>(b);
+        for t in 0..T {
+            w.near[t].ask::<_MM_HINT_T0>(b);
+        }
         w.far.ask::<_MM_HINT_T1>(b);
         for t in 0..T {
             for r in 0..R {
@@ -495,31 +497,28 @@ unsafe fn fused_rows<C: CodeReader, S: ScaleReader, const T: usize>(
     reader: C,
     end: usize,
 ) {
-    let (blocks, start) = (job.w.blocks(), job.w.tile(tile).as_ptr());
-    let after = |bytes| Stream::new(job.after(tile, end, bytes), T * job.w.tile_bytes / blocks);
-    let (near, far) = if job.pairs.len() < PAIR_ROWS_MIN {
-        (after(NEAR_BYTES), after(FAR_BYTES))
-    } else {
-        (after(AHEAD_BYTES), Stream::NONE)
-    };
-    let mut w = Tiles { codes: [start; T], scales: [start; T], blocks, near, far };
+    let (blocks, start, bytes) = (job.w.blocks(), job.w.tile(tile).as_ptr(), job.w.tile_bytes);
+    let far = Stream::new(job.after(tile, end, FAR_BYTES + (T - 1) * bytes), T * bytes / blocks);
+    let mut w = Tiles { codes: [start; T], scales: [start; T], blocks, near: [Stream::NONE; T], far };
     for t in 0..T {
         w.codes[t] = job.w.tile(tile + t).as_ptr();
         w.scales[t] = w.codes[t].wrapping_add(layout.codes_bytes(blocks));
+        w.near[t] = Stream::new(job.after(tile + t, end, NEAR_BYTES), bytes / blocks);
     }
     let most = match (S::HALVES, T) {
         (true, _) => FUSED_ROWS / 2,
         (_, 1) => FUSED_ROWS,
         _ => PANEL_ROWS,
     };
-    let mut rest = job.pairs;
-    for left in (1..=rest.len().div_ceil(most)).rev() {
-        let (group, after) = rest.split_at(rest.len().div_ceil(left));
+    let (mut rest, groups) = (job.pairs, job.pairs.len().div_ceil(most));
+    for nth in 0..groups {
+        let (group, after) = rest.split_at(rest.len().div_ceil(groups - nth));
         rest = after;
+        // What comes next is asked for evenly: memory would idle while the other groups find the codes in the cache.
+        w.far = far.piece(nth, groups, blocks);
         // SAFETY: the caller's; rows are read up to the matrix's columns.
         unsafe { run_padded::<C, S, T>(job, group, tile, reader, &w) };
-        // The other rows find the codes in the cache.
-        (w.near, w.far) = (Stream::NONE, Stream::NONE);
+        w.near = [Stream::NONE; T];
     }
 }
 
@@ -594,8 +593,8 @@ unsafe fn panels(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
             codes: [start.cast_const(); PANEL_TILES],
             scales: [start.cast_const(); PANEL_TILES],
             blocks,
-            near: Stream::NONE,
-            far: Stream::NONE,
+            near: [Stream::NONE; PANEL_TILES],
+            far: job.next_tiles(tile, PANEL_TILES, tiles.end),
         };
         for t in 0..PANEL_TILES {
             let source = job.w.tile((tile + t).min(tiles.end - 1));
@@ -616,13 +615,14 @@ unsafe fn panels(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
 
 /// All rows times one panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn panel_rows(job: &TileJob<'_>, layout: Layout, tile: usize, w: Tiles<PANEL_TILES>) {
+unsafe fn panel_rows(job: &TileJob<'_>, layout: Layout, tile: usize, mut w: Tiles<PANEL_TILES>) {
     let groups = job.pairs.len().div_ceil(if layout.scales.halves() { PANEL_ROWS_HALVES } else { PANEL_ROWS });
-    let mut rest = job.pairs;
-    for left in (1..=groups).rev() {
+    let (mut rest, far) = (job.pairs, w.far);
+    for nth in 0..groups {
         // Even groups: 8 rows are 4 + 4, which use the broadcast loads better than 6 + 2.
-        let (pairs, after) = rest.split_at(rest.len().div_ceil(left));
+        let (pairs, after) = rest.split_at(rest.len().div_ceil(groups - nth));
         rest = after;
+        w.far = far.piece(nth, groups.min(ASKS_MAX), w.blocks);
         // SAFETY: the caller's.
         unsafe {
             match (layout.scales.halves(), layout.scales.has_min()) {
@@ -693,7 +693,7 @@ pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u
 unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8, flip: u8) {
     let flip = _mm512_set1_epi8(flip as i8);
     for b in 0..blocks {
-        ask::<_MM_HINT_T0>(from.wrapping_add(AHEAD_BYTES + b * C::BYTES), C::BYTES);
+        ask::<_MM_HINT_T0>(from.wrapping_add(NEAR_BYTES + b * C::BYTES), C::BYTES);
         for v in 0..4 {
             // SAFETY: the caller's.
             unsafe {

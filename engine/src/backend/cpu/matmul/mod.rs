@@ -449,7 +449,7 @@ fn product(
         Isa::Avx512 | Isa::Amx => unsafe {
             match w.form {
                 PackedForm::Float(form) => avx512::floats(&job, form, tiles),
-                PackedForm::Blocks(layout) if isa == Isa::Amx && amx::pays(layout, pairs.len()) => {
+                PackedForm::Blocks(layout) if isa == Isa::Amx && amx::pays(pairs.len()) => {
                     amx::blocks(&job, layout, tiles)
                 }
                 PackedForm::Blocks(layout) => avx512::blocks(&job, layout, tiles),
@@ -499,6 +499,13 @@ impl TileJob<'_> {
             Some(beyond) if !self.next.is_null() => self.next.wrapping_add(beyond),
             _ => self.w.data.as_ptr().wrapping_add(tile * self.w.tile_bytes + bytes),
         }
+    }
+
+    /// What lies behind `n` tiles from `tile` on of a range that ends at tile `end`: as many, to be asked for by blocks.
+    #[cfg(target_arch = "x86_64")]
+    fn next_tiles(&self, tile: usize, n: usize, end: usize) -> ahead::Stream {
+        let bytes = n * self.w.tile_bytes;
+        ahead::Stream::new(self.after(tile, end, bytes), bytes / self.w.blocks())
     }
 
     /// Outputs of a tile that exist.
