@@ -7,6 +7,7 @@
 
 use super::cost::Pace;
 use super::drafter::{Drafter, Offer};
+use super::drafting::Whose;
 use super::sequence::{FollowUp, Rank, Sequence};
 use super::{LaunchedPiece, Scheduler};
 use crate::cache::pages_for;
@@ -29,7 +30,7 @@ impl Scheduler {
         let (decodes, drafted) = (self.rows_in_doubt(), follow_ups.iter().map(|f| f.drafts).sum());
         let passes = follow_ups.iter().map(|f| f.guesses).max().unwrap_or(0);
         let guesses = follow_ups.iter().map(|f| f.guesses).sum();
-        draft.toll = self.toll_of(decodes, drafted, (passes, guesses), pace);
+        draft.toll = self.toll_of(decodes, (drafted, Whose::Head), (passes, guesses), pace);
         for (at, follow_up) in follow_ups.into_iter().enumerate() {
             let (piece, launched) = self.follow(at, follow_up);
             draft.pieces.push(piece);

@@ -19,6 +19,8 @@ pub(super) struct Sources {
     acceptance: Acceptance,
     /// The most tokens of a piece.
     pub(super) max: usize,
+    /// Kinds that may lose something yet. The others are compared with what comes where none of these offers anything.
+    pub(super) may_lose: DraftKinds,
     /// Kinds that panicked and are asked no more.
     pub(super) lost: u64,
 }
@@ -36,7 +38,7 @@ impl Sources {
         let own: [(DraftKind, MakeSource); 2] =
             [(DraftKind::Prediction, Arc::new(prediction)), (DraftKind::Ngram, Arc::new(ngram))];
         let makers = own.into_iter().filter(|(kind, _)| kinds.contains(*kind)).collect();
-        Self { makers, acceptance: Acceptance::default(), max, lost: 0 }
+        Self { makers, acceptance: Acceptance::default(), max, may_lose: DraftKinds::all(), lost: 0 }
     }
 
     /// Nobody is asked.
@@ -222,14 +224,14 @@ impl Drafter {
             let guess = following.guess(output, all);
             guesses.extend(guess.map(|guess| (following.kind, guess.strength(), guess.tokens)));
         }
-        let mut best: Option<(f64, Offer)> = None;
+        let mut best: Option<((bool, f64), Offer)> = None;
         for (kind, strength, tokens) in guesses {
             let chances = self.shares((kind, strength), all);
             // The last one has no place of its own: it stands behind a token that is on its way.
             let last = [chances[DRAFTS_MAX - 1]];
             let chances = chances.into_iter().chain(last).take(tokens.len()).collect();
             let offer = Offer { kind, strength, tokens, chances };
-            let worth = offer.worth();
+            let worth = (all.may_lose.contains(kind), offer.worth());
             if best.as_ref().is_none_or(|(most, _)| worth > *most) {
                 best = Some((worth, offer));
             }

@@ -3,10 +3,13 @@
 //! drafts lost what they may, there are none until as much was saved up again: whatever the gate believes, they cost no
 //! more than a small share of the time.
 //!
+//! The draft head and what the host looks up may lose by themselves: that one of them is wrong says nothing of the other.
+//!
 //! All is counted in steps without drafts. What these take changes too, with what else a machine does, and while all
 //! steps have drafts nobody sees it: then drafts pay for the others' work. So where nothing is left, the late steps with
 //! drafts are held, once, against what steps without turn out to take now.
 
+use crate::drafts::DraftKind;
 use crate::ids::Micros;
 
 /// What steps with drafts may lose before anything is known of them.
@@ -57,6 +60,24 @@ pub(in crate::scheduler) struct Toll {
     pub(in crate::scheduler) tried: bool,
     /// It has drafts, asks for guesses, or was not planned ahead because there might be some.
     pub(in crate::scheduler) drafts: bool,
+    /// Whose.
+    pub(in crate::scheduler) whose: Whose,
+}
+
+/// Who guessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::scheduler) enum Whose {
+    /// The draft head.
+    Head,
+    /// A source on the host.
+    #[default]
+    LookedUp,
+}
+
+impl From<DraftKind> for Whose {
+    fn from(kind: DraftKind) -> Self {
+        if kind == DraftKind::Mtp { Self::Head } else { Self::LookedUp }
+    }
 }
 
 /// Late steps with drafts, on average.
@@ -111,37 +132,27 @@ impl Telling {
 }
 
 /// What drafts may lose.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::scheduler) struct Budget {
-    left: f64,
-    /// What steps with drafts gained of late, on average.
-    gained: f64,
-    late: Late,
-    telling: Telling,
-    /// Nothing was left, and not yet enough was saved up again.
-    spent: bool,
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::scheduler) struct Budgets {
+    head: Budget,
+    looked_up: Budget,
+    /// Whose drafts the last step with some had.
+    last: Whose,
     /// The last commit, if the device has had work since.
     since: Option<Micros>,
     /// A plan was held back since the last step, because something may be drafted.
     held_back: bool,
 }
 
-impl Default for Budget {
-    fn default() -> Self {
-        let (late, telling) = (Late::default(), Telling::wanting(TELLING));
-        Self { left: AT_FIRST, gained: 0.0, late, telling, spent: false, since: None, held_back: false }
-    }
-}
-
-impl Budget {
-    /// Is there anything left to lose?
-    pub(in crate::scheduler) fn allows(&self) -> bool {
-        !self.spent
+impl Budgets {
+    /// Is there anything left to lose for what such a source guesses?
+    pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
+        !self.of(kind.into()).spent
     }
 
-    /// Do drafts gain little?
+    /// Did the last drafts gain little?
     pub(in crate::scheduler) fn is_close(&self) -> bool {
-        self.gained < CLOSE
+        self.of(self.last).gained < CLOSE
     }
 
     /// The next step is not planned ahead.
@@ -149,14 +160,16 @@ impl Budget {
         self.held_back = true;
     }
 
-    /// A step is launched: was it held back?
-    pub(in crate::scheduler) fn launch(&mut self) -> bool {
-        std::mem::take(&mut self.held_back)
+    /// A step is launched. Was it held back, it is for those that drafted last.
+    pub(in crate::scheduler) fn launch(&mut self, toll: Option<Toll>) -> Option<Toll> {
+        let (held_back, toll) = (std::mem::take(&mut self.held_back), toll?);
+        let whose = if toll.drafts { toll.whose } else { self.last };
+        Some(Toll { drafts: toll.drafts || held_back, whose, ..toll })
     }
 
-    /// So many steps' time goes to drafts that a later one may have.
+    /// So many steps' time goes to guesses of the draft head that a later one may have.
     pub(in crate::scheduler) fn pay(&mut self, steps: f64) {
-        self.left -= steps;
+        self.head.left -= steps;
     }
 
     /// A step was committed that gave so many tokens; `busy` if there is more to do. Of one without a toll nobody knows
@@ -165,20 +178,71 @@ impl Budget {
         let since = std::mem::replace(&mut self.since, busy.then_some(now));
         let (Some(toll), Some(since)) = (toll, since) else { return };
         let us = now.since(since).0 as f64;
-        self.left += if toll.drafts {
-            let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(toll.most_us()) / toll.without_us);
-            self.late.note(&toll, gave, took);
-            self.gained += CLOSE_PART * (gave - took - self.gained);
-            gave - took
+        if toll.drafts {
+            self.last = toll.whose;
+            self.of_mut(toll.whose).drafted(&toll, tokens, us);
         } else {
-            EARNED
-        };
+            [&mut self.head, &mut self.looked_up].into_iter().for_each(|budget| budget.rested(&toll, us));
+        }
+    }
+
+    fn of(&self, whose: Whose) -> &Budget {
+        match whose {
+            Whose::Head => &self.head,
+            Whose::LookedUp => &self.looked_up,
+        }
+    }
+
+    fn of_mut(&mut self, whose: Whose) -> &mut Budget {
+        match whose {
+            Whose::Head => &mut self.head,
+            Whose::LookedUp => &mut self.looked_up,
+        }
+    }
+}
+
+/// What some drafts may lose.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: f64,
+    /// What steps with drafts gained of late, on average.
+    gained: f64,
+    late: Late,
+    telling: Telling,
+    /// Nothing was left, and not yet enough was saved up again.
+    spent: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let (late, telling) = (Late::default(), Telling::wanting(TELLING));
+        Self { left: AT_FIRST, gained: 0.0, late, telling, spent: false }
+    }
+}
+
+impl Budget {
+    /// A step with such drafts took so long.
+    fn drafted(&mut self, toll: &Toll, tokens: usize, us: f64) {
+        let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(toll.most_us()) / toll.without_us);
+        self.late.note(toll, gave, took);
+        self.gained += CLOSE_PART * (gave - took - self.gained);
+        self.add(gave - took);
+    }
+
+    /// A step without drafts took so long.
+    fn rested(&mut self, toll: &Toll, us: f64) {
+        self.add(EARNED);
+        if self.spent && self.gained_all_the_same(toll, us) {
+            self.left = self.left.max(BEGIN_AGAIN + EARNED);
+            self.add(0.0);
+        }
+    }
+
+    fn add(&mut self, steps: f64) {
+        self.left += steps;
         let most = if self.gained > MUCH { SAVED_MAX_OF_MUCH } else { SAVED_MAX };
         if self.left >= most {
             (self.left, self.telling) = (most, Telling::wanting(TELLING));
-        }
-        if self.spent && !toll.drafts && self.gained_all_the_same(&toll, us) {
-            self.left = self.left.max(BEGIN_AGAIN + EARNED);
         }
         self.spent = self.left <= if self.spent { BEGIN_AGAIN } else { 0.0 };
     }
@@ -205,12 +269,20 @@ mod tests {
     use super::*;
 
     fn toll(drafts: bool) -> Option<Toll> {
-        Some(Toll { rows: 2, drafted: 14, without_us: 100.0, expected_us: 200.0, tried: true, drafts })
+        Some(Toll {
+            rows: 2,
+            drafted: 14,
+            without_us: 100.0,
+            expected_us: 200.0,
+            tried: true,
+            drafts,
+            whose: Whose::Head,
+        })
     }
 
-    /// A budget behind steps of (drafts, tokens, microseconds).
-    fn after(steps: impl IntoIterator<Item = (bool, usize, u64)>) -> Budget {
-        let (mut budget, mut now) = (Budget::default(), 0);
+    /// Budgets behind steps of (drafts, tokens, microseconds).
+    fn after(steps: impl IntoIterator<Item = (bool, usize, u64)>) -> Budgets {
+        let (mut budget, mut now) = (Budgets::default(), 0);
         budget.commit(None, 0, Micros(now), true);
         for (drafts, tokens, us) in steps {
             now += us;
@@ -222,28 +294,35 @@ mod tests {
     #[test]
     fn what_loses_ends_and_begins_again_when_a_small_share_of_the_time_was_saved_up() {
         // Twice the time for as many tokens: each loses a step.
-        assert!(after([(true, 2, 200); 4]).allows());
-        assert!(!after([(true, 2, 200); 5]).allows());
+        assert!(after([(true, 2, 200); 4]).allows(DraftKind::Mtp));
+        assert!(!after([(true, 2, 200); 5]).allows(DraftKind::Mtp));
         let waits = |steps: usize| [(true, 2, 200); 5].into_iter().chain(vec![(false, 2, 100); steps]);
-        assert!(!after(waits(499)).allows());
-        assert!(after(waits(502)).allows());
+        assert!(!after(waits(499)).allows(DraftKind::Mtp));
+        assert!(after(waits(502)).allows(DraftKind::Mtp));
+    }
+
+    #[test]
+    fn what_the_draft_head_lost_is_not_what_others_may_lose() {
+        let loses = after([(true, 2, 200); 5]);
+        assert!(!loses.allows(DraftKind::Mtp));
+        assert!(loses.allows(DraftKind::Ngram) && loses.allows(DraftKind::Prediction));
     }
 
     #[test]
     fn what_gains_goes_on_and_saves_up_no_more_than_a_few_steps() {
         let (gains, much) = ([(true, 3, 120); 500], [(true, 8, 200); 500]);
-        assert!(after(much).allows() && !after(much).is_close() && after([(true, 2, 90); 20]).is_close());
+        assert!(after(much).allows(DraftKind::Mtp) && !after(much).is_close() && after([(true, 2, 90); 20]).is_close());
         let loses = |n| [(true, 2, 200); 30].into_iter().take(n);
-        assert!(!after(gains.into_iter().chain(loses(6))).allows());
+        assert!(!after(gains.into_iter().chain(loses(6))).allows(DraftKind::Mtp));
         // More is kept until what comes has brought the average down.
-        assert!(after(much.into_iter().chain(loses(12))).allows());
-        assert!(!after(much.into_iter().chain(loses(24))).allows());
+        assert!(after(much.into_iter().chain(loses(12))).allows(DraftKind::Mtp));
+        assert!(!after(much.into_iter().chain(loses(24))).allows(DraftKind::Mtp));
     }
 
     #[test]
     fn a_step_that_the_machine_held_up_does_not_end_them() {
         // Of four steps that it may count as, one gave tokens; the first step gained two.
-        assert!(after([(true, 8, 200), (true, 2, 1_000_000)]).allows());
+        assert!(after([(true, 8, 200), (true, 2, 1_000_000)]).allows(DraftKind::Mtp));
     }
 
     #[test]
@@ -251,21 +330,21 @@ mod tests {
         // Each gave two tokens for 1.5 steps' time; then the machine takes twice as long for everything.
         let fast = || vec![(true, 4, 150); 60];
         let slow = |n| fast().into_iter().chain(vec![(true, 4, 300); n]);
-        assert!(!after(slow(30)).allows());
+        assert!(!after(slow(30)).allows(DraftKind::Mtp));
         let without = |us| slow(30).chain(vec![(false, 2, us); 14]);
-        assert!(after(without(200)).allows(), "it was the machine");
-        assert!(!after(without(100)).allows(), "it was not");
+        assert!(after(without(200)).allows(DraftKind::Mtp), "it was the machine");
+        assert!(!after(without(100)).allows(DraftKind::Mtp), "it was not");
         let losing = vec![(true, 2, 200); 30].into_iter().chain(vec![(false, 2, 100); 100]);
-        assert!(!after(losing).allows(), "they lose whatever the machine does");
+        assert!(!after(losing).allows(DraftKind::Mtp), "they lose whatever the machine does");
     }
 
     #[test]
     fn time_without_work_and_steps_of_which_nobody_knows_what_they_should_take_count_for_nothing() {
-        let mut budget = Budget::default();
+        let mut budget = Budgets::default();
         for i in 0..100 {
             budget.commit(toll(true), 2, Micros(1_000_000 * i), false);
             budget.commit(None, 2, Micros(1_000_000 * i), false);
         }
-        assert!(budget.allows());
+        assert!(budget.allows(DraftKind::Mtp));
     }
 }

@@ -118,7 +118,7 @@ impl Scheduler {
         }
         let granted = self.guesses_granted(&offers, self.decode_rows(out), pace);
         let trial = granted.iter().all(|n| *n == 0)
-            && self.drafting.budget.allows()
+            && self.drafting.budgets.allows(DraftKind::Mtp)
             && self.drafting.guessing.steps_without >= self.drafting.guessing.trial_after;
         let of =
             |(offer, n): (&Offer, usize)| if trial { TRIAL_GUESSES.min(offer.tokens.len() as u32) } else { n as u32 };
@@ -163,7 +163,7 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        if self.shares_with_prompts(pace) || !self.may_try(rows, pace) {
+        if !self.would_tell(rows, pace) || !self.drafting.budgets.allows(DraftKind::Mtp) {
             return vec![0; offers.len()];
         }
         let rows_us = |drafts| decode_us(pace, (rows, attended), drafts);

@@ -19,8 +19,8 @@ use crate::CHUNK_TOKENS;
 use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
 use crate::ids::{KeyId, Micros, TokenId};
 use crate::step::DraftRoom;
-use budget::Budget;
-pub(super) use budget::Toll;
+use budget::Budgets;
+pub(super) use budget::{Toll, Whose};
 use gate::Gate;
 pub(super) use guesses::Asked;
 pub(super) use runs::KnownRun;
@@ -70,7 +70,7 @@ pub(super) struct Drafting {
     sources: Sources,
     gate: Gate,
     guessing: guesses::Guessing,
-    budget: Budget,
+    budgets: Budgets,
     totals: DraftTotals,
 }
 
@@ -97,7 +97,7 @@ impl Drafting {
             sources,
             gate: Gate::default(),
             guessing: guesses::Guessing::default(),
-            budget: Budget::default(),
+            budgets: Budgets::default(),
             totals: DraftTotals::default(),
         }
     }
@@ -245,17 +245,20 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        if self.shares_with_prompts(pace) || !self.may_try(rows, pace) {
+        let may_lose = |offer: &Offer| self.drafting.budgets.allows(offer.kind);
+        if !self.would_tell(rows, pace) || !offers.iter().any(may_lose) {
             return vec![0; offers.len()];
         }
+        let may = |offer: &Offer| if may_lose(offer) { offer.clone() } else { offer.clone().cut(0) };
+        let those: Vec<_> = offers.iter().map(may).collect();
         let us = |drafts, _| decode_us(pace, (rows, attended), drafts);
-        self.drafting.gate.choose(offers, rows, self.draft_room(rows), us)
+        self.drafting.gate.choose(&those, rows, self.draft_room(rows), us)
     }
 
-    /// May drafts lose something beside so many rows, and would it be seen? Of rows that never decoded without drafts
-    /// nobody knows what these spare.
-    fn may_try(&self, rows: u32, pace: &Pace) -> bool {
-        self.drafting.budget.allows() && pace.cost.knows_ahead(rows)
+    /// Would it be seen what drafts lose beside so many rows? Of rows that never decoded without drafts nobody knows what
+    /// these spare, and beside prompts steps differ.
+    fn would_tell(&self, rows: u32, pace: &Pace) -> bool {
+        !self.shares_with_prompts(pace) && pace.cost.knows_ahead(rows)
     }
 
     /// Decode rows of the next step, and the positions that they attend to.
@@ -296,7 +299,7 @@ impl Scheduler {
 
     /// A step is not planned ahead, because something may be drafted in it.
     pub(super) fn hold_back(&mut self) {
-        self.drafting.budget.hold_back();
+        self.drafting.budgets.hold_back();
     }
 
     /// What a step of these decode rows should take with its drafts and guesses, and without.
@@ -307,15 +310,20 @@ impl Scheduler {
         out: &SitsOut,
         pace: &Pace,
     ) -> Option<Toll> {
-        let drafted = drafts.values().map(|offer| offer.tokens.len() as u32).sum();
-        self.toll_of(self.decode_rows(out), drafted, asked.shape(), pace)
+        let of = |whose: Whose| {
+            let offers = drafts.values().filter(|offer| Whose::from(offer.kind) == whose);
+            offers.map(|offer| offer.tokens.len() as u32).sum::<u32>()
+        };
+        let (head, looked_up) = (of(Whose::Head), of(Whose::LookedUp));
+        let whose = if looked_up > head { Whose::LookedUp } else { Whose::Head };
+        self.toll_of(self.decode_rows(out), (head + looked_up, whose), asked.shape(), pace)
     }
 
-    /// The same of so many drafts, and of guesses in so many passes.
+    /// The same of so many drafts, most of them somebody's, and of guesses in so many passes.
     pub(super) fn toll_of(
         &self,
         decodes: (u32, u64),
-        drafted: u32,
+        (drafted, whose): (u32, Whose),
         (passes, guesses): (u32, u32),
         pace: &Pace,
     ) -> Option<Toll> {
@@ -323,26 +331,27 @@ impl Scheduler {
         let without_us = decode_us(pace, decodes, 0).filter(|us| *us > 0.0 && decodes.0 > 0)?;
         let expected_us = decode_us(pace, decodes, drafted)? + guess_us;
         let tried = pace.cost.tried(decodes.0 + drafted);
-        Some(Toll { rows: decodes.0, drafted, without_us, expected_us, tried, drafts: drafted + guesses > 0 })
+        Some(Toll { rows: decodes.0, drafted, without_us, expected_us, tried, drafts: drafted + guesses > 0, whose })
     }
 
     /// Guesses are asked for in a step that has no toll, before one of so many rows.
     fn pay_for_guesses(&mut self, decodes: (u32, u64), guesses: u32, pace: &Pace) {
         let us = if guesses > 0 { pace.cost.guess_us(guesses, guesses) } else { None };
         let steps = us.zip(decode_us(pace, decodes, 0)).filter(|(_, step)| *step > 0.0).map(|(us, step)| us / step);
-        self.drafting.budget.pay(steps.unwrap_or_default());
+        self.drafting.budgets.pay(steps.unwrap_or_default());
     }
 
     /// A step is launched: was it planned ahead, or held back because something might be drafted?
     pub(super) fn launch_toll(&mut self, toll: Option<Toll>) -> Option<Toll> {
-        let held_back = self.drafting.budget.launch();
-        toll.map(|toll| Toll { drafts: toll.drafts || held_back, ..toll })
+        self.drafting.budgets.launch(toll)
     }
 
     /// A step was committed that gave so many tokens.
     pub(super) fn pay(&mut self, toll: Option<Toll>, tokens: usize, now: Micros) {
         let busy = !self.in_flight.is_empty() || self.running.iter().any(|seq| seq.next() != Next::Nothing);
-        self.drafting.budget.commit(toll, tokens, now, busy);
+        let Drafting { budgets, sources, .. } = &mut self.drafting;
+        budgets.commit(toll, tokens, now, busy);
+        sources.may_lose = DraftKind::ALL.into_iter().filter(|kind| budgets.allows(*kind)).collect();
     }
 
     /// A step was launched in which decode rows have so many drafts each.
@@ -353,7 +362,7 @@ impl Scheduler {
             any = Some(any.unwrap_or(false) || n > 0);
         }
         if let Some(any) = any {
-            self.drafting.gate.chose(any, self.drafting.budget.is_close());
+            self.drafting.gate.chose(any, self.drafting.budgets.is_close());
         }
     }
 }
