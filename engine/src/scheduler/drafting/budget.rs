@@ -41,8 +41,8 @@ const BEGIN_AGAIN: f64 = 2.0;
 const HELD_UP_MAX: f64 = 2.0;
 /// The same where as many rows were never drafted: then who knows.
 const UNTRIED_MAX: f64 = 8.0;
-/// But no step of more rows takes longer than so many steps as there are rows for each of those without drafts, and one
-/// that was waited for: the rest was the machine.
+/// But as no more than a step for its own rows, one for each row that is drafted behind each of them, and so many for having
+/// been waited for: the rest was the machine.
 const WAITED_FOR: f64 = 1.0;
 
 /// What a step was expected to take when it was planned, microseconds.
@@ -62,6 +62,14 @@ pub(in crate::scheduler) struct Toll {
     pub(in crate::scheduler) drafts: bool,
     /// Whose.
     pub(in crate::scheduler) whose: Whose,
+}
+
+impl Toll {
+    /// The most that it counts as, microseconds.
+    fn most_us(&self) -> f64 {
+        let held_up = if self.tried { HELD_UP_MAX } else { UNTRIED_MAX } * self.expected_us;
+        held_up.min((1.0 + f64::from(self.drafted) / f64::from(self.rows) + WAITED_FOR) * self.without_us)
+    }
 }
 
 /// Who guessed.
@@ -92,14 +100,6 @@ struct Late {
     /// The last of them: its rows, and what it would have taken without.
     rows: u32,
     without_us: f64,
-}
-
-impl Toll {
-    /// The most that it counts as, microseconds.
-    fn most_us(&self) -> f64 {
-        let held_up = if self.tried { HELD_UP_MAX } else { UNTRIED_MAX } * self.expected_us;
-        held_up.min((1.0 + f64::from(self.drafted) / f64::from(self.rows) + WAITED_FOR) * self.without_us)
-    }
 }
 
 impl Late {
@@ -134,8 +134,8 @@ impl Telling {
 /// What drafts may lose.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::scheduler) struct Budgets {
-    head: Budget,
-    looked_up: Budget,
+    /// By [`Whose`].
+    each: [Budget; 2],
     /// Whose drafts the last step with some had.
     last: Whose,
     /// The last commit, if the device has had work since.
@@ -147,12 +147,12 @@ pub(in crate::scheduler) struct Budgets {
 impl Budgets {
     /// Is there anything left to lose for what such a source guesses?
     pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
-        !self.of(kind.into()).spent
+        !self.each[Whose::from(kind) as usize].spent
     }
 
     /// Did the last drafts gain little?
     pub(in crate::scheduler) fn is_close(&self) -> bool {
-        self.of(self.last).gained < CLOSE
+        self.each[self.last as usize].gained < CLOSE
     }
 
     /// The next step is not planned ahead.
@@ -169,7 +169,7 @@ impl Budgets {
 
     /// So many steps' time goes to guesses of the draft head that a later one may have.
     pub(in crate::scheduler) fn pay(&mut self, steps: f64) {
-        self.head.left -= steps;
+        self.each[Whose::Head as usize].left -= steps;
     }
 
     /// A step was committed that gave so many tokens; `busy` if there is more to do. Of one without a toll nobody knows
@@ -180,23 +180,9 @@ impl Budgets {
         let us = now.since(since).0 as f64;
         if toll.drafts {
             self.last = toll.whose;
-            self.of_mut(toll.whose).drafted(&toll, tokens, us);
+            self.each[toll.whose as usize].drafted(&toll, tokens, us);
         } else {
-            [&mut self.head, &mut self.looked_up].into_iter().for_each(|budget| budget.rested(&toll, us));
-        }
-    }
-
-    fn of(&self, whose: Whose) -> &Budget {
-        match whose {
-            Whose::Head => &self.head,
-            Whose::LookedUp => &self.looked_up,
-        }
-    }
-
-    fn of_mut(&mut self, whose: Whose) -> &mut Budget {
-        match whose {
-            Whose::Head => &mut self.head,
-            Whose::LookedUp => &mut self.looked_up,
+            self.each.iter_mut().for_each(|budget| budget.rested(&toll, us));
         }
     }
 }

@@ -249,10 +249,13 @@ impl Scheduler {
         if !self.would_tell(rows, pace) || !offers.iter().any(may_lose) {
             return vec![0; offers.len()];
         }
-        let may = |offer: &Offer| if may_lose(offer) { offer.clone() } else { offer.clone().cut(0) };
-        let those: Vec<_> = offers.iter().map(may).collect();
         let us = |drafts, _| decode_us(pace, (rows, attended), drafts);
-        self.drafting.gate.choose(&those, rows, self.draft_room(rows), us)
+        let choose = |offers: &[Offer]| self.drafting.gate.choose(offers, rows, self.draft_room(rows), us);
+        if offers.iter().all(may_lose) {
+            return choose(offers);
+        }
+        let of_those = |offer: &Offer| if may_lose(offer) { offer.clone() } else { offer.clone().cut(0) };
+        choose(&offers.iter().map(of_those).collect::<Vec<_>>())
     }
 
     /// Would it be seen what drafts lose beside so many rows? Of rows that never decoded without drafts nobody knows what
