@@ -70,6 +70,11 @@ impl StepShape {
         self
     }
 
+    /// The same with so many recurrent rows, which attend to as much each.
+    fn with_rows(self, rows: u32) -> Self {
+        Self { rows, attended: self.attended * u64::from(rows) / u64::from(self.rows.max(1)), ..self }
+    }
+
     /// The same without its prompt rows.
     pub fn without_prompts(self) -> Self {
         Self { prompt_rows: 0, prompt_pairs: 0, ..self }
@@ -148,6 +153,8 @@ const STEP_US_MAX: f64 = 60e6;
 /// for each doubling, up to 256. One by one, larger numbers would come too seldom, and whoever looks for the best of
 /// them would find the luckiest.
 const ROWS_APART: usize = 17 + 4 * 8;
+/// The last that is told apart from the next.
+const APART_MAX: u32 = 16;
 /// By how much a step that took longer, or shorter if it was planned ahead, counts at most in what numbers of rows are
 /// compared by.
 const CHANGE_MAX: f64 = 1.25;
@@ -155,6 +162,10 @@ const CHANGE_MAX: f64 = 1.25;
 const RATIO_MAX: f32 = 16.0;
 /// So many steps without drafts tell what drafts spare.
 const AHEAD_SEEN: f32 = 4.0;
+/// A number of rows that was seen so often is believed whatever its neighbours say.
+const SURE: f32 = 4.0;
+/// So many rows more, at most, are asked for what fewer take at most.
+const MORE_ROWS: u32 = crate::drafts::DRAFTS_MAX as u32;
 /// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
 /// The same of a step with drafts that was faster.
@@ -175,7 +186,7 @@ impl RowRatios {
     /// Where a number's entry is.
     fn place(rows: u32) -> usize {
         let rows = (rows as usize).min(256);
-        if rows <= 16 {
+        if rows <= APART_MAX as usize {
             return rows;
         }
         let doublings = (rows - 1).ilog2() as usize - 4;
@@ -190,19 +201,37 @@ impl RowRatios {
         *kept += (ratio - *kept) * part.max(1.0 / *seen);
     }
 
+    /// Is a number told apart from its neighbours, and seen often enough?
+    fn is_sure(&self, rows: u32) -> bool {
+        rows <= APART_MAX && self.seen(rows) >= SURE
+    }
+
     /// How often steps of so many rows were seen, as far as it counts.
     fn seen(&self, rows: u32) -> f32 {
         self.0[Self::place(rows)].1
     }
 
     /// Of a number that was never seen, what lies between those of its neighbours that were, of no rows one: the linear
-    /// part alone may be off where these are, and then nobody would try the number.
+    /// part alone may be off where these are, and then nobody would try the number. What was seen once or twice may have
+    /// been held up, and who believes it never sees it again: it counts as no more than what lies between those that are
+    /// sure.
     fn of(&self, rows: u32) -> f64 {
         let at = Self::place(rows);
-        let seen = |i: &usize| self.0[*i].1 > 0.0;
+        let (own, seen) = self.0[at];
+        let own = f64::from(own);
+        if seen == 0.0 {
+            return self.between(at, f32::MIN_POSITIVE);
+        }
+        let doubtful = seen < SURE && self.0[at..].iter().any(|above| above.1 >= SURE);
+        if doubtful { own.min(self.between(at, SURE)) } else { own }
+    }
+
+    /// What lies at `at` between the nearest entries that were seen at least so often.
+    fn between(&self, at: usize, least: f32) -> f64 {
+        let seen = |i: &usize| self.0[*i].1 >= least;
         let ratio = |i: usize| f64::from(self.0[i].0);
-        let below = (0..=at).rev().find(seen);
-        let Some(high) = (at..ROWS_APART).find(seen) else { return below.map_or(1.0, ratio) };
+        let below = (0..at).rev().find(seen);
+        let Some(high) = (at + 1..ROWS_APART).find(seen) else { return below.map_or(1.0, ratio) };
         let (low, low_ratio) = below.map_or((0, 1.0), |low| (low, ratio(low)));
         let share = (at - low) as f64 / (high - low).max(1) as f64;
         low_ratio * (1.0 - share) + ratio(high) * share
@@ -294,10 +323,22 @@ impl CostModel {
     /// rows with each other, between which a linear function does not tell the steps. Where no step with drafts was seen,
     /// they are taken to be like others.
     pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
+        if !self.ahead.knows() {
+            return None;
+        }
+        let own = self.rows_us(shape);
+        // Fewer rows take no longer than more: what was held up once would not be tried again otherwise.
+        let more =
+            (shape.rows + 1..=shape.rows + MORE_ROWS).filter(|rows| shape.late && self.late_ratios.is_sure(*rows));
+        Some(more.map(|rows| self.rows_us(&shape.with_rows(rows))).fold(own, f64::min))
+    }
+
+    /// The same of this number of rows alone.
+    fn rows_us(&self, shape: &StepShape) -> f64 {
         // A number of rows that was never tried with drafts is worth trying if it were like any other.
         let tried = shape.late && self.late_ratios.seen(shape.rows) > 0.0;
         let ratios = if tried { &self.late_ratios } else { &self.ahead_ratios };
-        self.ahead.knows().then(|| self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows))
+        self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows)
     }
 
     /// Were steps of so many rows seen that had no drafts and were planned ahead?
@@ -482,6 +523,27 @@ mod tests {
         assert_close(model.decode_rows_us(&late).unwrap(), truth(&decode(4, 100)) + 3_000.0, 0.05);
         assert_eq!(model.decode_rows_us(&decode(4, 100)), before);
         assert_close(model.predict(&decode(4, 100)).unwrap(), truth(&decode(4, 100)) + 3_000.0, 0.05);
+    }
+
+    #[test]
+    fn numbers_of_drafts_that_were_held_up_when_they_were_tried_are_not_believed() {
+        let mut model = learned();
+        let late = |rows| StepShape { late: true, ..decode(rows, 100) };
+        let us = |rows: u32| truth(&decode(rows, 100)) + 500.0;
+        let mut observe = |model: &mut CostModel, rows: u32, times: f64, n: usize| {
+            (0..n).for_each(|_| model.observe(&late(rows), Micros((times * us(rows)) as u64)));
+        };
+        observe(&mut model, 2, 4.0, 1);
+        let alone = model.decode_rows_us(&late(2)).unwrap();
+        assert!(alone > 3.0 * us(2), "nobody knows better yet");
+        observe(&mut model, 4, 1.0, 6);
+        let beside = model.decode_rows_us(&late(2)).unwrap();
+        assert!(beside < us(4) && beside > 0.8 * us(2), "{beside} where two rows take {}", us(2));
+        observe(&mut model, 3, 3.0, 6);
+        let bound = model.decode_rows_us(&late(3)).unwrap();
+        assert_close(bound, model.decode_rows_us(&late(4)).unwrap(), 1e-9);
+        observe(&mut model, 2, 1.0, 8);
+        assert_close(model.decode_rows_us(&late(2)).unwrap(), us(2), 0.1);
     }
 
     #[test]
