@@ -56,23 +56,38 @@ pub struct BackendInfo {
     pub context: u32,
     /// Drafted tokens that its steps may have.
     pub drafts: DraftRoom,
+    /// Threads of the host that compute its steps; 0 if a device does.
+    pub threads: u32,
 }
 
-/// A launched step. Waited for on the completion thread, never on the one that launches.
+/// A launched step. Waited for on the completion thread, never on the one that launches, unless it [is
+/// there](Pending::is_there).
 pub struct Pending {
     step: StepId,
     wait: Box<dyn FnOnce() -> Result<StepOutcome, BackendError> + Send>,
+    there: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
 impl Pending {
     /// A step whose outcome `wait` blocks for.
     pub fn new(step: StepId, wait: impl FnOnce() -> Result<StepOutcome, BackendError> + Send + 'static) -> Self {
-        Self { step, wait: Box::new(wait) }
+        Self { step, wait: Box::new(wait), there: None }
+    }
+
+    /// The same of a step that can tell whether `wait` would return at once.
+    #[must_use]
+    pub fn that_tells(self, there: impl Fn() -> bool + Send + 'static) -> Self {
+        Self { there: Some(Box::new(there)), ..self }
     }
 
     /// A step that is done already.
     pub fn ready(step: StepId, outcome: StepOutcome) -> Self {
-        Self::new(step, move || Ok(outcome))
+        Self::new(step, move || Ok(outcome)).that_tells(|| true)
+    }
+
+    /// Is the outcome known to be there, so that nobody waits for it?
+    pub fn is_there(&self) -> bool {
+        self.there.as_ref().is_some_and(|there| there())
     }
 
     /// Which step this is.

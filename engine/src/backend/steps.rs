@@ -21,6 +21,9 @@ pub(super) trait StepDevice: Sized {
     /// A step with its tokens on their way to the host.
     type Finished: Send + 'static;
 
+    /// Whether a finished step is over: the launching thread itself computed it.
+    const COMPUTES: bool;
+
     /// What it can hold.
     fn capacity(&self) -> &BackendInfo;
 
@@ -94,7 +97,9 @@ pub(super) fn launch<D: StepDevice>(device: &mut D, plan: StepPlan) -> Result<Pe
     if steps.waiting.len() == 1 {
         advance(device);
     }
-    Ok(Pending::new(id, move || D::outcome(receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))?)))
+    let sign = receiver.clone();
+    let wait = move || D::outcome(receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))?);
+    Ok(Pending::new(id, wait).that_tells(move || D::COMPUTES && !sign.is_empty()))
 }
 
 /// Takes what a late source says: see [`super::Backend::constrain`].
@@ -252,6 +257,7 @@ pub(super) mod tests {
                 vocab: 100,
                 context: 32,
                 drafts: DraftRoom::default(),
+                threads: 1,
             };
             Self {
                 capacity,
@@ -275,6 +281,8 @@ pub(super) mod tests {
     impl StepDevice for Notes {
         type Forwarded = StepOutcome;
         type Finished = Computed;
+
+        const COMPUTES: bool = true;
 
         fn capacity(&self) -> &BackendInfo {
             &self.capacity

@@ -530,7 +530,7 @@ mod tests {
         let mut model = learned();
         let late = |rows| StepShape { late: true, ..decode(rows, 100) };
         let us = |rows: u32| truth(&decode(rows, 100)) + 500.0;
-        let mut observe = |model: &mut CostModel, rows: u32, times: f64, n: usize| {
+        let observe = |model: &mut CostModel, rows: u32, times: f64, n: usize| {
             (0..n).for_each(|_| model.observe(&late(rows), Micros((times * us(rows)) as u64)));
         };
         observe(&mut model, 2, 4.0, 1);

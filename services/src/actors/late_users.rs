@@ -83,11 +83,12 @@ impl<S: LateSource> LateUsers<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::engine::{EngineActor, LateLinks, wait_for_steps};
+    use crate::actors::engine::EngineActor;
     use crate::actors::engram::EngramSource;
     use crate::actors::grammar::GrammarSource;
     use crate::actors::live::LiveRequests;
     use crate::actors::messages::{Open, RequestEvent, Submit};
+    use crate::actors::outcomes::{LateLinks, outcomes, wait_for_steps};
     use crate::actors::phase::Phase;
     use crate::actors::scheduler::SchedulerActor;
     use crate::actors::threads;
@@ -179,9 +180,9 @@ mod tests {
             steps_in_flight_max: 2,
             prefix: PrefixConfig::OFF,
         };
-        let (pending, launched) = crossbeam::channel::unbounded();
+        let (outcomes, launched) = outcomes();
         let build = Box::new(|| Ok(Box::new(backend()) as Box<dyn chimere_engine::backend::Backend>));
-        let (engine, rules, _) = EngineActor::start_on(&arbiters[0].handle(), build, pending).await.unwrap();
+        let (engine, rules, _) = EngineActor::start_on(&arbiters[0].handle(), build, outcomes).await.unwrap();
         let (clock, links) = (Clock::start(), LateLinks::default());
         let (arbiter, again) = (arbiters[2].handle(), (rules.clone(), clock.clone()));
         let make = Arc::new(|| EngramSource::new(2));

@@ -161,7 +161,7 @@ pub struct RulesReady(pub StepId);
 /// Engine actor to the completion thread, over a plain channel: wait for this.
 pub struct WaitFor(pub Pending);
 
-/// Completion thread to scheduler actor: a step is done, or the engine is lost.
+/// Completion thread, or the engine's where that has computed it, to scheduler actor: a step is done, or the engine is lost.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StepDone(pub Result<StepOutcome, BackendError>);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! http ── Submit, Cancel ──> SchedulerActor ── Launch ──> EngineActor ── WaitFor ───> completion thread
-//!  ^                            │    ^                                                     │
-//!  └── Output ── RequestActor <─┘    └───────────────────── StepDone ──────────────────────┤
+//!  ^                            │    ^                        │                            │
+//!  └── Output ── RequestActor <─┘    └─────── StepDone ───────┴────────────────────────────┤
 //!                                                                                          v
 //!                                                  EngineActor <── RulesReady ── EngramActor, GrammarActor (for those who use them)
 //! ```
@@ -23,6 +23,7 @@ pub mod late;
 pub mod late_users;
 pub mod live;
 pub mod messages;
+pub mod outcomes;
 pub mod output;
 pub mod phase;
 pub mod probe;
@@ -39,4 +40,4 @@ pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;
 pub mod token_report;
-mod vigil;
+pub(crate) mod vigil;

@@ -19,7 +19,7 @@ use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::quiet::Quiet;
 use super::retry;
 use super::step_log::StepLog;
-use super::step_meter::{StepInFlight, StepMeter};
+use super::step_meter::{Ended, StepInFlight, StepMeter};
 use super::vigil::{Vigil, Watchful};
 use crate::clock::Clock;
 use crate::limits;
@@ -139,9 +139,9 @@ impl SchedulerActor {
         }
     }
 
-    /// The same with the engine on this device.
-    pub fn beside(self, device: &str) -> Self {
-        Self { vigil: Vigil::beside(device), ..self }
+    /// The same with a thread that stays awake so.
+    pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
+        Self { vigil, ..self }
     }
 
     /// Launches what may be launched, then says how things stand.
@@ -200,20 +200,15 @@ impl SchedulerActor {
         left.0 > 0
     }
 
-    /// What a step that has ended says. Whoever hears it can wait until the next one is launched.
-    fn commit(&mut self, outcome: StepOutcome) -> Vec<(RequestId, Event)> {
-        self.note_answers();
+    /// What a step that has ended says, and what it was. Whoever hears of it can wait until the next one is launched.
+    fn commit(&mut self, step: StepInFlight, outcome: StepOutcome) -> (Vec<(RequestId, Event)>, Ended) {
         let now = self.clock.now();
-        if let Some(step) = self.steps.pop_front() {
-            debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
-            let took = now.since(step.began(self.committed));
-            self.meter.done(&step, &outcome, self.committed, &self.pace);
-            self.meter.compare(&step, took, outcome.samples.len(), &self.pace);
-            self.learn(&step, took, now, Micros(outcome.timing.guess_us));
-            self.committed = now;
-            self.waits_since = self.steps.is_empty().then_some(now);
-        }
-        self.scheduler.commit(outcome, now)
+        debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
+        self.learn(&step, now.since(step.began(self.committed)), now, Micros(outcome.timing.guess_us));
+        let ended = Ended::new(step, &outcome, self.committed, now);
+        self.committed = now;
+        self.waits_since = self.steps.is_empty().then_some(now);
+        (self.scheduler.commit(outcome, now), ended)
     }
 
     /// What a step that took so long teaches about steps to come.
@@ -500,11 +495,13 @@ impl Handler<StepDone> for SchedulerActor {
 
     fn handle(&mut self, StepDone(outcome): StepDone, ctx: &mut Context<Self>) {
         match outcome {
-            // After the streams were ended a late step means nothing to anybody.
-            Ok(_) if self.steps.is_empty() => {}
             Ok(outcome) => {
-                let events = self.commit(outcome);
+                self.note_answers();
+                // After the streams were ended a late step means nothing to anybody.
+                let Some(step) = self.steps.pop_front() else { return };
+                let (events, ended) = self.commit(step, outcome);
                 self.pump();
+                self.meter.ended(&ended, &self.pace);
                 if self.steps.iter().any(|step| step.shape.late || step.shape.guess_rows > 0) {
                     self.stay_awake(ctx);
                 }

@@ -5,13 +5,14 @@ use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::WaitingByKey;
+use ::metrics::Counter;
 use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::ids::{KeyId, Micros, StepId};
 use chimere_engine::scheduler::{
     DraftTotals, Pace, PrefixConfig, PrefixStats, RequestTimes, SchedulerConfig, Stats, StepShape,
 };
-use chimere_engine::step::{Form, StepOutcome, StepPlan};
+use chimere_engine::step::{ExpertReads, ExpertUse, FinishedTransfer, Form, StepOutcome, StepPlan, StepTiming};
 use std::sync::Arc;
 
 /// A prediction of a wait is compared with waits that are longer than this: shorter ones than a step or two are chance.
@@ -44,6 +45,38 @@ impl StepInFlight {
     /// When the engine began with it: when the step before was done, or at its own launch.
     pub(super) fn began(&self, committed: Micros) -> Micros {
         committed.max(self.at)
+    }
+}
+
+/// A step that came back, and what the metrics will hear of it: when the next one is launched, for that may be waiting.
+pub(super) struct Ended {
+    step: StepInFlight,
+    /// When the step before was committed.
+    committed: Micros,
+    /// From there, or from its own launch, to its end: what a stream sees.
+    took: Micros,
+    tokens: usize,
+    timing: StepTiming,
+    graph_replays: u32,
+    experts: ExpertUse,
+    expert_reads: ExpertReads,
+    copies: Vec<FinishedTransfer>,
+}
+
+impl Ended {
+    /// A step whose outcome came now.
+    pub(super) fn new(step: StepInFlight, outcome: &StepOutcome, committed: Micros, now: Micros) -> Self {
+        Self {
+            took: now.since(step.began(committed)),
+            step,
+            committed,
+            tokens: outcome.samples.len(),
+            timing: outcome.timing,
+            graph_replays: outcome.graph_replays,
+            experts: outcome.experts,
+            expert_reads: outcome.expert_reads,
+            copies: outcome.host.finished.clone(),
+        }
     }
 }
 
@@ -97,7 +130,7 @@ impl StepMeter {
 
     /// Beside the plan that was made, so many decode rows sit out.
     pub(super) fn planned(&self, rows_out: u64) {
-        ::metrics::counter!(metrics::ROWS_SAT_OUT).increment(rows_out);
+        add(rows_out, || ::metrics::counter!(metrics::ROWS_SAT_OUT));
     }
 
     /// A plan is about to be launched, beside which so many decode rows sit out.
@@ -139,28 +172,35 @@ impl StepMeter {
         });
     }
 
-    /// A step came back. `committed` is when the one before did, and `pace` what was known when it was planned.
-    pub(super) fn done(&self, step: &StepInFlight, outcome: &StepOutcome, committed: Micros, pace: &Pace) {
-        let took = outcome.timing.forward_us + outcome.timing.sample_us + outcome.timing.guess_us;
+    /// A step came back. `pace` is what is known by now.
+    pub(super) fn ended(&self, ended: &Ended, pace: &Pace) {
+        let Ended { step, timing, .. } = ended;
+        let took = timing.forward_us + timing.sample_us + timing.guess_us;
         ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(seconds(took));
         ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
-        ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());
-        ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
-        ::metrics::counter!(metrics::GRAPH_REPLAYS).increment(outcome.graph_replays.into());
-        ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
-        ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
-        let reads = outcome.expert_reads;
+        let rows = [("prompt", step.shape.prompt_rows), ("decode", step.shape.rows)];
+        rows.into_iter()
+            .for_each(|(form, n)| add(n.into(), || ::metrics::counter!(metrics::STEP_ROWS, "form" => form)));
+        let reads = ended.expert_reads;
         for (place, experts) in [(metrics::DEVICE_TIER, reads.hits), (metrics::HOST_TIER, reads.misses)] {
-            ::metrics::counter!(metrics::EXPERT_READS, "place" => place).increment(experts);
+            add(experts, || ::metrics::counter!(metrics::EXPERT_READS, "place" => place));
         }
-        ::metrics::counter!(metrics::EXPERT_HOST_BYTES).increment(reads.missed_bytes);
-        ::metrics::counter!(metrics::EXPERT_SWAPS).increment(reads.promoted);
-        for copy in &outcome.host.finished {
+        for (name, n) in [
+            (metrics::GRAPH_REPLAYS, ended.graph_replays.into()),
+            (metrics::MOE_ROWS, ended.experts.rows),
+            (metrics::MOE_EXPERTS, ended.experts.experts),
+            (metrics::EXPERT_HOST_BYTES, reads.missed_bytes),
+            (metrics::EXPERT_SWAPS, reads.promoted),
+        ] {
+            add(n, || ::metrics::counter!(name));
+        }
+        for copy in &ended.copies {
             let direction = metrics::TRANSFERS[copy.direction as usize];
             ::metrics::histogram!(metrics::PREFIX_TRANSFER, "direction" => direction).record(seconds(copy.micros));
         }
         self.budget(step, pace);
-        count_late(step, Micros(step.began(committed).0 + outcome.timing.forward_us));
+        count_late(step, Micros(step.began(ended.committed).0 + timing.forward_us));
+        self.compare(step, ended.took, ended.tokens, pace);
     }
 
     /// How much of what a step may take was used.
@@ -176,7 +216,7 @@ impl StepMeter {
 
     /// Compares what a step that gave so many tokens took with what was predicted; tells what decode rows waited for
     /// others' prompts. Its time is that between commits, because that is what a stream sees.
-    pub(super) fn compare(&self, step: &StepInFlight, took: Micros, tokens: usize, pace: &Pace) {
+    fn compare(&self, step: &StepInFlight, took: Micros, tokens: usize, pace: &Pace) {
         self.show(step, took, tokens);
         let took_us = took.0 as f64;
         if let Some(predicted) = step.predicted {
@@ -268,19 +308,22 @@ impl StepMeter {
         let old = std::mem::replace(&mut self.drafts, now);
         for kind in DraftKind::ALL {
             let (at, source) = (kind as usize, kind.name());
-            let drafted = now.drafted[at] - old.drafted[at];
-            ::metrics::counter!(metrics::DRAFTED, "source" => source).increment(drafted);
-            self.gateway.drafted(now.pieces[at] - old.pieces[at], drafted);
+            let (drafted, pieces) = (now.drafted[at] - old.drafted[at], now.pieces[at] - old.pieces[at]);
+            if pieces == 0 {
+                continue;
+            }
+            add(drafted, || ::metrics::counter!(metrics::DRAFTED, "source" => source));
+            self.gateway.drafted(pieces, drafted);
             for (place, position) in metrics::DRAFT_POSITIONS.iter().enumerate() {
                 let accepted = now.accepted[at][place] - old.accepted[at][place];
-                ::metrics::counter!(metrics::ACCEPTED, "source" => source, "position" => *position).increment(accepted);
+                add(accepted, || ::metrics::counter!(metrics::ACCEPTED, "source" => source, "position" => *position));
                 self.gateway.accepted(place, accepted);
             }
         }
         for ((drafts, now), old) in metrics::DRAFT_NUMBERS.iter().zip(now.rows).zip(old.rows) {
-            ::metrics::counter!(metrics::DRAFT_ROWS, "drafts" => *drafts).increment(now - old);
+            add(now - old, || ::metrics::counter!(metrics::DRAFT_ROWS, "drafts" => *drafts));
         }
-        ::metrics::counter!(metrics::DRAFT_LOST).increment(now.lost - old.lost);
+        add(now.lost - old.lost, || ::metrics::counter!(metrics::DRAFT_LOST));
     }
 
     /// How things stand: gauges as they are, counters by what was added since the last time.
@@ -296,8 +339,8 @@ impl StepMeter {
         ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
         let preemptions = now.preemptions_total - self.told.preemptions_total;
         let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
-        ::metrics::counter!(metrics::PREEMPTIONS).increment(preemptions);
-        ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
+        add(preemptions, || ::metrics::counter!(metrics::PREEMPTIONS));
+        add(prompt_tokens, || ::metrics::counter!(metrics::PROMPT_TOKENS));
         self.waiting.tell(&now, waiting_by_key);
         self.gateway.stands(&now, preemptions, prompt_tokens);
         if self.log.is_watched() {
@@ -312,6 +355,14 @@ fn count_late(step: &StepInFlight, forward_end: Micros) {
     if let Some(late) = step.rules_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
         ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
         ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(seconds(late.0));
+    }
+}
+
+/// Adds to a counter which was at 0 from the start, so that it need not be looked up where nothing is added: that takes as
+/// long as a good part of planning a step.
+fn add(n: u64, counter: impl FnOnce() -> Counter) {
+    if n > 0 {
+        counter().increment(n);
     }
 }
 

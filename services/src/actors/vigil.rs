@@ -1,21 +1,34 @@
 //! Keeps an actor's thread from sleeping for a moment. Where each step is planned by what the one before it said, what
-//! two sleeping threads take to wake up is time in which a GPU has nothing to do: as long as a step of a small model.
+//! two sleeping threads take to wake up is time in which nothing is computed: on a GPU as long as a step of a small model,
+//! on two processors of a virtual machine up to a sixth of one with seven drafts.
 
 use actix::prelude::*;
+use chimere_engine::backend::BackendInfo;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// How long after the last step that is waited for so: longer ones do not feel who wakes up.
 const VIGIL: Duration = Duration::from_millis(3);
-/// On machines with fewer cores the threads have better things to do.
+/// Beside a GPU, threads of machines with fewer cores have better things to do.
 const CORES_LEAST: usize = 6;
+/// So many cores beyond those that compute are enough for threads that wait.
+const CORES_BESIDE: usize = 3;
+
+/// How a thread stays awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// There are cores enough.
+    Spins,
+    /// It offers its core to others again and again.
+    Offers,
+}
 
 /// Until when a thread stays awake.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Vigil {
-    /// Whether it ever does.
-    allowed: bool,
+pub(crate) struct Vigil {
+    /// `None` if it never does.
+    manner: Option<Manner>,
     until: Option<Instant>,
 }
 
@@ -27,17 +40,24 @@ pub(super) trait Watchful: Actor<Context = Context<Self>> {
     /// Stays awake from now on for a moment.
     fn stay_awake(&mut self, ctx: &mut Context<Self>) {
         let vigil = self.vigil();
-        if vigil.allowed && vigil.until.replace(Instant::now() + VIGIL).is_none() {
+        if vigil.manner.is_some() && vigil.until.replace(Instant::now() + VIGIL).is_none() {
             ctx.spawn(Waking);
         }
     }
 }
 
 impl Vigil {
-    /// For an engine on this device.
-    pub(super) fn beside(device: &str) -> Self {
+    /// Of the engine's thread. Where that is one of those that compute, it has a core anyway.
+    pub(crate) fn of_engine(info: &BackendInfo) -> Self {
+        let spins = Self::of_scheduler(info);
+        let offers = (info.threads > 0).then_some(Manner::Offers);
+        Self { manner: spins.manner.or(offers), ..spins }
+    }
+
+    /// Of the scheduler's thread.
+    pub(crate) fn of_scheduler(info: &BackendInfo) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { allowed: device == "cuda" && cores >= CORES_LEAST, until: None }
+        Self { manner: has_room(info.threads as usize, cores).then_some(Manner::Spins), until: None }
     }
 
     /// Is it over? Then another one may begin.
@@ -46,6 +66,11 @@ impl Vigil {
         self.until = self.until.filter(|_| !over);
         over
     }
+}
+
+/// Has a machine with so many cores some for threads that wait, where so many of its threads compute?
+fn has_room(threads: usize, cores: usize) -> bool {
+    if threads == 0 { cores >= CORES_LEAST } else { cores >= threads + CORES_BESIDE }
 }
 
 /// Wakes its own thread until the vigil is over; whoever sends a message meanwhile finds it awake.
@@ -58,6 +83,9 @@ impl<A: Watchful> ActorFuture<A> for Waking {
         if actor.vigil().is_over() {
             return Poll::Ready(());
         }
+        if actor.vigil().manner == Some(Manner::Offers) {
+            std::thread::yield_now();
+        }
         task.waker().wake_by_ref();
         Poll::Pending
     }
@@ -68,9 +96,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vigil_ends_and_another_one_begins_and_beside_a_cpu_there_is_none() {
-        assert!(!Vigil::beside("cpu").allowed);
-        let mut vigil = Vigil { allowed: true, until: Some(Instant::now() + Duration::from_secs(100)) };
+    fn threads_spin_where_there_are_cores_beside_those_that_compute() {
+        assert_eq!(
+            [(0, 5), (0, 6), (2, 4), (2, 5), (16, 16)].map(|(threads, cores)| has_room(threads, cores)),
+            [false, true, false, true, false]
+        );
+    }
+
+    #[test]
+    fn a_vigil_ends_and_another_one_begins() {
+        let mut vigil = Vigil { manner: Some(Manner::Spins), until: Some(Instant::now() + Duration::from_secs(100)) };
         assert!(!vigil.is_over() && vigil.until.is_some());
         vigil.until = Some(Instant::now());
         assert!(vigil.is_over() && vigil.until.is_none());

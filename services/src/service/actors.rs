@@ -1,16 +1,18 @@
 //! The actors that run requests, each on a thread of its own, and the threads between them.
 
-use crate::actors::engine::{Build, EngineActor, LateLinks, wait_for_steps};
+use crate::actors::engine::{Build, EngineActor};
 use crate::actors::engram::EngramSource;
 use crate::actors::grammar::GrammarSource;
 use crate::actors::late::{LateSource, Starter};
 use crate::actors::late_users::LateUsers;
 use crate::actors::live::LiveRequests;
+use crate::actors::outcomes::{LateLinks, outcomes, wait_for_steps};
 use crate::actors::phase::Phase;
 use crate::actors::rules_link::RulesLink;
 use crate::actors::scheduler::SchedulerActor;
 use crate::actors::step_log::StepLog;
 use crate::actors::threads;
+use crate::actors::vigil::Vigil;
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
@@ -64,8 +66,8 @@ impl Actors {
         let (phase_tx, phase) = watch::channel(Phase::Starting);
 
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
-        let (pending, launched) = crossbeam::channel::unbounded();
-        let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), build, pending).await?;
+        let (outcomes, launched) = outcomes();
+        let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), build, outcomes).await?;
         let drafts = DraftSettings { room: info.drafts, ..drafts };
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
@@ -77,10 +79,10 @@ impl Actors {
 
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let device = info.device;
+        let vigil = Vigil::of_scheduler(&info);
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
             SchedulerActor::new((config, drafts), pace, engine, late, phase_tx, live, clock, gateway, step_log)
-                .beside(device)
+                .with_vigil(vigil)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient())
             .map_err(|e| format!("completion thread: {e}"))?;

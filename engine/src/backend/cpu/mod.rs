@@ -207,6 +207,7 @@ impl CpuBackend {
                 vocab: packed.config.vocab as u32,
                 context: config.context,
                 drafts: config.draft_room(),
+                threads: config.threads as u32,
             },
             store: Store::new(shape, config),
             workspace: Workspace::new(
@@ -432,6 +433,8 @@ impl CpuBackend {
 impl StepDevice for CpuBackend {
     type Forwarded = Forwarded;
     type Finished = StepOutcome;
+
+    const COMPUTES: bool = true;
 
     fn capacity(&self) -> &BackendInfo {
         &self.info

@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 const SPINS_MAX: u32 = 2_000;
 /// The same of a thread without work: others have some.
 const IDLE_SPINS: u32 = 200;
-/// Times that it offers its core before it sleeps.
-const IDLE_OFFERS: u32 = 100;
+/// Times that it offers its core before it sleeps: some tenths of a millisecond, in which the next step comes where that
+/// could not be planned ahead.
+const IDLE_OFFERS: u32 = 1_000;
 
 /// Threads whose caller is the first of them.
 pub(super) struct Pool {

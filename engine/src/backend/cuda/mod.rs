@@ -235,6 +235,7 @@ impl CudaBackend {
                 vocab: widths.vocab as u32,
                 context: config.context,
                 drafts: config.draft_room(),
+                threads: 0,
             },
             counts,
             one_by_one: config.deterministic,
@@ -705,6 +706,8 @@ impl CudaBackend {
 impl StepDevice for CudaBackend {
     type Forwarded = Forwarded;
     type Finished = InFlight;
+
+    const COMPUTES: bool = false;
 
     fn capacity(&self) -> &BackendInfo {
         &self.info

@@ -221,6 +221,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         vocab: text.tokenizer().len(),
         context: options.context,
         drafts: DraftRoom::default(),
+        threads: 1,
     };
     let build: Build = if options.real {
         real(&options)

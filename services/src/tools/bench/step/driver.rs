@@ -446,6 +446,7 @@ mod tests {
             vocab: 100,
             context: 320,
             drafts: DraftRoom::default(),
+            threads: 1,
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }
