@@ -164,8 +164,14 @@ const RATIO_MAX: f32 = 16.0;
 const AHEAD_SEEN: f32 = 4.0;
 /// A number of rows that was seen so often is believed whatever its neighbours say.
 const SURE: f32 = 4.0;
-/// So many rows more, at most, are asked for what fewer take at most.
-const MORE_ROWS: u32 = crate::drafts::DRAFTS_MAX as u32;
+/// Part of how often a number was seen that each step with drafts takes away: what was held up for a while is tried again.
+const AGING: f32 = 1.0 / 512.0;
+/// How far neighbours are sought.
+const NEAR_ROWS: u32 = crate::drafts::DRAFTS_MAX as u32;
+/// Part of what waiting for a plan takes that one observation replaces.
+const WAIT_PART: f64 = 0.1;
+/// What it takes, in steps without drafts, before it was seen.
+const WAIT_AT_FIRST: f64 = 0.25;
 /// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
 /// The same of a step with drafts that was faster.
@@ -201,6 +207,11 @@ impl RowRatios {
         *kept += (ratio - *kept) * part.max(1.0 / *seen);
     }
 
+    /// A step of any number was seen: of the others one knows a little less.
+    fn age(&mut self) {
+        self.0.iter_mut().for_each(|(_, seen)| *seen *= 1.0 - AGING);
+    }
+
     /// Is a number told apart from its neighbours, and seen often enough?
     fn is_sure(&self, rows: u32) -> bool {
         rows <= APART_MAX && self.seen(rows) >= SURE
@@ -212,26 +223,13 @@ impl RowRatios {
     }
 
     /// Of a number that was never seen, what lies between those of its neighbours that were, of no rows one: the linear
-    /// part alone may be off where these are, and then nobody would try the number. What was seen once or twice may have
-    /// been held up, and who believes it never sees it again: it counts as no more than what lies between those that are
-    /// sure.
+    /// part alone may be off where these are, and then nobody would try the number.
     fn of(&self, rows: u32) -> f64 {
         let at = Self::place(rows);
-        let (own, seen) = self.0[at];
-        let own = f64::from(own);
-        if seen == 0.0 {
-            return self.between(at, f32::MIN_POSITIVE);
-        }
-        let doubtful = seen < SURE && self.0[at..].iter().any(|above| above.1 >= SURE);
-        if doubtful { own.min(self.between(at, SURE)) } else { own }
-    }
-
-    /// What lies at `at` between the nearest entries that were seen at least so often.
-    fn between(&self, at: usize, least: f32) -> f64 {
-        let seen = |i: &usize| self.0[*i].1 >= least;
+        let seen = |i: &usize| self.0[*i].1 > 0.0;
         let ratio = |i: usize| f64::from(self.0[i].0);
-        let below = (0..at).rev().find(seen);
-        let Some(high) = (at + 1..ROWS_APART).find(seen) else { return below.map_or(1.0, ratio) };
+        let below = (0..=at).rev().find(seen);
+        let Some(high) = (at..ROWS_APART).find(seen) else { return below.map_or(1.0, ratio) };
         let (low, low_ratio) = below.map_or((0, 1.0), |low| (low, ratio(low)));
         let share = (at - low) as f64 / (high - low).max(1) as f64;
         low_ratio * (1.0 - share) + ratio(high) * share
@@ -249,6 +247,8 @@ pub struct CostModel {
     ahead_ratios: RowRatios,
     /// Likewise steps with drafts.
     late_ratios: RowRatios,
+    /// What a step without drafts takes beyond its own time where it was not planned ahead; `None` before any was seen.
+    wait_us: Option<f64>,
     prompts: Fit,
     guesses: Fit,
 }
@@ -268,6 +268,9 @@ impl CostModel {
         let linear = self.ahead.at(&shape.recurrent());
         if linear > 0.0 {
             let ratios = if shape.late { &mut self.late_ratios } else { &mut self.ahead_ratios };
+            if shape.late {
+                ratios.age();
+            }
             // Nothing makes a step with drafts faster than it is; what was planned ahead is early behind one that was late.
             let faster = shape.late && took < linear * ratios.of(shape.rows);
             ratios.observe(shape.rows, (took / linear) as f32, if faster { FASTER_PART } else { RATIO_PART });
@@ -327,10 +330,40 @@ impl CostModel {
             return None;
         }
         let own = self.rows_us(shape);
-        // Fewer rows take no longer than more: what was held up once would not be tried again otherwise.
-        let more =
-            (shape.rows + 1..=shape.rows + MORE_ROWS).filter(|rows| shape.late && self.late_ratios.is_sure(*rows));
-        Some(more.map(|rows| self.rows_us(&shape.with_rows(rows))).fold(own, f64::min))
+        if !shape.late || shape.rows > APART_MAX {
+            return Some(own);
+        }
+        let by_others = if self.late_ratios.is_sure(shape.rows) { None } else { self.by_neighbours(shape) };
+        // Fewer rows take no longer than more: what was held up would not be tried again otherwise.
+        let more = (shape.rows + 1..=shape.rows + NEAR_ROWS).filter_map(|rows| self.late_us(shape, rows));
+        Some(more.chain(by_others).fold(own, f64::min))
+    }
+
+    /// What lies between steps of fewer rows and of more that are sure, or goes on from those of fewer: what was seen once
+    /// or twice may have been held up, and who believes it never sees it again.
+    fn by_neighbours(&self, shape: &StepShape) -> Option<f64> {
+        let n = shape.rows;
+        let (fewer, more) = (n.saturating_sub(NEAR_ROWS).max(1)..n, n + 1..=n + NEAR_ROWS);
+        let above = more.map(|rows| (rows, self.late_us(shape, rows))).find_map(sure);
+        if above.is_none() && !fewer.clone().any(|rows| self.late_ratios.is_sure(rows)) {
+            return None;
+        }
+        let us = |rows| self.late_us(shape, rows).or_else(|| self.ahead_us(shape, rows));
+        let mut below = fewer.rev().map(|rows| (rows, us(rows))).filter_map(sure);
+        let (low, less) = below.next()?;
+        let (other, us) = above.or_else(|| below.next())?;
+        Some((less + (us - less) * (f64::from(n) - low) / (other - low)).max(less))
+    }
+
+    /// What a step with drafts takes that has so many rows instead, if that is sure.
+    fn late_us(&self, shape: &StepShape, rows: u32) -> Option<f64> {
+        self.late_ratios.is_sure(rows).then(|| self.rows_us(&shape.with_rows(rows)))
+    }
+
+    /// The same without drafts, and with the wait for its plan.
+    fn ahead_us(&self, shape: &StepShape, rows: u32) -> Option<f64> {
+        let alone = || self.rows_us(&StepShape { late: false, ..shape.with_rows(rows) });
+        self.knows_ahead(rows).then(|| alone() + self.wait_us.unwrap_or_default())
     }
 
     /// The same of this number of rows alone.
@@ -339,6 +372,21 @@ impl CostModel {
         let tried = shape.late && self.late_ratios.seen(shape.rows) > 0.0;
         let ratios = if tried { &self.late_ratios } else { &self.ahead_ratios };
         self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows)
+    }
+
+    /// A step without drafts was waited for, and took so long from the end of the one before.
+    pub fn observe_wait(&mut self, shape: &StepShape, took: Micros) {
+        let alone = if self.ahead.knows() { self.rows_us(&StepShape { late: false, ..*shape }) } else { 0.0 };
+        if alone > 0.0 && shape.prompt_rows == 0 && shape.rows > 0 {
+            let wait = (took.0 as f64 - alone).clamp(0.0, alone);
+            let kept = self.wait_us.get_or_insert(wait);
+            *kept += (wait - *kept) * WAIT_PART;
+        }
+    }
+
+    /// What it takes to wait for a step's plan, where the step takes so long when it was planned ahead.
+    pub fn wait_us(&self, step_us: f64) -> f64 {
+        self.wait_us.unwrap_or(WAIT_AT_FIRST * step_us)
     }
 
     /// Were steps of so many rows seen that had no drafts and were planned ahead?
@@ -369,6 +417,11 @@ impl CostModel {
         let attended = u64::from(rows) * u64::from(context);
         self.recurrent.knows().then(|| self.recurrent.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
     }
+}
+
+/// A number of rows, and what a step of so many takes if that is known.
+fn sure((rows, us): (u32, Option<f64>)) -> Option<(f64, f64)> {
+    Some((f64::from(rows), us?))
 }
 
 /// Steps that take this many times `Pace::ahead_us` are worth waiting for.

@@ -219,7 +219,10 @@ impl SchedulerActor {
             Some(since) if shape.late => cost.observe(shape, beside(now.since(since))),
             // It was planned late because drafts were hoped for. Such steps are planned ahead otherwise, and what they
             // take then is what drafts are held against.
-            Some(_) => cost.observe_unusual(shape, beside(took)),
+            Some(since) => {
+                cost.observe_unusual(shape, beside(took));
+                cost.observe_wait(shape, beside(now.since(since)));
+            }
             // What guesses make of a step beside their own time is theirs too.
             None if shape.guess_rows > 0 && !shape.late => cost.observe_unusual(shape, beside(took)),
             None => cost.observe(shape, beside(took)),

@@ -93,11 +93,15 @@ impl Offer {
         self.chances.truncate(n);
     }
 
-    /// What could be drafted if its first token came.
-    pub(super) fn behind_the_first(mut self) -> Self {
-        let first = self.chances.remove(0);
+    /// The chance of its first token, and what could be drafted if that came.
+    pub(super) fn without_first(mut self) -> (f32, Self) {
         self.tokens.remove(0);
-        self.chances.first_mut().into_iter().for_each(|chance| *chance *= first);
+        (self.chances.remove(0), self)
+    }
+
+    /// The same with the chance that what must come before it does.
+    pub(super) fn behind(mut self, chance: f32) -> Self {
+        self.chances.first_mut().into_iter().for_each(|first| *first *= chance);
         self
     }
 

@@ -99,6 +99,26 @@ impl Gate {
     }
 }
 
+/// What waiting for one token that is on its way may bring.
+pub(super) struct Wait {
+    /// The chance that it is the one that was guessed.
+    pub(super) right: f64,
+    /// What the wait takes, microseconds.
+    pub(super) us: f64,
+}
+
+impl Gate {
+    /// Should the only row of the next step wait for its token, because `offer` may stand behind it if that is the one that
+    /// was guessed? If not, nothing is drafted, and the wait is lost.
+    pub(super) fn waits(&self, offer: &Offer, wait: &Wait, room: usize, us: impl Fn(u32, u32) -> Option<f64>) -> bool {
+        let drafts = self.choose(std::slice::from_ref(offer), 1, room, &us)[0];
+        let (Some(without), Some(with)) = (us(0, 0), us(drafts as u32, drafts as u32)) else { return false };
+        let wrong = 1.0 - wait.right;
+        let tokens = 1.0 + wait.right * offer.clone().cut(drafts).worth();
+        drafts > 0 && tokens * without > GO_ON * (wait.right * with + wrong * (without + wait.us))
+    }
+}
+
 /// All that is offered, as far as there is room.
 pub(super) fn fill(offers: &[Offer], room: usize) -> Vec<usize> {
     let mut granted = vec![0; offers.len()];
@@ -198,6 +218,16 @@ mod tests {
         };
         assert_eq!(tries(&[offer(&[0.9; 7])]), [128, 385, 898, 1_923]);
         assert_eq!(tries(&[offer(&[0.4; 3])]), [0; 0]);
+    }
+
+    #[test]
+    fn a_row_waits_for_a_token_if_what_may_come_behind_it_pays_for_the_waits_in_vain() {
+        let us = |drafts: u32, _| Some(1_000.0 + 300.0 * f64::from(drafts));
+        let waits =
+            |offer: &[f32], right, wait_us| OFF.waits(&self::offer(offer), &Wait { right, us: wait_us }, 16, us);
+        assert!(waits(&[0.9; 7], 0.5, 200.0) && !waits(&[0.9; 7], 0.5, 2_000.0));
+        assert!(!waits(&[0.9; 7], 0.05, 200.0));
+        assert!(!waits(&[0.3; 7], 1.0, 0.0), "nothing would be drafted");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::ids::{KeyId, Micros, TokenId};
 use crate::step::DraftRoom;
 use budget::Budgets;
 pub(super) use budget::{Toll, Whose};
-use gate::Gate;
+use gate::{Gate, Wait};
 pub(super) use guesses::Asked;
 pub(super) use runs::KnownRun;
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,11 +192,31 @@ impl Scheduler {
             let seq = &self.running[at];
             if seq.pending == 1 && matches!(seq.next(), Next::Output(1)) && !shut_out.contains(&seq.key) {
                 // The first token of the guess is the one on its way.
-                offers.extend(self.offer(at, 1).map(|offer| offer.behind_the_first()));
+                offers.extend(self.offer(at, 1).map(Offer::without_first));
             }
         }
         let decodes = self.decode_rows(&SitsOut::nobody());
-        !offers.is_empty() && self.granted_beside(&offers, decodes, pace).iter().any(|n| *n > 0)
+        match offers.as_slice() {
+            [] => false,
+            [(first, behind)] if decodes.0 == 1 => self.waits_alone(*first, behind, decodes, pace),
+            _ => {
+                let offers: Vec<_> = offers.into_iter().map(|(first, behind)| behind.behind(first)).collect();
+                self.granted_beside(&offers, decodes, pace).iter().any(|n| *n > 0)
+            }
+        }
+    }
+
+    /// The same of a row that decodes alone: its token is the guess's first with a chance of `first`.
+    fn waits_alone(&self, first: f32, behind: &Offer, decodes: (u32, u64), pace: &Pace) -> bool {
+        let (settings, budgets) = (&self.drafting.settings, &self.drafting.budgets);
+        if settings.mode != DraftMode::Auto {
+            return !behind.tokens.is_empty() && self.draft_room(decodes.0) > 0;
+        }
+        let us = |drafts, _| decode_us(pace, decodes, drafts);
+        let wait = Wait { right: first.into(), us: pace.cost.wait_us(us(0, 0).unwrap_or_default()) };
+        budgets.allows(behind.kind)
+            && self.would_tell(decodes.0, pace)
+            && self.drafting.gate.waits(behind, &wait, self.draft_room(decodes.0), us)
     }
 
     /// What is drafted in the next step, by sequence.

@@ -154,7 +154,10 @@ impl Traffic {
         let (cost, micros) = (&mut self.pace.cost, |us: f64| Micros(us as u64));
         match waited_since {
             Some(since) if shape.late => cost.observe(&shape, micros(began + took - since)),
-            Some(_) => cost.observe_unusual(&shape, micros(took)),
+            Some(since) => {
+                cost.observe_unusual(&shape, micros(took));
+                cost.observe_wait(&shape, micros(began + took - since));
+            }
             None if shape.guess_rows > 0 && !shape.late => cost.observe_unusual(&shape, micros(took)),
             None => cost.observe(&shape, micros(took)),
         }
