@@ -65,29 +65,29 @@ pub struct BackendInfo {
 pub struct Pending {
     step: StepId,
     wait: Box<dyn FnOnce() -> Result<StepOutcome, BackendError> + Send>,
-    there: Option<Box<dyn Fn() -> bool + Send>>,
+    there: bool,
 }
 
 impl Pending {
     /// A step whose outcome `wait` blocks for.
     pub fn new(step: StepId, wait: impl FnOnce() -> Result<StepOutcome, BackendError> + Send + 'static) -> Self {
-        Self { step, wait: Box::new(wait), there: None }
+        Self { step, wait: Box::new(wait), there: false }
     }
 
-    /// The same of a step that can tell whether `wait` would return at once.
+    /// The same of a step for which `wait` returns at once, if it does.
     #[must_use]
-    pub fn that_tells(self, there: impl Fn() -> bool + Send + 'static) -> Self {
-        Self { there: Some(Box::new(there)), ..self }
+    pub fn that_is(self, there: bool) -> Self {
+        Self { there, ..self }
     }
 
     /// A step that is done already.
     pub fn ready(step: StepId, outcome: StepOutcome) -> Self {
-        Self::new(step, move || Ok(outcome)).that_tells(|| true)
+        Self::new(step, move || Ok(outcome)).that_is(true)
     }
 
     /// Is the outcome known to be there, so that nobody waits for it?
     pub fn is_there(&self) -> bool {
-        self.there.as_ref().is_some_and(|there| there())
+        self.there
     }
 
     /// Which step this is.

@@ -97,9 +97,9 @@ pub(super) fn launch<D: StepDevice>(device: &mut D, plan: StepPlan) -> Result<Pe
     if steps.waiting.len() == 1 {
         advance(device);
     }
-    let sign = receiver.clone();
+    let there = D::COMPUTES && !receiver.is_empty();
     let wait = move || D::outcome(receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))?);
-    Ok(Pending::new(id, wait).that_tells(move || D::COMPUTES && !sign.is_empty()))
+    Ok(Pending::new(id, wait).that_is(there))
 }
 
 /// Takes what a late source says: see [`super::Backend::constrain`].

@@ -160,9 +160,8 @@ const APART_MAX: u32 = 16;
 const CHANGE_MAX: f64 = 1.25;
 /// A ratio counts as at most this, and at least as that part of one.
 const RATIO_MAX: f32 = 16.0;
-/// So many steps without drafts tell what drafts spare.
-const AHEAD_SEEN: f32 = 4.0;
-/// A number of rows that was seen so often is believed whatever its neighbours say.
+/// A number of rows that was seen so often is believed whatever its neighbours say; without drafts it tells what drafts
+/// spare.
 const SURE: f32 = 4.0;
 /// Part of how often a number was seen that each step with drafts takes away: what was held up for a while is tried again.
 const AGING: f32 = 1.0 / 512.0;
@@ -391,7 +390,7 @@ impl CostModel {
 
     /// Were steps of so many rows seen that had no drafts and were planned ahead?
     pub fn knows_ahead(&self, rows: u32) -> bool {
-        self.ahead_ratios.seen(rows) >= AHEAD_SEEN
+        self.ahead_ratios.seen(rows) >= SURE
     }
 
     /// Was a step with drafts and so many rows seen?

@@ -107,15 +107,14 @@ pub(super) struct Wait {
     pub(super) us: f64,
 }
 
-impl Gate {
-    /// Should the only row of the next step wait for its token, because `offer` may stand behind it if that is the one that
-    /// was guessed? If not, nothing is drafted, and the wait is lost.
-    pub(super) fn waits(&self, offer: &Offer, wait: &Wait, room: usize, us: impl Fn(u32, u32) -> Option<f64>) -> bool {
-        let drafts = self.choose(std::slice::from_ref(offer), 1, room, &us)[0];
-        let (Some(without), Some(with)) = (us(0, 0), us(drafts as u32, drafts as u32)) else { return false };
-        let wrong = 1.0 - wait.right;
-        let tokens = 1.0 + wait.right * offer.clone().cut(drafts).worth();
-        drafts > 0 && tokens * without > GO_ON * (wait.right * with + wrong * (without + wait.us))
+impl Wait {
+    /// Should the only row of the next step wait for its token, because all of `offer` will stand behind it if that is the
+    /// one that was guessed? If not, nothing is drafted, and the wait is lost. `us`: what the step takes with so many drafts.
+    pub(super) fn pays(&self, offer: &Offer, us: impl Fn(u32) -> Option<f64>) -> bool {
+        let (Some(without), Some(with)) = (us(0), us(offer.tokens.len() as u32)) else { return false };
+        let wrong = 1.0 - self.right;
+        let tokens = 1.0 + self.right * offer.worth();
+        tokens * without > GO_ON * (self.right * with + wrong * (without + self.us))
     }
 }
 
@@ -222,9 +221,11 @@ mod tests {
 
     #[test]
     fn a_row_waits_for_a_token_if_what_may_come_behind_it_pays_for_the_waits_in_vain() {
-        let us = |drafts: u32, _| Some(1_000.0 + 300.0 * f64::from(drafts));
-        let waits =
-            |offer: &[f32], right, wait_us| OFF.waits(&self::offer(offer), &Wait { right, us: wait_us }, 16, us);
+        let us = |drafts: u32| Some(1_000.0 + 300.0 * f64::from(drafts));
+        let waits = |chances: &[f32], right, wait_us| {
+            let drafts = OFF.choose(&[offer(chances)], 1, 16, |drafts, _| us(drafts))[0];
+            drafts > 0 && Wait { right, us: wait_us }.pays(&offer(chances).cut(drafts), us)
+        };
         assert!(waits(&[0.9; 7], 0.5, 200.0) && !waits(&[0.9; 7], 0.5, 2_000.0));
         assert!(!waits(&[0.9; 7], 0.05, 200.0));
         assert!(!waits(&[0.3; 7], 1.0, 0.0), "nothing would be drafted");

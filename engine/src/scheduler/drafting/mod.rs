@@ -198,7 +198,10 @@ impl Scheduler {
         let decodes = self.decode_rows(&SitsOut::nobody());
         match offers.as_slice() {
             [] => false,
-            [(first, behind)] if decodes.0 == 1 => self.waits_alone(*first, behind, decodes, pace),
+            [(first, behind)] if decodes.0 == 1 => {
+                let drafts = self.granted_beside(std::slice::from_ref(behind), decodes, pace)[0];
+                drafts > 0 && self.wait_pays(*first, &behind.clone().cut(drafts), decodes, pace)
+            }
             _ => {
                 let offers: Vec<_> = offers.into_iter().map(|(first, behind)| behind.behind(first)).collect();
                 self.granted_beside(&offers, decodes, pace).iter().any(|n| *n > 0)
@@ -206,17 +209,12 @@ impl Scheduler {
         }
     }
 
-    /// The same of a row that decodes alone: its token is the guess's first with a chance of `first`.
-    fn waits_alone(&self, first: f32, behind: &Offer, decodes: (u32, u64), pace: &Pace) -> bool {
-        let (settings, budgets) = (&self.drafting.settings, &self.drafting.budgets);
-        if settings.mode != DraftMode::Auto {
-            return !behind.tokens.is_empty() && self.draft_room(decodes.0) > 0;
-        }
-        let us = |drafts, _| decode_us(pace, decodes, drafts);
-        let wait = Wait { right: first.into(), us: pace.cost.wait_us(us(0, 0).unwrap_or_default()) };
-        budgets.allows(behind.kind)
-            && self.would_tell(decodes.0, pace)
-            && self.drafting.gate.waits(behind, &wait, self.draft_room(decodes.0), us)
+    /// Should a row that decodes alone wait for its token? It is the guess's first with a chance of `first`, and `behind`
+    /// is what would be drafted then.
+    fn wait_pays(&self, first: f32, behind: &Offer, decodes: (u32, u64), pace: &Pace) -> bool {
+        let us = |drafts| decode_us(pace, decodes, drafts);
+        let wait = Wait { right: first.into(), us: pace.cost.wait_us(us(0).unwrap_or_default()) };
+        self.drafting.settings.mode != DraftMode::Auto || wait.pays(behind, us)
     }
 
     /// What is drafted in the next step, by sequence.
