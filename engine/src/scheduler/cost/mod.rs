@@ -8,19 +8,14 @@
 //! when the one before it is done, so what the device waits for it counts as its time, while steps that are planned
 //! ahead hide that.
 
+mod fit;
+mod ratios;
+
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
+use fit::{Fit, SURPRISE_AFTER, SlopedFit};
+use ratios::{APART_MAX, FASTER_PART, RATIO_PART, RowRatios, SURE};
 
-/// How much of the past each observation keeps: the memory of a part is some fifty steps.
-const KEEP: f64 = 0.98;
-/// Rounds of descent an observation; the estimate goes on from where the last one left it.
-const ROUNDS: usize = 12;
-/// An observation counts as at most this many times what was predicted, and at least as that part of it, so that a
-/// machine that was asleep for a while does not teach that steps are slow. A change that lasts is learned all the same,
-/// in a few steps.
-const SURPRISE_MAX: f64 = 4.0;
-/// Observations before surprises are cut.
-const SURPRISE_AFTER: u32 = 4;
 /// Attended positions and pairs are counted in thousands, so that all figures have a like size.
 const THOUSAND: f64 = 1e-3;
 
@@ -99,149 +94,25 @@ fn pairs(start: u32, len: u32) -> u64 {
     len * start + len * (len + 1) / 2
 }
 
-/// A linear function with non-negative coefficients, fitted to the recent past.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Fit {
-    coefficients: [f64; 3],
-    /// Weighted sums of products of features, and of features and times.
-    products: [[f64; 3]; 3],
-    times: [f64; 3],
-    observations: u32,
-}
-
-impl Fit {
-    fn at(&self, features: &[f64; 3]) -> f64 {
-        self.coefficients.iter().zip(features).map(|(c, x)| c * x).sum()
-    }
-
-    fn knows(&self) -> bool {
-        self.observations > 0
-    }
-
-    fn observe(&mut self, features: [f64; 3], took: f64) {
-        let expected = self.at(&features);
-        let cut = self.observations >= SURPRISE_AFTER && expected > 0.0;
-        let took = if cut { took.clamp(expected / SURPRISE_MAX, SURPRISE_MAX * expected) } else { took };
-        // Relative errors are what matters, so a large step weighs no more than a small one. Not by the times
-        // themselves: what happened to be fast would weigh most.
-        let weight = features.iter().sum::<f64>().max(1.0).powi(-2);
-        for i in 0..3 {
-            self.times[i] = KEEP * self.times[i] + weight * features[i] * took;
-            for j in 0..3 {
-                self.products[i][j] = KEEP * self.products[i][j] + weight * features[i] * features[j];
-            }
-        }
-        self.observations = self.observations.saturating_add(1);
-        self.descend();
-    }
-
-    /// Coordinate descent from the last estimate. What the recent past says nothing about stays as it was.
-    fn descend(&mut self) {
-        for i in (0..ROUNDS).flat_map(|_| 0..3) {
-            if self.products[i][i] > 0.0 {
-                let error = self.times[i] - (0..3).map(|j| self.products[i][j] * self.coefficients[j]).sum::<f64>();
-                self.coefficients[i] = (self.coefficients[i] + error / self.products[i][i]).max(0.0);
-            }
-        }
-    }
-}
-
 /// What seems to take longer was not one step: the clock jumped, or the machine slept.
 const STEP_US_MAX: f64 = 60e6;
 
-/// Numbers of recurrent rows that are told apart, because kernels change from one to the next: each up to 16, then eight
-/// for each doubling, up to 256. One by one, larger numbers would come too seldom, and whoever looks for the best of
-/// them would find the luckiest.
-const ROWS_APART: usize = 17 + 4 * 8;
-/// The last that is told apart from the next.
-const APART_MAX: u32 = 16;
 /// By how much a step that took longer, or shorter if it was planned ahead, counts at most in what numbers of rows are
 /// compared by.
 const CHANGE_MAX: f64 = 1.25;
-/// A ratio counts as at most this, and at least as that part of one.
-const RATIO_MAX: f32 = 16.0;
-/// A number of rows that was seen so often is believed whatever its neighbours say; without drafts it tells what drafts
-/// spare.
-const SURE: f32 = 4.0;
-/// Part of how often a number was seen that each step with drafts takes away: what was held up for a while is tried again.
-const AGING: f32 = 1.0 / 512.0;
 /// How far neighbours are sought.
 const NEAR_ROWS: u32 = crate::drafts::DRAFTS_MAX as u32;
 /// Part of what waiting for a plan takes that one observation replaces.
 const WAIT_PART: f64 = 0.1;
 /// What it takes, in steps without drafts, before it was seen.
 const WAIT_AT_FIRST: f64 = 0.25;
-/// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
-const RATIO_PART: f32 = 0.1;
-/// The same of a step with drafts that was faster.
-const FASTER_PART: f32 = 0.3;
-
-/// By the number of a step's recurrent rows, what such steps took over what the linear part says, and how often that was
-/// seen, as far as it counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct RowRatios([(f32, f32); ROWS_APART]);
-
-impl Default for RowRatios {
-    fn default() -> Self {
-        Self([(0.0, 0.0); ROWS_APART])
-    }
-}
-
-impl RowRatios {
-    /// Where a number's entry is.
-    fn place(rows: u32) -> usize {
-        let rows = (rows as usize).min(256);
-        if rows <= APART_MAX as usize {
-            return rows;
-        }
-        let doublings = (rows - 1).ilog2() as usize - 4;
-        17 + 8 * doublings + (rows - 1 - (16 << doublings)) / (2 << doublings)
-    }
-
-    /// `part`: at least as much of what is kept it replaces.
-    fn observe(&mut self, rows: u32, ratio: f32, part: f32) {
-        let (kept, seen) = &mut self.0[Self::place(rows)];
-        let ratio = ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX);
-        *seen = (*seen + 1.0).min(1.0 / RATIO_PART);
-        *kept += (ratio - *kept) * part.max(1.0 / *seen);
-    }
-
-    /// A step of any number was seen: of the others one knows a little less.
-    fn age(&mut self) {
-        self.0.iter_mut().for_each(|(_, seen)| *seen *= 1.0 - AGING);
-    }
-
-    /// Is a number told apart from its neighbours, and seen often enough?
-    fn is_sure(&self, rows: u32) -> bool {
-        rows <= APART_MAX && self.seen(rows) >= SURE
-    }
-
-    /// How often steps of so many rows were seen, as far as it counts.
-    fn seen(&self, rows: u32) -> f32 {
-        self.0[Self::place(rows)].1
-    }
-
-    /// Of a number that was never seen, what lies between those of its neighbours that were, of no rows one: the linear
-    /// part alone may be off where these are, and then nobody would try the number.
-    fn of(&self, rows: u32) -> f64 {
-        let at = Self::place(rows);
-        let seen = |i: &usize| self.0[*i].1 > 0.0;
-        let ratio = |i: usize| f64::from(self.0[i].0);
-        let below = (0..=at).rev().find(seen);
-        let Some(high) = (at..ROWS_APART).find(seen) else { return below.map_or(1.0, ratio) };
-        let (low, low_ratio) = below.map_or((0, 1.0), |low| (low, ratio(low)));
-        let share = (at - low) as f64 / (high - low).max(1) as f64;
-        low_ratio * (1.0 - share) + ratio(high) * share
-    }
-}
-
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
     recurrent: Fit,
     /// Of steps without drafts that were planned ahead alone. It does not change while all steps have drafts, and what
     /// it errs about contexts of another length, it errs about both kinds.
-    ahead: Fit,
+    ahead: SlopedFit,
     /// By rows, what those steps took over what it says.
     ahead_ratios: RowRatios,
     /// Likewise steps with drafts.
@@ -540,18 +411,6 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_rows_has_its_place_and_those_of_a_place_are_neighbours() {
-        let places: Vec<usize> = (0..=300).map(RowRatios::place).collect();
-        assert!(places.is_sorted() && places[..17].iter().copied().eq(0..17));
-        assert!((1..300).all(|rows| places[rows + 1] - places[rows] <= 1));
-        assert_eq!(
-            [18, 19, 32, 33, 36, 37, 64, 65, 256, 300].map(|n| places[n]),
-            [17, 18, 24, 25, 25, 26, 32, 33, 48, 48]
-        );
-        assert_eq!(places[300] + 1, ROWS_APART);
-    }
-
-    #[test]
     fn a_step_that_was_held_up_says_little_of_those_like_it_and_a_change_is_learned() {
         let mut model = CostModel::default();
         (0..100u32).for_each(|i| model.observe(&decode(1, 50 + i), Micros(1_000)));
@@ -596,6 +455,25 @@ mod tests {
         assert_close(bound, model.decode_rows_us(&late(4)).unwrap(), 1e-9);
         observe(&mut model, 2, 1.0, 8);
         assert_close(model.decode_rows_us(&late(2)).unwrap(), us(2), 0.1);
+    }
+
+    #[test]
+    fn a_machine_that_becomes_slower_while_one_answer_grows_does_not_make_eight_rows_of_it_dear() {
+        let mut model = CostModel::default();
+        let late = |context| StepShape { late: true, ..decode(8, context) };
+        // 20 us for each thousand positions, and the machine takes up to a tenth more, for some steps at a time.
+        let us = |rows: u32, context: u32, step: u32| {
+            let alone = f64::from(300 + 100 * rows) + 0.02 * f64::from(rows * context);
+            Micros((alone * (1.05 + 0.05 * (f64::from(step) / 20.0).sin())) as u64)
+        };
+        (0..6).for_each(|i| model.observe(&decode(1, 300), us(1, 300, i)));
+        (0..6).for_each(|i| model.observe(&late(300), us(8, 300, i)));
+        for step in 0..1_500 {
+            let context = 300 + step % 500;
+            model.observe(&decode(1, context), us(1, context, step));
+            let (got, want) = (model.decode_rows_us(&late(context)).unwrap(), us(8, context, step).0 as f64);
+            assert_close(got, want, 0.25);
+        }
     }
 
     #[test]
