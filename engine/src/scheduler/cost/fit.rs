@@ -85,6 +85,11 @@ impl SlopedFit {
         self.fit.at(features)
     }
 
+    /// What of it the last feature makes.
+    pub(super) fn of_slope(&self, features: &Features) -> f64 {
+        self.fit.coefficients[2] * features[2]
+    }
+
     pub(super) fn knows(&self) -> bool {
         self.fit.knows()
     }

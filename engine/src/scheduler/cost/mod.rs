@@ -135,15 +135,16 @@ impl CostModel {
         if !shape.late {
             self.ahead.observe(shape.recurrent(), took);
         }
-        let linear = self.ahead.at(&shape.recurrent());
-        if linear > 0.0 {
+        let (of_rows, attending) = self.ahead_parts(shape);
+        if of_rows > 0.0 {
             let ratios = if shape.late { &mut self.late_ratios } else { &mut self.ahead_ratios };
             if shape.late {
                 ratios.age();
             }
+            let ratio = (took - attending) / of_rows;
             // Nothing makes a step with drafts faster than it is; what was planned ahead is early behind one that was late.
-            let faster = shape.late && took < linear * ratios.of(shape.rows);
-            ratios.observe(shape.rows, (took / linear) as f32, if faster { FASTER_PART } else { RATIO_PART });
+            let faster = shape.late && ratio < ratios.of(shape.rows);
+            ratios.observe(shape.rows, ratio as f32, if faster { FASTER_PART } else { RATIO_PART });
         }
     }
 
@@ -241,7 +242,16 @@ impl CostModel {
         // A number of rows that was never tried with drafts is worth trying if it were like any other.
         let tried = shape.late && self.late_ratios.seen(shape.rows) > 0.0;
         let ratios = if tried { &self.late_ratios } else { &self.ahead_ratios };
-        self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows)
+        let (of_rows, attending) = self.ahead_parts(shape);
+        of_rows * ratios.of(shape.rows) + attending
+    }
+
+    /// What the linear part says of a step's rows, which is what ratios are of, and of the positions that they attend to:
+    /// these take as long each whatever the number of rows.
+    fn ahead_parts(&self, shape: &StepShape) -> (f64, f64) {
+        let features = shape.recurrent();
+        let attending = self.ahead.of_slope(&features);
+        (self.ahead.at(&features) - attending, attending)
     }
 
     /// A step without drafts was waited for, and took so long from the end of the one before.

@@ -12,7 +12,7 @@ const RATIO_MAX: f32 = 16.0;
 /// spare.
 pub(super) const SURE: f32 = 4.0;
 /// Part of how often a number was seen that each step with drafts takes away: what was held up for a while is tried again.
-const AGING: f32 = 1.0 / 512.0;
+const AGING: f32 = 1.0 / 128.0;
 /// Part of what is kept that one observation replaces, once there were some.
 pub(super) const RATIO_PART: f32 = 0.1;
 /// The same of a step with drafts that was faster.
@@ -48,9 +48,9 @@ impl RowRatios {
         *kept += (ratio - *kept) * part.max(1.0 / *seen);
     }
 
-    /// A step of any number was seen: of the others one knows a little less.
+    /// A step of any number was seen: of the others one knows a little less, but never that they were not seen.
     pub(super) fn age(&mut self) {
-        self.0.iter_mut().for_each(|(_, seen)| *seen *= 1.0 - AGING);
+        self.0.iter_mut().for_each(|(_, seen)| *seen = seen.min((*seen * (1.0 - AGING)).max(1.0)));
     }
 
     /// Is a number told apart from its neighbours, and seen often enough?
