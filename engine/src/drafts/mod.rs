@@ -89,14 +89,11 @@ impl Guess {
         self
     }
 
-    /// How much it rests on, from 0 to [`STRENGTHS`] - 1: guesses of one strength prove right about equally often.
-    pub(crate) fn strength(&self) -> usize {
-        match self.matched {
-            0..=2 => 0,
-            3..=5 => 1,
-            6..=11 => 2,
-            _ => 3,
-        }
+    /// How much it rests on, from 0 to [`STRENGTHS`] - 1: guesses of one kind and strength prove right about equally often.
+    /// In a text that the answer is said to be like, fewer tokens say where it goes on than in all that came before.
+    pub(crate) fn strength(&self, kind: DraftKind) -> usize {
+        let least = if kind == DraftKind::Prediction { [1, 2, 6] } else { [3, 6, 12] };
+        least.iter().filter(|least| self.matched >= **least).count()
     }
 }
 
@@ -137,8 +134,9 @@ mod tests {
 
     #[test]
     fn the_more_tokens_match_the_stronger_is_a_guess() {
-        let of = |matched| Guess { tokens: vec![1], matched }.strength();
-        assert_eq!([0, 2, 3, 5, 6, 11, 12, 999].map(of), [0, 0, 1, 1, 2, 2, 3, 3]);
-        assert_eq!(of(usize::MAX), STRENGTHS - 1);
+        let of = |kind| move |matched| Guess { tokens: vec![1], matched }.strength(kind);
+        assert_eq!([0, 2, 3, 5, 6, 11, 12, 999].map(of(DraftKind::Ngram)), [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!([0, 1, 2, 5, 6, 999].map(of(DraftKind::Prediction)), [0, 1, 2, 2, 3, 3]);
+        assert!(DraftKind::ALL.into_iter().all(|kind| of(kind)(usize::MAX) == STRENGTHS - 1));
     }
 }

@@ -32,6 +32,12 @@ impl Default for Acceptance {
 }
 
 impl Acceptance {
+    /// A draft head's guesses are expected to be right as often at least as before any was compared.
+    pub(super) fn hope(&mut self) {
+        let shares = self.0[DraftKind::Mtp as usize][HEAD_STRENGTH].iter_mut();
+        shares.zip(HEAD_AT_FIRST).for_each(|(share, at_first)| *share = share.max(at_first));
+    }
+
     /// For guesses of this kind and strength.
     pub(super) fn of(&self, (kind, strength): Basis) -> [f32; DRAFTS_MAX] {
         self.0[kind as usize][strength]

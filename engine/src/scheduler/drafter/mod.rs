@@ -57,6 +57,16 @@ impl Sources {
         self.acceptance.observe_for_all(offer.basis(), compared, right);
     }
 
+    /// See [`Acceptance::hope`].
+    pub(super) fn hope(&mut self) {
+        self.acceptance.hope();
+    }
+
+    /// How often the draft head's first guess is right.
+    pub(super) fn head_is_right(&self) -> f64 {
+        self.acceptance.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into()
+    }
+
     /// A source of this kind panicked: none of them is asked any more.
     fn lose(&mut self, kind: DraftKind) {
         tracing::error!(source = kind.name(), "a source of drafts panicked; it is switched off, and all streams go on");
@@ -226,7 +236,7 @@ impl Drafter {
         sources.retain(|following| all.makers.iter().any(|(kind, _)| *kind == following.kind));
         for following in sources {
             let guess = following.guess(output, all);
-            guesses.extend(guess.map(|guess| (following.kind, guess.strength(), guess.tokens)));
+            guesses.extend(guess.map(|guess| (following.kind, guess.strength(following.kind), guess.tokens)));
         }
         let mut best: Option<((bool, f64), Offer)> = None;
         for (kind, strength, tokens) in guesses {
@@ -241,6 +251,11 @@ impl Drafter {
             }
         }
         best.map(|(_, offer)| offer)
+    }
+
+    /// See [`Acceptance::hope`].
+    pub(super) fn hope(&mut self) {
+        self.acceptance.iter_mut().for_each(Acceptance::hope);
     }
 
     /// So many tokens of an offer were drafted and right.

@@ -36,6 +36,15 @@ const GAINED_ALL_THE_SAME: f64 = 0.2;
 const LATE_PART: f64 = 1.0 / 32.0;
 /// When nothing was left, they begin again with so much.
 const BEGIN_AGAIN: f64 = 2.0;
+/// Where nothing is left, guesses are compared with what comes after so many steps without; twice as many each time that
+/// drafts begin again for it.
+const TRIAL_AFTER: u32 = 256;
+/// At most.
+const TRIAL_AFTER_MAX: u32 = 2048;
+/// Part of the share of drafts that were right that a step with some replaces at least.
+const RIGHT_PART: f64 = 0.125;
+/// Drafts of which more were right lost by what they took.
+const RIGHT_ALL_THE_SAME: f64 = 0.6;
 /// A step counts as at most this many times what was expected of it: the machine held it up, and not its drafts. What
 /// lasts is expected soon.
 const HELD_UP_MAX: f64 = 2.0;
@@ -116,6 +125,27 @@ impl Late {
     }
 }
 
+/// The share of drafts that were right of late.
+#[derive(Clone, Copy, Debug)]
+struct Right {
+    share: f64,
+    /// Part of it that the next step replaces.
+    part: f64,
+}
+
+impl Default for Right {
+    fn default() -> Self {
+        Self { share: 1.0, part: 0.5 }
+    }
+}
+
+impl Right {
+    fn note(&mut self, share: f64) {
+        self.share += self.part * (share - self.share);
+        self.part = RIGHT_PART.max(self.part / (1.0 + self.part));
+    }
+}
+
 /// Steps without drafts since nothing is left.
 #[derive(Clone, Copy, Debug)]
 struct Telling {
@@ -148,6 +178,22 @@ impl Budgets {
     /// Is there anything left to lose for what such a source guesses?
     pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
         !self.each[Whose::from(kind) as usize].spent
+    }
+
+    /// Where a draft head may lose nothing any more because its guesses were wrong: after how many steps without they are
+    /// compared with what comes. That they are right says nothing where rows cost more than they bring.
+    pub(in crate::scheduler) fn trial_after(&self) -> Option<u32> {
+        let head = &self.each[Whose::Head as usize];
+        (head.spent && head.right.share < RIGHT_ALL_THE_SAME).then_some(head.trial_after)
+    }
+
+    /// What was lost was lost to something else: there is something left to lose again.
+    pub(in crate::scheduler) fn begin_again(&mut self, kind: DraftKind) {
+        let budget = &mut self.each[Whose::from(kind) as usize];
+        if budget.spent {
+            budget.trial_after = (2 * budget.trial_after).min(TRIAL_AFTER_MAX);
+            budget.begin_again();
+        }
     }
 
     /// Did the last drafts gain little?
@@ -195,6 +241,8 @@ struct Budget {
     gained: f64,
     late: Late,
     telling: Telling,
+    trial_after: u32,
+    right: Right,
     /// Nothing was left, and not yet enough was saved up again.
     spent: bool,
 }
@@ -202,7 +250,15 @@ struct Budget {
 impl Default for Budget {
     fn default() -> Self {
         let (late, telling) = (Late::default(), Telling::wanting(TELLING));
-        Self { left: AT_FIRST, gained: 0.0, late, telling, spent: false }
+        Self {
+            left: AT_FIRST,
+            gained: 0.0,
+            late,
+            telling,
+            trial_after: TRIAL_AFTER,
+            right: Right::default(),
+            spent: false,
+        }
     }
 }
 
@@ -212,6 +268,9 @@ impl Budget {
         let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(toll.most_us()) / toll.without_us);
         self.late.note(toll, gave, took);
         self.gained += CLOSE_PART * (gave - took - self.gained);
+        if toll.drafted > 0 {
+            self.right.note((tokens as f64 - f64::from(toll.rows)) / f64::from(toll.drafted));
+        }
         self.add(gave - took);
     }
 
@@ -219,16 +278,20 @@ impl Budget {
     fn rested(&mut self, toll: &Toll, us: f64) {
         self.add(EARNED);
         if self.spent && self.gained_all_the_same(toll, us) {
-            self.left = self.left.max(BEGIN_AGAIN + EARNED);
-            self.add(0.0);
+            self.begin_again();
         }
+    }
+
+    fn begin_again(&mut self) {
+        self.left = self.left.max(BEGIN_AGAIN + EARNED);
+        self.add(0.0);
     }
 
     fn add(&mut self, steps: f64) {
         self.left += steps;
         let most = if self.gained > MUCH { SAVED_MAX_OF_MUCH } else { SAVED_MAX };
         if self.left >= most {
-            (self.left, self.telling) = (most, Telling::wanting(TELLING));
+            (self.left, self.telling, self.trial_after) = (most, Telling::wanting(TELLING), TRIAL_AFTER);
         }
         self.spent = self.left <= if self.spent { BEGIN_AGAIN } else { 0.0 };
     }

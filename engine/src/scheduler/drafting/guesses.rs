@@ -19,8 +19,10 @@ use std::collections::BTreeMap;
 const TRIAL_STEPS: u32 = 128;
 /// At most.
 const TRIAL_STEPS_MAX: u32 = 1024;
-/// After so many where one of the last trial was right: what all of them say together, few tell soon.
-const TRIAL_STEPS_AGAIN: u32 = 16;
+/// After so many where the last trial was right: a second one says whether that was chance.
+const TRIAL_STEPS_AGAIN: u32 = 8;
+/// A trial was right where so much of what was compared was.
+const TRIAL_RIGHT: f64 = 0.8;
 /// As many for each sequence.
 const TRIAL_GUESSES: u32 = 2;
 /// What a pass of the draft head takes of a step without drafts, before one was seen.
@@ -34,11 +36,27 @@ pub(super) struct Guessing {
     steps_without: u32,
     /// How many there are before the next trial.
     trial_after: u32,
+    last_trial: Trial,
+}
+
+/// What guesses turned out to be that nobody waited for, since some were asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trial {
+    compared: u32,
+    right: u32,
+    /// The one before it was right.
+    second: bool,
+}
+
+impl Trial {
+    fn was_right(&self) -> bool {
+        self.right > 0 && f64::from(self.right) >= TRIAL_RIGHT * f64::from(self.compared)
+    }
 }
 
 impl Default for Guessing {
     fn default() -> Self {
-        Self { gate: Gate::without_tries(), steps_without: 0, trial_after: TRIAL_STEPS }
+        Self { gate: Gate::without_tries(), steps_without: 0, trial_after: TRIAL_STEPS, last_trial: Trial::default() }
     }
 }
 
@@ -83,9 +101,17 @@ impl Drafting {
 }
 
 impl Guessing {
-    /// A guess that nobody waited for was right.
-    pub(super) fn was_right(&mut self) {
-        self.trial_after = self.trial_after.min(TRIAL_STEPS_AGAIN);
+    /// Of the first `compared` of some guesses that nobody waited for so many were right.
+    pub(super) fn hear(&mut self, compared: usize, right: usize) {
+        self.last_trial.compared += compared as u32;
+        self.last_trial.right += right as u32;
+    }
+
+    /// Is it time for a trial, where there are so many steps before one? `news`: it would be something new if that were
+    /// right.
+    fn is_trial_due(&self, after: u32, news: bool) -> bool {
+        let again = news && self.last_trial.was_right();
+        self.steps_without >= if again { TRIAL_STEPS_AGAIN.min(after) } else { after }
     }
 }
 
@@ -117,13 +143,35 @@ impl Scheduler {
             }
         }
         let granted = self.guesses_granted(&offers, self.decode_rows(out), pace);
-        let trial = granted.iter().all(|n| *n == 0)
-            && self.drafting.budgets.allows(DraftKind::Mtp)
-            && self.drafting.guessing.steps_without >= self.drafting.guessing.trial_after;
+        let trial = granted.iter().all(|n| *n == 0) && self.is_trial_due() && !self.hopes();
         let of =
             |(offer, n): (&Offer, usize)| if trial { TRIAL_GUESSES.min(offer.tokens.len() as u32) } else { n as u32 };
         let guesses = ranks.into_iter().zip(offers.iter().zip(granted).map(of)).filter(|(_, n)| *n > 0).collect();
         Asked { guesses, trial }
+    }
+
+    /// Is it time to compare some guesses with what comes?
+    fn is_trial_due(&self) -> bool {
+        let Drafting { guessing, budgets, sources, .. } = &self.drafting;
+        if budgets.allows(DraftKind::Mtp) {
+            return guessing.is_trial_due(guessing.trial_after, sources.head_is_right() < TRIAL_RIGHT);
+        }
+        budgets.trial_after().is_some_and(|after| guessing.is_trial_due(after, true))
+    }
+
+    /// Two trials in a row were right: what is said now is not what the head was measured by. Then it is asked again as if
+    /// nothing were known of it.
+    fn hopes(&mut self) -> bool {
+        let Self { running, drafting, .. } = self;
+        let trial = drafting.guessing.last_trial;
+        let hopes = trial.second && trial.was_right();
+        if hopes {
+            drafting.guessing.last_trial = Trial::default();
+            drafting.budgets.begin_again(DraftKind::Mtp);
+            drafting.sources.hope();
+            running.iter_mut().for_each(|seq| seq.drafter.hope());
+        }
+        hopes
     }
 
     /// Is there a head, and is nobody's answer from it on its way? Where nobody waits for it, that of this step would be
@@ -181,6 +229,9 @@ impl Scheduler {
         if !guesses.is_empty() {
             guessing.steps_without = if any { 0 } else { guessing.steps_without.saturating_add(1) };
             guessing.gate.chose(any && !trial, false);
+            if any {
+                guessing.last_trial = Trial { second: trial && guessing.last_trial.was_right(), ..Trial::default() };
+            }
             guessing.trial_after = match (any, trial) {
                 (false, _) => guessing.trial_after,
                 (true, false) => TRIAL_STEPS,

@@ -143,8 +143,8 @@ impl Drafting {
     pub(super) fn hear(&mut self, drafter: &mut Drafter, token: TokenId, index: u32) {
         if let Some((offer, compared, equal)) = drafter.compare(token, index) {
             self.sources.learn(&offer, compared, equal);
-            if offer.kind == DraftKind::Mtp && equal > 0 {
-                self.guessing.was_right();
+            if offer.kind == DraftKind::Mtp {
+                self.guessing.hear(compared, equal);
             }
         }
     }
