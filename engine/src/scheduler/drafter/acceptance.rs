@@ -10,6 +10,8 @@ const OF_ALL: f32 = 1.0 / 64.0;
 const AT_FIRST: [f32; STRENGTHS] = [0.3, 0.5, 0.75, 0.9];
 /// The same of a draft head, by place: each guess rests on the one before it, and less on the model.
 const HEAD_AT_FIRST: [f32; DRAFTS_MAX] = [0.85, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4];
+/// The same where some were right that nobody expected to be: then it is for the next ones to say how far that goes.
+const HEAD_HOPED: [f32; DRAFTS_MAX] = [0.95, 0.95, 0.85, 0.75, 0.65, 0.55, 0.5];
 /// Part of an observation that counts for the places behind those that were compared, where a draft head guesses: nobody
 /// sees these before they are drafted, and they are about as good as the last that was.
 const BEYOND: f32 = 1.0 / 4.0;
@@ -32,10 +34,10 @@ impl Default for Acceptance {
 }
 
 impl Acceptance {
-    /// A draft head's guesses are expected to be right as often at least as before any was compared.
+    /// Two trials of a draft head were right where that is news.
     pub(super) fn hope(&mut self) {
         let shares = self.0[DraftKind::Mtp as usize][HEAD_STRENGTH].iter_mut();
-        shares.zip(HEAD_AT_FIRST).for_each(|(share, at_first)| *share = share.max(at_first));
+        shares.zip(HEAD_HOPED).for_each(|(share, hoped)| *share = share.max(hoped));
     }
 
     /// For guesses of this kind and strength.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// If not, they are tried again after twice as many.
 const TRIAL_STEPS: u32 = 128;
 /// At most.
-const TRIAL_STEPS_MAX: u32 = 1024;
+const TRIAL_STEPS_MAX: u32 = 256;
 /// After so many where the last trial was right: a second one says whether that was chance.
 const TRIAL_STEPS_AGAIN: u32 = 8;
 /// A trial was right where so much of what was compared was.
@@ -160,7 +160,7 @@ impl Scheduler {
     }
 
     /// Two trials in a row were right: what is said now is not what the head was measured by. Then it is asked again as if
-    /// nothing were known of it.
+    /// it were nearly always right.
     fn hopes(&mut self) -> bool {
         let Self { running, drafting, .. } = self;
         let trial = drafting.guessing.last_trial;

@@ -100,6 +100,19 @@ impl Traffic {
     /// The time that `users` take for most of some answers each: those who end together without drafts do not with
     /// them, and steps of the last few are no measure.
     fn time_us(machine: Machine, mode: DraftMode, kind: DraftKind, right: u64, (users, context): (u32, u32)) -> f64 {
+        let answers = if users == 1 { 16 } else { 3 * users };
+        Self::new(machine, mode, kind, right, (users, context), answers).time_of(answers * 300 * 4 / 5)
+    }
+
+    /// So many answers of 300 tokens to come.
+    fn new(
+        machine: Machine,
+        mode: DraftMode,
+        kind: DraftKind,
+        right: u64,
+        (users, context): (u32, u32),
+        answers: u32,
+    ) -> Self {
         let config = SchedulerConfig {
             slots: users,
             pages: users * (context + 500).div_ceil(PAGE_TOKENS),
@@ -123,15 +136,20 @@ impl Traffic {
             tokens: 0,
             prompt_row_us: 800.0 / f64::from(context),
         };
-        let answers = if users == 1 { 16 } else { 3 * users };
         for id in 0..answers {
             traffic.scheduler.admit(request(u64::from(id), context, 300), Micros(0)).expect("there is room");
         }
-        while traffic.tokens < answers * 300 * 4 / 5 {
-            assert!(traffic.plan(), "there is work left");
-            traffic.commit();
+        traffic
+    }
+
+    /// What so many tokens more take.
+    fn time_of(&mut self, tokens: u32) -> f64 {
+        let (from, until) = (self.now, self.tokens + tokens);
+        while self.tokens < until {
+            assert!(self.plan(), "there is work left");
+            self.commit();
         }
-        traffic.now
+        self.now - from
     }
 
     /// Plans as much as may be in flight.
@@ -223,4 +241,19 @@ fn drafts_never_cost_behind_long_contexts() {
         check_that_drafts_never_cost(machine, 4_000, &[1, 8]);
         check_that_drafts_never_cost(machine, 16_000, &[1, 4]);
     }
+}
+
+#[test]
+fn a_draft_head_that_lost_to_texts_it_does_not_know_drafts_soon_where_others_begin() {
+    let gains = [0, 1, 2, 3].map(|later| {
+        let [off, auto] = [DraftMode::Off, DraftMode::Auto].map(|mode| {
+            let mut traffic = Traffic::new(CARD, mode, DraftKind::Mtp, 5, (1, SHORT), 16);
+            traffic.time_of(1_000 + 200 * later);
+            traffic.device.guesses_right = Some(90);
+            traffic.time_of(1_500)
+        });
+        off / auto
+    });
+    eprintln!("behind texts that it does not know {gains:.3?}");
+    assert!(gains.iter().all(|gain| *gain > 1.2), "{gains:?}");
 }
