@@ -72,7 +72,7 @@ impl Fit {
 }
 
 /// A fit whose last coefficient comes from a longer past. That of positions attended to: fifty steps of one user lie within
-/// fifty positions, so that a machine which became a twentieth slower meanwhile makes a slope of tenfold steps a thousand
+/// fifty positions, so that a machine which became a twentieth slower meanwhile makes a slope of a whole step a thousand
 /// positions, and who compares one row with eight at the same position takes it eight times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SlopedFit {
@@ -97,8 +97,8 @@ impl SlopedFit {
     pub(super) fn observe(&mut self, features: Features, took: f64) {
         let Self { fit, slope } = self;
         slope.add(features, took, KEEP_FOR_SLOPE);
-        (0..ROUNDS)
-            .for_each(|_| [(0, 0.0), (1, 0.0), (2, NO_SLOPE)].into_iter().for_each(|(i, none)| slope.descend(i, none)));
+        let none = [0.0, 0.0, NO_SLOPE];
+        (0..ROUNDS).for_each(|_| (0..3).for_each(|i| slope.descend(i, none[i])));
         fit.add(features, took, KEEP);
         fit.coefficients[2] = slope.coefficients[2];
         (0..ROUNDS).for_each(|_| (0..2).for_each(|i| fit.descend(i, 0.0)));

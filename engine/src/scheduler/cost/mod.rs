@@ -106,6 +106,7 @@ const NEAR_ROWS: u32 = crate::drafts::DRAFTS_MAX as u32;
 const WAIT_PART: f64 = 0.1;
 /// What it takes, in steps without drafts, before it was seen.
 const WAIT_AT_FIRST: f64 = 0.25;
+
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {

@@ -34,7 +34,7 @@ impl Default for Acceptance {
 }
 
 impl Acceptance {
-    /// Two trials of a draft head were right where that is news.
+    /// A draft head's guesses were right where nobody expected that: from now on they count as nearly always right.
     pub(super) fn hope(&mut self) {
         let shares = self.0[DraftKind::Mtp as usize][HEAD_STRENGTH].iter_mut();
         shares.zip(HEAD_HOPED).for_each(|(share, hoped)| *share = share.max(hoped));

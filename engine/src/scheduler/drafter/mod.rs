@@ -258,6 +258,11 @@ impl Drafter {
         self.acceptance.iter_mut().for_each(Acceptance::hope);
     }
 
+    /// How often the draft head's first guess is right here; `None` before anything was asked.
+    pub(super) fn head_is_right(&self) -> Option<f64> {
+        self.acceptance.map(|of| of.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into())
+    }
+
     /// So many tokens of an offer were drafted and right.
     pub(super) fn drafted(&mut self, offer: &Offer, accepted: usize) {
         self.observe(offer, offer.tokens.len(), accepted);

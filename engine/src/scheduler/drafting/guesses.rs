@@ -154,7 +154,8 @@ impl Scheduler {
     fn is_trial_due(&self) -> bool {
         let Drafting { guessing, budgets, sources, .. } = &self.drafting;
         if budgets.allows(DraftKind::Mtp) {
-            return guessing.is_trial_due(guessing.trial_after, sources.head_is_right() < TRIAL_RIGHT);
+            let of_running = self.running.iter().filter_map(|seq| seq.drafter.head_is_right()).fold(0.0, f64::max);
+            return guessing.is_trial_due(guessing.trial_after, sources.head_is_right().min(of_running) < TRIAL_RIGHT);
         }
         budgets.trial_after().is_some_and(|after| guessing.is_trial_due(after, true))
     }
