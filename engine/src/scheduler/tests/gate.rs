@@ -245,15 +245,19 @@ fn drafts_never_cost_behind_long_contexts() {
 
 #[test]
 fn a_draft_head_that_lost_to_texts_it_does_not_know_drafts_soon_where_others_begin() {
-    let gains = [0, 1, 2, 3].map(|later| {
-        let [off, auto] = [DraftMode::Off, DraftMode::Auto].map(|mode| {
-            let mut traffic = Traffic::new(CARD, mode, DraftKind::Mtp, 5, (1, SHORT), 16);
-            traffic.time_of(1_000 + 200 * later);
-            traffic.device.guesses_right = Some(90);
-            traffic.time_of(1_500)
-        });
-        off / auto
-    });
-    eprintln!("behind texts that it does not know {gains:.3?}");
-    assert!(gains.iter().all(|gain| *gain > 1.2), "{gains:?}");
+    let gains: Vec<f64> = (0..24)
+        .map(|later| {
+            let [off, auto] = [DraftMode::Off, DraftMode::Auto].map(|mode| {
+                let mut traffic = Traffic::new(CARD, mode, DraftKind::Mtp, 5, (1, SHORT), 16);
+                traffic.time_of(2_400 + 25 * later);
+                traffic.device.guesses_right = Some(90);
+                traffic.time_of(1_200)
+            });
+            off / auto
+        })
+        .collect();
+    let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+    eprintln!("behind texts that it does not know {mean:.3} {gains:.3?}");
+    // 1.42 where nobody listens to a head that lost what it may.
+    assert!(mean > 1.5, "{mean} {gains:?}");
 }
