@@ -41,7 +41,7 @@ impl Fit {
 
     pub(super) fn observe(&mut self, features: Features, took: f64) {
         self.add(features, took, KEEP);
-        (0..ROUNDS).for_each(|_| (0..3).for_each(|i| self.descend(i, 0.0)));
+        self.descend([0.0; 3]);
     }
 
     fn add(&mut self, features: Features, took: f64, keep: f64) {
@@ -60,13 +60,16 @@ impl Fit {
         self.observations = self.observations.saturating_add(1);
     }
 
-    /// A step of coordinate descent from the last estimate. What the recent past says nothing about stays as it was.
-    /// `none`: how much speaks for a coefficient of 0.
-    fn descend(&mut self, i: usize, none: f64) {
-        let against = self.products[i][i] + none;
-        if against > 0.0 {
-            let error = self.times[i] - (0..3).map(|j| self.products[i][j] * self.coefficients[j]).sum::<f64>();
-            self.coefficients[i] = (self.coefficients[i] + (error - none * self.coefficients[i]) / against).max(0.0);
+    /// Coordinate descent from the last estimate, over the first coefficients: of each, how much speaks for 0. What the
+    /// recent past says nothing about stays as it was.
+    fn descend<const N: usize>(&mut self, for_none: [f64; N]) {
+        for (i, none) in (0..ROUNDS).flat_map(|_| for_none.into_iter().enumerate()) {
+            let against = self.products[i][i] + none;
+            if against > 0.0 {
+                let error = self.times[i] - (0..3).map(|j| self.products[i][j] * self.coefficients[j]).sum::<f64>();
+                let change = (error - none * self.coefficients[i]) / against;
+                self.coefficients[i] = (self.coefficients[i] + change).max(0.0);
+            }
         }
     }
 }
@@ -81,13 +84,10 @@ pub(super) struct SlopedFit {
 }
 
 impl SlopedFit {
-    pub(super) fn at(&self, features: &Features) -> f64 {
-        self.fit.at(features)
-    }
-
-    /// What of it the last feature makes.
-    pub(super) fn of_slope(&self, features: &Features) -> f64 {
-        self.fit.coefficients[2] * features[2]
+    /// What the other features make, and what the last one does.
+    pub(super) fn parts(&self, features: &Features) -> (f64, f64) {
+        let last = self.fit.coefficients[2] * features[2];
+        (self.fit.at(features) - last, last)
     }
 
     pub(super) fn knows(&self) -> bool {
@@ -97,10 +97,9 @@ impl SlopedFit {
     pub(super) fn observe(&mut self, features: Features, took: f64) {
         let Self { fit, slope } = self;
         slope.add(features, took, KEEP_FOR_SLOPE);
-        let none = [0.0, 0.0, NO_SLOPE];
-        (0..ROUNDS).for_each(|_| (0..3).for_each(|i| slope.descend(i, none[i])));
+        slope.descend([0.0, 0.0, NO_SLOPE]);
         fit.add(features, took, KEEP);
         fit.coefficients[2] = slope.coefficients[2];
-        (0..ROUNDS).for_each(|_| (0..2).for_each(|i| fit.descend(i, 0.0)));
+        fit.descend([0.0; 2]);
     }
 }

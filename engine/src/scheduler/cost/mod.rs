@@ -250,9 +250,7 @@ impl CostModel {
     /// What the linear part says of a step's rows, which is what ratios are of, and of the positions that they attend to:
     /// these take as long each whatever the number of rows.
     fn ahead_parts(&self, shape: &StepShape) -> (f64, f64) {
-        let features = shape.recurrent();
-        let attending = self.ahead.of_slope(&features);
-        (self.ahead.at(&features) - attending, attending)
+        self.ahead.parts(&shape.recurrent())
     }
 
     /// A step without drafts was waited for, and took so long from the end of the one before.

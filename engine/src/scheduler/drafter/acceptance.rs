@@ -40,6 +40,11 @@ impl Acceptance {
         shares.zip(HEAD_HOPED).for_each(|(share, hoped)| *share = share.max(hoped));
     }
 
+    /// How often a draft head's first guess is right.
+    pub(super) fn of_head(&self) -> f64 {
+        self.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into()
+    }
+
     /// For guesses of this kind and strength.
     pub(super) fn of(&self, (kind, strength): Basis) -> [f32; DRAFTS_MAX] {
         self.0[kind as usize][strength]

@@ -64,7 +64,7 @@ impl Sources {
 
     /// How often the draft head's first guess is right.
     pub(super) fn head_is_right(&self) -> f64 {
-        self.acceptance.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into()
+        self.acceptance.of_head()
     }
 
     /// A source of this kind panicked: none of them is asked any more.
@@ -260,7 +260,7 @@ impl Drafter {
 
     /// How often the draft head's first guess is right here; `None` before anything was asked.
     pub(super) fn head_is_right(&self) -> Option<f64> {
-        self.acceptance.map(|of| of.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into())
+        self.acceptance.as_ref().map(Acceptance::of_head)
     }
 
     /// So many tokens of an offer were drafted and right.

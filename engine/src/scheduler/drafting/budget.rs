@@ -187,12 +187,12 @@ impl Budgets {
         (head.spent && head.right.share < RIGHT_ALL_THE_SAME).then_some(head.trial_after)
     }
 
-    /// What was lost was lost to something else: there is something left to lose again.
-    pub(in crate::scheduler) fn begin_again(&mut self, kind: DraftKind) {
-        let budget = &mut self.each[Whose::from(kind) as usize];
-        if budget.spent {
-            budget.trial_after = (2 * budget.trial_after).min(TRIAL_AFTER_MAX);
-            budget.begin_again();
+    /// What a draft head lost it lost to something else: there is something left to lose again.
+    pub(in crate::scheduler) fn begin_again(&mut self) {
+        let head = &mut self.each[Whose::Head as usize];
+        if head.spent {
+            head.trial_after = (2 * head.trial_after).min(TRIAL_AFTER_MAX);
+            head.begin_again();
         }
     }
 

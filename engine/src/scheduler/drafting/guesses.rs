@@ -168,7 +168,7 @@ impl Scheduler {
         let hopes = trial.second && trial.was_right();
         if hopes {
             drafting.guessing.last_trial = Trial::default();
-            drafting.budgets.begin_again(DraftKind::Mtp);
+            drafting.budgets.begin_again();
             drafting.sources.hope();
             running.iter_mut().for_each(|seq| seq.drafter.hope());
         }
