@@ -6,10 +6,8 @@
 // takes a slice of D of all values: so no sums over warps are needed, and a lane has few of them.
 // What is on its way before the wait for the in-projection is of earlier steps; the row's own key and value are put in their
 // place in shared memory beside being written to the cache. A drafted row does that with the keys and values of the rows of its sequence
-// before it too, which other blocks are writing. Of several splits of a row, the block that is done last (a counter)
-// adds them in their order. Where splits are many and every block has one item at most, so that all run at a time, the blocks of the
-// first splits wait for the others and add those of a query head each: one multiprocessor alone would take as long to read them all as
-// all took to make them.
+// before it too, which other blocks are writing. Several splits of a row are added when all
+// are done (splits.cuh).
 
 #pragma once
 #include "arguments.cuh"
@@ -21,6 +19,11 @@
 #define ROWS_MAX 256
 static_assert(THREADS >= ROWS_MAX, "a thread knows a row");
 #define SPLITS_MAX 128
+// Partial sums under way together: two turns for the 64 splits of 16,384 positions and that of the row's own page, or three where two would
+// spill twice as much.
+#define ADD_AHEAD (__CUDA_ARCH__ == 900 ? 33 : 22)
+#define ADD_WEIGHTS (SPLITS_MAX + 36)
+static_assert(ADD_WEIGHTS % 4 == 0 && ADD_WEIGHTS >= (SPLITS_MAX + ADD_AHEAD - 1) / ADD_AHEAD * ADD_AHEAD, "the last turn has weights");
 #define SPLIT_PAGES 8
 #define UNITS (D / 16)
 #define UNITS_A_WARP (UNITS > WARPS ? UNITS / WARPS : 1)
@@ -42,17 +45,17 @@ struct __align__(128) Decode {
     u8 values[ROUND * Values::BYTES];
     u8 q[D / 32 * Q_ROWS * 64];
     u8 p[ROUND * Q_ROWS * 64];
-    float o[GQ * (D > SPLITS_MAX ? D : SPLITS_MAX)]; // while splits are added: their weights
-    float fresh[2][D];                               // the row's own key, turned, and value
+    float o[GQ * (D > ADD_WEIGHTS ? D : ADD_WEIGHTS)]; // while splits are added: their weights
+    float fresh[2][D];                                 // the row's own key, turned, and value
     float norms[2][D];
     double turns[ROTARY / 2 + 1];
     float tops[WARPS][16], sums[WARPS][16];
     u64 arrived[2];
     int ends[ROWS_MAX], slots[ROWS_MAX], positions[ROWS_MAX];
     int warp_ends[WARPS];
-    int last;
 };
 static_assert(sizeof(Decode) == DECODE_BYTES, "attention.rs adds this up");
+#include "attention/splits.cuh"
 
 __device__ __forceinline__ void load_gates(float (&gates)[GATES], const float *x, int head) {
 #pragma unroll
@@ -70,88 +73,6 @@ __device__ __forceinline__ void store_out(const Arguments &args, const float *o,
         int b = i * WARPS + threadIdx.x / WARP;
         if (b >= GQ * D / 32) continue;
         quantize_block(gated(o[b * 32 + lane_id()], gates[i]), args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES);
-    }
-}
-
-// What the splits of a query head count, by one warp. `base`: the row's first split; `weights`: [SPLITS_MAX] in shared memory, 0 past the last.
-__device__ __forceinline__ void weigh(const Arguments &args, float *weights, u64 base, int n, int h) {
-    int lane = lane_id();
-    float2 of[SPLITS_MAX / WARP];
-    float top = __int_as_float(0xff800000), sum = 0;
-#pragma unroll
-    for (int i = 0; i < SPLITS_MAX / WARP; i++) {
-        int k = i * WARP + lane;
-        of[i] = k < n ? fresh8(args.stats + (base + k) * GQ + h) : make_float2(__int_as_float(0xff800000), 0);
-        top = fmaxf(top, of[i].x);
-    }
-    top = warp_max(top);
-#pragma unroll
-    for (int i = 0; i < SPLITS_MAX / WARP; i++) of[i].y *= exp2_fast(of[i].x - top), sum += of[i].y;
-    float inverse = 1.0f / warp_sum(sum);
-#pragma unroll
-    for (int i = 0; i < SPLITS_MAX / WARP; i++) weights[i * WARP + lane] = of[i].y * inverse;
-}
-
-// One query head of a row from its splits to int8. The sums are those of `combine`.
-__device__ __forceinline__ void add_head(const Arguments &args, float *o, const float *x, int row, int head, int n, int h) {
-    int warp = threadIdx.x / WARP, d = threadIdx.x;
-    u64 base = ((u64)row * HKV + head) * args.splits_max;
-    float gate = GATED && d < D ? query_of(x, head * GQ + h)[D + d] : 0.0f;
-    if (warp == 0) weigh(args, o, base, n, h);
-    __syncthreads();
-    if (d >= D) return;
-    const u16 *from = args.partials + (base * GQ + h) * D + d;
-    constexpr int BATCH = 32;
-    float sum = 0;
-#pragma unroll 1
-    for (int first = 0; first < n; first += BATCH) {
-        u32 part[BATCH];
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) part[k] = fresh2(from + (u64)min(first + k, n - 1) * GQ * D);
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) sum = __fmaf_rn(o[first + k], low_half(part[k]), sum);
-    }
-    u64 at = (u64)row * OUT_STRIDE + (head * GQ + h) * D + warp * 32;
-    quantize_block(gated(sum, gate), args.codes + at * PLANES, args.meta + at / 32 * PLANES);
-}
-
-// The last block of a row's splits adds them.
-__device__ __forceinline__ void combine(const Arguments &args, float *o, int row, int head, int n) {
-    u64 base = ((u64)row * HKV + head) * args.splits_max;
-    for (int h = threadIdx.x / WARP; h < GQ; h += WARPS) weigh(args, o + h * SPLITS_MAX, base, n, h);
-    __syncthreads();
-    const int vectors = (GQ * D / 8 + THREADS - 1) / THREADS;
-    float sum[vectors][8] = {};
-#pragma unroll
-    for (int j = 0; j < vectors; j++) {
-        int v = j * THREADS + threadIdx.x;
-        if (v >= GQ * D / 8) break;
-        const float *weights = o + v / (D / 8) * SPLITS_MAX;
-        const u16 *from = args.partials + base * GQ * D + v * 8;
-        // All of a batch are under way together; those past the last split have a weight of 0.
-        constexpr int BATCH = 16;
-#pragma unroll 1
-        for (int first = 0; first < n; first += BATCH) {
-            uint4 part[BATCH];
-#pragma unroll
-            for (int k = 0; k < BATCH; k++) part[k] = fresh16(from + (u64)min(first + k, n - 1) * GQ * D);
-#pragma unroll
-            for (int k = 0; k < BATCH; k++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    float w = weights[first + k];
-                    sum[j][2 * i] = __fmaf_rn(w, low_half(word(part[k], i)), sum[j][2 * i]);
-                    sum[j][2 * i + 1] = __fmaf_rn(w, high_half(word(part[k], i)), sum[j][2 * i + 1]);
-                }
-        }
-    }
-    __syncthreads();
-#pragma unroll
-    for (int j = 0; j < vectors; j++) {
-        int v = j * THREADS + threadIdx.x;
-        if (v >= GQ * D / 8) break;
-#pragma unroll
-        for (int i = 0; i < 8; i++) o[v * 8 + i] = sum[j][i];
     }
 }
 
@@ -180,8 +101,9 @@ struct Partial {
 
 __device__ __forceinline__ int first_unit(const Thread &me) { return me.warp * UNITS_A_WARP; }
 
-// Weights, and for each thread's row how many splits all rows up to it have. All of it is written before the step begins. Ends with a barrier.
-__device__ __forceinline__ void begin(const Thread &me, const Arguments &args, Decode &s) {
+// Weights, and for each thread's row how many splits all rows up to it have. All of it is written before the step begins. Returns how many
+// rows have several. Ends with a barrier.
+__device__ __forceinline__ int begin(const Thread &me, const Arguments &args, Decode &s) {
     const int tid = me.id, lane = me.lane, warp = me.warp;
     int slot = tid < args.rows ? args.slots[tid] : -1, position = tid < args.rows ? max(args.positions[tid], 0) : 0;
     if (NORMED && tid < D / 2) {
@@ -195,7 +117,8 @@ __device__ __forceinline__ void begin(const Thread &me, const Arguments &args, D
     if (tid < 2) barrier_init(&s.arrived[tid]);
 #endif
     int pages_of_row = position / PAGE + 1, per_of_row = per_split(pages_of_row);
-    int end = slot < 0 ? 0 : (pages_of_row + per_of_row - 1) / per_of_row;
+    const int own = slot < 0 ? 0 : (pages_of_row + per_of_row - 1) / per_of_row;
+    int end = own;
 #pragma unroll
     for (int step = 1; step < WARP; step *= 2) {
         int before = __shfl_up_sync(~0u, end, step);
@@ -206,7 +129,7 @@ __device__ __forceinline__ void begin(const Thread &me, const Arguments &args, D
     __syncthreads();
     for (int w = 0; w < warp; w++) end += s.warp_ends[w];
     if (tid < ROWS_MAX) s.ends[tid] = end;
-    __syncthreads();
+    return __syncthreads_count(own > 1);
 }
 
 // The item of that number: of each head all rows, of each row its splits. By all threads.
@@ -490,76 +413,38 @@ __device__ __forceinline__ void store_partial(const Thread &me, const Arguments 
     }
 }
 
-// Whether this block, which has stored `count` splits of the row, adds all: the last one that is done with its own; with `shared_out` those of
-// the first GQ splits, which wait for all. What the others wrote is visible then.
-__device__ __forceinline__ bool adds_splits(const Thread &me, const Arguments &args, Decode &s, const Item &item, int count, bool shared_out) {
-    __threadfence();
-    __syncthreads();
-    if (me.id == 0) {
-        int *counter = args.counters + (item.row * HKV + item.head) * 2;
-        int before = atomicAdd(counter, count);
-        s.last = shared_out ? item.split < GQ : before + count == item.splits;
-        if (shared_out && s.last) {
-            while (*(volatile int *)counter < item.splits) {}
-            // Whoever is the last to know clears both.
-            if (atomicAdd(counter + 1, 1) == GQ - 1) counter[0] = counter[1] = 0;
-        } else if (s.last) {
-            *counter = 0;
-        }
-        __threadfence();
-    }
-    __syncthreads();
-    return s.last;
-}
-
-// An item's outputs, and those of the row if this block has all of it or is the last of those that have some. `stored`: splits of the row that
-// the block has stored; `last`: whether the next item is of another block.
+// An item's outputs, and those of the row if this block is the one that adds its splits. `stored`: splits of the row that the block has stored
+// and not told of; `last`: whether the next item is of another block.
 __device__ __forceinline__ void finish_item(const Thread &me, const Arguments &args, Decode &s, const Item &item, const Partial &part, const float *x,
-                                            float (&gates)[GATES], int &stored, bool last, bool alone) {
+                                            float (&gates)[GATES], int &stored, bool last, bool shared_out) {
     store_partial(me, args, s, item, part);
     if (item.splits > 1) {
         stored++;
         if (!item.owns && !last) return;
-        const bool shared_out = item.splits >= GQ && alone;
+        const Split of = {item.row, item.head, item.splits};
         const int count = stored;
         stored = 0;
         if (!shared_out) load_gates(gates, x, item.head);
-        if (!adds_splits(me, args, s, item, count, shared_out)) return;
-        if (shared_out) {
-            add_head(args, s.o, x, item.row, item.head, item.splits, item.split);
-            return;
-        }
-        combine(args, s.o, item.row, item.head, item.splits);
+        if (!tell_stored(me, args, of, count, shared_out)) return;
+        add_heads(me, args, s.o, of);
     }
     __syncthreads();
     store_out(args, s.o, gates, item.row, item.head);
 }
 
-// The items of this block: one at most where there are no more than blocks, and then at once.
+// The items of this block: one at most where there are no more than blocks.
 struct Items {
     int begin, end;
-    bool alone; // all of a row's run at a time
 
     __device__ __forceinline__ explicit Items(const Decode &s) {
         const u32 all = (u32)s.ends[ROWS_MAX - 1] * HKV, block = blockIdx.x, blocks = gridDim.x;
-        alone = all <= blocks;
         begin = (int)min(block, all), end = (int)min(block + 1, all);
-        if (!alone) begin = (int)((u64)block * all / blocks), end = (int)((u64)(block + 1) * all / blocks);
+        if (all > blocks) begin = (int)((u64)block * all / blocks), end = (int)((u64)(block + 1) * all / blocks);
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode(const Arguments args) {
-    extern __shared__ __align__(128) u8 shared[];
-    Decode &s = *(Decode *)shared;
-    let_next_start();
-    const Thread me = this_thread();
-    begin(me, args, s);
-    const Items items(s);
-    if (items.begin == items.end) {
-        // A kernel that ends before the one ahead of it would let the next one through its wait too soon.
-        wait_for_inputs();
-        return;
-    }
+// All items of this block. `shared_out`: whether it leaves splits for later.
+__device__ __forceinline__ void attend_items(const Thread &me, const Arguments &args, Decode &s, const Items &items, bool shared_out) {
     const float none = __int_as_float(0xff800000);
     Item item = find_item(me, args, s, items.begin);
     read_pages(me, args, s, item, 0, item.first_page);
@@ -582,8 +467,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
         }
         Partial part = {{none, none}, {0, 0}, {}};
         attend(me, args, s, item, next, part, turn);
-        finish_item(me, args, s, item, part, x, gates, stored, last, items.alone);
+        finish_item(me, args, s, item, part, x, gates, stored, last, shared_out);
         first = item.owns;
         item = next;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode(const Arguments args) {
+    extern __shared__ __align__(128) u8 shared[];
+    Decode &s = *(Decode *)shared;
+    let_next_start();
+    const Thread me = this_thread();
+    const int several = begin(me, args, s);
+    const bool shared_out = several && shares_out(several);
+    const Items items(s);
+    if (items.begin < items.end) attend_items(me, args, s, items, shared_out);
+    // A kernel that ends before the one ahead of it would let the next one through its wait too soon.
+    else wait_for_inputs();
+    if (shared_out) add_share(me, args, s);
 }

@@ -34,11 +34,6 @@ __device__ __forceinline__ void mma_eight(float (&c)[4], uint4 low, uint4 high, 
 }
 
 // What other blocks wrote in this launch.
-__device__ __forceinline__ uint4 fresh16(const void *p) {
-    uint4 v;
-    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
-}
 __device__ __forceinline__ u32 fresh2(const void *p) {
     u32 v;
     asm volatile("{.reg .b16 h; ld.global.cg.u16 h, [%1]; cvt.u32.u16 %0, h;}" : "=r"(v) : "l"(p));
@@ -49,5 +44,11 @@ __device__ __forceinline__ float2 fresh8(const void *p) {
     asm volatile("ld.global.cg.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p));
     return v;
 }
-__device__ __forceinline__ u32 word(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+__device__ __forceinline__ uint2 fresh_words(const void *p) {
+    float2 v = fresh8(p);
+    return make_uint2(__float_as_uint(v.x), __float_as_uint(v.y));
+}
 __device__ __forceinline__ uint4 masked(uint4 v, uint4 m) { return make_uint4(v.x & m.x, v.y & m.y, v.z & m.z, v.w & m.w); }
+
+// Threads of some warps wait for one another. Barrier 0 is that of all.
+template <int COUNT> __device__ __forceinline__ void meet(int barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory"); }

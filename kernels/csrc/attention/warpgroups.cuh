@@ -28,9 +28,6 @@
 #define BARRIERS_AT (RAW_AT + RAW_BYTES(Keys) + RAW_BYTES(Values))
 #include "attention/tile.cuh"
 
-// Threads of some warps wait for one another.
-template <int COUNT> __device__ __forceinline__ void meet(int barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory"); }
-
 // Two steps of keys, or of values, in shared memory, and the barriers that say of each whether it is there and whether it is free.
 struct Steps {
     u32 at, barriers;

@@ -21,6 +21,8 @@ const TILE_ROWS: usize = 64;
 const WIDE_TILE_ROWS: usize = 2 * TILE_ROWS;
 /// Most splits of a row, as in the source.
 const SPLITS_MAX: usize = 128;
+/// Places for the weights of a row's splits: of all that there may be, and of those that are asked for beyond.
+const ADD_WEIGHTS: usize = SPLITS_MAX + 36;
 /// Pages of the shortest split, as in the source.
 const SPLIT_PAGES: usize = 8;
 const PREFILL_THREADS: u32 = 128;
@@ -176,10 +178,10 @@ impl AttentionShape {
         let (dim, group, (k, v)) = (self.dim, self.group(), kv.vector_bytes(self.dim));
         let query_rows = if group > 8 { 16 } else { 8 };
         let pages = tiling.round * PAGE * (k + v);
-        let products = (dim / 32 + tiling.round) * query_rows * 64 + 4 * group * dim.max(SPLITS_MAX);
+        let products = (dim / 32 + tiling.round) * query_rows * 64 + 4 * group * dim.max(ADD_WEIGHTS);
         let own = 4 * 4 * dim + 8 * (self.rotary / 2 + 1);
         let sums = 2 * 4 * tiling.warps * 16 + 2 * 8;
-        let lists = 4 * (3 * DECODE_ROWS_MAX + tiling.warps + 1);
+        let lists = 4 * (3 * DECODE_ROWS_MAX + tiling.warps);
         (pages + products + own + sums + lists).next_multiple_of(128)
     }
 }
@@ -305,7 +307,8 @@ pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Prog
 pub struct Attention {
     shape: AttentionShape,
     kv: KvType,
-    tiling: Tiling,
+    /// Threads of a decode block, and how many of them the chip runs at a time: blocks wait for one another.
+    decode_grid: Grid,
     /// Turns of a circle a position, for each pair.
     turns: CudaSlice<f64>,
     decode: Kernel<Arguments>,
@@ -459,12 +462,15 @@ impl Attention {
             device.stream().clone_htod(&turns).map_err(|error| CudaError::Driver { call: "cuMemcpyHtoD", error })?;
         let wide = device.arch().has_warpgroups();
         let shared_bytes = if wide { shape.wide_prefill_shared_bytes(kv) } else { shape.prefill_shared_bytes(kv) };
+        let decode = module.kernel("attention_decode")?.with_shared(shape.decode_shared_bytes(kv, tiling))?;
+        let threads = 32 * tiling.warps as u32;
+        let resident = decode.resident(threads)?.min(tiling.resident as u32);
         Ok(Self {
             shape,
             kv,
-            tiling,
+            decode_grid: Grid { blocks: (resident * device.multiprocessors(), 1), threads },
             turns,
-            decode: module.kernel("attention_decode")?.with_shared(shape.decode_shared_bytes(kv, tiling))?,
+            decode,
             write: module.kernel("attention_write")?,
             prefill: module.kernel("attention_prefill")?.with_shared(shared_bytes)?,
         })
@@ -519,8 +525,8 @@ impl Attention {
         arguments.stats = PtrMut::of(&mut scratch.stats, stream);
         arguments.counters = PtrMut::of(&mut scratch.counters, stream);
         let items = rows.count * kv_heads * scratch.splits;
-        let blocks = (self.tiling.resident * device.multiprocessors() as usize).min(items);
-        let grid = Grid { blocks: (blocks as u32, 1), threads: 32 * self.tiling.warps as u32 };
+        let Grid { blocks: (most, _), threads } = self.decode_grid;
+        let grid = Grid { blocks: (most.min(items as u32), 1), threads };
         // SAFETY: buffers were found large enough for the rows, the caller vouches for slots, positions and pages, and
         // for what is read before the wait.
         unsafe { self.decode.launch(device, grid, &arguments) }

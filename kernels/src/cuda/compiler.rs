@@ -35,13 +35,14 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 64] = files![
+const FILES: [(&str, &str); 65] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
     "attention/head.cuh",
     "attention/numbers.cuh",
     "attention/prefill.cuh",
+    "attention/splits.cuh",
     "attention/tile.cuh",
     "attention/warpgroups.cuh",
     "attention/write.cuh",

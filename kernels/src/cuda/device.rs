@@ -256,9 +256,9 @@ impl<A: DeviceStruct> Kernel<A> {
     /// # Errors
     /// If the driver refuses.
     pub(super) fn resident(&self, threads: u32) -> Result<u32, CudaError> {
-        let mut blocks = 0;
+        let (mut blocks, shared) = (0, self.shared_bytes as usize);
         // SAFETY: the function is loaded; the driver writes one number.
-        unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.function, threads as i32, 0) }
+        unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.function, threads as i32, shared) }
             .result()
             .during("cuOccupancyMaxActiveBlocksPerMultiprocessor")?;
         Ok(blocks as u32)
