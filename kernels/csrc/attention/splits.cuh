@@ -5,6 +5,7 @@
 // has no more than the chip has room for. Of many rows, whose heads would be more than can be added at a time, the block that is done last
 // with a row adds all of it.
 #pragma once
+#include "common/counters.cuh"
 
 #define ADDERS (THREADS / D) // query heads that a block adds at a time where they are shared out
 static_assert(ADDERS > 0, "a thread knows a value");
@@ -21,20 +22,6 @@ struct Split {
     // The first split.
     __device__ __forceinline__ u64 base(const Arguments &args) const { return ((u64)row * HKV + head) * args.splits_max; }
 };
-
-// Counters of what blocks have written. Who tells has met the other threads of its block, whose writes are then told of too, and who hears sees
-// all that was written before it was told.
-__device__ __forceinline__ void tell(int *counter, int count) { asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(count) : "memory"); }
-__device__ __forceinline__ int tell_and_hear(int *counter, int count) {
-    int before;
-    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count) : "memory");
-    return before;
-}
-__device__ __forceinline__ int told(const int *counter) {
-    int now;
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    return now;
-}
 
 // Says that this block has stored `count` more splits, and returns to all whether it is to add them: if it is the last, and they are not shared
 // out. All that any block wrote of them is visible then.
@@ -134,8 +121,7 @@ __device__ __forceinline__ void add_head(const Arguments &args, float *weights, 
     const int d = threadIdx.x % D, warp = d / WARP;
     int *counter = of.counter(args);
     float gate = GATED ? query_of(args.x + (u64)of.row * X_STRIDE, of.head * GQ + h)[D + d] : 0.0f;
-    if (d == 0)
-        while (told(counter) < of.splits) {}
+    if (d == 0) await_told(counter, of.splits);
     meet<D>(meeting);
     const u16 *from = args.partials + (of.base(args) * GQ + h) * D + d;
     Partials<1> partials;

@@ -1,5 +1,6 @@
 // mamba2_decode: one token for every sequence of a step.
 #pragma once
+#include "common/counters.cuh"
 #include "mamba2/state.cuh"
 
 #define CHANNELS_A_THREAD ((MIXED + THREADS - 1) / THREADS)
@@ -36,20 +37,6 @@ struct Convolution {
     }
 };
 
-// Whether this block is the last of a group's. What the others wrote before is then visible to all its threads, past L1.
-__device__ __forceinline__ bool last_of_group(int *counter) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        int before;
-        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-        last = before == H / G * PARTS - 1;
-        if (last) *counter = 0;
-    }
-    __syncthreads();
-    return last;
-}
-
 // Block (head and part, row).
 extern "C" __global__ void __launch_bounds__(THREADS) mamba2_decode(const Arguments args) {
     __shared__ __align__(16) float mixed[MIXED];
@@ -80,5 +67,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) mamba2_decode(const Argume
     float y = advance(me, state, mixed, step.x, exp_defined(step.y), d);
     if (stores_sum(me)) args.values[row * VALUES + at.head * P + at.first + summed_row(me)] = y;
     state.store(me, kept);
-    if (last_of_group(args.counters + row * G + at.group)) finish_group(me, args, row, at.group);
+    if (last_to_finish(args.counters + row * G + at.group, H / G * PARTS)) finish_group(me, args, row, at.group);
 }

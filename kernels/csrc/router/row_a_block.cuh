@@ -87,12 +87,10 @@ __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, in
 // By all threads of a block that has stored sums of a tile of rows.
 __device__ __forceinline__ void say_scored(const Arguments &args, int tile) {
     __syncthreads();
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(SCORED + tile) : "memory");
+    if (threadIdx.x == 0) tell(SCORED + tile, 1);
 }
 __device__ __forceinline__ void await_scored(const Arguments &args, int tile, int blocks) {
-    int scored;
-    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(scored) : "l"(SCORED + tile) : "memory");
-    while (scored < blocks);
+    await_told(SCORED + tile, blocks);
 }
 
 // What a block of N threads that chooses knows of its row before there are scores.

@@ -1,6 +1,7 @@
 // What is known of a row before its scores, and what becomes of them: sums of segments, the choice.
 #pragma once
 #include "arguments.cuh"
+#include "common/counters.cuh"
 #include "common/int8_rows.cuh"
 #include "router/choose.cuh"
 #include "router/score.cuh"
@@ -12,21 +13,6 @@
 #define BLOCKS (COLS / 32)
 #define EACH_LANE ((E + WARP - 1) / WARP)
 #define CHUNK 2048
-
-// Whether this block is the last of `blocks` to come here. What the others wrote before is then visible to all its threads, past
-// L1. One thread fences for its block: the barrier before it orders the others' writes ahead.
-__device__ __forceinline__ bool last_to_finish(int *counter, int blocks) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        int before;
-        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-        last = before == blocks - 1;
-        if (last) *counter = 0;
-    }
-    __syncthreads();
-    return last;
-}
 
 // Read ahead of the scores where there is time to hide it.
 __device__ __forceinline__ Asked read_ahead(const Arguments &args, int row) {

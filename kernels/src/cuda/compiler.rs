@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 65] = files![
+const FILES: [(&str, &str); 66] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -48,6 +48,7 @@ const FILES: [(&str, &str); 65] = files![
     "attention/write.cuh",
     "common/base.cuh",
     "common/cluster.cuh",
+    "common/counters.cuh",
     "common/epilogues.cuh",
     "common/int8_rows.cuh",
     "common/mbarrier.cuh",
