@@ -129,7 +129,7 @@ fn decode_time(gpu: &Gpu, kv: KvType, n: usize, context: usize) -> Outcome {
             let norms = Norms { query: &t.norm.as_view(), key: &t.norm.as_view() };
             let cache =
                 Cache { keys: &mut t.keys.slice_mut(at * k_page..), values: &mut t.values.slice_mut(at * v_page..) };
-            let out = Out { codes: &mut t.codes.as_view_mut(), meta: &mut t.meta.as_view_mut() };
+            let out = Out { codes: &mut t.codes.as_view_mut(), meta: &mut t.meta.as_view_mut(), halves: None };
             // SAFETY: slots differ, the table names pages of each layer's part.
             unsafe { kernel.decode(&gpu.device, rows, &t.x.as_view(), norms, cache, &mut scratch, out) }
         })?;
@@ -166,7 +166,7 @@ fn prefill_time(gpu: &Gpu, kv: KvType, pieces: usize, rows: usize, start: usize)
         let norms = Norms { query: &t.norm.as_view(), key: &t.norm.as_view() };
         let cache =
             Cache { keys: &mut t.keys.slice_mut(at * k_page..), values: &mut t.values.slice_mut(at * v_page..) };
-        let out = Out { codes: &mut t.codes.as_view_mut(), meta: &mut t.meta.as_view_mut() };
+        let out = Out { codes: &mut t.codes.as_view_mut(), meta: &mut t.meta.as_view_mut(), halves: None };
         // SAFETY: pieces are of one slot each, the table names pages of each layer's part.
         unsafe {
             kernel.prefill(&gpu.device, rows, (&d_tiles.as_view(), tiles.len()), &t.x.as_view(), norms, cache, out)

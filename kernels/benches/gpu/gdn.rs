@@ -162,7 +162,7 @@ fn prefill(gpu: &Gpu, sequences: usize, rows: usize) -> Result<f64, Box<dyn Erro
             eps: 1e-6,
         };
         let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
-        let out = MixedRows { codes: &mut l.codes.as_view_mut(), meta: &mut l.meta.as_view_mut() };
+        let out = (MixedRows { codes: &mut l.codes.as_view_mut(), meta: &mut l.meta.as_view_mut() }, None);
         // SAFETY: pieces follow each other, slots are 0..sequences.
         unsafe { kernel.launch(&gpu.device, pieces, &l.x.as_view(), layer, memory, &mut scratch.as_view_mut(), out) }
     })

@@ -28,8 +28,8 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
         for tiling in case.steps().filter_map(|n| case.in_halves(n, H200)) {
             all.extend(Form::F16(tiling).programs(case.shape())?);
         }
-        for tiling in case.kept() {
-            all.extend(Form::F16(tiling).programs(case.shape())?);
+        for (shape, tiling) in case.in_turns().chain(case.steps().filter_map(|n| case.half_rows(n, H200))) {
+            all.extend(Form::F16(tiling).programs(shape)?);
         }
         all.push(halves::program(case.cols, None)?);
     }
@@ -37,11 +37,11 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 }
 
 /// As the table says it.
-struct Told(Form);
+struct Told(WideShape, Form);
 
 impl Display for Told {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.1 {
             Form::Int8(Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order }) => {
                 let by =
                     format!("{tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages}");
@@ -49,7 +49,8 @@ impl Display for Told {
                 write!(f, "{by}{ordered}")
             }
             Form::F16(t) => {
-                write!(f, "f16: {} x {} x {}, {}, {}", t.groups, 64 * t.tiles, t.columns, t.stages, t.turns)
+                let made = if self.0.makes_half_rows() { ", makes f16" } else { "" };
+                write!(f, "f16: {} x {} x {}, {}, {}{made}", t.groups, 64 * t.tiles, t.columns, t.stages, t.turns)
             }
         }
     }
@@ -136,10 +137,18 @@ impl Case {
         warpgroup::tiling(self.shape(), self.columns(n), chip)
     }
 
-    /// The same with columns that are kept, for 1 to 8 blocks of rows.
-    fn kept(&self) -> impl Iterator<Item = warpgroup::Tiling> {
-        let turns = [1, 2, 4, 8].into_iter().filter(|_| self.used.is_some() && self.epilogue == Epilogue::Plain);
-        turns.map(|turns| warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages: 3, turns })
+    /// The same where what it makes becomes f16 at once.
+    fn half_rows(&self, n: usize, chip: Chip) -> Option<(WideShape, warpgroup::Tiling)> {
+        let shape = self.shape().with_half_rows(true);
+        let made = self.used.is_some() && shape.may_make_half_rows();
+        warpgroup::tiling(shape, self.columns(n), chip).filter(|_| made).map(|t| (shape, t))
+    }
+
+    /// And in turns of 1 to 8 blocks of rows.
+    fn in_turns(&self) -> impl Iterator<Item = (WideShape, warpgroup::Tiling)> {
+        let shape = self.shape().with_half_rows(self.shape().may_make_half_rows());
+        let of = move |(turns, stages)| (shape, warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
+        [(1, 4), (2, 4), (4, 4), (4, 5), (8, 5)].map(of).into_iter().filter(|(shape, t)| self.used.is_some() && t.check(*shape).is_ok())
     }
 
     /// In the order of the kernels for few rows.
@@ -166,8 +175,9 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             let in_order = (n <= SAMPLED_MAX).then(|| case.tiling_in_order(n, chip));
             let halves = case.in_halves(n, chip);
             let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(Form::Int8);
-            let kept = case.kept().filter(|_| n >= 1024);
-            for chosen in int8.chain(halves.into_iter().chain(kept).map(Form::F16)) {
+            let plain = int8.chain(halves.map(Form::F16)).map(|form| (case.shape(), form));
+            let made = case.half_rows(n, chip).into_iter().chain(case.in_turns().filter(|_| n >= 1024));
+            for chosen in plain.chain(made.map(|(shape, t)| (shape, Form::F16(t)))) {
                 time_one(gpu, case, &weights, n, chosen)?;
             }
         }
@@ -192,13 +202,13 @@ fn time_halves(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
-fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: Form) -> Outcome {
+fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: (WideShape, Form)) -> Outcome {
     let (seconds, bytes) = product_time(gpu, case, weights, n, chosen)?;
     let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
     println!(
         "| {} | {n} | {} | {:.2} | {:.0} | {:.0} |",
         case.name,
-        Told(chosen),
+        Told(chosen.0, chosen.1),
         seconds * 1e6,
         bytes / seconds / 1e9,
         operations / seconds / 1e12
@@ -226,9 +236,9 @@ fn product_time(
     case: &Case,
     weights: &CudaSlice<u8>,
     n: usize,
-    form: Form,
+    (shape, form): (WideShape, Form),
 ) -> Result<(f64, f64), Box<dyn Error>> {
-    let (stream, shape) = (gpu.device.stream(), case.shape());
+    let stream = gpu.device.stream();
     let pairs = n * case.used.unwrap_or(1);
     let in_count = if case.activates() { n } else { pairs };
     let x = QuantizedRows::of(&Random(5).vector(in_count * case.cols), Planes::One);
@@ -238,6 +248,7 @@ fn product_time(
     let mut values = stream.alloc_zeros::<f32>(pairs * case.rows)?;
     let mut out_codes = stream.alloc_zeros::<i8>(pairs * case.rows)?;
     let mut out_meta = stream.alloc_zeros::<f32>(pairs * case.rows / 16)?;
+    let made = HalfRows::of_hidden(&gpu.device, pairs, pairs * case.rows)?;
     let mut out_squares = stream.alloc_zeros::<f32>(pairs * case.rows / 32)?;
     let bytes = shape.matrix().bytes();
     let copies = weights.len() / bytes;
@@ -261,6 +272,10 @@ fn product_time(
             (values.as_view_mut(), out_codes.as_view_mut(), out_meta.as_view_mut(), out_squares.as_view_mut());
         let next = next.as_view();
         let out = match case.epilogue {
+            // As of experts.
+            Epilogue::Plain if case.used.is_some() && matches!(form, Form::F16(_)) => {
+                Output::Halves { values: &mut v, stride: case.rows }
+            }
             Epilogue::Plain => Output::Plain { values: &mut v, stride: case.rows },
             Epilogue::Residual => Output::Residual {
                 x: &mut v,
@@ -270,6 +285,7 @@ fn product_time(
                 squares: &mut s,
                 stride: case.rows,
             },
+            _ if shape.makes_half_rows() => Output::HalfRows { rows: &made, count: pairs },
             Epilogue::Gated => Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows / 2 },
             Epilogue::Squared | Epilogue::Rounded => {
                 Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows }

@@ -7,6 +7,7 @@
 #include "arguments.cuh"
 #include "attention/formats.cuh"
 #include "common/int8_rows.cuh"
+#include "rows/half_rows.cuh"
 
 __device__ __forceinline__ float gated_fast(float out, float gate) {
     if constexpr (GATED) return out * sigmoid_fast(gate);
@@ -85,7 +86,7 @@ template <int AT_A_TIME, class Put> __device__ __forceinline__ void load_queries
 }
 
 // Row `row` of the tile, of which four lanes have outputs `o(n, c)` (dims 8 n + 2 t + c) that are to be divided by `sum`, a lane's part of
-// what they were weighted with: the gate, and the int8 form.
+// what they were weighted with: the gate, and the int8 form, or f16 where the product behind it reads such.
 template <class Outputs> __device__ __forceinline__ void store_row(const Arguments &args, const Tile &tile, int row, float sum, const Outputs &o) {
     const int t = lane_id() % 4, h = row % GQ, token = row / GQ;
     sum += __shfl_xor_sync(~0u, sum, 1);
@@ -108,6 +109,13 @@ template <class Outputs> __device__ __forceinline__ void store_row(const Argumen
             for (int i = 0; i < 4; i++) {
                 v[2 * i] = gated_fast(o((first + b) * 4 + i, 0) * inverse, gates[b * 4 + i].x);
                 v[2 * i + 1] = gated_fast(o((first + b) * 4 + i, 1) * inverse, gates[b * 4 + i].y);
+            }
+            if (PLANES == 1 && args.halves) {
+                const u32 dim = (tile.head * GQ + h) * D + (first + b) * 32;
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    put_hidden_octet(args.halves, of_step, args.rows, dim + i * 8, hidden_pair(v[2 * i], v[2 * i + 1]), store);
+                continue;
             }
             const u64 block = at / 32 + first + b;
             quantize_quarter(v, args.codes + block * 32 * PLANES, args.meta + block * PLANES, store);

@@ -12,10 +12,11 @@
 struct Gates {
     float beta, g;
 };
-__device__ __forceinline__ Gates gates(const Chunk &chunk, int token, int h, const float *x, const float *a_log_neg, const float *dt_bias) {
+__device__ __forceinline__ Gates gates(const Chunk &chunk, int token, int h, const Input *x, const float *a_log_neg, const float *dt_bias) {
     if (token >= chunk.filled) return {0, 0};
-    const float *at = x + chunk.row(token) * X_STRIDE + GATES_AT + h;
-    return {sigmoid(at[0] + at[2 * HV]), __ldg(a_log_neg + h) * softplus(at[HV] + at[3 * HV] + __ldg(dt_bias + h))};
+    const Input *at = x + chunk.row(token) * X_STRIDE + GATES_AT + h;
+    auto value = [&](int n) { return value_of(at[n * HV]); };
+    return {sigmoid(value(0) + value(2)), __ldg(a_log_neg + h) * softplus(value(1) + value(3) + __ldg(dt_bias + h))};
 }
 
 // Column j of (I + A)^-1. `tri` has A^T strictly above its diagonal and gets the inverse on and below it, so that threads of a
@@ -167,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) gdn_chunk(const Argumen
     auto head = [&](int n) { return GROUPED ? kh * SHARING + n : kh + n * HK; };
     auto mats_of = [&](int n) { return args.mats + ((u64)blockIdx.x * HV + head(n)) * MATS_ELEMENTS; };
     Gates mine = {0, 0};
-    if (which < SHARING) mine = gates(chunk, token, head(which), args.x, args.a_log_neg, args.dt_bias);
+    if (which < SHARING) mine = gates(chunk, token, head(which), inputs(args), args.a_log_neg, args.dt_bias);
     copies_wait<0>();
     __syncthreads();
     float kk[8][4] = {}, qk[8][4] = {};
@@ -180,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) gdn_chunk(const Argumen
         s.sum[which][token] = running, s.beta[which][token] = mine.beta;
         if (there) args.sums[((u64)blockIdx.x * HV + head(base + which)) * C + token] = running;
         __syncthreads();
-        if (base + 2 + which < SHARING) mine = gates(chunk, token, head(base + 2 + which), args.x, args.a_log_neg, args.dt_bias);
+        if (base + 2 + which < SHARING) mine = gates(chunk, token, head(base + 2 + which), inputs(args), args.a_log_neg, args.dt_bias);
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             if (base + e >= SHARING) break;

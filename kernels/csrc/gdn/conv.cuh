@@ -1,15 +1,17 @@
 // The convolution of a chunk, SiLU, norms of q and k.
 #pragma once
 #include "arguments.cuh"
+#include "gdn/inputs.cuh"
 #include "gdn/pieces.cuh"
 #include "gdn/products.cuh"
 
-template <int VEC> __device__ __forceinline__ void load(float (&v)[VEC], const float *p) {
-    if (VEC == 4) {
-        float4 f = *(const float4 *)p;
-        v[0] = f.x, v[1] = f.y, v[2 % VEC] = f.z, v[3 % VEC] = f.w;
+// Four or two neighbours.
+template <int VEC, typename T> __device__ __forceinline__ void load(float (&v)[VEC], const T *p) {
+    if constexpr (VEC == 4) {
+        const float4 f = four_of(p);
+        v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
     } else {
-        float2 f = *(const float2 *)p;
+        const float2 f = two_of(p);
         v[0] = f.x, v[1] = f.y;
     }
 }
@@ -19,7 +21,7 @@ template <int VEC> __device__ __forceinline__ void load(float (&v)[VEC], const f
 
 // One head's channels of a chunk: a warp takes 16 tokens, a lane DIM / 32 channels. WHAT: 0 q, 1 k, 2 v.
 template <int DIM, int WHAT>
-__device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const float *x, const float *tail, const float *taps, u16 *high,
+__device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const Input *x, const float *tail, const float *taps, u16 *high,
                                          u16 *low, float *values) {
     constexpr int VEC = DIM / WARP;
     int lane = threadIdx.x % WARP, first = threadIdx.x / WARP * ROWS_A_WARP, at = lane * VEC;
@@ -31,8 +33,9 @@ __device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const float
 #pragma unroll
     for (int p = 0; p < 3; p++) {
         int t = chunk.index * C + first - 3 + p;
-        if (first - 3 + p < chunk.filled)
-            load<VEC>(past[p], t >= 0 ? x + ((u64)chunk.first_row + t) * X_STRIDE + ch : tail + ((chunk.start + t) & 3) * CHANNELS + ch);
+        if (first - 3 + p >= chunk.filled) continue;
+        if (t >= 0) load<VEC>(past[p], x + ((u64)chunk.first_row + t) * X_STRIDE + ch);
+        else load<VEC>(past[p], tail + ((chunk.start + t) & 3) * CHANNELS + ch);
     }
     for (int begin = first; begin < first + ROWS_A_WARP; begin += ROWS_AHEAD) {
 #pragma unroll
@@ -71,12 +74,12 @@ __device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const float
 // A chunk's queries and keys of key head `kh`, to `to`.
 __device__ __forceinline__ void convolve_keys(const Arguments &args, const Chunk &chunk, int kh, u16 *to) {
     const float *tail = args.tail + (u64)chunk.slot * 4 * CHANNELS;
-    convolve<K, 0>(chunk, kh * K, args.x, tail, args.taps, to, to + C * K, nullptr);
+    convolve<K, 0>(chunk, kh * K, inputs(args), tail, args.taps, to, to + C * K, nullptr);
     to += 2 * C * K;
-    convolve<K, 1>(chunk, (HK + kh) * K, args.x, tail, args.taps, to, to + C * K, nullptr);
+    convolve<K, 1>(chunk, (HK + kh) * K, inputs(args), tail, args.taps, to, to + C * K, nullptr);
 }
 // Its values of value head `h`.
 __device__ __forceinline__ void convolve_values(const Arguments &args, const Chunk &chunk, int h) {
     const float *tail = args.tail + (u64)chunk.slot * 4 * CHANNELS;
-    convolve<V, 2>(chunk, 2 * HK * K + h * V, args.x, tail, args.taps, nullptr, nullptr, args.values + h * V);
+    convolve<V, 2>(chunk, 2 * HK * K + h * V, inputs(args), tail, args.taps, nullptr, nullptr, args.values + h * V);
 }

@@ -1,8 +1,10 @@
-// gdn_finish: the gated norm and the int8 form of rows; and the convolution's ring, which the convolution of this piece has read by now.
+// gdn_finish: the gated norm and the int8 form of rows, or rows of f16 where the product behind it reads such; and the convolution's ring, which the convolution of this piece has read by now.
 #pragma once
 #include "arguments.cuh"
 #include "common/int8_rows.cuh"
+#include "gdn/inputs.cuh"
 #include "gdn/pieces.cuh"
+#include "rows/half_rows.cuh"
 
 #define FINISH_PARTS 4
 #define FINISH_ROWS (C / FINISH_PARTS / (THREADS / WARP))
@@ -22,7 +24,7 @@ __device__ __forceinline__ void keep_inputs(const Arguments &args, const Chunk &
     float *ring = args.tail + (u64)slot * 4 * CHANNELS;
     for (int n = max(0, rows - 4); n < rows; n++)
         for (int ch = h * THREADS + threadIdx.x; ch < CHANNELS; ch += HV * THREADS)
-            ring[((chunk.start + n) & 3) * CHANNELS + ch] = args.x[((u64)chunk.first_row + n) * X_STRIDE + ch];
+            ring[((chunk.start + n) & 3) * CHANNELS + ch] = value_of(inputs(args)[((u64)chunk.first_row + n) * X_STRIDE + ch]);
 }
 
 // Block (FINISH_PARTS * chunk + part, value head): a warp takes FINISH_ROWS tokens.
@@ -43,13 +45,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_finish(const Arguments
     for (int t = 0; t < FINISH_ROWS; t += TOKENS_AT_ONCE) {
         const bool live = first + t < chunk.filled;
         const u64 row = live ? chunk.row(first + t) : 0, block = (row * (HV * V) + h * V + at) / 32;
-        const float *o = args.values + row * (HV * V) + h * V + at, *z = args.x + row * X_STRIDE + Z_AT + h * V + at;
+        const float *o = args.values + row * (HV * V) + h * V + at;
+        const Input *z = inputs(args) + row * X_STRIDE + Z_AT + h * V + at;
         float4 o0 = make_float4(0, 0, 0, 0), o1 = o0, z0 = o0, z1 = o0;
-        if (live) o0 = *(const float4 *)o, o1 = *(const float4 *)(o + 16), z0 = *(const float4 *)z, z1 = *(const float4 *)(z + 16);
+        if (live) o0 = *(const float4 *)o, o1 = *(const float4 *)(o + 16), z0 = four_of(z), z1 = four_of(z + 16);
         float sum = __fadd_rn(squares_of(o0), squares_of(o1));
 #pragma unroll
         for (int step = TOKEN_LANES / 2; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
         const float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, args.eps)));
-        quantize_quads(gated_norm(o0, scale, w0, z0), gated_norm(o1, scale, w1, z1), args.codes + block * 32 * PLANES, args.meta + block * PLANES, live);
+        const float4 a = gated_norm(o0, scale, w0, z0), b = gated_norm(o1, scale, w1, z1);
+        if (PLANES == 1 && args.halves) {
+            if (live) put_hidden_quads(args.halves, row, args.half_rows, h * V + at / 32 * 32, a, b);
+        } else {
+            quantize_quads(a, b, args.codes + block * 32 * PLANES, args.meta + block * PLANES, live);
+        }
     }
 }

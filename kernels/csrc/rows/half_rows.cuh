@@ -26,3 +26,25 @@ __device__ __forceinline__ u32 half_pair(u32 quad, int odd, float scale) {
     auto code = [&](int i) { return (float)(i8)(quad >> 8 * i & 255); };
     return pack_f16(code(odd) * scale, code(odd + 2) * scale);
 }
+
+#ifdef HIDDEN_FACTOR
+// Rows that one launch makes for the product behind it and for nobody else have no scale of their own: y = x / HIDDEN_FACTOR, a power of
+// two, by which all products of such rows are multiplied.
+__device__ __forceinline__ u32 hidden_pair(float a, float b) { return pack_f16(a * (1.0f / HIDDEN_FACTOR), b * (1.0f / HIDDEN_FACTOR)); }
+
+// By four lanes 32 values of row `row` of `rows`, from value `first` on: lane t's are 4t.. (`a`) and 16 + 4t.. (`b`).
+__device__ __forceinline__ void put_hidden_quads(u16 *halves, u64 row, u64 rows, u32 first, float4 a, float4 b) {
+    const u32 t = threadIdx.x % 4, piece = first / 8;
+    auto put = [&](u32 piece, u32 two) { *(u32 *)(halves + half_place(piece, row, rows) + 2 * t) = two; };
+    put(piece, hidden_pair(a.x, a.z)), put(piece + 1, hidden_pair(a.y, a.w));
+    put(piece + 2, hidden_pair(b.x, b.z)), put(piece + 3, hidden_pair(b.y, b.w));
+}
+
+// By four lanes eight values from `first` on: lane t's are 2t and 2t + 1. Those with even numbers lie beside one another, and the others.
+// Every lane of the warp calls it; only those with `store` write.
+__device__ __forceinline__ void put_hidden_octet(u16 *halves, u64 row, u64 rows, u32 first, u32 two, bool store) {
+    const u32 t = threadIdx.x % 4, other = __shfl_xor_sync(~0u, two, 1);
+    const u32 alike = t % 2 == 0 ? __byte_perm(two, other, 0x5410) : __byte_perm(other, two, 0x7632);
+    if (store) *(u32 *)(halves + half_place(first / 16 * 2 + t % 2, row, rows) + first % 16 / 2 + t / 2 * 2) = alike;
+}
+#endif

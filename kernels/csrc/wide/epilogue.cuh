@@ -1,6 +1,9 @@
 // What becomes of a block's sums: plain rows, the residual stream, gate and up, squares of what is above zero, or int8 rows.
 #pragma once
 #include "wide/stages.cuh"
+#if HALF_ROWS
+#include "rows/half_rows.cuh"
+#endif
 
 #if SPLIT > 1
 __device__ __forceinline__ void cluster_barrier() {
@@ -123,6 +126,19 @@ __device__ __forceinline__ float opened(float gate) {
 #endif
 }
 
+// Of an expert's values.
+__device__ __forceinline__ float gated(float gate, float up) { return opened(gate) * up; }
+
+// What experts' down reads, of a row's values from `r` on a lane's 4t.. and 16 + 4t..: an int8 block, or f16.
+__device__ __forceinline__ void put_hidden(const Arguments &args, const Target &to, int r, const float4 (&v)[2]) {
+#if HALF_ROWS
+    if (to.store) put_hidden_quads(args.out_halves, to.row, args.out_half_rows, r, v[0], v[1]);
+#else
+    u64 block = (to.row * args.code_stride + r) / 32;
+    quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
+#endif
+}
+
 template <> struct Epilogue<GATED> {
     static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
         int r = to.tile0 * 8 + piece * 32;
@@ -133,10 +149,9 @@ template <> struct Epilogue<GATED> {
             // Eight values are a tile: 4t.. of 16 are the first or second four of tile t / 2.
             int at = piece * 64 + half * 32 + to.t / 2 * 16 + to.t % 2 * 4;
             float4 gate = sums.at(at), up = sums.at(at + 8);
-            v[half] = make_float4(opened(gate.x) * up.x, opened(gate.y) * up.y, opened(gate.z) * up.z, opened(gate.w) * up.w);
+            v[half] = make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
         }
-        u64 block = (to.row * args.code_stride + r) / 32;
-        quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
+        put_hidden(args, to, r, v);
     }
 };
 
@@ -151,8 +166,7 @@ template <bool SQUARES> struct UpAlone {
             v[half] = sums.at(piece * 32 + half * 16 + 4 * to.t);
             if constexpr (SQUARES) v[half] = make_float4(relu2(v[half].x), relu2(v[half].y), relu2(v[half].z), relu2(v[half].w));
         }
-        u64 block = (to.row * args.code_stride + r) / 32;
-        quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
+        put_hidden(args, to, r, v);
     }
 };
 template <> struct Epilogue<SQUARED> : UpAlone<true> {};

@@ -30,7 +30,7 @@ struct HalfCopies {
     }
 };
 
-#if !KEPT_COLUMNS
+#if !TURNS
 // Stages that are on their way while one is in use: one more is read by instructions that may not be over.
 #define AHEAD (STAGES - 2)
 static_assert(AHEAD > 0, "a stage in use, one that was, and one on its way");

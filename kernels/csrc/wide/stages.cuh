@@ -41,11 +41,13 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 // What weights are multiplied by (halves.cuh).
 #define WEIGHT_FACTOR 256.0f
 #endif
-#if HALVES && KEPT_COLUMNS
+#if HALVES && KEEP
 // All units' columns come first, then stages of weights alone.
 #define STAGES_AT (W::UNITS * C * 256)
+#define WEIGHTS_IN 0
 #define STAGE_BYTES ((BT * UNIT_BYTES + 127) / 128 * 128)
 #elif HALVES
+#define STAGES_AT 0
 #define WEIGHTS_IN (C * 256)
 #define STAGE_BYTES ((WEIGHTS_IN + BT * UNIT_BYTES + 1023) / 1024 * 1024)
 #else
@@ -62,7 +64,7 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define SUM_STRIDE (R + 4)
 #define SUM_BYTES (PLACES * C * SUM_STRIDE * 4)
 // The rest of shared memory: the columns' rows, factors, and the grid of a layout that has one.
-#if KEPT_COLUMNS
+#if TURNS
 #define LISTS_AT (STAGES_AT + STAGES * STAGE_BYTES)
 #else
 #define LISTS_AT (STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES)
@@ -154,11 +156,20 @@ __device__ __forceinline__ void ends_behind_inputs(const Arguments &args) {
     if (args.early && blockIdx.x == 0 && blockIdx.y == 0) wait_for_inputs();
 }
 
+// Threads that copy a stage's weights together, and their tiles: the block's, or those of each warpgroup where it brings its own.
+#if HALVES && KEEP
+#define COPIERS (4 * WARP)
+#define COPIED_TILES (4 * TW)
+#else
+#define COPIERS THREADS
+#define COPIED_TILES BT
+#endif
+
 // A part of a tile's units, BYTES each, EACH units sharing one: what a thread copies of it. A stage's copies lie at fixed distances
 // wherever threads and tiles come out even, so that they share an address.
 template <int BYTES, int EACH> struct Part {
-    static constexpr int CHUNKS = BYTES > 0 ? BYTES / 16 : 1, ALL = BYTES > 0 ? BT * CHUNKS : 0, TIMES = (ALL + THREADS - 1) / THREADS;
-    static constexpr bool EVEN = THREADS % CHUNKS == 0 && TILES >= BT;
+    static constexpr int CHUNKS = BYTES > 0 ? BYTES / 16 : 1, ALL = BYTES > 0 ? COPIED_TILES * CHUNKS : 0, TIMES = (ALL + COPIERS - 1) / COPIERS;
+    static constexpr bool EVEN = COPIERS % CHUNKS == 0 && TILES >= BT;
     static constexpr int KEPT = EVEN || TIMES == 0 ? 1 : TIMES;
     const u8 *from[KEPT];
     u32 to[KEPT];
@@ -166,7 +177,7 @@ template <int BYTES, int EACH> struct Part {
     __device__ __forceinline__ void set(const u8 *matrix, int tile0, u32 at, u32 in_unit) {
 #pragma unroll
         for (int k = 0; k < KEPT; k++) {
-            int i = k * THREADS + threadIdx.x, chunk = i % CHUNKS, tile = i / CHUNKS;
+            int i = k * COPIERS + threadIdx.x % COPIERS, chunk = i % CHUNKS, tile = i / CHUNKS;
             from[k] = matrix + (u64)min(tile0 + tile, TILES - 1) * W::TILE_BYTES + at + chunk * 16;
             to[k] = tile * UNIT_BYTES + in_unit + chunk * 16;
         }
@@ -174,12 +185,12 @@ template <int BYTES, int EACH> struct Part {
     __device__ __forceinline__ void copy(u32 stage, int unit) const {
 #pragma unroll
         for (int k = 0; k < TIMES; k++) {
-            if ((k + 1) * THREADS > ALL && (int)(k * THREADS + threadIdx.x) >= ALL) break;
-            constexpr int TILES_A_TIME = THREADS / CHUNKS;
+            if ((k + 1) * COPIERS > ALL && (int)(k * COPIERS + threadIdx.x % COPIERS) >= ALL) break;
+            constexpr int TILES_A_TIME = COPIERS / CHUNKS;
 #pragma unroll
             for (int j = 0; j < SU; j++) {
                 const u8 *of_unit = from[EVEN ? 0 : k] + (u64)(u32)(copied_unit(unit, j) / EACH) * BYTES;
-                copy16_of_line(stage + to[EVEN ? 0 : k] + j * (BT * UNIT_BYTES) + (EVEN ? k * TILES_A_TIME * UNIT_BYTES : 0),
+                copy16_of_line(stage + to[EVEN ? 0 : k] + j * (COPIED_TILES * UNIT_BYTES) + (EVEN ? k * TILES_A_TIME * UNIT_BYTES : 0),
                        of_unit + (EVEN ? k * TILES_A_TIME * W::TILE_BYTES : 0));
             }
         }

@@ -8,6 +8,7 @@
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::quantized::Planes;
+use super::wide::halves::{HIDDEN_FACTOR, HalfRows};
 use super::{Arch, CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
@@ -292,6 +293,7 @@ pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Prog
         ("WARPS", tiling.warps as i64),
         ("RESIDENT", tiling.resident as i64),
         ("DECODE_BYTES", shape.decode_shared_bytes(kv, tiling) as i64),
+        ("HIDDEN_FACTOR", HIDDEN_FACTOR),
         shape.planes.define(),
     ];
     Ok(Program {
@@ -393,6 +395,9 @@ pub struct Out<'a, 'b> {
     pub codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, out_stride / 32 * planes, 2]`.
     pub meta: &'a mut CudaViewMut<'b, f32>,
+    /// Where a prompt's rows go as f16 instead, if they do: with one plane, for heads whose values are whole units of
+    /// 128.
+    pub halves: Option<&'a HalfRows>,
 }
 
 device_struct! {
@@ -418,6 +423,8 @@ device_struct! {
         codes: PtrMut<i8>,
         /// `[rows, out_stride / 32 * planes]`.
         meta: PtrMut<[f32; 2]>,
+        /// Of prefill: `[heads * dim / 64, rows, 64]`, instead of codes; or null.
+        halves: PtrMut<u16>,
         /// Of decode: `[rows, kv_heads, splits_max, group, dim]` f16.
         partials: PtrMut<u16>,
         /// Of decode: `[rows, kv_heads, splits_max, group]` of largest score and sum.
@@ -625,6 +632,14 @@ impl Attention {
         let codes = n * shape.out_stride() * shape.planes.count();
         self.fits("codes", n, out.codes.len(), codes)?;
         self.fits("meta", n, out.meta.len(), codes / 16)?;
+        if let Some(halves) = out.halves {
+            let width = shape.heads * shape.dim;
+            halves.check(n, width)?;
+            if width != shape.out_stride() || shape.planes != Planes::One {
+                let what = format!("rows of {width} values and {:?} planes cannot be f16", shape.planes);
+                return Err(CudaError::shape("attention", what));
+            }
+        }
         let stream = device.stream();
         Ok(Arguments {
             x: Ptr::of(x, stream),
@@ -638,6 +653,7 @@ impl Attention {
             v_cache: PtrMut::of(cache.values, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
+            halves: out.halves.map_or_else(PtrMut::default, |halves| halves.pointers_mut(device).0),
             partials: PtrMut::default(),
             stats: PtrMut::default(),
             counters: PtrMut::default(),

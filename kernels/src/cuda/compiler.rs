@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 66] = files![
+const FILES: [(&str, &str); 67] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -60,6 +60,7 @@ const FILES: [(&str, &str); 66] = files![
     "gdn/finish.cuh",
     "gdn/gates.cuh",
     "gdn/pairs.cuh",
+    "gdn/inputs.cuh",
     "gdn/pieces.cuh",
     "gdn/products.cuh",
     "gdn/scan.cuh",

@@ -9,7 +9,9 @@
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::gdn_decode::{Heads, LayerWeights, Memory};
+use super::product::layout::UNIT;
 use super::quantized::Planes;
+use super::wide::halves::{HIDDEN_FACTOR, HalfRows};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
@@ -63,6 +65,7 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
         ("X_STRIDE", stride as i64),
         ("GROUPED", i64::from(heads.grouped)),
         ("SCAN_WARPS", scan_warps(heads) as i64),
+        ("HIDDEN_FACTOR", HIDDEN_FACTOR),
         planes.define(),
     ];
     Ok(Program {
@@ -192,7 +195,7 @@ device_struct! {
     struct Arguments {
         /// `[count]`: slot, start, first row, rows.
         pieces: Ptr<[i32; 4]>,
-        /// `[rows, stride]`.
+        /// `[rows, stride]`, of one plane f16.
         x: Ptr<f32>,
         /// `[slots, 4, channels]`.
         tail: PtrMut<f32>,
@@ -218,9 +221,12 @@ device_struct! {
         codes: PtrMut<i8>,
         /// `[rows, value heads * V / 32 * planes]`.
         meta: PtrMut<[f32; 2]>,
+        /// `[value heads * V / 64, half_rows, 64]`: instead of codes; or null.
+        halves: PtrMut<u16>,
         /// `[chunks]`: where the state after each chunk is kept beside its own place, as if it were a slot; below 0:
         /// nowhere. Null if no chunk's is kept.
         exports: Ptr<i32>,
+        half_rows: i32,
         eps: f32,
         /// How many pieces there are.
         count: i32,
@@ -279,7 +285,13 @@ impl GdnPrefill {
         })
     }
 
-    /// Enqueues them. `x` is `[rows, stride]`; `scratch` has as many values as [`scratch`] says.
+    /// Whether input rows are f16, two in the place of an f32: those whose projection reads int8 of one plane.
+    pub fn half_inputs(&self) -> bool {
+        self.planes == Planes::One
+    }
+
+    /// Enqueues them. `x` is `[rows, stride]`; `scratch` has as many values as [`scratch`] says. `halves`: where the rows
+    /// go as f16 and not to `out`, if they do: with one plane, of heads whose values are whole units of 128.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
@@ -295,7 +307,7 @@ impl GdnPrefill {
         layer: LayerWeights<'_>,
         memory: Memory<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
-        out: MixedRows<'_, '_>,
+        (out, halves): (MixedRows<'_, '_>, Option<&HalfRows>),
     ) -> Result<(), CudaError> {
         let (heads, Pieces { list, count, rows, exports }) = (self.heads, pieces);
         let (width, parts) = (heads.values * heads.value_dim, parts(heads, rows, count));
@@ -304,7 +316,7 @@ impl GdnPrefill {
             if got >= need { Ok(()) } else { Err(CudaError::shape("gdn_prefill", text())) }
         };
         fits("the list of pieces", list.len(), count * PIECE)?;
-        fits("the input", x.len(), rows * self.stride)?;
+        fits("the input", x.len(), rows * self.stride / if self.half_inputs() { 2 } else { 1 })?;
         fits("the exports", exports.map_or(usize::MAX, |list| list.len()), chunks(rows, count))?;
         fits("the convolution", layer.taps.len(), heads.channels() * super::gdn_decode::TAPS)?;
         fits("the decay", layer.decay.len(), heads.values)?;
@@ -315,6 +327,13 @@ impl GdnPrefill {
         fits("scratch memory", scratch.len(), parts.end)?;
         fits("codes", out.codes.len(), rows * width * self.planes.count())?;
         fits("meta", out.meta.len(), rows * width / 16 * self.planes.count())?;
+        if let Some(halves) = halves {
+            halves.check(rows, width)?;
+            if !width.is_multiple_of(UNIT) || self.planes != Planes::One {
+                let what = format!("rows of {width} values and {:?} planes cannot be f16", self.planes);
+                return Err(CudaError::shape("gdn_prefill", what));
+            }
+        }
         if rows == 0 || count == 0 {
             return Ok(());
         }
@@ -336,6 +355,8 @@ impl GdnPrefill {
             state: PtrMut::of(memory.state, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
+            halves: halves.map_or_else(PtrMut::default, |halves| halves.pointers_mut(device).0),
+            half_rows: rows as i32,
             exports: Ptr::of_some(exports, stream),
             eps: layer.eps,
             count: count as i32,

@@ -1,11 +1,12 @@
 //! Attention against its definition, over ragged sequences in shuffled pages of a cache full of what is no number.
 
-use crate::support::{Gpu, Outcome, Test, f16};
+use crate::support::{Gpu, Outcome, Test, f16, near_int8, pairs};
 use chimere_kernels::cuda::attention::{
     self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, tiling,
 };
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
 use cudarc::driver::CudaSlice;
@@ -276,19 +277,39 @@ impl Bench<'_> {
             pages_max: self.pages_max,
         };
         let norms = Norms { query: &self.norms[0].as_view(), key: &self.norms[1].as_view() };
-        let cache = Cache { keys: &mut self.keys.as_view_mut(), values: &mut self.values.as_view_mut() };
-        let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() };
-        let (device, x) = (&self.gpu.device, x.as_view());
-        match pieces {
+        let (device, x, [mut keys, mut values]) = (
+            &self.gpu.device,
+            x.as_view(),
+            [&mut self.keys, &mut self.values].map(|part| part.as_view_mut()),
+        );
+        let Some(pieces) = pieces else {
+            let cache = Cache { keys: &mut keys, values: &mut values };
+            let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut(), halves: None };
             // SAFETY: slots differ, and the table names pages of the cache for all their positions; copies do not start
             // early.
-            None => unsafe { self.kernel.decode(device, rows, &x, norms, cache, &mut self.scratch, out)? },
-            Some(pieces) => {
-                let tiles = attention::tiles(self.shape, TileChip::of(&self.gpu.device), pieces);
-                let d_tiles = stream.clone_htod(tiles.as_flattened())?;
-                // SAFETY: as above; the callers' pieces are of one slot each.
-                unsafe { self.kernel.prefill(device, rows, (&d_tiles.as_view(), tiles.len()), &x, norms, cache, out)? }
-            }
+            unsafe { self.kernel.decode(device, rows, &x, norms, cache, &mut self.scratch, out)? };
+            return Ok((stream.clone_dtoh(&codes)?, stream.clone_dtoh(&meta)?));
+        };
+        let tiles = attention::tiles(self.shape, TileChip::of(device), pieces);
+        let d_tiles = stream.clone_htod(tiles.as_flattened())?;
+        // As f16 first, if there is such a form.
+        let width = self.shape.heads * self.shape.dim;
+        let made = (self.shape.planes == Planes::One && width == self.shape.out_stride())
+            .then(|| HalfRows::of_hidden(device, n, n * width))
+            .transpose()?;
+        for halves in made.as_ref().map(Some).into_iter().chain([None]) {
+            let cache = Cache { keys: &mut keys, values: &mut values };
+            let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut(), halves };
+            let tiles = (&d_tiles.as_view(), tiles.len());
+            // SAFETY: as above; the callers' pieces are of one slot each.
+            unsafe { self.kernel.prefill(device, rows, tiles, &x, norms, cache, out)? };
+            let written = stream.clone_dtoh(&meta)?.iter().any(|v| !v.is_nan());
+            assert!(!written || halves.is_none(), "no int8 beside f16");
+        }
+        if let Some(made) = &made {
+            let meta = pairs(&stream.clone_dtoh(&meta)?);
+            let int8 = QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta, planes: Planes::One };
+            near_int8(self.gpu, made, &int8, width)?;
         }
         Ok((stream.clone_dtoh(&codes)?, stream.clone_dtoh(&meta)?))
     }

@@ -1,12 +1,13 @@
 //! GDN layers: single tokens and pieces of prompts against the recurrence in f64, token by token.
 
-use crate::support::{Gpu, Outcome, Test, pairs};
+use crate::support::{Gpu, Outcome, Test, as_halves, f16, near_int8, pairs};
 use chimere_kernels::cuda::gdn_decode::{
     self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates, stores,
 };
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::{self, GdnInputs};
 use cudarc::driver::CudaSlice;
@@ -537,6 +538,11 @@ struct Prefilled {
 }
 
 /// Runs `list` (slot, start, first row, rows) with poisoned outputs.
+/// Input rows, whose values f16 has.
+fn inputs(random: &mut Random, values: usize) -> Vec<f32> {
+    random.vector(values).into_iter().map(f16).collect()
+}
+
 fn prefill(
     gpu: &Gpu,
     kernel: &GdnPrefill,
@@ -561,7 +567,9 @@ fn prefill_keeping(
 ) -> Result<Prefilled, Box<dyn Error>> {
     let (stream, heads) = (gpu.device.stream(), layer.heads);
     let width = layer.width();
-    let (pieces, x) = (stream.clone_htod(list.as_flattened())?, stream.clone_htod(x)?);
+    // Rows of one plane come as f16.
+    let x = if kernel.half_inputs() { as_halves(x) } else { x.to_vec() };
+    let (pieces, x) = (stream.clone_htod(list.as_flattened())?, stream.clone_htod(&x)?);
     let mut places = vec![-1; gdn_prefill::chunks_max(rows, list.len())];
     kept.iter().for_each(|(chunk, slot)| places[*chunk] = *slot);
     let places = stream.clone_htod(&places)?;
@@ -571,9 +579,23 @@ fn prefill_keeping(
     let mut meta = stream.clone_htod(&vec![f32::NAN; rows * width / 16])?;
     let (list_view, x) = (pieces.as_view(), x.as_view());
     let pieces = Pieces { list: &list_view, count: list.len(), rows, exports: exports.as_ref() };
+    // The same as f16, from the same memory, if there is such a form.
+    let made = (layer.planes == Planes::One && width.is_multiple_of(128))
+        .then(|| HalfRows::of_hidden(&gpu.device, rows, rows * width))
+        .transpose()?;
+    if let Some(made) = &made {
+        let (mut state, mut tail) = (slots.state.clone(), slots.tail.clone());
+        let memory = Memory { state: &mut state.as_view_mut(), tail: &mut tail.as_view_mut() };
+        let out = (MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() }, Some(made));
+        // SAFETY: callers' pieces are in order, with slots of `slots`.
+        with_weights!(layer, |weights| unsafe {
+            kernel.launch(&gpu.device, pieces, &x, weights, memory, &mut scratch.as_view_mut(), out)?
+        });
+        assert!(stream.clone_dtoh(&meta)?.iter().all(|v| v.is_nan()), "no int8 beside f16");
+    }
     let memory = Memory { state: &mut slots.state.as_view_mut(), tail: &mut slots.tail.as_view_mut() };
-    let out = MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() };
-    // SAFETY: callers' pieces are in order, with slots of `slots`.
+    let out = (MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() }, None);
+    // SAFETY: as above.
     with_weights!(layer, |weights| unsafe {
         kernel.launch(&gpu.device, pieces, &x, weights, memory, &mut scratch.as_view_mut(), out)?
     });
@@ -583,6 +605,9 @@ fn prefill_keeping(
         meta: pairs(&stream.clone_dtoh(&meta)?),
         planes: layer.planes,
     };
+    if let Some(made) = &made {
+        near_int8(gpu, made, &rows, width)?;
+    }
     Ok(Prefilled { rows, raw })
 }
 
@@ -612,6 +637,7 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     for row in x.chunks_mut(stride) {
         let keys = heads.keys * heads.key_dim;
         row[keys..2 * keys].iter_mut().for_each(|k| *k += if hard { 3.0 } else { 0.0 });
+        row.iter_mut().for_each(|v| *v = f16(*v));
     }
     let real = |row: usize| LIST.iter().find(|p| p[0] >= 0 && (p[2]..p[2] + p[3]).contains(&(row as i32)));
     for row in (0..ROWS).filter(|row| real(*row).is_none()) {
@@ -644,7 +670,7 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     let state_error = device.difference(gpu, heads, &host)?;
     assert!(state_error < 1e-4, "{heads:?} hard {hard}: state is off by {state_error:e} of its largest value");
     // Single tokens go on from there.
-    let x = random.vector(4 * stride);
+    let x = inputs(&mut random, 4 * stride);
     let (slots, positions) = ([2, 4, 3, 5], [150, 129, 451, 3]);
     device.begin(&slots, &positions);
     let after = step(gpu, &decoder, &layer, [&slots, &positions], &x, (&device, &[]))?;
@@ -672,7 +698,7 @@ fn a_prompt_gives_the_same_bytes_however_it_is_cut(gpu: &Gpu, heads: Heads, plan
     let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
     let layer = Layer::new(gpu, heads, planes, &mut random, -0.5)?;
     let width = layer.width();
-    let x = random.vector(ROWS * stride);
+    let x = inputs(&mut random, ROWS * stride);
     let fresh = [Sequence::fresh(heads), Sequence::random(heads, &mut random)];
     let mut whole = Slots::new(gpu, heads, &fresh, 0)?;
     let want = prefill(gpu, &kernel, &layer, &[[0, 0, 0, ROWS as i32]], ROWS, &x, &mut whole)?;
@@ -680,7 +706,7 @@ fn a_prompt_gives_the_same_bytes_however_it_is_cut(gpu: &Gpu, heads: Heads, plan
     for part in [0..128, 128..192, 192..ROWS] {
         // Another sequence's rows come first, so that everything lies elsewhere.
         let (others, n) = (37, part.len());
-        let mut rows = random.vector(others * stride);
+        let mut rows = inputs(&mut random, others * stride);
         rows.extend(&x[part.start * stride..part.end * stride]);
         // Pieces that are none make blocks of the scan more than multiprocessors, so that it holds one chunk and not
         // two.
@@ -712,7 +738,7 @@ fn a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(
     let (mut random, stride) = (Random(6), stride(heads));
     let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
     let layer = Layer::new(gpu, heads, planes, &mut random, -0.5)?;
-    let x = random.vector((OTHERS + ROWS) * stride);
+    let x = inputs(&mut random, (OTHERS + ROWS) * stride);
     let nan = || Sequence { state: vec![f64::NAN; heads.state()], ring: vec![f32::NAN; heads.tail()] };
     let begin = || [Sequence::fresh(heads), Sequence::fresh(heads), nan(), nan(), nan()];
     let mut whole = Slots::new(gpu, heads, &begin(), 0)?;

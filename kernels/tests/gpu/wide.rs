@@ -1,11 +1,11 @@
 //! Products of many columns against the definition, alone and among others.
 
-use crate::support::{Gpu, Outcome, Test, f16, f16_bits, few_cases, pairs};
+use crate::support::{Gpu, Outcome, Test, f16, f16_bits, few_cases, in_order_of_values, of_f16_bits, pairs};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::halves::HalfRows;
+use chimere_kernels::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows};
 use chimere_kernels::cuda::wide::{
     Columns, Epilogue, Form, HalfPlace, Inputs, Many, Order, Output, Source, Tiling, Wide, WideShape, warpgroup,
 };
@@ -114,7 +114,29 @@ fn in_halves() -> Vec<Checked> {
             }
         }
     }
+    all.extend(half_rows());
     all
+}
+
+/// What is made of such products at once: rows of f16.
+fn half_rows() -> impl Iterator<Item = Checked> {
+    let tiling =
+        |groups, tiles, columns, turns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns };
+    let of = move |(layout, cols, epilogue, tiling)| {
+        let shape = shape(layout, 512, cols, epilogue, Some(384), false).with_half_rows(true);
+        Checked { shape, form: Form::F16(tiling) }
+    };
+    [
+        (Layout::Q4_K, 512, Epilogue::Gated, tiling(1, 2, 32, 0)),
+        (Layout::IQ3_S, 512, Epilogue::Gated, tiling(2, 1, 64, 0)),
+        (Layout::Q8_0, 512, Epilogue::Squared, tiling(2, 1, 64, 0)),
+        (Layout::Q4_K, 512, Epilogue::Squared, tiling(4, 1, 128, 0)),
+        (Layout::Q4_K, 768, Epilogue::Gated, tiling(4, 1, 128, 2)),
+        (Layout::Q8_0, 384, Epilogue::Gated, tiling(4, 1, 128, 1)),
+        (Layout::Q6_K, 640, Epilogue::Gated, tiling(4, 1, 128, 1)),
+    ]
+    .map(of)
+    .into_iter()
 }
 
 fn checked() -> Vec<Checked> {
@@ -207,16 +229,22 @@ fn tilings() -> Vec<Vec<Checked>> {
         let shape = shape(layout, rows, 512, epilogue, norm, false);
         all.push(ways.map(|way| Checked { shape, form: tiling(way) }).into());
     }
-    // And with columns that are kept for several blocks of rows.
-    for (layout, rows, cols, turns, stages) in [
-        (Layout::Q4_K, 2048, 512, 4, 3),
-        (Layout::Q8_0, 512, 384, 2, 2),
-        (Layout::Q6_K, 768, 128, 3, 3),
-        (Layout::IQ3_S, 512, 256, 1, 4),
+    // And with columns that go through several blocks of rows, those of few inputs kept.
+    for (layout, rows, cols, turns, stages, epilogue) in [
+        (Layout::Q4_K, 2048, 512, 4, 3, Epilogue::Plain),
+        (Layout::Q8_0, 512, 384, 2, 2, Epilogue::Plain),
+        (Layout::Q6_K, 768, 128, 3, 3, Epilogue::Plain),
+        (Layout::IQ3_S, 512, 256, 1, 4, Epilogue::Plain),
+        (Layout::Q5_K, 512, 768, 2, 3, Epilogue::Plain),
+        (Layout::Q4_K, 1024, 2048, 4, 4, Epilogue::Gated),
+        (Layout::IQ3_S, 1024, 1024, 2, 3, Epilogue::Gated),
+        (Layout::Q8_0, 512, 384, 1, 3, Epilogue::Gated),
     ] {
-        let shape = shape(layout, rows, cols, Epilogue::Plain, None, false);
-        let kept = Form::F16(warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
-        all.push([tiling((2, 1, 64)), kept].map(|form| Checked { shape, form }).into());
+        let half_rows = epilogue == Epilogue::Gated;
+        let shape = shape(layout, rows, cols, epilogue, half_rows.then_some(128), false).with_half_rows(half_rows);
+        let in_turns = Form::F16(warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
+        let others = [(2, 1, 64), (1, 2, 32)].map(tiling);
+        all.push(others.into_iter().chain([in_turns]).map(|form| Checked { shape, form }).collect());
     }
     all
 }
@@ -370,6 +398,8 @@ struct Written {
     codes: Vec<i8>,
     meta: Vec<u32>,
     squares: Vec<u32>,
+    /// Rows of f16, `[rows, outputs]`, where the shape makes such.
+    halves: Vec<u16>,
 }
 
 /// A kernel with the data of a check: three matrices if rows are listed, else one.
@@ -378,6 +408,7 @@ struct Bench<'a> {
     kernel: Many,
     epilogue: Epilogue,
     dense: bool,
+    half_rows: bool,
     rows: usize,
     cols: usize,
     planes: Planes,
@@ -440,6 +471,7 @@ impl<'a> Bench<'a> {
             kernel: Many::load(&gpu.device, &gpu.cache, shape, case.form, &place)?,
             epilogue: shape.epilogue(),
             dense: shape.dense(),
+            half_rows: shape.makes_half_rows(),
             rows,
             cols,
             planes,
@@ -501,10 +533,12 @@ impl<'a> Bench<'a> {
             eps: EPS,
             factor: 0.5,
         };
+        let made = HalfRows::of_hidden(&self.gpu.device, n, n * self.outputs())?;
         let next = self.next.as_view();
         let (mut v, mut c, mut m, mut s) =
             (values.as_view_mut(), codes.as_view_mut(), meta.as_view_mut(), squares.as_view_mut());
         let out = match self.epilogue {
+            _ if self.half_rows => Output::HalfRows { rows: &made, count: n },
             Epilogue::Plain if halves => Output::Halves { values: &mut v, stride: self.half_stride() },
             Epilogue::Plain => Output::Plain { values: &mut v, stride },
             Epilogue::Residual => {
@@ -525,6 +559,10 @@ impl<'a> Bench<'a> {
             codes: stream.clone_dtoh(&codes)?,
             meta: bits(stream.clone_dtoh(&meta)?),
             squares: bits(stream.clone_dtoh(&squares)?),
+            halves: match self.half_rows {
+                true => in_order_of_values(&made.on_host(&self.gpu.device)?.0, n, self.outputs()),
+                false => Vec::new(),
+            },
         })
     }
 
@@ -533,12 +571,14 @@ impl<'a> Bench<'a> {
         let (stride, n, planes) = (self.stride(), self.outputs(), self.planes.count());
         let part = |v: &[u32], each: usize, len: usize| v[c * each..][..len].to_vec();
         match self.epilogue {
+            _ if self.half_rows => Written { halves: all.halves[c * n..][..n].to_vec(), ..Written::default() },
             Epilogue::Plain => Written { values: part(&all.values, stride, stride), ..Written::default() },
             epilogue => Written {
                 values: if epilogue == Epilogue::Residual { part(&all.values, n, n) } else { Vec::new() },
                 codes: all.codes[c * stride * planes..][..stride * planes].to_vec(),
                 meta: part(&all.meta, stride / 16 * planes, stride / 16 * planes),
                 squares: if epilogue == Epilogue::Residual { part(&all.squares, n / 32, n / 32) } else { Vec::new() },
+                ..Written::default()
             },
         }
     }
@@ -683,6 +723,15 @@ impl Want<'_> {
                     )
                 };
             }
+            if !got.halves.is_empty() {
+                for i in 0..32 {
+                    // Rounded to eleven bits, or to what is left of them among the smallest.
+                    let (stored, step) = (f64::from(of_f16_bits(got.halves[32 * b + i])), HIDDEN_FACTOR as f64);
+                    let rounded = values[i].abs() * 0.5f64.powi(11) + 0.5f64.powi(25) * step;
+                    near(stored * step, values[i], 1.004 * rounded + slack[i], &format!("value {i} of block {b}"))?;
+                }
+                continue;
+            }
             for plane in b * planes..(b + 1) * planes {
                 let [_, sum] = int8.meta[plane];
                 if sum != int8.block(plane).iter().map(|c| f32::from(*c)).sum::<f32>() {
@@ -698,7 +747,7 @@ impl Want<'_> {
                 near(f64::from(f32::from_bits(got.squares[b])), want, want * 1e-6, &format!("squares {b}"))?;
             }
         }
-        if int8.codes[n * planes..].iter().any(|c| *c != 99) {
+        if got.halves.is_empty() && int8.codes[n * planes..].iter().any(|c| *c != 99) {
             return Err("padding written".into());
         }
         Ok(worst)

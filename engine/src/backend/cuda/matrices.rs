@@ -81,6 +81,8 @@ pub(super) struct ProductKind {
     pub(super) of_experts: bool,
     /// Whether it runs beside others, so that its rows become f16 in a place of their own.
     pub(super) beside: bool,
+    /// The product that alone reads what it makes, of the same rows, if that is known: then this may be f16 at once.
+    feeds: Option<wide::WideShape>,
 }
 
 impl ProductKind {
@@ -92,7 +94,7 @@ impl ProductKind {
     ) -> Result<Self, CudaBackendError> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
-        Ok(Self { shape, share: None, of_experts: false, beside: false })
+        Ok(Self { shape, share: None, of_experts: false, beside: false, feeds: None })
     }
 
     /// One of `experts` matrices, of which a row uses `used`.
@@ -105,12 +107,18 @@ impl ProductKind {
         let MatrixForm { layout, rows, cols, placed, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
         let shape = shape.with_places(placed);
-        Ok(Self { shape, share: Some((used, experts)), of_experts: true, beside: false })
+        Ok(Self { shape, share: Some((used, experts)), of_experts: true, beside: false, feeds: None })
     }
 
     /// The same for activations of so many planes.
     pub(super) fn with_planes(self, planes: Planes) -> Self {
-        Self { shape: self.shape.with_planes(planes), ..self }
+        let feeds = self.feeds.map(|shape| shape.with_planes(planes));
+        Self { shape: self.shape.with_planes(planes), feeds, ..self }
+    }
+
+    /// The same where `next` reads what it makes.
+    pub(super) fn feeding(self, next: &Self) -> Self {
+        Self { feeds: Some(next.shape), ..self }
     }
 
     /// The same of the shared expert; `few`: whether few rows have it done with the others.
@@ -118,24 +126,39 @@ impl ProductKind {
         Self { of_experts: few, beside: true, ..self }
     }
 
-    fn form(&self, class: Class, Choice { deterministic, chip, .. }: Choice) -> Form {
-        let int8 = |rows| Form::Int8(wide::tiling(self.shape, self.columns(rows), chip));
+    /// What such rows take: the shape says whether what is made of them is f16 at once.
+    fn chosen(&self, class: Class, choice: Choice) -> (wide::WideShape, Form) {
+        let form = self.form_of(self.shape, class, choice);
+        let f16 = |form| matches!(form, Form::F16(_));
+        let read = self.feeds.is_some_and(|next| f16(self.form_of(next, class, choice)) && self.shape.fills(next));
+        let made = self.shape.with_half_rows(read && f16(form) && self.shape.may_make_half_rows());
+        if made.makes_half_rows() { (made, self.form_of(made, class, choice)) } else { (self.shape, form) }
+    }
+
+    /// Of this shape with the rest of the kind.
+    fn form_of(
+        &self,
+        shape: wide::WideShape,
+        class: Class,
+        Choice { deterministic, chip, .. }: Choice,
+    ) -> Form {
+        let int8 = |rows| Form::Int8(wide::tiling(shape, self.columns(rows), chip));
         match class {
             // Decode rows of the shared expert stay int8, which wants no launch that makes f16 of them.
             Class::Free(rows) if self.of_experts && self.share.is_none() => int8(rows),
             Class::Free(rows) => {
-                warpgroup::tiling(self.shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
+                warpgroup::tiling(shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
             }
             Class::Ordered(rows) => {
-                let order = experts::order_of_few(self.shape, self.of_experts, chip.multiprocessors);
-                Form::Int8(wide::tiling_in(order, self.shape, self.columns(rows), chip))
+                let order = experts::order_of_few(shape, self.of_experts, chip.multiprocessors);
+                Form::Int8(wide::tiling_in(order, shape, self.columns(rows), chip))
             }
             Class::Prompt(rows) if deterministic => {
-                let halves = warpgroup::tiling_of_any(self.shape, self.columns(rows), chip);
+                let halves = warpgroup::tiling_of_any(shape, self.columns(rows), chip);
                 halves.map_or_else(|| int8(DETERMINISTIC_PREFILL), Form::F16)
             }
             Class::Prompt(rows) => {
-                warpgroup::tiling(self.shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
+                warpgroup::tiling(shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
             }
         }
     }
@@ -146,12 +169,12 @@ impl ProductKind {
         self.share.map_or(rows, |(used, experts)| (rows * used).div_ceil(experts).max(1))
     }
 
-    /// Every form that some number of rows takes.
-    fn forms(&self, classes: &[Class], choice: Choice) -> Vec<Form> {
-        let mut all: Vec<Form> = Vec::new();
-        for form in classes.iter().map(|c| self.form(*c, choice)) {
-            if !all.contains(&form) {
-                all.push(form);
+    /// Everything that some number of rows takes.
+    fn forms(&self, classes: &[Class], choice: Choice) -> Vec<(wide::WideShape, Form)> {
+        let mut all = Vec::new();
+        for chosen in classes.iter().map(|c| self.chosen(*c, choice)) {
+            if !all.contains(&chosen) {
+                all.push(chosen);
             }
         }
         all
@@ -160,8 +183,8 @@ impl ProductKind {
     /// Programs for those classes, and for few rows.
     pub(super) fn programs(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
         let mut all = Vec::new();
-        for form in self.forms(classes, choice) {
-            all.extend(form.programs(self.shape)?);
+        for (shape, form) in self.forms(classes, choice) {
+            all.extend(form.programs(shape)?);
         }
         let (matrix, chip) = (self.shape.matrix(), choice.chip);
         match (self.share, self.shape.epilogue()) {
@@ -235,7 +258,7 @@ impl<'a> Kernels<'a> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
-            by_class.push((class, self.many(kind, kind.form(class, self.choice))?));
+            by_class.push((class, self.many(kind.chosen(class, self.choice), kind.beside)?));
         }
         let few = match self.few.get(&kind) {
             // Their order is not that of the experts.
@@ -250,7 +273,7 @@ impl<'a> Kernels<'a> {
         Ok(Product { by_class, deterministic: self.choice.deterministic, few })
     }
 
-    fn many(&mut self, ProductKind { shape, beside, .. }: ProductKind, form: Form) -> Result<Many, CudaBackendError> {
+    fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> Result<Many, CudaBackendError> {
         let key = (shape, form, beside);
         if let Some(kernel) = self.loaded.get(&key) {
             return Ok(kernel.clone());
@@ -315,6 +338,11 @@ impl Product {
     /// Whether so many rows become f16 for it.
     pub(super) fn takes_halves(&self, rows: RowCount) -> bool {
         self.half_place(rows).is_some()
+    }
+
+    /// Whether what it makes of so many rows is f16 at once.
+    pub(super) fn makes_half_rows(&self, rows: RowCount) -> bool {
+        self.kernel(rows).makes_half_rows()
     }
 
     /// Where these become f16 for it, if they do.
@@ -405,18 +433,22 @@ impl Stacked {
         self.segments.rows
     }
 
-    /// Enqueues it for rows `0..count`.
+    /// Enqueues it for rows `0..count`; `halves`: as f16, two in the place of an f32.
     pub(super) fn launch(
         &self,
         device: &Device,
         rows: RowCount,
         x: &Source<'_>,
-        out: &mut CudaViewMut<'_, f32>,
+        (out, halves): (&mut CudaViewMut<'_, f32>, bool),
     ) -> Result<(), CudaBackendError> {
         let stride = self.width();
         for (segment, product) in self.segments.parts.iter().zip(&self.products) {
-            let mut values = out.slice_mut(segment.first..);
-            let out = Output::Plain { values: &mut values, stride };
+            debug_assert!(segment.first.is_multiple_of(2), "parts before another are whole heads");
+            let mut values = out.slice_mut(if halves { segment.first / 2 } else { segment.first }..);
+            let out = match halves {
+                true => Output::Halves { values: &mut values, stride },
+                false => Output::Plain { values: &mut values, stride },
+            };
             // SAFETY: the columns are not listed.
             unsafe { product.launch(device, rows, &segment.matrix, x, Columns::First(rows.count), out) }?;
         }
@@ -451,16 +483,16 @@ mod tests {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         let matrix = product::MatrixShape::new(Layout::Q4_K, 1024, 2048).unwrap();
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
-        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false };
+        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: true, chip, replayed: false });
+            let form = |rows| kind.chosen(Class::Prompt(rows), Choice { deterministic: true, chip, replayed: false }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
                 assert!(CLASSES.iter().all(|rows| form(*rows) == form(1)), "int8's tiles decide about its bytes");
             }
         }
-        let fast = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: false, chip, replayed: false });
+        let fast = |rows| kind.chosen(Class::Prompt(rows), Choice { deterministic: false, chip, replayed: false }).1;
         assert!(matches!((fast(64), fast(1024)), (Form::Int8(_), Form::F16(_))), "few rows are faster in int8");
     }
 

@@ -154,6 +154,18 @@ impl Residual {
         next: Next<'_>,
     ) -> Result<(), CudaBackendError> {
         let (codes, meta) = input.views();
+        self.add_product_of(device, rows, (product, matrix), &Source::plain(&codes, &meta), next)
+    }
+
+    /// The same of rows in whatever form they are.
+    pub(super) fn add_product_of(
+        &mut self,
+        device: &Device,
+        rows: RowCount,
+        (product, matrix): (&Product, &Matrix),
+        x: &Source<'_>,
+        next: Next<'_>,
+    ) -> Result<(), CudaBackendError> {
         let mut folded = self.rows.write();
         let FoldedOut { codes: next_codes, meta: next_meta, squares } = folded.out();
         let out = Output::Residual {
@@ -165,7 +177,7 @@ impl Residual {
             stride: padded(self.hidden),
         };
         // SAFETY: the columns are not listed.
-        unsafe { product.launch(device, rows, matrix, &Source::plain(&codes, &meta), Columns::First(rows.count), out) }
+        unsafe { product.launch(device, rows, matrix, x, Columns::First(rows.count), out) }
     }
 
     /// Adds what experts made. `eps`: of the next reader's norm.

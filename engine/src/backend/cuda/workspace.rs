@@ -78,6 +78,9 @@ pub(super) struct Workspace {
     pub(super) expert_hidden: Quantized,
     /// Hidden rows of the shared expert.
     pub(super) shared_hidden: Quantized,
+    /// Rows of f16 that one launch makes for the product behind it and for nobody else: instead of `mixed`, or of
+    /// `expert_hidden`.
+    pub(super) made: HalfRows,
     /// Of experts with rows of a width of their own: what they read, then the sums of what they make.
     pub(super) latent: Quantized,
     /// In the mixer what chunks of a prompt leave for each other, in the feed-forward part outputs of the experts,
@@ -112,6 +115,7 @@ impl Workspace {
             pairs: rows * used,
             expert_hidden: quantized((rows * used).max(1), w.width.max(1))?,
             shared_hidden: quantized(rows, w.shared)?,
+            made: HalfRows::of_hidden(device, made_rows(&w, rows).0, made_rows(&w, rows).1)?,
             latent: quantized(rows, w.latent)?,
             scratch: s.alloc_zeros(scratch(c, n)).during(doing)?,
             shared_out: s.alloc_zeros(shared_values(n, &w)).during(doing)?,
@@ -215,9 +219,15 @@ pub(super) fn shared_half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     (rows.max(1), rows * padded(w.hidden).max(padded(w.shared)))
 }
 
-/// Bytes of both, which [`super::matrices::Kernels`] has.
+/// How many rows [`Workspace::made`] has, and how many values all of them together.
+fn made_rows(w: &Widths, rows: usize) -> (usize, usize) {
+    (rows * w.used.max(1), rows * padded(w.mixed).max(w.used * padded(w.width)))
+}
+
+/// Bytes of all three; [`super::matrices::Kernels`] has the first two.
 fn half_bytes(c: &ModelConfig, n: Counts) -> usize {
-    [half_rows(c, n), shared_half_rows(c, n)].into_iter().map(|(rows, values)| HalfRows::bytes(rows, values)).sum()
+    let all = [half_rows(c, n), shared_half_rows(c, n), made_rows(&Widths::of(c), n.rows())];
+    all.into_iter().map(|(rows, values)| HalfRows::bytes(rows, values)).sum()
 }
 
 /// How many values [`Workspace::scratch`] has.

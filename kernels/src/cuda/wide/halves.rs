@@ -17,6 +17,10 @@ const BEYOND: usize = 128 * 64;
 const THREADS: usize = 128;
 const LONG: usize = 1024;
 
+/// What products of rows are multiplied by that their writer has divided by it and by nothing of their own: those
+/// between an expert's matrices. 2^3 lets a value be 524,000 and keeps all eleven bits of one of 5e-4.
+pub const HIDDEN_FACTOR: i64 = 8;
+
 /// The program for rows of `cols` values, to which the rms norm of the first `norm` is added where there is one.
 ///
 /// # Errors
@@ -55,6 +59,17 @@ impl HalfRows {
         let (stream, failed) = (device.stream(), |error| CudaError::Driver { call: "cuMemAlloc", error });
         let scales = stream.alloc_zeros(rows).map_err(failed)?;
         Ok(Self { values: stream.alloc_zeros(values + BEYOND).map_err(failed)?, scales })
+    }
+
+    /// The same for rows that [`super::Output::HalfRows`] writes, whose scales are all [`HIDDEN_FACTOR`].
+    ///
+    /// # Errors
+    /// If the device has too little, or the driver refuses.
+    pub fn of_hidden(device: &Device, rows: usize, values: usize) -> Result<Self, CudaError> {
+        let mut made = Self::new(device, rows, values)?;
+        let failed = |error| CudaError::Driver { call: "cuMemcpyHtoD", error };
+        device.stream().memcpy_htod(&vec![HIDDEN_FACTOR as f32; rows], &mut made.scales).map_err(failed)?;
+        Ok(made)
     }
 
     /// Bytes that [`HalfRows::new`] takes.

@@ -39,6 +39,7 @@ impl Form {
 pub struct Source<'a> {
     inputs: Inputs<'a>,
     halved: Cell<Option<Halved>>,
+    made: Option<&'a HalfRows>,
 }
 
 /// That f16 was made of rows, how many, and which turn of [`HalfPlace`] that was: it is still there while that was the
@@ -52,12 +53,18 @@ pub struct Halved {
 impl<'a> Source<'a> {
     /// Of these rows, which stay as they are.
     pub fn new(inputs: Inputs<'a>) -> Self {
-        Self { inputs, halved: Cell::new(None) }
+        Self { inputs, halved: Cell::new(None), made: None }
     }
 
     /// Of these, of which f16 was made by whoever wrote them, if it was.
     pub fn halved(inputs: Inputs<'a>, halved: Option<Halved>) -> Self {
-        Self { inputs, halved: Cell::new(halved) }
+        Self { inputs, halved: Cell::new(halved), made: None }
+    }
+
+    /// Of rows that were never anything but f16, if they were not: then there are no others, and nothing but products
+    /// of warpgroups may read them.
+    pub fn made(self, rows: Option<&'a HalfRows>) -> Self {
+        Self { made: rows, ..self }
     }
 
     /// Int8 rows without a norm.
@@ -149,6 +156,14 @@ impl Many {
         })
     }
 
+    /// Whether its output is [`Output::HalfRows`].
+    pub fn makes_half_rows(&self) -> bool {
+        match self {
+            Self::Int8(_) => false,
+            Self::F16(product, ..) => product.shape().makes_half_rows(),
+        }
+    }
+
     /// Enqueues the product, as [`Wide::launch`], with `factor` for that of the rows.
     ///
     /// # Errors
@@ -165,12 +180,18 @@ impl Many {
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
         match self {
+            Self::Int8(_) if x.made.is_some() => {
+                Err(CudaError::shape("wide", "rows of f16 are read by products of warpgroups alone"))
+            }
             // SAFETY: the caller's promise, here and below.
             Self::Int8(product) => unsafe {
                 product.launch(device, weights, Inputs { factor, ..x.inputs }, columns, out)
             },
             Self::F16(product, halves, place) => {
-                let rows = place.filled(device, halves, columns.rows(), x)?;
+                let rows = match x.made {
+                    Some(rows) => rows,
+                    None => place.filled(device, halves, columns.rows(), x)?,
+                };
                 // SAFETY: as above.
                 unsafe { product.launch(device, weights, warpgroup::Inputs { rows, factor }, columns, out) }
             }

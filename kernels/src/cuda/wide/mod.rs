@@ -15,12 +15,13 @@ pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
-use super::product::layout::Codes;
+use super::product::layout::{Codes, UNIT};
 use super::product::{self, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::stack::Stack;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
+use cudarc::driver::{CudaView, CudaViewMut};
+use halves::HalfRows;
 
 /// A product that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +31,7 @@ pub struct WideShape {
     norm: usize,
     dense: bool,
     placed: bool,
+    half_rows: bool,
 }
 
 impl WideShape {
@@ -59,7 +61,7 @@ impl WideShape {
                 format!("a norm over {norm} of {cols} inputs: must be a multiple of {BLOCK}"),
             ));
         }
-        Ok(Self { matrix, epilogue, norm, dense, placed: false })
+        Ok(Self { matrix, epilogue, norm, dense, placed: false, half_rows: false })
     }
 
     /// The same for activations of so many planes.
@@ -70,6 +72,33 @@ impl WideShape {
     /// The same of matrices that lie wherever a table says ([`Stack::Placed`]), if they do.
     pub fn with_places(self, placed: bool) -> Self {
         Self { placed, ..self }
+    }
+
+    /// The same whose activated rows become f16 at once ([`Output::HalfRows`]), where that is so of what reads them and
+    /// of what makes them: products of warpgroups.
+    pub fn with_half_rows(self, half_rows: bool) -> Self {
+        Self { half_rows, ..self }
+    }
+
+    /// Whether the rows that it makes can be f16 at once: whole units of them, activated.
+    pub fn may_make_half_rows(&self) -> bool {
+        self.epilogue.is_activated() && self.outputs().is_multiple_of(UNIT) && self.matrix.planes() == Planes::One
+    }
+
+    /// Whether they are.
+    pub fn makes_half_rows(&self) -> bool {
+        self.half_rows
+    }
+
+    /// Whether rows that it makes are whole rows for `next`, which have nothing else in them.
+    pub fn fills(&self, next: Self) -> bool {
+        self.outputs() == next.matrix.size().1
+    }
+
+    /// Values of a row that it makes.
+    fn outputs(&self) -> usize {
+        let rows = self.matrix.size().0;
+        if self.epilogue == Epilogue::Gated { rows / 2 } else { rows }
     }
 
     /// What is done with the sums.
@@ -105,7 +134,11 @@ impl WideShape {
             ("EPILOGUE", self.epilogue as i64),
             ("NORM_BLOCKS", (self.norm / BLOCK) as i64),
             ("PLACED", i64::from(self.placed)),
+            ("HALF_ROWS", i64::from(self.half_rows)),
         ]);
+        if self.half_rows {
+            defines.push(("HIDDEN_FACTOR", halves::HIDDEN_FACTOR));
+        }
         defines
     }
 }
@@ -116,6 +149,9 @@ impl WideShape {
 /// If there is no such tiling for it.
 pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
+    if shape.half_rows {
+        return Err(CudaError::shape("wide", format!("{shape:?}: what is made of int8 rows is int8")));
+    }
     let mut defines = shape.defines();
     defines.extend([
         ("TW", tiling.tiles as i64),
@@ -217,6 +253,14 @@ pub enum Output<'a, 'b> {
         /// Values from one row to the next, a multiple of 32.
         stride: usize,
     },
+    /// Rows of f16 of the same values, where the shape makes such: as products of warpgroups read them, each with
+    /// [`halves::HIDDEN_FACTOR`] for its scale ([`HalfRows::of_hidden`]).
+    HalfRows {
+        /// `[outputs / 64, rows, 64]`.
+        rows: &'a HalfRows,
+        /// How many there are, of all that the lists name.
+        count: usize,
+    },
     /// Int8 rows, gated of half as many values as the matrix has rows.
     Activated {
         /// `[rows, stride * planes]`.
@@ -250,6 +294,8 @@ device_struct! {
         out_codes: PtrMut<i8>,
         /// `[.., code_stride / 32 * planes]`.
         out_meta: PtrMut<[f32; 2]>,
+        /// With `HALF_ROWS`: `[outputs / 64, out_half_rows, 64]`.
+        out_halves: PtrMut<u16>,
         /// Residual: `[.., rows / 32]`.
         out_squares: PtrMut<f32>,
         /// With `PLACED`: where the place of each matrix begins.
@@ -270,8 +316,9 @@ device_struct! {
         count: i32,
         /// Rows of `halves`.
         half_rows: i32,
+        out_half_rows: i32,
         out_stride: i32,
-        /// Whether every row of out is a multiple of 16 bytes.
+        /// Whether every row of out begins at a multiple of 16 bytes.
         aligned: i32,
         /// Plain: `out` is `[.., out_stride]` f16.
         half_out: i32,
@@ -387,14 +434,15 @@ impl Work {
                 if spread { n + in_rows.len() / block_columns } else { n }
             }
         };
-        arguments.write_to(out, shape.matrix.size().0, stream);
+        arguments.write_to(out, shape.matrix.size().0, device);
         Ok(Self { arguments, column_blocks })
     }
 }
 
 impl Arguments {
     /// Where the result goes, of a matrix of so many rows.
-    fn write_to(&mut self, out: Output<'_, '_>, rows: usize, stream: &CudaStream) {
+    fn write_to(&mut self, out: Output<'_, '_>, rows: usize, device: &Device) {
+        let stream = device.stream();
         match out {
             Output::Plain { values, stride } => {
                 self.out = PtrMut::of(values, stream);
@@ -402,7 +450,8 @@ impl Arguments {
                 self.aligned = i32::from(stride % 4 == 0 && self.out.address().is_multiple_of(16));
             }
             Output::Halves { values, stride } => {
-                self.write_to(Output::Plain { values, stride }, rows, stream);
+                self.write_to(Output::Plain { values, stride }, rows, device);
+                self.aligned &= i32::from(stride % 8 == 0);
                 self.half_out = 1;
             }
             Output::Residual { x, weight, codes, meta, squares, stride } => {
@@ -413,6 +462,10 @@ impl Arguments {
                 self.out_meta = PtrMut::of(meta, stream);
                 self.out_squares = PtrMut::of(squares, stream);
                 self.code_stride = stride as i32;
+            }
+            Output::HalfRows { rows, count } => {
+                self.out_halves = rows.pointers_mut(device).0;
+                self.out_half_rows = count as i32;
             }
             Output::Activated { codes, meta, stride } => {
                 self.out_codes = PtrMut::of(codes, stream);
@@ -474,6 +527,11 @@ impl WideShape {
                 fits("the output's squares", squares.len(), n * rows / BLOCK)?;
                 int8(codes, meta, rows, *stride)
             }
+            (_, Output::HalfRows { rows, count }) if self.half_rows => {
+                fits("the list of output rows", *count, n)?;
+                rows.check(*count, self.outputs())
+            }
+            _ if self.half_rows => wrong("the output given is not rows of f16".into()),
             (Epilogue::Gated, Output::Activated { codes, meta, stride }) => int8(codes, meta, rows / 2, *stride),
             (Epilogue::Squared | Epilogue::Rounded, Output::Activated { codes, meta, stride }) => {
                 int8(codes, meta, rows, *stride)
@@ -493,7 +551,7 @@ fn spreads(slots: usize, columns: usize, block_columns: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::product::layout::{Layout, UNIT};
+    use crate::cuda::product::layout::Layout;
 
     #[test]
     fn few_columns_an_expert_are_done_in_turn_and_many_are_spread() {

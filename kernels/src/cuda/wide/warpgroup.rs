@@ -15,7 +15,7 @@ use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
 const NAME: &str = "warpgroup";
-const KEPT: &str = "kept";
+const IN_TURNS: &str = "turns";
 /// Tiles of 16 rows that a matrix instruction takes: one a warp.
 const GROUP_TILES: usize = 4;
 /// Threads of a block that feed the others, where columns are not listed.
@@ -24,8 +24,10 @@ const FEEDING: usize = 128;
 const STAGES_MIN: usize = 2;
 const STAGES_LISTED_MIN: usize = 3;
 const STAGES_MAX: usize = 6;
-/// Blocks of rows for which columns are kept, where a matrix has whole turns of them: the better ones first, as measured.
-const TURNS: [usize; 2] = [4, 2];
+/// Blocks of rows that a block goes through, where a matrix has whole turns of them: the better ones first, as measured
+/// where columns stay in shared memory, and where they come anew.
+const KEPT_TURNS: [usize; 2] = [4, 2];
+const TURNS: [usize; 2] = [2, 1];
 /// Bytes of a stage's barriers.
 const BARRIERS: usize = 16;
 
@@ -41,8 +43,8 @@ pub struct Tiling {
     pub columns: usize,
     /// Stages of shared memory.
     pub stages: usize,
-    /// Blocks of rows that a block goes through with columns that it keeps, all inputs of them: `csrc/wide/kept.cu`, for
-    /// listed columns of few inputs and four warpgroups. 0 elsewhere.
+    /// Blocks of rows that a block goes through with its columns: `csrc/wide/turns.cu`, for listed columns and four
+    /// warpgroups. 0 elsewhere.
     pub turns: usize,
 }
 
@@ -53,20 +55,23 @@ impl Tiling {
     }
 
     fn name(&self) -> &'static str {
-        if self.turns > 0 { KEPT } else { NAME }
+        if self.turns > 0 { IN_TURNS } else { NAME }
     }
 
     fn threads(&self, dense: bool) -> usize {
         32 * GROUP_TILES * self.groups + if dense { FEEDING } else { 0 }
     }
 
-    /// Whether columns can be kept that are multiplied with `shape`.
-    fn keeps(&self, shape: WideShape) -> bool {
+    /// Whether `shape` can be done in turns: sums are stored as lanes have them.
+    fn takes_turns(&self, shape: WideShape) -> bool {
         let whole = shape.matrix.size().0.is_multiple_of(self.block_rows() * self.turns);
-        !shape.dense
-            && shape.epilogue == Epilogue::Plain
-            && (self.groups, self.tiles, self.columns) == (4, 1, 128)
-            && whole
+        let stored = shape.epilogue == Epilogue::Plain || shape.epilogue == Epilogue::Gated && shape.half_rows;
+        !shape.dense && stored && (self.groups, self.tiles, self.columns) == (4, 1, 128) && whole
+    }
+
+    /// Whether all inputs of a block's columns stay in shared memory beside weights.
+    fn keeps(&self, shape: WideShape) -> bool {
+        self.turns > 0 && self.columns * 2 * shape.matrix.size().1 <= KEPT_BYTES_MAX
     }
 
     /// Blocks of a matrix of so many rows.
@@ -104,11 +109,13 @@ impl Tiling {
         let layout = shape.matrix.layout();
         let (columns, weights) = (self.columns * 2 * UNIT, self.block_rows() / TILE_ROWS * layout.unit_bytes());
         let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
-        let stages = if self.turns > 0 {
-            columns * (shape.matrix.size().1 / UNIT) + self.stages * weights.next_multiple_of(128)
-        } else {
-            let sums = self.columns * (self.block_rows() + 4) * 4;
-            (self.stages * (columns + weights).next_multiple_of(1024)).max(sums)
+        let both = self.stages * (columns + weights).next_multiple_of(1024);
+        let stages = match self.turns {
+            0 => both.max(self.columns * (self.block_rows() + 4) * 4),
+            _ if self.keeps(shape) => {
+                columns * (shape.matrix.size().1 / UNIT) + self.stages * weights.next_multiple_of(128)
+            }
+            _ => both,
         };
         stages + 12 * self.columns + grid + BARRIERS * self.stages
     }
@@ -128,8 +135,11 @@ impl Tiling {
         if !warps || !columns.contains(&self.columns) {
             return wrong(format!("1, 2 or listed 4 warpgroups, 1 or 2 tiles a warp, of 4 one, {columns:?} columns"));
         }
-        if self.turns > 0 && !self.keeps(shape) {
-            return wrong("columns are kept for plain outputs of whole turns of four warpgroups' rows".into());
+        if self.turns > 0 && !self.takes_turns(shape) {
+            return wrong("turns are whole ones of four warpgroups' rows, for plain outputs or gated rows of f16".into());
+        }
+        if shape.half_rows && !shape.may_make_half_rows() {
+            return wrong("rows of f16 are whole units of activated values of 8 bits".into());
         }
         if shape.matrix.layout().codes == Codes::Word || shape.matrix.planes() != Planes::One {
             return wrong("weights and activations of 16 bits do not fit into f16".into());
@@ -137,7 +147,7 @@ impl Tiling {
         if rows.div_ceil(TILE_ROWS) * TILE_ROWS < self.block_rows() {
             return wrong(format!("{rows} rows are fewer than a block's"));
         }
-        let fewest = if shape.dense || self.turns > 0 { STAGES_MIN } else { STAGES_LISTED_MIN };
+        let fewest = if shape.dense || self.keeps(shape) { STAGES_MIN } else { STAGES_LISTED_MIN };
         if self.stages < fewest || self.shared_bytes(shape) > SHARED_BYTES_MAX {
             let bytes = self.shared_bytes(shape);
             return wrong(format!(
@@ -171,9 +181,11 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
         };
         // A narrow expert has fewer rows than such a block, a wide encoding more bytes.
         let smaller = [(groups, tiles), (2, 1), (1, 1)].into_iter().filter(|(g, t)| g * t <= groups * tiles);
-        let kept = TURNS.into_iter().map(|turns| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns });
-        if let Some(kept) = kept.filter(|t| t.keeps(shape)).find_map(|t| within(shape, t, ONE_BLOCK)) {
-            return Some(kept);
+        let of_turns = |turns| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns };
+        let turns = if of_turns(1).keeps(shape) { KEPT_TURNS } else { TURNS }.map(of_turns);
+        let in_turns = turns.into_iter().filter(|t| t.takes_turns(shape));
+        if let Some(in_turns) = in_turns.filter_map(|t| within(shape, t, ONE_BLOCK)).next() {
+            return Some(in_turns);
         }
         let all = smaller.flat_map(|of| [limit, THREE_BLOCKS.max(limit), TWO_BLOCKS].map(|limit| (of, limit)));
         let of = |((groups, tiles), limit)| {
@@ -206,6 +218,8 @@ fn within(shape: WideShape, t: Tiling, limit: usize) -> Option<Tiling> {
 
 /// Shared memory of a block that has a multiprocessor to itself, and of those that share one.
 const ONE_BLOCK: usize = SHARED_BYTES_MAX;
+/// Columns of 512 inputs, which leave room for weights.
+const KEPT_BYTES_MAX: usize = 128 << 10;
 const TWO_BLOCKS: usize = 113 << 10;
 const THREE_BLOCKS: usize = 75 << 10;
 const FOUR_BLOCKS: usize = 56 << 10;
@@ -222,8 +236,8 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     let mut defines = shape.defines();
     defines.push(("STAGES", tiling.stages as i64));
     let source = if tiling.turns > 0 {
-        defines.push(("TURNS", tiling.turns as i64));
-        source!("wide/kept.cu")
+        defines.extend([("TURNS", tiling.turns as i64), ("KEEP", i64::from(tiling.keeps(shape)))]);
+        source!("wide/turns.cu")
     } else {
         let (groups, tiles, columns) = (tiling.groups as i64, tiling.tiles as i64, tiling.columns as i64 / 8);
         defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns)]);
@@ -261,6 +275,11 @@ impl Warpgroup {
         }
         let module = device.module(cache, &program(shape, tiling)?)?;
         Ok(Self { shape, tiling, kernel: module.kernel(tiling.name())?.with_shared(tiling.shared_bytes(shape))? })
+    }
+
+    /// What it was made for.
+    pub fn shape(&self) -> WideShape {
+        self.shape
     }
 
     /// Enqueues the product, as [`super::Wide::launch`]; columns are listed unless the shape is dense.
@@ -330,18 +349,21 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_few_inputs_are_kept_for_whole_turns_of_rows() {
+    fn many_columns_go_through_whole_turns_of_rows() {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
-        let turns = |rows, cols, epilogue, columns| {
+        let turns = |rows, cols, (epilogue, half_rows), columns| {
             let matrix = product::MatrixShape::new(LAYOUTS[0], rows, cols).unwrap();
-            let shape = WideShape::new(matrix, epilogue, None, false).unwrap();
+            let shape = WideShape::new(matrix, epilogue, None, false).unwrap().with_half_rows(half_rows);
             let t = tiling_of_any(shape, columns, chip).unwrap();
             t.check(shape).unwrap();
-            t.turns
+            (t.turns, t.keeps(shape))
         };
-        assert_eq!([2048, 1536, 1280].map(|rows| turns(rows, 512, Epilogue::Plain, 256)), [4, 2, 0]);
-        assert_eq!(turns(2048, 512, Epilogue::Plain, 48), 0, "few columns want more blocks");
-        assert_eq!(turns(1024, 2048, Epilogue::Plain, 256), 0, "so many inputs have no room");
-        assert_eq!(turns(2048, 512, Epilogue::Gated, 256), 0, "gate and up have sums that meet");
+        let plain = (Epilogue::Plain, false);
+        assert_eq!([2048, 1536, 1280].map(|rows| turns(rows, 512, plain, 256).0), [4, 2, 0]);
+        assert_eq!(turns(2048, 512, plain, 48).0, 0, "few columns want more blocks");
+        assert_eq!(turns(2048, 512, plain, 256), (4, true));
+        assert_eq!(turns(1024, 2048, plain, 256), (2, false), "so many inputs have no room");
+        assert_eq!(turns(768, 2048, (Epilogue::Gated, true), 256), (1, false));
+        assert_eq!(turns(1024, 2048, (Epilogue::Gated, false), 256).0, 0, "int8 blocks have values of several warps");
     }
 }

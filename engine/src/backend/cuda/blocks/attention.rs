@@ -164,7 +164,8 @@ impl Operator for AttentionConfig {
         products: &mut Products<'_>,
         hidden: usize,
     ) -> Result<Bound, CudaBackendError> {
-        let projections = BoundProjections::new(products, w.projections, hidden)?;
+        let width = self.widths().mixed;
+        let projections = BoundProjections::new(products, w.projections, hidden)?.mixing_halves(width);
         Ok(Bound { projections, q_norm: w.q_norm, k_norm: w.k_norm })
     }
 
@@ -265,6 +266,7 @@ fn with_cache(
     let cache = attention::Cache { keys: &mut kv.keys, values: &mut kv.values };
     let x = work.inputs.as_view();
     let (mut codes, mut meta) = work.mixed.views_mut();
-    let out = attention::Out { codes: &mut codes, meta: &mut meta };
+    let halves = bound.projections.mixes_halves(at.pass.rows).then_some(&work.made);
+    let out = attention::Out { codes: &mut codes, meta: &mut meta, halves };
     Ok(launch(rows, &x, norms, cache, out)?)
 }

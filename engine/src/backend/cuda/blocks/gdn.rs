@@ -154,7 +154,7 @@ impl Operator for GdnConfig {
         hidden: usize,
     ) -> Result<Bound, CudaBackendError> {
         Ok(Bound {
-            projections: BoundProjections::new(products, w.projections, hidden)?,
+            projections: BoundProjections::new(products, w.projections, hidden)?.mixing_halves(self.values()),
             conv: w.conv,
             a_neg: w.a_neg,
             dt_bias: w.dt_bias,
@@ -177,7 +177,8 @@ impl Operator for GdnConfig {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        bound.projections.read(at, work)?;
+        let halves = at.pass.prompts.is_some() && kernels.prefill.half_inputs();
+        bound.projections.read_as(at, work, halves)?;
         mix(bound, kernels, at, store, work)?;
         bound.projections.write(at, work)
     }
@@ -220,7 +221,8 @@ fn mix(
         Some(p) => {
             let pieces =
                 gdn_prefill::Pieces { list: p.pieces, count: p.count, rows: at.pass.rows.count, exports: p.exports };
-            let out = gdn_prefill::MixedRows { codes: &mut codes, meta: &mut meta };
+            let halves = bound.projections.mixes_halves(at.pass.rows).then_some(&work.made);
+            let out = (gdn_prefill::MixedRows { codes: &mut codes, meta: &mut meta }, halves);
             let scratch = &mut work.scratch.as_view_mut();
             // SAFETY: pieces follow one another, begin at whole chunks and have slots of their own.
             Ok(unsafe { kernels.prefill.launch(at.device, pieces, &x, weights, memory, scratch, out) }?)

@@ -77,7 +77,9 @@ impl<M: Packed> ExpertMatrices<M> {
             Activation::Relu2 => Epilogue::Squared,
         };
         let last = if matches!(place, Place::Alone) { Epilogue::Residual } else { Epilogue::Plain };
-        Ok([kind(&self.gate_up, activated, norm)?, kind(&self.down, last, None)?])
+        let (gate_up, down) = (kind(&self.gate_up, activated, norm)?, kind(&self.down, last, None)?);
+        // Hidden rows of a shared expert or a dense part have no place as f16.
+        Ok(if let Place::Routed { .. } = place { [gate_up.feeding(&down), down] } else { [gate_up, down] })
     }
 
     /// Values between the matrices, with those that are zeros.

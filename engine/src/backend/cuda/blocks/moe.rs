@@ -23,6 +23,7 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, Experts, ExpertsKernels, 
 use chimere_kernels::cuda::product::{Activations, Norm};
 use chimere_kernels::cuda::router::{self, Router};
 use chimere_kernels::cuda::rows::padded;
+use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{Columns, Output, Source};
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
@@ -362,8 +363,9 @@ impl Bound {
         self.shared.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
         let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
         let (codes, meta) = work.latent.views();
-        self.launch_gate_up(at, &Source::plain(&codes, &meta), &lists, &mut work.expert_hidden)?;
-        self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())?;
+        let hidden = (&mut work.expert_hidden, &work.made);
+        self.launch_gate_up(at, &Source::plain(&codes, &meta), &lists, hidden)?;
+        self.launch_down(at, &lists, (&work.expert_hidden, &work.made), &mut work.scratch.as_view_mut())?;
         let (gates, made) = (work.gates.as_view(), work.scratch.as_view());
         let terms = self.terms(at, (&gates, &made), None);
         let (mut codes, mut meta) = work.latent.views_mut();
@@ -428,8 +430,8 @@ impl Bound {
     fn launch_routed(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
         let x = work.stream.rows.read(at.eps);
-        self.launch_gate_up(at, &x.source(), &lists, &mut work.expert_hidden)?;
-        self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())
+        self.launch_gate_up(at, &x.source(), &lists, (&mut work.expert_hidden, &work.made))?;
+        self.launch_down(at, &lists, (&work.expert_hidden, &work.made), &mut work.scratch.as_view_mut())
     }
 
     /// Whether what down makes lies in memory as f16 until it is summed: where it is made in f16 anyway.
@@ -444,16 +446,24 @@ impl Bound {
         (config.experts, pitch, all)
     }
 
-    /// Gate and up of the routed experts.
+    /// Whether what gate and up make of so many rows is f16 at once, which down reads.
+    fn hides_halves(&self, at: BlockPass<'_>) -> bool {
+        self.experts.gate_up.makes_half_rows(at.pass.rows)
+    }
+
+    /// Gate and up of the routed experts, into hidden rows in one of their forms.
     fn launch_gate_up(
         &self,
         at: BlockPass<'_>,
         x: &Source<'_>,
         lists: &Lists<'_>,
-        hidden: &mut Quantized,
+        (int8, made): (&mut Quantized, &HalfRows),
     ) -> Result<(), CudaBackendError> {
-        let (mut codes, mut meta) = hidden.views_mut();
-        let out = Output::Activated { codes: &mut codes, meta: &mut meta, stride: padded(self.config.expert.width) };
+        let ((mut codes, mut meta), stride) = (int8.views_mut(), padded(self.config.expert.width));
+        let out = match self.hides_halves(at) {
+            true => Output::HalfRows { rows: made, count: at.pass.rows.count * self.config.used },
+            false => Output::Activated { codes: &mut codes, meta: &mut meta, stride },
+        };
         let columns = lists.columns(at.pass.rows.count, &lists.in_rows, false);
         let (product, matrix) = (&self.experts.gate_up, &self.experts.weights.gate_up);
         // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
@@ -465,11 +475,12 @@ impl Bound {
         &self,
         at: BlockPass<'_>,
         lists: &Lists<'_>,
-        hidden: &Quantized,
+        (int8, made): (&Quantized, &HalfRows),
         values: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaBackendError> {
-        let (codes, meta) = hidden.views();
-        let (x, stride) = (Source::plain(&codes, &meta), self.config.latent.unwrap_or(at.hidden));
+        let (codes, meta) = int8.views();
+        let x = Source::plain(&codes, &meta).made(self.hides_halves(at).then_some(made));
+        let stride = self.config.latent.unwrap_or(at.hidden);
         let out =
             if self.makes_halves(at) { Output::Halves { values, stride } } else { Output::Plain { values, stride } };
         let columns = lists.columns(at.pass.rows.count * self.config.used, &lists.out_rows, true);

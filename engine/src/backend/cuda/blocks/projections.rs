@@ -9,7 +9,8 @@ use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, TensorRows, segments};
 use crate::backend::cuda::weights::{Matrix, Packed, Segments};
 use crate::backend::cuda::workspace::Workspace;
 use crate::format::Tensor;
-use chimere_kernels::cuda::wide::{Epilogue, HalfPlace};
+use chimere_kernels::cuda::rows::padded;
+use chimere_kernels::cuda::wide::{Epilogue, HalfPlace, Source};
 
 /// The matrices into an operator and out of it.
 pub(in crate::backend::cuda) struct Projections<M> {
@@ -24,6 +25,8 @@ pub(super) struct BoundProjections {
     inputs: Stacked,
     out: Matrix,
     out_product: Product,
+    /// Whether rows of prompts may be f16 where they are mixed.
+    may_mix_halves: bool,
 }
 
 impl<'a> Projections<MatrixPlan<'a>> {
@@ -70,7 +73,18 @@ impl BoundProjections {
     ) -> Result<Self, CudaBackendError> {
         let Projections { inputs, out } = weights;
         let inputs = Stacked::new(products, inputs, hidden)?;
-        Ok(Self { inputs, out_product: products.of(ProductKind::dense(&out, Epilogue::Residual, None)?)?, out })
+        let out_product = products.of(ProductKind::dense(&out, Epilogue::Residual, None)?)?;
+        Ok(Self { inputs, out_product, out, may_mix_halves: false })
+    }
+
+    /// The same of an operator that can make f16 of a prompt's mixed rows of this width, with nothing behind them.
+    pub(super) fn mixing_halves(self, width: usize) -> Self {
+        Self { may_mix_halves: width == padded(width), ..self }
+    }
+
+    /// Whether such rows are f16 where they are mixed, in [`Workspace::made`] and not in [`Workspace::mixed`].
+    pub(super) fn mixes_halves(&self, rows: RowCount) -> bool {
+        self.may_mix_halves && rows.prefill && self.out_product.takes_halves(rows)
     }
 
     /// The matrix that is read first.
@@ -85,14 +99,28 @@ impl BoundProjections {
 
     /// From the residual stream into [`Workspace::inputs`].
     pub(super) fn read(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        let rows = work.stream.rows.read(at.eps);
-        self.inputs.launch(at.device, at.pass.rows, &rows.source(), &mut work.inputs.as_view_mut())
+        self.read_as(at, work, false)
     }
 
-    /// From [`Workspace::mixed`] into the residual stream.
-    pub(super) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        work.stream.add_product(at.device, at.pass.rows, (&self.out_product, &self.out), &work.mixed, at.next)
+    /// The same, as f16 for an operator that takes such rows.
+    pub(super) fn read_as(
+        &self,
+        at: BlockPass<'_>,
+        work: &mut Workspace,
+        halves: bool,
+    ) -> Result<(), CudaBackendError> {
+        let rows = work.stream.rows.read(at.eps);
+        let out = (&mut work.inputs.as_view_mut(), halves);
+        self.inputs.launch(at.device, at.pass.rows, &rows.source(), out)
     }
+
+    /// From the mixed rows into the residual stream.
+    pub(super) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let ((codes, meta), rows) = (work.mixed.views(), at.pass.rows);
+        let x = Source::plain(&codes, &meta).made(self.mixes_halves(rows).then_some(&work.made));
+        work.stream.add_product_of(at.device, rows, (&self.out_product, &self.out), &x, at.next)
+    }
+
     /// The same where another operator has yet to read what this one read of the stream.
     pub(super) fn write_aside(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         work.stream.turn();

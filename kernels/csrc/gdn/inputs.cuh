@@ -1,0 +1,25 @@
+// Rows of prompts as their projection leaves them: f16, which is eight times as exact as what the projection reads; f32 where that has 16
+// bits (PLANES 2).
+#pragma once
+#include "arguments.cuh"
+#include "common/int8_rows.cuh"
+
+#if PLANES == 1
+typedef u16 Input;
+#else
+typedef float Input;
+#endif
+
+__device__ __forceinline__ const Input *inputs(const Arguments &args) { return (const Input *)args.x; }
+__device__ __forceinline__ float value_of(float v) { return v; }
+__device__ __forceinline__ float value_of(u16 v) { return f16_to_f32(v); }
+__device__ __forceinline__ float2 two_of(const float *p) { return *(const float2 *)p; }
+__device__ __forceinline__ float2 two_of(const u16 *p) {
+    const u32 two = *(const u32 *)p;
+    return make_float2(low_half(two), high_half(two));
+}
+__device__ __forceinline__ float4 four_of(const float *p) { return *(const float4 *)p; }
+__device__ __forceinline__ float4 four_of(const u16 *p) {
+    const uint2 two = *(const uint2 *)p;
+    return make_float4(low_half(two.x), high_half(two.x), low_half(two.y), high_half(two.y));
+}
