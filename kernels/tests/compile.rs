@@ -143,7 +143,8 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
         programs.push(warpgroup::program(shape, warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0 })?);
     }
     let down = wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 2048, 512)?, wide::Epilogue::Plain, None, false)?;
-    let gate_up = wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 1024, 2048)?, wide::Epilogue::Gated, None, false)?;
+    let gate_up =
+        wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 1024, 2048)?, wide::Epilogue::Gated, None, false)?;
     let in_turns = warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages: 3, turns: 4 };
     for shape in [down, gate_up.with_half_rows(true)] {
         programs.push(warpgroup::program(shape, in_turns)?);

@@ -125,6 +125,7 @@ fn decode_time(gpu: &Gpu, kv: KvType, n: usize, context: usize) -> Outcome {
                 positions: &positions.as_view(),
                 page_table: &t.table.as_view(),
                 pages_max: t.pages_max,
+                half_inputs: false,
             };
             let norms = Norms { query: &t.norm.as_view(), key: &t.norm.as_view() };
             let cache =
@@ -162,6 +163,7 @@ fn prefill_time(gpu: &Gpu, kv: KvType, pieces: usize, rows: usize, start: usize)
             positions: &positions.as_view(),
             page_table: &t.table.as_view(),
             pages_max: t.pages_max,
+            half_inputs: false,
         };
         let norms = Norms { query: &t.norm.as_view(), key: &t.norm.as_view() };
         let cache =

@@ -148,7 +148,10 @@ impl Case {
     fn in_turns(&self) -> impl Iterator<Item = (WideShape, warpgroup::Tiling)> {
         let shape = self.shape().with_half_rows(self.shape().may_make_half_rows());
         let of = move |(turns, stages)| (shape, warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
-        [(1, 4), (2, 4), (4, 4), (4, 5), (8, 5)].map(of).into_iter().filter(|(shape, t)| self.used.is_some() && t.check(*shape).is_ok())
+        [(1, 4), (2, 4), (4, 4), (4, 5), (8, 5)]
+            .map(of)
+            .into_iter()
+            .filter(|(shape, t)| self.used.is_some() && t.check(*shape).is_ok())
     }
 
     /// In the order of the kernels for few rows.

@@ -1,6 +1,7 @@
 // A head of a row by a warp: a lane has dims 64 i + 2 lane and the next. Its norm, its turn by position, its Hadamard transform.
 #pragma once
 #include "attention/numbers.cuh"
+#include "rows/inputs.cuh"
 
 struct Head {
     float2 v[PAIRS];
@@ -32,9 +33,9 @@ __device__ __forceinline__ Turn turn_of(const double *turns, int position) {
     return r;
 }
 
-__device__ __forceinline__ void load_head(Head &h, const float *x) {
+template <typename T> __device__ __forceinline__ void load_head(Head &h, const T *x) {
 #pragma unroll
-    for (int i = 0; i < PAIRS; i++) h.v[i] = *(const float2 *)(x + 64 * i + 2 * lane_id());
+    for (int i = 0; i < PAIRS; i++) h.v[i] = two_of(x + 64 * i + 2 * lane_id());
 }
 
 __device__ __forceinline__ void norm_head(Head &h, const float *weight, float eps) {
@@ -46,7 +47,8 @@ __device__ __forceinline__ void norm_head(Head &h, const float *weight, float ep
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
         float2 w = *(const float2 *)(weight + 64 * i + 2 * lane_id());
-        h.v[i].x *= scale * w.x, h.v[i].y *= scale * w.y;
+        // Fused with the first sum of a transform, where nothing turns between, they would be others than where they are stored first.
+        h.v[i] = make_float2(__fmul_rn(h.v[i].x, __fmul_rn(scale, w.x)), __fmul_rn(h.v[i].y, __fmul_rn(scale, w.y)));
     }
 }
 
@@ -112,9 +114,9 @@ template <int ROWS> __device__ __forceinline__ void store_query(const Head &h, u
 
 // Of a query head: D, and as many of its gate if it has one.
 #define QUERY_STRIDE ((GATED ? 2 : 1) * D)
-__device__ __forceinline__ const float *query_of(const float *x, int head) { return x + head * QUERY_STRIDE; }
-__device__ __forceinline__ const float *key_of(const float *x, int kv_head) { return x + HEADS * QUERY_STRIDE + kv_head * D; }
-__device__ __forceinline__ const float *value_of(const float *x, int kv_head) { return x + HEADS * QUERY_STRIDE + (HKV + kv_head) * D; }
+template <typename T> __device__ __forceinline__ const T *query_of(const T *x, int head) { return x + head * QUERY_STRIDE; }
+template <typename T> __device__ __forceinline__ const T *key_of(const T *x, int kv_head) { return x + HEADS * QUERY_STRIDE + kv_head * D; }
+template <typename T> __device__ __forceinline__ const T *value_of(const T *x, int kv_head) { return x + HEADS * QUERY_STRIDE + (HKV + kv_head) * D; }
 
 // What an output is multiplied by. `gate` is not read where there are none.
 __device__ __forceinline__ float gated(float out, float gate) {

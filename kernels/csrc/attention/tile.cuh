@@ -69,8 +69,11 @@ template <int AT_A_TIME, class Put> __device__ __forceinline__ void load_queries
 #pragma unroll
         for (int i = 0; i < AT_A_TIME; i++) {
             int token = (at + i) / GQ;
-            if (token < tile.tokens && token < TOKENS)
-                load_head(h[i], query_of(args.x + (u64)(tile.first + token) * X_STRIDE, tile.head * GQ + (at + i) % GQ));
+            if (token >= tile.tokens || token >= TOKENS) continue;
+            const u64 of_row = (u64)(tile.first + token) * X_STRIDE;
+            const int of_tile = tile.head * GQ + (at + i) % GQ;
+            if (args.half_x) load_head(h[i], query_of((const u16 *)args.x + of_row, of_tile));
+            else load_head(h[i], query_of(args.x + of_row, of_tile));
         }
         // Heads of one token turn alike.
         Turn turn = turn_of(args.turns, tile.start + at / GQ);
@@ -94,14 +97,19 @@ template <class Outputs> __device__ __forceinline__ void store_row(const Argumen
     float inverse = 1.0f / sum;
     const bool store = token < tile.tokens && token < TOKENS;
     const u64 of_step = tile.first + (store ? token : 0);
-    const float *gate = query_of(args.x + of_step * X_STRIDE, tile.head * GQ + h) + (GATED ? D : 0);
-    const u64 at = of_step * OUT_STRIDE + (tile.head * GQ + h) * D;
+    const int of_tile = tile.head * GQ + h;
+    const float *gate = query_of(args.x + of_step * X_STRIDE, of_tile) + (GATED ? D : 0);
+    const u16 *half_gate = query_of((const u16 *)args.x + of_step * X_STRIDE, of_tile) + (GATED ? D : 0);
+    const u64 at = of_step * OUT_STRIDE + of_tile * D;
     constexpr int AHEAD = D / 32 < 4 ? D / 32 : 4;
 #pragma unroll
     for (int first = 0; first < D / 32; first += AHEAD) {
         float2 gates[AHEAD * 4];
 #pragma unroll
-        for (int i = 0; i < AHEAD * 4; i++) gates[i] = GATED ? __ldg((const float2 *)(gate + first * 32 + i * 8 + 2 * t)) : make_float2(0, 0);
+        for (int i = 0; i < AHEAD * 4; i++) {
+            const int dim = first * 32 + i * 8 + 2 * t;
+            gates[i] = !GATED ? make_float2(0, 0) : args.half_x ? two_of(half_gate + dim) : two_of(gate + dim);
+        }
 #pragma unroll
         for (int b = 0; b < AHEAD; b++) {
             float v[8];
@@ -111,7 +119,7 @@ template <class Outputs> __device__ __forceinline__ void store_row(const Argumen
                 v[2 * i + 1] = gated_fast(o((first + b) * 4 + i, 1) * inverse, gates[b * 4 + i].y);
             }
             if (PLANES == 1 && args.halves) {
-                const u32 dim = (tile.head * GQ + h) * D + (first + b) * 32;
+                const u32 dim = of_tile * D + (first + b) * 32;
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     put_hidden_octet(args.halves, of_step, args.rows, dim + i * 8, hidden_pair(v[2 * i], v[2 * i + 1]), store);

@@ -15,7 +15,7 @@ struct Gates {
 __device__ __forceinline__ Gates gates(const Chunk &chunk, int token, int h, const Input *x, const float *a_log_neg, const float *dt_bias) {
     if (token >= chunk.filled) return {0, 0};
     const Input *at = x + chunk.row(token) * X_STRIDE + GATES_AT + h;
-    auto value = [&](int n) { return value_of(at[n * HV]); };
+    auto value = [&](int n) { return number_of(at[n * HV]); };
     return {sigmoid(value(0) + value(2)), __ldg(a_log_neg + h) * softplus(value(1) + value(3) + __ldg(dt_bias + h))};
 }
 

@@ -1,7 +1,6 @@
 // The convolution of a chunk, SiLU, norms of q and k.
 #pragma once
 #include "arguments.cuh"
-#include "gdn/inputs.cuh"
 #include "gdn/pieces.cuh"
 #include "gdn/products.cuh"
 

@@ -2,7 +2,6 @@
 #pragma once
 #include "arguments.cuh"
 #include "common/int8_rows.cuh"
-#include "gdn/inputs.cuh"
 #include "gdn/pieces.cuh"
 #include "rows/half_rows.cuh"
 
@@ -24,7 +23,7 @@ __device__ __forceinline__ void keep_inputs(const Arguments &args, const Chunk &
     float *ring = args.tail + (u64)slot * 4 * CHANNELS;
     for (int n = max(0, rows - 4); n < rows; n++)
         for (int ch = h * THREADS + threadIdx.x; ch < CHANNELS; ch += HV * THREADS)
-            ring[((chunk.start + n) & 3) * CHANNELS + ch] = value_of(inputs(args)[((u64)chunk.first_row + n) * X_STRIDE + ch]);
+            ring[((chunk.start + n) & 3) * CHANNELS + ch] = number_of(inputs(args)[((u64)chunk.first_row + n) * X_STRIDE + ch]);
 }
 
 // Block (FINISH_PARTS * chunk + part, value head): a warp takes FINISH_ROWS tokens.

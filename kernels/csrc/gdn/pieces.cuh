@@ -1,6 +1,16 @@
-// Chunks of pieces: which tokens of which sequence a block has.
+// Chunks of pieces: which tokens of which sequence a block has, and their rows.
 #pragma once
-#include "common/base.cuh"
+#include "arguments.cuh"
+#include "common/int8_rows.cuh"
+#include "rows/inputs.cuh"
+
+// What activations of 8 bits made is f16, of 16 bits f32.
+#if PLANES == 1
+typedef u16 Input;
+#else
+typedef float Input;
+#endif
+__device__ __forceinline__ const Input *inputs(const Arguments &args) { return (const Input *)args.x; }
 
 struct Chunk {
     int slot, start, first_row, rows; // of the piece

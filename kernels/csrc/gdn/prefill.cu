@@ -19,7 +19,7 @@
 // exports: by number of a chunk, where the state and the ring after it are kept too, as if it were a slot, or below 0; only of chunks that
 // their piece fills. Null: nowhere.
 //
-// x, state, tail as in gdn_decode.cu, but x of one plane in f16 (gdn/inputs.cuh). Scratch: keys [chunks][HK][q, k][high, low][64][K] bf16, mats [chunks][HV][T, P][high, low][64][64] bf16,
+// x, state, tail as in gdn_decode.cu, but x of one plane in f16. Scratch: keys [chunks][HK][q, k][high, low][64][K] bf16, mats [chunks][HV][T, P][high, low][64][64] bf16,
 // sums [chunks][HV][64] f32, values [rows][HV * V] f32: v, then o in its place. In bf16 matrices, 16-byte groups of row i stand
 // at their number xor i % 8, so that ldmatrix meets no bank twice. Of T and P, 16 x 16 blocks above the diagonal are not written nor read.
 //

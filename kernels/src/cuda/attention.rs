@@ -369,6 +369,8 @@ pub struct AttentionRows<'a> {
     pub page_table: &'a CudaView<'a, i32>,
     /// Pages of a slot's row in the table.
     pub pages_max: usize,
+    /// Whether input rows are f16, two in the place of an f32; not of decode steps.
+    pub half_inputs: bool,
 }
 
 /// A layer's own values.
@@ -437,6 +439,8 @@ device_struct! {
         /// Of the scores, for powers of 2.
         scale: f32,
         rows: i32,
+        /// Of prefill: whether `x` is f16, two in the place of an f32.
+        half_x: i32,
         pages_max: i32,
         splits_max: i32,
     }
@@ -513,6 +517,9 @@ impl Attention {
             );
             return Err(CudaError::shape("attention", reason));
         }
+        if rows.half_inputs || out.halves.is_some() {
+            return Err(CudaError::shape("attention", "rows of f16 are those of prompts"));
+        }
         let mut arguments = self.arguments(device, rows, x, norms, cache, out)?;
         if rows.count == 0 {
             return Ok(());
@@ -537,6 +544,11 @@ impl Attention {
         // SAFETY: buffers were found large enough for the rows, the caller vouches for slots, positions and pages, and
         // for what is read before the wait.
         unsafe { self.decode.launch(device, grid, &arguments) }
+    }
+
+    /// Whether input rows of prompts should be f16: of activations of 8 bits that is exact enough.
+    pub fn takes_half_inputs(&self) -> bool {
+        self.shape.planes == Planes::One
     }
 
     /// Enqueues that the keys and values of rows are written, and no more. Rows that are none leave none.
@@ -623,7 +635,7 @@ impl Attention {
         self.fits("the list of slots", n, rows.slots.len(), n)?;
         self.fits("the list of positions", n, rows.positions.len(), n)?;
         self.fits("the page table", n, rows.page_table.len(), n.min(1) * rows.pages_max)?;
-        self.fits("the input", n, x.len(), n * shape.stride)?;
+        self.fits("the input", n, x.len(), n * shape.stride / if rows.half_inputs { 2 } else { 1 })?;
         let normed = if shape.normed { shape.dim } else { 0 };
         self.fits("the norm of queries", n, norms.query.len(), normed)?;
         self.fits("the norm of keys", n, norms.key.len(), normed)?;
@@ -661,6 +673,7 @@ impl Attention {
             eps: shape.eps,
             scale: shape.scale_of_two(),
             rows: n as i32,
+            half_x: i32::from(rows.half_inputs),
             pages_max: rows.pages_max as i32,
             splits_max: 0,
         })

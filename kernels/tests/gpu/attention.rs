@@ -1,6 +1,6 @@
 //! Attention against its definition, over ragged sequences in shuffled pages of a cache full of what is no number.
 
-use crate::support::{Gpu, Outcome, Test, f16, near_int8, pairs};
+use crate::support::{Gpu, Outcome, Test, as_halves, f16, near_int8, pairs};
 use chimere_kernels::cuda::attention::{
     self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, tiling,
 };
@@ -170,7 +170,7 @@ impl Model {
     fn sequence(&self, positions: usize, seed: u64) -> Sequence {
         let AttentionShape { dim, heads, kv_heads, stride, .. } = self.shape;
         let first = heads * self.query_stride();
-        let x = Random(seed).vector(positions * stride);
+        let x: Vec<f32> = Random(seed).vector(positions * stride).into_iter().map(f16).collect();
         let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
         for (p, row) in x.chunks(stride).enumerate() {
             for h in 0..kv_heads {
@@ -266,7 +266,8 @@ impl Bench<'_> {
         let (stream, n, stride) = (self.gpu.device.stream(), rows.len(), codes_of(self.shape));
         let slots = stream.clone_htod(&rows.iter().map(|r| r.0).collect::<Vec<_>>())?;
         let positions = stream.clone_htod(&rows.iter().map(|r| r.1 as i32).collect::<Vec<_>>())?;
-        let x = stream.clone_htod(&rows.iter().flat_map(|r| r.2.iter().copied()).collect::<Vec<f32>>())?;
+        let x: Vec<f32> = rows.iter().flat_map(|r| r.2.iter().copied()).collect();
+        let (x, half_x) = (stream.clone_htod(&x)?, stream.clone_htod(&as_halves(&x))?);
         let mut codes = stream.clone_htod(&vec![99i8; n * stride])?;
         let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16])?;
         let rows = AttentionRows {
@@ -275,19 +276,17 @@ impl Bench<'_> {
             positions: &positions.as_view(),
             page_table: &self.table.as_view(),
             pages_max: self.pages_max,
+            half_inputs: false,
         };
         let norms = Norms { query: &self.norms[0].as_view(), key: &self.norms[1].as_view() };
-        let (device, x, [mut keys, mut values]) = (
-            &self.gpu.device,
-            x.as_view(),
-            [&mut self.keys, &mut self.values].map(|part| part.as_view_mut()),
-        );
+        let [mut keys, mut values] = [&mut self.keys, &mut self.values].map(|part| part.as_view_mut());
+        let device = &self.gpu.device;
         let Some(pieces) = pieces else {
             let cache = Cache { keys: &mut keys, values: &mut values };
             let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut(), halves: None };
             // SAFETY: slots differ, and the table names pages of the cache for all their positions; copies do not start
             // early.
-            unsafe { self.kernel.decode(device, rows, &x, norms, cache, &mut self.scratch, out)? };
+            unsafe { self.kernel.decode(device, rows, &x.as_view(), norms, cache, &mut self.scratch, out)? };
             return Ok((stream.clone_dtoh(&codes)?, stream.clone_dtoh(&meta)?));
         };
         let tiles = attention::tiles(self.shape, TileChip::of(device), pieces);
@@ -297,14 +296,20 @@ impl Bench<'_> {
         let made = (self.shape.planes == Planes::One && width == self.shape.out_stride())
             .then(|| HalfRows::of_hidden(device, n, n * width))
             .transpose()?;
-        for halves in made.as_ref().map(Some).into_iter().chain([None]) {
-            let cache = Cache { keys: &mut keys, values: &mut values };
+        // And of rows that come as f16, which has all of their values: the same bytes.
+        let mut before: Option<Vec<i8>> = None;
+        for (halves, half_inputs) in
+            made.as_ref().map(|made| (Some(made), true)).into_iter().chain([(None, true), (None, false)])
+        {
+            let (cache, x) = (Cache { keys: &mut keys, values: &mut values }, if half_inputs { &half_x } else { &x });
             let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut(), halves };
-            let tiles = (&d_tiles.as_view(), tiles.len());
+            let (tiles, rows) = ((&d_tiles.as_view(), tiles.len()), AttentionRows { half_inputs, ..rows });
             // SAFETY: as above; the callers' pieces are of one slot each.
-            unsafe { self.kernel.prefill(device, rows, tiles, &x, norms, cache, out)? };
-            let written = stream.clone_dtoh(&meta)?.iter().any(|v| !v.is_nan());
-            assert!(!written || halves.is_none(), "no int8 beside f16");
+            unsafe { self.kernel.prefill(device, rows, tiles, &x.as_view(), norms, cache, out)? };
+            let written = stream.clone_dtoh(&codes)?;
+            assert!(halves.is_none() || written.iter().all(|code| *code == 99), "no int8 beside f16");
+            assert!(half_inputs || before.is_none_or(|before| before == written), "inputs of f16 make other bytes");
+            before = Some(written).filter(|_| halves.is_none());
         }
         if let Some(made) = &made {
             let meta = pairs(&stream.clone_dtoh(&meta)?);
@@ -497,6 +502,7 @@ fn a_late_position_turns_as_exactly_as_an_early_one(gpu: &Gpu) -> Outcome {
     // Values a thousand times larger than those of a short sequence, so that 64 of them show among 262,080 zeros.
     let mut x = Random(3).vector(n * shape.stride);
     x.chunks_mut(shape.stride).for_each(|row| row[5 * shape.dim..].iter_mut().for_each(|v| *v *= 3e4));
+    x.iter_mut().for_each(|v| *v = f16(*v));
     let mut got = Vec::new();
     for (i, row) in x.chunks(shape.stride).enumerate() {
         got = vec![bench.run(&[(0, first + i, row)], None)?];

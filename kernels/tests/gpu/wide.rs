@@ -120,8 +120,7 @@ fn in_halves() -> Vec<Checked> {
 
 /// What is made of such products at once: rows of f16.
 fn half_rows() -> impl Iterator<Item = Checked> {
-    let tiling =
-        |groups, tiles, columns, turns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns };
+    let tiling = |groups, tiles, columns, turns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns };
     let of = move |(layout, cols, epilogue, tiling)| {
         let shape = shape(layout, 512, cols, epilogue, Some(384), false).with_half_rows(true);
         Checked { shape, form: Form::F16(tiling) }

@@ -136,12 +136,7 @@ impl ProductKind {
     }
 
     /// Of this shape with the rest of the kind.
-    fn form_of(
-        &self,
-        shape: wide::WideShape,
-        class: Class,
-        Choice { deterministic, chip, .. }: Choice,
-    ) -> Form {
+    fn form_of(&self, shape: wide::WideShape, class: Class, Choice { deterministic, chip, .. }: Choice) -> Form {
         let int8 = |rows| Form::Int8(wide::tiling(shape, self.columns(rows), chip));
         match class {
             // Decode rows of the shared expert stay int8, which wants no launch that makes f16 of them.
@@ -503,10 +498,34 @@ mod tests {
         let form = |rows, cols, epilogue, norm| {
             let matrix = product::MatrixShape::new(Layout::Q4_K, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, epilogue, norm, true).unwrap();
-            let kind = ProductKind { shape, share: None, of_experts: true, beside: true };
-            kind.form(Class::Prompt(512), Choice { deterministic: false, chip, replayed: false })
+            let kind = ProductKind { shape, share: None, of_experts: true, beside: true, feeds: None };
+            kind.chosen(Class::Prompt(512), Choice { deterministic: false, chip, replayed: false }).1
         };
         let (gate_up, down) = (form(2048, 1536, Epilogue::Gated, Some(1536)), form(1536, 1024, Epilogue::Plain, None));
         assert!(matches!((gate_up, down), (Form::Int8(_), Form::F16(_))), "{gate_up:?} and {down:?}");
+    }
+
+    #[test]
+    fn what_experts_hide_is_f16_where_it_is_made_and_read_in_f16() {
+        let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
+        let kind = |(rows, cols), epilogue| {
+            let matrix = product::MatrixShape::new(Layout::Q4_K, rows, cols).unwrap();
+            let shape = wide::WideShape::new(matrix, epilogue, None, false).unwrap();
+            ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None }
+        };
+        let made = |gate_up: ProductKind, rows, deterministic, chip| {
+            let (shape, form) = gate_up.chosen(Class::Prompt(rows), Choice { deterministic, chip, replayed: false });
+            form.programs(shape).unwrap();
+            shape.makes_half_rows()
+        };
+        let (gate_up, down) = (kind((1024, 2048), Epilogue::Gated), kind((2048, 512), Epilogue::Plain));
+        assert!(!made(gate_up, 8192, false, chip), "nobody is known to read it");
+        let gate_up = gate_up.feeding(&down);
+        assert_eq!([8192, 64].map(|rows| made(gate_up, rows, false, chip)), [true, false], "few rows are int8's");
+        assert_eq!([8192, 64].map(|rows| made(gate_up, rows, true, chip)), [true; 2], "whatever their number");
+        assert!(!made(gate_up, 8192, true, Chip { warpgroups: false, ..chip }));
+        assert!(!made(gate_up.with_planes(Planes::Two), 8192, true, chip));
+        let padded = kind((1152, 2048), Epilogue::Gated).feeding(&kind((2048, 640), Epilogue::Plain));
+        assert!(!made(padded, 8192, true, chip), "what lies behind the values would have to be zeros");
     }
 }

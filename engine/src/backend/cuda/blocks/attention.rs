@@ -196,7 +196,7 @@ impl Operator for AttentionConfig {
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
         bound.projections.read(at, work)?;
-        with_cache(bound, at, store, work, |rows, x, norms, cache, out| {
+        with_cache(bound, (at, false), store, work, |rows, x, norms, cache, out| {
             // SAFETY: as in `attend`.
             unsafe { kernels.attention.write(at.device, rows, x, norms, cache, out) }
         })
@@ -212,21 +212,28 @@ impl Bound {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        self.projections.read(at, work)?;
+        self.projections.read_as(at, work, reads_halves(kernels, at))?;
         attend(self, kernels, at, store, work)
     }
+}
+
+/// Whether input rows are f16: those of prompts.
+fn reads_halves(kernels: &Kernels, at: BlockPass<'_>) -> bool {
+    at.pass.prompts.is_some() && kernels.attention.takes_half_inputs()
 }
 
 /// Norms, rotation, the cache's new entries, and attention over all of them.
 fn attend(
     bound: &Bound,
-    Kernels { attention, drafting, scratch }: &mut Kernels,
+    kernels: &mut Kernels,
     at: BlockPass<'_>,
     store: &mut Store,
     work: &mut Workspace,
 ) -> Result<(), CudaBackendError> {
+    let halves = reads_halves(kernels, at);
+    let Kernels { attention, drafting, scratch } = kernels;
     let decode = drafting.as_ref().filter(|_| at.pass.drafts).unwrap_or(attention);
-    with_cache(bound, at, store, work, |rows, x, norms, cache, out| {
+    with_cache(bound, (at, halves), store, work, |rows, x, norms, cache, out| {
         // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass that share a
         // slot are a piece with its drafts, tiles were made of the prefill's pieces; tables and earlier positions were
         // written before this step's first kernel.
@@ -239,10 +246,11 @@ fn attend(
     })
 }
 
-/// Calls `launch` with the pass's rows, what the in-projections left of them, and the block's part of the cache.
+/// Calls `launch` with the pass's rows, what the in-projections left of them, as f16 or not, and the block's part of the
+/// cache.
 fn with_cache(
     bound: &Bound,
-    at: BlockPass<'_>,
+    (at, half_inputs): (BlockPass<'_>, bool),
     store: &mut Store,
     work: &mut Workspace,
     launch: impl FnOnce(
@@ -262,6 +270,7 @@ fn with_cache(
         positions: &at.pass.positions,
         page_table: &kv.table,
         pages_max,
+        half_inputs,
     };
     let cache = attention::Cache { keys: &mut kv.keys, values: &mut kv.values };
     let x = work.inputs.as_view();

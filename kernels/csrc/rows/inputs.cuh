@@ -1,18 +1,10 @@
-// Rows of prompts as their projection leaves them: f16, which is eight times as exact as what the projection reads; f32 where that has 16
-// bits (PLANES 2).
+// Rows that a projection left for what mixes tokens: f32, or of prompts f16, which is eight times as exact as the int8 that the projection
+// read.
 #pragma once
-#include "arguments.cuh"
-#include "common/int8_rows.cuh"
+#include "common/base.cuh"
 
-#if PLANES == 1
-typedef u16 Input;
-#else
-typedef float Input;
-#endif
-
-__device__ __forceinline__ const Input *inputs(const Arguments &args) { return (const Input *)args.x; }
-__device__ __forceinline__ float value_of(float v) { return v; }
-__device__ __forceinline__ float value_of(u16 v) { return f16_to_f32(v); }
+__device__ __forceinline__ float number_of(float v) { return v; }
+__device__ __forceinline__ float number_of(u16 v) { return f16_to_f32(v); }
 __device__ __forceinline__ float2 two_of(const float *p) { return *(const float2 *)p; }
 __device__ __forceinline__ float2 two_of(const u16 *p) {
     const u32 two = *(const u32 *)p;
