@@ -275,7 +275,7 @@ fn with_cache(
     let cache = attention::Cache { keys: &mut kv.keys, values: &mut kv.values };
     let x = work.inputs.as_view();
     let (mut codes, mut meta) = work.mixed.views_mut();
-    let halves = bound.projections.mixes_halves(at.pass.rows).then_some(&work.made);
+    let halves = bound.projections.mixes_halves(at).then_some(&work.made);
     let out = attention::Out { codes: &mut codes, meta: &mut meta, halves };
     Ok(launch(rows, &x, norms, cache, out)?)
 }

@@ -221,7 +221,7 @@ fn mix(
         Some(p) => {
             let pieces =
                 gdn_prefill::Pieces { list: p.pieces, count: p.count, rows: at.pass.rows.count, exports: p.exports };
-            let halves = bound.projections.mixes_halves(at.pass.rows).then_some(&work.made);
+            let halves = bound.projections.mixes_halves(at).then_some(&work.made);
             let out = (gdn_prefill::MixedRows { codes: &mut codes, meta: &mut meta }, halves);
             let scratch = &mut work.scratch.as_view_mut();
             // SAFETY: pieces follow one another, begin at whole chunks and have slots of their own.

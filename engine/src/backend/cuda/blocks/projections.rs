@@ -82,9 +82,9 @@ impl BoundProjections {
         Self { may_mix_halves: width == padded(width), ..self }
     }
 
-    /// Whether such rows are f16 where they are mixed, in [`Workspace::made`] and not in [`Workspace::mixed`].
-    pub(super) fn mixes_halves(&self, rows: RowCount) -> bool {
-        self.may_mix_halves && rows.prefill && self.out_product.takes_halves(rows)
+    /// Whether the pass's rows are f16 where they are mixed, in [`Workspace::made`] and not in [`Workspace::mixed`].
+    pub(super) fn mixes_halves(&self, at: BlockPass<'_>) -> bool {
+        self.may_mix_halves && at.pass.prompts.is_some() && self.out_product.takes_halves(at.pass.rows)
     }
 
     /// The matrix that is read first.
@@ -116,9 +116,9 @@ impl BoundProjections {
 
     /// From the mixed rows into the residual stream.
     pub(super) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        let ((codes, meta), rows) = (work.mixed.views(), at.pass.rows);
-        let x = Source::plain(&codes, &meta).made(self.mixes_halves(rows).then_some(&work.made));
-        work.stream.add_product_of(at.device, rows, (&self.out_product, &self.out), &x, at.next)
+        let (codes, meta) = work.mixed.views();
+        let x = Source::plain(&codes, &meta).made(self.mixes_halves(at).then_some(&work.made));
+        work.stream.add_product_of(at.device, at.pass.rows, (&self.out_product, &self.out), &x, at.next)
     }
 
     /// The same where another operator has yet to read what this one read of the stream.
