@@ -4,7 +4,8 @@
 //   o = softmax(scale q k^T) v over positions 0..=p of the row's sequence      out = o * sigmoid(gate)
 // Norms, rotation and gates may be absent.
 //
-// x: [rows, X_STRIDE] f32, or of prompts with half_x f16, a row is D of q, then D of gate, if there are gates, for each query head; k of the key-value heads; v of the key-value heads.
+// x: [rows, X_STRIDE] f32, or of prompts with half_x f16, a row is D of q, then D of gate, if there are gates, for each query head; k of the
+// key-value heads; v of the key-value heads.
 // A page is 32 positions; page of position p of slot s: page_table[s][p / 32]. slots[row] < 0: no row.
 //
 // Caches, [pages][HKV] of these, so that what a lane wants of one page for a matrix instruction is 16 neighbouring bytes, a warp's

@@ -1,4 +1,5 @@
-// gdn_finish: the gated norm and the int8 form of rows, or rows of f16 where the product behind it reads such; and the convolution's ring, which the convolution of this piece has read by now.
+// gdn_finish: the gated norm and the int8 form of rows, or rows of f16 where the product behind it reads such; and the convolution's ring, which
+// the convolution of this piece has read by now.
 #pragma once
 #include "arguments.cuh"
 #include "common/int8_rows.cuh"

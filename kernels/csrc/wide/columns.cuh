@@ -2,6 +2,19 @@
 #pragma once
 #include "wide/epilogue.cuh"
 
+#if HALVES
+// Calls `each` with the fewest columns that are no fewer than `left`, N at most, in steps of STEP.
+template <int N> struct Columns {
+    static constexpr int COUNT = N;
+};
+template <int N, typename Each> __device__ __forceinline__ void with_columns(int left, const Each &each) {
+    if constexpr (N > STEP) {
+        if (left <= N - STEP) return with_columns<N - STEP>(left, each);
+    }
+    each(Columns<N>());
+}
+#endif
+
 // A warp's place among those of the block, and the block's tiles.
 struct Place {
     int group, wr, wn;

@@ -157,13 +157,6 @@ struct Turns {
             store<N>(acc[0], tile0 + turn * BT + tile_of(0));
         }
     }
-    // The same for as few columns as there are, in steps of STEP.
-    template <int N> __device__ __forceinline__ void run_left() {
-        if constexpr (N > STEP) {
-            if (left <= N - STEP) return run_left<N - STEP>();
-        }
-        run<N>();
-    }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) turns(const Arguments args) {
@@ -184,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) turns(const Arguments a
         turns.begin();
         lists.put_factors(me, args);
         __syncthreads();
-        turns.run_left<C>();
+        with_columns<C>(left, [&](auto columns) { turns.run<decltype(columns)::COUNT>(); });
         // The next columns overwrite what was just read.
         copies_wait<0>();
         __syncthreads();

@@ -57,13 +57,9 @@ template <int N, typename Units> __device__ __forceinline__ void multiply_column
     put_columns<N>(me, sums, acc);
 }
 
-// The same for as few columns as there are, in steps of STEP.
-template <int N, typename Units>
-__device__ __forceinline__ void multiply_left(int left, const Thread &me, Units &units, float *sums, const u32 *grid) {
-    if constexpr (N > STEP) {
-        if (left <= N - STEP) return multiply_left<N - STEP>(left, me, units, sums, grid);
-    }
-    multiply_columns<N>(me, units, sums, grid);
+// The same for as few columns as there are.
+template <typename Units> __device__ __forceinline__ void multiply_left(int left, const Thread &me, Units &units, float *sums, const u32 *grid) {
+    with_columns<C>(left, [&](auto columns) { multiply_columns<decltype(columns)::COUNT>(me, units, sums, grid); });
 }
 
 #if LISTED
@@ -89,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
         __syncthreads();
         stages.begin(lists.in_row);
         lists.put_factors(me, args);
-        multiply_left<C>(left, me, stages, (float *)shared, grid);
+        multiply_left(left, me, stages, (float *)shared, grid);
         finish(me, args, (float *)shared, lists, p, left);
         // The next columns overwrite what was just read.
         __syncthreads();
@@ -117,7 +113,7 @@ __device__ __forceinline__ void multiply_all(const Thread &me, const Arguments &
     wait_for_inputs();
     lists.put_factors(me, args);
     FedUnits units = {block};
-    multiply_left<C>(left, me, units, sums, grid);
+    multiply_left(left, me, units, sums, grid);
     finish(me, args, sums, lists, p, left);
 }
 

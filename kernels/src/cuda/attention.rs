@@ -547,7 +547,7 @@ impl Attention {
     }
 
     /// Whether input rows of prompts should be f16: of activations of 8 bits that is exact enough.
-    pub fn takes_half_inputs(&self) -> bool {
+    pub fn half_inputs(&self) -> bool {
         self.shape.planes == Planes::One
     }
 
@@ -644,14 +644,8 @@ impl Attention {
         let codes = n * shape.out_stride() * shape.planes.count();
         self.fits("codes", n, out.codes.len(), codes)?;
         self.fits("meta", n, out.meta.len(), codes / 16)?;
-        if let Some(halves) = out.halves {
-            let width = shape.heads * shape.dim;
-            halves.check(n, width)?;
-            if width != shape.out_stride() || shape.planes != Planes::One {
-                let what = format!("rows of {width} values and {:?} planes cannot be f16", shape.planes);
-                return Err(CudaError::shape("attention", what));
-            }
-        }
+        let width = shape.heads * shape.dim;
+        let halves = HalfRows::target(out.halves, device, "attention", (n, width), shape.planes)?;
         let stream = device.stream();
         Ok(Arguments {
             x: Ptr::of(x, stream),
@@ -665,7 +659,7 @@ impl Attention {
             v_cache: PtrMut::of(cache.values, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
-            halves: out.halves.map_or_else(PtrMut::default, |halves| halves.pointers_mut(device).0),
+            halves,
             partials: PtrMut::default(),
             stats: PtrMut::default(),
             counters: PtrMut::default(),

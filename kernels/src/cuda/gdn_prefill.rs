@@ -9,7 +9,6 @@
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::gdn_decode::{Heads, LayerWeights, Memory};
-use super::product::layout::UNIT;
 use super::quantized::Planes;
 use super::wide::halves::{HIDDEN_FACTOR, HalfRows};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -327,13 +326,7 @@ impl GdnPrefill {
         fits("scratch memory", scratch.len(), parts.end)?;
         fits("codes", out.codes.len(), rows * width * self.planes.count())?;
         fits("meta", out.meta.len(), rows * width / 16 * self.planes.count())?;
-        if let Some(halves) = halves {
-            halves.check(rows, width)?;
-            if !width.is_multiple_of(UNIT) || self.planes != Planes::One {
-                let what = format!("rows of {width} values and {:?} planes cannot be f16", self.planes);
-                return Err(CudaError::shape("gdn_prefill", what));
-            }
-        }
+        let halves = HalfRows::target(halves, device, "gdn_prefill", (rows, width), self.planes)?;
         if rows == 0 || count == 0 {
             return Ok(());
         }
@@ -355,7 +348,7 @@ impl GdnPrefill {
             state: PtrMut::of(memory.state, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
-            halves: halves.map_or_else(PtrMut::default, |halves| halves.pointers_mut(device).0),
+            halves,
             half_rows: rows as i32,
             exports: Ptr::of_some(exports, stream),
             eps: layer.eps,

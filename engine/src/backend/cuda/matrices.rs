@@ -131,8 +131,11 @@ impl ProductKind {
         let form = self.form_of(self.shape, class, choice);
         let f16 = |form| matches!(form, Form::F16(_));
         let read = self.feeds.is_some_and(|next| f16(self.form_of(next, class, choice)) && self.shape.fills(next));
-        let made = self.shape.with_half_rows(read && f16(form) && self.shape.may_make_half_rows());
-        if made.makes_half_rows() { (made, self.form_of(made, class, choice)) } else { (self.shape, form) }
+        if !(read && f16(form) && self.shape.may_make_half_rows()) {
+            return (self.shape, form);
+        }
+        let made = self.shape.with_half_rows(true);
+        (made, self.form_of(made, class, choice))
     }
 
     /// Of this shape with the rest of the kind.

@@ -99,6 +99,7 @@ impl Workspace {
     pub(super) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> Result<Self, CudaBackendError> {
         let (s, w, routed) = (device.stream(), Widths::of(c), all_routed(c));
         let (rows, used) = (n.rows(), w.used);
+        let (made, values) = made_rows(&w, rows);
         let doing = "allocating the workspace";
         let quantized = |rows, cols| Quantized::new(device, rows, cols, planes);
         Ok(Self {
@@ -115,7 +116,7 @@ impl Workspace {
             pairs: rows * used,
             expert_hidden: quantized((rows * used).max(1), w.width.max(1))?,
             shared_hidden: quantized(rows, w.shared)?,
-            made: HalfRows::of_hidden(device, made_rows(&w, rows).0, made_rows(&w, rows).1)?,
+            made: HalfRows::of_hidden(device, made, values)?,
             latent: quantized(rows, w.latent)?,
             scratch: s.alloc_zeros(scratch(c, n)).during(doing)?,
             shared_out: s.alloc_zeros(shared_values(n, &w)).during(doing)?,

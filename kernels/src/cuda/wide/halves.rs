@@ -5,7 +5,7 @@ use super::Inputs;
 use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::UNIT;
-use crate::cuda::quantized::BLOCK;
+use crate::cuda::quantized::{BLOCK, Planes};
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
@@ -94,6 +94,26 @@ impl HalfRows {
     pub fn on_host(&self, device: &Device) -> Result<(Vec<u16>, Vec<f32>), CudaError> {
         let (stream, failed) = (device.stream(), |error| CudaError::Driver { call: "cuMemcpyDtoH", error });
         Ok((stream.clone_dtoh(&self.values).map_err(failed)?, stream.clone_dtoh(&self.scales).map_err(failed)?))
+    }
+
+    /// Where launch `name` puts `rows` rows of `width` values as f16, if it does; null else.
+    ///
+    /// # Errors
+    /// If there is too little room, or they are no whole units of one plane.
+    pub(in crate::cuda) fn target(
+        halves: Option<&Self>,
+        device: &Device,
+        name: &'static str,
+        (rows, width): (usize, usize),
+        planes: Planes,
+    ) -> Result<PtrMut<u16>, CudaError> {
+        let Some(halves) = halves else { return Ok(PtrMut::default()) };
+        halves.check(rows, width)?;
+        if !width.is_multiple_of(UNIT) || planes != Planes::One {
+            let what = format!("rows of {width} values and {planes:?} planes cannot be f16");
+            return Err(CudaError::shape(name, what));
+        }
+        Ok(halves.pointers_mut(device).0)
     }
 
     pub(in crate::cuda) fn check(&self, rows: usize, cols: usize) -> Result<(), CudaError> {

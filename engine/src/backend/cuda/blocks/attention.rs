@@ -219,7 +219,7 @@ impl Bound {
 
 /// Whether input rows are f16: those of prompts.
 fn reads_halves(kernels: &Kernels, at: BlockPass<'_>) -> bool {
-    at.pass.prompts.is_some() && kernels.attention.takes_half_inputs()
+    at.pass.prompts.is_some() && kernels.attention.half_inputs()
 }
 
 /// Norms, rotation, the cache's new entries, and attention over all of them.
