@@ -1,92 +1,116 @@
 // Scores of many rows in the order of score.cuh: a block has one of the SCORE_PARTS parts of a tile of rows and experts, a thread some of
-// the sums, whose 32 lanes it goes over itself. So a row's choice is that of `few`, whatever stands beside it.
+// the sums, of which it goes over some of the 32 lanes itself. So a row's choice is that of `few`, whatever stands beside it.
 #pragma once
 #include "router/row_a_block.cuh"
 
-#define ORDERED_THREADS 128
+#define ORDERED_THREADS 256
 // A part of a row, padded so that eight rows' vectors meet every bank once.
 #define PART_FLOATS (PartOfRow<COLS>::VECTORS * WARP * 4)
 #define PART_STRIDE (PART_FLOATS + 4)
 // Experts of a block: as many as have room.
 #define ORDERED_COLUMNS (PartOfRow<COLS>::VECTORS <= 2 ? 32 : PartOfRow<COLS>::VECTORS <= 4 ? 16 : 8)
-// Of a thread: rows 16 apart, experts 8 apart.
+// Of a thread: rows and experts, the latter 8 apart. What is read of shared memory serves all of one by all of the other.
+#define OWN_ROWS 4
 #define OWN_COLUMNS (ORDERED_COLUMNS / 8)
 static_assert(PartOfRow<COLS>::VECTORS <= 8, "the launcher knows how much");
 
-template <int OWN_ROWS> using OwnSums = float[OWN_ROWS][OWN_COLUMNS];
+using OwnSums = float[OWN_ROWS][OWN_COLUMNS];
 
-template <int OWN_ROWS> __device__ __forceinline__ void add_to(OwnSums<OWN_ROWS> &sum, const OwnSums<OWN_ROWS> &other) {
+__device__ __forceinline__ void add_to(OwnSums &sum, const OwnSums &other) {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++)
 #pragma unroll
         for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = other[r][c] + sum[r][c];
 }
-template <int OWN_ROWS> __device__ __forceinline__ void copy_to(OwnSums<OWN_ROWS> &sum, const OwnSums<OWN_ROWS> &other) {
+__device__ __forceinline__ void copy_to(OwnSums &sum, const OwnSums &other) {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++)
 #pragma unroll
         for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = other[r][c];
 }
 
-// What lane `lane` has of the sums: its values of the part in order. `x`, `w`: of the thread's first row and expert.
-template <int OWN_ROWS> __device__ __forceinline__ void lane_sums(OwnSums<OWN_ROWS> &sum, const float *x, const float *w, int lane) {
-#pragma unroll
-    for (int r = 0; r < OWN_ROWS; r++)
-#pragma unroll
-        for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = 0;
-#pragma unroll
-    for (int i = 0; i < PartOfRow<COLS>::VECTORS; i++) {
-        float4 a[OWN_ROWS], b[OWN_COLUMNS];
-#pragma unroll
-        for (int r = 0; r < OWN_ROWS; r++) a[r] = *(const float4 *)(x + r * 16 * PART_STRIDE + (i * WARP + lane) * 4);
-#pragma unroll
-        for (int c = 0; c < OWN_COLUMNS; c++) b[c] = *(const float4 *)(w + c * 8 * PART_STRIDE + (i * WARP + lane) * 4);
+// Tiles of ROWS rows. A group of threads has all sums of the tile, and every GROUPS-th lane.
+template <int ROWS> struct Ordered {
+    static constexpr int SETS = ROWS / OWN_ROWS, GROUPS = ORDERED_THREADS / (8 * SETS), LANES = WARP / GROUPS;
+    static_assert(GROUPS <= 8, "lanes 16 and 8 apart are one thread's");
+    // Sums of a group in shared memory: [ROWS][SUMS_STRIDE].
+    static constexpr int SUMS_STRIDE = ORDERED_COLUMNS + 8;
+    static_assert(GROUPS * ROWS * SUMS_STRIDE <= (ROWS + ORDERED_COLUMNS) * PART_STRIDE, "they fit where rows and experts were");
+
+    // What lane `lane` has of the sums: its values of the part in order. `x`, `w`: of the thread's first row and expert.
+    static __device__ __forceinline__ void lane_sums(OwnSums &sum, const float *x, const float *w, int lane) {
 #pragma unroll
         for (int r = 0; r < OWN_ROWS; r++)
 #pragma unroll
-            for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = dot(a[r], b[c], sum[r][c]);
+            for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = 0;
+#pragma unroll
+        for (int i = 0; i < PartOfRow<COLS>::VECTORS; i++) {
+            float4 a[OWN_ROWS], b[OWN_COLUMNS];
+#pragma unroll
+            for (int r = 0; r < OWN_ROWS; r++) a[r] = *(const float4 *)(x + r * SETS * PART_STRIDE + (i * WARP + lane) * 4);
+#pragma unroll
+            for (int c = 0; c < OWN_COLUMNS; c++) b[c] = *(const float4 *)(w + c * 8 * PART_STRIDE + (i * WARP + lane) * 4);
+#pragma unroll
+            for (int r = 0; r < OWN_ROWS; r++)
+#pragma unroll
+                for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = dot(a[r], b[c], sum[r][c]);
+        }
     }
-}
-
-// All lanes as warp_sum adds them: those 16 apart, then 8, 4, 2 and 1. Lanes come with their bits turned round, so that what is added next
-// to each other has just been made.
-template <int OWN_ROWS> __device__ __forceinline__ void part_sums(OwnSums<OWN_ROWS> &sum, const float *x, const float *w) {
-    OwnSums<OWN_ROWS> kept[3];
+    // Lanes 16 and 8 apart, from `first` on, as warp_sum adds them.
+    static __device__ __forceinline__ void four_lanes(OwnSums &sum, const float *x, const float *w, int first) {
+        OwnSums other, pair;
+        lane_sums(pair, x, w, first + 16), lane_sums(other, x, w, first), add_to(pair, other);
+        lane_sums(sum, x, w, first + 24), lane_sums(other, x, w, first + 8), add_to(sum, other), add_to(sum, pair);
+    }
+    // The group's lanes: those 16 apart, then 8, 4 and so on. They come with their bits turned round, so that what is added next to each
+    // other has just been made.
+    static __device__ __forceinline__ void part_sums(OwnSums &sum, const float *x, const float *w, int group) {
+        OwnSums kept[2];
 #pragma unroll 1
-    for (int group = 0; group < 8; group++) {
-        int first = (group & 1) << 2 | (group & 2) | group >> 2;
-        OwnSums<OWN_ROWS> other;
-        lane_sums<OWN_ROWS>(sum, x, w, first + 16), lane_sums<OWN_ROWS>(other, x, w, first), add_to<OWN_ROWS>(sum, other);
-        OwnSums<OWN_ROWS> pair;
-        copy_to<OWN_ROWS>(pair, sum);
-        lane_sums<OWN_ROWS>(sum, x, w, first + 24), lane_sums<OWN_ROWS>(other, x, w, first + 8), add_to<OWN_ROWS>(sum, other), add_to<OWN_ROWS>(sum, pair);
-        if (!(group & 1)) {
-            copy_to<OWN_ROWS>(kept[0], sum);
-            continue;
+        for (int i = 0; i < LANES / 4; i++) {
+            four_lanes(sum, x, w, (i & 1) << 2 | (i & 2) | group);
+            if (LANES > 4 && i % 2 == 1) add_to(sum, kept[0]);
+            if (i % 2 == 0) copy_to(kept[0], sum);
+            else if (i == 1) copy_to(kept[1], sum);
         }
-        add_to<OWN_ROWS>(sum, kept[0]);
-        if (!(group & 2)) {
-            copy_to<OWN_ROWS>(kept[1], sum);
-            continue;
-        }
-        add_to<OWN_ROWS>(sum, kept[1]);
-        if (group == 3) copy_to<OWN_ROWS>(kept[2], sum);
+        if (LANES > 8) add_to(sum, kept[1]);
     }
-    add_to<OWN_ROWS>(sum, kept[2]);
-}
+    // A sum over the groups, by the same tree. `at`: of the first one.
+    template <int COUNT> static __device__ __forceinline__ float all_groups(const float *at, int step) {
+        if constexpr (COUNT == 1) return *at;
+        else return all_groups<COUNT / 2>(at, step * 2) + all_groups<COUNT / 2>(at + step, step * 2);
+    }
+    // Sums of all groups to `scores`, by way of `memory`, which holds nothing else by then.
+    static __device__ __forceinline__ void store(const Arguments &args, float *scores, const OwnSums &sum, float *memory, int group, int first_row, int column) {
+        constexpr int OF_GROUP = ROWS * SUMS_STRIDE;
+        const int c = threadIdx.x % 8, r = threadIdx.x / 8 % SETS;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < OWN_ROWS; i++)
+#pragma unroll
+            for (int j = 0; j < OWN_COLUMNS; j++) memory[group * OF_GROUP + (i * SETS + r) * SUMS_STRIDE + j * 8 + c] = sum[i][j];
+        __syncthreads();
+#pragma unroll
+        for (int i = threadIdx.x; i < ROWS * ORDERED_COLUMNS; i += ORDERED_THREADS) {
+            int row = i / ORDERED_COLUMNS, expert = i % ORDERED_COLUMNS;
+            float all = all_groups<GROUPS>(memory + row * SUMS_STRIDE + expert, OF_GROUP);
+            if (first_row + row < args.rows && column + expert < E) scores[(u64)(first_row + row) * STRIDE + column + expert] = all;
+        }
+    }
+};
 
-// OWN_ROWS rows a thread: more make fewer blocks, whose sums wait less for shared memory.
-template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments &args) {
-    constexpr int ORDERED_ROWS = 16 * OWN_ROWS;
+// Tiles of more rows make fewer blocks, whose sums wait less for shared memory.
+template <int ORDERED_ROWS> __device__ __forceinline__ void ordered(const Arguments &args) {
+    using O = Ordered<ORDERED_ROWS>;
     extern __shared__ __align__(16) float parts[];
     float *xs = parts, *ws = parts + ORDERED_ROWS * PART_STRIDE;
-    let_next_start();
     // As in tiled.cuh.
     const int scoring = (args.rows + ORDERED_ROWS - 1) / ORDERED_ROWS * SCORE_PARTS;
     if (blockIdx.y >= scoring) {
         Chooser<ORDERED_THREADS>::run(args, *(Scores *)parts, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, ORDERED_ROWS, gridDim.x * SCORE_PARTS);
         return;
     }
+    let_next_start();
     int part = blockIdx.y % SCORE_PARTS, first_row = blockIdx.y / SCORE_PARTS * ORDERED_ROWS, column = blockIdx.x * ORDERED_COLUMNS;
     constexpr int EACH = PART_FLOATS / 4;
     auto at = [&](int v) { return ((v / WARP * SCORE_PARTS + part) * WARP + v % WARP) * 4; };
@@ -110,20 +134,13 @@ template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments 
     }
     copies_wait<0>();
     __syncthreads();
-    int c = threadIdx.x % 8, r = threadIdx.x / 8;
-    OwnSums<OWN_ROWS> sum;
-    part_sums<OWN_ROWS>(sum, xs + r * PART_STRIDE, ws + c * PART_STRIDE);
-    float *scores = args.scores + (u64)part * args.rows * STRIDE;
-#pragma unroll
-    for (int i = 0; i < OWN_ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < OWN_COLUMNS; j++) {
-            int row = first_row + r + i * 16, expert = column + c + j * 8;
-            if (row < args.rows && expert < E) scores[(u64)row * STRIDE + expert] = sum[i][j];
-        }
+    const int group = threadIdx.x / (8 * O::SETS), c = threadIdx.x % 8, r = threadIdx.x / 8 % O::SETS;
+    OwnSums sum;
+    O::part_sums(sum, xs + r * PART_STRIDE, ws + c * PART_STRIDE, group);
+    O::store(args, args.scores + (u64)part * args.rows * STRIDE, sum, parts, group, first_row, column);
     if (gridDim.y > scoring) say_scored(args, first_row / ORDERED_ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered1(const Arguments args) { ordered<1>(args); }
-extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered2(const Arguments args) { ordered<2>(args); }
-extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered4(const Arguments args) { ordered<4>(args); }
+extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered1(const Arguments args) { ordered<16>(args); }
+extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered2(const Arguments args) { ordered<32>(args); }
+extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered4(const Arguments args) { ordered<64>(args); }

@@ -25,7 +25,7 @@ const STEP: usize = 32;
 const SEGMENTS_MAX: usize = 16;
 const CHUNK: usize = 2048;
 const TILED_THREADS: u32 = 128;
-const ORDERED_THREADS: u32 = 128;
+const ORDERED_THREADS: u32 = 256;
 /// Rows of a block of each of its kernels.
 const ORDERED_ROWS: [usize; 3] = [16, 32, 64];
 /// Shared memory that a block may have on every device that is served.
