@@ -134,17 +134,23 @@ __device__ __forceinline__ void bring(const u8 *from, u32 bytes, u32 part, u32 p
 // Byte i of a word. A conversion would go through a much slower unit.
 __device__ __forceinline__ float plain_byte_at(u32 word, int i) { return __uint_as_float(__byte_perm(word, MAGIC_BITS, 0x7650 | i)) - MAGIC; }
 
-// D[16,8] = MAGIC_BITS + A[16,32] B[32,8] in integers: one set of registers that are never written serves every instruction. Lane
+// D[16,8] = FROM + A[16,32] B[32,8] in integers: one set of registers that are never written serves every instruction. Lane
 // (g = lane / 4, t = lane % 4): a0, a2 row g, a1, a3 row g + 8; b column g; d0, d1 row g, columns 2t, 2t + 1; d2, d3 row g + 8.
-__device__ __forceinline__ void mma_k32(int (&d)[4], const u32 (&a)[4], uint2 b) {
+template <int FROM = MAGIC_BITS> __device__ __forceinline__ void mma_k32(int (&d)[4], const u32 (&a)[4], uint2 b) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(FROM), "r"(FROM), "r"(FROM), "r"(FROM));
 }
-__device__ __forceinline__ void mma_k16(int (&d)[4], u32 a0, u32 a1, u32 b) {
+template <int FROM = MAGIC_BITS> __device__ __forceinline__ void mma_k16(int (&d)[4], u32 a0, u32 a1, u32 b) {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a0), "r"(a1), "r"(b), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS));
+        : "r"(a0), "r"(a1), "r"(b), "r"(FROM), "r"(FROM), "r"(FROM), "r"(FROM));
+}
+// D[16,8] += A[16,8] B[8,8]. Lane (g, t): a0, a2 row g, a1, a3 row g + 8; a0, a1, b0 at k = t, a2, a3, b1 at k = t + 4; D as of mma_k32.
+__device__ __forceinline__ void mma_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // Every lane gets the sum. The order of additions is fixed by the lanes' numbers.

@@ -26,7 +26,7 @@
 // A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
 // the layer has any in reserve: then the table names that one, and the expert has crossed the bus once. Slots take reserves in their order.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -95,24 +95,27 @@ template <class W, int BYTES, class F> struct Stream {
     F tile_of;
     Items items;
     int begin, end, unit, to = 0, from = 0;
+    // Whether anything is left to be asked for, and of which tile.
+    int asks = 0;
     const u8 *tile = nullptr;
     typename W::Rest rest;
 
     __device__ __forceinline__ Stream(const u8 *ring, Items items, int begin, int end, F tile_of)
         : ring(ring), tile_of(tile_of), items(items), begin(begin), end(end), unit(begin) {
-        if (items.any() && begin < end) tile = tile_of(items.at);
+        asks = items.any() && begin < end;
         // Without items nothing is asked for: what another stream waits for is counted among all that this warp asked for.
-        if (tile) {
+        if (asks) {
+            tile = tile_of(items.at);
 #pragma unroll 1
             for (int i = 0; i < STAGES; i++) ask();
         }
     }
     __device__ __forceinline__ void ask() {
-        if (tile) {
+        if (asks) {
             W::fetch(shared_address(ring) + to * W::STAGED_BYTES, tile, unit, rest);
             if (++unit == end) {
                 unit = begin, items.advance();
-                tile = items.any() ? tile_of(items.at) : nullptr;
+                if (asks = items.any()) tile = tile_of(items.at);
             }
         }
         copies_end();
@@ -336,6 +339,13 @@ template <int ROWS> struct Memory {
     static_assert(H_AT % 16 == 0 && ROWS_AT % 16 == 0, "copies are of 16 bytes");
 };
 
+// Sum of output r of a tile for column c over the warps that share it, one after another from 0.
+template <int NC> __device__ __forceinline__ float in_order(const float *sums, int c, int r) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < WK; i++) sum += sums[(i * NC + c) * 16 + r];
+    return sum;
+}
 // A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
 // shared expert.
 template <int NC>
@@ -349,10 +359,10 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
         float norm = norms[pairs ? pairs[c] / USED : c], value;
         if constexpr (SQUARED) {
             const float *tile = sums + (i % EACH * 2 + lane / 16) * WK * NC * 16;
-            value = relu2(sum_of<NC, WK>(tile, c, lane % 16) * norm);
+            value = relu2(in_order<NC>(tile, c, lane % 16) * norm);
         } else {
             const float *tile = sums + lane / 8 * WK * NC * 16;
-            float gate = sum_of<NC, WK>(tile, c, lane % 8) * norm, up = sum_of<NC, WK>(tile, c, lane % 8 + 8) * norm;
+            float gate = in_order<NC>(tile, c, lane % 8) * norm, up = in_order<NC>(tile, c, lane % 8 + 8) * norm;
             value = silu(gate) * up;
         }
         int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group * EACH + i % EACH;
@@ -643,6 +653,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     scores.put(args, experts.sums, tag);
     experts.choose(norm, tag);
     copies_wait<0>();
+    Staged<COLS>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
     __syncthreads();
     typename Chosen<ROWS>::Pairs pairs;
     pairs.read(experts.chosen.picked, args.rows * USED);
@@ -669,6 +680,8 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
     copies_end();
     copies_wait<0>();
+    if (experts.chosen.slots > 0) Staged<PADDED>::template prepare<THREADS>(memory + M::H_AT, args.rows * USED);
+    Staged<SHARED_PADDED>::template prepare<THREADS>(memory + M::SHARED_H_AT, args.rows);
     __syncthreads();
     for (;;) {
         experts.shared_down(of_shared_down);

@@ -1,5 +1,5 @@
 // Int8 activation rows in shared memory, of which a warp takes any up to 8 at a time as the columns of a product. Codes and {d, sum} lie
-// as in the rows, rows a few banks off each other.
+// as in the rows, rows a few banks off each other. Where matrices have minima (WITH_MINIMA), d * sum of each block is there too, in two.
 #pragma once
 #include "weights/layout.cuh"
 
@@ -7,7 +7,7 @@
 template <int INPUTS> struct Staged {
     static constexpr int UNITS = INPUTS / 128;
     static constexpr int CODES = INPUTS * PLANES + 32, META = UNITS * PLANES * 32 + 16;
-    static constexpr int STRIDE = CODES + META;
+    static constexpr int MINIMA_AT = CODES + META, STRIDE = MINIMA_AT + (WITH_MINIMA ? UNITS * 32 : 0);
     // Pairs of blocks: 64 bytes of codes, 16 of {d, sum}.
     static constexpr int PAIRS = UNITS * PLANES * 2;
 
@@ -20,17 +20,30 @@ template <int INPUTS> struct Staged {
         for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS)
             copy16(to + i / PAIRS * STRIDE + CODES + i % PAIRS * 16, (const u8 *)meta + i * 16);
     }
+    // By the same threads, behind their own copies and ahead of the barrier: a thread has what it copied.
+    template <int THREADS> static __device__ __forceinline__ void prepare(u8 *memory, int rows) {
+#if WITH_MINIMA
+#pragma unroll 1
+        for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS) {
+            u8 *row = memory + i / PAIRS * STRIDE;
+            const float2 *meta = (const float2 *)(row + CODES + i % PAIRS * 16);
+            float2 *to = (float2 *)(row + MINIMA_AT) + i % PAIRS * (2 / PLANES);
+#pragma unroll
+            for (int b = 0; b < 2 / PLANES; b++) to[b] = in_two(scaled_sum(meta + b, 1));
+        }
+#endif
+    }
 };
 
 // Which staged rows are a lane's columns: of NC columns, 1 or a multiple of 8.
 //
-// A unit's four blocks have sums of their own, which are added up last: (0 + 1) + (2 + 3). So where there is one column, lane (g, t) need
-// only scale block t, and the bytes are the same.
+// A unit's first two blocks have sums of their own, which have the minima too, and its last two: they are added up last. So where there is
+// one column, a lane need only scale two blocks of a row, and the bytes are the same.
 template <int INPUTS, int NC> struct Picked {
     static constexpr int NT = (NC + 7) / 8;
     using S = Staged<INPUTS>;
     int codes[NT], meta[NT][2];
-    float acc[NT][4][4];
+    float acc[NT][2][4];
 
     // `row_of(c)`: the staged row of column c.
     template <class F> __device__ __forceinline__ explicit Picked(F row_of) {
@@ -41,9 +54,7 @@ template <int INPUTS, int NC> struct Picked {
 #pragma unroll
             for (int i = 0; i < 2; i++) meta[n][i] = row_of(n * 8 + 2 * t + i) * S::STRIDE + S::CODES;
 #pragma unroll
-            for (int b = 0; b < 4; b++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) acc[n][b][i] = 0;
+            for (int i = 0; i < 8; i++) acc[n][i / 4][i % 4] = 0;
         }
     }
 
@@ -66,8 +77,15 @@ template <int INPUTS, int NC> struct Picked {
                     float2 m[2];
 #pragma unroll
                     for (int i = 0; i < 2; i++) m[i] = *(const float2 *)(memory + meta[n][i] + (unit * 4 + b) * PLANES * 8 + p * 8);
-                    W::multiply(acc[n][b], a, s, x, m);
+                    W::multiply(acc[n][b / 2], a, s, x, m);
                 }
+        }
+        if constexpr (W::HAS_MINIMA) {
+            const int t = threadIdx.x % 4;
+            const typename W::Minima of = W::minima_of(w);
+            const u8 *own = memory + S::MINIMA_AT - t * 8 + (unit * 4 + t) * 8;
+#pragma unroll
+            for (int n = 0; n < NT; n++) W::subtract(acc[n][0], of, *(const float2 *)(own + codes[n]));
         }
     }
     // Sums of a tile: `store(column, row, value)`.
@@ -76,55 +94,67 @@ template <int INPUTS, int NC> struct Picked {
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                store(n * 8 + 2 * t + i % 2, g + i / 2 * 8, (acc[n][0][i] + acc[n][1][i]) + (acc[n][2][i] + acc[n][3][i]));
+            for (int i = 0; i < 4; i++) store(n * 8 + 2 * t + i % 2, g + i / 2 * 8, acc[n][0][i] + acc[n][1][i]);
     }
 };
+// One column. What the instruction leaves is the same for all t, so lane (g, t) has row g, or g + 8 where t is odd, and of its blocks the first
+// two, or the last two where t is 2 or 3. Sums start at 0, which is one register instead of four.
 template <int INPUTS> struct Picked<INPUTS, 1> {
     using S = Staged<INPUTS>;
     int codes, meta;
-    float acc[2];
+    float acc = 0;
+    // The minima of the unit before, of rows g and g + 8, which are taken away when they are there: nobody waits for them.
+    float minima[2] = {0, 0}, factor = 0;
 
     template <class F> __device__ __forceinline__ explicit Picked(F row_of) {
         int t = threadIdx.x % 4, row = row_of(0) * S::STRIDE;
-        codes = row + t * 8, meta = row + S::CODES + t * PLANES * 8;
-        acc[0] = acc[1] = 0;
+        codes = row + t * 8, meta = row + S::CODES + t / 2 * PLANES * 16;
     }
     template <class W> static __device__ __forceinline__ void load(typename W::Unit &w, const u8 *from) {
         W::load_codes(w, from);
-        W::load_own_scale(w, from);
+        W::load_half_of_scales(w, from);
     }
     template <class W> __device__ __forceinline__ void multiply(const typename W::Unit &w, const u8 *memory, int unit, const u32 *grid) {
-        int t = threadIdx.x % 4;
-        typename W::Sums own[PLANES];
+        const int t = threadIdx.x % 4;
+        const bool lower = t % 2 == 1, last = t >= 2;
+        float2 m[2 * PLANES];
+#pragma unroll
+        for (int i = 0; i < PLANES; i++) {
+            float4 two = *(const float4 *)(memory + meta + unit * PLANES * 32 + i * 16);
+            m[2 * i] = make_float2(two.x, two.y), m[2 * i + 1] = make_float2(two.z, two.w);
+        }
+        if constexpr (W::HAS_MINIMA) {
+            take_away();
+            float sum[4];
+            const typename W::Minima of = W::minima_of(lower ? w.scales.y : w.scales.x, w.group);
+            W::minima_sums(sum, of, *(const float2 *)(memory + codes + S::MINIMA_AT + unit * 32));
+            minima[0] = sum[0], minima[1] = sum[2];
+        }
+        const typename W::Unit row = W::row_of(w, lower);
+        if constexpr (W::HAS_MINIMA) factor = high_half(row.group.x);
+        typename W::Sums own[2 * PLANES];
 #pragma unroll
         for (int b = 0; b < 4; b++) {
             typename W::Operand a = W::expand(w, b, grid);
 #pragma unroll
             for (int p = 0; p < PLANES; p++) {
-                typename W::Sums sums = W::sums_of(a, *(const uint2 *)(memory + codes + (unit * 4 + b) * PLANES * 32 + p * 32));
-#pragma unroll
-                for (int r = 0; r < 4; r += 2) {
-                    own[p].c[r] = b == 0 || t == b ? sums.c[r] : own[p].c[r];
-                    own[p].c1[r] = b == 0 || t == b ? sums.c1[r] : own[p].c1[r];
-                }
+                typename W::Sums sums = W::template sums_of<0>(a, *(const uint2 *)(memory + codes + ((unit * 4 + b) * PLANES + p) * 32));
+                typename W::Sums &to = own[b % 2 * PLANES + p];
+                const int c = lower ? sums.c[2] : sums.c[0], c1 = lower ? sums.c1[2] : sums.c1[0];
+                to.c[0] = b < 2 || last ? c : to.c[0], to.c1[0] = b < 2 || last ? c1 : to.c1[0];
             }
         }
-        typename W::Scale s = W::scale_of(w, 0);
 #pragma unroll
-        for (int p = 0; p < PLANES; p++) {
-            float2 m = *(const float2 *)(memory + meta + unit * PLANES * 32 + p * 8);
-#pragma unroll
-            for (int r = 0; r < 2; r++) acc[r] = W::add(acc[r], own[p], 2 * r, s, r, m);
-        }
+        for (int i = 0; i < 2 * PLANES; i++) acc = W::template add<0>(acc, own[i], 0, W::scale_of(row, i / PLANES), 0, m[i]);
     }
-    template <class F> __device__ __forceinline__ void each(F store) const {
-        int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float sum = acc[r] + __shfl_xor_sync(0xffffffffu, acc[r], 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (t == 0) store(0, g + r * 8, sum);
-        }
+    __device__ __forceinline__ void take_away() {
+        const int t = threadIdx.x % 4;
+        acc = t >= 2 ? acc : __fmaf_rn(-factor, t % 2 == 1 ? minima[1] : minima[0], acc);
+    }
+    template <class F> __device__ __forceinline__ void each(F store) {
+        const int lane = threadIdx.x % WARP;
+        take_away();
+        const float sum = acc + __shfl_xor_sync(0xffffffffu, acc, 2);
+        if (lane % 4 < 2) store(0, lane / 4 + lane % 2 * 8, sum);
     }
 };

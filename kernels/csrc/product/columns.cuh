@@ -92,6 +92,12 @@ template <int NC, int SLOTS> struct Columns {
                 }
             }
         }
+        if constexpr (W::HAS_MINIMA) {
+            const typename W::Minima of = W::minima_of(w);
+            const float2 *own = (const float2 *)(memory + META_AT) + (slot * BLOCKS + t * PLANES) * NC + (NC == 1 ? 0 : g);
+#pragma unroll
+            for (int n = 0; n < NT; n++) W::template subtract<NC == 1 ? 2 : 1>(acc[n], of, in_two(scaled_sum(own + n * 8, NC)));
+        }
     }
 };
 

@@ -22,12 +22,6 @@ __device__ __forceinline__ void split(float v, u32 &large, u32 &small) {
     large = (__float_as_uint(v) + 0x1000u) & 0xffffe000u;
     small = (__float_as_uint(v - __uint_as_float(large)) + 0x1000u) & 0xffffe000u;
 }
-// D[16,8] += A[16,8] B[8,8]. Lane (g, t): a0, a2 row g, a1, a3 row g + 8; a0, a1, b0 at k = t, a2, a3, b1 at k = t + 4.
-__device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 __device__ __forceinline__ float component(float4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
 // A tile of rows and experts by four warps, two by two, each with MT tiles of 16 rows and NT of 8 experts. STAGES steps are on their way.

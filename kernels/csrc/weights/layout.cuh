@@ -4,7 +4,7 @@
 // and t + 4 of each block of rows g and g + 8. A block's sum is an exact integer i; then, in f32, with d and sum those of the
 // activations (quantize_block) and s, m those of the weights:
 //   scale only        t = i * s                      acc = fma(t, d, acc)
-//   with a minimum    t = fma(i, s, -(m * sum))      the same
+//   with a minimum    the same, and behind a unit's four blocks acc = fma(-dmin, sum over blocks of m * (d * sum), acc)
 //   a scale per half  t = fma(i1, s1, i0 * s0)       the same
 //   16 bits           t = fma(i_high, 256, i_low) * s  the same
 // so that whoever multiplies gives the same bits, in whatever shape of tiles. A second plane of activations is a block like the first,
@@ -41,9 +41,19 @@ __device__ __forceinline__ u32 word(uint2 v, int i) { return i == 0 ? v.x : v.y;
 __device__ __forceinline__ float byte_at(u32 offset, int i) { return __uint_as_float(__byte_perm(offset, MAGIC_BITS, 0x7650 | i)) - (MAGIC + 128); }
 __device__ __forceinline__ float exact(int sum) { return __int_as_float(sum) - MAGIC; }
 
+// A number, and what it leaves of itself, for a matrix instruction that ignores of both what exceeds eleven bits.
+__device__ __forceinline__ float2 in_two(float x) { return make_float2(x, x - __uint_as_float(__float_as_uint(x) & 0xffffe000)); }
+
+// d * sum of the planes of a block, whose {d, sum} lie `stride` apart.
+__device__ __forceinline__ float scaled_sum(const float2 *meta, int stride) {
+    float x = meta[0].x * meta[0].y;
+    return PLANES > 1 ? __fmaf_rn(meta[stride].x, meta[stride].y, x) : x;
+}
+
 // A matrix of rows of so many inputs. L0..L3: levels of a table, four bytes each.
 template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u32 L3 = 0> struct Weights {
     static constexpr int UNITS = INPUTS / 128;
+    static constexpr bool HAS_MINIMA = SCALE == S_MIN;
     // Of a unit; vectors are 16 bytes a lane.
     static constexpr int VECTORS = CODE == WORD ? 8 : CODE == BYTE ? 4 : CODE == GRID ? 1 : 2;
     static constexpr int CODE_BYTES = VECTORS * 512;
@@ -96,31 +106,29 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     }
 
     // What a lane copies of a unit beside the codes: 16 bytes of plane, scales or group each time, from where these lie in the first
-    // unit, and so many bytes on for each unit, or for each two.
+    // unit, and so many bytes on for each unit, or for each two. Lanes past the last bytes copy these once more, so that there is no branch.
     struct Rest {
         static constexpr int PIECES = (REST_BYTES + 511) / 512;
-        int first[PIECES], step[PIECES], each[PIECES];
+        u32 to[PIECES], first[PIECES], step[PIECES], each[PIECES];
 
         __device__ __forceinline__ Rest() {
 #pragma unroll
             for (int i = 0; i < PIECES; i++) {
-                int at = i * 512 + threadIdx.x % WARP * 16, part = at < PLANE_BYTES ? 0 : at < PLANE_BYTES + SCALE_BYTES ? 1 : 2;
+                int at = min(i * 512 + (int)threadIdx.x % WARP * 16, REST_BYTES - 16), part = at < PLANE_BYTES ? 0 : at < PLANE_BYTES + SCALE_BYTES ? 1 : 2;
                 first[i] = part == 0 ? PLANES_AT + at : part == 1 ? SCALES_AT + at - PLANE_BYTES : GROUPS_AT + at - PLANE_BYTES - SCALE_BYTES;
                 step[i] = part == 0 ? PLANE_BYTES : part == 1 ? SCALE_BYTES : GROUP_BYTES;
-                each[i] = part == 2;
+                each[i] = part == 2, to[i] = CODE_BYTES + at;
             }
         }
     };
     // By a warp: asks for a unit to be copied to shared memory, past L1.
     static __device__ __forceinline__ void fetch(u32 to, const u8 *tile, int unit, const Rest &rest) {
         int lane = threadIdx.x % WARP;
-        const u8 *codes = tile + unit * CODE_BYTES + lane * 16;
-        to += lane * 16;
+        const u8 *codes = tile + ((u32)unit * CODE_BYTES + lane * 16);
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) copy16_once(to + v * 512, codes + v * 512);
+        for (int v = 0; v < VECTORS; v++) copy16_once(to + lane * 16 + v * 512, codes + v * 512);
 #pragma unroll
-        for (int i = 0; i < Rest::PIECES; i++)
-            if (i * 512 + lane * 16 < REST_BYTES) copy16_once(to + CODE_BYTES + i * 512, tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i]);
+        for (int i = 0; i < Rest::PIECES; i++) copy16_once(to + rest.to[i], tile + (rest.first[i] + ((u32)unit >> rest.each[i]) * rest.step[i]));
     }
     // By a warp: writes a unit that `fetch` copied to shared memory where it lies in another tile.
     static __device__ __forceinline__ void put(u8 *tile, int unit, const u8 *from, const Rest &rest) {
@@ -165,13 +173,18 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         if constexpr (SCALE == S_MIN) w.group = *(const uint2 *)(groups + g * 8);
         else if constexpr (GROUP_BYTES > 0) w.group.x = *(const u32 *)(groups + g * 4);
     }
-    // Of block t alone, for lane (g, t), so that `scale_of` finds it as block 0.
-    static __device__ __forceinline__ void load_own_scale(Unit &w, const u8 *from) {
-        int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    // Of the first two blocks alone, or, for lanes (g, 2) and (g, 3), of the last two, so that `scale_of` finds them as blocks 0 and 1.
+    static __device__ __forceinline__ void load_half_of_scales(Unit &w, const u8 *from) {
+        int g = threadIdx.x % WARP / 4, half = threadIdx.x % 4 / 2;
         const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
-        if constexpr (SCALE == S_NIBBLE) w.scales.x = scales[g * 4 + t];
-        else if constexpr (SCALE == S_BYTE) w.scales.x = *(const u16 *)(scales + g * 8 + t * 2);
-        else w.scales.x = *(const u32 *)(scales + g * 16 + t * 4);
+        if constexpr (SCALE == S_NIBBLE) {
+            w.scales.x = *(const u16 *)(scales + g * 4 + half * 2);
+        } else if constexpr (SCALE == S_BYTE) {
+            w.scales.x = *(const u32 *)(scales + g * 8 + half * 4);
+        } else {
+            uint2 two = *(const uint2 *)(scales + g * 16 + half * 8);
+            w.scales.x = two.x, w.scales.y = two.y;
+        }
         load_group(w, from);
     }
 
@@ -239,7 +252,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     }
 
     struct Scale {
-        float s[2], m[2], s1[2];
+        float s[2], s1[2];
     };
 
     // Scales of block b for rows g and g + 8.
@@ -250,13 +263,8 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         } else if constexpr (SCALE == S_BF16) {
             s.s[0] = low_bf16(word(w.scales, b)), s.s[1] = high_bf16(word(w.scales, b));
         } else if constexpr (SCALE == S_MIN) {
-            // Both factors have six bits.
             u32 x = word(w.scales, b);
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                s.s[r] = low_half(word(w.group, r)) * plain_byte_at(x, 2 * r);
-                s.m[r] = high_half(word(w.group, r)) * plain_byte_at(x, 2 * r + 1);
-            }
+            s.s[0] = low_half(w.group.x) * plain_byte_at(x, 0), s.s[1] = low_half(w.group.y) * plain_byte_at(x, 2);
         } else if constexpr (SCALE == S_BYTE) {
             u32 x = word(w.scales, b / 2) ^ 0x80808080u;
             s.s[0] = low_half(w.group.x) * byte_at(x, b % 2 * 2), s.s[1] = high_half(w.group.x) * byte_at(x, b % 2 * 2 + 1);
@@ -273,29 +281,70 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         return s;
     }
 
-    // One block of 32 inputs times 8 columns, as integers that start at MAGIC_BITS: rows g, g, g + 8, g + 8 of columns 2t, 2t + 1, 2t,
+    // The scales of row g + 8 where `second` says so, in the place of row g's.
+    static __device__ __forceinline__ Unit row_of(const Unit &w, bool second) {
+        constexpr int BITS = SCALE == S_NIBBLE ? 4 : SCALE == S_BYTE ? 8 : 16;
+        Unit of = w;
+        of.scales.x = second ? w.scales.x >> BITS : w.scales.x, of.scales.y = second ? w.scales.y >> BITS : w.scales.y;
+        of.scales.z = second ? w.scales.z >> BITS : w.scales.z, of.scales.w = second ? w.scales.w >> BITS : w.scales.w;
+        of.group.x = !second ? w.group.x : SCALE == S_MIN ? w.group.y : w.group.x >> 16;
+        return of;
+    }
+
+    // A unit's minima are a product of their own, of the four blocks' factors and d * sum over the planes: a factor has six bits, and
+    // d * sum is, nearly to f32's own precision, the sum of two numbers of eleven. Of lane (g, t): those of block t for rows g and g + 8.
+    struct Minima {
+        u32 m[2];
+        float group[2];
+    };
+    // `own`: the scales of block t.
+    static __device__ __forceinline__ Minima minima_of(u32 own, uint2 group) {
+        return {{__float_as_uint(plain_byte_at(own, 1)), __float_as_uint(plain_byte_at(own, 3))}, {-high_half(group.x), -high_half(group.y)}};
+    }
+    // Of a unit that `load` or `load_scales` read.
+    static __device__ __forceinline__ Minima minima_of(const Unit &w) {
+        int t = threadIdx.x % 4;
+        u32 first = t & 1 ? w.scales.y : w.scales.x, last = t & 1 ? w.scales.w : w.scales.z;
+        return minima_of(t & 2 ? last : first, w.group);
+    }
+    // What they come to, for columns as those of `sums_of`. `x`: d * sum of block t of column g, in two.
+    static __device__ __forceinline__ void minima_sums(float (&sum)[4], const Minima &of, float2 x) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[i] = 0;
+        const u32 a[4] = {of.m[0], of.m[1], of.m[0], of.m[1]}, b[2] = {__float_as_uint(x.x), __float_as_uint(x.y)};
+        mma_tf32(sum, a, b);
+    }
+    // Taken away from `acc`. EACH as below.
+    template <int EACH = 1> static __device__ __forceinline__ void subtract(float (&acc)[4], const Minima &of, float2 x) {
+        float sum[4];
+        minima_sums(sum, of, x);
+#pragma unroll
+        for (int i = 0; i < 4; i += EACH) acc[i] = __fmaf_rn(of.group[i / 2], sum[i], acc[i]);
+    }
+    // One block of 32 inputs times 8 columns, as integers that start at FROM, MAGIC_BITS or 0: rows g, g, g + 8, g + 8 of columns 2t, 2t + 1, 2t,
     // 2t + 1. `x`: quads t and t + 4 of column g.
     struct Sums {
         int c[4], c1[4]; // the second: of a half block, or of low bytes
     };
-    static __device__ __forceinline__ Sums sums_of(const Operand &o, uint2 x) {
+    template <int FROM = MAGIC_BITS> static __device__ __forceinline__ Sums sums_of(const Operand &o, uint2 x) {
         Sums s;
         if constexpr (SCALE == S_HALVES) {
-            mma_k16(s.c, o.a[0][0], o.a[0][1], x.x);
-            mma_k16(s.c1, o.a[0][2], o.a[0][3], x.y);
+            mma_k16<FROM>(s.c, o.a[0][0], o.a[0][1], x.x);
+            mma_k16<FROM>(s.c1, o.a[0][2], o.a[0][3], x.y);
         } else {
-            mma_k32(s.c, o.a[0], x);
-            if constexpr (CODE == WORD) mma_k32(s.c1, o.a[1], x);
+            mma_k32<FROM>(s.c, o.a[0], x);
+            if constexpr (CODE == WORD) mma_k32<FROM>(s.c1, o.a[1], x);
         }
         return s;
     }
     // The same in floats, added to `acc`: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
+    template <int FROM = MAGIC_BITS>
     static __device__ __forceinline__ float add(float acc, const Sums &sums, int i, const Scale &s, int r, float2 meta) {
+        auto of = [](int sum) { return FROM == 0 ? __int2float_rn(sum) : exact(sum); };
         float t;
-        if constexpr (SCALE == S_HALVES) t = __fmaf_rn(exact(sums.c1[i]), s.s1[r], __fmul_rn(exact(sums.c[i]), s.s[r]));
-        else if constexpr (SCALE == S_MIN) t = __fmaf_rn(exact(sums.c[i]), s.s[r], -__fmul_rn(s.m[r], meta.y));
-        else if constexpr (CODE == WORD) t = __fmul_rn(__fmaf_rn(exact(sums.c[i]), 256.0f, exact(sums.c1[i])), s.s[r]);
-        else t = __fmul_rn(exact(sums.c[i]), s.s[r]);
+        if constexpr (SCALE == S_HALVES) t = __fmaf_rn(of(sums.c1[i]), s.s1[r], __fmul_rn(of(sums.c[i]), s.s[r]));
+        else if constexpr (CODE == WORD) t = __fmul_rn(__fmaf_rn(of(sums.c[i]), 256.0f, of(sums.c1[i])), s.s[r]);
+        else t = __fmul_rn(of(sums.c[i]), s.s[r]);
         return __fmaf_rn(t, meta.x, acc);
     }
     // Both. `meta`: of columns 2t and 2t + 1. EACH 2: column 2t only, acc[1] and acc[3] stay as they are.

@@ -23,10 +23,11 @@ static_assert(GROUP_SEGMENTS * KG * SPLIT == SEGMENTS && (SEGMENTS & SEGMENTS - 
 #define GROUP_SEGMENTS 1
 #define WHOLE (W::UNITS % (SU * SPLIT) == 0)
 #endif
-// Partial sums of an output: with BY_BLOCK, one for each of a unit's four blocks.
-#define LANES (BY_BLOCK ? 4 : 1)
+// Partial sums of an output: with BY_HALVES, one for the first two blocks of units, one for the others.
+#define PARTS (BY_HALVES ? 2 : 1)
+static_assert(!BY_HALVES || GROUP_SEGMENTS == SEGMENTS || (GROUP_SEGMENTS == 1 && SPLIT == 1), "segments are added one after another");
 // Places for sums of groups in shared memory.
-#define PLACES (SEGMENTS && KG > 2 ? KG / 2 : 1)
+#define PLACES (SEGMENTS && !BY_HALVES && KG > 2 ? KG / 2 : 1)
 static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define RESIDENT (512 / THREADS > 0 ? 512 / THREADS : 1)
 

@@ -9,5 +9,5 @@
 #define KU 1
 #define SPLIT 1
 #define SEGMENTS 0
-#define BY_BLOCK 0
+#define BY_HALVES 0
 #define PLANES 1

@@ -7,8 +7,8 @@
 // depends on the tiling and never on the columns beside it.
 //
 // With SEGMENTS it does not depend on the tiling either, and has the bytes that the kernels for few rows give (product.cu with WK segments,
-// experts.cu with BY_BLOCK): segment i is the units [i, i + 1) * UNITS / SEGMENTS in order, every group has one or more in a row, and
-// segments are added as a tree, neighbours first. A block's minima come with the block then.
+// experts.cu with BY_HALVES): segment i is the units [i, i + 1) * UNITS / SEGMENTS in order, every group has one or more in a row, and
+// segments are added as a tree, neighbours first; with BY_HALVES one after another.
 //
 // In f32, with an integer i that is exact, M = MAGIC, s and m of the weights, d and sum of the activations; f = float(M + i) is what
 // the matrix instruction leaves, and since s * M is exact too, one fma gives the rounded i * s:
@@ -26,7 +26,8 @@
 // `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
 // -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLACED, PLANES; SEGMENTS, a power of
-// two, or 0 for whatever order the tiling gives, and BY_BLOCK: whether the four blocks of a unit have sums of their own in a segment.
+// two, or 0 for whatever order the tiling gives, and BY_HALVES: whether the first two and the last two blocks of units have sums of their own
+// in a segment, of which the first has the minima.
 #include "wide/columns.cuh"
 #include "wide/multiply.cuh"
 

@@ -7,7 +7,7 @@
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::error::DriverResult;
-use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
+use super::product::layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
 use super::product::{self, Activated, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
@@ -158,6 +158,10 @@ impl Experts {
     fn has_grid(&self) -> bool {
         self.layouts().iter().any(|l| l.codes == Codes::Grid)
     }
+
+    fn has_minima(&self) -> bool {
+        self.layouts().iter().any(|l| l.scales == Scales::Min)
+    }
 }
 
 const USED_MAX: usize = 15;
@@ -214,7 +218,7 @@ pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) 
         (false, Epilogue::Residual) => of(Residual::tilings(matrix, multiprocessors)),
         (false, epilogue) => of(Activated::tilings(matrix, epilogue, multiprocessors)),
     };
-    Order { segments, by_block: of_experts }
+    Order { segments, by_halves: of_experts }
 }
 
 /// Chosen by the shape and the chip's shared memory; `None` if that holds the activations of too few rows.
@@ -251,7 +255,8 @@ fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: C
 fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
     let Experts { hidden, count, used, routed, shared, planes, placed, .. } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
-    let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16;
+    let minima = |cols: usize| if experts.has_minima() { cols / UNIT * 32 } else { 0 };
+    let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16 + minima(cols);
     let places = if placed { 17 * pairs } else { 0 };
     let chosen =
         (places + 4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows)
@@ -283,6 +288,7 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
             ("COUNT", count),
             ("USED", used),
             ("WITH_GRID", usize::from(experts.has_grid())),
+            ("WITH_MINIMA", usize::from(experts.has_minima())),
             ("PLACED", usize::from(placed)),
             ("RESERVES", RESERVES),
             ("SQUARED", usize::from(squared)),

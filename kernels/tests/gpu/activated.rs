@@ -60,7 +60,7 @@ fn cases() -> Vec<Case> {
 impl Case {
     /// The kernel for many rows whose sums have the same order.
     fn wide(&self) -> wide::Tiling {
-        let order = Order { segments: self.tilings[0].1.warps_k, by_block: false };
+        let order = Order { segments: self.tilings[0].1.warps_k, by_halves: false };
         wide::tiling_in(order, self.shape, ROWS, H200)
     }
 

@@ -327,7 +327,7 @@ const ONE_GROUP: Tiling = Tiling {
     units: 1,
     split: 1,
     stages: 3,
-    order: Some(Order { segments: 4, by_block: false }),
+    order: Some(Order { segments: 4, by_halves: false }),
 };
 
 /// Whatever way the segments are shared, a column has the bytes that `product` gives it, of which there are shapes

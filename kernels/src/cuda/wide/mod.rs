@@ -163,7 +163,7 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         ("SPLIT", tiling.split as i64),
         ("STAGES", tiling.stages as i64),
         ("SEGMENTS", tiling.order.map_or(0, |order| order.segments as i64)),
-        ("BY_BLOCK", tiling.order.map_or(0, |order| i64::from(order.by_block))),
+        ("BY_HALVES", tiling.order.map_or(0, |order| i64::from(order.by_halves))),
         shape.matrix.planes().define(),
     ]);
     Ok(Program {
@@ -592,7 +592,7 @@ mod tests {
                             let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared, warpgroups: false };
                             let tiling = tiling(shape, columns, chip);
                             let ordered = [(1, true), (4, true), (1, false), (4, false), (8, false)]
-                                .map(|(segments, by_block)| Order { segments, by_block })
+                                .map(|(segments, by_halves)| Order { segments, by_halves })
                                 .into_iter()
                                 .filter(|order| order.segments * UNIT <= cols)
                                 .map(|order| tiling_in(order, shape, columns, chip));

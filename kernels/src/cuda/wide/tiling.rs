@@ -33,8 +33,9 @@ pub struct Tiling {
 pub struct Order {
     /// Parts of the inputs, a power of two, each added up in order; then neighbours are added, and neighbouring pairs.
     pub segments: usize,
-    /// Whether the four blocks of a unit have sums of their own within a segment, as among experts.
-    pub by_block: bool,
+    /// Whether the first two and the last two blocks of units have sums of their own within a segment, and segments
+    /// are added one after another: as among experts.
+    pub by_halves: bool,
 }
 
 impl Order {
@@ -46,6 +47,9 @@ impl Order {
     /// Whether groups and blocks of `t` have whole segments.
     fn fits(&self, t: &Tiling) -> bool {
         let shared = t.groups * t.split;
+        if self.by_halves && shared > 1 && (t.groups, t.split) != (self.segments, 1) {
+            return false;
+        }
         shared.is_power_of_two() && shared <= self.segments && t.groups <= GROUPS_IN_ORDER_MAX && self.of_group(t) <= 8
     }
 }
@@ -123,7 +127,7 @@ impl Tiling {
         let column = 32 + planes * (UNIT + meta);
         let unit = self.tiles * self.warps_rows * layout.unit_bytes() + self.block_columns() * column;
         let stage = self.groups * self.units * unit;
-        let places = if self.order.is_some() { (self.groups / 2).max(1) } else { 1 };
+        let places = if self.order.is_some_and(|order| !order.by_halves) { (self.groups / 2).max(1) } else { 1 };
         let sums = places * self.block_columns() * (self.block_rows() + 4) * 4;
         let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
         (self.stages * stage).max(sums) + 12 * self.block_columns() + grid
@@ -176,7 +180,7 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
 /// The same for sums in this order.
 pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let mut t = Tiling { order: Some(order), ..measured_in(order, shape, columns, chip) };
-    while t.groups > order.segments.min(GROUPS_IN_ORDER_MAX) {
+    while t.groups > order.segments.min(GROUPS_IN_ORDER_MAX) || t.groups > 1 && !order.fits(&t) {
         (t.groups, t.units) = (t.groups / 2, t.units * 2);
     }
     split(shape, columns, chip, within(chip.shared_bytes, shape, t))
@@ -186,7 +190,11 @@ pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> 
 fn split(shape: WideShape, columns: usize, chip: Chip, mut t: Tiling) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
-    let most = t.order.map_or(SHARES_MAX, |order| order.segments.min(SHARES_MAX)) / t.groups;
+    let most = match t.order {
+        Some(Order { by_halves: true, .. }) => 1,
+        Some(order) => order.segments.min(SHARES_MAX) / t.groups,
+        None => SHARES_MAX / t.groups,
+    };
     if shape.dense && chip.clusters {
         let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
         let running = chip.multiprocessors * if t.warps() <= PAIRED_WARPS { 2 } else { 1 };
@@ -212,26 +220,19 @@ fn of(
 }
 
 /// Where sums in order want other tiles than [`measured`]'s. A group that has several segments keeps a sum for each
-/// size of what it has added up, and by block there are four sums an output; so tiles are smaller, or shared by more
-/// groups.
+/// size of what it has added up; so tiles of large matrices are smaller, or shared by more groups.
 fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let few_units = cols / UNIT <= FEW_UNITS;
     let free = measured(shape, columns, chip);
     if !shape.dense {
-        return match (columns, few_units) {
-            (0..=4, true) => free,
-            (_, true) => of(2, 4, 2, 1, 1, 1, 3),
-            (0..=2, false) => of(2, 4, 1, 1, 1, 2, 2),
-            (_, false) => of(2, 4, 1, 1, 1, 1, 4),
-        };
+        return free;
     }
     let large = rows.div_ceil(TILE_ROWS) > 2 * chip.multiprocessors;
     match (large, shape.epilogue, columns) {
         (true, Epilogue::Plain, 17..=32) if order.segments > 2 => of(2, 3, 4, 1, 4, 1, 2),
         (true, Epilogue::Plain, 33..=64) if order.segments > 2 => of(1, 6, 4, 2, 1, 2, 2),
         (true, Epilogue::Plain, 65..) if order.segments > 2 => of(2, 6, 4, 2, 1, 1, 2),
-        (false, epilogue, 17..=64) if epilogue.is_activated() && order.by_block => of(1, 4, 1, 1, 4, 1, 3),
         (false, Epilogue::Plain, 129..) if few_units => of(1, 4, 2, 1, 1, 2, 2),
         (false, Epilogue::Residual, 65..=128) => of(2, 4, 4, 1, 4, 1, 2),
         _ => free,
@@ -287,6 +288,7 @@ fn within(limit: usize, shape: WideShape, mut t: Tiling) -> Tiling {
         match t {
             Tiling { stages: 3.., .. } => t.stages -= 1,
             Tiling { units: 2.., .. } => t.units -= 1,
+            Tiling { groups: 2.., order: Some(Order { by_halves: true, .. }), .. } => t.groups = 1,
             Tiling { groups: 2.., .. } => t.groups /= 2,
             Tiling { warps_columns: 2.., .. } => t.warps_columns /= 2,
             Tiling { warps_rows: 8.., .. } => t.warps_rows /= 2,
