@@ -653,7 +653,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     scores.put(args, experts.sums, tag);
     experts.choose(norm, tag);
     copies_wait<0>();
-    Staged<COLS>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
+    if constexpr (GateUp::HAS_MINIMA || SharedGateUp::HAS_MINIMA) Staged<COLS>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
     __syncthreads();
     typename Chosen<ROWS>::Pairs pairs;
     pairs.read(experts.chosen.picked, args.rows * USED);
@@ -680,8 +680,9 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
     copies_end();
     copies_wait<0>();
-    if (experts.chosen.slots > 0) Staged<PADDED>::template prepare<THREADS>(memory + M::H_AT, args.rows * USED);
-    Staged<SHARED_PADDED>::template prepare<THREADS>(memory + M::SHARED_H_AT, args.rows);
+    if constexpr (Down::HAS_MINIMA)
+        if (experts.chosen.slots > 0) Staged<PADDED>::template prepare<THREADS>(memory + M::H_AT, args.rows * USED);
+    if constexpr (SharedDown::HAS_MINIMA) Staged<SHARED_PADDED>::template prepare<THREADS>(memory + M::SHARED_H_AT, args.rows);
     __syncthreads();
     for (;;) {
         experts.shared_down(of_shared_down);

@@ -20,9 +20,8 @@ template <int INPUTS> struct Staged {
         for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS)
             copy16(to + i / PAIRS * STRIDE + CODES + i % PAIRS * 16, (const u8 *)meta + i * 16);
     }
-    // By the same threads, behind their own copies and ahead of the barrier: a thread has what it copied.
+    // For matrices that have minima, by the same threads, behind their own copies and ahead of the barrier: a thread has what it copied.
     template <int THREADS> static __device__ __forceinline__ void prepare(u8 *memory, int rows) {
-#if WITH_MINIMA
 #pragma unroll 1
         for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS) {
             u8 *row = memory + i / PAIRS * STRIDE;
@@ -31,7 +30,6 @@ template <int INPUTS> struct Staged {
 #pragma unroll
             for (int b = 0; b < 2 / PLANES; b++) to[b] = in_two(scaled_sum(meta + b, 1));
         }
-#endif
     }
 };
 

@@ -81,9 +81,9 @@ template <int ROWS> struct Ordered {
         else return all_groups<COUNT / 2>(at, step * 2) + all_groups<COUNT / 2>(at + step, step * 2);
     }
     // Sums of all groups to `scores`, by way of `memory`, which holds nothing else by then.
-    static __device__ __forceinline__ void store(const Arguments &args, float *scores, const OwnSums &sum, float *memory, int group, int first_row, int column) {
+    static __device__ __forceinline__ void store(const Arguments &args, float *scores, const OwnSums &sum, float *memory, int first_row, int column) {
         constexpr int OF_GROUP = ROWS * SUMS_STRIDE;
-        const int c = threadIdx.x % 8, r = threadIdx.x / 8 % SETS;
+        const int group = threadIdx.x / (8 * SETS), c = threadIdx.x % 8, r = threadIdx.x / 8 % SETS;
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < OWN_ROWS; i++)
@@ -104,13 +104,8 @@ template <int ORDERED_ROWS> __device__ __forceinline__ void ordered(const Argume
     using O = Ordered<ORDERED_ROWS>;
     extern __shared__ __align__(16) float parts[];
     float *xs = parts, *ws = parts + ORDERED_ROWS * PART_STRIDE;
-    // As in tiled.cuh.
     const int scoring = (args.rows + ORDERED_ROWS - 1) / ORDERED_ROWS * SCORE_PARTS;
-    if (blockIdx.y >= scoring) {
-        Chooser<ORDERED_THREADS>::run(args, *(Scores *)parts, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, ORDERED_ROWS, gridDim.x * SCORE_PARTS);
-        return;
-    }
-    let_next_start();
+    if (chooses<ORDERED_THREADS>(args, parts, scoring, ORDERED_ROWS, SCORE_PARTS)) return;
     int part = blockIdx.y % SCORE_PARTS, first_row = blockIdx.y / SCORE_PARTS * ORDERED_ROWS, column = blockIdx.x * ORDERED_COLUMNS;
     constexpr int EACH = PART_FLOATS / 4;
     auto at = [&](int v) { return ((v / WARP * SCORE_PARTS + part) * WARP + v % WARP) * 4; };
@@ -137,7 +132,7 @@ template <int ORDERED_ROWS> __device__ __forceinline__ void ordered(const Argume
     const int group = threadIdx.x / (8 * O::SETS), c = threadIdx.x % 8, r = threadIdx.x / 8 % O::SETS;
     OwnSums sum;
     O::part_sums(sum, xs + r * PART_STRIDE, ws + c * PART_STRIDE, group);
-    O::store(args, args.scores + (u64)part * args.rows * STRIDE, sum, parts, group, first_row, column);
+    O::store(args, args.scores + (u64)part * args.rows * STRIDE, sum, parts, first_row, column);
     if (gridDim.y > scoring) say_scored(args, first_row / ORDERED_ROWS);
 }
 

@@ -134,6 +134,17 @@ template <int N> struct Chooser {
     }
 };
 
+// Whether this block chooses, and has: those behind `scoring` rows of blocks, of which each tile of `tile_rows` rows has `parts`. The others
+// let the next launch start at once.
+template <int N> __device__ __forceinline__ bool chooses(const Arguments &args, void *memory, int scoring, int tile_rows, int parts) {
+    if (blockIdx.y < scoring) {
+        let_next_start();
+        return false;
+    }
+    Chooser<N>::run(args, *(Scores *)memory, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, tile_rows, gridDim.x * parts);
+    return true;
+}
+
 // EACH rows a block: one where rows are few, a warp each where they fill the device.
 template <int EACH> __device__ __forceinline__ void choose(const Arguments &args) {
     static_assert(WARPS == SCORE_PARTS && EACH <= WARPS, "a warp a part, and at least one a row");

@@ -144,12 +144,9 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
     __shared__ __align__(16) T tile;
     // Blocks behind those that score choose, where the launch has them.
     const int scoring = (args.rows + TR - 1) / TR * SEGMENTS;
-    if (!ONE && blockIdx.y >= scoring) {
-        static_assert(sizeof(T) >= sizeof(Scores), "they lie where tiles would");
-        Chooser<TILED_THREADS>::run(args, *(Scores *)&tile, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, TR, gridDim.x * SEGMENTS);
-        return;
-    }
-    let_next_start();
+    static_assert(sizeof(T) >= sizeof(Scores), "they lie where tiles would");
+    if constexpr (ONE) let_next_start();
+    else if (chooses<TILED_THREADS>(args, &tile, scoring, TR, SEGMENTS)) return;
     int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TR;
     int column = blockIdx.x * TC, first = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : min(first + STEPS_A_SEGMENT, STEPS);
 #pragma unroll

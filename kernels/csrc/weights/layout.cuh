@@ -321,8 +321,9 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
 #pragma unroll
         for (int i = 0; i < 4; i += EACH) acc[i] = __fmaf_rn(of.group[i / 2], sum[i], acc[i]);
     }
-    // One block of 32 inputs times 8 columns, as integers that start at FROM, MAGIC_BITS or 0: rows g, g, g + 8, g + 8 of columns 2t, 2t + 1, 2t,
-    // 2t + 1. `x`: quads t and t + 4 of column g.
+
+    // One block of 32 inputs times 8 columns, as integers that start at FROM, MAGIC_BITS or 0: rows g, g, g + 8, g + 8 of columns 2t,
+    // 2t + 1, 2t, 2t + 1. `x`: quads t and t + 4 of column g.
     struct Sums {
         int c[4], c1[4]; // the second: of a half block, or of low bytes
     };

@@ -35,11 +35,15 @@ template <int OCTETS> __device__ __forceinline__ void subtract_minima(float (&ac
     }
 #pragma unroll
     for (int n = 0; n < OCTETS; n++) {
-        float x = __uint_as_float(read4(d_of + n * 32)) * __uint_as_float(read4(sum_of + n * 32));
-        if constexpr (PLANES > 1)
-            x = __fmaf_rn(__uint_as_float(read4(d_of + C * 4 + n * 32)), __uint_as_float(read4(sum_of + C * 4 + n * 32)), x);
+        float2 of_planes[PLANES];
 #pragma unroll
-        for (int i = 0; i < TW; i++) W::subtract(acc[i][n], of[i], in_two(x));
+        for (int p = 0; p < PLANES; p++) {
+            u32 at = (p * C + n * 8) * 4;
+            of_planes[p] = make_float2(__uint_as_float(read4(d_of + at)), __uint_as_float(read4(sum_of + at)));
+        }
+        const float2 x = in_two(scaled_sum(of_planes, 1));
+#pragma unroll
+        for (int i = 0; i < TW; i++) W::subtract(acc[i][n], of[i], x);
     }
 }
 

@@ -115,6 +115,11 @@ impl Tiling {
         8 * self.octets * self.warps_columns
     }
 
+    /// Whether groups and blocks have whole segments of the order that sums are taken in, if there is one.
+    fn keeps_order(&self) -> bool {
+        self.order.is_none_or(|order| order.fits(self))
+    }
+
     /// Warps of a block.
     pub fn warps(&self) -> usize {
         self.warps_rows * self.warps_columns * self.groups
@@ -180,7 +185,7 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
 /// The same for sums in this order.
 pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let mut t = Tiling { order: Some(order), ..measured_in(order, shape, columns, chip) };
-    while t.groups > order.segments.min(GROUPS_IN_ORDER_MAX) || t.groups > 1 && !order.fits(&t) {
+    while t.groups > 1 && !t.keeps_order() {
         (t.groups, t.units) = (t.groups / 2, t.units * 2);
     }
     split(shape, columns, chip, within(chip.shared_bytes, shape, t))
@@ -190,17 +195,14 @@ pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> 
 fn split(shape: WideShape, columns: usize, chip: Chip, mut t: Tiling) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
-    let most = match t.order {
-        Some(Order { by_halves: true, .. }) => 1,
-        Some(order) => order.segments.min(SHARES_MAX) / t.groups,
-        None => SHARES_MAX / t.groups,
-    };
+    let most = SPLIT_CHOSEN_MAX.min(SHARES_MAX / t.groups);
     if shape.dense && chip.clusters {
         let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
         let running = chip.multiprocessors * if t.warps() <= PAIRED_WARPS { 2 } else { 1 };
-        while t.split < SPLIT_CHOSEN_MAX.min(most) && blocks * t.split * 2 <= running && t.split * t.groups * 2 < units
-        {
-            t.split *= 2;
+        let twice = |t: Tiling| Tiling { split: t.split * 2, ..t };
+        let fills = |t: Tiling| blocks * t.split <= running && t.split * t.groups < units;
+        while t.split < most && fills(twice(t)) && twice(t).keeps_order() {
+            t = twice(t);
         }
     }
     t
@@ -288,8 +290,12 @@ fn within(limit: usize, shape: WideShape, mut t: Tiling) -> Tiling {
         match t {
             Tiling { stages: 3.., .. } => t.stages -= 1,
             Tiling { units: 2.., .. } => t.units -= 1,
-            Tiling { groups: 2.., order: Some(Order { by_halves: true, .. }), .. } => t.groups = 1,
-            Tiling { groups: 2.., .. } => t.groups /= 2,
+            Tiling { groups: 2.., .. } => {
+                t.groups /= 2;
+                while t.groups > 1 && !t.keeps_order() {
+                    t.groups /= 2;
+                }
+            }
             Tiling { warps_columns: 2.., .. } => t.warps_columns /= 2,
             Tiling { warps_rows: 8.., .. } => t.warps_rows /= 2,
             Tiling { octets: 2.., .. } => t.octets /= 2,
