@@ -82,6 +82,10 @@ template <int OCTETS> __device__ __forceinline__ void multiply_unit(Accumulators
     if constexpr (SCALES == S_MIN) subtract_minima<OCTETS>(acc[0], weights, mine, mine + SU * C * BLOCKS * 4);
 }
 
+// What follows is done where a segment ends. Without it the compiler selects each sum anew behind every unit. NUMBER: the arm's, so that no two
+// are alike.
+template <int NUMBER> __device__ __forceinline__ void stays_a_branch() { asm volatile("// %0" ::"n"(NUMBER)); }
+
 #if BY_HALVES
 // Sums of a group's segments, one after another from 0.
 struct Segments {
@@ -89,6 +93,7 @@ struct Segments {
 
     // As below.
     __device__ __forceinline__ void end(Accumulators &acc, int i) {
+        stays_a_branch<0>();
 #pragma unroll
         for (int j = 0; j < TW * NW * 4; j++) {
             float &first = acc[0][j / (NW * 4)][j / 4 % NW][j % 4], &last = acc[1][j / (NW * 4)][j / 4 % NW][j % 4];
@@ -106,19 +111,22 @@ struct Segments {
     float kept[KEPT][TW][NW][4];
 
     // Segment `i` is done: `acc` has the sum of all that are done when the last one is, else zeros.
-    __device__ __forceinline__ void end(Accumulators &acc, int i) {
+    __device__ __forceinline__ void end(Accumulators &acc, int i) { end_of<0>(acc[0], i); }
+
+    // The sum of 2^SIZE segments meets that of those before it, or waits.
+    template <int SIZE> __device__ __forceinline__ void end_of(float (&acc)[TW][NW][4], int i) {
+        if constexpr (1 << SIZE < GROUP_SEGMENTS) {
+            auto each = [&](auto what) {
 #pragma unroll
-        for (int j = 0; j < TW * NW * 4; j++) {
-            float &first = acc[0][j / (NW * 4)][j / 4 % NW][j % 4];
-            if constexpr (GROUP_SEGMENTS > 1) {
-                bool waits = false;
-#pragma unroll
-                for (int size = 0; size < KEPT; size++) {
-                    float &other = kept[size][j / (NW * 4)][j / 4 % NW][j % 4];
-                    if (waits || 1 << size >= GROUP_SEGMENTS) continue;
-                    if (i >> size & 1) first = other + first;
-                    else other = first, first = 0, waits = true;
-                }
+                for (int j = 0; j < TW * NW * 4; j++) what(acc[j / (NW * 4)][j / 4 % NW][j % 4], kept[SIZE][j / (NW * 4)][j / 4 % NW][j % 4]);
+            };
+            if (i >> SIZE & 1) {
+                stays_a_branch<2 * SIZE>();
+                each([](float &sum, float &before) { sum = before + sum; });
+                end_of<SIZE + 1>(acc, i);
+            } else {
+                stays_a_branch<2 * SIZE + 1>();
+                each([](float &sum, float &waits) { waits = sum, sum = 0; });
             }
         }
     }
