@@ -7,8 +7,8 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, Exp
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{
-    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, Residual,
-    Tiling,
+    self, Activated, ActivatedRows, Activations, Epilogue, HalfProduct, MatrixShape, NextRows, Norm, Output, Product,
+    Residual, Tiling,
 };
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
@@ -93,6 +93,9 @@ const CASES: [Case; 8] = [
     Case::new("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, HEAD, HEAD_MORE),
 ];
 
+/// Of the chip that products in f16 are for.
+const MULTIPROCESSORS: usize = 132;
+
 impl Case {
     const fn new(
         name: &'static str,
@@ -144,6 +147,9 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
         programs.extend(case.one.iter().map(|t| case.program(1, tiling(*t))));
         programs.extend(case.more.iter().map(|t| case.program(product::ROWS_MAX, tiling(*t))));
     }
+    for case in CASES.iter().filter(|case| case.epilogue == Epilogue::Plain) {
+        programs.extend(product::halves::programs(case.shape(), case.norm(), MULTIPROCESSORS));
+    }
     Ok(programs)
 }
 
@@ -170,6 +176,27 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 .collect::<Result<_, Box<dyn Error>>>()?;
             println!("  {t:?} by rows  {}", more.join("  "));
         }
+        if case.epilogue == Epilogue::Plain && gpu.device.arch().has_warpgroups() {
+            in_halves(gpu, case, &weights)?;
+        }
+    }
+    Ok(())
+}
+
+/// Measures a plain product in f16.
+fn in_halves(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>) -> Outcome {
+    let (shape, bytes, copies) = (case.shape(), case.shape().bytes(), weights.len() / case.shape().bytes());
+    let kernel = HalfProduct::load(&gpu.device, &gpu.cache, shape, case.norm())?;
+    for n in [1, 2, 4, 8, 16] {
+        let (y, mut out) = (ResidualRows::new(gpu, n, case.cols)?, gpu.device.stream().alloc_zeros(n * case.rows)?);
+        let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
+        let squares = y.squares.as_view();
+        let time = graph_time(gpu, (2 * copies).max(4), |i| {
+            let matrix = weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
+            let output = Output { values: &mut out.as_view_mut(), stride: case.rows, factor: 1.0 };
+            kernel.launch(&gpu.device, &matrix, activations, Some(Norm { squares: &squares, eps: 1e-6 }), n, output)
+        })?;
+        println!("  in f16, {n} rows: {:.2}", 1e6 * time);
     }
     Ok(())
 }

@@ -147,7 +147,9 @@ impl Case {
     /// And in turns of 1 to 8 blocks of rows.
     fn in_turns(&self) -> impl Iterator<Item = (WideShape, warpgroup::Tiling)> {
         let shape = self.shape().with_half_rows(self.shape().may_make_half_rows());
-        let of = move |(turns, stages)| (shape, warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
+        let of = move |(turns, stages)| {
+            (shape, warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns, segments: 1 })
+        };
         [(1, 4), (2, 4), (4, 4), (4, 5), (8, 5)]
             .map(of)
             .into_iter()

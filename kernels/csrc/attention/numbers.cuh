@@ -1,4 +1,4 @@
-// Conversions of codes to halves, and the matrix instruction that takes them.
+// Conversions of codes to halves, and how a matrix instruction takes them.
 #pragma once
 #include "common/base.cuh"
 
@@ -20,17 +20,10 @@ __device__ __forceinline__ void bytes_to_f16(u32 bytes, u32 offset, u32 &first, 
 __device__ __forceinline__ void q8_to_f16(u32 codes, u32 &first, u32 &second) { bytes_to_f16(codes ^ 0x80808080u, 0x64806480u, first, second); }
 __device__ __forceinline__ void q4_to_f16(u32 nibbles, u32 &first, u32 &second) { bytes_to_f16(nibbles & 0x0f0f0f0fu, 0x64086408u, first, second); }
 
-// c[16,8] += a[16,16] b[16,8]. Lane (g = lane / 4, t = lane % 4): a0, a2 row g; a1, a3 row g + 8; b column g; c0, c1 row g, columns
-// 2t, 2t + 1; c2, c3 row g + 8.
-__device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 // The 8 inner indices that a lane owns, `low` and `high` of rows g and g + 8.
 __device__ __forceinline__ void mma_eight(float (&c)[4], uint4 low, uint4 high, u32 b0, u32 b1, u32 b2, u32 b3) {
-    mma(c, low.x, high.x, low.y, high.y, b0, b1);
-    mma(c, low.z, high.z, low.w, high.w, b2, b3);
+    mma_f16(c, low.x, high.x, low.y, high.y, b0, b1);
+    mma_f16(c, low.z, high.z, low.w, high.w, b2, b3);
 }
 
 // What other blocks wrote in this launch.

@@ -2,7 +2,7 @@
 // values up to 2^14 to 2^15; products of a row are multiplied by 2^e.
 //
 // They lie as its matrix instruction wants them in shared memory: of 64 inputs at a time all rows, 128 bytes each, whose pieces of 16
-// bytes change places by the row's number (the 128-byte swizzle). Within each 16 inputs the order is that of wide/halves.cuh.
+// bytes change places by the row's number (the 128-byte swizzle). Within each 16 inputs the order is that of weights/halves.cuh.
 #pragma once
 #include "common/int8_rows.cuh"
 
@@ -21,9 +21,10 @@ __device__ __forceinline__ HalfScale half_scale(float scale) {
 // Where piece `c` of a row's, eight values, begins. `rows`: of all.
 __device__ __forceinline__ u64 half_place(u32 c, u64 row, u64 rows) { return (c / 8 * rows + row) * 64 + ((c ^ (u32)row) & 7) * 8; }
 
-// Of a quad of codes, which lie in a word, the first and third (`odd` 0) or the second and fourth.
+// Of a quad of codes, which lie in a word, the first and third (`odd` 0) or the second and fourth. A conversion of integers would go through a
+// much slower unit.
 __device__ __forceinline__ u32 half_pair(u32 quad, int odd, float scale) {
-    auto code = [&](int i) { return (float)(i8)(quad >> 8 * i & 255); };
+    auto code = [&](int i) { return __uint_as_float(__byte_perm(quad ^ 0x80808080u, MAGIC_BITS, 0x7650 | i)) - (MAGIC + 128); };
     return pack_f16(code(odd) * scale, code(odd + 2) * scale);
 }
 

@@ -25,7 +25,7 @@ __device__ __forceinline__ float largest_scale(const float2 *meta) {
     return top;
 }
 
-// Eight values of a row, in the order of wide/halves.cuh: of each quad of a half block the first and third, or the second and fourth.
+// Eight values of a row, in the order of weights/halves.cuh: of each quad of a half block the first and third, or the second and fourth.
 struct Eight {
     u32 quads[4];
     float scale;

@@ -1,6 +1,9 @@
 // A block's tiles and columns, and what becomes of its sums.
 #pragma once
 #include "wide/epilogue.cuh"
+#if HALVES
+#include "weights/halves.cuh"
+#endif
 
 #if HALVES
 // Calls `each` with the fewest columns that are no fewer than `left`, N at most, in steps of STEP.

@@ -1,6 +1,6 @@
 // A unit's weights, expanded to f16 in registers between the instructions that multiply them with columns in shared memory.
 #pragma once
-#include "wide/halves.cuh"
+#include "weights/halves.cuh"
 #include "wide/read.cuh"
 #include "wide/wgmma.cuh"
 

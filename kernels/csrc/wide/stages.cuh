@@ -38,10 +38,6 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define SCALES_IN (W::CODE_BYTES + W::PLANE_BYTES)
 #define GROUP_IN (SCALES_IN + W::SCALE_BYTES)
 #define UNIT_BYTES (GROUP_IN + W::GROUP_BYTES)
-#if HALVES
-// What weights are multiplied by (halves.cuh).
-#define WEIGHT_FACTOR 256.0f
-#endif
 #if HALVES && KEEP
 // All units' columns come first, then stages of weights alone.
 #define STAGES_AT (W::UNITS * C * 256)

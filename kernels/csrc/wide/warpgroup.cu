@@ -2,12 +2,13 @@
 // x: rows of f16 that rows/halves.cu made of int8 ones
 //
 // A block owns R = 64 GROUPS TW rows by up to C columns. A warpgroup has 64 TW rows and all of the block's columns: it expands its weights
-// to f16 in registers (halves.cuh), once for all columns, and the instruction reads activations from shared memory. Weights and activations
-// of a unit of 128 inputs are one stage, which a warpgroup of its own fills (feed.cuh) as soon as the others are done with what it held; or,
-// of listed columns, all warps do (listed.cuh), because blocks of few columns would else spend half of their time before and after.
+// to f16 in registers (weights/halves.cuh), once for all columns, and the instruction reads activations from shared memory. Weights and
+// activations of a unit of 128 inputs are one stage, which a warpgroup of its own fills (feed.cuh) as soon as the others are done with what
+// it held; or, of listed columns, all warps do (listed.cuh), because blocks of few columns would else spend half of their time before and
+// after.
 //
 // An output is the sum over its inputs in order, 16 at a time as the instruction adds them, in f32. It depends on nothing but its row
-// and column: not on how many columns there are, nor on R, C or STAGES.
+// and column: not on how many columns there are, nor on R, C or STAGES. product/halves.cu has the same for few columns.
 //
 // Bounds: 2 ROWS COLS columns operations at 990 T/s; the weights' bytes once for every C columns and 2 COLS bytes a column for every R
 // rows, from the cache at some 5.5 TB/s; 35 issue slots a warp for each 16 rows by 32 inputs that are expanded; shared memory, 128 bytes
@@ -15,7 +16,8 @@
 //
 // Epilogues and lists as of wide.cu. A norm's factor is in the rows' scales (NORM_BLOCKS is not read).
 // -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, GROUPS, TW: tiles of 16 rows of a warp, C8 (C / 8), STAGES,
-// EPILOGUE, NORM_BLOCKS, PLACED.
+// EPILOGUE, NORM_BLOCKS, PLACED; where columns are not listed HALF_SEGMENTS: parts of the inputs that have sums of their own, added one after
+// another, as product/halves.cu takes those of few columns.
 #include "wide/warpgroups.cuh"
 // Blocks of a multiprocessor: one where it has most of the registers.
 #define BLOCKS_AT_A_TIME (TW * C8 > 8 || GROUPS > 2 ? 1 : LISTED && TW * C8 <= 4 ? 3 : 2)
@@ -43,18 +45,27 @@ template <int N> __device__ __forceinline__ void put_columns(const Thread &me, f
 
 // The block's rows times its first N columns, unit by unit.
 template <int N, typename Units> __device__ __forceinline__ void multiply_columns(const Thread &me, Units &units, float *sums, const u32 *grid) {
-    float acc[TW][N / 2];
-#pragma unroll
-    for (int i = 0; i < TW * N / 2; i++) acc[i / (N / 2)][i % (N / 2)] = 0;
+    float acc[TW][N / 2], total[HALF_SEGMENTS > 1 ? TW : 1][N / 2] = {};
     Fragment fragments[FRAGMENTS];
+    int unit = 0;
 #pragma unroll 1
-    for (int unit = 0; unit < W::UNITS; unit++) {
-        const u32 stage = units.next(unit);
-        multiply_unit<N>(acc, fragments, stage, stage + WEIGHTS_IN, [&] { units.free_before(unit); }, grid);
+    for (int segment = 1; segment <= HALF_SEGMENTS; segment++) {
+#pragma unroll
+        for (int i = 0; i < TW * N / 2; i++) acc[i / (N / 2)][i % (N / 2)] = 0;
+#pragma unroll 1
+        for (; unit < segment * W::UNITS / HALF_SEGMENTS; unit++) {
+            const u32 stage = units.next(unit);
+            multiply_unit<N>(acc, fragments, stage, stage + WEIGHTS_IN, [&] { units.free_before(unit); }, grid);
+        }
+        matrices_wait<0>();
+        if constexpr (HALF_SEGMENTS > 1) {
+#pragma unroll
+            for (int i = 0; i < TW * N / 2; i++) total[i / (N / 2)][i % (N / 2)] += acc[i / (N / 2)][i % (N / 2)];
+        }
     }
-    matrices_wait<0>();
     units.end();
-    put_columns<N>(me, sums, acc);
+    if constexpr (HALF_SEGMENTS > 1) put_columns<N>(me, sums, total);
+    else put_columns<N>(me, sums, acc);
 }
 
 // The same for as few columns as there are.

@@ -3,9 +3,9 @@
 use crate::support::{Gpu, Outcome, Test, f16, f16_bits, few_cases, in_order_of_values, of_f16_bits, pairs};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
-use chimere_kernels::cuda::product::{self};
+use chimere_kernels::cuda::product::{self, Activations, Norm};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows};
+use chimere_kernels::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows, Halves};
 use chimere_kernels::cuda::wide::{
     Columns, Epilogue, Form, HalfPlace, Inputs, Many, Order, Output, Source, Tiling, Wide, WideShape, warpgroup,
 };
@@ -68,19 +68,25 @@ struct Checked {
     form: Form,
 }
 
-/// What may be off, in shares of the sum of the products' magnitudes. f16 rounds a scale, a weight (and a minimum) and a
-/// value, each by 2^-11 at most.
+/// Multiprocessors of the chip that few rows in f16 are for.
+const HOPPER_MULTIPROCESSORS: usize = 132;
+
+/// What may be off in f16, which rounds a scale, a weight (and a minimum) and a value, each by 2^-11 at most.
+const HALF_TOLERANCE: f64 = 1.5e-3;
+
+/// What may be off, in shares of the sum of the products' magnitudes.
 fn tolerance(form: Form) -> f64 {
     match form {
         Form::Int8(_) => 6e-7,
-        Form::F16(_) => 1.5e-3,
+        Form::F16(_) => HALF_TOLERANCE,
     }
 }
 
 /// In f16: every number of warpgroups, of columns in which the 75 of the tests come out even or not, every layout and
 /// every epilogue.
 fn in_halves() -> Vec<Checked> {
-    let tiling = |groups, tiles, columns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0 };
+    let tiling =
+        |groups, tiles, columns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0, segments: 1 };
     let mut all = Vec::new();
     for layout in LAYOUTS.into_iter().filter(|l| *l != Layout::W16) {
         let sizes = [
@@ -120,7 +126,8 @@ fn in_halves() -> Vec<Checked> {
 
 /// What is made of such products at once: rows of f16.
 fn half_rows() -> impl Iterator<Item = Checked> {
-    let tiling = |groups, tiles, columns, turns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns };
+    let tiling =
+        |groups, tiles, columns, turns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns, segments: 1 };
     let of = move |(layout, cols, epilogue, tiling)| {
         let shape = shape(layout, 512, cols, epilogue, Some(384), false).with_half_rows(true);
         Checked { shape, form: Form::F16(tiling) }
@@ -188,6 +195,10 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
     for case in in_halves().into_iter().chain(tilings().into_iter().flatten()) {
         all.extend(case.form.programs(case.shape)?);
     }
+    for (shape, tiling) in few_in_halves(HOPPER_MULTIPROCESSORS) {
+        all.extend(Form::F16(tiling).programs(shape)?);
+        all.extend(product::halves::programs(shape.matrix(), shape.norm(), HOPPER_MULTIPROCESSORS));
+    }
     Ok(all)
 }
 
@@ -195,6 +206,7 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) const TESTS: &[Test] = &[
     ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
     ("wide::columns_in_f16_are_near_the_definition_s_and_the_same_alone", every_layout_in_halves),
+    ("wide::few_rows_in_f16_have_the_bytes_of_many", few_rows_in_halves),
     ("wide::listed_columns_have_the_same_bytes_in_any_tiles", any_tiles),
     ("wide::sums_in_order_are_those_of_the_kernels_for_few_rows", in_order),
 ];
@@ -216,8 +228,9 @@ fn every_layout_in_halves(gpu: &Gpu) -> Outcome {
 fn tilings() -> Vec<Vec<Checked>> {
     let ways =
         [(4, 1, 128), (2, 1, 128), (4, 1, 64), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32), (1, 2, 32), (2, 2, 32)];
-    let tiling =
-        |(groups, tiles, columns)| Form::F16(warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0 });
+    let tiling = |(groups, tiles, columns)| {
+        Form::F16(warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0, segments: 1 })
+    };
     let mut all = Vec::new();
     for (layout, rows, epilogue, norm) in [
         (Layout::Q4_K, 1024, Epilogue::Gated, Some(512)),
@@ -241,7 +254,7 @@ fn tilings() -> Vec<Vec<Checked>> {
     ] {
         let half_rows = epilogue == Epilogue::Gated;
         let shape = shape(layout, rows, cols, epilogue, half_rows.then_some(128), false).with_half_rows(half_rows);
-        let in_turns = Form::F16(warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns });
+        let in_turns = Form::F16(warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns, segments: 1 });
         let others = [(2, 1, 64), (1, 2, 32)].map(tiling);
         all.push(others.into_iter().chain([in_turns]).map(|form| Checked { shape, form }).collect());
     }
@@ -294,6 +307,81 @@ fn same_in_halves(got: &Written, want: &Written, rows: usize, strides: [usize; 2
             assert!(got == want, "column {column}, row {r}: f16 {got:#x} for {want:#x}");
         }
     }
+}
+
+/// What few rows are multiplied by in f16, and how many are: every layout, with a last tile that is not whole, and an
+/// odd number of units; sums in one segment, two and four.
+fn few_in_halves(multiprocessors: usize) -> Vec<(WideShape, warpgroup::Tiling)> {
+    let of = |layout, (rows, cols), columns| {
+        let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), true);
+        let segments = product::halves::tilings(shape.matrix(), multiprocessors)[0].1.warps_k;
+        (shape, warpgroup::Tiling { groups: 1, tiles: 1, columns, stages: 3, turns: 0, segments })
+    };
+    let layouts = LAYOUTS.into_iter().filter(|l| *l != Layout::W16);
+    let every = layouts.flat_map(|layout| [(72, 256), (1000, 896)].map(|size| of(layout, size, 32)));
+    let others = [(Layout::Q6_K, (203, 2048)), (Layout::Q8_0, (64, 128)), (Layout::Q6_K, (50_720, 128))];
+    every.chain(others.map(|(layout, size)| of(layout, size, 64))).collect()
+}
+
+fn few_rows_in_halves(gpu: &Gpu) -> Outcome {
+    if !gpu.device.arch().has_warpgroups() {
+        println!("skipped: {} has no matrix instructions of warpgroups", gpu.device.arch());
+        return Ok(());
+    }
+    for (shape, tiling) in few_in_halves(gpu.device.multiprocessors() as usize) {
+        let worst = few_rows_have_the_bytes_of_many(gpu, shape, tiling)?;
+        println!("few rows in f16 {:?} {:?}: {worst:.2} of tolerance", shape.matrix().layout(), shape.matrix().size());
+    }
+    Ok(())
+}
+
+/// How much of the tolerance the worst output takes.
+fn few_rows_have_the_bytes_of_many(
+    gpu: &Gpu,
+    shape: WideShape,
+    tiling: warpgroup::Tiling,
+) -> Result<f64, Box<dyn Error>> {
+    let (stream, (rows, cols), norm) = (gpu.device.stream(), shape.matrix().size(), shape.norm().unwrap_or(0));
+    let (most, stride) = (35, rows + 5);
+    let mut random = Random(8);
+    let matrix = Matrix::random(shape.matrix().layout(), rows, cols, 6).lowered();
+    let x = activations(most, cols, Planes::One, &mut random);
+    let squares: Vec<f32> = random.vector(most * norm / 32).into_iter().map(|v| v.abs() * 1e6).collect();
+    let weights = stream.clone_htod(&matrix.packed())?;
+    let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
+    let d_squares = stream.clone_htod(&squares)?;
+    let many = warpgroup::Warpgroup::load(&gpu.device, &gpu.cache, shape, tiling)?;
+    let few = product::HalfProduct::load(&gpu.device, &gpu.cache, shape.matrix(), shape.norm())?;
+    let halves = Halves::load(&gpu.device, &gpu.cache, cols, shape.norm())?;
+    let want = Want { x: &x, norm, squares: &squares, next: &[], epilogue: Epilogue::Plain, tolerance: HALF_TOLERANCE };
+    let mut worst = 0.0f64;
+    for n in [1, 2, 5, 8, 9, 16, most] {
+        // How rows lie depends on how many there are.
+        let made = HalfRows::new(&gpu.device, n, n * cols)?;
+        let (codes, meta, squares) = (codes.as_view(), meta.as_view(), d_squares.as_view());
+        let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
+        halves.launch(&gpu.device, n, x, &made)?;
+        let [mut of_many, mut of_few] =
+            [stream.clone_htod(&vec![f32::NAN; n * stride])?, stream.clone_htod(&vec![f32::NAN; n * stride])?];
+        let (of_halves, mut values) = (warpgroup::Inputs { rows: &made, factor: 0.5 }, of_many.as_view_mut());
+        let out = Output::Plain { values: &mut values, stride };
+        // SAFETY: the columns are not listed.
+        unsafe { many.launch(&gpu.device, &weights.as_view(), of_halves, Columns::First(n), out)? };
+        let out = product::Output { values: &mut of_few.as_view_mut(), stride, factor: 0.5 };
+        let norm = x.squares.map(|squares| Norm { squares, eps: EPS });
+        few.launch(&gpu.device, &weights.as_view(), Activations { codes: x.codes, meta: x.meta }, norm, n, out)?;
+        let bits = |v: &CudaSlice<f32>| -> Result<Vec<u32>, Box<dyn Error>> {
+            Ok(stream.clone_dtoh(v)?.into_iter().map(f32::to_bits).collect())
+        };
+        let (of_many, of_few) = (bits(&of_many)?, bits(&of_few)?);
+        let differ = of_few.iter().zip(&of_many).filter(|(a, b)| a != b).count();
+        assert!(differ == 0, "{shape:?}: {differ} of {} outputs of {n} rows", n * rows);
+        for (c, values) in of_few.chunks_exact(stride).enumerate() {
+            let got = Written { values: values.to_vec(), ..Written::default() };
+            worst = worst.max(want.compare(&matrix, &got, rows, c, 7).map_err(|e| format!("{shape:?} row {c}: {e}"))?);
+        }
+    }
+    Ok(worst)
 }
 
 fn check_all(gpu: &Gpu, cases: Vec<Checked>) -> Outcome {

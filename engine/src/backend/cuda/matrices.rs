@@ -3,7 +3,9 @@
 use super::error::CudaBackendError;
 use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
-use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual};
+use chimere_kernels::cuda::product::{
+    self, Activated, ActivatedRows, Activations, HalfProduct, NextRows, Norm, Residual, halves,
+};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{
@@ -17,8 +19,10 @@ use std::rc::Rc;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
 const CLASSES: [usize; 18] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192];
-/// Decode rows up to which products take the kernels made for few.
-pub(super) const FEW_ROWS: usize = product::ROWS_MAX;
+/// Decode rows up to which int8 products take the kernels made for few.
+const FEW_ROWS: usize = product::ROWS_MAX;
+/// Outputs from which a plain matrix is worth f16 however few rows there are, on chips that have it.
+const HALF_OUTPUTS_MIN: usize = 1 << 13;
 /// Where results may not depend on the batch, int8 tiles of prompts are those for this many rows.
 const DETERMINISTIC_PREFILL: usize = 1024;
 
@@ -126,6 +130,14 @@ impl ProductKind {
         Self { of_experts: few, beside: true, ..self }
     }
 
+    /// Of a matrix whose decode rows all have one arithmetic in f16, in how many segments of the inputs sums are taken.
+    fn half_segments(&self, shape: wide::WideShape, chip: Chip) -> Option<usize> {
+        // Few rows have a shared expert done with the others, in their arithmetic.
+        let (matrix, plain) = (shape.matrix(), !self.of_experts && shape.epilogue() == Epilogue::Plain);
+        let large = plain && shape.dense() && chip.warpgroups && matrix.size().0 >= HALF_OUTPUTS_MIN;
+        if large { halves::tilings(matrix, chip.multiprocessors).first().map(|t| t.1.warps_k) } else { None }
+    }
+
     /// What such rows take: the shape says whether what is made of them is f16 at once.
     fn chosen(&self, class: Class, choice: Choice) -> (wide::WideShape, Form) {
         let form = self.form_of(self.shape, class, choice);
@@ -141,6 +153,10 @@ impl ProductKind {
     /// Of this shape with the rest of the kind.
     fn form_of(&self, shape: wide::WideShape, class: Class, Choice { deterministic, chip, .. }: Choice) -> Form {
         let int8 = |rows| Form::Int8(wide::tiling(shape, self.columns(rows), chip));
+        if let (Class::Free(rows) | Class::Ordered(rows), Some(segments)) = (class, self.half_segments(shape, chip)) {
+            let of_any = warpgroup::tiling_in(segments, shape, rows, chip);
+            return Form::F16(of_any.expect("large plain matrices have tiles for any number of rows"));
+        }
         match class {
             // Decode rows of the shared expert stay int8, which wants no launch that makes f16 of them.
             Class::Free(rows) if self.of_experts && self.share.is_none() => int8(rows),
@@ -186,6 +202,9 @@ impl ProductKind {
         }
         let (matrix, chip) = (self.shape.matrix(), choice.chip);
         match (self.share, self.shape.epilogue()) {
+            (None, Epilogue::Plain) if self.half_segments(self.shape, chip).is_some() => {
+                all.extend(halves::programs(matrix, self.shape.norm(), chip.multiprocessors));
+            }
             (None, Epilogue::Plain) => {
                 all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
@@ -225,6 +244,7 @@ pub(super) struct Kernels<'a> {
 #[derive(Clone)]
 enum Few {
     Plain(Rc<product::Product>),
+    Halves(Rc<HalfProduct>),
     Residual(Rc<Residual>),
     Activated(Rc<Activated>),
 }
@@ -284,6 +304,9 @@ impl<'a> Kernels<'a> {
     fn few_of(&self, kind: ProductKind) -> Result<Option<Few>, CudaBackendError> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
         Ok(match (kind.share, kind.shape.epilogue()) {
+            (None, Epilogue::Plain) if kind.half_segments(kind.shape, self.choice.chip).is_some() => {
+                Some(Few::Halves(Rc::new(HalfProduct::load(self.device, self.cache, matrix, norm)?)))
+            }
             (None, Epilogue::Plain) => {
                 Some(Few::Plain(Rc::new(product::Product::load(self.device, self.cache, matrix, norm)?)))
             }
@@ -343,11 +366,16 @@ impl Product {
         self.kernel(rows).makes_half_rows()
     }
 
-    /// Where these become f16 for it, if they do.
+    /// The kernels for few rows, if there are and these are few.
+    fn few_for(&self, rows: RowCount) -> Option<&Few> {
+        self.few.as_ref().filter(|few| !rows.prefill && rows.count <= few.rows_max())
+    }
+
+    /// Where these become f16 for it, if they do before it reads them.
     pub(super) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
         match self.kernel(rows) {
-            Many::F16(_, _, place) => Some(place),
-            Many::Int8(_) => None,
+            Many::F16(_, _, place) if self.few_for(rows).is_none() => Some(place),
+            _ => None,
         }
     }
 
@@ -365,7 +393,7 @@ impl Product {
         out: Output<'_, '_>,
     ) -> Result<(), CudaBackendError> {
         let factor = x.inputs().factor * matrix.factor;
-        if let (Some(few), false, true) = (&self.few, rows.prefill, rows.count <= FEW_ROWS) {
+        if let Some(few) = self.few_for(rows) {
             return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
         }
         // SAFETY: the caller's promise.
@@ -374,6 +402,14 @@ impl Product {
 }
 
 impl Few {
+    /// How many rows it is for.
+    fn rows_max(&self) -> usize {
+        match self {
+            Self::Halves(product) => product.rows_max(),
+            _ => FEW_ROWS,
+        }
+    }
+
     /// Enqueues it for rows `0..rows`.
     fn launch(
         &self,
@@ -387,6 +423,10 @@ impl Few {
         let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
         match (self, out) {
             (Self::Plain(product), Output::Plain { values, stride }) => {
+                let out = product::Output { values, stride, factor: x.factor };
+                Ok(product.launch(device, &weights, y, norm, rows, out)?)
+            }
+            (Self::Halves(product), Output::Plain { values, stride }) => {
                 let out = product::Output { values, stride, factor: x.factor };
                 Ok(product.launch(device, &weights, y, norm, rows, out)?)
             }
@@ -492,6 +532,29 @@ mod tests {
         }
         let fast = |rows| kind.chosen(Class::Prompt(rows), Choice { deterministic: false, chip, replayed: false }).1;
         assert!(matches!((fast(64), fast(1024)), (Form::Int8(_), Form::F16(_))), "few rows are faster in int8");
+    }
+
+    #[test]
+    fn a_large_plain_matrix_has_one_arithmetic_for_all_decode_rows() {
+        let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
+        let segments = |(rows, cols), layout, of_experts, chip| {
+            let matrix = product::MatrixShape::new(layout, rows, cols).unwrap();
+            let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
+            let kind = ProductKind { shape, share: None, of_experts, beside: false, feeds: None };
+            let of = |class| match kind.chosen(class, Choice { deterministic: true, chip, replayed: false }).1 {
+                Form::F16(tiling) => Some(tiling.segments),
+                Form::Int8(_) => None,
+            };
+            let all = CLASSES.map(|rows| of(Class::Ordered(rows)));
+            assert!(all.iter().all(|s| *s == all[0]), "{rows} x {cols}: {all:?}");
+            all[0]
+        };
+        assert_eq!(segments((12_416, 2048), Layout::Q8_0, false, chip), Some(4), "an in-projection");
+        assert_eq!(segments((248_320, 2048), Layout::Q6_K, false, chip), Some(1), "a head");
+        assert_eq!(segments((8192, 2048), Layout::Q8_0, true, chip), None, "of a shared expert");
+        assert_eq!(segments((2048, 2048), Layout::Q8_0, false, chip), None, "a small one");
+        assert_eq!(segments((248_320, 2048), Layout::W16, false, chip), None, "weights of 16 bits");
+        assert_eq!(segments((12_416, 2048), Layout::Q8_0, false, Chip { warpgroups: false, ..chip }), None);
     }
 
     #[test]

@@ -5,11 +5,13 @@
 //! Matrices of experts have their own kernels in [`super::experts`].
 
 mod activated;
+pub mod halves;
 pub mod layout;
 mod residual;
 pub mod sample;
 
 pub use activated::{Activated, ActivatedRows};
+pub use halves::HalfProduct;
 pub use residual::{NextRows, Residual};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
@@ -328,18 +330,32 @@ impl Kernels {
         tilings: &[(usize, Tiling)],
         epilogue: Epilogue,
     ) -> Result<Self, CudaError> {
+        if tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
+            return Err(CudaError::shape("product", format!("{tilings:?}: not for {COLUMNS:?} rows")));
+        }
+        let program = |columns, tiling: Tiling| {
+            Ok((program_of(shape, norm, columns, tiling, epilogue), tiling.turn(shape, columns).1))
+        };
+        Self::of(device, cache, (shape, norm, epilogue), tilings, program)
+    }
+
+    /// With the program of each tiling, and the shared memory that it wants.
+    fn of(
+        device: &Device,
+        cache: &KernelCache,
+        (shape, norm, epilogue): (MatrixShape, Option<usize>, Epilogue),
+        tilings: &[(usize, Tiling)],
+        program: impl Fn(usize, Tiling) -> Result<(Program, usize), CudaError>,
+    ) -> Result<Self, CudaError> {
         let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
-        if tilings.is_empty() || !ascending || tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
-            return Err(CudaError::shape(
-                "product",
-                format!("{tilings:?}: not for more and more of {COLUMNS:?} rows in one order of sums"),
-            ));
+        if tilings.is_empty() || !ascending {
+            let what = format!("{tilings:?}: not for more and more rows in one order of sums");
+            return Err(CudaError::shape("product", what));
         }
         let load = |(columns, tiling): &(usize, Tiling)| {
             check_tiling(shape, norm, *tiling, epilogue)?;
-            let program = program_of(shape, norm, *columns, *tiling, epilogue);
-            let kernel =
-                device.module(cache, &program)?.kernel("product")?.with_shared(tiling.turn(shape, *columns).1)?;
+            let (program, shared) = program(*columns, *tiling)?;
+            let kernel = device.module(cache, &program)?.kernel(program.name)?.with_shared(shared)?;
             Ok((*columns, *tiling, kernel))
         };
         let kernels = tilings.iter().map(load).collect::<Result<_, CudaError>>()?;
@@ -386,6 +402,26 @@ impl Kernels {
             eps: norm.map_or(0.0, |n| n.eps),
             ..Arguments::default()
         })
+    }
+
+    /// Enqueues a plain product of `rows` rows.
+    fn launch_plain(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        x: Activations<'_>,
+        norm: Option<Norm<'_>>,
+        rows: usize,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (outputs, _) = self.shape.size();
+        let inputs = self.inputs(device, weights, x, norm, (rows, out.factor))?;
+        fits("a row of the output", out.stride, outputs)?;
+        fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
+        let values = PtrMut::of(out.values, device.stream());
+        let arguments = Arguments { out: values, stride: out.stride as i32, ..inputs };
+        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
+        unsafe { self.launch(device, arguments, rows) }
     }
 
     /// Enqueues `all` for `rows` rows in turns.
@@ -500,14 +536,7 @@ impl Product {
         rows: usize,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
-        let (outputs, _) = self.0.shape.size();
-        let inputs = self.0.inputs(device, weights, x, norm, (rows, out.factor))?;
-        fits("a row of the output", out.stride, outputs)?;
-        fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
-        let values = PtrMut::of(out.values, device.stream());
-        let arguments = Arguments { out: values, stride: out.stride as i32, ..inputs };
-        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
-        unsafe { self.0.launch(device, arguments, rows) }
+        self.0.launch_plain(device, weights, x, norm, rows, out)
     }
 }
 

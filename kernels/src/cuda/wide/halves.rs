@@ -1,5 +1,5 @@
 //! Int8 rows as rows of f16, which [`super::warpgroup`] multiplies. `csrc/rows/half_rows.cuh` and
-//! `csrc/wide/halves.cuh` say in which order the values lie.
+//! `csrc/weights/halves.cuh` say in which order the values lie.
 
 use super::Inputs;
 use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};

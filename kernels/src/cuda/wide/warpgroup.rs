@@ -49,6 +49,9 @@ pub struct Tiling {
     /// Blocks of rows that a block goes through with its columns: `csrc/wide/turns.cu`, for listed columns and four
     /// warpgroups. 0 elsewhere.
     pub turns: usize,
+    /// Segments of the inputs with sums of their own, which are added one after another; only of dense products that
+    /// can have more than one.
+    pub segments: usize,
 }
 
 impl Tiling {
@@ -85,6 +88,11 @@ impl Tiling {
     /// Blocks of a dense product.
     fn blocks(&self, rows: usize, columns: usize) -> usize {
         self.row_blocks(rows) * columns.div_ceil(self.columns)
+    }
+
+    /// Whether a thread has the registers for the sums of a segment beside those of all before it.
+    fn holds_sums(&self) -> bool {
+        self.segments == 1 || self.tiles * self.columns <= 128
     }
 
     /// Whether two blocks stand on a multiprocessor and hide each other's beginnings and ends.
@@ -138,6 +146,10 @@ impl Tiling {
         if !warps || !columns.contains(&self.columns) {
             return wrong(format!("1, 2 or listed 4 warpgroups, 1 or 2 tiles a warp, of 4 one, {columns:?} columns"));
         }
+        let units = shape.matrix.size().1 / UNIT;
+        if self.segments == 0 || self.segments > units || self.segments > 1 && !(shape.dense && self.holds_sums()) {
+            return wrong(format!("1 segment, or of {units} units at most as many where products are dense"));
+        }
         if self.turns > 0 && !self.takes_turns(shape) {
             return wrong(
                 "turns are whole ones of four warpgroups' rows, for plain outputs or gated rows of f16".into(),
@@ -187,7 +199,7 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
         };
         // A narrow expert has fewer rows than such a block, a wide encoding more bytes.
         let smaller = [(groups, tiles), (2, 1), (1, 1)].into_iter().filter(|(g, t)| g * t <= groups * tiles);
-        let of_turns = |turns| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns };
+        let of_turns = |turns| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns, segments: 1 };
         let turns: &[usize] = match (of_turns(1).keeps(shape), many) {
             (true, _) => &KEPT_TURNS,
             (false, true) => &[1],
@@ -199,14 +211,26 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
         }
         let all = smaller.flat_map(|of| [limit, THREE_BLOCKS.max(limit), TWO_BLOCKS].map(|limit| (of, limit)));
         let of = |((groups, tiles), limit)| {
-            within(shape, Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0 }, limit)
+            within(shape, Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0, segments: 1 }, limit)
         };
         return all.into_iter().find_map(of);
     }
+    dense_tiling(shape, columns, chip, 1)
+}
+
+/// The same of a dense product whose sums are taken in `segments`: as [`product::HalfProduct`] takes those of few rows.
+///
+/// [`product::HalfProduct`]: crate::cuda::product::HalfProduct
+pub fn tiling_in(segments: usize, shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
+    if chip.warpgroups && shape.dense { dense_tiling(shape, columns, chip, segments) } else { None }
+}
+
+fn dense_tiling(shape: WideShape, columns: usize, chip: Chip, segments: usize) -> Option<Tiling> {
     let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
-    let all = tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0 });
-    let chosen = all.min_by_key(|t| t.cycles(shape, columns, chip))?;
+    let all =
+        tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0, segments });
+    let chosen = all.filter(Tiling::holds_sums).min_by_key(|t| t.cycles(shape, columns, chip))?;
     within(shape, chosen, if chosen.shares(shape, columns, chip) { TWO_BLOCKS } else { ONE_BLOCK })
 }
 
@@ -250,7 +274,8 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         source!("wide/turns.cu")
     } else {
         let (groups, tiles, columns) = (tiling.groups as i64, tiling.tiles as i64, tiling.columns as i64 / 8);
-        defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns)]);
+        let segments = ("HALF_SEGMENTS", tiling.segments as i64);
+        defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns), segments]);
         source!("wide/warpgroup.cu")
     };
     Ok(Program { name: tiling.name(), source, arguments: arguments::file(&[Arguments::declaration()]), defines })

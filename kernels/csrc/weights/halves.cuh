@@ -1,4 +1,5 @@
-// f16 operands of a warpgroup's matrix instruction: weights from codes in registers, activations as rows/halves.cu writes them.
+// Weights as f16 operands of matrix instructions, from codes in registers. The includer says which: W, a matrix's Weights<...>, CODES and
+// SCALES (layout.cuh).
 //
 // A weight is 256 w in f16: its scale times 256 rounded, times a code that is exact, rounded; with a minimum, less that rounded. 256 keeps
 // the scales of trained matrices among f16's normal numbers; a weight of 256 and more becomes infinite, and so do its outputs.
@@ -6,12 +7,36 @@
 // Within each 16 inputs the values lie in the order 0 2 4 6 8 10 12 14 1 3 5 7 9 11 13 15: lane t of a row's four has codes of the inputs
 // 4t to 4t + 3, and what the instruction takes of it for inputs 2t, 2t + 1, 8 + 2t and 9 + 2t are the first, third, second and fourth.
 #pragma once
-#include "wide/stages.cuh"
+#include "weights/layout.cuh"
 
 static_assert(CODES != WORD, "16 bits do not fit into f16");
 
-__device__ __forceinline__ u32 low_twice(u32 two) { return __byte_perm(two, 0, 0x1010); }
-__device__ __forceinline__ u32 high_twice(u32 two) { return __byte_perm(two, 0, 0x3232); }
+// What weights are multiplied by.
+#define WEIGHT_FACTOR 256.0f
+
+// As moves of halves, which instructions that read such a pair do themselves.
+__device__ __forceinline__ u32 low_twice(u32 two) {
+    u32 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(r) : "r"(two));
+    return r;
+}
+__device__ __forceinline__ u32 high_twice(u32 two) {
+    u32 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(r) : "r"(two));
+    return r;
+}
+// Bits of `a` where `mask` has ones, else of `b`; and `bits` with those of `ones` the other way round. As instructions: the compiler would
+// exchange them with masks and shifts until they are more.
+__device__ __forceinline__ u32 selected(u32 mask, u32 a, u32 b) {
+    u32 r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(r) : "r"(mask), "r"(a), "r"(b));
+    return r;
+}
+__device__ __forceinline__ u32 flipped(u32 bits, u32 ones) {
+    u32 r;
+    asm("xor.b32 %0, %1, %2;" : "=r"(r) : "r"(bits), "r"(ones));
+    return r;
+}
 // 256 times two halves.
 __device__ __forceinline__ u32 raised(u32 two) { return mul_f16x2(two, 0x5c005c00u); }
 
@@ -32,13 +57,19 @@ struct HalfScales {
                 u32 two = mul_f16x2(factors, raised(word(w.group, r) ^ 0x80000000u));
                 s[r][0] = low_twice(two), m[r] = high_twice(two);
             }
+        } else if constexpr (SCALES == S_HALVES) {
+            // The same of eight bits with a sign, a half block's beside the other's.
+            const u32 bytes = word(w.scales, b) ^ 0x80808080u, groups = raised(w.group.x);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                u32 factors = sub_f16x2(__byte_perm(bytes, 0x64646464u, r == 0 ? 0x4140 : 0x4342), 0x64806480u);
+                u32 two = mul_f16x2(factors, r == 0 ? low_twice(groups) : high_twice(groups));
+                s[r][0] = low_twice(two), s[r][1] = high_twice(two);
+            }
         } else {
             W::Scale of = W::scale_of(w, b);
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                s[r][0] = pack_f16(of.s[r] * WEIGHT_FACTOR, of.s[r] * WEIGHT_FACTOR);
-                if constexpr (SCALES == S_HALVES) s[r][1] = pack_f16(of.s1[r] * WEIGHT_FACTOR, of.s1[r] * WEIGHT_FACTOR);
-            }
+            for (int r = 0; r < 2; r++) s[r][0] = pack_f16(of.s[r] * WEIGHT_FACTOR, of.s[r] * WEIGHT_FACTOR);
         }
     }
 };
@@ -51,6 +82,13 @@ struct HalfCodes {
     __device__ __forceinline__ void set(const W::Unit &w, int b, const u32 *grid) {
         if constexpr (CODES == NIBBLE) {
             codes[0] = word(w.codes[b / 2], b % 2 * 2), codes[1] = word(w.codes[b / 2], b % 2 * 2 + 1);
+        } else if constexpr (CODES == SIX) {
+            // Codes are offset by 32. Of the plane's pairs every other is cleared, so that none lies above one that goes to bits 4 and 5.
+            u32 first = word(w.codes[b / 2], b % 2 * 2), second = word(w.codes[b / 2], b % 2 * 2 + 1);
+            u32 plane = flipped(word(w.plane, b), 0xaaaaaaaau);
+            u32 of_first = selected(0x33333333u, plane, 0), of_second = selected(0xccccccccu, plane, 0);
+            codes[0] = selected(0x0f0f0f0fu, first, of_first << 4), codes[1] = selected(0x0f0f0f0fu, second, of_second << 2);
+            codes[2] = selected(0x0f0f0f0fu, first >> 4, of_first), codes[3] = selected(0x0f0f0f0fu, second >> 4, of_second >> 2);
         } else {
             W::Operand of = W::expand(w, b, grid);
 #pragma unroll
@@ -68,7 +106,7 @@ struct HalfCodes {
                 odd = fma_f16x2(next & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
             }
         } else {
-            constexpr u32 ZERO = CODES == FIVE ? 0x64006400u : 0x64806480u;
+            constexpr u32 ZERO = CODES == FIVE ? 0x64006400u : CODES == SIX ? 0x64206420u : 0x64806480u;
             u32 all = codes[2 * HALF + row];
             even = sub_f16x2(__byte_perm(all, 0x64646464u, 0x4240), ZERO), odd = sub_f16x2(__byte_perm(all, 0x64646464u, 0x4341), ZERO);
         }
