@@ -7,8 +7,8 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, Exp
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{
-    self, Activated, ActivatedRows, Activations, Epilogue, HalfProduct, MatrixShape, NextRows, Norm, Output, Product,
-    Residual, Tiling,
+    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, Residual,
+    Tiling,
 };
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
@@ -186,7 +186,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
 /// Measures a plain product in f16.
 fn in_halves(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>) -> Outcome {
     let (shape, bytes, copies) = (case.shape(), case.shape().bytes(), weights.len() / case.shape().bytes());
-    let kernel = HalfProduct::load(&gpu.device, &gpu.cache, shape, case.norm())?;
+    let kernel = Product::in_halves(&gpu.device, &gpu.cache, shape, case.norm())?;
     for n in [1, 2, 4, 8, 16] {
         let (y, mut out) = (ResidualRows::new(gpu, n, case.cols)?, gpu.device.stream().alloc_zeros(n * case.rows)?);
         let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };

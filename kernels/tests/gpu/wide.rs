@@ -351,7 +351,7 @@ fn few_rows_have_the_bytes_of_many(
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
     let d_squares = stream.clone_htod(&squares)?;
     let many = warpgroup::Warpgroup::load(&gpu.device, &gpu.cache, shape, tiling)?;
-    let few = product::HalfProduct::load(&gpu.device, &gpu.cache, shape.matrix(), shape.norm())?;
+    let few = product::Product::in_halves(&gpu.device, &gpu.cache, shape.matrix(), shape.norm())?;
     let halves = Halves::load(&gpu.device, &gpu.cache, cols, shape.norm())?;
     let want = Want { x: &x, norm, squares: &squares, next: &[], epilogue: Epilogue::Plain, tolerance: HALF_TOLERANCE };
     let mut worst = 0.0f64;

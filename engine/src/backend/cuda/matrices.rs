@@ -3,9 +3,7 @@
 use super::error::CudaBackendError;
 use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
-use chimere_kernels::cuda::product::{
-    self, Activated, ActivatedRows, Activations, HalfProduct, NextRows, Norm, Residual, halves,
-};
+use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual, halves};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{
@@ -202,11 +200,10 @@ impl ProductKind {
         }
         let (matrix, chip) = (self.shape.matrix(), choice.chip);
         match (self.share, self.shape.epilogue()) {
-            (None, Epilogue::Plain) if self.half_segments(self.shape, chip).is_some() => {
-                all.extend(halves::programs(matrix, self.shape.norm(), chip.multiprocessors));
-            }
             (None, Epilogue::Plain) => {
-                all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
+                let halves = self.half_segments(self.shape, chip).is_some();
+                let programs = if halves { halves::programs } else { product::programs };
+                all.extend(programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
             (None, Epilogue::Residual) => all.extend(Residual::programs(matrix, chip.multiprocessors)),
             (None, epilogue) if !self.of_experts => {
@@ -244,7 +241,6 @@ pub(super) struct Kernels<'a> {
 #[derive(Clone)]
 enum Few {
     Plain(Rc<product::Product>),
-    Halves(Rc<HalfProduct>),
     Residual(Rc<Residual>),
     Activated(Rc<Activated>),
 }
@@ -304,11 +300,10 @@ impl<'a> Kernels<'a> {
     fn few_of(&self, kind: ProductKind) -> Result<Option<Few>, CudaBackendError> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
         Ok(match (kind.share, kind.shape.epilogue()) {
-            (None, Epilogue::Plain) if kind.half_segments(kind.shape, self.choice.chip).is_some() => {
-                Some(Few::Halves(Rc::new(HalfProduct::load(self.device, self.cache, matrix, norm)?)))
-            }
             (None, Epilogue::Plain) => {
-                Some(Few::Plain(Rc::new(product::Product::load(self.device, self.cache, matrix, norm)?)))
+                let halves = kind.half_segments(kind.shape, self.choice.chip).is_some();
+                let load = if halves { product::Product::in_halves } else { product::Product::load };
+                Some(Few::Plain(Rc::new(load(self.device, self.cache, matrix, norm)?)))
             }
             (None, Epilogue::Residual) => {
                 Some(Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?)))
@@ -405,7 +400,7 @@ impl Few {
     /// How many rows it is for.
     fn rows_max(&self) -> usize {
         match self {
-            Self::Halves(product) => product.rows_max(),
+            Self::Plain(product) => product.rows_max(),
             _ => FEW_ROWS,
         }
     }
@@ -423,10 +418,6 @@ impl Few {
         let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
         match (self, out) {
             (Self::Plain(product), Output::Plain { values, stride }) => {
-                let out = product::Output { values, stride, factor: x.factor };
-                Ok(product.launch(device, &weights, y, norm, rows, out)?)
-            }
-            (Self::Halves(product), Output::Plain { values, stride }) => {
                 let out = product::Output { values, stride, factor: x.factor };
                 Ok(product.launch(device, &weights, y, norm, rows, out)?)
             }

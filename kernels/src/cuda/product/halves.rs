@@ -6,12 +6,11 @@
 //! [`Warpgroup`]: crate::cuda::wide::warpgroup::Warpgroup
 
 use super::layout::Codes;
-use super::{Activations, Arguments, Epilogue, Kernels, MatrixShape, Norm, Output, Tiling, layout_defines};
+use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, Tiling, defines};
 use crate::cuda::arguments::{self, DeviceStruct};
 use crate::cuda::compiler::source;
-use crate::cuda::quantized::{BLOCK, Planes};
+use crate::cuda::quantized::Planes;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
-use cudarc::driver::CudaView;
 
 const NAME: &str = "half_product";
 /// Rows of activations that kernels are made for: what expands a weight serves all of them.
@@ -59,40 +58,23 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling
 }
 
 fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
-    let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
-    defines.extend([
-        ("WITH_GRID", i64::from(shape.layout.codes == Codes::Grid)),
-        ("ROWS", shape.rows as i64),
-        ("COLS", shape.cols as i64),
-        ("COLUMNS", columns as i64),
-        ("NORM_BLOCKS", (norm.unwrap_or(0) / BLOCK) as i64),
-        ("WK", tiling.warps_k as i64),
-        ("WT", tiling.tiles as i64),
-        ("DEPTH", tiling.depth as i64),
-        ("REGISTERS", tiling.registers as i64),
-        ("COLUMN_BYTES", column_bytes(shape.cols, columns) as i64),
-        shape.planes.define(),
-    ]);
+    let defines = defines(shape, norm, columns, tiling, column_bytes(shape.cols, columns));
     let arguments = arguments::file(&[Arguments::declaration()]);
     Program { name: NAME, source: source!("product/halves.cu"), arguments, defines }
 }
 
-/// The programs of a shape, as [`HalfProduct::load`] wants them. `norm`: as of [`super::program`].
+/// The programs of a shape, as [`Product::in_halves`] wants them. `norm`: as of [`super::program`].
 pub fn programs(shape: MatrixShape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
     tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
 }
 
-/// `out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]` in f16.
-#[derive(Debug)]
-pub struct HalfProduct(Kernels);
-
-impl HalfProduct {
-    /// Loads the kernels of `shape`. `norm`: as of [`super::program`].
+impl Product {
+    /// Loads the kernels of `shape` that do it in f16. `norm`: as of [`super::program`].
     ///
     /// # Errors
     /// If there are none for the shape ([`tilings`]) or the device, the norm is of no whole blocks, or they cannot be
     /// compiled or loaded.
-    pub fn load(
+    pub fn in_halves(
         device: &Device,
         cache: &KernelCache,
         shape: MatrixShape,
@@ -104,29 +86,8 @@ impl HalfProduct {
             return Err(CudaError::shape(NAME, what));
         }
         let tilings = tilings(shape, device.multiprocessors() as usize);
-        let program = |columns, tiling| Ok((program(shape, norm, columns, tiling), column_bytes(shape.cols, columns)));
+        let program = |columns, tiling| (program(shape, norm, columns, tiling), column_bytes(shape.cols, columns));
         Kernels::of(device, cache, (shape, norm, Epilogue::Plain), &tilings, program).map(Self)
-    }
-
-    /// Rows that one launch takes.
-    pub fn rows_max(&self) -> usize {
-        self.0.kernels.last().map_or(0, |k| k.0)
-    }
-
-    /// Enqueues the product for `rows` rows of `x`, as many at a time as there is a kernel for.
-    ///
-    /// # Errors
-    /// As [`super::Product::launch`].
-    pub fn launch(
-        &self,
-        device: &Device,
-        weights: &CudaView<'_, u8>,
-        x: Activations<'_>,
-        norm: Option<Norm<'_>>,
-        rows: usize,
-        out: Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        self.0.launch_plain(device, weights, x, norm, rows, out)
     }
 }
 

@@ -11,7 +11,6 @@ mod residual;
 pub mod sample;
 
 pub use activated::{Activated, ActivatedRows};
-pub use halves::HalfProduct;
 pub use residual::{NextRows, Residual};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
@@ -204,6 +203,25 @@ pub fn programs(shape: MatrixShape, norm: Option<usize>, multiprocessors: usize)
 
 fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling, epilogue: Epilogue) -> Program {
     let (turn, bytes) = tiling.turn(shape, columns);
+    let mut defines = defines(shape, norm, columns, tiling, bytes);
+    defines.extend([("EPILOGUE", epilogue as i64), ("CLUSTER", tiling.cluster as i64), ("TURN_UNITS", turn as i64)]);
+    Program {
+        name: "product",
+        source: source!("product/product.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    }
+}
+
+/// What a kernel for `columns` rows has to know of the matrix and of how it is cut up. `bytes`: of shared memory for
+/// columns.
+fn defines(
+    shape: MatrixShape,
+    norm: Option<usize>,
+    columns: usize,
+    tiling: Tiling,
+    bytes: usize,
+) -> Vec<(&'static str, i64)> {
     let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
     defines.extend([
         ("WITH_GRID", i64::from(shape.layout.codes == Codes::Grid)),
@@ -211,22 +229,14 @@ fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: T
         ("COLS", shape.cols as i64),
         ("COLUMNS", columns as i64),
         ("NORM_BLOCKS", norm.map_or(0, |n| n as i64 / 32)),
-        ("EPILOGUE", epilogue as i64),
         ("WK", tiling.warps_k as i64),
         ("WT", tiling.tiles as i64),
-        ("CLUSTER", tiling.cluster as i64),
         ("DEPTH", tiling.depth as i64),
         ("REGISTERS", tiling.registers as i64),
-        ("TURN_UNITS", turn as i64),
         ("COLUMN_BYTES", bytes as i64),
         shape.planes.define(),
     ]);
-    Program {
-        name: "product",
-        source: source!("product/product.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    }
+    defines
 }
 
 /// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with
@@ -334,7 +344,7 @@ impl Kernels {
             return Err(CudaError::shape("product", format!("{tilings:?}: not for {COLUMNS:?} rows")));
         }
         let program = |columns, tiling: Tiling| {
-            Ok((program_of(shape, norm, columns, tiling, epilogue), tiling.turn(shape, columns).1))
+            (program_of(shape, norm, columns, tiling, epilogue), tiling.turn(shape, columns).1)
         };
         Self::of(device, cache, (shape, norm, epilogue), tilings, program)
     }
@@ -345,7 +355,7 @@ impl Kernels {
         cache: &KernelCache,
         (shape, norm, epilogue): (MatrixShape, Option<usize>, Epilogue),
         tilings: &[(usize, Tiling)],
-        program: impl Fn(usize, Tiling) -> Result<(Program, usize), CudaError>,
+        program: impl Fn(usize, Tiling) -> (Program, usize),
     ) -> Result<Self, CudaError> {
         let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
         if tilings.is_empty() || !ascending {
@@ -354,7 +364,7 @@ impl Kernels {
         }
         let load = |(columns, tiling): &(usize, Tiling)| {
             check_tiling(shape, norm, *tiling, epilogue)?;
-            let (program, shared) = program(*columns, *tiling)?;
+            let (program, shared) = program(*columns, *tiling);
             let kernel = device.module(cache, &program)?.kernel(program.name)?.with_shared(shared)?;
             Ok((*columns, *tiling, kernel))
         };
@@ -402,26 +412,6 @@ impl Kernels {
             eps: norm.map_or(0.0, |n| n.eps),
             ..Arguments::default()
         })
-    }
-
-    /// Enqueues a plain product of `rows` rows.
-    fn launch_plain(
-        &self,
-        device: &Device,
-        weights: &CudaView<'_, u8>,
-        x: Activations<'_>,
-        norm: Option<Norm<'_>>,
-        rows: usize,
-        out: Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        let (outputs, _) = self.shape.size();
-        let inputs = self.inputs(device, weights, x, norm, (rows, out.factor))?;
-        fits("a row of the output", out.stride, outputs)?;
-        fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
-        let values = PtrMut::of(out.values, device.stream());
-        let arguments = Arguments { out: values, stride: out.stride as i32, ..inputs };
-        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
-        unsafe { self.launch(device, arguments, rows) }
     }
 
     /// Enqueues `all` for `rows` rows in turns.
@@ -523,6 +513,11 @@ impl Product {
         Kernels::load(device, cache, shape, norm, &alone, Epilogue::Plain).map(Self)
     }
 
+    /// Rows that one launch takes.
+    pub fn rows_max(&self) -> usize {
+        self.0.kernels.last().map_or(0, |k| k.0)
+    }
+
     /// Enqueues the product for `rows` rows of `x`, as many at a time as there is a tiling for.
     ///
     /// # Errors
@@ -536,7 +531,14 @@ impl Product {
         rows: usize,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
-        self.0.launch_plain(device, weights, x, norm, rows, out)
+        let (outputs, _) = self.0.shape.size();
+        let inputs = self.0.inputs(device, weights, x, norm, (rows, out.factor))?;
+        fits("a row of the output", out.stride, outputs)?;
+        fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
+        let values = PtrMut::of(out.values, device.stream());
+        let arguments = Arguments { out: values, stride: out.stride as i32, ..inputs };
+        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
+        unsafe { self.0.launch(device, arguments, rows) }
     }
 }
 

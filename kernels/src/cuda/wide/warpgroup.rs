@@ -218,9 +218,9 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
     dense_tiling(shape, columns, chip, 1)
 }
 
-/// The same of a dense product whose sums are taken in `segments`: as [`product::HalfProduct`] takes those of few rows.
+/// The same of a dense product whose sums are taken in `segments`: as [`Product::in_halves`] takes those of few rows.
 ///
-/// [`product::HalfProduct`]: crate::cuda::product::HalfProduct
+/// [`Product::in_halves`]: crate::cuda::product::Product::in_halves
 pub fn tiling_in(segments: usize, shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
     if chip.warpgroups && shape.dense { dense_tiling(shape, columns, chip, segments) } else { None }
 }
