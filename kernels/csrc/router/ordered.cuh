@@ -37,6 +37,15 @@ template <int ROWS> struct Ordered {
     static constexpr int SUMS_STRIDE = ORDERED_COLUMNS + 8;
     static_assert(GROUPS * ROWS * SUMS_STRIDE <= (ROWS + ORDERED_COLUMNS) * PART_STRIDE, "they fit where rows and experts were");
 
+    // A thread's group, first row and first expert. A vector of shared memory that lanes one apart share, or lanes two apart, is read for
+    // half a warp at a time, else for a quarter: rows are the same in the former, experts in the latter.
+    static __device__ __forceinline__ int group_of() { return threadIdx.x / (8 * SETS); }
+    static __device__ __forceinline__ int column_of() { return (threadIdx.x & 1) | (threadIdx.x >> 1 & 6); }
+    static __device__ __forceinline__ int row_of() {
+        static_assert(SETS % 4 == 0, "a warp has four rows");
+        return (threadIdx.x >> 1 & 1) | (threadIdx.x >> 3 & 2) | threadIdx.x / WARP % (SETS / 4) * 4;
+    }
+
     // What lane `lane` has of the sums: its values of the part in order. `x`, `w`: of the thread's first row and expert.
     static __device__ __forceinline__ void lane_sums(OwnSums &sum, const float *x, const float *w, int lane) {
 #pragma unroll
@@ -83,7 +92,7 @@ template <int ROWS> struct Ordered {
     // Sums of all groups to `scores`, by way of `memory`, which holds nothing else by then.
     static __device__ __forceinline__ void store(const Arguments &args, float *scores, const OwnSums &sum, float *memory, int first_row, int column) {
         constexpr int OF_GROUP = ROWS * SUMS_STRIDE;
-        const int group = threadIdx.x / (8 * SETS), c = threadIdx.x % 8, r = threadIdx.x / 8 % SETS;
+        const int group = group_of(), c = column_of(), r = row_of();
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < OWN_ROWS; i++)
@@ -129,9 +138,8 @@ template <int ORDERED_ROWS> __device__ __forceinline__ void ordered(const Argume
     }
     copies_wait<0>();
     __syncthreads();
-    const int group = threadIdx.x / (8 * O::SETS), c = threadIdx.x % 8, r = threadIdx.x / 8 % O::SETS;
     OwnSums sum;
-    O::part_sums(sum, xs + r * PART_STRIDE, ws + c * PART_STRIDE, group);
+    O::part_sums(sum, xs + O::row_of() * PART_STRIDE, ws + O::column_of() * PART_STRIDE, O::group_of());
     O::store(args, args.scores + (u64)part * args.rows * STRIDE, sum, parts, first_row, column);
     if (gridDim.y > scoring) say_scored(args, first_row / ORDERED_ROWS);
 }

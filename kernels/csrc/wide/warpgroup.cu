@@ -21,6 +21,9 @@
 #include "wide/warpgroups.cuh"
 // Blocks of a multiprocessor: one where it has most of the registers.
 #define BLOCKS_AT_A_TIME (TW * C8 > 8 || GROUPS > 2 ? 1 : LISTED && TW * C8 <= 4 ? 3 : 2)
+// Registers of a thread that multiplies and of one that feeds, of which a multiprocessor has 65,536 for all.
+#define REGISTERS (BLOCKS_AT_A_TIME > 1 ? 104 : GROUPS > 2 ? 160 : 232)
+#define FEEDER_REGISTERS (BLOCKS_AT_A_TIME > 1 || GROUPS > 2 ? 32 : 40)
 // Fewer columns are done by as many instructions for as few as this.
 #define STEP (LISTED ? C / 4 : 32)
 #include "wide/wgmma.cuh"
@@ -106,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
 #else
 // All columns of the block, by the warpgroup that feeds the others. Barriers are those of `multiply_all`.
 __device__ __forceinline__ void feed_all(const Arguments &args, const Work &work, const Block &block) {
-    registers_down<BLOCKS_AT_A_TIME == 1 ? 40 : 32>();
+    registers_down<FEEDER_REGISTERS>();
     Turn turn;
     __syncthreads();
     feed(args, block, turn, work.base, (min(work.end - work.base, C) + STEP - 1) / STEP * STEP);
@@ -117,7 +120,7 @@ __device__ __forceinline__ void feed_all(const Arguments &args, const Work &work
 // The same by those that multiply.
 __device__ __forceinline__ void multiply_all(const Thread &me, const Arguments &args, const Work &work, const Block &block, const Place &p,
                                              float *sums, Lists &lists, const u32 *grid) {
-    registers_up<BLOCKS_AT_A_TIME == 1 ? 232 : 104>();
+    registers_up<REGISTERS>();
     const int left = min(work.end - work.base, C);
     lists.put_rows(args, work, work.base);
     __syncthreads();

@@ -40,15 +40,9 @@
 template <int OCTETS>
 __device__ __forceinline__ void multiply_stages(const Thread &me, Accumulators &acc, const Arguments &args, const Place &p, u32 stages,
                                                 const WeightCopies &weights, const ActivationCopies &activations, const u32 *grid) {
-#if SEGMENTS
-    Segments segments;
-    const int first_segment = (p.rank * KG + p.group) * GROUP_SEGMENTS;
-    int segment = 0, segment_end = (first_segment + 1) * W::UNITS / SEGMENTS;
-    // A group that has fewer units than others is done with the last of them all the same.
-    const int end = KG > 1 ? (first_segment + GROUP_SEGMENTS) * W::UNITS / SEGMENTS : p.end;
-#endif
     int stage = 0;
-    for (int unit = p.begin; unit < p.end; unit += STRIDE) {
+    // The stage of these units, when it is there and the one behind those under way has been asked for.
+    auto next_stage = [&](int unit) {
         copies_wait<STAGES - 2>();
         __syncthreads();
         int next = unit + (STAGES - 1) * STRIDE, to = stage == 0 ? STAGES - 1 : stage - 1;
@@ -57,27 +51,53 @@ __device__ __forceinline__ void multiply_stages(const Thread &me, Accumulators &
             activations.copy(stages + to * STAGE_BYTES, args, next);
         }
         copies_end();
-        u32 at = stages + stage * STAGE_BYTES, column = p.wn * NW * 8;
+        u32 at = stages + stage * STAGE_BYTES;
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        return at;
+    };
+    auto multiply = [&](u32 at, int j) {
+        u32 column = p.wn * NW * 8;
+        multiply_unit<OCTETS>(acc, at + (j * BT + p.wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + me.g) * COLUMN_BYTES + me.t * 8,
+                              at + META_IN + (j * BLOCKS * C + column) * 4, grid);
+    };
+#if SEGMENTS
+    Segments segments;
+    const int first_segment = (p.rank * KG + p.group) * GROUP_SEGMENTS;
+    int segment = 0, segment_end = (first_segment + 1) * W::UNITS / SEGMENTS;
+    auto end_segment = [&] {
+        segments.end(acc, segment++);
+        segment_end = (first_segment + segment + 1) * W::UNITS / SEGMENTS;
+    };
+#endif
+#if SEGMENTS && SU == 1
+    // A loop of its own for each segment: where one ends is then no question behind every unit, nor are its sums.
+    int unit = p.begin;
+#pragma unroll 1
+    while (segment < GROUP_SEGMENTS) {
+#pragma unroll 1
+        for (; unit < segment_end; unit++) multiply(next_stage(unit), 0);
+        end_segment();
+    }
+#else
+    for (int unit = p.begin; unit < p.end; unit += STRIDE) {
+        u32 at = next_stage(unit);
 #pragma unroll
         for (int k = 0; k < KU; k++) {
             int j = p.group * KU + k;
 #if SEGMENTS
+            // A group that has fewer units than others is done with the last of them all the same.
+            const int end = KG > 1 ? (first_segment + GROUP_SEGMENTS) * W::UNITS / SEGMENTS : p.end;
             int now = unit_of(unit, j);
             if (!WHOLE && now >= end) break;
+            multiply(at, j);
+            if (now + 1 == segment_end) end_segment();
 #else
             if (!WHOLE && unit + j >= p.end) break;
-#endif
-            multiply_unit<OCTETS>(acc, at + (j * BT + p.wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + me.g) * COLUMN_BYTES + me.t * 8,
-                          at + META_IN + (j * BLOCKS * C + column) * 4, grid);
-#if SEGMENTS
-            if (now + 1 == segment_end) {
-                segments.end(acc, segment++);
-                segment_end = (first_segment + segment + 1) * W::UNITS / SEGMENTS;
-            }
+            multiply(at, j);
 #endif
         }
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
+#endif
     copies_wait<0>();
 }
 

@@ -107,14 +107,18 @@ fn in_halves() -> Vec<Checked> {
         }
     }
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
-        for (rows, tiling) in [(192, tiling(1, 2, 64)), (192, tiling(2, 1, 128)), (320, tiling(2, 2, 64))] {
-            for (epilogue, dense) in [
+        let ways =
+            [(192, tiling(1, 2, 64)), (192, tiling(2, 1, 128)), (320, tiling(2, 2, 64)), (320, tiling(3, 1, 128))];
+        for (rows, tiling) in ways {
+            let epilogues = [
                 (Epilogue::Gated, false),
                 (Epilogue::Residual, true),
                 (Epilogue::Squared, false),
                 (Epilogue::Squared, true),
                 (Epilogue::Rounded, true),
-            ] {
+            ];
+            // Three warpgroups are for columns that lie beside one another.
+            for (epilogue, dense) in epilogues.into_iter().filter(|e| e.1 || tiling.groups != 3) {
                 let shape = shape(layout, rows, 512, epilogue, Some(480), dense);
                 all.push(Checked { shape, form: Form::F16(tiling) });
             }
@@ -312,15 +316,18 @@ fn same_in_halves(got: &Written, want: &Written, rows: usize, strides: [usize; 2
 /// What few rows are multiplied by in f16, and how many are: every layout, with a last tile that is not whole, and an
 /// odd number of units; sums in one segment, two and four.
 fn few_in_halves(multiprocessors: usize) -> Vec<(WideShape, warpgroup::Tiling)> {
-    let of = |layout, (rows, cols), columns| {
+    let of = |layout, (rows, cols), (groups, columns)| {
         let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), true);
         let segments = product::halves::tilings(shape.matrix(), multiprocessors)[0].1.warps_k;
-        (shape, warpgroup::Tiling { groups: 1, tiles: 1, columns, stages: 3, turns: 0, segments })
+        (shape, warpgroup::Tiling { groups, tiles: 1, columns, stages: 3, turns: 0, segments })
     };
     let layouts = LAYOUTS.into_iter().filter(|l| *l != Layout::W16);
-    let every = layouts.flat_map(|layout| [(72, 256), (1000, 896)].map(|size| of(layout, size, 32)));
+    let every = layouts.flat_map(|layout| [(72, 256), (1000, 896)].map(|size| of(layout, size, (1, 32))));
     let others = [(Layout::Q6_K, (203, 2048)), (Layout::Q8_0, (64, 128)), (Layout::Q6_K, (50_720, 128))];
-    every.chain(others.map(|(layout, size)| of(layout, size, 64))).collect()
+    let others = others.map(|(layout, size)| of(layout, size, (1, 64)));
+    // The last block of three warpgroups goes back to have whole tiles.
+    let three = [Layout::Q8_0, Layout::Q6_K, Layout::IQ3_S].map(|layout| of(layout, (1000, 2048), (3, 128)));
+    every.chain(others).chain(three).collect()
 }
 
 fn few_rows_in_halves(gpu: &Gpu) -> Outcome {
@@ -342,7 +349,7 @@ fn few_rows_have_the_bytes_of_many(
     tiling: warpgroup::Tiling,
 ) -> Result<f64, Box<dyn Error>> {
     let (stream, (rows, cols), norm) = (gpu.device.stream(), shape.matrix().size(), shape.norm().unwrap_or(0));
-    let (most, stride) = (35, rows + 5);
+    let (most, stride) = (tiling.columns + 3, rows + 5);
     let mut random = Random(8);
     let matrix = Matrix::random(shape.matrix().layout(), rows, cols, 6).lowered();
     let x = activations(most, cols, Planes::One, &mut random);

@@ -37,7 +37,7 @@ const BARRIERS: usize = 16;
 /// How a product is cut up. `csrc/wide/warpgroup.cu` says what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tiling {
-    /// Warpgroups of a block that multiply: 1, 2 or 4.
+    /// Warpgroups of a block that multiply: 1 or 2, of dense products 3, of listed columns 4.
     pub groups: usize,
     /// Tiles of 16 rows of a warp: 1, or 2 where a block has a multiprocessor to itself.
     pub tiles: usize,
@@ -140,11 +140,13 @@ impl Tiling {
         let (rows, _) = shape.matrix.size();
         // Beside those that feed there is no room for four.
         let (warps, columns): (_, &[usize]) = match shape.dense {
-            true => (matches!((self.groups, self.tiles), (1 | 2, 1 | 2)), &[32, 64, 96, 128]),
+            true => (matches!((self.groups, self.tiles), (1 | 2, 1 | 2) | (3, 1)), &[32, 64, 96, 128]),
             false => (matches!((self.groups, self.tiles), (1 | 2, 1 | 2) | (4, 1)), &[32, 64, 128]),
         };
         if !warps || !columns.contains(&self.columns) {
-            return wrong(format!("1, 2 or listed 4 warpgroups, 1 or 2 tiles a warp, of 4 one, {columns:?} columns"));
+            return wrong(format!(
+                "1, 2, dense 3 or listed 4 warpgroups, 1 or 2 tiles a warp, of 3 and 4 one, {columns:?} columns"
+            ));
         }
         let units = shape.matrix.size().1 / UNIT;
         if self.segments == 0 || self.segments > units || self.segments > 1 && !(shape.dense && self.holds_sums()) {
@@ -226,7 +228,7 @@ pub fn tiling_in(segments: usize, shape: WideShape, columns: usize, chip: Chip) 
 }
 
 fn dense_tiling(shape: WideShape, columns: usize, chip: Chip, segments: usize) -> Option<Tiling> {
-    let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
+    let tiles = [(2, 2, 128), (3, 1, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
     let all =
         tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0, segments });
