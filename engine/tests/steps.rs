@@ -45,8 +45,6 @@ fn on_the_gpu() -> Box<dyn Backend> {
         activations: Activations::Auto,
         step_rows_max: 64,
         context: 96,
-        // Alone and in a batch the same, as on the CPU.
-        deterministic: true,
         drafts: 0,
         mtp: false,
         host_embedding: false,

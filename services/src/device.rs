@@ -59,8 +59,6 @@ pub struct DeviceRequest {
     pub experts_resident: Residents,
     /// The yardstick, on the CPU only.
     pub exact: bool,
-    /// Equal bytes whatever else runs.
-    pub deterministic: bool,
     /// Decode rows are told which experts they take: for benchmarks, on a GPU only.
     pub replayed: bool,
     /// Drafted tokens that may stand behind one.
@@ -85,7 +83,6 @@ impl DeviceRequest {
             embedding: engine.embedding,
             experts_resident: engine.experts_resident,
             exact: engine.exact,
-            deterministic: engine.deterministic,
             replayed: false,
             drafts: engine.drafts.room(),
             mtp: engine.draft_sources.0.contains(DraftKind::Mtp),
@@ -153,7 +150,6 @@ impl DeviceRequest {
             activations: self.activations.into(),
             step_rows_max: step_rows(self.step_tokens_or(STEP_TOKENS_FEWEST), slots),
             context: self.context,
-            deterministic: self.deterministic,
             drafts: self.drafts,
             mtp: self.mtp,
             host_embedding: self.embedding == Embedding::Host,
@@ -400,7 +396,7 @@ impl Setup {
     pub fn arithmetic(&self) -> String {
         match self {
             Setup::Cpu(c) => format!("cpu {:?} {}", c.kv_type, c.exact),
-            Setup::Cuda(c, gpu) => format!("cuda {} {:?} {} {}", gpu.arch, c.kv, c.deterministic, c.activations.name()),
+            Setup::Cuda(c, gpu) => format!("cuda {} {:?} {}", gpu.arch, c.kv, c.activations.name()),
         }
     }
 

@@ -267,7 +267,7 @@ pub const ITL_TARGET_MS: u32 = 50;
 /// too late leaves the device idle.
 pub const PLAN_AHEAD_US: u64 = 700;
 /// Positions of one sequence that a step recomputes after a preemption where each takes a pass over the weights of its
-/// own (`deterministic` on a GPU): others' tokens wait for that many passes.
+/// own (on a GPU): others' tokens wait for that many passes.
 pub const RECOMPUTED_PASSES_MAX: std::num::NonZeroU32 = std::num::NonZeroU32::new(16).expect("16 is not 0");
 /// Seconds that a request may be predicted to wait for its first step.
 pub const PREDICTED_WAIT_SECONDS: u64 = 60;

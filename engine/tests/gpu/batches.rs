@@ -69,8 +69,8 @@ pub(super) fn decode_together(
     gpu.step(decode_rows(position, tokens, rows, params)).samples.iter().map(|s| s.token).collect()
 }
 
-/// Every row of batches of every size follows the CPU, which rounds activations to 8 bits too or not at all, in both
-/// modes; in the deterministic one a row's bytes are the same in all of them.
+/// Every row of batches of every size follows the CPU, which rounds activations to 8 bits too or not at all, and a
+/// row's bytes are the same in all of them.
 pub(super) fn batches_follow(
     name: &str,
     model: &Model,
@@ -87,36 +87,31 @@ pub(super) fn batches_follow(
     let mut cpu = Driver::recording(model, &cpu_config(exact));
     let want: Vec<Vec<f32>> = (0..most).map(|seq| cpu.prompt(&ids(seq), 512)).collect();
     let mut wrong = Vec::new();
-    for deterministic in [false, true] {
-        let mut gpu = Gpu::new(model, &CudaConfig { activations, ..config(64, 256, deterministic) });
-        let mut alone: Option<Vec<f32>> = None;
-        for rows in [1, 2, 4, 8, 9, 16, 17, 24, 33, 64] {
-            let (mut got, mut all) = (Vec::new(), Vec::new());
-            for step in 0..steps {
-                let tokens: Vec<TokenId> = (0..rows).map(|seq| ids(seq)[step]).collect();
-                decode_together(&mut gpu, step as u32, Some(&tokens), rows as u32, &SamplingParams::greedy());
-                got.extend(gpu.backend.logits(rows).unwrap());
-                all.extend((0..rows).flat_map(|seq| want[seq][step * vocab..(step + 1) * vocab].iter().copied()));
-            }
-            let error = relative_rms(&got, &all);
-            let first: Vec<f32> = got.chunks(rows * vocab).flat_map(|step| step[..vocab].iter().copied()).collect();
-            if deterministic && *alone.get_or_insert_with(|| first.clone()) != first {
-                let alone = alone.as_deref().unwrap_or(&[]);
-                let places: Vec<usize> = (0..first.len()).filter(|i| first[*i] != alone[*i]).collect();
-                wrong.push(format!(
-                    "{name}: a row among {rows} differs from itself alone in {} of {} logits, step {} first",
-                    places.len(),
-                    first.len(),
-                    places[0] / vocab
-                ));
-            }
-            println!(
-                "{name}, deterministic {deterministic}, {rows} rows: RMS {error:.2e}, distinct experts {:?}",
-                gpu.backend.expert_counts()
-            );
-            if error.is_nan() || error > rms_max {
-                wrong.push(format!("{name}, deterministic {deterministic}, {rows} rows: {error:.2e}"));
-            }
+    let mut gpu = Gpu::new(model, &CudaConfig { activations, ..config(64, 256) });
+    let mut alone: Option<Vec<f32>> = None;
+    for rows in [1, 2, 4, 8, 9, 16, 17, 24, 33, 64] {
+        let (mut got, mut all) = (Vec::new(), Vec::new());
+        for step in 0..steps {
+            let tokens: Vec<TokenId> = (0..rows).map(|seq| ids(seq)[step]).collect();
+            decode_together(&mut gpu, step as u32, Some(&tokens), rows as u32, &SamplingParams::greedy());
+            got.extend(gpu.backend.logits(rows).unwrap());
+            all.extend((0..rows).flat_map(|seq| want[seq][step * vocab..(step + 1) * vocab].iter().copied()));
+        }
+        let error = relative_rms(&got, &all);
+        let first: Vec<f32> = got.chunks(rows * vocab).flat_map(|step| step[..vocab].iter().copied()).collect();
+        if *alone.get_or_insert_with(|| first.clone()) != first {
+            let alone = alone.as_deref().unwrap_or(&[]);
+            let places: Vec<usize> = (0..first.len()).filter(|i| first[*i] != alone[*i]).collect();
+            wrong.push(format!(
+                "{name}: a row among {rows} differs from itself alone in {} of {} logits, step {} first",
+                places.len(),
+                first.len(),
+                places[0] / vocab
+            ));
+        }
+        println!("{name}, {rows} rows: RMS {error:.2e}, distinct experts {:?}", gpu.backend.expert_counts());
+        if error.is_nan() || error > rms_max {
+            wrong.push(format!("{name}, {rows} rows: {error:.2e}"));
         }
     }
     wrong
@@ -133,7 +128,7 @@ fn a_row_has_the_same_bytes_in_any_batch() {
     for (name, model) in models.into_iter().chain(synthetic) {
         let vocab = model.config.vocab;
         for activations in [Activations::Int8, Activations::Int16] {
-            let mut gpu = Gpu::new(&model, &CudaConfig { activations, ..config(64, 256, true) });
+            let mut gpu = Gpu::new(&model, &CudaConfig { activations, ..config(64, 256) });
             let mut wrong = Vec::new();
             let mut alone: Option<Vec<f32>> = None;
             for rows in [1usize, 2, 5, 8, 9, 12, 16, 17, 40, 64] {

@@ -15,7 +15,7 @@ pub(super) const TESTS: &[Test] = &[("a_cpu_and_a_gpu_backend_are_told_apart", a
 fn a_cpu_and_a_gpu_backend_are_told_apart() {
     let model = support::gguf("moe");
     let cpu = CpuBackend::new(&model, &cpu_config(false), &mut |_| {}).unwrap();
-    let gpu = Gpu::new(&model, &config(2, 16, false));
+    let gpu = Gpu::new(&model, &config(2, 16));
     assert_eq!((cpu.info().device, gpu.backend.info().device), ("cpu", "cuda"));
 }
 
@@ -30,7 +30,7 @@ pub(super) fn every_kernel_of_the_synthetic_hybrids_compiles() {
         for (activations, expert_bytes) in
             [(Activations::Int8, None), (Activations::Int8, Some(0)), (Activations::Int16, None)]
         {
-            let config = CudaConfig { activations, expert_bytes, ..config(2, 16, true) };
+            let config = CudaConfig { activations, expert_bytes, ..config(2, 16) };
             cache.build(&programs(&model, &config, arch, None).unwrap(), &[arch]).unwrap_or_else(|e| panic!("{e}"));
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn every_kernel_of_the_shipped_model_compiles() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, arch) = (KernelCache::new(dir.path()), "sm_90a".parse().unwrap());
     for expert_bytes in [None, Some(0)] {
-        let config = CudaConfig { expert_bytes, ..config(2, 16, true) };
+        let config = CudaConfig { expert_bytes, ..config(2, 16) };
         let programs = programs(&support::nano(), &config, arch, None).unwrap();
         let missing = cache.missing(&programs, arch);
         assert!(missing > 0);

@@ -12,7 +12,7 @@ use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StepOutcome, Ste
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig {
+pub(super) fn config(slots: u32, pages: u32) -> CudaConfig {
     CudaConfig {
         ordinal: 0,
         slots,
@@ -24,7 +24,6 @@ pub(super) fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig 
         activations: Activations::Auto,
         step_rows_max: 512,
         context: 4096,
-        deterministic,
         drafts: 7,
         mtp: true,
         host_embedding: false,

@@ -66,32 +66,30 @@ fn rows_do_with_fewer_experts_and_those_beside_them_do_not_notice() {
     let used = model.config.each::<MoeConfig>().next().expect("the shipped model has experts").used;
     let (vocab, layers, steps) = (model.config.vocab, model.config.layers.len() as u64, 12);
     let cut = |min, max, mass| ExpertCut { min, max, mass };
-    for deterministic in [false, true] {
-        let mut gpu = Gpu::new(&model, &config(64, 256, deterministic));
-        for rows in [1, 3, 16, 40usize] {
-            let what = format!("deterministic {deterministic}, {rows} rows");
-            let given = rows as u64 * u64::from(steps) * layers;
-            let (whole, none) = decode_cut(&mut gpu, rows, steps, |_| None);
-            assert_eq!(none, ExpertUse::default(), "{what}");
-            let (same, took) = decode_cut(&mut gpu, rows, steps, |_| Some(cut(1, 99, 1.5)));
-            assert!(same == whole, "{what}: a cut that leaves all experts changes the logits");
-            assert_eq!(took, ExpertUse { rows: given, experts: given * used as u64 }, "{what}");
-            let (one, took) = decode_cut(&mut gpu, rows, steps, |_| Some(cut(1, 99, 0.0)));
-            assert_eq!(took, ExpertUse { rows: given, experts: given }, "{what}");
-            assert!(gpu.backend.expert_counts().iter().all(|n| (1..=rows as u32).contains(n)), "{what}");
-            let (mixed, took) = decode_cut(&mut gpu, rows, steps, |i| (i % 2 == 0).then_some(cut(1, 1, 1.0)));
-            assert_eq!(took.rows, rows.div_ceil(2) as u64 * u64::from(steps) * layers, "{what}");
-            for (i, row) in mixed.chunks(vocab).enumerate() {
-                let want = if i % 2 == 0 { &one } else { &whole };
-                assert!(row == &want[i * vocab..(i + 1) * vocab], "{what}: row {i} among rows with and without a cut");
-            }
+    let mut gpu = Gpu::new(&model, &config(64, 256));
+    for rows in [1, 3, 16, 40usize] {
+        let what = format!("{rows} rows");
+        let given = rows as u64 * u64::from(steps) * layers;
+        let (whole, none) = decode_cut(&mut gpu, rows, steps, |_| None);
+        assert_eq!(none, ExpertUse::default(), "{what}");
+        let (same, took) = decode_cut(&mut gpu, rows, steps, |_| Some(cut(1, 99, 1.5)));
+        assert!(same == whole, "{what}: a cut that leaves all experts changes the logits");
+        assert_eq!(took, ExpertUse { rows: given, experts: given * used as u64 }, "{what}");
+        let (one, took) = decode_cut(&mut gpu, rows, steps, |_| Some(cut(1, 99, 0.0)));
+        assert_eq!(took, ExpertUse { rows: given, experts: given }, "{what}");
+        assert!(gpu.backend.expert_counts().iter().all(|n| (1..=rows as u32).contains(n)), "{what}");
+        let (mixed, took) = decode_cut(&mut gpu, rows, steps, |i| (i % 2 == 0).then_some(cut(1, 1, 1.0)));
+        assert_eq!(took.rows, rows.div_ceil(2) as u64 * u64::from(steps) * layers, "{what}");
+        for (i, row) in mixed.chunks(vocab).enumerate() {
+            let want = if i % 2 == 0 { &one } else { &whole };
+            assert!(row == &want[i * vocab..(i + 1) * vocab], "{what}: row {i} among rows with and without a cut");
         }
     }
 }
 
 fn rows_with_fewer_experts_follow_the_cpu_s() {
     let (model, steps) = (support::nano(), 40);
-    let mut gpu = Gpu::new(&model, &config(4, 64, false));
+    let mut gpu = Gpu::new(&model, &config(4, 64));
     let whole = decode_cut_on_cpu(&model, steps, None).0;
     for cut in [ExpertCut { min: 2, max: 2, mass: 1.0 }, ExpertCut { min: 1, max: 99, mass: 0.6 }] {
         let (want, by_cpu) = decode_cut_on_cpu(&model, steps, Some(cut));
@@ -108,7 +106,7 @@ fn rows_with_fewer_experts_follow_the_cpu_s() {
 fn positions_that_are_computed_again_do_with_fewer_experts_too() {
     let model = support::nano();
     let layers = model.config.layers.len() as u64;
-    let mut gpu = Gpu::new(&model, &config(2, 64, false));
+    let mut gpu = Gpu::new(&model, &config(2, 64));
     let ids: Vec<TokenId> = (0..70).map(|i| token_of(0, i, model.config.vocab)).collect();
     let mut again = |cut| {
         let sample = decode_rows(69, None, 1, &SamplingParams::greedy()).remove(0).samples;
@@ -131,33 +129,31 @@ fn where_experts_lie_changes_no_byte() {
     for model in ["moe", "quant", "nemotron_super"].map(support::gguf).into_iter().chain([support::nano()]).chain(given)
     {
         let requests = || (0..16).map(|id| request(id, model.config.vocab as u64, 300)).collect::<Vec<_>>();
-        for deterministic in [false, true] {
-            // Where experts lie in two memories there is no draft head.
-            let config = CudaConfig { mtp: false, ..config(9, 600, deterministic) };
-            let all = CudaMemory::of(&model, &config).experts;
-            if all == 0 {
-                continue;
-            }
-            let run = |expert_bytes| {
-                let mut gpu = Gpu::new(&model, &CudaConfig { expert_bytes, ..config.clone() });
-                serve_and_count(&model, &mut gpu.backend, requests(), 6)
-            };
-            let (want, reads) = run(None);
-            assert_eq!(reads, ExpertReads::default(), "nobody counts where there is one place");
-            for percent in [95, 67, 30, 0] {
-                let (got, reads) = run(Some(all * percent / 100));
-                let differing: Vec<u64> =
-                    want.iter().filter(|(id, out)| got.get(id) != Some(out)).map(|(id, _)| *id).collect();
-                println!("{} {percent} %: {reads:?}", model.config.name);
-                assert_eq!(differing, [0u64; 0], "{}, {percent} % of the experts on the device", model.config.name);
-                assert!(reads.misses > 0);
-                // Of four experts two are used at a time: none is rarer than another for long, and the only place on the
-                // device may be one in reserve.
-                let many = model.config.each::<MoeConfig>().all(|moe| moe.experts > 4);
-                assert!(reads.hits > 0 || percent == 0 || !many, "{percent} %: nobody was found");
-                assert!(reads.hits == 0 || percent > 0, "{reads:?}: where is none");
-                assert!(reads.promoted > 0 || percent == 0 || !many, "{percent} %: nobody changed places");
-            }
+        // Where experts lie in two memories there is no draft head.
+        let config = CudaConfig { mtp: false, ..config(9, 600) };
+        let all = CudaMemory::of(&model, &config).experts;
+        if all == 0 {
+            continue;
+        }
+        let run = |expert_bytes| {
+            let mut gpu = Gpu::new(&model, &CudaConfig { expert_bytes, ..config.clone() });
+            serve_and_count(&model, &mut gpu.backend, requests(), 6)
+        };
+        let (want, reads) = run(None);
+        assert_eq!(reads, ExpertReads::default(), "nobody counts where there is one place");
+        for percent in [95, 67, 30, 0] {
+            let (got, reads) = run(Some(all * percent / 100));
+            let differing: Vec<u64> =
+                want.iter().filter(|(id, out)| got.get(id) != Some(out)).map(|(id, _)| *id).collect();
+            println!("{} {percent} %: {reads:?}", model.config.name);
+            assert_eq!(differing, [0u64; 0], "{}, {percent} % of the experts on the device", model.config.name);
+            assert!(reads.misses > 0);
+            // Of four experts two are used at a time: none is rarer than another for long, and the only place on the
+            // device may be one in reserve.
+            let many = model.config.each::<MoeConfig>().all(|moe| moe.experts > 4);
+            assert!(reads.hits > 0 || percent == 0 || !many, "{percent} %: nobody was found");
+            assert!(reads.hits == 0 || percent > 0, "{reads:?}: where is none");
+            assert!(reads.promoted > 0 || percent == 0 || !many, "{percent} %: nobody changed places");
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn follow(
     let default = Driver::recording(model, &cpu_config(false)).prompt(ids, 512);
     let of_default = (relative_rms(&default, &want), argmax_agreement(&default, &want, vocab));
     println!("{name}: the CPU's default path: RMS {:.2e}, same best token {:.3}", of_default.0, of_default.1);
-    let mut gpu = Gpu::new(model, &CudaConfig { activations, ..config(2, 128, false) });
+    let mut gpu = Gpu::new(model, &CudaConfig { activations, ..config(2, 128) });
     let got = gpu.decode(ids);
     let (rms, agreement) = (relative_rms(&got, &want), argmax_agreement(&got, &want, vocab));
     println!("{name}: decode RMS {rms:.2e}, KL {:.2e}, same best token {agreement:.3}", divergence(&got, &want, vocab));
@@ -146,7 +146,7 @@ fn the_shipped_model_follows_the_exact_path() {
 
 fn greedy_tokens_part_only_where_the_best_two_are_close() {
     let (model, vocab) = (support::nano(), 8192);
-    let mut gpu = Gpu::new(&model, &config(2, 128, false));
+    let mut gpu = Gpu::new(&model, &config(2, 128));
     let (mut cpu, mut default) =
         (Driver::recording(&model, &cpu_config(true)), Driver::recording(&model, &cpu_config(false)));
     // Where the best two of the CPU are how far apart, as a part of the logits' RMS; squares of errors, and of what

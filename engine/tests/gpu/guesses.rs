@@ -23,7 +23,7 @@ const ROWS: usize = 2;
 /// so that all rows are read behind the pass that computes them, by what that left itself.
 fn guessed(ids: &[Vec<TokenId>], asking: &[usize], at_once: bool) -> Vec<Vec<f32>> {
     let model = support::nano();
-    let mut gpu = Gpu::new(&model, &config(ROWS as u32, 8, false));
+    let mut gpu = Gpu::new(&model, &config(ROWS as u32, 8));
     let mut all = Vec::new();
     for (step, ids) in ids.iter().enumerate() {
         let mut pieces = decode_rows(step as u32, Some(ids), ROWS as u32, &SamplingParams::greedy());
@@ -69,7 +69,7 @@ fn rows_that_waited_are_guessed_behind() {
 /// `beside` them another sequence decodes, and asks for a guess too.
 fn guessed_behind(ids: &[TokenId], len: usize, said: TokenId, beside: bool) -> Vec<f32> {
     let model = support::nano();
-    let mut gpu = Gpu::new(&model, &config(ROWS as u32, 8, false));
+    let mut gpu = Gpu::new(&model, &config(ROWS as u32, 8));
     let forms = std::iter::once((Form::Chunked, 0, &ids[..len]))
         .chain((len..ids.len()).map(|at| (Form::Recurrent, at, &ids[at..at + 1])));
     let steps = 1 + ids.len() - len;

@@ -139,7 +139,7 @@ fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
     for model in presets.into_iter().chain(SYNTHETIC.map(|(shape, layers, _)| synthetic(shape, layers))) {
         let requests = || (0..24).map(|id| request(id, model.config.vocab as u64, 700)).collect::<Vec<_>>();
         let run = |slots, together| {
-            let mut gpu = Gpu::new(&model, &config(slots, 600, true));
+            let mut gpu = Gpu::new(&model, &config(slots, 600));
             serve(&model, &mut gpu.backend, requests(), together)
         };
         let (alone, crowd) = (run(2, 1), run(17, 16));
@@ -152,7 +152,7 @@ fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
 /// A backend for tests of drafts.
 pub(super) fn drafting(model: &Model, setup: &Setup, step_rows_max: u32) -> CudaBackend {
     let drafts = if setup.drafts == DraftMode::Off { 0 } else { 7 };
-    let config = config(setup.slots, setup.pages, true);
+    let config = config(setup.slots, setup.pages);
     let config = CudaConfig { checkpoints: setup.checkpoints, step_rows_max, context: CONTEXT, drafts, ..config };
     let mut backend = CudaBackend::new(model, &config, &mut |_| {}).unwrap();
     backend.poison().unwrap();
@@ -193,13 +193,12 @@ fn a_prefix_cache_changes_no_byte() {
     let presets = [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")];
     for model in presets.into_iter().chain([synthetic("falcon-h1-7b", 2)]) {
         let off = Setting { step_tokens: 256, checkpoints: 0, together: 1, host: HostBlocks::NONE, cancel_after: 0 };
-        let memory = CudaMemory::of(&model, &config(2, 200, true));
+        let memory = CudaMemory::of(&model, &config(2, 200));
         let host = HostBlocks::of(memory.checkpoint, memory.page);
         let run = |slots: u32, pages: u32, setting: Setting| {
             // Room for some twenty entries, so that the host gives up some too.
             let host_cache_bytes = 30 * u64::from(setting.host.checkpoint) * setting.host.bytes;
-            let config =
-                CudaConfig { checkpoints: setting.checkpoints, host_cache_bytes, ..config(slots, pages, true) };
+            let config = CudaConfig { checkpoints: setting.checkpoints, host_cache_bytes, ..config(slots, pages) };
             let mut gpu = Gpu::new(&model, &config);
             gpu.backend.poison().unwrap();
             hold(&mut gpu.backend, 8, setting)
@@ -231,7 +230,7 @@ fn a_prefix_cache_changes_no_byte() {
 fn requests_come_and_go_for_a_long_time() {
     let seconds = std::env::var("CHIMERE_SOAK_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
     let model = support::nano();
-    let mut gpu = Gpu::new(&model, &config(32, 600, false));
+    let mut gpu = Gpu::new(&model, &config(32, 600));
     let free = || probe(0).unwrap().free_bytes;
     let (before, begin) = (free(), Instant::now());
     let (mut scheduler, mut random) = (Scheduler::new(scheduler_config(&gpu.backend.info().clone())), Random(3));

@@ -68,7 +68,7 @@ pub(super) fn definition_of<T>(
 
 fn rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_changed() {
     let model = support::nano();
-    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256, false)));
+    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256)));
     let mut changed = 0;
     for rows in [1, 3, 16, 40usize] {
         let mut random = Random(rows as u64);
@@ -133,7 +133,7 @@ fn rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_chang
 /// the masks leave one token, which a step later is what the row goes on from.
 fn rows_under_masks_of_their_own_say_what_these_leave() {
     let model = support::nano();
-    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256, false)));
+    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256)));
     let mut random = Random(7);
     for rows in [1, 16, 64usize] {
         let first: Vec<TokenId> = (0..rows).map(|i| (i * 131 % vocab) as TokenId).collect();
@@ -162,7 +162,7 @@ fn rows_under_masks_of_their_own_say_what_these_leave() {
 fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
     let model = std::env::var_os("CHIMERE_TEST_MODEL")
         .map_or_else(support::nano, |path| chimere_engine::model::load(path.as_ref()).unwrap());
-    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256, false)));
+    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256)));
     for rows in [1, 3, 16, 64usize] {
         let first: Vec<TokenId> = (0..rows).map(|i| (i * 131 % vocab) as TokenId).collect();
         for step in 0..8u32 {
@@ -186,7 +186,7 @@ fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
 /// With rows beside them that report log-probabilities of the model's own logits.
 fn rows_report_what_their_tokens_are_drawn_from() {
     let model = support::nano();
-    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(16, 64, false)));
+    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(16, 64)));
     let own = SamplingParams { logprobs: Some(3), ..SamplingParams::default() };
     for step in 0..4u32 {
         let first: Vec<TokenId> = (0..16).map(|i| i * 131 % vocab as TokenId).collect();

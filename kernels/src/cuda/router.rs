@@ -95,8 +95,8 @@ pub enum Variant {
     Prompts,
 }
 
-/// The faster one for `rows` rows of those that have one order of sums, which the experts' own launch has too.
-pub fn ordered_variant(rows: usize) -> Variant {
+/// The faster one for `rows` decode rows of those that have one order of sums, which the experts' own launch has too.
+pub fn decode_variant(rows: usize) -> Variant {
     if rows <= FEW_ROWS { Variant::Few } else { Variant::Ordered }
 }
 
@@ -530,16 +530,7 @@ impl Router {
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
     }
 
-    /// The fastest variant for `rows` rows.
-    pub fn fastest(&self, rows: usize) -> Variant {
-        match rows {
-            ..=FEW_ROWS => Variant::Few,
-            WHOLE_ROWS.. => self.for_prompts(),
-            _ => Variant::Tiled,
-        }
-    }
-
-    /// The variant for rows of prompts where they have one order of sums: one for any number of them.
+    /// The variant for rows of prompts: one order of sums for any number of them.
     pub fn for_prompts(&self) -> Variant {
         if self.prompts.is_some() { Variant::Prompts } else { Variant::Tiled }
     }

@@ -65,8 +65,8 @@ pub struct ServeArgs {
     /// Compute with decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick
     #[arg(long, help_heading = COMPUTING)]
     pub exact: bool,
-    /// Equal bytes for equal requests whatever else runs; on the CPU always so
-    #[arg(long, help_heading = COMPUTING)]
+    /// Does nothing: equal requests have equal bytes whatever else runs, always
+    #[arg(long, hide = true)]
     pub deterministic: bool,
     /// Tokens to draft behind one: auto as many as save time, off, or a number from 1 to 7; changes no answer, on the
     /// CPU only [default: auto]

@@ -41,7 +41,7 @@ pub struct Engine {
     pub experts_resident: Residents,
     /// Decoded weights, f32 activations and KV.
     pub exact: bool,
-    /// Equal bytes for equal requests; on the CPU always so.
+    /// Says nothing any more ([`DETERMINISTIC_SAYS_NOTHING`]), and is read for the sake of those who say it.
     pub deterministic: bool,
     /// How many tokens are drafted behind one; changes no byte.
     pub drafts: Drafts,
@@ -50,6 +50,10 @@ pub struct Engine {
     /// What the model's draft head guesses among; changes no byte.
     pub draft_ids: DraftIds,
 }
+
+/// What is answered to who asks for it.
+pub const DETERMINISTIC_SAYS_NOTHING: &str =
+    "deterministic does nothing: equal requests have equal bytes whatever else runs, always";
 
 impl Default for Engine {
     fn default() -> Self {

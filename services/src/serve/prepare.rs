@@ -345,12 +345,11 @@ fn drafts(config: &Config) -> DraftSettings {
 
 /// Targets and bounds in time.
 pub(crate) fn pace(config: &Config, setup: &Setup) -> Pace {
-    // A CPU computes recomputed positions together, with the same bytes; a GPU does so only where bytes may differ.
-    let one_by_one = setup.gpu().is_some() && config.engine.deterministic;
     Pace {
         target_us: 1_000 * u64::from(config.engine.itl_target_ms),
         wait_us_max: config.limits.predicted_wait_seconds.saturating_mul(1_000_000),
-        passes_max: one_by_one.then_some(limits::RECOMPUTED_PASSES_MAX),
+        // A CPU computes recomputed positions together, with the same bytes.
+        passes_max: setup.gpu().map(|_| limits::RECOMPUTED_PASSES_MAX),
         // Beside prompts a GPU's decode rows are graphs of their own; a CPU's go through every matrix with the prompts.
         apart: setup.gpu().is_some(),
         ahead_us: limits::PLAN_AHEAD_US,

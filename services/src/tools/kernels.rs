@@ -109,27 +109,24 @@ fn outline(mix: Mix) -> Result<Model, CliError> {
 fn programs(model: &Model, arch: Arch, chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
     let mut all: Vec<Program> = Vec::new();
     for kv_type in [KvType::F16, KvType::Q8_0, KvType::Q8_0Q4_0] {
-        for deterministic in [false, true] {
-            let embeddings = [Embedding::Device, Embedding::Host];
-            let rounded = [Activations::Int8, Activations::Int16];
-            for (activations, embedding) in rounded.into_iter().flat_map(|a| embeddings.map(|e| (a, e))) {
-                let wanted = DeviceRequest {
-                    device: Device::Cuda,
-                    kv_type,
-                    activations,
-                    deterministic,
-                    embedding,
-                    // Larger steps take all kernels of smaller ones.
-                    step_tokens: limits::STEP_TOKENS_GPU[0],
-                    ..DeviceRequest::of(&Engine::default(), model.config.context)
-                };
-                let more = cuda::programs(model, &wanted.cuda(), arch, Some(chip))?;
-                more.into_iter().for_each(|p| {
-                    if !all.contains(&p) {
-                        all.push(p);
-                    }
-                });
-            }
+        let embeddings = [Embedding::Device, Embedding::Host];
+        let rounded = [Activations::Int8, Activations::Int16];
+        for (activations, embedding) in rounded.into_iter().flat_map(|a| embeddings.map(|e| (a, e))) {
+            let wanted = DeviceRequest {
+                device: Device::Cuda,
+                kv_type,
+                activations,
+                embedding,
+                // Larger steps take all kernels of smaller ones.
+                step_tokens: limits::STEP_TOKENS_GPU[0],
+                ..DeviceRequest::of(&Engine::default(), model.config.context)
+            };
+            let more = cuda::programs(model, &wanted.cuda(), arch, Some(chip))?;
+            more.into_iter().for_each(|p| {
+                if !all.contains(&p) {
+                    all.push(p);
+                }
+            });
         }
     }
     Ok(all)

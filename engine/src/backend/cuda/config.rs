@@ -46,9 +46,6 @@ pub struct CudaConfig {
     pub step_rows_max: u32,
     /// Positions a sequence may have.
     pub context: u32,
-    /// Tile and split choices that do not depend on the batch, so that equal requests get equal bytes whatever runs
-    /// beside them.
-    pub deterministic: bool,
     /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
     pub drafts: u32,
     /// Guesses of the model's draft head are wanted, where it has one.
@@ -197,7 +194,6 @@ impl CudaConfig {
             activations: Activations::Auto,
             step_rows_max: 64,
             context: 64,
-            deterministic: false,
             drafts: 0,
             mtp: false,
             host_embedding: false,

@@ -21,16 +21,14 @@ const CLASSES: [usize; 18] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256,
 const FEW_ROWS: usize = product::ROWS_MAX;
 /// Outputs from which a plain matrix is worth f16 however few rows there are, on chips that have it.
 const HALF_OUTPUTS_MIN: usize = 1 << 13;
-/// Where results may not depend on the batch, int8 tiles of prompts are those for this many rows.
-const DETERMINISTIC_PREFILL: usize = 1024;
+/// Tiles decide about the bytes of prompts in int8, so these are those for this many rows, however many there are.
+const PROMPT_TILES: usize = 1024;
 
 /// What a kernel's tiles were chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Up to so many rows, sums in whatever order is fastest.
-    Free(usize),
-    /// Up to so many decode rows, sums in the order of the kernels for few: where results may not depend on the batch.
-    Ordered(usize),
+    /// Up to so many decode rows, whose sums have the order of the kernels for few.
+    Decode(usize),
     /// Up to so many rows of prompts, which have an arithmetic of their own.
     Prompt(usize),
 }
@@ -47,8 +45,6 @@ impl Class {
 /// What forms are chosen by, beside the product and its rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
-    /// Whether results may not depend on the batch.
-    pub(super) deterministic: bool,
     pub(super) chip: Chip,
     /// Whether few rows take the experts that they are given.
     pub(super) replayed: bool,
@@ -63,13 +59,9 @@ pub(super) struct RowCount {
 
 impl RowCount {
     /// The class whose kernels these rows take.
-    fn class(self, deterministic: bool) -> Class {
+    fn class(self) -> Class {
         let count = CLASSES.into_iter().find(|c| *c >= self.count).unwrap_or(CLASSES[CLASSES.len() - 1]);
-        match (self.prefill, deterministic) {
-            (true, _) => Class::Prompt(count),
-            (false, true) => Class::Ordered(count),
-            (false, false) => Class::Free(count),
-        }
+        if self.prefill { Class::Prompt(count) } else { Class::Decode(count) }
     }
 }
 
@@ -149,29 +141,18 @@ impl ProductKind {
     }
 
     /// Of this shape with the rest of the kind.
-    fn form_of(&self, shape: wide::WideShape, class: Class, Choice { deterministic, chip, .. }: Choice) -> Form {
-        let int8 = |rows| Form::Int8(wide::tiling(shape, self.columns(rows), chip));
-        if let (Class::Free(rows) | Class::Ordered(rows), Some(segments)) = (class, self.half_segments(shape, chip)) {
-            let of_any = warpgroup::tiling_in(segments, shape, rows, chip);
-            return Form::F16(of_any.expect("large plain matrices have tiles for any number of rows"));
-        }
-        match class {
-            // Decode rows of the shared expert stay int8, which wants no launch that makes f16 of them.
-            Class::Free(rows) if self.of_experts && self.share.is_none() => int8(rows),
-            Class::Free(rows) => {
-                warpgroup::tiling(shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
+    fn form_of(&self, shape: wide::WideShape, class: Class, Choice { chip, .. }: Choice) -> Form {
+        match (class, self.half_segments(shape, chip)) {
+            (Class::Decode(rows), Some(segments)) => {
+                let of_any = warpgroup::tiling_in(segments, shape, rows, chip);
+                Form::F16(of_any.expect("large plain matrices have tiles for any number of rows"))
             }
-            Class::Ordered(rows) => {
+            (Class::Decode(rows), None) => {
                 let order = experts::order_of_few(shape, self.of_experts, chip.multiprocessors);
                 Form::Int8(wide::tiling_in(order, shape, self.columns(rows), chip))
             }
-            Class::Prompt(rows) if deterministic => {
-                let halves = warpgroup::tiling_of_any(shape, self.columns(rows), chip);
-                halves.map_or_else(|| int8(DETERMINISTIC_PREFILL), Form::F16)
-            }
-            Class::Prompt(rows) => {
-                warpgroup::tiling(shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
-            }
+            (Class::Prompt(rows), _) => warpgroup::tiling(shape, self.columns(rows), chip)
+                .map_or_else(|| Form::Int8(wide::tiling(shape, self.columns(PROMPT_TILES), chip)), Form::F16),
         }
     }
 
@@ -199,28 +180,25 @@ impl ProductKind {
             all.extend(form.programs(shape)?);
         }
         let (matrix, chip) = (self.shape.matrix(), choice.chip);
-        match (self.share, self.shape.epilogue()) {
-            (None, Epilogue::Plain) => {
+        match self.shape.epilogue() {
+            _ if self.of_experts => {}
+            Epilogue::Plain => {
                 let halves = self.half_segments(self.shape, chip).is_some();
                 let programs = if halves { halves::programs } else { product::programs };
                 all.extend(programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
-            (None, Epilogue::Residual) => all.extend(Residual::programs(matrix, chip.multiprocessors)),
-            (None, epilogue) if !self.of_experts => {
-                all.extend(Activated::programs(matrix, epilogue, self.shape.norm(), chip.multiprocessors));
-            }
-            _ => {}
+            Epilogue::Residual => all.extend(Residual::programs(matrix, chip.multiprocessors)),
+            epilogue => all.extend(Activated::programs(matrix, epilogue, self.shape.norm(), chip.multiprocessors)),
         }
         Ok(all)
     }
 }
 
 /// Which classes a backend uses.
-pub(super) fn classes(deterministic: bool, decode_rows: usize, prefill_rows: usize) -> Vec<Class> {
+pub(super) fn classes(decode_rows: usize, prefill_rows: usize) -> Vec<Class> {
     let last = |rows: usize| CLASSES.into_iter().take_while(move |c| *c < rows).count();
     let up_to = |rows| CLASSES[..=last(rows).min(CLASSES.len() - 1)].iter().copied();
-    let decode = if deterministic { Class::Ordered } else { Class::Free };
-    up_to(decode_rows).map(decode).chain(up_to(prefill_rows).map(Class::Prompt)).collect()
+    up_to(decode_rows).map(Class::Decode).chain(up_to(prefill_rows).map(Class::Prompt)).collect()
 }
 
 /// Kernels by what they were made for: layers of equal shapes share them.
@@ -233,7 +211,7 @@ pub(super) struct Kernels<'a> {
     /// Where rows become f16: those of the products that follow one another, and of what runs beside them.
     half_rows: [Rc<HalfPlace>; 2],
     loaded: HashMap<(wide::WideShape, Form, bool), Many>,
-    few: HashMap<ProductKind, Option<Few>>,
+    few: HashMap<ProductKind, Few>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
 }
 
@@ -276,15 +254,15 @@ impl<'a> Kernels<'a> {
         }
         let few = match self.few.get(&kind) {
             // Their order is not that of the experts.
-            _ if self.choice.deterministic && kind.of_experts => None,
-            Some(few) => few.clone(),
+            _ if kind.of_experts => None,
+            Some(few) => Some(few.clone()),
             None => {
                 let few = self.few_of(kind)?;
                 self.few.insert(kind, few.clone());
-                few
+                Some(few)
             }
         };
-        Ok(Product { by_class, deterministic: self.choice.deterministic, few })
+        Ok(Product { by_class, few })
     }
 
     fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> Result<Many, CudaBackendError> {
@@ -297,21 +275,16 @@ impl<'a> Kernels<'a> {
         Ok(kernel)
     }
 
-    fn few_of(&self, kind: ProductKind) -> Result<Option<Few>, CudaBackendError> {
+    fn few_of(&self, kind: ProductKind) -> Result<Few, CudaBackendError> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
-        Ok(match (kind.share, kind.shape.epilogue()) {
-            (None, Epilogue::Plain) => {
+        Ok(match kind.shape.epilogue() {
+            Epilogue::Plain => {
                 let halves = kind.half_segments(kind.shape, self.choice.chip).is_some();
                 let load = if halves { product::Product::in_halves } else { product::Product::load };
-                Some(Few::Plain(Rc::new(load(self.device, self.cache, matrix, norm)?)))
+                Few::Plain(Rc::new(load(self.device, self.cache, matrix, norm)?))
             }
-            (None, Epilogue::Residual) => {
-                Some(Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?)))
-            }
-            (None, epilogue) if !kind.of_experts => {
-                Some(Few::Activated(Rc::new(Activated::load(self.device, self.cache, matrix, epilogue, norm)?)))
-            }
-            _ => None,
+            Epilogue::Residual => Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?)),
+            epilogue => Few::Activated(Rc::new(Activated::load(self.device, self.cache, matrix, epilogue, norm)?)),
         })
     }
 
@@ -340,13 +313,12 @@ impl<'a> Kernels<'a> {
 /// A product with its kernels.
 pub(super) struct Product {
     by_class: Vec<(Class, Many)>,
-    deterministic: bool,
     few: Option<Few>,
 }
 
 impl Product {
     fn kernel(&self, rows: RowCount) -> &Many {
-        let class = rows.class(self.deterministic);
+        let class = rows.class();
         let place = class.among(self.by_class.iter().map(|k| k.0));
         &self.by_class[place.expect("there is a class for every kind of rows that the backend takes")].1
     }
@@ -492,37 +464,33 @@ mod tests {
 
     #[test]
     fn rows_take_the_class_above_them() {
-        let class = |count, prefill, deterministic| RowCount { count, prefill }.class(deterministic);
-        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 8192].map(Class::Prompt));
-        assert_eq!([1, 16, 200].map(|n| class(n, false, true)), [1, 16, 256].map(Class::Ordered));
-        assert_eq!([1, 16, 200].map(|n| class(n, false, false)), [1, 16, 256].map(Class::Free));
+        let class = |count, prefill| RowCount { count, prefill }.class();
+        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true)), [1, 4, 24, 512, 8192].map(Class::Prompt));
+        assert_eq!([1, 16, 200].map(|n| class(n, false)), [1, 16, 256].map(Class::Decode));
         let prompts = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128].map(Class::Prompt);
-        assert_eq!(classes(false, 4, 100), [&[1, 2, 4].map(Class::Free)[..], &prompts].concat());
-        assert_eq!(classes(true, 4, 100), [&[1, 2, 4].map(Class::Ordered)[..], &prompts].concat());
-        assert_eq!(classes(false, 9999, 1).len(), CLASSES.len() + 1);
-        let all = classes(true, 20, 100);
+        assert_eq!(classes(4, 100), [&[1, 2, 4].map(Class::Decode)[..], &prompts].concat());
+        assert_eq!(classes(9999, 1).len(), CLASSES.len() + 1);
+        let all = classes(20, 100);
         let place = |class: Class| class.among(all.iter().copied()).map(|i| all[i]);
-        assert_eq!(place(Class::Ordered(8)), Some(Class::Ordered(8)));
-        assert_eq!(place(Class::Ordered(4096)), Some(Class::Ordered(24)), "never in another order");
+        assert_eq!(place(Class::Decode(8)), Some(Class::Decode(8)));
+        assert_eq!(place(Class::Decode(4096)), Some(Class::Decode(24)), "never in another order");
         assert_eq!(place(Class::Prompt(128)), Some(Class::Prompt(128)));
     }
 
     #[test]
-    fn prompts_of_any_length_have_one_arithmetic_where_bytes_must_not_depend_on_the_batch() {
+    fn prompts_of_any_length_have_one_arithmetic() {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         let matrix = product::MatrixShape::new(Layout::Q4_K, 1024, 2048).unwrap();
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
         let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.chosen(Class::Prompt(rows), Choice { deterministic: true, chip, replayed: false }).1;
+            let form = |rows| kind.chosen(Class::Prompt(rows), Choice { chip, replayed: false }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
                 assert!(CLASSES.iter().all(|rows| form(*rows) == form(1)), "int8's tiles decide about its bytes");
             }
         }
-        let fast = |rows| kind.chosen(Class::Prompt(rows), Choice { deterministic: false, chip, replayed: false }).1;
-        assert!(matches!((fast(64), fast(1024)), (Form::Int8(_), Form::F16(_))), "few rows are faster in int8");
     }
 
     #[test]
@@ -532,11 +500,11 @@ mod tests {
             let matrix = product::MatrixShape::new(layout, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
             let kind = ProductKind { shape, share: None, of_experts, beside: false, feeds: None };
-            let of = |class| match kind.chosen(class, Choice { deterministic: true, chip, replayed: false }).1 {
+            let of = |class| match kind.chosen(class, Choice { chip, replayed: false }).1 {
                 Form::F16(tiling) => Some(tiling.segments),
                 Form::Int8(_) => None,
             };
-            let all = CLASSES.map(|rows| of(Class::Ordered(rows)));
+            let all = CLASSES.map(|rows| of(Class::Decode(rows)));
             assert!(all.iter().all(|s| *s == all[0]), "{rows} x {cols}: {all:?}");
             all[0]
         };
@@ -556,7 +524,7 @@ mod tests {
             let matrix = product::MatrixShape::new(Layout::Q4_K, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, epilogue, norm, true).unwrap();
             let kind = ProductKind { shape, share: None, of_experts: true, beside: true, feeds: None };
-            kind.chosen(Class::Prompt(512), Choice { deterministic: false, chip, replayed: false }).1
+            kind.chosen(Class::Prompt(512), Choice { chip, replayed: false }).1
         };
         let (gate_up, down) = (form(2048, 1536, Epilogue::Gated, Some(1536)), form(1536, 1024, Epilogue::Plain, None));
         assert!(matches!((gate_up, down), (Form::Int8(_), Form::F16(_))), "{gate_up:?} and {down:?}");
@@ -570,19 +538,18 @@ mod tests {
             let shape = wide::WideShape::new(matrix, epilogue, None, false).unwrap();
             ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None }
         };
-        let made = |gate_up: ProductKind, rows, deterministic, chip| {
-            let (shape, form) = gate_up.chosen(Class::Prompt(rows), Choice { deterministic, chip, replayed: false });
+        let made = |gate_up: ProductKind, rows, chip| {
+            let (shape, form) = gate_up.chosen(Class::Prompt(rows), Choice { chip, replayed: false });
             form.programs(shape).unwrap();
             shape.makes_half_rows()
         };
         let (gate_up, down) = (kind((1024, 2048), Epilogue::Gated), kind((2048, 512), Epilogue::Plain));
-        assert!(!made(gate_up, 8192, false, chip), "nobody is known to read it");
+        assert!(!made(gate_up, 8192, chip), "nobody is known to read it");
         let gate_up = gate_up.feeding(&down);
-        assert_eq!([8192, 64].map(|rows| made(gate_up, rows, false, chip)), [true, false], "few rows are int8's");
-        assert_eq!([8192, 64].map(|rows| made(gate_up, rows, true, chip)), [true; 2], "whatever their number");
-        assert!(!made(gate_up, 8192, true, Chip { warpgroups: false, ..chip }));
-        assert!(!made(gate_up.with_planes(Planes::Two), 8192, true, chip));
+        assert_eq!([8192, 64].map(|rows| made(gate_up, rows, chip)), [true; 2], "whatever their number");
+        assert!(!made(gate_up, 8192, Chip { warpgroups: false, ..chip }));
+        assert!(!made(gate_up.with_planes(Planes::Two), 8192, chip));
         let padded = kind((1152, 2048), Epilogue::Gated).feeding(&kind((2048, 640), Epilogue::Plain));
-        assert!(!made(padded, 8192, true, chip), "what lies behind the values would have to be zeros");
+        assert!(!made(padded, 8192, chip), "what lies behind the values would have to be zeros");
     }
 }

@@ -96,7 +96,6 @@ const STAGING_BYTES: usize = 8 << 20;
 pub struct CudaBackend {
     info: BackendInfo,
     counts: Counts,
-    one_by_one: bool,
     store: Store,
     stored: StoredStates,
     /// If there is a draft head whose guesses are wanted.
@@ -238,7 +237,6 @@ impl CudaBackend {
                 threads: 0,
             },
             counts,
-            one_by_one: config.deterministic,
             store: Store::new(&device, shape)?,
             stored: StoredStates::new(config.slots),
             late: config.mtp.then(|| LateRows::new(config.slots)),
@@ -386,7 +384,7 @@ impl CudaBackend {
         self.stored.begin(plan);
         self.late.iter_mut().for_each(|late| late.begin(plan));
         let leader = self.leader.take();
-        let rows = StepRows::of(plan, self.one_by_one, &mut self.stored, leader.as_ref())?;
+        let rows = StepRows::of(plan, &mut self.stored, leader.as_ref())?;
         self.stored.prompts_were_computed(rows.pieces.iter().map(PieceRows::end));
         let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();

@@ -278,10 +278,10 @@ impl Network {
             None => Next { norm: &head.norm, matrix: &self.head, halves: None },
         };
         work.stream.add_product(device, pass.rows, (&head.fc_product, &head.fc), &head.input, next(0))?;
-        let (hidden, eps, deterministic, beside) = (self.hidden, self.eps, self.deterministic, &self.beside);
+        let (hidden, eps, beside) = (self.hidden, self.eps, &self.beside);
         for (i, block) in head.blocks.iter().enumerate() {
             let (norm, place, next) = (&block.norm, block.place, next(i + 1));
-            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps, deterministic };
+            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
             let kernels = &mut self.kernels[block.shape];
             if remember {
                 return block.op.remember(kernels, at, store, work);

@@ -105,7 +105,6 @@ pub(super) struct Network {
     pub(super) hidden: usize,
     pub(super) vocab: usize,
     pub(super) eps: f32,
-    pub(super) deterministic: bool,
     /// Experts that a row uses, and blocks that choose some.
     used: usize,
     routed: usize,
@@ -159,11 +158,10 @@ impl Network {
         (weights, shortlist): (DeviceWeights, Option<&Shortlist>),
     ) -> Result<Self, CudaBackendError> {
         let (setting, shapes) = (Setting::of(c, config, planes, device.arch()), c.shapes());
-        let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
+        let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
-        let (deterministic, replayed) = (config.deterministic, config.replayed);
-        let choice = Choice { deterministic, chip: Chip::of(device), replayed };
+        let choice = Choice { chip: Chip::of(device), replayed: config.replayed };
         let mut products = Products::new(device, cache, classes, choice, planes, halves);
         let (mut place, table) = (BlockPlace::default(), embed_shape(c, weights.embed.ty, planes));
         let mut bind = |of: &BlockConfig, block: weights::Block, products: &mut Products<'_>| {
@@ -194,7 +192,6 @@ impl Network {
             hidden: c.hidden,
             vocab: c.vocab,
             eps: c.rms_eps,
-            deterministic: config.deterministic,
             used: c.blocks().map(|block| OpQuery(&block.op).widths().used).max().unwrap_or(0),
             routed: routed_blocks(c.blocks()),
             embed: Embed::load(device, cache, table)?,
@@ -266,7 +263,7 @@ impl Network {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        let (hidden, eps, deterministic) = (self.hidden, self.eps, self.deterministic);
+        let (hidden, eps) = (self.hidden, self.eps);
         for i in blocks {
             let block = &self.blocks[i];
             let next = match self.blocks.get(i + 1) {
@@ -274,7 +271,7 @@ impl Network {
                 None => Next { norm: &self.norm, matrix: &self.head, halves: None },
             };
             let (beside, norm, place) = (&self.beside, &block.norm, block.place);
-            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps, deterministic };
+            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
             block.op.launch(&mut self.kernels[block.shape], at, store, work)?;
         }
         Ok(())

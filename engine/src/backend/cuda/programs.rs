@@ -74,8 +74,8 @@ pub fn programs(
     }
     let mut wanted = products(&plan, c.hidden)?;
     wanted.kinds.extend(shortlist.map(|list| mtp::listed_product(&plan.head, list, c.hidden)).transpose()?);
-    let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
-    let choice = Choice { deterministic: config.deterministic, chip, replayed: config.replayed };
+    let classes = classes(setting.counts.decode, setting.counts.prefill);
+    let choice = Choice { chip, replayed: config.replayed };
     let mut seen = HashSet::new();
     for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
         let few = few?.with_planes(planes).with_replay(config.replayed);

@@ -1,9 +1,8 @@
 //! A step's plan as the device sees it: arrays of rows, pieces and sample places. Data in, data out: no device.
 //!
 //! Decode rows run in passes through a captured graph, one position of a sequence a pass and what is drafted behind it;
-//! prompt pieces run beside them. A piece of the recurrent form with several positions (recomputed after preemption) takes one pass a position
-//! where results may not depend on how they came about. Elsewhere it does so up to the next whole chunk only, and runs
-//! on as a prompt does.
+//! prompt pieces run beside them. A piece of the recurrent form with several positions (recomputed after preemption) takes
+//! one pass a position.
 
 use super::error::CudaBackendError;
 use super::following::{Lead, Leader};
@@ -187,21 +186,17 @@ pub(super) struct StepRows {
 }
 
 impl StepRows {
-    /// Lays out a checked plan. `one_by_one`: every position of the recurrent form takes a pass of its own.
+    /// Lays out a checked plan.
     ///
     /// # Errors
     /// If a piece follows another than one of `leader`, the step before.
     pub(super) fn of(
         plan: &StepPlan,
-        one_by_one: bool,
         stored: &mut StoredStates,
         leader: Option<&Leader>,
     ) -> Result<Self, CudaBackendError> {
         let mut all = Self::default();
-        let decodes = |p: &Piece| {
-            let unaligned = p.start.next_multiple_of(CHUNK_TOKENS) - p.start;
-            p.form == Form::Recurrent && p.score.is_none() && (p.certain() <= unaligned.max(1) || one_by_one)
-        };
+        let decodes = |p: &Piece| p.form == Form::Recurrent && p.score.is_none();
         let passes = plan.pieces.iter().filter(|p| decodes(p)).map(|p| p.certain() as usize).max().unwrap_or(0);
         all.passes.resize_with(passes, Vec::new);
         for piece in &plan.pieces {
@@ -359,10 +354,10 @@ mod tests {
         StepPlan::new(StepId(1), pieces)
     }
 
-    fn laid_out(plan: &StepPlan, one_by_one: bool) -> StepRows {
+    fn laid_out(plan: &StepPlan) -> StepRows {
         let mut stored = StoredStates::new(8);
         stored.begin(plan);
-        StepRows::of(plan, one_by_one, &mut stored, None).unwrap()
+        StepRows::of(plan, &mut stored, None).unwrap()
     }
 
     fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
@@ -376,7 +371,7 @@ mod tests {
             piece(1, Form::Chunked, 0, PieceTokens::Known(vec![7, 8, 9, 6]), true),
             piece(2, Form::Recurrent, 5, PieceTokens::Known(vec![4]), true),
         ]);
-        let rows = laid_out(&plan, false);
+        let rows = laid_out(&plan);
         assert_eq!(rows.passes.len(), 1);
         assert_eq!(
             rows.passes[0][0],
@@ -390,17 +385,15 @@ mod tests {
     }
 
     #[test]
-    fn recomputed_positions_end_in_the_last_pass_or_run_as_a_prompt() {
+    fn recomputed_positions_end_in_the_last_pass() {
         let plan = plan(vec![
             piece(0, Form::Recurrent, 6, PieceTokens::Known(vec![1, 2, 3]), true),
             piece(1, Form::Recurrent, 4, PieceTokens::Sampled, true),
         ]);
-        let apart = laid_out(&plan, true);
-        let passes: Vec<_> = apart.passes.iter().map(|p| positions(p)).collect();
+        let rows = laid_out(&plan);
+        let passes: Vec<_> = rows.passes.iter().map(|p| positions(p)).collect();
         assert_eq!(passes, [vec![(0, 6)], vec![(0, 7)], vec![(0, 8), (1, 4)]]);
-        assert_eq!(apart.samples[0].place, RowPlace::Decode(0));
-        let together = laid_out(&plan, false);
-        assert_eq!(together.passes.len(), 3, "no whole chunk begins in it");
+        assert_eq!(rows.samples[0].place, RowPlace::Decode(0));
     }
 
     #[test]
@@ -413,7 +406,7 @@ mod tests {
             drafted,
             piece(2, Form::Recurrent, 9, PieceTokens::Sampled, true),
         ]);
-        let rows = laid_out(&plan, true);
+        let rows = laid_out(&plan);
         let passes: Vec<_> = rows.passes.iter().map(|p| positions(p)).collect();
         assert_eq!(passes, [vec![(0, 6)], vec![(0, 7), (1, 5), (1, 6), (1, 7), (2, 9)]]);
         assert_eq!(rows.passes[1].iter().map(|r| r.token).collect::<Vec<_>>(), [2, 6, 70, 71, -1]);
@@ -432,7 +425,7 @@ mod tests {
         let samples = vec![sampled.samples[0].clone(); 3];
         let asking = Piece { drafts: vec![70, 71], samples, guesses: 4, pages: vec![PageId(3)], ..sampled };
         let prompt = Piece { guesses: 2, ..piece(0, Form::Chunked, 0, PieceTokens::Known(vec![7; 4]), true) };
-        let rows = laid_out(&plan(vec![prompt, asking]), true);
+        let rows = laid_out(&plan(vec![prompt, asking]));
         let [behind_prompt, asked] = &rows.asked[..] else { panic!("{:?}", rows.asked) };
         assert_eq!((behind_prompt.words(), behind_prompt.position), ([!0, 0, 3, 32], 3));
         assert_eq!((asked.words(), asked.position), ([0, 1, 2, 32], 5));
@@ -440,9 +433,9 @@ mod tests {
     }
 
     #[test]
-    fn recomputed_positions_run_as_a_prompt_from_a_whole_chunk_on() {
-        let plan = plan(vec![piece(0, Form::Recurrent, 62, PieceTokens::Known((0..70).collect()), true)]);
-        let rows = laid_out(&plan, false);
+    fn a_prompt_runs_as_one_from_a_whole_chunk_on() {
+        let plan = plan(vec![piece(0, Form::Chunked, 62, PieceTokens::Known((0..70).collect()), true)]);
+        let rows = laid_out(&plan);
         assert_eq!(rows.before.iter().map(|p| positions(p)).collect::<Vec<_>>(), [[(0, 62)], [(0, 63)]]);
         assert_eq!(rows.pieces, [PieceRows { slot: 0, start: 64, first_row: 0, rows: 68 }]);
         assert_eq!((rows.prefill[0].position, rows.sampled_prefill()), (64, vec![67]));
@@ -453,15 +446,12 @@ mod tests {
         let cut = ExpertCut { min: 1, max: 3, mass: 0.5 };
         let cut_piece =
             |slot, start, tokens| Piece { experts: Some(cut), ..piece(slot, Form::Recurrent, start, tokens, true) };
-        let rows = laid_out(
-            &plan(vec![
-                cut_piece(0, 62, PieceTokens::Known((0..70).collect())),
-                cut_piece(1, 9, PieceTokens::Sampled),
-                piece(2, Form::Recurrent, 9, PieceTokens::Sampled, true),
-                piece(3, Form::Chunked, 0, PieceTokens::Known(vec![1, 2]), true),
-            ]),
-            false,
-        );
+        let rows = laid_out(&plan(vec![
+            cut_piece(0, 62, PieceTokens::Known((0..70).collect())),
+            cut_piece(1, 9, PieceTokens::Sampled),
+            piece(2, Form::Recurrent, 9, PieceTokens::Sampled, true),
+            piece(3, Form::Chunked, 0, PieceTokens::Known(vec![1, 2]), true),
+        ]));
         let all = rows.before.iter().chain(&rows.passes).flatten().chain(&rows.prefill);
         let of_slot = |slot| all.clone().filter(move |r| r.slot == slot);
         assert_eq!([0, 1, 2, 3].map(|s| of_slot(s).count()), [70, 1, 1, 2]);
@@ -477,8 +467,7 @@ mod tests {
             Piece { pool_from: Some(from), ..piece(slot, Form::Chunked, start, tokens, false) }
         };
         let decode = piece(7, Form::Recurrent, 9, PieceTokens::Sampled, true);
-        let rows =
-            laid_out(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]), false);
+        let rows = laid_out(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]));
         let got: Vec<_> = rows.pooled.iter().map(|p| (p.seq.0, p.first_row, p.positions.clone())).collect();
         assert_eq!(got, [(0, 0, 64..128), (0, 64, 128..134), (1, 79, 9..10)]);
     }
@@ -487,7 +476,7 @@ mod tests {
     fn a_scored_row_is_measured_by_the_token_after_it() {
         let mut scored = piece(0, Form::Chunked, 64, PieceTokens::Known(vec![1, 2, 3]), false);
         scored.score = Some(ScoreRows { top: 2, next: Some(9) });
-        let rows = laid_out(&plan(vec![scored]), false);
+        let rows = laid_out(&plan(vec![scored]));
         let got: Vec<_> = rows.scores.iter().map(|s| (s.row, s.position, s.token)).collect();
         assert_eq!(got, [(0, 65, 2), (1, 66, 3), (2, 67, 9)]);
     }

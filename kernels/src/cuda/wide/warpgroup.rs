@@ -110,11 +110,6 @@ impl Tiling {
         turns * (instructions * (240 + 55 * self.columns / 10) / 10 + alone)
     }
 
-    /// Whether nearly every multiprocessor has one.
-    fn fills(&self, shape: WideShape, columns: usize, chip: Chip) -> bool {
-        self.blocks(shape.matrix.size().0, columns) >= chip.multiprocessors * 7 / 10
-    }
-
     /// Dynamic shared memory of a block, as the source lays it out.
     pub fn shared_bytes(&self, shape: WideShape) -> usize {
         let layout = shape.matrix.layout();
@@ -178,17 +173,11 @@ impl Tiling {
 }
 
 /// Chosen by the matrix and the columns that are expected beside one another, all of a dense product's or those of one
-/// expert; none where the chip or the matrix has no such kernel, or int8 is as fast.
+/// expert; none where the chip or the matrix has no such kernel.
 ///
 /// Measured (docs/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so it wants
 /// many; but nearly every multiprocessor wants a block.
 pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
-    let t = tiling_of_any(shape, columns, chip).filter(|_| columns >= fewest_columns(shape))?;
-    (!shape.dense || t.fills(shape, columns, chip)).then_some(t)
-}
-
-/// The same for any number of columns: where all of them are to have one arithmetic.
-pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
     if !chip.warpgroups {
         return None;
     }
@@ -236,16 +225,6 @@ fn dense_tiling(shape: WideShape, columns: usize, chip: Chip, segments: usize) -
     within(shape, chosen, if chosen.shares(shape, columns, chip) { TWO_BLOCKS } else { ONE_BLOCK })
 }
 
-/// Columns from which it is faster than int8, with what it takes to make f16 of them.
-fn fewest_columns(shape: WideShape) -> usize {
-    match (shape.dense, shape.matrix.size().0) {
-        (false, _) => 16,
-        (true, VERY_MANY_ROWS..) => 17,
-        (true, MANY_ROWS..) => 33,
-        (true, _) => 192,
-    }
-}
-
 /// `t` with as many stages as `limit` bytes of shared memory hold.
 fn within(shape: WideShape, t: Tiling, limit: usize) -> Option<Tiling> {
     let stages = |stages| Tiling { stages, ..t };
@@ -259,10 +238,6 @@ const KEPT_BYTES_MAX: usize = 128 << 10;
 const TWO_BLOCKS: usize = 113 << 10;
 const THREE_BLOCKS: usize = 75 << 10;
 const FOUR_BLOCKS: usize = 56 << 10;
-/// Rows of an in-projection, and of a head, whose products are worth it from fewer columns on.
-const MANY_ROWS: usize = 1 << 13;
-const VERY_MANY_ROWS: usize = 1 << 16;
-
 /// The program of a shape.
 ///
 /// # Errors
@@ -369,16 +344,12 @@ mod tests {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         for (i, layout) in LAYOUTS.iter().enumerate() {
             for (rows, cols) in [(1024, 2048), (12416, 2048), (248_320, 2048)] {
-                for columns in [128, 512, 4096] {
+                for columns in [1, 16, 128, 512, 4096] {
                     let tiling = tiling(shape(i, rows, cols, Planes::One), columns, chip);
-                    let many = rows / 64 * columns / 64 >= 92;
-                    assert_eq!(tiling.is_some(), many && layout.codes != Codes::Word, "{layout:?} {rows} x {columns}");
+                    assert_eq!(tiling.is_some(), layout.codes != Codes::Word, "{layout:?} {rows} x {columns}");
                     tiling.iter().for_each(|t| t.check(shape(i, rows, cols, Planes::One)).unwrap());
                 }
-                assert_eq!(tiling(shape(i, rows, cols, Planes::One), 16, chip), None, "few columns are int8's");
             }
-            let any = tiling_of_any(shape(i, 1024, 2048, Planes::One), 1, chip);
-            assert_eq!(any.is_some(), layout.codes != Codes::Word, "{layout:?}: prompts of any length");
             assert_eq!(tiling(shape(i, 1024, 2048, Planes::Two), 64, chip), None);
             assert_eq!(tiling(shape(i, 1024, 2048, Planes::One), 64, Chip { warpgroups: false, ..chip }), None);
             assert_eq!(tiling(shape(i, 40, 2048, Planes::One), 64, chip), None, "fewer rows than a block's");
@@ -391,7 +362,7 @@ mod tests {
         let turns = |rows, cols, (epilogue, half_rows), columns| {
             let matrix = product::MatrixShape::new(LAYOUTS[0], rows, cols).unwrap();
             let shape = WideShape::new(matrix, epilogue, None, false).unwrap().with_half_rows(half_rows);
-            let t = tiling_of_any(shape, columns, chip).unwrap();
+            let t = tiling(shape, columns, chip).unwrap();
             t.check(shape).unwrap();
             (t.turns, t.keeps(shape))
         };

@@ -5,7 +5,7 @@ mod replay;
 mod report;
 mod traffic;
 
-use crate::config::{Activations, Budget, Device, DraftIds, Embedding, KvType, Residents};
+use crate::config::{Activations, Budget, DETERMINISTIC_SAYS_NOTHING, Device, DraftIds, Embedding, KvType, Residents};
 use crate::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::memory::MemoryPlan;
 use crate::tools::CliError;
@@ -73,8 +73,8 @@ pub struct BenchStepArgs {
     /// Decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick.
     #[arg(long)]
     pub exact: bool,
-    /// Equal bytes whatever else runs, as for `serve`.
-    #[arg(long)]
+    /// Does nothing, as for `serve`.
+    #[arg(long, hide = true)]
     pub deterministic: bool,
     /// Drafted tokens behind each decoded one. They are random tokens, and whether they are accepted is drawn too, as
     /// --accept says: what is measured is how long steps take that verify them and, where the model has a draft head, in
@@ -106,6 +106,9 @@ pub struct BenchStepArgs {
 
 /// Loads the model, measures, prints a table.
 pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
+    if args.deterministic {
+        eprintln!("{DETERMINISTIC_SAYS_NOTHING}");
+    }
     let path = find_model(args.model.as_deref())?;
     let mut model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     args.draft_ids.limit(&mut model).map_err(CliError::Usage)?;
@@ -205,7 +208,6 @@ impl Cases {
             embedding: args.embedding,
             experts_resident: args.experts_resident,
             exact: args.exact,
-            deterministic: args.deterministic,
             replayed: args.expert_trace.is_some(),
             drafts: args.drafts,
             mtp: guesses(args) > 0,

@@ -119,8 +119,6 @@ pub(super) struct BlockPass<'a> {
     pub(super) place: BlockPlace,
     pub(super) hidden: usize,
     pub(super) eps: f32,
-    /// Whether choices may not depend on the number of rows.
-    pub(super) deterministic: bool,
 }
 
 /// What this backend has to know of an operator; the model's configuration of it says so.

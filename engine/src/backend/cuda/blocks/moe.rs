@@ -395,11 +395,9 @@ impl Bound {
             bias: self.config.sigmoid().then_some(&bias),
             eps: at.eps,
         };
-        // Where bytes may not depend on the batch, all decode rows have the order of the experts' own launch.
-        let variant = match (at.deterministic, at.pass.rows.prefill) {
-            (true, true) => kernels.router.for_prompts(),
-            (true, false) => router::ordered_variant(at.pass.rows.count),
-            (false, _) => kernels.router.fastest(at.pass.rows.count),
+        let variant = match at.pass.rows {
+            RowCount { prefill: true, .. } => kernels.router.for_prompts(),
+            RowCount { count, .. } => router::decode_variant(count),
         };
         let (x, tally) = (work.stream.x.as_view(), work.tally.as_view());
         let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });

@@ -80,12 +80,10 @@ impl Side {
             prefix: PrefixConfig::OFF,
         };
         let mode = if drafts { DraftMode::Auto } else { DraftMode::Off };
-        let mut config = Config::default();
-        config.engine.deterministic = args.deterministic;
         let crew = Crew {
             scheduler,
             drafts: DraftSettings { mode, kinds: DraftKinds::all(), ..DraftSettings::default() },
-            pace: pace(&config, &setup),
+            pace: pace(&Config::default(), &setup),
             build: Box::new(move || {
                 let built = setup.build(&model, &mut |_| {})?;
                 Ok(Box::new(Stated::new(filled(built), said)))
@@ -202,7 +200,6 @@ fn set_up(
         embedding: Embedding::Device,
         experts_resident: Residents::Auto,
         exact: false,
-        deterministic: args.deterministic,
         replayed: false,
         drafts: if drafts { DRAFTS_MAX as u32 } else { 0 },
         mtp: drafts,

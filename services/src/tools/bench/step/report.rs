@@ -23,7 +23,6 @@ pub(super) struct Report {
     threads: Option<usize>,
     kv_type: &'static str,
     exact: bool,
-    deterministic: bool,
     /// Of the experts that decoded tokens were given, if they did not choose.
     expert_trace: Option<String>,
     step_tokens: u32,
@@ -162,7 +161,6 @@ impl Report {
             threads,
             kv_type: args.kv_type.name(),
             exact: args.exact,
-            deterministic: args.deterministic,
             expert_trace: args.expert_trace.as_ref().map(|path| path.display().to_string()),
             step_tokens: args.step_tokens.unwrap_or(setup.step_tokens()),
             drafts: args.accept.clone(),
@@ -186,7 +184,7 @@ impl Report {
         let weights = bytes_text(self.model.weight_bytes);
         let mut out = format!("chimere {}: {} ({weights}), {}", self.version, self.model.name, self.processor);
         out += &self.threads.map(|n| format!(" with {n} threads")).unwrap_or_default();
-        out += &format!(", KV {}{}", self.kv_type, if self.deterministic { ", deterministic" } else { "" });
+        out += &format!(", KV {}", self.kv_type);
         out += &self.copy_bandwidth.map(|b| format!(", copies at {:.0} GB/s", b / 1e9)).unwrap_or_default();
         out += &self.expert_trace.as_ref().map(|path| format!(", experts of {path}")).unwrap_or_default();
         if !self.drafts.is_empty() {
