@@ -255,6 +255,12 @@ impl Piece {
         }
     }
 
+    /// Passes over the weights that its rows take where a pass has at most `each` of them: the last one is full, and has
+    /// all drafts with the row before them.
+    pub fn passes(&self, each: u32) -> u32 {
+        self.len().div_ceil(each.max(self.len() - self.certain() + 1))
+    }
+
     /// A piece has at least one token.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -266,7 +272,7 @@ impl Piece {
 pub enum Form {
     /// Prompt positions: chunks end at absolute multiples of [`crate::CHUNK_TOKENS`] or at the prompt's end.
     Chunked,
-    /// Every position after the prompt's end, one by one, also when several are recomputed in one piece.
+    /// Every position after the prompt's end, each as if it were alone, also when several are recomputed in one piece.
     Recurrent,
 }
 

@@ -15,6 +15,7 @@ use chimere_engine::backend::cuda::{
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
+use std::num::NonZeroU32;
 use std::thread;
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
@@ -381,6 +382,15 @@ impl Setup {
         match self {
             Setup::Cpu(_) => Ok(plan),
             Setup::Cuda(..) => plan.with_host_cache(budget, free_bytes()),
+        }
+    }
+
+    /// Rows of a sequence in a pass over the weights, where recomputed positions take passes: on a GPU they stand there as
+    /// drafts do. A CPU computes all of them together.
+    pub fn pass_rows(&self) -> Option<NonZeroU32> {
+        match self {
+            Setup::Cpu(_) => None,
+            Setup::Cuda(c, _) => Some(NonZeroU32::MIN.saturating_add(c.drafts)),
         }
     }
 

@@ -266,8 +266,8 @@ pub const ITL_TARGET_MS: u32 = 50;
 /// messages and a launch take together. Who comes later than that waits for the next step too; a step that is launched
 /// too late leaves the device idle.
 pub const PLAN_AHEAD_US: u64 = 700;
-/// Positions of one sequence that a step recomputes after a preemption where each takes a pass over the weights of its
-/// own (on a GPU): others' tokens wait for that many passes.
+/// Passes over the weights in which a step recomputes positions of a sequence after a preemption (on a GPU): others'
+/// tokens wait for that many.
 pub const RECOMPUTED_PASSES_MAX: std::num::NonZeroU32 = std::num::NonZeroU32::new(16).expect("16 is not 0");
 /// Seconds that a request may be predicted to wait for its first step.
 pub const PREDICTED_WAIT_SECONDS: u64 = 60;

@@ -1,6 +1,6 @@
 //! A plan in the making, and what is left of its budget: in positions, and in the time that a step may take.
 
-use super::cost::{Pace, StepShape};
+use super::cost::{Pace, Recompute, StepShape};
 use super::drafter::Offer;
 use super::drafting::{Asked, Toll};
 use super::sequence::{Next, Rank};
@@ -66,16 +66,17 @@ impl Draft<'_> {
     /// Positions of the recurrent form, from `start` on, that a sequence may recompute.
     pub(super) fn recompute_room(&self, start: u32) -> u32 {
         let room = if self.granted { self.rest } else { self.rest.max(CHUNK_TOKENS) };
-        let in_time = match (self.rest_us, self.recompute_us(start, 1)) {
-            (Some(left), Some(each)) if each > 0.0 => (left.max(0.0) / each) as u32,
+        let together = self.pace.recompute.map_or(1, |r| r.rows.get());
+        let in_time = match (self.rest_us, self.recompute_us(start, together)) {
+            (Some(left), Some(us)) if us > 0.0 => ((left.max(0.0) / us) as u32).saturating_mul(together),
             _ => u32::MAX,
         };
         let in_time = if self.granted { in_time } else { in_time.max(1) };
-        room.min(in_time).min(self.pace.passes_max.map_or(u32::MAX, |n| n.get()))
+        room.min(in_time).min(self.pace.recompute.map_or(u32::MAX, Recompute::positions_max))
     }
 
     pub(super) fn recompute_us(&self, start: u32, positions: u32) -> Option<f64> {
-        let passes = if self.pace.passes_max.is_some() { positions } else { 0 };
+        let passes = self.pace.recompute.map_or(0, |r| r.passes(positions));
         self.pace.cost.recurrent_us(passes, start, positions)
     }
 

@@ -30,7 +30,7 @@ mod yielding;
 
 pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
 pub use config::SchedulerConfig;
-pub use cost::{CostModel, Pace, StepShape};
+pub use cost::{CostModel, Pace, Recompute, StepShape};
 pub use drafter::MakeSource;
 pub use drafting::{DraftMode, DraftSettings, DraftTotals};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};

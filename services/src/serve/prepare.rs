@@ -24,7 +24,7 @@ use crate::{limits, locate, metrics};
 use chimere_engine::engram::{Strengths, StrengthsError};
 use chimere_engine::files::read_regular_text;
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
-use chimere_engine::scheduler::{DraftSettings, KeyLimits, Pace, PrefixConfig, SchedulerConfig};
+use chimere_engine::scheduler::{DraftSettings, KeyLimits, Pace, PrefixConfig, Recompute, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -348,8 +348,7 @@ pub(crate) fn pace(config: &Config, setup: &Setup) -> Pace {
     Pace {
         target_us: 1_000 * u64::from(config.engine.itl_target_ms),
         wait_us_max: config.limits.predicted_wait_seconds.saturating_mul(1_000_000),
-        // A CPU computes recomputed positions together, with the same bytes.
-        passes_max: setup.gpu().map(|_| limits::RECOMPUTED_PASSES_MAX),
+        recompute: setup.pass_rows().map(|rows| Recompute { rows, passes_max: limits::RECOMPUTED_PASSES_MAX }),
         // Beside prompts a GPU's decode rows are graphs of their own; a CPU's go through every matrix with the prompts.
         apart: setup.gpu().is_some(),
         ahead_us: limits::PLAN_AHEAD_US,

@@ -517,20 +517,6 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_expert_s_down_may_take_f16_where_its_gate_and_up_do_not() {
-        // Granite 4 H Tiny on an H100 of 114 multiprocessors: down alone fills it.
-        let chip = Chip { multiprocessors: 114, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
-        let form = |rows, cols, epilogue, norm| {
-            let matrix = product::MatrixShape::new(Layout::Q4_K, rows, cols).unwrap();
-            let shape = wide::WideShape::new(matrix, epilogue, norm, true).unwrap();
-            let kind = ProductKind { shape, share: None, of_experts: true, beside: true, feeds: None };
-            kind.chosen(Class::Prompt(512), Choice { chip, replayed: false }).1
-        };
-        let (gate_up, down) = (form(2048, 1536, Epilogue::Gated, Some(1536)), form(1536, 1024, Epilogue::Plain, None));
-        assert!(matches!((gate_up, down), (Form::Int8(_), Form::F16(_))), "{gate_up:?} and {down:?}");
-    }
-
-    #[test]
     fn what_experts_hide_is_f16_where_it_is_made_and_read_in_f16() {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         let kind = |(rows, cols), epilogue| {

@@ -76,7 +76,7 @@ use late::LateRows;
 use mtp::{GRAPH_PASSES, Guessing};
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
-use rows::{PieceRows, Row, StepRows};
+use rows::{PassRoom, PieceRows, Row, StepRows};
 use sampling::{InFlight, Sampling, WantedOutputs};
 use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets, passes};
 use staging::{Ring, Staging};
@@ -384,7 +384,8 @@ impl CudaBackend {
         self.stored.begin(plan);
         self.late.iter_mut().for_each(|late| late.begin(plan));
         let leader = self.leader.take();
-        let rows = StepRows::of(plan, &mut self.stored, leader.as_ref())?;
+        let room = PassRoom { rows: self.counts.decode, drafts: self.counts.drafts };
+        let rows = StepRows::of(plan, room, &mut self.stored, leader.as_ref())?;
         self.stored.prompts_were_computed(rows.pieces.iter().map(PieceRows::end));
         let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();

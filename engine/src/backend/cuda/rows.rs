@@ -1,8 +1,8 @@
 //! A step's plan as the device sees it: arrays of rows, pieces and sample places. Data in, data out: no device.
 //!
 //! Decode rows run in passes through a captured graph, one position of a sequence a pass and what is drafted behind it;
-//! prompt pieces run beside them. A piece of the recurrent form with several positions (recomputed after preemption) takes
-//! one pass a position.
+//! prompt pieces run beside them. Several positions of the recurrent form (recomputed after preemption) go as drafts do,
+//! all of which count: so many in a pass as a sequence may have drafts, and the row before them.
 
 use super::error::CudaBackendError;
 use super::following::{Lead, Leader};
@@ -157,6 +157,25 @@ pub(super) fn takes_drafts(pass: &[Row]) -> bool {
     behind || pass.iter().any(|row| !row.lacking.does_without_drafts())
 }
 
+/// What a decode pass has room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PassRoom {
+    /// Rows of all sequences.
+    pub(super) rows: usize,
+    /// Drafted rows behind one of a sequence.
+    pub(super) drafts: usize,
+}
+
+impl PassRoom {
+    /// How many rows of a sequence a pass takes where it is not drafts that make them more: so many that those of all
+    /// have room in one.
+    fn rows_of_each<'a>(self, pieces: impl Iterator<Item = &'a Piece> + Clone) -> u32 {
+        let taken =
+            |each: u32| -> u32 { pieces.clone().map(|p| p.len().min(each.max(1 + p.drafts.len() as u32))).sum() };
+        (2..=1 + self.drafts as u32).rev().find(|each| taken(*each) as usize <= self.rows).unwrap_or(1)
+    }
+}
+
 /// All rows of a step.
 #[derive(Debug, Default)]
 pub(super) struct StepRows {
@@ -186,25 +205,28 @@ pub(super) struct StepRows {
 }
 
 impl StepRows {
-    /// Lays out a checked plan.
+    /// Lays out a checked plan, whose passes have room for so many rows, and drafts of a sequence.
     ///
     /// # Errors
     /// If a piece follows another than one of `leader`, the step before.
     pub(super) fn of(
         plan: &StepPlan,
+        room: PassRoom,
         stored: &mut StoredStates,
         leader: Option<&Leader>,
     ) -> Result<Self, CudaBackendError> {
         let mut all = Self::default();
         let decodes = |p: &Piece| p.form == Form::Recurrent && p.score.is_none();
-        let passes = plan.pieces.iter().filter(|p| decodes(p)).map(|p| p.certain() as usize).max().unwrap_or(0);
-        all.passes.resize_with(passes, Vec::new);
+        let decoding = plan.pieces.iter().filter(|p| decodes(p));
+        let each = room.rows_of_each(decoding.clone());
+        let passes = decoding.map(|p| p.passes(each)).max().unwrap_or(0);
+        all.passes.resize_with(passes as usize, Vec::new);
         for piece in &plan.pieces {
             all.cut_rows += piece.experts.map_or(0, |_| piece.len() as usize);
             let lead = piece.follows.map(|_| Leader::of(leader, piece)).transpose()?;
             let place = match &lead {
                 Some(lead) => all.push_following(piece, lead, stored),
-                None if decodes(piece) => all.push_decode(piece, stored),
+                None if decodes(piece) => all.push_decode(piece, each, stored),
                 None => all.push_prefill(piece, stored),
             };
             all.push_samples(piece, place, lead);
@@ -231,19 +253,22 @@ impl StepRows {
         }
     }
 
-    /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass.
-    fn push_decode(&mut self, piece: &Piece, stored: &mut StoredStates) -> RowPlace {
-        let (certain, mut rows) = (piece.certain() as usize, rows_of(piece));
-        let first = self.passes.len() - certain;
-        for (i, pass) in self.passes[first..].iter_mut().enumerate() {
+    /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass. Behind
+    /// the first of a pass the others stand as its drafts do, and count.
+    fn push_decode(&mut self, piece: &Piece, each: u32, stored: &mut StoredStates) -> RowPlace {
+        let (drafts, mut rows) = (piece.drafts.len(), rows_of(piece));
+        let each = (each as usize).max(1 + drafts);
+        let first = self.passes.len() - piece.passes(each as u32) as usize;
+        let mut left = piece.len() as usize;
+        for pass in &mut self.passes[first..] {
+            let behind = (left - 1) % each;
             let row = rows.next().expect("as many rows as positions");
-            let drafts = if i + 1 == certain { piece.drafts.len() } else { 0 };
-            pass.push(Row { lacking: stored.row(piece.slot, row.position as u32, drafts), ..row });
+            pass.push(Row { lacking: stored.row(piece.slot, row.position as u32, behind), ..row });
+            pass.extend(rows.by_ref().take(behind));
+            left -= 1 + behind;
         }
-        let last = self.passes.last_mut().expect("as many passes as the longest piece has rows");
-        let place = RowPlace::Decode(last.len() - 1);
-        last.extend(rows);
-        place
+        let last = self.passes.last().expect("a piece has rows, and as many passes as they take");
+        RowPlace::Decode(last.len() - 1 - drafts)
     }
 
     /// Rows that go on behind a step whose outcome the device alone knows. Of a plan either all pieces do or none.
@@ -354,10 +379,16 @@ mod tests {
         StepPlan::new(StepId(1), pieces)
     }
 
+    const ROOM: PassRoom = PassRoom { rows: 128, drafts: 3 };
+
     fn laid_out(plan: &StepPlan) -> StepRows {
+        laid_out_in(ROOM, plan)
+    }
+
+    fn laid_out_in(room: PassRoom, plan: &StepPlan) -> StepRows {
         let mut stored = StoredStates::new(8);
         stored.begin(plan);
-        StepRows::of(plan, &mut stored, None).unwrap()
+        StepRows::of(plan, room, &mut stored, None).unwrap()
     }
 
     fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
@@ -385,15 +416,27 @@ mod tests {
     }
 
     #[test]
-    fn recomputed_positions_end_in_the_last_pass() {
-        let plan = plan(vec![
-            piece(0, Form::Recurrent, 6, PieceTokens::Known(vec![1, 2, 3]), true),
-            piece(1, Form::Recurrent, 4, PieceTokens::Sampled, true),
-        ]);
+    fn recomputed_positions_stand_as_drafts_do_and_end_in_the_last_pass() {
+        let recomputed = piece(0, Form::Recurrent, 6, PieceTokens::Known((1..=6).collect()), true);
+        let plan = plan(vec![recomputed, piece(1, Form::Recurrent, 4, PieceTokens::Sampled, true)]);
+        let in_passes = |room| {
+            let rows = laid_out_in(room, &plan);
+            assert_eq!(rows.samples[0].place, RowPlace::Decode(rows.passes.last().unwrap().len() - 2));
+            rows.passes.iter().map(|p| positions(p)).collect::<Vec<_>>()
+        };
+        let last = |from: i32| (from..12).map(|at| (0, at)).chain([(1, 4)]).collect::<Vec<_>>();
+        assert_eq!(in_passes(ROOM), [vec![(0, 6), (0, 7)], last(8)]);
+        assert_eq!(in_passes(PassRoom { rows: 3, ..ROOM }), [vec![(0, 6), (0, 7)], vec![(0, 8), (0, 9)], last(10)]);
+        let alone = in_passes(PassRoom { drafts: 0, ..ROOM });
+        assert_eq!((alone.len(), &alone[5]), (6, &last(11)));
         let rows = laid_out(&plan);
-        let passes: Vec<_> = rows.passes.iter().map(|p| positions(p)).collect();
-        assert_eq!(passes, [vec![(0, 6)], vec![(0, 7)], vec![(0, 8), (1, 4)]]);
-        assert_eq!(rows.samples[0].place, RowPlace::Decode(0));
+        let lacking = |pass: usize, row: usize| rows.passes[pass][row].lacking;
+        assert_eq!(
+            (lacking(1, 0).pending, lacking(1, 0).drafted),
+            (2, 1),
+            "the row behind two, of which one was drafted"
+        );
+        assert_eq!((lacking(0, 1), lacking(1, 3)), (Lacking::default(), Lacking::default()));
     }
 
     #[test]
@@ -408,14 +451,15 @@ mod tests {
         ]);
         let rows = laid_out(&plan);
         let passes: Vec<_> = rows.passes.iter().map(|p| positions(p)).collect();
-        assert_eq!(passes, [vec![(0, 6)], vec![(0, 7), (1, 5), (1, 6), (1, 7), (2, 9)]]);
-        assert_eq!(rows.passes[1].iter().map(|r| r.token).collect::<Vec<_>>(), [2, 6, 70, 71, -1]);
+        assert_eq!(passes, [vec![(0, 6), (0, 7), (1, 5), (1, 6), (1, 7), (2, 9)]]);
+        assert_eq!(rows.passes[0].iter().map(|r| r.token).collect::<Vec<_>>(), [1, 2, 6, 70, 71, -1]);
         let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
-        assert_eq!(places, [0, 1, 2, 3, 4].map(RowPlace::Decode));
+        assert_eq!(places, [1, 2, 3, 4, 5].map(RowPlace::Decode));
         let [at] = &rows.drafted[..] else { panic!("{:?}", rows.drafted) };
         assert_eq!((at.first_sample, &at.tokens[..], at.lead.is_none()), (1, &[70, 71][..], true));
-        assert_eq!([0, 1].map(|i| takes_drafts(&rows.passes[i])), [false, true]);
-        let lacking = Row { lacking: Lacking { pending: 3, drafted: 1, stores: false }, ..rows.passes[0][0] };
+        let last = rows.passes[0][5];
+        assert_eq!([&rows.passes[0][..], &[last]].map(takes_drafts), [true, false]);
+        let lacking = Row { lacking: Lacking { pending: 3, drafted: 1, stores: false }, ..last };
         assert!(takes_drafts(&[lacking]), "who comes behind drafts finds what they left");
     }
 

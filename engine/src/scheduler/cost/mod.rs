@@ -15,6 +15,7 @@ use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
 use fit::{Fit, SURPRISE_AFTER, SlopedFit};
 use ratios::{APART_MAX, FASTER_PART, RATIO_PART, RowRatios, SURE};
+use std::num::NonZeroU32;
 
 /// Attended positions and pairs are counted in thousands, so that all figures have a like size.
 const THOUSAND: f64 = 1e-3;
@@ -41,12 +42,12 @@ pub struct StepShape {
 }
 
 impl StepShape {
-    /// Of a plan. `one_by_one`: each of a sequence's recomputed positions takes a pass of its own.
-    pub fn of(plan: &StepPlan, one_by_one: bool) -> Self {
-        plan.pieces.iter().fold(Self::default(), |shape, piece| shape.with(piece, one_by_one))
+    /// Of a plan, on a device that recomputes positions in passes.
+    pub fn of(plan: &StepPlan, recompute: Option<Recompute>) -> Self {
+        plan.pieces.iter().fold(Self::default(), |shape, piece| shape.with(piece, recompute))
     }
 
-    fn with(mut self, piece: &Piece, one_by_one: bool) -> Self {
+    fn with(mut self, piece: &Piece, recompute: Option<Recompute>) -> Self {
         let (start, len) = (piece.start, piece.len());
         self.guess_passes = self.guess_passes.max(piece.guesses);
         self.guess_rows += piece.guesses;
@@ -57,7 +58,7 @@ impl StepShape {
                 self.prompt_pairs += pairs(start, len);
             }
             Form::Recurrent => {
-                self.passes = self.passes.max(if one_by_one { piece.certain() } else { 1 });
+                self.passes = self.passes.max(recompute.map_or(1, |r| piece.passes(r.rows.get())));
                 self.rows += len;
                 self.attended += pairs(start, len);
             }
@@ -308,6 +309,27 @@ const AHEAD_WORTH: f64 = 3.0;
 /// Part of a step's predicted time by which the next one is planned earlier still.
 const AHEAD_SHARE: f64 = 0.03;
 
+/// How positions are recomputed that a sequence had before it was preempted, in passes over the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recompute {
+    /// Rows of a sequence that one pass takes.
+    pub rows: NonZeroU32,
+    /// The most passes of a step.
+    pub passes_max: NonZeroU32,
+}
+
+impl Recompute {
+    /// Passes of so many positions.
+    pub fn passes(self, positions: u32) -> u32 {
+        positions.div_ceil(self.rows.get())
+    }
+
+    /// Positions of a sequence in a step.
+    pub fn positions_max(self) -> u32 {
+        self.rows.get().saturating_mul(self.passes_max.get())
+    }
+}
+
 /// How much a step may take on, beside the bounds that never change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
@@ -318,9 +340,8 @@ pub struct Pace {
     pub target_us: u64,
     /// A request that would wait longer than this for its first step is refused, microseconds; 0 sets no bound.
     pub wait_us_max: u64,
-    /// On a device where each recomputed position of a sequence takes a pass over the weights of its own: the most of
-    /// them in a step.
-    pub passes_max: Option<std::num::NonZeroU32>,
+    /// How, on a device where recomputed positions of a sequence take passes over the weights of their own.
+    pub recompute: Option<Recompute>,
     /// Decode rows and prompts take passes over the weights of their own, so that steps of either alone take no longer
     /// than one of both.
     pub apart: bool,
@@ -331,7 +352,7 @@ pub struct Pace {
 impl Pace {
     /// The shape of a plan on this device.
     pub fn shape(&self, plan: &StepPlan) -> StepShape {
-        StepShape::of(plan, self.passes_max.is_some())
+        StepShape::of(plan, self.recompute)
     }
 
     /// When to plan the step after the only one in flight, which began then and should take so long: late, so that who

@@ -7,12 +7,13 @@ use crate::constraint::thinking::{Adaptive, Level, Thinking, Thought};
 use crate::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
-    Event, FinishReason, HostBlocks, KeyLimits, Pace, Pooling, PrefixConfig, PrefixTotals, Rejected, Request,
-    Scheduler, SchedulerConfig, Spec, Terms,
+    Event, FinishReason, HostBlocks, KeyLimits, Pace, Pooling, PrefixConfig, PrefixTotals, Recompute, Rejected,
+    Request, Scheduler, SchedulerConfig, Spec, Terms,
 };
 use crate::step::{ExpertCut, Form, StepOutcome};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -420,10 +421,12 @@ pub(super) fn cases() -> ProptestConfig {
 /// No target, or one that a step of some hundred rows reaches; with and without passes of their own for recomputed
 /// positions and for prompts.
 pub(super) fn pace() -> impl Strategy<Value = Pace> {
-    (prop::option::of(1..10_000u64), prop::option::of(1..20u32), any::<bool>()).prop_map(
-        |(target_us, passes, apart)| Pace {
+    (prop::option::of(1..10_000u64), prop::option::of((1..20u32, 1..9u32)), any::<bool>()).prop_map(
+        |(target_us, recompute, apart)| Pace {
             target_us: target_us.unwrap_or(0),
-            passes_max: passes.and_then(std::num::NonZeroU32::new),
+            recompute: recompute.and_then(|(passes, rows)| {
+                Some(Recompute { rows: NonZeroU32::new(rows)?, passes_max: NonZeroU32::new(passes)? })
+            }),
             apart,
             ..Pace::default()
         },

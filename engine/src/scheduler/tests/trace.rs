@@ -1,7 +1,7 @@
 //! Traces: a scene in words, and what each step of it computes.
 //!
 //! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens
-//! 100`, `passes 16` where each recomputed position takes a pass of its own, `apart` where prompts do), requests (`A
+//! 100`, `passes 16 of 2` where recomputed positions take passes of their own, two at a time, `apart` where prompts do), requests (`A
 //! prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace
 //! starts), and what happens right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3
 //! fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token an end id, `thinks 2`
@@ -24,8 +24,8 @@ use crate::constraint::thinking::Thinking;
 use crate::ids::{CacheScope, KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
-    Event, FinishReason, HostBlocks, Pace, Pooling, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec,
-    Terms,
+    Event, FinishReason, HostBlocks, Pace, Pooling, PrefixConfig, Recompute, Rejected, Request, Scheduler,
+    SchedulerConfig, Spec, Terms,
 };
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
 use std::collections::{BTreeMap, VecDeque};
@@ -79,7 +79,9 @@ impl Stage {
                 let (step, what) = clause.split_once(' ').unwrap();
                 happenings.push((step.parse().unwrap(), what.to_owned()));
             } else if let Some(passes) = clause.strip_prefix("passes ") {
-                pace.passes_max = Some(passes.parse().unwrap());
+                let (passes, rows) = passes.split_once(" of ").unwrap_or((passes, "1"));
+                let (passes_max, rows) = (passes.parse().unwrap(), rows.parse().unwrap());
+                pace.recompute = Some(Recompute { rows, passes_max });
             } else if clause == "apart" {
                 (pace.apart, pace.target_us) = (true, 1_000_000);
             } else if let Some(steps) = clause.strip_prefix("after ") {
@@ -586,6 +588,14 @@ fn where_each_recomputed_position_is_a_pass_a_step_has_few_of_them() {
     check(
         "after 96; passes 16; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
         "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+16 | B+1 C+16 | B+1 C+16",
+    );
+}
+
+#[test]
+fn where_recomputed_positions_share_passes_a_step_has_as_many_more() {
+    check(
+        "after 96; passes 16 of 2; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
+        "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+32 | B+1 C+32 | B+1 C+30",
     );
 }
 
