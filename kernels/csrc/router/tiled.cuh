@@ -142,11 +142,7 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
     using T = Tile<TR, TC>;
     constexpr int STAGES = T::STAGES;
     __shared__ __align__(16) T tile;
-    // Blocks behind those that score choose, where the launch has them.
-    const int scoring = (args.rows + TR - 1) / TR * SEGMENTS;
-    static_assert(sizeof(T) >= sizeof(Scores), "they lie where tiles would");
-    if constexpr (ONE) let_next_start();
-    else if (chooses<TILED_THREADS>(args, &tile, scoring, TR, SEGMENTS)) return;
+    let_next_start();
     int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TR;
     int column = blockIdx.x * TC, first = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : min(first + STEPS_A_SEGMENT, STEPS);
 #pragma unroll
@@ -195,7 +191,6 @@ template <int TR, int TC, bool ONE> __device__ __forceinline__ void tiled(const 
                 float out = total.at[m][n][i] + sum.at[m][n][i];
                 if (row < args.rows && c < E) scores[(u64)row * STRIDE + c] = out;
             }
-    if (!ONE && gridDim.y > scoring) say_scored(args, first_row / TR);
 }
 
 extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_small(const Arguments args) { tiled<32, 32, false>(args); }

@@ -516,15 +516,11 @@ impl Router {
                 self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &arguments)?;
             }
             Variant::Tiled => {
-                let (kernel, tiles) = self.tiled_kernel(n, segments);
-                self.enqueue_scores(device, kernel, (tiles, TILED_THREADS), &arguments)?;
+                let (kernel, (x, y)) = self.tiled_kernel(n, segments);
+                self.enqueue(device, kernel, grid(x, y, TILED_THREADS), &arguments)?;
+                self.enqueue_choice(device, n, &arguments)?;
             }
-            Variant::Ordered => {
-                let kernel = shape.ordered_kernel(n);
-                let tiles =
-                    (shape.experts.div_ceil(shape.ordered_columns()), n.div_ceil(ORDERED_ROWS[kernel]) * SCORE_PARTS);
-                self.enqueue_scores(device, &self.ordered[kernel], (tiles, ORDERED_THREADS), &arguments)?;
-            }
+            Variant::Ordered => self.enqueue_ordered(device, &arguments)?,
             Variant::Prompts => self.enqueue_prompts(device, segments, &arguments)?,
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
@@ -654,17 +650,15 @@ impl Router {
 
     /// Scores and the choice: of decode rows, whose lists have a place for each expert, in one launch with a block more
     /// for each row.
-    fn enqueue_scores(
-        &self,
-        device: &Device,
-        kernel: &Kernel<Arguments>,
-        ((x, y), threads): ((usize, usize), u32),
-        arguments: &Arguments,
-    ) -> Result<(), CudaError> {
+    fn enqueue_ordered(&self, device: &Device, arguments: &Arguments) -> Result<(), CudaError> {
         let n = arguments.rows as usize;
+        let kernel = self.shape.ordered_kernel(n);
+        let x = self.shape.experts.div_ceil(self.shape.ordered_columns());
+        let scoring = n.div_ceil(ORDERED_ROWS[kernel]) * SCORE_PARTS;
         let together = n <= GROUPED_ROWS && (arguments.groups.address() == 0 || arguments.pitch != 0);
         let choosing = if together { n.div_ceil(x) } else { 0 };
-        self.enqueue(device, kernel, Grid { blocks: (x as u32, (y + choosing) as u32), threads }, arguments)?;
+        let grid = Grid { blocks: (x as u32, (scoring + choosing) as u32), threads: ORDERED_THREADS };
+        self.enqueue(device, &self.ordered[kernel], grid, arguments)?;
         if together { Ok(()) } else { self.enqueue_choice(device, n, arguments) }
     }
 

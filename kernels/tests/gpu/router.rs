@@ -34,6 +34,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 /// Names and tests.
 pub(crate) const TESTS: &[Test] = &[
     ("router::choices_are_the_definition_s_and_the_same_alone_and_in_a_batch", every_choice),
+    ("router::launches_of_few_and_many_rows_take_turns", launches_of_few_and_many_rows_take_turns),
     ("router::pairs_are_listed_by_expert", every_list),
 ];
 
@@ -246,6 +247,30 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
         kept.0,
         kept.1
     );
+    Ok(())
+}
+
+/// In one workspace, where both leave words with the number of their launch: nobody takes those of a launch before.
+fn launches_of_few_and_many_rows_take_turns(gpu: &Gpu) -> Outcome {
+    let turns = [1, 64, 8, 17, 256, 16, 130, 33];
+    for shape in [RELEASED, SHAPES[3], SHAPES[6]] {
+        let router = Router::load(&gpu.device, &gpu.cache, shape)?;
+        let mut work = router.workspace(&gpu.device, 256)?;
+        for same_sign in [false, true] {
+            let sample = Sample::new(gpu, shape, 256, same_sign)?;
+            let mut turn = |rows| sample.run(gpu, (&router, router::decode_variant(rows)), &mut work, (0, rows), true);
+            let first = turns.map(&mut turn);
+            for round in 1..4 {
+                for (rows, first) in turns.into_iter().zip(&first) {
+                    let (got, first) = (turn(rows)?, first.as_ref().map_err(ToString::to_string)?);
+                    lists_are_right(&got.0, shape, &got.2);
+                    let same = got.0 == first.0 && bits(&got.1) == bits(&first.1);
+                    assert!(same, "{shape:?}: {rows} rows differ in round {round}");
+                }
+            }
+        }
+    }
+    println!("router: few and many rows in turns, equal each time");
     Ok(())
 }
 
