@@ -3,7 +3,7 @@
 
     python3 loadtest/prefix.py --chimere target/release/chimere                                  # the shipped model on the CPU
     python3 loadtest/prefix.py --chimere target/release/chimere --model F --history 8192 --users 64 --turns 8 --system 1500 \\
-        --arg=--device=cuda --arg=--deterministic --arg=--vram-budget=60GiB                      # a GPU, which both servers share
+        --arg=--device=cuda --arg=--vram-budget=60GiB                                            # a GPU, which both servers share
 
 Measurements, the first two each with the cache on and off in turns. `second turn`: a conversation of HISTORY tokens, an answer of ANSWER, a question
 of QUESTION; time to the first token of that second turn, the median of ROUNDS conversations. `users`: USERS talk for TURNS turns behind a

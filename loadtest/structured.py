@@ -12,8 +12,7 @@ second, and where the system tells it, tokens a second of the server's processor
 masks cost nothing to make. `kept`: how many draws of a quarter of these streams a grammar leaves as they are. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
-without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too
-(on a GPU with `--arg=--deterministic` alone: without it whoever else is in the batch changes some).
+without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
 `schemas` needs `pip install jsonschema`, the others nothing but Python.
 """
 import argparse

@@ -23,10 +23,7 @@ done
 for mix in ${MIXES:-q4 iq3}; do
     file=$dir/35b-$mix.gguf
     [[ -f $file ]] || "$chimere" synth --mix "$mix" --out "$file"
-    for mode in "" --deterministic; do
-        # shellcheck disable=SC2086 # the fast mode is no argument
-        "$chimere" bench step --model "$file" --device cuda --batch 1,4,16,24,32,48,64,128,256 --context 0 --prefill 512,2048,8192 --repeat 3 --steps 32 $mode
-    done
+    "$chimere" bench step --model "$file" --device cuda --batch 1,4,16,24,32,48,64,128,256 --context 0 --prefill 512,2048,8192 --repeat 3 --steps 32
     "$chimere" bench step --model "$file" --device cuda --batch 1,4,16,64 --context 16384 --prefill 0 --repeat 3 --steps 32
 done
 exit $failed
