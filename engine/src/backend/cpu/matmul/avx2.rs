@@ -342,7 +342,7 @@ impl Tiles<'_> {
         let mut acc = [const { MaybeUninit::<Lanes>::uninit() }; ROWS];
         // SAFETY: the caller's; the panel has room for its blocks.
         unsafe {
-            let acc = zeroed(&mut acc, rows.pairs.len().next_multiple_of(GROUP));
+            let acc = zeroed(&mut acc, rows.pairs.len());
             let mut b = 0;
             while b < whole.blocks {
                 let part = whole.part::<C, S>(b);
@@ -381,14 +381,13 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// `R` rows from the `first` on. The last may stand several times to make them up.
+    /// `R` rows from the `first` on.
     #[inline(always)]
     fn group<const R: usize>(&self, first: usize) -> Activations<R> {
         let mut x = Activations { rows: [std::ptr::null(); R], signed: [std::ptr::null(); R] };
         for r in 0..R {
-            let row = (first + r).min(self.pairs.len() - 1);
-            x.rows[r] = self.job.x.blocks(self.pairs[row].0 as usize);
-            x.signed[r] = self.signed.wrapping_add(row * self.job.w.blocks());
+            x.rows[r] = self.job.x.blocks(self.pairs[first + r].0 as usize);
+            x.signed[r] = self.signed.wrapping_add((first + r) * self.job.w.blocks());
         }
         x
     }
@@ -462,10 +461,31 @@ unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: us
     let asks = groups.min(ASKS_MAX);
     for group in 0..groups {
         let part = Part { far: part.far.piece(group, asks, part.blocks), ..*part };
-        let (x, acc) = (rows.group::<R>(R * group).from(b), &mut acc.as_chunks_mut::<R>().0[group]);
+        let (first, acc) = (R * group, &mut acc[R * group..]);
         // SAFETY: the caller's.
-        unsafe { kernel::<C, S, VNNI, R>(reader, &part, &x, acc) };
+        unsafe {
+            match (rows.pairs.len() - first).min(R) {
+                1 => group_of::<C, S, VNNI, 1>(reader, &part, rows, (first, b), acc),
+                2 if R > 2 => group_of::<C, S, VNNI, 2>(reader, &part, rows, (first, b), acc),
+                3 if R > 3 => group_of::<C, S, VNNI, 3>(reader, &part, rows, (first, b), acc),
+                _ => group_of::<C, S, VNNI, R>(reader, &part, rows, (first, b), acc),
+            }
+        }
     }
+}
+
+/// `R` rows from the `first` on.
+#[inline(always)]
+unsafe fn group_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
+    reader: C,
+    part: &Part,
+    rows: &Rows<'_>,
+    (first, b): (usize, usize),
+    acc: &mut [Lanes],
+) {
+    let acc = acc.first_chunk_mut::<R>().expect("there are sums of each row");
+    // SAFETY: the caller's.
+    unsafe { kernel::<C, S, VNNI, R>(reader, part, &rows.group::<R>(first).from(b), acc) };
 }
 
 /// Unpacked codes and scales of some blocks.
