@@ -4,6 +4,7 @@ mod device;
 mod drafts;
 mod gate;
 mod property;
+mod scenes;
 mod seam;
 mod simulation;
 mod trace;
