@@ -322,11 +322,20 @@ class Tests:
     def the_live_view_moves_under_load(self):
         page = self.page()
         page.click("nav >> text=Live")
-        users = [threading.Thread(target=self.service.ask, args=("POST", "/v1/completions"), daemon=True, kwargs={"body": json.dumps(
-            {"prompt": f"{i} and {i} are", "max_tokens": 500, "temperature": 0, "ignore_eos": True})}) for i in range(4)]
+        seen = threading.Event()
+
+        def talk(i):
+            # A fast machine answers before the page has looked once.
+            while not seen.is_set():
+                self.service.ask("POST", "/v1/completions", body=json.dumps({"prompt": f"{i} and {i} are", "max_tokens": 500, "temperature": 0, "ignore_eos": True}))
+
+        users = [threading.Thread(target=talk, args=(i,), daemon=True) for i in range(4)]
         for user in users:
             user.start()
-        page.wait_for_function("""() => [...document.querySelectorAll('dl div')].some(d => d.textContent.startsWith('Sequences running') && +d.lastChild.textContent > 1)""")
+        try:
+            page.wait_for_function("""() => [...document.querySelectorAll('dl div')].some(d => d.textContent.startsWith('Sequences running') && +d.lastChild.textContent > 1)""")
+        finally:
+            seen.set()
         inked = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
         assert page.eval_on_selector("canvas", inked), "the picture is empty"
         for user in users:
