@@ -14,6 +14,51 @@
 #define OWN_COLUMNS (ORDERED_COLUMNS / 8)
 static_assert(PartOfRow<COLS>::VECTORS <= 8, "the launcher knows how much");
 
+// The choice in the launch that scores, by blocks behind those that do: these are under way or done when such a block begins, so it may wait
+// for them. Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
+#define CHOSEN (args.counters + 2)
+#define SCORED (args.counters + 3)
+
+// By all threads of a block that has stored sums of a tile of rows.
+__device__ __forceinline__ void say_scored(const Arguments &args, int tile) {
+    __syncthreads();
+    if (threadIdx.x == 0) tell(SCORED + tile, 1);
+}
+__device__ __forceinline__ void await_scored(const Arguments &args, int tile, int blocks) { await_told(SCORED + tile, blocks); }
+
+// What a block that chooses knows of its row before there are scores, and then the choice. `row` of the step, in tiles of `tile_rows` rows
+// and `blocks` blocks each.
+__device__ __forceinline__ void choose_beside(const Arguments &args, Scores &scores, int row, int tile_rows, int blocks) {
+    static_assert(ORDERED_THREADS == THREADS && WARPS == SCORE_PARTS, "a warp a part");
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    PartOfRow<COLS> norm, gate, x;
+    norm.read(args.norm, warp, true), gate.read(args.shared_gate, warp, true);
+    wait_for_inputs();
+    if (row >= args.rows) return;
+    x.read(args.x + (u64)row * COLS, warp, true);
+    x.multiply(norm);
+    const float part = x.score(gate);
+    if (lane == 0) scores.gate[warp] = part;
+    if (warp == 0) {
+        const Asked asked = read_ahead(args, row);
+        if (lane == 0) scores.asked = asked;
+    }
+    // The first tile's first block empties the lists. Both at a time: each look is a trip to the cache.
+    if (lane == 0 && warp < 2) await_scored(args, warp == 0 ? 0 : row / tile_rows, blocks);
+    __syncthreads();
+    // Not before: the experts' blocks would take the places of those of the shared expert, which need nothing of the choice.
+    let_next_start();
+    Segments segments;
+    segments.read(args, row);
+    segments.add(scores.value);
+    __syncthreads();
+    if (warp == 0) choose_row(scores, args, row);
+    if (threadIdx.x != THREADS - 1) return;
+    if (atomicAdd(CHOSEN, 1) < args.rows - 1) return;
+    *CHOSEN = 0;
+    for (int tile = 0; tile * tile_rows < args.rows; tile++) SCORED[tile] = 0;
+}
+
 using OwnSums = float[OWN_ROWS][OWN_COLUMNS];
 
 __device__ __forceinline__ void add_to(OwnSums &sum, const OwnSums &other) {
@@ -114,7 +159,11 @@ template <int ORDERED_ROWS> __device__ __forceinline__ void ordered(const Argume
     extern __shared__ __align__(16) float parts[];
     float *xs = parts, *ws = parts + ORDERED_ROWS * PART_STRIDE;
     const int scoring = (args.rows + ORDERED_ROWS - 1) / ORDERED_ROWS * SCORE_PARTS;
-    if (chooses<ORDERED_THREADS>(args, parts, scoring, ORDERED_ROWS, SCORE_PARTS)) return;
+    if (blockIdx.y >= scoring) {
+        const int row = (blockIdx.y - scoring) * gridDim.x + blockIdx.x;
+        return choose_beside(args, *(Scores *)parts, row, ORDERED_ROWS, gridDim.x * SCORE_PARTS);
+    }
+    let_next_start();
     int part = blockIdx.y % SCORE_PARTS, first_row = blockIdx.y / SCORE_PARTS * ORDERED_ROWS, column = blockIdx.x * ORDERED_COLUMNS;
     constexpr int EACH = PART_FLOATS / 4;
     auto at = [&](int v) { return ((v / WARP * SCORE_PARTS + part) * WARP + v % WARP) * 4; };

@@ -22,7 +22,7 @@
 //
 // ordered: the order of `few` for many rows: tiles of rows by experts, a block a part of k, plain multiply-adds.
 //
-// Of decode rows, blocks behind those that score choose in the same launch: row_a_block.cuh. They list a row's pairs themselves, in any order.
+// Of decode rows, blocks behind those that score choose in the same launch: ordered.cuh. They list a row's pairs themselves, in any order.
 // choose: after tiled and ordered of other rows: adds the parts, takes the shared gate's score, chooses. With a block a row the last may group.
 //
 // count, place: grouping of more rows than one block takes. A chunk of pairs a block; the last block of count adds up.

@@ -10,15 +10,15 @@ struct Scores {
     Asked asked;
 };
 
-// A thread's scores of a row, in segments; N threads have a row.
-template <int N> struct Segments {
-    static constexpr int EACH = (E + N - 1) / N;
+// A thread's scores of a row, in segments; a block has a row.
+struct Segments {
+    static constexpr int EACH = (E + THREADS - 1) / THREADS;
     float part[EACH][SEGMENTS_MAX];
 
     __device__ __forceinline__ void read(const Arguments &args, int row) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            const int e = i * N + threadIdx.x, segments = e < E ? args.segments : 0;
+            const int e = i * THREADS + threadIdx.x, segments = e < E ? args.segments : 0;
             const float *from = args.scores + (u64)row * STRIDE + e;
 #pragma unroll
             for (int s = 0; s < SEGMENTS_MAX; s++, from += (u64)args.rows * STRIDE) part[i][s] = s < segments ? __ldcg(from) : 0.0f;
@@ -28,7 +28,7 @@ template <int N> struct Segments {
     __device__ __forceinline__ void add(float *value) const {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            int e = i * N + threadIdx.x;
+            int e = i * THREADS + threadIdx.x;
             float sum = 0;
 #pragma unroll
             for (int s = 0; s < SEGMENTS_MAX; s++) sum += part[i][s];
@@ -65,7 +65,7 @@ __device__ __forceinline__ float scored_gate(const Arguments &args, int row) {
 __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, int row, const PartOfRow<COLS> &norm, const PartOfRow<COLS> &gate) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     PartOfRow<COLS> x;
-    Segments<THREADS> segments;
+    Segments segments;
     x.read(args.x + (u64)row * COLS, warp, !args.gate_scored);
     segments.read(args, row);
     if (warp == 0) {
@@ -77,72 +77,6 @@ __device__ __forceinline__ void add_up(Scores &scores, const Arguments &args, in
     if (args.gate_scored) part = warp == 0 ? scored_gate(args, row) : 0.0f;
     if (lane == 0) scores.gate[warp] = part;
     segments.add(scores.value);
-}
-
-// The choice in the launch that scores, by blocks behind those that do: these are under way or done when such a block begins, so it may wait
-// for them. Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
-#define CHOSEN (args.counters + 2)
-#define SCORED (args.counters + 3)
-
-// By all threads of a block that has stored sums of a tile of rows.
-__device__ __forceinline__ void say_scored(const Arguments &args, int tile) {
-    __syncthreads();
-    if (threadIdx.x == 0) tell(SCORED + tile, 1);
-}
-__device__ __forceinline__ void await_scored(const Arguments &args, int tile, int blocks) {
-    await_told(SCORED + tile, blocks);
-}
-
-// What a block of N threads that chooses knows of its row before there are scores.
-template <int N> struct Chooser {
-    static constexpr int EACH = SCORE_PARTS * WARP / N; // parts of the shared gate's score that a warp has
-
-    // `row` of the step, in tiles of `tile_rows` rows and `blocks` blocks each.
-    __device__ __forceinline__ static void run(const Arguments &args, Scores &scores, int row, int tile_rows, int blocks) {
-        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        PartOfRow<COLS> norm[EACH], gate[EACH];
-#pragma unroll
-        for (int i = 0; i < EACH; i++) norm[i].read(args.norm, warp * EACH + i, true), gate[i].read(args.shared_gate, warp * EACH + i, true);
-        wait_for_inputs();
-        if (row >= args.rows) return;
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            PartOfRow<COLS> x;
-            x.read(args.x + (u64)row * COLS, warp * EACH + i, true);
-            x.multiply(norm[i]);
-            const float part = x.score(gate[i]);
-            if (lane == 0) scores.gate[warp * EACH + i] = part;
-        }
-        if (warp == 0) {
-            const Asked asked = read_ahead(args, row);
-            if (lane == 0) scores.asked = asked;
-        }
-        // The first tile's first block empties the lists. Both at a time: each look is a trip to the cache.
-        if (lane == 0 && warp < 2) await_scored(args, warp == 0 ? 0 : row / tile_rows, blocks);
-        __syncthreads();
-        // Not before: the experts' blocks would take the places of those of the shared expert, which need nothing of the choice.
-        let_next_start();
-        Segments<N> segments;
-        segments.read(args, row);
-        segments.add(scores.value);
-        __syncthreads();
-        if (warp == 0) choose_row(scores, args, row);
-        if (threadIdx.x != N - 1) return;
-        if (atomicAdd(CHOSEN, 1) < args.rows - 1) return;
-        *CHOSEN = 0;
-        for (int tile = 0; tile * tile_rows < args.rows; tile++) SCORED[tile] = 0;
-    }
-};
-
-// Whether this block chooses, and has: those behind `scoring` rows of blocks, of which each tile of `tile_rows` rows has `parts`. The others
-// let the next launch start at once.
-template <int N> __device__ __forceinline__ bool chooses(const Arguments &args, void *memory, int scoring, int tile_rows, int parts) {
-    if (blockIdx.y < scoring) {
-        let_next_start();
-        return false;
-    }
-    Chooser<N>::run(args, *(Scores *)memory, (blockIdx.y - scoring) * gridDim.x + blockIdx.x, tile_rows, gridDim.x * parts);
-    return true;
 }
 
 // EACH rows a block: one where rows are few, a warp each where they fill the device.
