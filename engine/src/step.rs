@@ -255,10 +255,15 @@ impl Piece {
         }
     }
 
-    /// Passes over the weights that its rows take where a pass has at most `each` of them: the last one is full, and has
-    /// all drafts with the row before them.
+    /// Rows of it in a pass over the weights that has at most `each`, or more for drafts, which stand with the row before
+    /// them.
+    pub fn rows_a_pass(&self, each: u32) -> u32 {
+        each.max(self.len() - self.certain() + 1)
+    }
+
+    /// Passes that its rows take then; the last one is full.
     pub fn passes(&self, each: u32) -> u32 {
-        self.len().div_ceil(each.max(self.len() - self.certain() + 1))
+        self.len().div_ceil(self.rows_a_pass(each))
     }
 
     /// A piece has at least one token.

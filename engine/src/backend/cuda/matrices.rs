@@ -252,16 +252,8 @@ impl<'a> Kernels<'a> {
         for class in self.classes.clone() {
             by_class.push((class, self.many(kind.chosen(class, self.choice), kind.beside)?));
         }
-        let few = match self.few.get(&kind) {
-            // Their order is not that of the experts.
-            _ if kind.of_experts => None,
-            Some(few) => Some(few.clone()),
-            None => {
-                let few = self.few_of(kind)?;
-                self.few.insert(kind, few.clone());
-                Some(few)
-            }
-        };
+        // Experts' few rows have an order of their own.
+        let few = if kind.of_experts { None } else { Some(self.few(kind)?) };
         Ok(Product { by_class, few })
     }
 
@@ -275,7 +267,16 @@ impl<'a> Kernels<'a> {
         Ok(kernel)
     }
 
-    fn few_of(&self, kind: ProductKind) -> Result<Few, CudaBackendError> {
+    fn few(&mut self, kind: ProductKind) -> Result<Few, CudaBackendError> {
+        if let Some(few) = self.few.get(&kind) {
+            return Ok(few.clone());
+        }
+        let few = self.load_few(kind)?;
+        self.few.insert(kind, few.clone());
+        Ok(few)
+    }
+
+    fn load_few(&self, kind: ProductKind) -> Result<Few, CudaBackendError> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
         Ok(match kind.shape.epilogue() {
             Epilogue::Plain => {

@@ -170,8 +170,7 @@ impl PassRoom {
     /// How many rows of a sequence a pass takes where it is not drafts that make them more: so many that those of all
     /// have room in one.
     fn rows_of_each<'a>(self, pieces: impl Iterator<Item = &'a Piece> + Clone) -> u32 {
-        let taken =
-            |each: u32| -> u32 { pieces.clone().map(|p| p.len().min(each.max(1 + p.drafts.len() as u32))).sum() };
+        let taken = |each: u32| -> u32 { pieces.clone().map(|p| p.len().min(p.rows_a_pass(each))).sum() };
         (2..=1 + self.drafts as u32).rev().find(|each| taken(*each) as usize <= self.rows).unwrap_or(1)
     }
 }
@@ -256,10 +255,9 @@ impl StepRows {
     /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass. Behind
     /// the first of a pass the others stand as its drafts do, and count.
     fn push_decode(&mut self, piece: &Piece, each: u32, stored: &mut StoredStates) -> RowPlace {
-        let (drafts, mut rows) = (piece.drafts.len(), rows_of(piece));
-        let each = (each as usize).max(1 + drafts);
-        let first = self.passes.len() - piece.passes(each as u32) as usize;
+        let (each, mut rows) = (piece.rows_a_pass(each) as usize, rows_of(piece));
         let mut left = piece.len() as usize;
+        let first = self.passes.len() - left.div_ceil(each);
         for pass in &mut self.passes[first..] {
             let behind = (left - 1) % each;
             let row = rows.next().expect("as many rows as positions");
@@ -268,7 +266,7 @@ impl StepRows {
             left -= 1 + behind;
         }
         let last = self.passes.last().expect("a piece has rows, and as many passes as they take");
-        RowPlace::Decode(last.len() - 1 - drafts)
+        RowPlace::Decode(last.len() - 1 - piece.drafts.len())
     }
 
     /// Rows that go on behind a step whose outcome the device alone knows. Of a plan either all pieces do or none.
