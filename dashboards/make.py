@@ -122,6 +122,8 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
     ("Step", [
         STEP,
         panel("Steps", "Steps a second, by what they mostly are.", "ops", rate("chimere_step_seconds_count", "kind")),
+        panel("Time without progress", "Since when the engine has computed nothing although there is work; the watchdog ends a process whose engine was lost.", "s",
+              (f"max(chimere_step_age_seconds{JOB})", "without progress"), (f"max(chimere_engine_lost{JOB})", "lost")),
         panel("Positions computed", "A second: prompt positions in chunks, the others one by one.", "short",
               rate("chimere_step_rows_total", "form")),
         panel("Predicted time of a step", "Median by kind, to be held against the time of a step.", "s",

@@ -5,6 +5,17 @@
 //! a cache beside the code that fills it, what a file may be in the engine's formats, defaults that are no bounds
 //! beside their keys in `config/`.
 
+/// Seconds without progress that every step of the engine may take before the watchdog declares the engine lost.
+pub const WATCHDOG_SECONDS: u64 = 10;
+/// The most of these seconds that the configuration may ask for: a day, for runs under a debugger.
+pub const WATCHDOG_SECONDS_MAX: u64 = 86_400;
+/// A step may take this many times its predicted duration, where that is longer.
+pub const WATCHDOG_PREDICTIONS: f64 = 20.0;
+/// Seconds that a step may take whose duration nothing predicts yet: the first steps read weights from a disk and
+/// compile what was not compiled before.
+pub const WATCHDOG_UNPREDICTED_SECONDS: u64 = 600;
+/// Seconds from the loss of the engine to the end of the process, whatever holds it up.
+pub const ENGINE_LOST_EXIT_SECONDS: u64 = 10;
 /// Requests that may wait for a slot.
 pub const QUEUE_REQUESTS_MAX: u32 = 256;
 /// Prompt tokens that may wait, all requests together.

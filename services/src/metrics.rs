@@ -66,6 +66,8 @@ metrics! {
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
     E2E_SECONDS        Histogram(SECONDS) "chimere_e2e_seconds" [] "seconds"         "Time from admission to the end of a request, in seconds.";
     STEP_SECONDS       Histogram(SECONDS) "chimere_step_seconds" ["kind"] "seconds"  "Time of a step in seconds, by kind: decode, prefill, mixed.";
+    STEP_AGE           Gauge     "chimere_step_age_seconds" [] "seconds"             "Time for which the engine has shown no progress although there is work, in seconds, looked at four times a second; the watchdog declares the engine lost when it is too long.";
+    ENGINE_LOST        Gauge     "chimere_engine_lost" [] "0 or 1"                   "1 from the loss of the engine to the end of the process, else 0.";
     BATCH_ROWS         Histogram(ROWS) "chimere_batch_rows" [] "positions"           "Positions computed in a step.";
     STEP_BUDGET        Histogram(BUDGET) "chimere_step_budget_ratio" ["of"] "ratio"  "Share of a step's budget that it used: of positions, and, where somebody decodes and a target is set, of time as it was predicted.";
     GRAPH_REPLAYS      Counter   "chimere_graph_replays_total" [] "graphs"           "Captured graphs that a GPU replayed, each a decode pass; 0 on a CPU.";
@@ -375,7 +377,9 @@ fn start_series() {
     for metric in ALL.iter().filter(|m| matches!(m.kind, MetricKind::Histogram(_)) && m.labels.is_empty()) {
         let _exists = ::metrics::histogram!(metric.name);
     }
-    ::metrics::gauge!(CERTIFICATE_EXPIRY).set(0.0);
+    for gauge in [CERTIFICATE_EXPIRY, STEP_AGE, ENGINE_LOST] {
+        ::metrics::gauge!(gauge).set(0.0);
+    }
     ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
     for budget in BUDGETS {
         let _exists = ::metrics::histogram!(STEP_BUDGET, "of" => *budget);

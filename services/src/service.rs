@@ -10,6 +10,7 @@ use crate::actors::phase::Phase;
 use crate::actors::request::ServiceHandles;
 use crate::actors::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
+use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
@@ -98,6 +99,10 @@ pub struct ServiceParts {
     pub trust_gateway: bool,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
+    /// When a step is overdue and the engine is held to be lost.
+    pub step_limits: StepLimits,
+    /// Ends the process at once, without destructors; called if a service whose engine is lost does not end by itself.
+    pub end_process: fn(),
     /// Where traces go.
     pub traces: Traces,
     /// Keep metrics; without, what is recorded goes nowhere.
@@ -135,6 +140,7 @@ impl Service {
             live: live.clone(),
             gateway: gateway.clone(),
             step_log: step_log.clone(),
+            watchdog: (parts.step_limits, parts.end_process),
         };
         let actors = Actors::start(crew).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();

@@ -6,6 +6,7 @@ pub mod cuda;
 mod early;
 mod following;
 mod gathering;
+mod progress;
 mod steps;
 
 use crate::constraint::StepRules;
@@ -13,6 +14,7 @@ use crate::ids::StepId;
 use crate::step::{DraftRoom, StepOutcome, StepPlan};
 pub use early::EarlyRules;
 pub use following::Followed;
+pub use progress::Progress;
 use std::sync::Arc;
 
 /// Runs steps in the order of their ids, at most two unfinished at a time.
@@ -33,6 +35,11 @@ pub trait Backend {
     /// Where rules lie before [`Backend::constrain`] hands them over. A backend whose launching thread computes takes
     /// them from there as soon as its forward is done ([`EarlyRules::look`]); what it has taken is not handed over.
     fn look_for_rules(&mut self, _early: Arc<EarlyRules>) {}
+
+    /// The counter that this backend advances while it computes, for a watchdog on another thread.
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
 }
 
 /// Capacity and identity of a backend.

@@ -7,11 +7,23 @@ use super::vigil::{Vigil, Watchful};
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
-use chimere_engine::backend::{Backend, BackendInfo, EarlyRules, Pending};
+use chimere_engine::backend::{Backend, BackendInfo, EarlyRules, Pending, Progress};
 use std::sync::Arc;
 
 /// Makes the backend, on the thread that it will live on.
 pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
+
+/// An engine actor that runs, and what others know it by.
+pub struct Started {
+    /// Takes steps.
+    pub engine: Addr<EngineActor>,
+    /// Takes rules of late sources.
+    pub rules: RulesLink,
+    /// What its backend can hold.
+    pub info: BackendInfo,
+    /// Shows that its backend computes.
+    pub progress: Progress,
+}
 
 /// Owns the backend.
 pub struct EngineActor {
@@ -25,19 +37,17 @@ pub struct EngineActor {
 impl EngineActor {
     /// Builds the backend on the arbiter's thread and starts the actor there (what `start_in_arbiter` does, for a start
     /// that can fail). Outcomes go to whoever hears them.
-    pub async fn start_on(
-        arbiter: &ArbiterHandle,
-        build: Build,
-        outcomes: Outcomes,
-    ) -> Result<(Addr<Self>, RulesLink, BackendInfo), String> {
+    pub async fn start_on(arbiter: &ArbiterHandle, build: Build, outcomes: Outcomes) -> Result<Started, String> {
         let (tx, rx) = tokio::sync::oneshot::channel();
         arbiter.spawn_fn(move || {
             let started = build().map(|mut backend| {
-                let (info, early) = (backend.info().clone(), Arc::<EarlyRules>::default());
+                let (info, progress, early) =
+                    (backend.info().clone(), backend.progress(), Arc::<EarlyRules>::default());
                 backend.look_for_rules(early.clone());
                 let vigil = Vigil::of_engine(&info);
                 let engine = EngineActor { backend, early: early.clone(), vigil, outcomes }.start();
-                (engine.clone(), RulesLink::new(engine.recipient(), early), info)
+                let rules = RulesLink::new(engine.clone().recipient(), early);
+                Started { engine, rules, info, progress }
             });
             tx.send(started).ok();
         });

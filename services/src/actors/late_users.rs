@@ -182,7 +182,8 @@ mod tests {
         };
         let (outcomes, launched) = outcomes();
         let build = Box::new(|| Ok(Box::new(backend()) as Box<dyn chimere_engine::backend::Backend>));
-        let (engine, rules, _) = EngineActor::start_on(&arbiters[0].handle(), build, outcomes).await.unwrap();
+        let started = EngineActor::start_on(&arbiters[0].handle(), build, outcomes).await.unwrap();
+        let (engine, rules) = (started.engine, started.rules);
         let (clock, links) = (Clock::start(), LateLinks::default());
         let (arbiter, again) = (arbiters[2].handle(), (rules.clone(), clock.clone()));
         let make = Arc::new(|| EngramSource::new(2));

@@ -166,6 +166,11 @@ pub struct WaitFor(pub Pending);
 #[rtype(result = "()")]
 pub struct StepDone(pub Result<StepOutcome, BackendError>);
 
+/// Watchdog to scheduler actor: the engine is lost, because a step has not ended or none was planned; why.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct EngineOverdue(pub String);
+
 /// Alarm to scheduler actor: the running step should be over soon, so the next one may be planned.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]

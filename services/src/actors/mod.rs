@@ -41,3 +41,4 @@ pub mod telemetry;
 pub mod threads;
 pub mod token_report;
 pub(crate) mod vigil;
+pub mod watchdog;

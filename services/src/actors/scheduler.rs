@@ -13,7 +13,8 @@ use super::late::{LateSource, Reports};
 use super::late_users::LateUsers;
 use super::live::LiveRequests;
 use super::messages::{
-    Cancel, Drain, LateFailed, LateLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit,
+    Cancel, Drain, EngineOverdue, LateFailed, LateLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent,
+    StepDone, Submit,
 };
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::quiet::Quiet;
@@ -21,6 +22,7 @@ use super::retry;
 use super::step_log::StepLog;
 use super::step_meter::{Ended, StepInFlight, StepMeter};
 use super::vigil::{Vigil, Watchful};
+use super::watchdog::{Awaited, EngineWatch};
 use crate::clock::Clock;
 use crate::limits;
 use crate::metrics::gateway::Gateway;
@@ -67,6 +69,8 @@ pub struct SchedulerActor {
     pace: Pace,
     meter: StepMeter,
     vigil: Vigil,
+    /// Told which step the engine computes.
+    watch: EngineWatch,
     /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is
     /// later.
     committed: Micros,
@@ -119,6 +123,7 @@ impl SchedulerActor {
         Self {
             meter: StepMeter::new(&config, gateway, log),
             vigil: Vigil::default(),
+            watch: EngineWatch::default(),
             scheduler: Scheduler::new(config).with_drafts(drafts),
             engine,
             streams: HashMap::new(),
@@ -142,6 +147,11 @@ impl SchedulerActor {
     /// The same with a thread that stays awake so.
     pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
         Self { vigil, ..self }
+    }
+
+    /// The same under a watchdog.
+    pub(crate) fn with_watch(self, watch: EngineWatch) -> Self {
+        Self { watch, ..self }
     }
 
     /// Launches what may be launched, then says how things stand.
@@ -265,6 +275,7 @@ impl SchedulerActor {
             return; // after the end it is stopped on purpose, and a second loss adds nothing
         }
         tracing::error!(why, "the engine is lost");
+        self.meter.engine_lost();
         // First, so that nobody who reads the end of a stream can still find the service well.
         self.go(Phase::Lost(why.to_owned()));
         self.end_all("the engine is lost");
@@ -400,7 +411,14 @@ impl SchedulerActor {
         }
     }
 
+    /// What has to happen next: the oldest step ends, or one is planned for requests that are there.
+    fn awaited(&self) -> Option<Awaited> {
+        let step = self.steps.front().map(|step| Awaited::Step { id: step.id, predicted_us: step.predicted });
+        step.or_else(|| (!self.scheduler.is_idle()).then_some(Awaited::Plan))
+    }
+
     fn tell(&mut self) {
+        self.watch.expect(self.awaited());
         self.meter.keeps(self.scheduler.prefix_stats());
         self.meter.stands(self.scheduler.stats(), self.scheduler.waiting_by_key());
         self.meter.drafted(self.scheduler.draft_totals());
@@ -512,6 +530,17 @@ impl Handler<StepDone> for SchedulerActor {
             }
             Err(e) => self.lose(&e.to_string()),
         }
+    }
+}
+
+impl Handler<EngineOverdue> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, EngineOverdue(why): EngineOverdue, _: &mut Context<Self>) {
+        let awaits = self.steps.front().map_or(Sources::NONE, |step| step.awaits);
+        let sources: Vec<_> = awaits.iter().map(Source::name).collect();
+        let why = if sources.is_empty() { why } else { format!("{why}; it waits for {}", sources.join(" and ")) };
+        self.lose(&why);
     }
 }
 

@@ -254,6 +254,11 @@ impl StepMeter {
         ::metrics::histogram!(metrics::CANCEL_SECONDS).record(seconds(after.0));
     }
 
+    /// The engine is lost.
+    pub(super) fn engine_lost(&self) {
+        ::metrics::gauge!(metrics::ENGINE_LOST).set(1.0);
+    }
+
     /// The actor of a late source died and another one was started.
     pub(super) fn late_restarted(&self, source: Source) {
         let name = if source == Source::Tables { metrics::ENGRAM_RESTARTS } else { metrics::GRAMMAR_RESTARTS };

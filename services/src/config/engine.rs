@@ -29,6 +29,9 @@ pub struct Engine {
     /// Milliseconds between two tokens of a stream that steps are planned to keep while prompts are computed; 0 sets no
     /// target.
     pub itl_target_ms: u32,
+    /// Seconds that a step may go without progress before the engine is held to be lost; a step that should take long
+    /// may take twenty times its prediction.
+    pub watchdog_seconds: u64,
     /// Bytes for everything that the process takes on its device; `auto` takes the free memory less a margin.
     pub vram_budget: Budget,
     /// Type of the KV cache.
@@ -65,6 +68,7 @@ impl Default for Engine {
             max_context: 0,
             step_tokens: 0,
             itl_target_ms: limits::ITL_TARGET_MS,
+            watchdog_seconds: limits::WATCHDOG_SECONDS,
             vram_budget: Budget::Auto,
             kv_type: KvType::F16,
             activations: Activations::Auto,
@@ -85,6 +89,10 @@ impl Engine {
         let chunk = chimere_engine::CHUNK_TOKENS;
         if (1..chunk).contains(&self.step_tokens) {
             return Err(("step_tokens", format!("must be 0 or at least {chunk}, got {}", self.step_tokens)));
+        }
+        if !(1..=limits::WATCHDOG_SECONDS_MAX).contains(&self.watchdog_seconds) {
+            let (max, got) = (limits::WATCHDOG_SECONDS_MAX, self.watchdog_seconds);
+            return Err(("watchdog_seconds", format!("must be 1 to {max}, got {got}")));
         }
         if self.core < -1 {
             return Err(("core", format!("must be a core's number or -1, got {}", self.core)));

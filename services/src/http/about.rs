@@ -44,10 +44,12 @@ pub(super) async fn version() -> HttpResponse {
     HttpResponse::Ok().json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// `GET /health`: 200 until the engine dies.
+/// `GET /health`: 200 until the engine is lost, then 503 with the reason.
 pub(super) async fn health(app: web::Data<App>) -> HttpResponse {
-    let lost = matches!(*app.phase.borrow(), Phase::Lost(_));
-    status(!lost, if lost { "engine lost" } else { "ok" })
+    match &*app.phase.borrow() {
+        Phase::Lost(why) => HttpResponse::ServiceUnavailable().json(json!({"status": "engine lost", "reason": why})),
+        _ => status(true, "ok"),
+    }
 }
 
 /// `GET /ready`: 200 when a request would be answered.

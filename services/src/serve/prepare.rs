@@ -5,6 +5,7 @@ use super::log::Log;
 use super::reload::Renewals;
 use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
+use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
@@ -106,6 +107,8 @@ impl Prepared {
             trust_gateway: config.server.trust_gateway,
             pace: pace(config, &setup),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
+            step_limits: step_limits(config),
+            end_process: super::end_process_now,
             traces: traces(config)?,
             metrics: config.server.metrics,
             build: build(model, setup, log.clone()),
@@ -121,6 +124,11 @@ impl Prepared {
         };
         Ok(Self { parts, renewals, hello })
     }
+}
+
+/// When the watchdog declares the engine lost.
+fn step_limits(config: &Config) -> StepLimits {
+    StepLimits { least: Duration::from_secs(config.engine.watchdog_seconds), ..StepLimits::default() }
 }
 
 fn find_model(config: &Config) -> Result<std::path::PathBuf, ServeError> {

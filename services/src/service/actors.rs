@@ -1,6 +1,6 @@
 //! The actors that run requests, each on a thread of its own, and the threads between them.
 
-use crate::actors::engine::{Build, EngineActor};
+use crate::actors::engine::{Build, EngineActor, Started};
 use crate::actors::engram::EngramSource;
 use crate::actors::grammar::GrammarSource;
 use crate::actors::late::{LateSource, Starter};
@@ -13,6 +13,7 @@ use crate::actors::scheduler::SchedulerActor;
 use crate::actors::step_log::StepLog;
 use crate::actors::threads;
 use crate::actors::vigil::Vigil;
+use crate::actors::watchdog::{EngineWatch, StepLimits, Watchdog, WatchdogParts};
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
@@ -44,6 +45,8 @@ pub(crate) struct Crew {
     pub(crate) gateway: Arc<Gateway>,
     /// What single steps are shown by.
     pub(crate) step_log: Arc<StepLog>,
+    /// When a step is overdue, and what ends the process then.
+    pub(crate) watchdog: (StepLimits, fn()),
 }
 
 /// The running actors. Their threads end with [`Actors::stop`].
@@ -55,19 +58,32 @@ pub(crate) struct Actors {
     /// What computes, and what it can hold.
     pub(crate) info: BackendInfo,
     arbiters: [Arbiter; 4],
+    _watchdog: Watchdog,
 }
 
 impl Actors {
     /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is
     /// no backend.
     pub(crate) async fn start(crew: Crew) -> Result<Self, String> {
-        let Crew { build, core, scheduler: config, drafts, pace, lookup_threads, clock, live, gateway, step_log } =
-            crew;
+        let Crew {
+            build,
+            core,
+            scheduler: config,
+            drafts,
+            pace,
+            lookup_threads,
+            clock,
+            live,
+            gateway,
+            step_log,
+            watchdog,
+        } = crew;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
 
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
         let (outcomes, launched) = outcomes();
-        let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), build, outcomes).await?;
+        let Started { engine, rules, info, progress } =
+            EngineActor::start_on(&engine_arbiter.handle(), build, outcomes).await?;
         let drafts = DraftSettings { room: info.drafts, ..drafts };
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
@@ -79,11 +95,17 @@ impl Actors {
 
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let vigil = Vigil::of_scheduler(&info);
+        let (vigil, watch, phases) = (Vigil::of_scheduler(&info), EngineWatch::default(), phase_tx.clone());
+        let watched = watch.clone();
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
             SchedulerActor::new((config, drafts), pace, engine, late, phase_tx, live, clock, gateway, step_log)
                 .with_vigil(vigil)
+                .with_watch(watched)
         });
+        let (limits, end_process) = watchdog;
+        let scheduler_link = scheduler.clone().recipient();
+        let parts = WatchdogParts { watch, limits, progress, phase: phases, scheduler: scheduler_link, end_process };
+        let watchdog = Watchdog::start(parts).map_err(|e| format!("watchdog's thread: {e}"))?;
         wait_for_steps(launched, links, scheduler.clone().recipient())
             .map_err(|e| format!("completion thread: {e}"))?;
         Ok(Self {
@@ -91,6 +113,7 @@ impl Actors {
             phase,
             info,
             arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter, grammar_arbiter],
+            _watchdog: watchdog,
         })
     }
 

@@ -2,7 +2,9 @@
 
 use crate::support::*;
 use chimere::actors::phase::Phase;
+use chimere::actors::watchdog::StepLimits;
 use serde_json::json;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -101,4 +103,62 @@ fn a_lost_engine_ends_every_stream_with_an_error_and_turns_health() {
         );
         server.wait_for_live(0);
     }
+}
+
+/// A watchdog that a test need not wait long for.
+fn impatient() -> StepLimits {
+    let (least, unpredicted, exit) = (Duration::from_secs(1), Duration::from_secs(1), Duration::from_millis(100));
+    StepLimits { least, unpredicted, exit, ..StepLimits::default() }
+}
+
+#[test]
+fn a_step_that_never_ends_is_noticed_and_loses_the_engine() {
+    for trouble in [Trouble::StepNeverEnds, Trouble::LaunchNeverReturns] {
+        let server = Server::start(Options { step_limits: impatient(), ..Options::default() });
+        assert_eq!(get(server.addr, "/health").json(), json!({"status": "ok"}));
+        server.fake.trouble(trouble);
+        let mut stuck = stream(&server, "SAY[never]");
+        ends_with_error(&mut stuck, "the engine is lost", "engine_unavailable");
+        let health = get(server.addr, "/health");
+        assert_eq!((health.status, health.json()["status"].as_str()), (503, Some("engine lost")), "{trouble:?}");
+        let reason = health.json()["reason"].as_str().unwrap().to_owned();
+        assert!(reason.starts_with("step ") && reason.contains("made no progress for"), "{reason}");
+        assert_eq!(get(server.addr, "/ready").status, 503);
+        let metrics = get(server.addr, "/metrics");
+        assert!(metrics.text().contains("\nchimere_engine_lost 1"), "{}", metrics.text());
+        server.wait_for_live(0);
+    }
+}
+
+/// Not a test of its own: the process that the next one watches.
+#[test]
+#[ignore = "the other process of a_process_whose_engine_is_lost_ends_whatever_holds_it_up"]
+fn serve_with_a_step_that_never_ends() {
+    if std::env::var_os("CHIMERE_TEST_LOSES_ITS_ENGINE").is_none() {
+        return;
+    }
+    let end_process = chimere::serve::end_process_now;
+    let server = Server::start(Options { step_limits: impatient(), end_process, ..Options::default() });
+    server.fake.trouble(Trouble::StepNeverEnds);
+    let _stuck = stream(&server, "SAY[never]");
+    // As a thread does that is inside a driver which does not answer.
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_process_whose_engine_is_lost_ends_whatever_holds_it_up() {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "ending::serve_with_a_step_that_never_ends", "--ignored"])
+        .env("CHIMERE_TEST_LOSES_ITS_ENGINE", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut status = None;
+    eventually("the process ends", || {
+        status = process.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(3));
 }

@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::store::Store;
 use super::weights::CpuModel;
 use super::workspace::Views;
+use crate::backend::Progress;
 use crate::format::blocks::decode_row;
 use std::ops::Range;
 
@@ -32,6 +33,8 @@ pub(super) struct Pass<'a> {
     pub(super) recorder: &'a Recorder,
     pub(super) experts: &'a ExpertCount,
     pub(super) routes: &'a Routes,
+    /// Advanced after each block.
+    pub(super) progress: &'a Progress,
 }
 
 /// What one thread keeps to itself beside what the blocks need.
@@ -48,6 +51,9 @@ impl Pass<'_> {
             let at = BlockThread { pass: self, team, norm: &block.norm, scale: block.scale, block: i };
             block.op.run(&self.steps[block.shape], at);
             team.wait();
+            if team.index == 0 {
+                self.progress.advance();
+            }
             self.record(team, i);
         }
     }

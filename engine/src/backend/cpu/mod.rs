@@ -34,7 +34,7 @@ pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
-use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Followed, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Followed, Pending, Progress};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
 use crate::model::{GdnConfig, Model, ModelConfig};
@@ -169,6 +169,7 @@ pub struct CpuBackend {
     followed: Followed,
     probe: Probe,
     recording: Recording,
+    progress: Progress,
 }
 
 /// A step whose logits lie in the workspace.
@@ -223,6 +224,7 @@ impl CpuBackend {
             followed: Followed::default(),
             probe: Probe::default(),
             recording: Recording::default(),
+            progress: Progress::default(),
         })
     }
 
@@ -301,9 +303,9 @@ impl CpuBackend {
         let vocab = self.model.config.vocab;
         let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
         let experts = ExpertCount::default();
-        let (model, store, routes) = (&self.model, &self.store, &outputs.routes);
-        let pass =
-            Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts, routes };
+        let (model, store, routes, progress) = (&self.model, &self.store, &outputs.routes, &self.progress);
+        let (batch, steps) = (&batch, &steps);
+        let pass = Pass { model, batch, store, ws, steps, recorder: &recorder, experts: &experts, routes, progress };
         let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
         let (looks, known) = (rules.may_come(), OnceLock::new());
         let keep = |all: Option<Vec<_>>| all.map(|all| known.set(Known::of(all, &outputs, vocab)));
@@ -492,5 +494,9 @@ impl Backend for CpuBackend {
 
     fn look_for_rules(&mut self, early: Arc<EarlyRules>) {
         self.steps.look_for_rules(early);
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress.clone()
     }
 }

@@ -501,13 +501,14 @@ impl CpuBackend {
     fn head_pass(&mut self, batch: &Batch, work: impl Fn(&Pass<'_>, Team, &mut ThreadScratch) + Sync) {
         let (recorder, experts, routes) = (Recorder::new(Probe::default()), ExpertCount::default(), Routes::default());
         let (ws, steps) = self.workspace.views(batch, self.pool.threads());
-        let (model, store) = (&self.model, &self.store);
+        let (model, store, progress) = (&self.model, &self.store, &self.progress);
         let (steps, routes) = (&steps, &routes);
-        let pass = Pass { model, batch, store, ws, steps, recorder: &recorder, experts: &experts, routes };
+        let pass = Pass { model, batch, store, ws, steps, recorder: &recorder, experts: &experts, routes, progress };
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             work(&pass, team, scratch);
         });
+        self.progress.advance();
     }
 }
 

@@ -19,6 +19,8 @@ use std::time::Duration;
 pub enum Trouble {
     LaunchFails,
     LaunchPanics,
+    /// As on a CPU, where the launch computes the step.
+    LaunchNeverReturns,
     StepFails,
     StepPanics,
     StepNeverEnds,
@@ -134,6 +136,9 @@ impl Backend for FakeBackend {
                 return Err(BackendError::Device { step, why: "launch failed on purpose".into() });
             }
             Some(Trouble::LaunchPanics) => panic!("launch panics on purpose"),
+            Some(Trouble::LaunchNeverReturns) => loop {
+                std::thread::park();
+            },
             _ => {}
         }
         let outcome = self.compute(&plan);

@@ -4,6 +4,7 @@ use super::{Fake, PATIENCE, eventually};
 use chimere::actors::engine::Build;
 use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
+use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
 use chimere::engram::Tables;
 use chimere::http::auth::Keys;
@@ -41,6 +42,10 @@ pub struct Options {
     pub body_time: Duration,
     pub trust_gateway: bool,
     pub pace: Pace,
+    /// When a step is overdue. Tests hold steps back for as long as a busy machine needs, so by default hardly ever.
+    pub step_limits: StepLimits,
+    /// Ends the process if the service whose engine is lost does not.
+    pub end_process: fn(),
     pub clock: Clock,
     pub tls: bool,
     pub origins: &'static [&'static str],
@@ -74,6 +79,8 @@ impl Default for Options {
             body_time: Duration::from_secs(60),
             trust_gateway: false,
             pace: Pace::default(),
+            step_limits: StepLimits { least: Duration::from_secs(3_600), ..StepLimits::default() },
+            end_process: || {},
             clock: Clock::start(),
             tls: false,
             origins: &[],
@@ -290,6 +297,8 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         trust_gateway: options.trust_gateway,
         pace: options.pace,
         keep_alive: options.keep_alive,
+        step_limits: options.step_limits,
+        end_process: options.end_process,
         traces: Default::default(),
         metrics: true,
         fingerprint: "fp_test".into(),

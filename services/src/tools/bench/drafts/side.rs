@@ -4,13 +4,14 @@
 use super::stated::{Stated, Text};
 use super::{BenchDraftsArgs, Case};
 use crate::actors::messages::{Cancel, Open, RequestEvent, Submit};
+use crate::actors::watchdog::StepLimits;
 use crate::clock::Clock;
 use crate::config::{Activations, Config, Embedding, KvType, Residents};
 use crate::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::limits;
 use crate::memory::MemoryPlan;
 use crate::metrics::gateway::Gateway;
-use crate::serve::pace;
+use crate::serve::{end_process_now, pace};
 use crate::service::actors::{Actors, Crew};
 use crate::tools::CliError;
 use crate::tools::bench::step::Measured;
@@ -94,6 +95,7 @@ impl Side {
             live: Default::default(),
             gateway: Arc::new(Gateway::new("bench", &scheduler)),
             step_log: Default::default(),
+            watchdog: (StepLimits::default(), end_process_now),
         };
         let actors = Actors::start(crew).await.map_err(CliError::Failed)?;
         actors.scheduler.send(Open).await.map_err(|e| CliError::Failed(format!("scheduler: {e}")))?;
