@@ -6,7 +6,7 @@
 # CHIMERE: target/release/chimere; DIR: where 40 GB of files may be written; TEST: test binaries of the engine (its library's, those of
 # tests/gpu and tests/steps.rs), as `cargo test --release -p chimere-engine --no-run` names them.
 # Run from the repository: the tests read its data. Set CHIMERE_NVRTC where libnvrtc.so.13 is not on the loader's path, MIXES to measure
-# fewer than q4 and iq3, SOAK_SECONDS for the long test [20].
+# fewer than q4 and iq3, SOAK_SECONDS for the long test [20], EVERYTHING_SECONDS for how long the service is sent everything at once [180].
 set -euo pipefail
 chimere=$1 dir=$2
 shift 2
@@ -26,4 +26,5 @@ for mix in ${MIXES:-q4 iq3}; do
     "$chimere" bench step --model "$file" --device cuda --batch 1,4,16,24,32,48,64,128,256 --context 0 --prefill 512,2048,8192 --repeat 3 --steps 32
     "$chimere" bench step --model "$file" --device cuda --batch 1,4,16,64 --context 16384 --prefill 0 --repeat 3 --steps 32
 done
+scripts/gpu_everything.sh "$chimere" "$dir" "${EVERYTHING_SECONDS:-180}" || failed=1
 exit $failed

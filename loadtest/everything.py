@@ -1,0 +1,371 @@
+#!/usr/bin/env python3
+"""Sends a service everything at once, and checks that it never stands still, never refuses wrongly and never answers differently.
+
+    python3 loadtest/everything.py --chimere target/release/chimere --seconds 60 --users 12        # starts a service and ends it
+    python3 loadtest/everything.py --chimere ./chimere --seconds 180 --users 64 -- --device cuda --model 35b.gguf
+    python3 loadtest/everything.py --url http://127.0.0.1:8080 --seconds 600 --users 64            # against a service that runs
+
+USERS threads send one request after another: chats, thoughts, forms, tools, documents, several choices, log-probabilities, predictions,
+streams, clients that leave, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses), Anthropic, Ollama
+and llama.cpp. A third of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
+
+- no request has ended for STALL_SECONDS, or /health is not 200 within that time,
+- an answer of the fixed set has other bytes than before, or a form's answer does not have that form,
+- a request was refused or failed: nothing here asks for more than the service has room for,
+- requests that started and requests that ended differ afterwards, or slots or pages do not come back.
+
+The last lines are a summary; the exit status is 1 if anything failed. Only the standard library is needed.
+"""
+import argparse
+import collections
+import contextlib
+import http.client
+import json
+import pathlib
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+
+STALL_SECONDS, START_SECONDS, SETTLE_SECONDS, REPLY_SECONDS = 10, 600, 60, 300
+FIXED, FIXED_SHARE = 80, 1 / 3
+# Members of a reply that name it, count what a cache spared, or time it.
+VOLATILE = {"id", "created", "created_at", "completed_at", "call_id", "item_id", "tool_use_id", "usage", "timings", "system_fingerprint", "total_duration",
+            "load_duration", "prompt_eval_duration", "eval_duration", "prompt_eval_count", "tokens_cached", "tokens_evaluated", "generation_settings",
+            "id_slot", "slot_id", "metadata", "prompt_progress", "model"}
+WORDS = ("harbour master wrote down each ship that came in with the tide and what it carried wool salt timber which of four long piers had "
+         "room before evening bell seven nine two").split()
+SCHEMAS = [
+    {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"},
+                                      "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 4}},
+     "required": ["name", "age"], "additionalProperties": False},
+    {"enum": ["red", "green", "blue"]},
+    {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 5},
+]
+TOOL = {"name": "weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+CHAT = "/v1/chat/completions"
+
+
+class Request:
+    """A body, where it goes, and how its reply is read."""
+
+    def __init__(self, kind, path, body, leaves=False, form=None):
+        self.kind, self.path, self.body, self.leaves, self.form = kind, path, body, leaves, form
+
+
+class Maker:
+    """Draws requests for a model that takes prompts of some length."""
+
+    def __init__(self, model, max_words):
+        self.model, self.max_words = model, max_words
+        self.kinds = [self.plain, self.plain, self.thinking, self.form, self.tools, self.documents, self.choices, self.logprobs, self.streamed, self.leaving,
+                      self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama]
+
+    def any(self, rng):
+        return rng.choice(self.kinds)(rng)
+
+    def fixed(self, number):
+        """A request that always has the same answer: one with a seed, or a greedy one where a dialect has no seeds."""
+        rng = random.Random(number)
+        request = self.any(rng)
+        while request.leaves:
+            request = self.any(rng)
+        if request.path == "/api/chat":
+            request.body["options"]["seed"] = number
+        elif request.path in (CHAT, "/v1/completions", "/completion"):
+            request.body["seed"] = number
+        else:
+            request.body["temperature"] = 0
+        return request
+
+    def words(self, rng):
+        # As people write: mostly little, now and then a long text.
+        return " ".join(rng.choice(WORDS) for _ in range(rng.choice([3, 10, 10, 40, 40, 200, 200, 1500, self.max_words])))
+
+    def question(self, rng):
+        texts = [lambda: f"What is {rng.randrange(999)} + {rng.randrange(999)}?", lambda: f"Reverse the word {rng.choice(WORDS)}.",
+                 lambda: f"Sort these words: {' '.join(rng.sample(WORDS, 4))}.", lambda: self.words(rng)]
+        return rng.choice(texts)()
+
+    def messages(self, rng):
+        messages = [{"role": "user", "content": self.question(rng)}]
+        if rng.random() < 0.5:
+            messages.insert(0, {"role": "system", "content": "You help at a harbour. " + " ".join(WORDS * rng.choice([1, 8, 20]))})
+        if rng.random() < 0.4:
+            messages += [{"role": "assistant", "content": "I wrote it down."},
+                         {"role": "user", "content": f"Now what is {rng.randrange(99)} times {rng.randrange(99)}?"}]
+        return messages
+
+    def chat(self, kind, rng, leaves=False, form=None, **more):
+        tokens = rng.choice([1, 8, 40, 150, 400])
+        body = {"model": self.model, "messages": self.messages(rng), "max_tokens": tokens, "temperature": rng.choice([0, 0.7, 1, 1.5])}
+        return Request(kind, CHAT, body | more, leaves, form)
+
+    def plain(self, rng):
+        return self.chat("plain", rng)
+
+    def thinking(self, rng):
+        return self.chat("thinking", rng, reasoning_effort=rng.choice(["none", "low", "high"]))
+
+    def form(self, rng):
+        schema = rng.choice(SCHEMAS)
+        return self.chat("form", rng, form=schema, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+
+    def tools(self, rng):
+        return self.chat("tools", rng, tools=[{"type": "function", "function": TOOL}], tool_choice=rng.choice(["auto", "required"]))
+
+    def documents(self, rng):
+        return self.chat("documents", rng, engram={"documents": [f"The {a} of {rng.choice(WORDS)} is {rng.choice(WORDS)}." for a in rng.sample(WORDS, 5)]})
+
+    def choices(self, rng):
+        return self.chat("choices", rng, n=rng.choice([2, 4]))
+
+    def logprobs(self, rng):
+        return self.chat("logprobs", rng, logprobs=True, top_logprobs=5)
+
+    def streamed(self, rng):
+        return self.chat("streamed", rng, stream=True)
+
+    def leaving(self, rng):
+        return self.chat("leaving", rng, leaves=True, stream=True)
+
+    def prediction(self, rng):
+        return self.chat("prediction", rng, prediction={"type": "content", "content": self.words(rng)})
+
+    def stop(self, rng):
+        return self.chat("stop", rng, stop=["the", "\n"])
+
+    def anthropic(self, rng):
+        messages = [m for m in self.messages(rng) if m["role"] != "system"]
+        return Request("anthropic", "/v1/messages", {"model": self.model, "max_tokens": rng.choice([1, 40, 150]), "messages": messages})
+
+    def responses(self, rng):
+        return Request("responses", "/v1/responses", {"model": self.model, "input": self.question(rng), "max_output_tokens": rng.choice([16, 40, 150])})
+
+    def completion(self, rng):
+        return Request("completion", "/v1/completions", {"model": self.model, "prompt": self.words(rng), "max_tokens": rng.choice([1, 40, 400])})
+
+    def ollama(self, rng):
+        options = {"num_predict": rng.choice([1, 40, 150]), "temperature": 0.7}
+        return Request("ollama", "/api/chat", {"model": self.model, "messages": self.messages(rng), "stream": False, "options": options})
+
+    def llama(self, rng):
+        return Request("llama", "/completion", {"prompt": self.words(rng), "n_predict": rng.choice([1, 40, 150])})
+
+
+def without_volatile(value):
+    if isinstance(value, dict):
+        return {k: without_volatile(v) for k, v in value.items() if k not in VOLATILE}
+    return [without_volatile(v) for v in value] if isinstance(value, list) else value
+
+
+def said(request, reply):
+    """What an answer says, without what differs between two equal answers."""
+    if not request.body.get("stream"):
+        return json.dumps(without_volatile(json.loads(reply)), sort_keys=True)
+    # How a stream is cut into events depends on the time; what the pieces say together does not.
+    parts = collections.defaultdict(str)
+    for line in reply.decode().splitlines():
+        if line.startswith("data: {"):
+            for choice in json.loads(line[6:]).get("choices", []):
+                for name, piece in choice["delta"].items():
+                    parts[f"{choice['index']} {name}"] += piece if isinstance(piece, str) else ""
+                parts[f"{choice['index']} finish"] += choice.get("finish_reason") or ""
+    return json.dumps(parts, sort_keys=True)
+
+
+def misses_form(request, reply):
+    """Whether an answer that ended by itself lacks the form that was asked for. Types only: the schemas here have little more."""
+    if request.form is None:
+        return False
+    kind = {"object": dict, "array": list}.get(request.form.get("type"), str)
+    for choice in json.loads(reply)["choices"]:
+        if choice["finish_reason"] != "stop":
+            continue
+        try:
+            if not isinstance(json.loads(choice["message"]["content"]), kind):
+                return True
+        except ValueError:
+            return True
+    return False
+
+
+class Run:
+    """The users, and what they saw."""
+
+    def __init__(self, url, seconds, users, max_words):
+        self.host, self.seconds, self.users = urllib.parse.urlparse(url).netloc, seconds, users
+        self.lock, self.kinds, self.failures, self.first = threading.Lock(), collections.Counter(), [], {}
+        self.compared = self.ended = 0
+        self.longest_gap, self.last, self.over = 0.0, time.monotonic(), False
+        card = json.loads(self.fetch("GET", "/v1/models")[1])["data"][0]
+        # A word of a prompt is at most about a token and a half; the rest of the context is for the answer.
+        self.maker = Maker(card["id"], min(max_words, (card["max_model_len"] - 1200) // 2))
+        self.fixed = [self.maker.fixed(number) for number in range(FIXED)]
+
+    def fetch(self, method, path, body=None, leaves=False, seconds=REPLY_SECONDS):
+        connection = http.client.HTTPConnection(self.host, timeout=seconds)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None, {"content-type": "application/json"})
+            reply = connection.getresponse()
+            if leaves and reply.status == 200:
+                reply.read(200)
+                return 0, b""
+            return reply.status, reply.read()
+        finally:
+            connection.close()
+
+    def metrics(self):
+        text = self.fetch("GET", "/metrics")[1].decode()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line and not line.startswith("#")}
+
+    def fail(self, why):
+        with self.lock:
+            self.failures.append(why)
+        print("FAILED", why[:700], flush=True)
+
+    def user(self, number):
+        rng = random.Random(f"{number} {time.time()}")
+        while not self.over:
+            index = rng.randrange(FIXED) if rng.random() < FIXED_SHARE else None
+            request = self.maker.any(rng) if index is None else self.fixed[index]
+            try:
+                status, reply = self.fetch("POST", request.path, request.body, request.leaves)
+                self.judge(request, index, status, reply)
+            except Exception as error:  # noqa: BLE001: whatever a client meets is a failure of the service
+                self.fail(f"{request.kind}: {type(error).__name__}: {error}")
+            with self.lock:
+                now = time.monotonic()
+                self.longest_gap, self.last = max(self.longest_gap, now - self.last), now
+                self.ended += 1
+                self.kinds[request.kind] += 1
+
+    def judge(self, request, index, status, reply):
+        if status not in (0, 200):
+            self.fail(f"{request.kind} got {status}: {reply[:300].decode(errors='replace')}")
+        elif status == 200 and misses_form(request, reply):
+            self.fail(f"{request.kind} {request.form}: {reply[:400].decode(errors='replace')}")
+        elif status == 200 and index is not None:
+            answer = said(request, reply)
+            with self.lock:
+                self.compared += index in self.first
+                before = self.first.setdefault(index, answer)
+            if before != answer:
+                self.fail(f"fixed request {index} ({request.kind}) differs: {before[:300]} | {answer[:300]}")
+
+    def go(self):
+        threads = [threading.Thread(target=self.user, args=(number,), daemon=True) for number in range(self.users)]
+        begin = said_at = time.monotonic()
+        before = self.metrics()
+        self.last = begin
+        for thread in threads:
+            thread.start()
+        while time.monotonic() - begin < self.seconds and len(self.failures) < 20 and not self.stands_still():
+            time.sleep(0.5)
+            if time.monotonic() - said_at > 15:
+                said_at = time.monotonic()
+                print(f"{said_at - begin:.0f} s: {self.ended} ended, {self.compared} compared, {len(self.failures)} failures", flush=True)
+        self.over = True
+        for thread in threads:
+            thread.join(SETTLE_SECONDS if not self.failures else 5)
+        took = time.monotonic() - begin
+        self.settle()
+        self.sum_up(took, before)
+
+    def stands_still(self):
+        idle = time.monotonic() - self.last
+        if idle > STALL_SECONDS:
+            self.fail(f"the service stands still: no request has ended for {idle:.0f} s, {self.ended} had before")
+            return True
+        try:
+            status, body = self.fetch("GET", "/health", seconds=STALL_SECONDS)
+        except OSError as error:
+            status, body = -1, str(error).encode()
+        if status != 200:
+            self.fail(f"/health: {status} {body[:300].decode(errors='replace')}")
+        return status != 200
+
+    def settle(self):
+        """Waits until the service has given everything back, or says what it keeps."""
+        end, left = time.monotonic() + SETTLE_SECONDS, {"nothing was read": 1}
+        while left and time.monotonic() < end:
+            time.sleep(0.2)
+            try:
+                now = self.metrics()
+            except (OSError, http.client.HTTPException) as error:
+                left = {f"/metrics: {error}": 1}
+                continue
+            ended = sum(v for k, v in now.items() if k.startswith("chimere_requests_total{"))
+            kept = {k: now.get(k, 0) for k in ("chimere_requests_running", "chimere_requests_waiting", 'chimere_state_slots{state="used"}',
+                                              'chimere_kv_pages{state="used"}')}
+            kept["requests started and not ended"] = now.get("chimere_requests_started_total", 0) - ended
+            left = {k: v for k, v in kept.items() if v}
+        if left:
+            self.fail(f"not given back: {left}")
+
+    def sum_up(self, took, before):
+        print(f"{self.ended} requests of {self.users} users in {took:.0f} s ({self.ended / took:.1f}/s): "
+              + ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            now = self.metrics()
+            tokens, waits, count = [now.get(k, 0) - before.get(k, 0) for k in ("chimere_generated_tokens_total", "chimere_queue_seconds_sum", "chimere_queue_seconds_count")]
+            print(f"{tokens / took:.0f} tokens/s, mean wait {1e3 * waits / max(count, 1):.1f} ms, longest time without an end {self.longest_gap:.1f} s")
+        print(f"{self.compared} answers compared with an earlier one, {sum('differs' in f for f in self.failures)} differ; "
+              f"{sum(' got 429' in f for f in self.failures)} refused; {len(self.failures)} failures")
+        print("FAILED" if self.failures else "HELD", flush=True)
+
+
+@contextlib.contextmanager
+def service(binary, flags):
+    """A service of its own; gives its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "service.log"
+        with open(log, "w") as out:
+            process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out)
+        try:
+            end = time.monotonic() + START_SECONDS
+            while process.poll() is None and time.monotonic() < end and not re.search(r"^ready on ", log.read_text(), re.M):
+                time.sleep(0.1)
+            if process.poll() is not None:
+                sys.exit(f"the service ended with {process.returncode}: {log.read_text()[-2000:]}")
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()
+            status = process.wait()
+            if status != 0:
+                print(f"the service ended with {status}: {log.read_text()[-3000:]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chimere", type=pathlib.Path, help="program that serves")
+    parser.add_argument("--url", help="a service that runs, instead")
+    parser.add_argument("--seconds", type=float, default=60, help="how long [60]")
+    parser.add_argument("--users", type=int, default=12, help="requests in flight [12]")
+    parser.add_argument("--max-words", type=int, default=6000, help="words of the longest prompts, or fewer if the context is shorter [6000]")
+    parser.add_argument("flags", nargs="*", help="flags for the service, after --")
+    args = parser.parse_args()
+    if (args.chimere is None) == (args.url is None):
+        parser.error("either --chimere or --url")
+    with contextlib.ExitStack() as stack:
+        url, process = (args.url, None) if args.url else stack.enter_context(service(args.chimere.resolve(), args.flags))
+        run = Run(url, args.seconds, args.users, args.max_words)
+        run.go()
+        if process is not None and process.poll() is not None:
+            run.fail(f"the service ended with {process.returncode}")
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
