@@ -19,7 +19,7 @@ const HEAD: &str = "\
 # Metrics
 
 What `GET /metrics` says, in Prometheus' text format, and where `dashboards/` shows it. This page is made from `services/src/metrics.rs` and the
-dashboards; after a change there: `CHIMERE_WRITE_DOCS=1 cargo test -p chimere --test documents`.
+dashboards; after a change there: `CHIMERE_WRITE_DOCS=1 cargo test -p chimere --test suite documents`.
 
 ";
 

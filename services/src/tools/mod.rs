@@ -1,6 +1,6 @@
 //! What an operator or a developer runs beside the service: benchmarks, tables of n-grams from texts, model files of
 //! random weights or of fewer bits, GPU code made ahead of time. The service itself needs none of it, and its rooms may
-//! not name it (`tests/dependencies.rs`).
+//! not name it (`tests/suite/dependencies.rs`).
 
 pub mod bench;
 pub(crate) mod client;

@@ -1,8 +1,6 @@
 //! Which crate may know which: services -> engine -> kernels and never back, no asynchronous runtime below services, no
 //! C++. Also the directions between modules, where a crate's compiler cannot see them.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

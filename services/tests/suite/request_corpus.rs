@@ -1,15 +1,9 @@
 //! The corpus of the request parser's fuzz target, replayed, and random damage to it.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
-#[path = "../../fuzz/targets/limits.rs"]
-#[allow(unreachable_pub, reason = "shared with the fuzzer, whose programs are other crates")]
-mod limits;
-
+use crate::limits::LIMITS;
 use chimere::http::request::{
     ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, SearchRequest, TokenizeRequest, parse_items,
 };
-use limits::LIMITS;
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::LazyLock;

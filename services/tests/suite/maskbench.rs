@@ -4,8 +4,6 @@
 //! CHIMERE_MASKBENCH_WRITE=1 writes the list anew. The limits of requests are in force, the vocabulary is the shipped
 //! model's.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere::text::grammar::{AnswerForm, CompiledGrammar, Grammars, Structure};
 use chimere::text::{Thinking, Tokenizer};
 use chimere_engine::constraint::Effect;
@@ -156,7 +154,7 @@ fn list() -> PathBuf {
 }
 
 fn write_list(seen: &Seen) {
-    let mut text = String::from("# MaskBench's schemas that fail, by reason; written by tests/maskbench.rs\n");
+    let mut text = String::from("# MaskBench's schemas that fail, by reason; written by tests/suite/maskbench.rs\n");
     for (reason, names) in &seen.failing {
         text += &format!("## {reason}\n");
         names.iter().for_each(|name| text += &format!("{name}\n"));

@@ -1,7 +1,5 @@
 //! Pages that are made from the source say what the source says.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,6 +39,7 @@ fn docs_metrics_md_is_what_the_definitions_and_the_dashboards_say() {
     if std::env::var_os("CHIMERE_WRITE_DOCS").is_some() {
         std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md"), &page).unwrap();
     }
-    let stale = "docs/metrics.md is stale: CHIMERE_WRITE_DOCS=1 cargo test -p chimere --test documents writes it anew";
+    let stale =
+        "docs/metrics.md is stale: CHIMERE_WRITE_DOCS=1 cargo test -p chimere --test suite documents writes it anew";
     assert!(read("docs/metrics.md") == page, "{stale}");
 }

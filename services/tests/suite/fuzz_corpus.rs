@@ -1,28 +1,24 @@
 //! What the fuzzer checks at length, briefly and everywhere: its targets run over their corpus, and over damage to it.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 #![allow(unreachable_pub, reason = "the targets are shared with the fuzzer, whose programs are other crates")]
 
 use std::path::Path;
 
-#[path = "../../fuzz/targets/dialects.rs"]
+#[path = "../../../fuzz/targets/dialects.rs"]
 mod dialects;
-#[path = "../../fuzz/targets/engr.rs"]
+#[path = "../../../fuzz/targets/engr.rs"]
 mod engr;
-#[path = "../../fuzz/targets/gguf.rs"]
+#[path = "../../../fuzz/targets/gguf.rs"]
 mod gguf;
-#[path = "../../fuzz/targets/grammar.rs"]
+#[path = "../../../fuzz/targets/grammar.rs"]
 mod grammar;
-#[path = "../../fuzz/targets/keys.rs"]
+#[path = "../../../fuzz/targets/keys.rs"]
 mod keys;
-#[path = "../../fuzz/targets/limits.rs"]
-#[allow(unreachable_pub, reason = "shared with the fuzzer, whose programs are other crates")]
-mod limits;
-#[path = "../../fuzz/targets/request.rs"]
+#[path = "../../../fuzz/targets/request.rs"]
 mod request;
-#[path = "../../fuzz/targets/safetensors.rs"]
+#[path = "../../../fuzz/targets/safetensors.rs"]
 mod safetensors;
-#[path = "../../fuzz/targets/template.rs"]
+#[path = "../../../fuzz/targets/template.rs"]
 mod template;
 
 /// Damaged copies of each file.

@@ -1,8 +1,6 @@
 //! Tokenizers and templates of real files: the model that ships, and the family's release where `CHIMERE_FAMILY_DIR`
 //! has it (`qwen35-vocab.gguf`, `qwen3.5-chat-template.jinja`).
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere::text::{ChatTemplate, Conversation, TextModel, Thinking, Tokenizer, guard::Guard};
 use chimere_engine::format::{Gguf, TextAssets, TokenizerSource};
 use rustix::time::{ClockId, clock_gettime};
