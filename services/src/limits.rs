@@ -74,7 +74,9 @@ pub const KEY_FILE_BYTES_MAX: u64 = 16 << 20;
 pub const KEY_LOOK_SECONDS: u64 = 2;
 /// Addresses whose wrong keys are counted.
 pub const WRONG_KEY_ADDRESSES_MAX: usize = 4096;
-/// Milliseconds that the answer to a wrong key waits at most.
+/// Keys whose address is remembered when they are let in: what wrong keys from there do not hold up.
+pub const KNOWN_KEYS_MAX: usize = 16_384;
+/// Milliseconds that the answer to a wrong key waits at most, and that its address is ahead when no other is looked at.
 pub const WRONG_KEY_DELAY_MS_MAX: u64 = 8_000;
 /// Requests of an address without a known key that are each written down; later ones as often as their number doubles.
 pub const WRONG_KEYS_TOLD: u32 = 16;
@@ -82,14 +84,23 @@ pub const WRONG_KEYS_TOLD: u32 = 16;
 pub const WRONG_KEY_REST_SECONDS: u64 = 60;
 /// Seconds that a body may take to arrive.
 pub const BODY_SECONDS: u64 = 60;
+/// Bytes of a path, or of a field's name, for which the known one is looked for that may have been meant.
+pub const HINT_BYTES_MAX: usize = 64;
 /// Bytes of the name that a client may give its request (`x-request-id`); a request with a longer one gets a name of
 /// ours.
 pub const REQUEST_NAME_BYTES_MAX: usize = 128;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// Connections open at once to the listener of probes.
+/// Rendering the metrics is followed by a pause of so many times as long, however many ask for them.
+pub const METRICS_TIME_SHARE: u32 = 20;
+/// Connections open at once to the listener of probes; one address leaves as many to others as it has.
 pub const PROBE_CONNECTIONS: usize = 64;
-/// Bytes that all unfinished heads may take together, beyond what each connection has room for anyway.
+/// Bytes of an unfinished TLS handshake: several times what clients send.
+pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
+/// Seconds between two lines of the log about one kind of fault of clients.
+pub const FAULT_TOLD_SECONDS: u64 = 10;
+/// Bytes that all heads which are arriving or whose requests are being answered may take together, beyond what each
+/// connection has room for anyway.
 pub const HEADS_BYTES_MAX: usize = 32 << 20;
 /// Connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
 pub const ACCEPTS_WAITING_MAX: i32 = 4096;

@@ -122,7 +122,8 @@ metrics! {
     GRAMMAR_RESTARTS   Counter   "chimere_grammar_restarts_total" [] "times"         "Times that the actor which follows grammars died and was started anew; the requests under a grammar failed.";
     ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
-    CONNECTIONS_REFUSED Counter  "chimere_connections_refused_total" [] "connections" "Connections ended as they came, because their address had its share of limits.connections.";
+    CONNECTIONS_REFUSED Counter  "chimere_connections_refused_total" [] "connections" "Connections ended as they came, because their address had its share of limits.connections, or of those to server.admin_port.";
+    CLIENT_FAULTS      Counter  "chimere_client_faults_total" ["fault"] "connections" "Connections ended through a fault of their clients: malformed (no HTTP), long_head, no_room (for its head), slow_head, slow_body, unread (its answer), handshake (of TLS), broken. The log has a line for each kind now and then.";
     LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
@@ -253,6 +254,10 @@ pub const REASONS: &[&str] = &[
     "body_encoding",
 ];
 
+/// Values of [`CLIENT_FAULTS`]'s label, as `http::faults` counts them.
+pub const FAULTS: &[&str] =
+    &["malformed", "long_head", "no_room", "slow_head", "slow_body", "unread", "handshake", "broken"];
+
 /// Values of [`IGNORED_FIELDS`]'s label: what known programs send inside messages, parts, tools and `stream_options`
 /// that changes nothing here. Names that are not listed share one series, or any client could make any number of them.
 pub const IGNORED: &[&str] = &[
@@ -365,6 +370,9 @@ fn start_series() {
     }
     for reason in RESPONSE_DROPS {
         ::metrics::counter!(RESPONSES_DROPPED, "reason" => *reason).absolute(0);
+    }
+    for fault in FAULTS {
+        ::metrics::counter!(CLIENT_FAULTS, "fault" => *fault).absolute(0);
     }
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);

@@ -190,6 +190,8 @@ impl Service {
             slots: parts.scheduler.slots,
             step_log,
             recorder,
+            rendered: Default::default(),
+            openapi: Default::default(),
             body_bytes_max: parts.body_bytes_max,
             // One body must fit, whatever the configuration says of the size of all.
             bodies: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),

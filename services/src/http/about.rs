@@ -73,6 +73,7 @@ pub(super) async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiErro
     let off = || {
         ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept")
     };
-    let text = app.recorder.as_ref().ok_or_else(off)?.render();
+    let recorder = app.recorder.as_ref().ok_or_else(off)?;
+    let text = app.rendered.text(|| recorder.render()).await;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }

@@ -4,6 +4,7 @@ use super::encoding::Coding;
 use super::error::ApiError;
 use super::grammar::GrammarMaker;
 use super::origin::Origins;
+use super::rendered::Rendered;
 use super::request::{Generation, ModelLimits};
 use super::ring::Ring;
 use super::shares::{Room, Share};
@@ -25,7 +26,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Payload};
 use futures_util::StreamExt;
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -97,6 +98,10 @@ pub struct App {
     pub step_log: Arc<StepLog>,
     /// Renders the metrics, if they are kept.
     pub recorder: Option<PrometheusHandle>,
+    /// What it rendered last.
+    pub rendered: Rendered,
+    /// `/openapi.json`, once somebody has asked for it.
+    pub openapi: OnceLock<Bytes>,
     /// Bytes of a request body.
     pub body_bytes_max: usize,
     /// Bytes that all bodies in flight may take together.
@@ -144,7 +149,7 @@ impl App {
                 .with_code("body_too_slow")
                 .rejected_as("body_too_slow")
         };
-        let body = self.whole_body(payload, super::intake::announced(request), holder);
+        let body = self.whole_body(payload, super::intake::announced(request.headers()), holder);
         timeout(self.body_time, body).await.map_err(late)?
     }
 

@@ -1,6 +1,7 @@
 //! What to try instead, for those who knock at the wrong door.
 
 use super::error::ApiError;
+use crate::limits::HINT_BYTES_MAX;
 use actix_web::http::{Method, StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
@@ -39,12 +40,17 @@ pub(super) const PATHS: [&str; 32] = [
     "/ready",
     "/metrics",
 ];
+/// Characters of a path that leads nowhere that its answer shows.
+const SHOWN_CHARS: usize = 200;
 /// How much a path must be like one of ours to be taken for it.
 const LIKE: f64 = 0.9;
 
 /// The answer at a path that leads nowhere.
 pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
-    let message = format!("there is nothing at {}{}", request.path(), instead_of(request.path()));
+    let path = request.path();
+    let shown: String = path.chars().take(SHOWN_CHARS).collect();
+    let cut = if shown.len() < path.len() { "..." } else { "" };
+    let message = format!("there is nothing at {shown}{cut}{}", instead_of(path));
     ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
         .with_code("unknown_path")
         .rejected_as("unknown_path")
@@ -53,6 +59,10 @@ pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
 
 /// For the message about a path that leads nowhere: the end of the sentence, or nothing.
 pub(super) fn instead_of(path: &str) -> String {
+    // A longer one is no slip of the pen, and comparing it with all of ours would take milliseconds.
+    if path.len() > HINT_BYTES_MAX {
+        return String::new();
+    }
     let bare = path.trim_end_matches('/').to_ascii_lowercase();
     // Programs put the version before a path that has it, or leave it out.
     let once = bare.replacen("/v1/v1/", "/v1/", 1);
@@ -104,6 +114,7 @@ mod tests {
             ("/api/create", ""),
             ("/favicon.ico", ""),
             ("/v1/audio/speech", ""),
+            (&format!("/v1/models{}", "/".repeat(HINT_BYTES_MAX)), ""),
         ] {
             assert_eq!(instead_of(path), hint, "{path}");
         }

@@ -10,7 +10,8 @@ use super::text::work;
 use crate::holder::Holder;
 use crate::limits::PARSED_BYTES_MAX;
 use crate::text::Lanes;
-use actix_web::http::{StatusCode, header};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, web};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,8 +117,8 @@ fn no_room() -> ApiError {
 }
 
 /// The length of the body as its head says.
-pub(super) fn announced(request: &HttpRequest) -> Option<usize> {
-    request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+pub(super) fn announced(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -5,12 +5,14 @@
 use super::app::App;
 use super::request::ModelLimits;
 use crate::limits;
+use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
 use serde_json::{Map, Value, json};
 
-/// The document.
+/// The document, which stays the same while the service runs.
 pub(super) async fn document(app: web::Data<App>) -> HttpResponse {
-    HttpResponse::Ok().json(described(&app.limits, app.handles.context, app.body_bytes_max))
+    let made = || described(&app.limits, app.handles.context, app.body_bytes_max).to_string().into();
+    HttpResponse::Ok().content_type(ContentType::json()).body(app.openapi.get_or_init(made).clone())
 }
 
 /// Path, method, what it does, and the schema of its body.

@@ -3,10 +3,14 @@
 use super::app::App;
 use super::audited;
 use super::auth::Caller;
-use super::door::Door;
+use super::connection::Connection;
+use super::door::{Admitted, Door};
 use super::edge::{Edge, Patience};
 use super::error::ApiError;
-use super::heads::Heads;
+use super::exchange::LAST_BYTES;
+use super::faults;
+use super::followed::{PIECE_BYTES, follow};
+use super::intake::announced;
 use super::paced::paced;
 use super::reply::name_requests;
 use super::wrong_keys;
@@ -14,29 +18,31 @@ use super::{
     about, anthropic, chat, collections, completions, console, embeddings, engram, hints, llama, ollama, openapi,
     origin, responses, shapes, socket, steps, text,
 };
-use crate::limits::PROBE_CONNECTIONS;
+use crate::limits::{CONNECTIONS_MAX, PROBE_CONNECTIONS};
 use actix_cors::Cors;
-use actix_http::{HttpServiceBuilder, Request};
+use actix_http::{HttpServiceBuilder, Request, Response};
 use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, Server};
-use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_service, map_config};
-use actix_tls::accept::TlsError;
+use actix_service::{
+    IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_factory, fn_service, map_config,
+};
+use actix_tls::accept::max_concurrent_tls_connect;
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
 use actix_web::http::{StatusCode, header};
 use actix_web::middleware::{Condition, Next, from_fn};
-use actix_web::{Error, HttpMessage, HttpRequest, Resource, ResponseError, Route, guard, web};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
 use std::future::ready;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Paths that need no key: probes and scrapers have none.
 pub(super) const OPEN_PATHS: [&str; 4] = ["/", "/health", "/ready", "/metrics"];
 /// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
 const STOP_SECONDS: u64 = 2;
-/// How long the last bytes of a connection may take when the server closes it.
-const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// A server on an open socket, not running before it is polled. HTTP/1.1 only, also over TLS: a connection has one
 /// request at a time, so that bounding connections bounds requests, and its end is the end of that request. With HTTP/2
@@ -49,92 +55,124 @@ pub fn server(
     connections: usize,
     edge: Edge,
 ) -> std::io::Result<Server> {
-    let Edge { patience, tls, origins, proxies, .. } = edge;
-    let door = Door::new(connections, &proxies);
-    socket::prepare(&listener, patience.silence);
-    let factory = move || {
+    let Edge { patience, tls, origins, .. } = edge;
+    let shared = app.clone();
+    let service = move || {
         let factory = actix_web::App::new()
-            .app_data(app.clone())
+            .app_data(shared.clone())
             .configure(routes)
             .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(require_key))
             .wrap(from_fn(origin::check))
             .wrap(Condition::new(!origins.is_empty(), cors(&origins)))
             .wrap(from_fn(shapes::in_dialect))
-            .wrap(from_fn(name_requests));
+            .wrap(from_fn(name_requests))
+            .wrap(from_fn(follow));
         map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
     };
-    let server = Server::build()
-        .workers(workers)
-        .max_concurrent_connections(connections.div_ceil(workers))
-        .shutdown_timeout(STOP_SECONDS)
-        .disable_signals();
-    let stopping = server.graceful_shutdown_signal();
-    let server = match tls {
-        Some(mut tls) => {
-            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-            server.listen("https", listener, move || {
-                let (door, outer) = (door.clone(), door.clone());
-                let protocol = protocol(&patience, &stopping).secure().on_connect_ext(
-                    move |io: &Heads<TlsStream<TcpStream>>, ext| door.enter(io.stream().get_ref().0, ext),
-                );
-                Acceptor::new(tls.clone())
-                    .map_init_err(|_| unreachable!("making an acceptor cannot fail"))
-                    .map_err(TlsError::into_service_error)
-                    .map(move |io: TlsStream<TcpStream>| {
-                        let peer = io.get_ref().0.peer_addr().ok();
-                        (outer.bounded(io, peer), peer)
-                    })
-                    .and_then(protocol.h1(factory()).map_err(TlsError::Service))
-            })?
-        }
-        None => server.listen("http", listener, move || {
-            let (door, outer) = (door.clone(), door.clone());
-            let protocol = protocol(&patience, &stopping)
-                .on_connect_ext(move |io: &Heads<TcpStream>, ext| door.enter(io.stream(), ext));
-            fn_service(move |io: TcpStream| {
-                let peer = io.peer_addr().ok();
-                ready(Ok((outer.bounded(io, peer), peer)))
-            })
-            .and_then(protocol.h1(factory()))
-        })?,
-    };
-    Ok(server.run())
+    Listener { listener, workers, connections, patience, app }.serve(tls, service)
 }
 
 /// A server for probes and scrapers alone, on a socket and a thread of its own: whatever comes in by the other one, it
 /// answers.
 pub fn probes(app: web::Data<App>, listener: TcpListener, patience: Patience) -> std::io::Result<Server> {
-    let factory = move || {
+    let shared = app.clone();
+    let service = move || {
         let factory = actix_web::App::new()
-            .app_data(app.clone())
+            .app_data(shared.clone())
             .configure(open_routes)
             .default_service(web::to(hints::no_such_path))
-            .wrap(from_fn(name_requests));
+            .wrap(from_fn(name_requests))
+            .wrap(from_fn(follow));
         map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
     };
-    let server = Server::build()
-        .workers(1)
-        .max_concurrent_connections(PROBE_CONNECTIONS)
-        .shutdown_timeout(STOP_SECONDS)
-        .disable_signals();
-    let stopping = server.graceful_shutdown_signal();
-    Ok(server.listen("probes", listener, move || protocol(&patience, &stopping).h1(factory()).tcp())?.run())
+    Listener { listener, workers: 1, connections: PROBE_CONNECTIONS, patience, app }.serve(None, service)
 }
 
-/// How connections are kept, on any transport.
-fn protocol<T, S>(patience: &Patience, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<T, S>
+/// A socket that listens, and within which bounds it is served.
+struct Listener {
+    listener: TcpListener,
+    workers: usize,
+    connections: usize,
+    patience: Patience,
+    app: web::Data<App>,
+}
+
+impl Listener {
+    /// Serves it, encrypted or not. A connection is counted before its first byte, so before any handshake.
+    fn serve<F, S>(self, tls: Option<rustls::ServerConfig>, service: F) -> std::io::Result<Server>
+    where
+        F: Fn() -> S + Send + Clone + 'static,
+        S: ServiceFactory<Request, Config = (), Response = ServiceResponse<BoxBody>, Error = HttpResponse> + 'static,
+        S::InitError: std::fmt::Debug,
+    {
+        let Self { listener, workers, connections, patience, app } = self;
+        socket::prepare(&listener, patience.silence);
+        let door = Door::new(connections, patience, &app.proxies);
+        let server = Server::build()
+            .workers(workers)
+            .max_concurrent_connections(connections.div_ceil(workers))
+            .shutdown_timeout(STOP_SECONDS)
+            .disable_signals();
+        let stopping = server.graceful_shutdown_signal();
+        let Some(mut tls) = tls else {
+            return Ok(server
+                .listen("http", listener, move || {
+                    let door = door.clone();
+                    fn_service(move |socket: TcpStream| {
+                        let admitted = door.admit(socket);
+                        ready(admitted.map(|stream| {
+                            let peer = stream.peer();
+                            door.connection(stream, peer)
+                        }))
+                    })
+                    .and_then(http(&patience, &stopping, &app, &service, false))
+                })?
+                .run());
+        };
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // The door bounds handshakes by address; a bound for all of them would let one address hold up the others.
+        max_concurrent_tls_connect(CONNECTIONS_MAX);
+        let mut acceptor = Acceptor::new(tls);
+        acceptor.set_handshake_timeout(patience.head);
+        let server = server.listen("https", listener, move || {
+            let (door, inner) = (door.clone(), door.clone());
+            fn_service(move |socket: TcpStream| ready(door.admit(socket).map(Admitted::begin_handshake)))
+                .and_then(acceptor.clone().map_init_err(|_| ()).map_err(|error| faults::handshake(&error)))
+                .map(move |stream: TlsStream<Admitted>| {
+                    let peer = stream.get_ref().0.end_handshake();
+                    inner.connection(stream, peer)
+                })
+                .and_then(http(&patience, &stopping, &app, &service, true))
+        })?;
+        Ok(server.run())
+    }
+}
+
+/// How HTTP is spoken on any stream. The end of a connection that its client is to blame for is counted.
+fn http<T, F, S>(
+    patience: &Patience,
+    stopping: &GracefulShutdownSignal,
+    app: &web::Data<App>,
+    service: &F,
+    secure: bool,
+) -> impl ServiceFactory<(Connection<T>, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
++ use<T, F, S>
 where
-    S: ServiceFactory<Request, Config = ()>,
-    S::Error: Into<actix_http::Response<BoxBody>> + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+    F: Fn() -> S,
+    S: ServiceFactory<Request, Config = (), Response = ServiceResponse<BoxBody>, Error = HttpResponse> + 'static,
     S::InitError: std::fmt::Debug,
-    <S::Service as Service<Request>>::Future: 'static,
 {
     let stopping = stopping.clone();
-    HttpServiceBuilder::default()
+    let builder = HttpServiceBuilder::default();
+    let builder = if secure { builder.secure() } else { builder };
+    builder
         .keep_alive(patience.idle)
-        .client_request_timeout(patience.head)
+        // A connection's exchange bounds each phase, also of requests after the first.
+        .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(LAST_BYTES)
+        .h1_write_buffer_size(PIECE_BYTES)
         // By default a client that left is noticed only when something is written to it; a request that waits must end
         // at its EOF.
         .h1_allow_half_closed(false)
@@ -142,6 +180,45 @@ where
             let stopping = stopping.clone();
             async move { stopping.notified().await }
         })
+        .on_connect_ext(|stream: &Connection<T>, connection| drop(connection.insert(stream.exchange().clone())))
+        .expect(expectation(app.clone(), service()))
+        .h1(service())
+        .map_err(|error| faults::ended(&error))
+}
+
+/// Answers `Expect: 100-continue`: a client is asked for its body only where its head alone is no reason to refuse it.
+/// The refusal is made by the same `service` that would make it without that header.
+fn expectation<S>(
+    app: web::Data<App>,
+    service: S,
+) -> impl ServiceFactory<Request, Config = (), Response = Request, Error = Response<BoxBody>, InitError = S::InitError>
+where
+    S: ServiceFactory<Request, Config = (), Response = ServiceResponse<BoxBody>, Error = HttpResponse> + 'static,
+{
+    fn_factory(move || {
+        let (app, service) = (app.clone(), service.new_service(()));
+        async move {
+            let service = Rc::new(service.await?);
+            Ok(fn_service(move |request: Request| {
+                let (app, service) = (app.clone(), service.clone());
+                async move {
+                    if is_welcome(&app, &request) {
+                        return Ok(request);
+                    }
+                    Err(service.call(request).await.map_or_else(Response::from, Response::from))
+                }
+            }))
+        }
+    })
+}
+
+/// Nothing in a head is a reason to refuse its body.
+fn is_welcome(app: &App, request: &Request) -> bool {
+    let headers = request.headers();
+    let known = !needs_key(request.path()) || app.keys.keys().check(headers).is_ok();
+    known
+        && app.origins.check(request.method(), headers).is_ok()
+        && announced(headers).is_none_or(|bytes| bytes <= app.body_bytes_max)
 }
 
 /// Lets pages of these origins call everything that their users have keys for.
@@ -256,7 +333,9 @@ fn only(path: &str, method: &'static str, route: Route) -> Resource {
 /// A path with these methods; others are told which.
 fn several(path: &str, method: &'static str) -> Resource {
     web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
-        let message = format!("{} takes {method}, not {}", request.path(), request.method());
+        // As it is registered: what a client puts in its place may be long.
+        let path = request.match_pattern().unwrap_or_default();
+        let message = format!("{path} takes {method}, not {}", request.method());
         let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
             .with_code("method_not_allowed");
         let error = error.rejected_as("method_not_allowed");
@@ -267,6 +346,10 @@ fn several(path: &str, method: &'static str) -> Resource {
 }
 
 /// Closed unless a path is known to be open, so that a new route cannot be forgotten.
+fn needs_key(path: &str) -> bool {
+    !OPEN_PATHS.contains(&path) && !console::owns(path)
+}
+
 async fn require_key(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -274,18 +357,16 @@ async fn require_key(
     if hints::is_preflight(request.request()) {
         return Ok(request.into_response(hints::no_origins().error_response()));
     }
-    if !OPEN_PATHS.contains(&request.path()) && !console::owns(request.path()) {
+    if needs_key(request.path()) {
         let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
-        match app.keys.keys().check(request.request()) {
+        let checked = app.keys.keys().check(request.headers());
+        match wrong_keys::in_turn(app, request.request(), checked).await {
             Ok(caller) => {
                 let caller = if app.trust_gateway { caller.on_behalf(request.request()) } else { caller };
                 let arrived = app.handles.clock.now();
                 request.extensions_mut().insert(Caller { arrived, ..caller });
             }
-            Err(error) => {
-                wrong_keys::hold_up(app, request.request()).await;
-                return Ok(request.into_response(error.error_response()));
-            }
+            Err(error) => return Ok(request.into_response(error.error_response())),
         }
     }
     let reply = next.call(request).await?.map_into_boxed_body();

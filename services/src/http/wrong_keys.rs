@@ -1,15 +1,21 @@
-//! Whoever tries keys waits longer each time, by the address he comes from. A few mistakes cost nothing, and a right
-//! key never waits.
+//! Tries of keys, by the address that they come from. A few mistakes cost nothing; then each wrong key makes its address
+//! wait longer, whether or not its client waits for the answer, and while an address has to wait no other key of its
+//! clients is looked at. A key that was let in from there before is always let in at once.
 
 use super::app::App;
-use super::auth::Keys;
+use super::auth::{Caller, Keys};
+use super::error::ApiError;
 use super::reply::RequestName;
 use crate::audit::Record;
 use crate::holder::network;
-use crate::limits::{WRONG_KEY_ADDRESSES_MAX, WRONG_KEY_DELAY_MS_MAX, WRONG_KEY_REST_SECONDS, WRONG_KEYS_TOLD};
+use crate::limits::{
+    KNOWN_KEYS_MAX, WRONG_KEY_ADDRESSES_MAX, WRONG_KEY_DELAY_MS_MAX, WRONG_KEY_REST_SECONDS, WRONG_KEYS_TOLD,
+};
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
+use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -17,16 +23,39 @@ use std::time::{Duration, Instant};
 const FREE: u32 = 3;
 /// What the first one after these waits; each further one twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(125);
+/// The most that one of them waits, and the longest line of those that wait: a key that comes when it is longer is
+/// refused unseen.
+const LONGEST: Duration = Duration::from_millis(WRONG_KEY_DELAY_MS_MAX);
 
-/// Who tried keys that nobody has, lately.
+/// Where keys were tried lately that nobody has, and from where known ones came.
 #[derive(Debug, Default)]
-pub struct WrongKeys(Mutex<HashMap<IpAddr, Tries>>);
+pub struct WrongKeys(Mutex<Addresses>);
+
+#[derive(Debug, Default)]
+struct Addresses {
+    tries: HashMap<IpAddr, Tries>,
+    /// Keys that were let in, each with the address that it came from.
+    known: HashSet<(IpAddr, KeyId)>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Tries {
     /// With a key, and without one.
     counts: [u32; 2],
     last: Instant,
+    /// When the address has waited for all of them.
+    free_at: Instant,
+}
+
+/// When a request's key is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// At once.
+    Now,
+    /// When its address has waited so long.
+    After(Duration),
+    /// Not at all: too many wait already, for so long.
+    Never(Duration),
 }
 
 /// One more request without a known key.
@@ -34,8 +63,8 @@ struct Tries {
 pub struct WrongKey {
     /// How many of its kind there were from there lately.
     count: u32,
-    /// How long its answer has to wait.
-    delay: Duration,
+    /// When it is answered.
+    turn: Turn,
 }
 
 impl WrongKey {
@@ -47,52 +76,128 @@ impl WrongKey {
 }
 
 impl WrongKeys {
-    /// Counts one more, with a key or without any.
-    pub fn another(&self, from: IpAddr, tried: bool, now: Instant) -> WrongKey {
+    /// Counts one more, with a key or without any. From an address that stands for many clients each waits for itself.
+    pub fn another(&self, from: IpAddr, tried: bool, of_many: bool, now: Instant) -> WrongKey {
         let (from, rest) = (network(from), Duration::from_secs(WRONG_KEY_REST_SECONDS));
-        let mut all = self.0.lock();
-        if all.len() >= WRONG_KEY_ADDRESSES_MAX && !all.contains_key(&from) {
-            all.retain(|_, tries| now.saturating_duration_since(tries.last) < rest);
+        let tries = &mut self.0.lock().tries;
+        if tries.len() >= WRONG_KEY_ADDRESSES_MAX && !tries.contains_key(&from) {
+            tries.retain(|_, tries| now.saturating_duration_since(tries.last) < rest);
             // Of that many at once none has anything to lose by a new start.
-            if all.len() >= WRONG_KEY_ADDRESSES_MAX {
-                all.clear();
+            if tries.len() >= WRONG_KEY_ADDRESSES_MAX {
+                tries.clear();
             }
         }
-        let tries = all.entry(from).or_insert(Tries { counts: [0; 2], last: now });
+        let tries = tries.entry(from).or_insert(Tries { counts: [0; 2], last: now, free_at: now });
         if now.saturating_duration_since(tries.last) >= rest {
             tries.counts = [0; 2];
         }
         tries.last = now;
         let count = &mut tries.counts[usize::from(!tried)];
         *count = count.saturating_add(1);
-        WrongKey { count: *count, delay: if tried { delay(*count) } else { Duration::ZERO } }
+        let (count, mut turn) = (*count, Turn::Now);
+        if tried && of_many {
+            turn = after(delay(count));
+        } else if tried {
+            turn = tries.turn(now);
+            if !matches!(turn, Turn::Never(_)) {
+                tries.free_at = tries.free_at.max(now) + delay(count);
+                turn = after(tries.free_at - now);
+            }
+        }
+        WrongKey { count, turn }
+    }
+
+    /// When a known key is let in.
+    pub fn known(&self, from: IpAddr, key: KeyId, now: Instant) -> Turn {
+        let from = network(from);
+        let addresses = self.0.lock();
+        let turn = addresses.tries.get(&from).map_or(Turn::Now, |tries| tries.turn(now));
+        if turn == Turn::Now || addresses.known.contains(&(from, key)) { Turn::Now } else { turn }
+    }
+
+    /// A known key was let in.
+    pub fn let_in(&self, from: IpAddr, key: KeyId) {
+        let (known, one) = (&mut self.0.lock().known, (network(from), key));
+        if known.contains(&one) {
+            return;
+        }
+        // Those that still come are back with their next request.
+        if known.len() >= KNOWN_KEYS_MAX {
+            known.clear();
+        }
+        known.insert(one);
     }
 }
 
-/// Notes a request without a known key, and waits where its address has tried many. One without any key tries nothing.
-pub(super) async fn hold_up(app: &web::Data<App>, request: &HttpRequest) {
-    let address = request.peer_addr().map(|peer| peer.ip());
-    let tried = Keys::hash_of(request).is_some();
-    let action = if tried { "key.unknown" } else { "key.missing" };
-    let name = RequestName::of(request);
-    let one = address.map(|from| app.wrong_keys.another(from, tried, Instant::now()));
+impl Tries {
+    /// When the next key is looked at.
+    fn turn(&self, now: Instant) -> Turn {
+        match self.free_at.saturating_duration_since(now) {
+            wait if wait > LONGEST => Turn::Never(wait),
+            wait => after(wait),
+        }
+    }
+}
+
+fn after(wait: Duration) -> Turn {
+    if wait.is_zero() { Turn::Now } else { Turn::After(wait) }
+}
+
+/// Lets a request in whose key was checked, or says why not, when its address has its turn.
+pub(super) async fn in_turn(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    checked: Result<Caller, ApiError>,
+) -> Result<Caller, ApiError> {
+    let (address, now) = (request.peer_addr().map(|peer| peer.ip()), Instant::now());
+    let of_many = address.is_some_and(|from| app.proxies.contains(&from.to_canonical()));
+    let turn = match (&checked, address) {
+        // Where no key is asked for none is tried.
+        (Ok(caller), _) if of_many || caller.key == KeyId::default() => Turn::Now,
+        (Ok(caller), Some(from)) => app.wrong_keys.known(from, caller.key, now),
+        (Ok(_), None) => Turn::Now,
+        (Err(_), _) => note(app, request, address.map(|from| (from, of_many)), now),
+    };
+    match turn {
+        Turn::Now => {}
+        Turn::After(wait) => actix_rt::time::sleep(wait).await,
+        Turn::Never(wait) => return Err(not_now(wait)),
+    }
+    if let (Ok(caller), Some(from)) = (&checked, address)
+        && caller.key != KeyId::default()
+    {
+        app.wrong_keys.let_in(from, caller.key);
+    }
+    checked
+}
+
+/// Notes a request without a known key. One without any key tries nothing.
+fn note(app: &App, request: &HttpRequest, from: Option<(IpAddr, bool)>, now: Instant) -> Turn {
+    let tried = Keys::hash_of(request.headers()).is_some();
+    let one = from.map(|(from, of_many)| app.wrong_keys.another(from, tried, of_many, now));
     if one.is_none_or(WrongKey::is_told) {
-        let times = one.map(|one| one.count);
+        let (name, times) = (RequestName::of(request), one.map(|one| one.count));
         tracing::warn!(request = &*name, times, "no known API key");
+        let (action, address) = (if tried { "key.unknown" } else { "key.missing" }, from.map(|(from, _)| from));
         let (request, outcome) = (Some(&*name), "401");
         app.audit.record(&Record { action, on: None, account: None, address, times, request, outcome });
     }
-    if let Some(one) = one {
-        actix_rt::time::sleep(one.delay).await;
-    }
+    one.map_or(Turn::Now, |one| one.turn)
+}
+
+/// The same for a right key as for a wrong one, or it would tell them apart.
+fn not_now(wait: Duration) -> ApiError {
+    let message = "too many keys that are not known here came from this address: no other is looked at for now";
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+        .with_code("too_many_wrong_keys")
+        .with_retry_after(wait)
+        .rejected_as("key")
 }
 
 fn delay(count: u32) -> Duration {
     match count.checked_sub(FREE + 1) {
         None => Duration::ZERO,
-        Some(doublings) => {
-            FIRST.saturating_mul(1 << doublings.min(16)).min(Duration::from_millis(WRONG_KEY_DELAY_MS_MAX))
-        }
+        Some(doublings) => FIRST.saturating_mul(1 << doublings.min(16)).min(LONGEST),
     }
 }
 
@@ -100,39 +205,85 @@ fn delay(count: u32) -> Duration {
 mod tests {
     use super::*;
 
+    const KEY: KeyId = KeyId(7);
+
+    fn millis(turn: Turn) -> u64 {
+        match turn {
+            Turn::Now => 0,
+            Turn::After(wait) | Turn::Never(wait) => wait.as_millis() as u64,
+        }
+    }
+
+    /// Tries so many keys, each when the one before was answered; how long each waits.
+    fn patient(wrong: &WrongKeys, from: IpAddr, tries: usize, now: &mut Instant) -> Vec<u64> {
+        let one = |_| {
+            let wait = millis(wrong.another(from, true, false, *now).turn);
+            *now += Duration::from_millis(wait);
+            wait
+        };
+        (0..tries).map(one).collect()
+    }
+
     #[test]
     fn delays_grow_by_address_up_to_a_bound_and_are_forgotten_after_a_rest() {
-        let (wrong, begin) = (WrongKeys::default(), Instant::now());
+        let (wrong, mut now) = (WrongKeys::default(), Instant::now());
         let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
-        let waits: Vec<u64> = (0..12).map(|_| wrong.another(a, true, begin).delay.as_millis() as u64).collect();
+        let waits = patient(&wrong, a, 12, &mut now);
         assert_eq!(waits[..6], [0, 0, 0, 125, 250, 500]);
         assert_eq!(*waits.last().unwrap(), WRONG_KEY_DELAY_MS_MAX);
-        assert_eq!(wrong.another(b, true, begin).delay, Duration::ZERO, "another address is another's");
+        assert_eq!(wrong.another(b, true, false, now).turn, Turn::Now, "another address is another's");
         let of_one_machine = |n: u16| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, 0, 0, n).into();
-        let waits: Vec<u64> =
-            (0..5).map(|n| wrong.another(of_one_machine(n), true, begin).delay.as_millis() as u64).collect();
+        let waits: Vec<u64> = (0..5).flat_map(|n| patient(&wrong, of_one_machine(n), 1, &mut now)).collect();
         assert_eq!(waits, [0, 0, 0, 125, 250]);
-        let later = begin + Duration::from_secs(WRONG_KEY_REST_SECONDS);
-        assert_eq!(wrong.another(a, true, later).delay, Duration::ZERO);
+        now += Duration::from_secs(WRONG_KEY_REST_SECONDS);
+        assert_eq!(patient(&wrong, a, 1, &mut now), [0]);
+    }
+
+    #[test]
+    fn whoever_hangs_up_waits_as_long_as_one_that_listens() {
+        let (wrong, begin, from) = (WrongKeys::default(), Instant::now(), "10.0.0.1".parse().unwrap());
+        // Two thousand a second for a minute, none of which waits for its answer.
+        let looked_at = (0..120_000u64).filter(|i| {
+            let now = begin + Duration::from_micros(500 * i);
+            !matches!(wrong.another(from, true, false, now).turn, Turn::Never(_))
+        });
+        let looked_at = looked_at.count();
+        assert!((10..20).contains(&looked_at), "{looked_at} of them were looked at");
+        let now = begin + Duration::from_secs(60);
+        assert!(millis(wrong.known(from, KEY, now)) > 0, "a right guess is not told earlier than a wrong one");
+        wrong.let_in(from, KEY);
+        assert_eq!(wrong.known(from, KEY, now), Turn::Now, "one that was let in before is no guess");
+        assert!(millis(wrong.known(from, KeyId(8), now)) > 0);
+        assert_eq!(wrong.known("10.0.0.2".parse().unwrap(), KeyId(8), now), Turn::Now);
+    }
+
+    #[test]
+    fn clients_behind_one_address_wait_each_for_itself() {
+        let (wrong, now, from) = (WrongKeys::default(), Instant::now(), "10.0.0.1".parse().unwrap());
+        let waits: Vec<Turn> = (0..1000).map(|_| wrong.another(from, true, true, now).turn).collect();
+        assert!(waits.iter().all(|turn| !matches!(turn, Turn::Never(_))));
+        assert_eq!(wrong.known(from, KEY, now), Turn::Now);
     }
 
     #[test]
     fn who_has_no_key_waits_for_nothing_and_fills_no_disk() {
         let (wrong, now, from) = (WrongKeys::default(), Instant::now(), "10.0.0.1".parse().unwrap());
-        let all: Vec<WrongKey> = (0..100_000).map(|_| wrong.another(from, false, now)).collect();
-        assert!(all.iter().all(|one| one.delay == Duration::ZERO));
+        let all: Vec<WrongKey> = (0..100_000).map(|_| wrong.another(from, false, false, now)).collect();
+        assert!(all.iter().all(|one| one.turn == Turn::Now));
         let told: Vec<u32> = all.iter().filter(|one| one.is_told()).map(|one| one.count).collect();
         assert_eq!((&told[..16], &told[16..20]), (&(1..=16).collect::<Vec<_>>()[..], &[32, 64, 128, 256][..]));
         assert_eq!(told.len(), 28);
-        assert_eq!(wrong.another(from, true, now).count, 1, "keys that are tried are counted apart");
+        assert_eq!(wrong.another(from, true, false, now).count, 1, "keys that are tried are counted apart");
     }
 
     #[test]
     fn so_many_addresses_are_kept_and_no_more() {
         let (wrong, now) = (WrongKeys::default(), Instant::now());
-        for n in 0..2 * WRONG_KEY_ADDRESSES_MAX as u32 {
-            wrong.another(IpAddr::from(n.to_be_bytes()), true, now);
+        for n in 0..2 * WRONG_KEY_ADDRESSES_MAX.max(KNOWN_KEYS_MAX) as u32 {
+            wrong.another(IpAddr::from(n.to_be_bytes()), true, false, now);
+            wrong.let_in(IpAddr::from(n.to_be_bytes()), KEY);
         }
-        assert!(wrong.0.lock().len() <= WRONG_KEY_ADDRESSES_MAX);
+        let kept = wrong.0.lock();
+        assert!(kept.tries.len() <= WRONG_KEY_ADDRESSES_MAX && kept.known.len() <= KNOWN_KEYS_MAX);
     }
 }

@@ -12,6 +12,11 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+/// Libraries that have a line for each connection that ends through a fault of its client. The service counts these
+/// itself and tells them now and then, or anybody with the address could fill the disk. A filter that names one of them
+/// has its lines again.
+const STRANGERS: &str = "actix_http=off,rustls=off";
+
 /// How long the end of the process waits for what was said last.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -39,7 +44,7 @@ struct Lines {
 impl Log {
     /// Starts it for the whole process: records of `tracing`, and what a panic says.
     pub(super) fn start(config: &config::Log) -> Result<Self, ServeError> {
-        let filter = EnvFilter::try_new(&config.filter)
+        let filter = EnvFilter::try_new(format!("{STRANGERS},{}", config.filter))
             .map_err(|e| ServeError::Usage(format!("log.filter {:?} is no filter: {e}", config.filter)))?;
         let log =
             Self::to(io::stderr(), limits::LOG_BYTES_MAX).map_err(|e| ServeError::Start(format!("log thread: {e}")))?;

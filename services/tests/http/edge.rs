@@ -13,10 +13,10 @@ use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
 
-type Encrypted = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+pub(crate) type Encrypted = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
 
 /// An encrypted connection that trusts the certificate of these tests and no other.
-fn encrypted(socket: TcpStream, name: &'static str) -> Encrypted {
+pub(crate) fn encrypted(socket: TcpStream, name: &'static str) -> Encrypted {
     offering(socket, name, &[])
 }
 

@@ -26,6 +26,7 @@ mod programs;
 mod refusals;
 mod reports;
 mod responses;
+mod strangers;
 mod structured;
 mod support;
 mod thinking;

@@ -2,6 +2,7 @@
 
 use crate::http::error::ApiError;
 use crate::http::json::{self, JsonError};
+use crate::limits::HINT_BYTES_MAX;
 use crate::metrics;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json};
@@ -198,7 +199,9 @@ impl Fields {
         let Some(name) = self.map.keys().next() else { return Ok(()) };
         let path = self.path(name);
         let close = |known: &&&str| (strsim::jaro_winkler(known, name) * 1e3) as u32;
-        let near = self.known.iter().max_by_key(close).filter(|known| strsim::jaro_winkler(known, name) > 0.85);
+        // A long name is no slip of the pen, and comparing it would take milliseconds that others wait for.
+        let known = if name.len() <= HINT_BYTES_MAX { &self.known[..] } else { &[] };
+        let near = known.iter().max_by_key(close).filter(|known| strsim::jaro_winkler(known, name) > 0.85);
         let hint = near.map_or_else(String::new, |known| format!("; did you mean `{}`?", self.path(known)));
         Err(ApiError::invalid(&path, format!("unknown field `{path}`{hint}")).with_code("unknown_parameter"))
     }

@@ -44,6 +44,9 @@ use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
 use fields::Fields;
 
+/// Characters of a model's name that the answer shows where there is none of that name.
+const NAME_CHARS_SHOWN: usize = 64;
+
 /// What a request is checked against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelLimits {
@@ -115,7 +118,8 @@ fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError
 /// A model that is not served here.
 pub fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
     let ours: Vec<String> = limits.names().map(|name| format!("`{name}`")).collect();
-    let message = format!("the model `{name}` does not exist here; this server has {}", ours.join(", "));
+    let shown: String = name.chars().take(NAME_CHARS_SHOWN).collect();
+    let message = format!("the model `{shown}` does not exist here; this server has {}", ours.join(", "));
     let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
         .with_code("model_not_found")
         .rejected_as("model_not_found");

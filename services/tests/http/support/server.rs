@@ -40,6 +40,12 @@ pub struct Options {
     pub unread: Duration,
     pub silence: Duration,
     pub body_time: Duration,
+    /// For a request's head.
+    pub head_time: Duration,
+    /// Addresses that many come from.
+    pub proxies: Vec<std::net::IpAddr>,
+    /// A listener for probes alone.
+    pub probes: bool,
     pub trust_gateway: bool,
     pub pace: Pace,
     /// When a step is overdue. Tests hold steps back for as long as a busy machine needs, so by default hardly ever.
@@ -77,6 +83,9 @@ impl Default for Options {
             unread: Duration::from_secs(60),
             silence: Duration::from_secs(60),
             body_time: Duration::from_secs(60),
+            head_time: Duration::from_secs(30),
+            proxies: Vec::new(),
+            probes: false,
             trust_gateway: false,
             pace: Pace::default(),
             step_limits: StepLimits { least: Duration::from_secs(3_600), ..StepLimits::default() },
@@ -102,6 +111,8 @@ type Drains = tokio::sync::mpsc::UnboundedSender<(Duration, oneshot::Sender<()>)
 /// A running service.
 pub struct Server {
     pub addr: SocketAddr,
+    /// Where probes are answered, if they have a listener.
+    pub probes: Option<SocketAddr>,
     pub fake: Fake,
     drains: Option<Drains>,
     phase: tokio::sync::watch::Receiver<Phase>,
@@ -125,6 +136,8 @@ pub fn data(file: &str) -> PathBuf {
 impl Server {
     pub fn start(options: Options) -> Self {
         let (ready, started) = mpsc::channel();
+        let listener = options.probes.then(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let probes = listener.as_ref().map(|listener| listener.local_addr().unwrap());
         let thread = std::thread::spawn(move || {
             actix_rt::System::new().block_on(async move {
                 let mut assets = chimere_engine::model::load(&golden()).unwrap().text;
@@ -133,7 +146,7 @@ impl Server {
                 let text = TextModel::new(&assets).unwrap();
                 let end_id = text.tokenizer().id("<|im_end|>").unwrap();
                 let fake = Fake::new(text.tokenizer().clone(), end_id);
-                let service = Service::start(parts(options, text, &fake, end_id)).await.unwrap();
+                let service = Service::start(parts(options, text, &fake, end_id, listener)).await.unwrap();
                 service.warm_up().await.unwrap();
                 let (drains, mut inbox): (Drains, _) = tokio::sync::mpsc::unbounded_channel();
                 ready.send((service.address(), fake, drains, service.phase(), service.live())).unwrap();
@@ -145,7 +158,7 @@ impl Server {
             });
         });
         let (addr, fake, drains, phase, live) = started.recv_timeout(PATIENCE).expect("the service starts");
-        Self { addr, fake, drains: Some(drains), phase, live, thread: Some(thread) }
+        Self { addr, probes, fake, drains: Some(drains), phase, live, thread: Some(thread) }
     }
 
     /// Begins to drain; the receiver hears when it is over.
@@ -207,7 +220,13 @@ fn real(options: &Options) -> Build {
     })
 }
 
-fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> ServiceParts {
+fn parts(
+    options: Options,
+    text: TextModel,
+    fake: &Fake,
+    end_id: u32,
+    probes: Option<std::net::TcpListener>,
+) -> ServiceParts {
     let scheduler = SchedulerConfig {
         slots: options.slots,
         pages: options.pages,
@@ -281,6 +300,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
                 unread: options.unread,
                 silence: options.silence,
                 body: options.body_time,
+                head: options.head_time,
                 ..Patience::default()
             },
             tls: options
@@ -289,8 +309,8 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
             console: true,
             hosts: Vec::new(),
-            proxies: Vec::new(),
-            probes: None,
+            proxies: options.proxies,
+            probes,
         },
         log_prompts: false,
         clock: options.clock,
