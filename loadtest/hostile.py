@@ -17,6 +17,8 @@ import pathlib
 import re
 import resource
 import socket
+import ssl
+import statistics
 import struct
 import subprocess
 import sys
@@ -38,12 +40,17 @@ CHAT = "/v1/chat/completions"
 
 
 class Service:
-    """A program of its own, with keys; `with` ends it."""
+    """A program of its own, with keys and a listener for probes; `with` ends it."""
 
-    def __init__(self, binary, model, folder):
-        with socket.socket() as free:
+    def __init__(self, binary, model, folder, encrypted=False):
+        self.binary, self.model, self.folder = binary, model, folder
+        with socket.socket() as free, socket.socket() as other:
             free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+            other.bind(("127.0.0.1", 0))
+            self.port, self.probes = free.getsockname()[1], other.getsockname()[1]
+        # The certificate of the service's own tests.
+        self.certificate = pathlib.Path(__file__).parent.parent / "services/tests/data/tls_certificate.pem"
+        self.tls = ssl.create_default_context(cafile=self.certificate) if encrypted else None
         keys = folder / "keys.txt"
         keys.touch(0o600)
         keys.write_text(f"{GREEDY} requests=1\n{OTHER}\n{ADMIN} scope=admin\n")
@@ -53,7 +60,10 @@ class Service:
         settings = {"CHIMERE_ENGRAM__DIRECTORY": str(self.tables), "CHIMERE_ENGRAM__RELOAD_SECONDS": "1",
                     "CHIMERE_LIMITS__CONNECTIONS": "1000", "CHIMERE_LIMITS__HEAD_SECONDS": str(HEAD_SECONDS), "CHIMERE_LIMITS__BODY_SECONDS": "5",
                     "CHIMERE_LIMITS__UNREAD_SECONDS": str(UNREAD_SECONDS)}
-        command = [binary, "serve", "--port", str(self.port), "--api-key-file", keys] + (["--model", model] if model else [])
+        if encrypted:
+            settings |= {"CHIMERE_SERVER__TLS_CERTIFICATE": str(self.certificate), "CHIMERE_SERVER__TLS_KEY": str(self.certificate.with_name("tls_key.pem"))}
+        command = [binary, "serve", "--port", str(self.port), "--admin-port", str(self.probes), "--api-key-file", keys]
+        command += ["--model", model] if model else []
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log,
                                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES)))
@@ -78,10 +88,11 @@ class Service:
     def send(self, method, path, body=None, key=None, headers={}, patience=PATIENCE):
         more = {"authorization": f"Bearer {key}"} if key else {}
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, {"content-type": "application/json"} | more | headers,
+        place = f"https://localhost:{self.port}" if self.tls else f"http://127.0.0.1:{self.port}"
+        request = urllib.request.Request(f"{place}{path}", data, {"content-type": "application/json"} | more | headers,
                                          method=method)
         try:
-            with urllib.request.urlopen(request, timeout=patience) as reply:
+            with urllib.request.urlopen(request, timeout=patience, context=self.tls) as reply:
                 return reply.status, reply.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -89,9 +100,14 @@ class Service:
     def get(self, path, key=None):
         return self.send("GET", path, key=key)
 
-    def connect(self, source=None):
+    def connect(self, source=None, port=None):
         # From another address of loopback where one is asked for.
-        return socket.create_connection(("127.0.0.1", self.port), PATIENCE, (source, 0) if source else None)
+        return socket.create_connection(("127.0.0.1", port or self.port), PATIENCE, (source, 0) if source else None)
+
+    def fault(self, name):
+        """Connections that ended through this fault of their clients."""
+        text = self.get("/metrics")[1].decode()
+        return sum(float(value) for value in re.findall(rf'^chimere_client_faults_total{{fault="{name}"}} (\S+)$', text, re.MULTILINE))
 
     def metric(self, name):
         text = self.get("/metrics")[1].decode()
@@ -330,6 +346,149 @@ def wrong_keys(service, scale):
     assert service.get("/v1/models", OTHER)[0] == 200
 
 
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHUNKED = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+
+
+def is_open(connection):
+    """Whether the service has neither closed nor reset it; what it sent is thrown away."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(65536):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def heads_behind_requests(service, scale):
+    """Heads of the largest size that never end, each in one write with a request that is answered: they count from their first byte."""
+    before, full, held = service.memory_mib(), service.fault("no_room"), []
+    for _ in range(450 * scale):
+        with contextlib.suppress(OSError):
+            connection = service.connect("127.0.0.2")
+            held.append(connection)
+            connection.settimeout(0.05)
+            connection.sendall(HEALTH + b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (126 << 10))
+    until("those beyond the address's share are ended", lambda: sum(map(is_open, held)) < 200)
+    assert service.fault("no_room") > full
+    assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    assert service.memory_mib() - before < 100, f"{before:.0f} MiB before, {service.memory_mib():.0f} after"
+    for connection in held:
+        connection.close()
+
+
+def dripping_requests(service, scale):
+    """A second head, the size of a chunk and a trailer that come byte by byte, also behind an answer, end when their time is over."""
+    known = CHUNKED + f"Authorization: Bearer {OTHER}\r\n\r\n".encode()
+    drips = []
+    for opening, drop in [(HEALTH + b"GET /health HTTP/1.1\r\nX: ", b"a"), (HEALTH, b"\n"), (CHUNKED + b"\r\n", b"0"),
+                          (CHUNKED + b"\r\n1;", b"a"), (CHUNKED + b"\r\n0\r\nX: ", b"a"), (known + b"1\r\n \r\n", b"0")] * scale:
+        connection = service.connect()
+        connection.sendall(opening)
+        drips.append((connection, drop))
+
+    def all_over():
+        for connection, drop in drips:
+            with contextlib.suppress(OSError):
+                connection.send(drop)
+        return not any(is_open(connection) for connection, _ in drips)
+
+    until("they are ended", all_over, 3 * HEAD_SECONDS)
+    for connection, _ in drips:
+        connection.close()
+
+
+def silent_handshakes(service, scale):
+    """As many connections of one address as it may have say nothing where a handshake is awaited; another's is made at once."""
+    folder = service.folder / f"encrypted-{next(STRANGERS)}"
+    folder.mkdir()
+    with Service(service.binary, service.model, folder, encrypted=True) as encrypted:
+        held = [encrypted.connect("127.0.0.2") for _ in range(450)]
+        assert encrypted.get("/health")[0] == 200
+        assert all(map(is_open, held)), "the other one did not wait until these were given up"
+        refused = encrypted.metric("chimere_connections_refused_total")
+        held += [encrypted.connect("127.0.0.2") for _ in range(200 * scale)]
+        until("those beyond the address's share are ended", lambda: not is_open(held[-1]))
+        assert encrypted.metric("chimere_connections_refused_total") - refused >= 100, "as they came"
+        for connection in held:
+            connection.close()
+
+
+def silent_probes(service, scale):
+    """Silent connections of one address to the listener of probes leave room for another's probe."""
+    held = [service.connect("127.0.0.2", service.probes) for _ in range(70 * scale)]
+    with service.connect("127.0.0.3", service.probes) as probe:
+        probe.sendall(HEALTH)
+        assert probe.recv(64).startswith(b"HTTP/1.1 200")
+    assert is_open(held[0]), "the probe did not wait until these were given up"
+    assert not is_open(held[-1])
+    for connection in held:
+        connection.close()
+
+
+def keys_tried_and_hung_up(service, scale):
+    """Keys that nobody has, tried by a client that waits for no answer: its address waits all the same, for a right guess too."""
+    source = f"127.0.2.{next(STRANGERS)}"
+
+    def attempt(key):
+        connection = service.connect(source)
+        connection.sendall(f"GET /v1/models HTTP/1.0\r\nauthorization: Bearer {key}\r\n\r\n".encode())
+        return connection
+
+    for i in range(500 * scale):
+        attempt(f"wrong-key-{i:032}").close()
+    until("the line of the address is long", lambda: attempt("wrong-key-of-the-attack").recv(64).split()[1] == b"429", PATIENCE * 2)
+    with attempt(OTHER) as guess:
+        assert guess.recv(64).split()[1] == b"429", "a right guess is not told from a wrong one"
+    assert service.get("/v1/models", OTHER)[0] == 200, "elsewhere it is let in"
+
+
+def malformed_heads(service, scale):
+    """Bytes that are no HTTP are counted, and make few lines of the log."""
+    lines, before, sent = len(service.log.read_text().splitlines()), service.fault("malformed"), 2000 * scale
+    for _ in range(sent):
+        with contextlib.suppress(OSError), service.connect() as connection:
+            connection.sendall(b"\0\0\0\r\n\r\n")
+            connection.recv(64)
+    until("each is counted", lambda: service.fault("malformed") - before >= sent)
+    assert len(service.log.read_text().splitlines()) - lines < 50
+
+
+def bodies_nobody_waits_for(service, scale):
+    """A client that asks whether it may send its body is told no where its key is not known."""
+    with service.connect() as connection:
+        connection.sendall(head(CHAT, 1 << 20, more="Expect: 100-continue\r\n"))
+        assert connection.recv(64).startswith(b"HTTP/1.1 401")
+
+
+# What one key may ask for again and again, though each answer is large or was hard to make once.
+DOCUMENTS = ["/v1/" + "a" * 60_000, "/openapi.json", "/metrics"]
+
+
+def document_flood(service, path):
+    """Sixteen connections of one key that ask for the same again and again."""
+    def client():
+        while True:
+            with contextlib.suppress(OSError):
+                service.send("GET", path, key=GREEDY)
+
+    for _ in range(15):
+        threading.Thread(target=client, daemon=True).start()
+    client()
+
+
+def documents(service, scale):
+    """Long paths that lead nowhere are answered in short, and whoever floods with them or with documents keeps nobody from /version."""
+    assert len(service.get(DOCUMENTS[0], GREEDY)[1]) < 1000
+    for path in DOCUMENTS:
+        with beside(lambda service, path=path: document_flood(service, path), 1, service):
+            codes = {service.get("/version", OTHER)[0] for _ in range(50 * scale)}
+        assert codes == {200}, codes
+
+
 def pages_of_elsewhere(service, scale):
     for headers in [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}]:
         assert service.send("POST", CHAT, ask("hi"), OTHER, headers)[0] == 403, headers
@@ -358,7 +517,8 @@ def until(what, holds, seconds=SETTLE_SECONDS):
 
 
 ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, long_texts, words_of_megabytes, replies_read_slowly,
-           slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files]
+           slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files, heads_behind_requests, dripping_requests,
+           silent_handshakes, silent_probes, keys_tried_and_hung_up, malformed_heads, bodies_nobody_waits_for, documents]
 
 
 def busy(_):
@@ -451,10 +611,16 @@ def figures(service, rounds=5):
                 between[attack] += gaps(service, 4)
     alone, attacked = (at(.95, times) for times in first.values())
     print(f"first token p95: {alone:.0f} ms alone, {attacked:.0f} ms beside a flood ({attacked / alone:.2f}); /health p95 {at(.95, health):.1f} ms")
+    versions = {}
+    for path in DOCUMENTS:
+        with beside(lambda service, path=path: document_flood(service, path), 1, service):
+            versions[path[:16]] = statistics.median(times_of(lambda: service.get("/version", OTHER), 200))
+    print("median of /version beside a flood: " + ", ".join(f"{path} {time:.1f} ms" for path, time in versions.items()))
     for what, times in between.items():
         print(f"gaps of a stream beside {what.__name__}: median {at(.5, times):.1f} ms, 99 % {at(.99, times):.1f}, 99.9 % {at(.999, times):.1f}, "
               f"longest {max(times):.1f} of {len(times)}", flush=True)
     assert attacked <= 2 * alone and at(.95, health) <= 100 and at(.999, between[storm]) < 50, "the promise for a calm machine"
+    assert max(versions.values()) <= 2, "a second key's small requests, on a calm machine"
 
 
 def main():
