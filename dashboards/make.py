@@ -205,6 +205,8 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
               "ops", rate("chimere_log_lost_total", legend="lines"), rate("chimere_trace_failures_total", legend="batches of spans")),
         panel("Connections refused", "A second, ended as they came because their address had its share.", "ops",
               rate("chimere_connections_refused_total", legend="connections")),
+        panel("Connections ended through their clients", "A second, by fault: bytes that are no HTTP, heads and bodies that are too long or too slow, answers "
+              "that nobody reads.", "ops", rate("chimere_client_faults_total", "fault")),
         panel("Certificate", "Time until the TLS certificate ends; nothing without TLS.", "s",
               (f"(chimere_tls_certificate_expiry_seconds{JOB} > 0) - time()", "{{instance}}")),
     ]),

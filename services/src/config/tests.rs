@@ -81,7 +81,25 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("milliseconds that the answer to a wrong key waits, at most", limits::WRONG_KEY_DELAY_MS_MAX.to_string()),
         ("seconds after which an address is as good as new", limits::WRONG_KEY_REST_SECONDS.to_string()),
         ("requests of an address without a known key that are each written down", limits::WRONG_KEYS_TOLD.to_string()),
+        ("keys whose address is remembered when they are let in", limits::KNOWN_KEYS_MAX.to_string()),
         ("connections to the listener of probes", limits::PROBE_CONNECTIONS.to_string()),
+        ("bytes of an unfinished TLS handshake", limits::HANDSHAKE_BYTES_MAX.to_string()),
+        (
+            "bytes that all heads take until their requests are answered, beyond 8 KiB each",
+            limits::HEADS_BYTES_MAX.to_string(),
+        ),
+        (
+            "seconds between two lines of the log about one kind of fault of clients",
+            limits::FAULT_TOLD_SECONDS.to_string(),
+        ),
+        (
+            "bytes of a path or a field's name for which the nearest known one is looked for",
+            limits::HINT_BYTES_MAX.to_string(),
+        ),
+        (
+            "pauses, each as long as rendering the metrics took, before they are rendered again",
+            limits::METRICS_TIME_SHARE.to_string(),
+        ),
         ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
         ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
         ("connections that wait to be accepted", limits::ACCEPTS_WAITING_MAX.to_string()),

@@ -71,7 +71,7 @@ pub(super) enum Wanted {
 pub(super) enum Late {
     Head,
     Body,
-    /// Nothing came after an answer. That is no fault.
+    /// No request was begun. That is no fault: browsers connect ahead of time.
     Idle,
     /// The rest of a body whose answer was sent. That is no fault either.
     Rest,
@@ -237,7 +237,7 @@ impl Exchange {
         let state = self.state.borrow();
         match state.framing.part() {
             Part::End => Late::Answer,
-            Part::Head if state.served && state.head_bytes == 0 => Late::Idle,
+            Part::Head if state.head_bytes == 0 => Late::Idle,
             Part::Head => Late::Head,
             _ if state.answered => Late::Rest,
             _ => Late::Body,
@@ -325,7 +325,7 @@ mod tests {
         };
         let at = |n| begin + seconds(n);
         let came = |bytes: &[u8], n| one.came(bytes, at(n)).unwrap();
-        check(Some(5), Late::Head);
+        check(Some(5), Late::Idle);
         came(&GET[..10], 4);
         check(Some(5), Late::Head);
         came(&GET[10..], 5);

@@ -27,7 +27,7 @@ pub(super) enum Fault {
     Unread,
     /// No encrypted connection came about.
     Handshake,
-    /// Its connection broke.
+    /// Its connection broke, as when a client is killed: counted, and nothing to tell.
     Broken,
 }
 
@@ -75,7 +75,7 @@ impl Told {
 pub(super) fn count(fault: Fault, words: Option<&dyn Display>) {
     ::metrics::counter!(metrics::CLIENT_FAULTS, "fault" => fault.name()).increment(1);
     let told = TOLD.lock()[fault as usize].another(Instant::now());
-    if let Some(connections) = told {
+    if let Some(connections) = told.filter(|_| fault != Fault::Broken) {
         let last = words.map(|words| words.to_string()).unwrap_or_default();
         tracing::warn!(fault = fault.name(), connections, last, "connections ended through faults of their clients");
     }

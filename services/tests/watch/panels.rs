@@ -4,10 +4,11 @@
 
 use crate::dashboards::{dashboard, path, read};
 use crate::prometheus::{Prometheus, SCRAPE, have, run, until_no_complaint};
-use crate::support::client::connect_from;
+use crate::support::client::{connect, connect_from};
 use crate::support::*;
 use chimere::metrics::panels::{Panel, panels};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -96,7 +97,11 @@ fn turn(addr: SocketAddr, kind: usize, turn: usize) {
     let lengths = [(20, 480), (300, 150), (90, 60), (5, 200)][(kind + turn) % 4];
     let body = json!({"prompt": prompt(lengths.0), "max_tokens": lengths.1, "ignore_eos": true, "seed": turn, "stream": kind < 4});
     match kind {
-        0 => drop(post(addr, "/v1/completions", &with(body, json!({"temperature": "hot"})))),
+        // One asks for nonsense, in bytes that are no HTTP too.
+        0 => {
+            drop(post(addr, "/v1/completions", &with(body, json!({"temperature": "hot"}))));
+            connect(addr).write_all(b"nonsense\r\n\r\n").unwrap();
+        }
         // These leave in the middle.
         1..4 => {
             let mut stream = Stream::open(addr, "/v1/completions", &body);
