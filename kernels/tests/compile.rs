@@ -223,36 +223,33 @@ fn every_kernel_compiles_for_old_and_new_chips() {
     if compiler().is_none() {
         return;
     }
-    let kept = std::env::var_os("CHIMERE_KEEP_KERNELS").map(PathBuf::from);
-    let passing = std::env::temp_dir().join(format!("chimere-kernels-all-{}", std::process::id()));
-    let cache = KernelCache::new(kept.as_ref().unwrap_or(&passing));
     let archs = std::env::var("CHIMERE_KERNEL_ARCHS").unwrap_or_else(|_| "sm_80,sm_90a,sm_120a".into());
     let archs: Vec<Arch> = archs.split(',').map(|a| a.parse().unwrap()).collect();
-    let programs = programs().unwrap();
-    // On all cores; an error names the program, the architecture and the line.
-    let built = cache.build(&programs, &archs).unwrap_or_else(|e| panic!("{e}"));
-    assert!((built > 0 || kept.is_some()) && built <= archs.len() * programs.len());
-    for program in &programs {
-        for arch in archs.iter().copied() {
-            assert!(
-                cache.get(program, arch).unwrap().starts_with(b"\x7fELF"),
-                "{} for {arch} is no machine code",
-                program.name
-            );
-        }
-    }
-    if kept.is_none() {
-        std::fs::remove_dir_all(passing).unwrap();
-    }
+    compile_all(&programs().unwrap(), &archs);
 }
 
 #[test]
 fn what_only_warpgroups_run_compiles_for_them() {
-    let Some(compiler) = compiler() else { return };
-    let arch: Arch = "sm_90a".parse().unwrap();
-    for program in in_halves().unwrap() {
-        let code = compiler.compile(&program, arch).unwrap_or_else(|e| panic!("{e}"));
-        assert!(code.starts_with(b"\x7fELF"), "{} is no machine code", program.name);
+    if compiler().is_none() {
+        return;
+    }
+    compile_all(&in_halves().unwrap(), &["sm_90a".parse().unwrap()]);
+}
+
+/// Compiles each program for each architecture, on all cores, into the directory that keeps them or one that passes.
+fn compile_all(programs: &[Program], archs: &[Arch]) {
+    let kept = std::env::var_os("CHIMERE_KEEP_KERNELS").map(PathBuf::from);
+    let passing = std::env::temp_dir().join(format!("chimere-kernels-{}-{}", programs.len(), std::process::id()));
+    let cache = KernelCache::new(kept.as_ref().unwrap_or(&passing));
+    // An error names the program, the architecture and the line.
+    let built = cache.build(programs, archs).unwrap_or_else(|e| panic!("{e}"));
+    assert!((built > 0 || kept.is_some()) && built <= archs.len() * programs.len());
+    for (program, arch) in programs.iter().flat_map(|p| archs.iter().map(move |arch| (p, *arch))) {
+        let code = cache.get(program, arch).unwrap();
+        assert!(code.starts_with(b"\x7fELF"), "{} for {arch} is no machine code", program.name);
+    }
+    if kept.is_none() {
+        std::fs::remove_dir_all(passing).unwrap();
     }
 }
 

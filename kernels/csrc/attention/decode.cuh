@@ -114,7 +114,7 @@ __device__ __forceinline__ int begin(const Thread &me, const Arguments &args, De
         for (int i = tid; i < D / 32 * Q_ROWS * 16; i += THREADS)
             if (i / 16 % Q_ROWS >= GQ) ((u32 *)s.q)[i] = 0;
 #if BULK
-    if (tid < 2) barrier_init(&s.arrived[tid]);
+    if (tid < 2) barrier_make(shared_address(&s.arrived[tid]), 1), barriers_made();
 #endif
     int pages_of_row = position / PAGE + 1, per_of_row = per_split(pages_of_row);
     const int own = slot < 0 ? 0 : (pages_of_row + per_of_row - 1) / per_of_row;
@@ -168,9 +168,10 @@ __device__ __forceinline__ void read_pages(const Thread &me, const Arguments &ar
 #if BULK
     const int lane = me.lane, warp = me.warp;
     if (warp == WARPS - 2 + which && left > 0) {
-        if (lane == 0) barrier_expect(&s.arrived[which], left * bytes);
+        const u32 arrived = shared_address(&s.arrived[which]);
+        if (lane == 0) barrier_arrive_for(arrived, left * bytes);
         __syncwarp();
-        if (lane < left) copy_bulk(to + lane * bytes, from + (u64)item.table[base + lane] * HKV * bytes, bytes, &s.arrived[which]);
+        if (lane < left) copy_bulk(shared_address(to + lane * bytes), from + (u64)item.table[base + lane] * HKV * bytes, bytes, arrived);
     }
 #else
     for (int p = 0; p < left; p++) copy_ahead(to + p * bytes, from + (u64)item.table[base + p] * HKV * bytes, bytes, me.id, THREADS);
@@ -180,9 +181,13 @@ __device__ __forceinline__ void read_pages(const Thread &me, const Arguments &ar
 }
 
 // Waits for what `read_pages` asked for. `turn`: rounds of this block before, which tell the barriers' two phases apart.
+//
+// Ends: each round's pages are asked for once, in the round before or ahead of the first, and copies need nobody. All threads wait for every
+// phase, and the pages of the next one are asked for behind a barrier of the block that all of them come to after they have waited: no thread can
+// be two phases behind.
 __device__ __forceinline__ void await_pages(Decode &s, int which, u32 turn) {
 #if BULK
-    barrier_wait(&s.arrived[which], turn & 1);
+    barrier_wait<DECODE_PAGES>(shared_address(&s.arrived[which]), turn & 1);
 #else
     // One group is younger than that which is waited for.
     copies_wait<1>();

@@ -44,4 +44,5 @@ __device__ __forceinline__ uint2 fresh_words(const void *p) {
 __device__ __forceinline__ uint4 masked(uint4 v, uint4 m) { return make_uint4(v.x & m.x, v.y & m.y, v.z & m.z, v.w & m.w); }
 
 // Threads of some warps wait for one another. Barrier 0 is that of all.
+// By whole warps, COUNT threads of the block that all come here equally often. No clock bounds it.
 template <int COUNT> __device__ __forceinline__ void meet(int barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(COUNT) : "memory"); }

@@ -121,7 +121,10 @@ __device__ __forceinline__ void add_head(const Arguments &args, float *weights, 
     const int d = threadIdx.x % D, warp = d / WARP;
     int *counter = of.counter(args);
     float gate = GATED ? query_of(args.x + (u64)of.row * X_STRIDE, of.head * GQ + h)[D + d] : 0.0f;
-    if (d == 0) await_told(counter, of.splits);
+    // Ends when the blocks that have a split of the row have stored it. They do so before they wait here themselves, and all blocks of the launch run
+    // at a time: the grid has as many as the chip holds (`Attention::load`), blocks of the kernels before leave, and a later kernel's do not come
+    // before all of these run (common/base.cuh). The counter is cleared by the last that has seen it.
+    if (d == 0) await_told<SPLITS_STORED>(counter, of.splits);
     meet<D>(meeting);
     const u16 *from = args.partials + (of.base(args) * GQ + h) * D + d;
     Partials<1> partials;

@@ -41,8 +41,13 @@ struct Steps {
         for (int i = 0; i < 2; i++) barrier_make(full(i), FEEDERS), barrier_make(free(i), users);
         barrier_make(raw(), 1);
     }
-    __device__ __forceinline__ void wait_full(int step) const { barrier_wait(full(step), step / 2 & 1); }
-    __device__ __forceinline__ void wait_free(int step) const { barrier_wait(free(step), step / 2 & 1 ^ 1); }
+    // Ends when all FEEDERS threads of the side have arrived, which they do for each step of the tile: they wait for the place to be free, and for
+    // copies. By all warps that use steps; the place is full again only after each of them has released it, behind instructions that keep its
+    // lanes together.
+    __device__ __forceinline__ void wait_full(int step) const { barrier_wait<PREFILL_STEP_FULL>(full(step), step / 2 & 1); }
+    // Ends when all `users` warps have released what the place held two steps before; they wait for steps to be full, which those up to that one
+    // are. By the FEEDERS threads of the side; the place is released again only after each of them has filled it.
+    __device__ __forceinline__ void wait_free(int step) const { barrier_wait<PREFILL_STEP_FREE>(free(step), step / 2 & 1 ^ 1); }
     __device__ __forceinline__ void release(int step) const {
         if (threadIdx.x % WARP == 0) barrier_arrive(free(step));
     }
@@ -160,7 +165,9 @@ template <class SIDE> __device__ __forceinline__ void feed(const Arguments &args
         } else {
             if (step + 1 < steps) find_pages<SIDE>(pages, args, tile, step + 1);
             to.wait_free(step);
-            barrier_wait(to.raw(), step & 1);
+            // Ends when the copies that were asked for are there, those of each step once. The next step's are asked for behind a barrier of all who
+            // wait here.
+            barrier_wait<PREFILL_RAW_PAGES>(to.raw(), step & 1);
             SIDE::expand(raw, to.place(step), feeder, left);
             shared_for_matrices();
             barrier_arrive(to.full(step));

@@ -24,6 +24,12 @@ __device__ __forceinline__ Thread this_thread() {
 
 // Dependent launch (sm_90 on): a kernel may start while the one before it drains. Everything before `wait_for_inputs` must read
 // weights only; `let_next_start` promises nothing about our own writes, the next kernel's wait is what makes them visible.
+//
+// The wait ends when the kernels before have ended, and they do not depend on this one: a kernel starts early only when each block of the one ahead
+// has called `let_next_start` or ended. So all blocks of the kernels before run already when this one's first block comes, and keep it from room
+// only until they end; and no block of a later kernel takes room from this one's before all of this one's run. That is why the blocks of a
+// kernel may wait for one another if the chip holds them all. On streams beside this one run kernels whose blocks wait for no others
+// outside their cluster (the shared expert's); two launches whose blocks do must not run beside one another.
 __device__ __forceinline__ void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -24,7 +24,8 @@ __device__ __forceinline__ int cluster_rank() {
 #endif
 }
 
-// Says that this block runs, so that others may write to it. `cluster_started` before the first write to another one.
+// Says that this block runs, so that others may write to it. `cluster_started` before the first write to another one: it ends, because the hardware
+// starts the blocks of a cluster together, and each of them comes to `cluster_start` first. No clock bounds it.
 __device__ __forceinline__ void cluster_start() {
 #if CL > 1
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -47,7 +48,8 @@ __device__ __forceinline__ void store_first(float *p, float v) {
 #endif
 }
 
-// After the last `store_first` of all threads of the cluster: true in block 0, where everything is there now; the others are done.
+// After the last `store_first` of all threads of the cluster: true in block 0, where everything is there now; the others are done. Block 0 waits for
+// blocks that wait for nobody once they have started.
 __device__ __forceinline__ bool all_stored() {
 #if CL > 1
     __syncwarp();

@@ -1,7 +1,7 @@
 // Counters by which blocks of a launch tell one another what they have written. Who tells has met the other threads of its block, whose writes
 // are then told of too; who hears, and whoever of its block it meets, sees all that was written before it was told, past L1.
 #pragma once
-#include "common/base.cuh"
+#include "common/waits.cuh"
 
 __device__ __forceinline__ void tell(int *counter, int count) {
     asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(count) : "memory");
@@ -16,8 +16,9 @@ __device__ __forceinline__ int told(const int *counter) {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
     return now;
 }
-__device__ __forceinline__ void await_told(const int *counter, int all) {
-    while (told(counter) < all) {}
+// Whoever waits says where it does why all that tell are running or have ended.
+template <Wait WAIT> __device__ __forceinline__ void await_told(const int *counter, int all) {
+    wait_until<WAIT>([&] { return told(counter) >= all; });
 }
 
 // Whether this block is the last of `blocks` to come here, for all its threads. The counter is 0 again then.

@@ -1,8 +1,9 @@
 // Barriers in shared memory on which copies and warps arrive (sm_90 on), and copies that do.
 //
-// A barrier goes through phases; who waits for phase i of it gives the parity of i, and goes on once that phase has ended.
+// A barrier goes through phases; who waits for phase i of it (`barrier_wait`, common/waits.cuh) gives the parity of i, and
+// goes on once that phase has ended.
 #pragma once
-#include "common/base.cuh"
+#include "common/waits.cuh"
 
 // By one thread, before any other uses it: a phase ends after so many arrivals, and when the bytes that it was told of are there.
 __device__ __forceinline__ void barrier_make(u32 barrier, u32 arrivals) {
@@ -13,15 +14,6 @@ __device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_i
 __device__ __forceinline__ void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 __device__ __forceinline__ void barrier_arrive_for(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
-    asm volatile("{.reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra over;\n"
-                 "bra again;\n"
-                 "over:}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
 }
 // A multiple of 16 bytes, from and to multiples of 16.
 __device__ __forceinline__ void copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier) {

@@ -20,7 +20,7 @@
 // An output depends on WK alone, not on the blocks, nor on what stands beside its row. Which experts are chosen is an input, so their
 // weights cannot be read ahead of the wait; those of the shared one are.
 //
-// All blocks must run at a time: one a multiprocessor, and whoever launches asks for no more.
+// All blocks must run at a time: one a multiprocessor, or as many as the driver says the chip holds, and whoever launches asks for no more.
 //
 // The experts' matrices lie one after another, or (PLACED) each expert's in a place that a table names, which is read once it is chosen.
 // A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
@@ -60,12 +60,18 @@ __device__ __forceinline__ u32 come(u32 *barrier) {
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(barrier), "r"(add) : "memory");
     return old;
 }
+// Ends when all blocks of the launch have come, which each does without waiting for another but for scores (`choose`). All run at a time: the grid has
+// no more than the chip holds (`resident_clusters` in experts.rs), blocks of the kernels before leave, and a later kernel's do not come before all of
+// these run (common/base.cuh). The bit flips again in the next launch, which does not come here before this one has ended.
 __device__ __forceinline__ void wait_for_all(u32 *barrier, u32 old) {
-    u32 now;
-    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
-    while (((old ^ now) & 0x80000000u) == 0);
+    wait_until<EXPERT_BLOCKS>([&] {
+        u32 now;
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
+        return ((old ^ now) & 0x80000000u) != 0;
+    });
 }
 
+// By all threads of a cluster: its blocks have the same groups of outputs, and so come here equally often. No clock bounds it.
 __device__ __forceinline__ void cluster_sync() {
 #if CL > 1
     __syncwarp();
@@ -459,7 +465,8 @@ template <int ROWS> struct Experts {
             row_asked.factor = norm.first.factor(args.eps);
             if (lane == 0) norms[row] = row_asked.factor;
             float value[C::EACH_LANE], gate;
-            await_scores<COUNT>(args.tagged + row * SCORES, tag, value, gate);
+            // Ends when all blocks have stored their scores, which each does before it comes here; all run at a time, as `wait_for_all` says.
+            await_scores<EXPERT_SCORES, COUNT>(args.tagged + row * SCORES, tag, value, gate);
             C choice(row_asked, value, gate, biases, args.given + row * USED);
             chosen.put(args, choice, row, reserve);
             if (blockIdx.x > 0) continue;

@@ -28,6 +28,8 @@ __device__ __forceinline__ void arrive_at(u32 barrier, u32 block) {
     asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(barrier), "r"(block)
                  : "memory");
 }
+// By all threads of both blocks, which have the same piece: they come here at the beginning and at the end. The hardware starts the blocks of a
+// cluster together.
 __device__ __forceinline__ void meet_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -48,7 +50,9 @@ struct SharedChunks {
     }
     // By one thread: this block's half, to both; both halves arrive here.
     __device__ __forceinline__ void fetch(int chunk) const {
-        barrier_wait(free(chunk), chunk / 2 & 1 ^ 1);
+        // Ends when all warps of both blocks that scan have released the chunk before the last. They wait for chunks to be full, which are those that
+        // this thread and the other block's have brought. The chunk is not full, and so not released, without the half that follows here.
+        barrier_wait<PAIR_CHUNK_FREE>(free(chunk), chunk / 2 & 1 ^ 1);
         u32 to = source.place_of(chunk), done = full(chunk);
         barrier_arrive_for(done, STAGE_BYTES);
         const u32 keys = rank * (KEYS_BYTES / PAIR_BLOCKS), mats = rank * (MATS_BYTES / PAIR_BLOCKS);
@@ -56,7 +60,9 @@ struct SharedChunks {
         copy_to_all(to + KEYS_BYTES + mats, source.mats + (u64)chunk * HV * MATS_BYTES + mats, MATS_BYTES / PAIR_BLOCKS, done);
         if (rank == 0) copy_to_all(to + KEYS_BYTES + MATS_BYTES, source.sums + (u64)chunk * HV * C, C * 4, done);
     }
-    __device__ __forceinline__ void wait_for(int chunk) const { barrier_wait(full(chunk), chunk / 2 & 1); }
+    // Ends when both blocks have brought their halves, for which each waits only until the place is free. By all warps that scan; the place is full
+    // again only after each of them has released it in both blocks, behind a meeting of its lanes.
+    __device__ __forceinline__ void wait_for(int chunk) const { barrier_wait<PAIR_CHUNK_FULL>(full(chunk), chunk / 2 & 1); }
     __device__ __forceinline__ void release(int chunk) const {
         __syncwarp();
         int lane = threadIdx.x % WARP;
@@ -107,6 +113,7 @@ struct Exchange {
             left[tile] = {{h.x, h.y, h.z, h.w}, {l.x, l.y, l.z, l.w}};
         }
     }
+    // Both warps of a pair come to the same meetings in the same order: what they do depends on the piece alone. No clock bounds them.
     __device__ __forceinline__ void meet() const { asm volatile("bar.sync %0, 64;" ::"r"(1 + PAIR_WARPS + warp / 2) : "memory"); }
     // The same in two halves. At most once between two meetings: a second word before the partner has heard the first would be taken for it.
     __device__ __forceinline__ void tell() const { asm volatile("bar.arrive %0, 64;" ::"r"(1 + warp) : "memory"); }

@@ -4,16 +4,7 @@
 #include "gdn/products.cuh"
 
 #if __CUDA_ARCH__ >= 900
-// Contiguous memory into shared memory, counted by the barrier at `done`.
-__device__ __forceinline__ void bulk_copy(u32 to, const void *from, u32 bytes, u32 done) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-                 "r"(done)
-                 : "memory");
-}
-__device__ __forceinline__ void await(u32 barrier, u32 parity) {
-    asm volatile("{.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN;\n}" ::"r"(barrier), "r"(parity)
-                 : "memory");
-}
+#include "common/mbarrier.cuh"
 #endif
 
 #define SCAN_THREADS (SCAN_WARPS * WARP)
@@ -36,20 +27,22 @@ struct Source {
     __device__ __forceinline__ void begin(u64 (&arrived)[2]) {
         arrived_at = shared_address(arrived);
         if (threadIdx.x == 0) {
-            for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(arrived_at + 8 * i) : "memory");
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            for (int i = 0; i < 2; i++) barrier_make(arrived_at + 8 * i, 1);
+            barriers_made();
         }
         __syncthreads();
     }
     __device__ __forceinline__ void fetch(int chunk) const {
         if (threadIdx.x != 0) return;
         u32 to = place_of(chunk), done = arrived_at + chunk % stages * 8;
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(done), "r"(STAGE_BYTES) : "memory");
-        bulk_copy(to, keys + (u64)chunk * HK * KEYS_BYTES, KEYS_BYTES, done);
-        bulk_copy(to + KEYS_BYTES, mats + (u64)chunk * HV * MATS_BYTES, MATS_BYTES, done);
-        bulk_copy(to + KEYS_BYTES + MATS_BYTES, sums + (u64)chunk * HV * C, C * 4, done);
+        barrier_arrive_for(done, STAGE_BYTES);
+        copy_bulk(to, keys + (u64)chunk * HK * KEYS_BYTES, KEYS_BYTES, done);
+        copy_bulk(to + KEYS_BYTES, mats + (u64)chunk * HV * MATS_BYTES, MATS_BYTES, done);
+        copy_bulk(to + KEYS_BYTES + MATS_BYTES, sums + (u64)chunk * HV * C, C * 4, done);
     }
-    __device__ __forceinline__ void wait_for(int chunk, bool) const { await(arrived_at + chunk % stages * 8, chunk / stages & 1); }
+    // Ends when the chunk's copies are there, which thread 0 asked for before it came here. By all threads, for every chunk; a place's next chunk is
+    // asked for behind a barrier of the block that follows this wait.
+    __device__ __forceinline__ void wait_for(int chunk, bool) const { barrier_wait<SCAN_CHUNK>(arrived_at + chunk % stages * 8, chunk / stages & 1); }
 #else
     __device__ __forceinline__ void begin(u64 (&)[2]) {}
     __device__ __forceinline__ void fetch(int chunk) const {

@@ -28,7 +28,9 @@ struct Staged {
     }
     // The lane's part, once it is there.
     __device__ __forceinline__ void read(const Thread &me, State &rows) {
-        barrier_wait(barrier, parity);
+        // Ends when the copies are there, which `ask` asked for once for each row. By all threads, for every row; the next row's are asked for behind
+        // a barrier of the block that follows.
+        barrier_wait<DELTA_STATE>(barrier, parity);
         parity ^= 1;
         const float *from = place + me.warp * COLS_A_WARP + 4 * me.t;
 #pragma unroll
@@ -98,7 +100,9 @@ struct Coming {
         }
     }
     __device__ __forceinline__ void wait() {
-        barrier_wait(barrier, parity);
+        // Ends when both warps that ask have arrived, which they do once for each row before they come here, and their copies are there. By all
+        // threads, for every row; the next row's are asked for behind a barrier of the block that follows.
+        barrier_wait<DELTA_ROW>(barrier, parity);
         parity ^= 1;
     }
 };

@@ -45,7 +45,9 @@ struct Halves {
         copy_bulk(to, keys_of(half), KEYS_BYTES, done);
         if (first) copy_bulk(to + KEYS_BYTES, mats_of(half), MATS_BYTES, done), copy_bulk(to + KEYS_BYTES + MATS_BYTES, sums_of(half), SUMS_BYTES, done);
     }
-    __device__ __forceinline__ void wait_for(int half) const { barrier_wait(arrived_at + half % stages * 8, half / stages & 1); }
+    // Ends when the half's copies are there, which thread 0 asked for in an earlier turn or ahead of the first. By all threads, for every half; a
+    // place's next half is asked for behind the barrier in `release`.
+    __device__ __forceinline__ void wait_for(int half) const { barrier_wait<MAMBA2_HALF>(arrived_at + half % stages * 8, half / stages & 1); }
 #else
     __device__ __forceinline__ void begin() const {}
     // Each half is a group, also one that is not there: so many groups later it is done.

@@ -14,8 +14,9 @@
 #define OWN_COLUMNS (ORDERED_COLUMNS / 8)
 static_assert(PartOfRow<COLS>::VECTORS <= 8, "the launcher knows how much");
 
-// The choice in the launch that scores, by blocks behind those that do: these are under way or done when such a block begins, so it may wait
-// for them. Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
+// The choice in the launch that scores, by blocks behind those that do. A chip begins the blocks of a grid in the order of their numbers, x first; so
+// blocks that score, which wait for nobody, run or are done when a block begins that waits for them. CUDA does not promise this order, but
+// has no other, and CUB's scans rest on it too; a chip with another one would end this wait by its bound. Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
 #define CHOSEN (args.counters + 2)
 #define SCORED (args.counters + 3)
 
@@ -24,7 +25,8 @@ __device__ __forceinline__ void say_scored(const Arguments &args, int tile) {
     __syncthreads();
     if (threadIdx.x == 0) tell(SCORED + tile, 1);
 }
-__device__ __forceinline__ void await_scored(const Arguments &args, int tile, int blocks) { await_told(SCORED + tile, blocks); }
+// Ends as said above. Counters are cleared by the last block that chooses, when all have seen them.
+__device__ __forceinline__ void await_scored(const Arguments &args, int tile, int blocks) { await_told<ROUTER_TILE_SCORED>(SCORED + tile, blocks); }
 
 // What a block that chooses knows of its row before there are scores, and then the choice. `row` of the step, in tiles of `tile_rows` rows
 // and `blocks` blocks each.

@@ -228,7 +228,9 @@ template <bool ONE> struct PromptScores {
     // does a step's product outlast it: the compiler else has each instruction wait for the one before.
     __device__ __forceinline__ void step(int i) {
         if (i + 1 == count || (i + 1) % STEPS_A_SEGMENT == 0) raw.add_gates();
-        barrier_wait(full(i), i / STAGES & 1);
+        // Ends when the step's weights are there, which thread 0 asked for STAGES steps before or ahead of the first. By all threads, for every step;
+        // the stage's next weights are asked for behind the barrier at the end of the step.
+        barrier_wait<ROUTER_WEIGHTS>(full(i), i / STAGES & 1);
         multiply(i);
         raw.put(stage(i + 1), first + i + 1, first + count);
         raw.ask(first + i + 1 + PROMPT_AHEAD, first + count);

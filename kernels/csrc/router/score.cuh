@@ -1,7 +1,7 @@
 // A router's scores, without the row's factor: sum over k of (x * norm)[k] * weights[k], in one order wherever they are taken: SCORE_PARTS
 // parts a row, a warp each; a lane adds its k of a part in order, then come the lanes, then the parts.
 #pragma once
-#include "common/base.cuh"
+#include "common/waits.cuh"
 
 #define SCORE_PARTS 8
 
@@ -46,19 +46,20 @@ __device__ __forceinline__ u64 scored(const u64 *from) {
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
     return word;
 }
-// By one warp: the scores of a row, lane l those of experts l, l + 32, ... of N; all lanes the gate's, which is behind them.
-template <int N> __device__ __forceinline__ void await_scores(const u64 *row, u32 tag, float (&value)[(N + WARP - 1) / WARP], float &gate) {
+// By one warp: the scores of a row, lane l those of experts l, l + 32, ... of N; all lanes the gate's, which is behind them. They stay until the
+// next launch, which stores none before this one has ended: so a tag that has come is not missed.
+template <Wait WAIT, int N> __device__ __forceinline__ void await_scores(const u64 *row, u32 tag, float (&value)[(N + WARP - 1) / WARP], float &gate) {
     constexpr int EACH_LANE = (N + WARP - 1) / WARP;
     int lane = threadIdx.x % WARP;
-    bool all;
-    do {
+    wait_until<WAIT>([&] {
         u64 word[EACH_LANE], last = scored(row + N);
 #pragma unroll
         for (int i = 0; i < EACH_LANE; i++) word[i] = scored(row + (i * WARP + lane < N ? i * WARP + lane : N));
-        all = (u32)(last >> 32) == tag;
+        bool all = (u32)(last >> 32) == tag;
         gate = __uint_as_float((u32)last);
 #pragma unroll
         for (int i = 0; i < EACH_LANE; i++) all = all && (u32)(word[i] >> 32) == tag, value[i] = __uint_as_float((u32)word[i]);
-    } while (!all);
+        return all;
+    });
     __syncwarp();
 }

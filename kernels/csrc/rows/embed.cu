@@ -28,6 +28,7 @@ __device__ __forceinline__ void remember(u32 *history, u64 entry, bool prompt) {
         atomicOr(word, 0x8000u << shift);
         return;
     }
+    // A turn that does not end the loop means that another row's has changed the word; each row changes it once.
     u32 seen = *(volatile u32 *)word;
     while ((seen >> shift & 0x7fff) != 0x7fff) {
         u32 before = atomicCAS(word, seen, seen + (1u << shift));

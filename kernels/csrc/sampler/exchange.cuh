@@ -1,5 +1,6 @@
 // What the blocks of a row tell each other, and sums, largest and smallest of a block.
 #pragma once
+#include "common/waits.cuh"
 #include "sampler/shared.cuh"
 
 // Scratch of a group, in u64: what the next launch goes on from; messages of even and odd exchanges; the list; three histograms, of
@@ -14,16 +15,21 @@ __device__ __forceinline__ void put(u64 *to, u32 tag, u32 value) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)tag << 32 | value) : "memory");
 }
 // Waits for N words of this exchange, all of them at once. A word carries its tag, so that no fence is needed between payload and flag.
+//
+// Ends when the block whose words they are has put them. It does so at the same exchange, before it waits: all blocks of a group take the same
+// branches (`Group`). All blocks of the launch run at a time: the grid has no more than the chip holds (`Sampler::load`), blocks of the kernels
+// before leave, and a later kernel's do not come before all of these run (common/base.cuh). A word is not overwritten before it was read, as
+// `exchange` says.
 template <int N> __device__ __forceinline__ void take(const u64 *from, u32 stride, u32 tag, u32 (&value)[N]) {
     u64 word[N];
-    bool here;
-    do {
+    wait_until<SAMPLER_EXCHANGE>([&] {
 #pragma unroll
         for (int i = 0; i < N; i++) asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word[i]) : "l"(from + i * stride) : "memory");
-        here = true;
+        bool here = true;
 #pragma unroll
         for (int i = 0; i < N; i++) here = here && (u32)(word[i] >> 32) == tag;
-    } while (!here);
+        return here;
+    });
 #pragma unroll
     for (int i = 0; i < N; i++) value[i] = (u32)word[i];
 }

@@ -6,6 +6,8 @@
 #endif
 
 #if SPLIT > 1
+// By all threads of a cluster, whose blocks have the same columns and so come here equally often. The hardware starts the blocks of a cluster
+// together. No clock bounds it.
 __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

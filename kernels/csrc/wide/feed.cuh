@@ -75,7 +75,7 @@ __device__ __forceinline__ void feed(const Arguments &args, const Block &block, 
     // Weights are what no kernel before this one writes.
     if (warp >= 2) wait_for_inputs();
     for (int unit = 0; unit < W::UNITS; unit++, turn.next()) {
-        barrier_wait(block.empty(turn.stage), turn.parity ^ 1);
+        barrier_wait<WIDE_STAGE_EMPTY>(block.empty(turn.stage), turn.parity ^ 1);
         feed_unit(args, block, warp, first, columns, turn.stage, unit);
         __syncwarp();
     }
@@ -88,7 +88,7 @@ struct FedUnits {
 
     __device__ __forceinline__ u32 next(int unit) {
         if (unit > 0) turn.next();
-        barrier_wait(block.full(turn.stage), turn.parity);
+        barrier_wait<WIDE_STAGE_FULL>(block.full(turn.stage), turn.parity);
         return block.stage(turn.stage);
     }
     // Who multiplies is done with what came before `unit`.

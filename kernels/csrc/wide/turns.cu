@@ -48,6 +48,7 @@ __device__ __forceinline__ void exchange_in_quad(u32 (&v)[4]) {
 // Threads that go through turns together, and the first of their tiles.
 #define TOGETHER (KEEP ? 4 * WARP : THREADS)
 __device__ __forceinline__ int first_tile() { return KEEP ? (int)threadIdx.x / TOGETHER * (4 * TW) : 0; }
+// They come here equally often: once for each step. No clock bounds it.
 __device__ __forceinline__ void together() {
     if (KEEP) asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / TOGETHER), "n"(TOGETHER) : "memory");
     else __syncthreads();

@@ -15,7 +15,8 @@ template <int LEFT, int NUMBER> __device__ __forceinline__ void matrices_wait_at
     asm volatile("// %1\nwgmma.wait_group.sync.aligned %0;" ::"n"(LEFT), "n"(NUMBER) : "memory");
 }
 
-// By all warps of a warpgroup: gives registers back, or takes some that others gave.
+// By all warps of a warpgroup: gives registers back, or takes some that others gave. Taking waits until there are enough, which no clock bounds: the
+// warpgroup that gives must do so before it waits for anything, and give as many as the others take in all.
 template <int COUNT> __device__ __forceinline__ void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 template <int COUNT> __device__ __forceinline__ void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 

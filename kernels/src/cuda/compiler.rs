@@ -1,6 +1,6 @@
 //! Compiles a program's source for one architecture with NVRTC. Needs its library, but neither a device nor a driver.
 
-use super::{CudaError, arguments};
+use super::{CudaError, arguments, waits};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 67] = files![
+const FILES: [(&str, &str); 68] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -52,6 +52,7 @@ const FILES: [(&str, &str); 67] = files![
     "common/epilogues.cuh",
     "common/int8_rows.cuh",
     "common/mbarrier.cuh",
+    "common/waits.cuh",
     "encode/minimum.cuh",
     "encode/values.cuh",
     "experts/staged.cuh",
@@ -119,7 +120,8 @@ impl Program {
 
     /// The files that it includes, also by way of others, in the order in which they are met.
     fn files(&self) -> Vec<(&str, &str)> {
-        let all = || FILES.into_iter().chain([(arguments::FILE, self.arguments.as_str())]);
+        let made = [(arguments::FILE, self.arguments.as_str()), (waits::FILE, waits::numbers())];
+        let all = || FILES.into_iter().chain(made);
         let (mut found, mut texts) = (Vec::<(&str, &str)>::new(), vec![self.source]);
         while let Some(text) = texts.pop() {
             for name in included(text).filter(|name| found.iter().all(|f| f.0 != *name)).collect::<Vec<_>>() {

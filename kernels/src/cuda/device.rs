@@ -2,6 +2,7 @@
 
 use super::arguments::DeviceStruct;
 use super::error::DriverResult;
+use super::waits::{EndedWait, WaitRecord};
 use super::{Arch, CudaError, KernelCache, Program};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use std::collections::HashMap;
@@ -27,6 +28,10 @@ pub struct Device {
     multiprocessors: u32,
     /// By what they were compiled from: layers of the same shape share their code.
     modules: Mutex<HashMap<String, Arc<Module>>>,
+    /// Where kernels record waits that a bound has ended.
+    waits: Arc<WaitRecord>,
+    /// Given to every program beside its own.
+    defines: Vec<(&'static str, i64)>,
 }
 
 impl Device {
@@ -62,7 +67,9 @@ impl Device {
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let multiprocessors = context.attribute(count).during("cuDeviceGetAttribute")? as u32;
         let stream = context.new_stream().during("cuStreamCreate")?;
-        Ok(Self { context, stream, arch, multiprocessors, modules: Mutex::default() })
+        let waits = Arc::new(WaitRecord::new(&context)?);
+        let (modules, defines) = (Mutex::default(), Vec::new());
+        Ok(Self { context, stream, arch, multiprocessors, modules, waits, defines })
     }
 
     /// The same device with a stream of its own, for what may run beside this one's.
@@ -72,7 +79,27 @@ impl Device {
     pub fn beside(&self) -> Result<Self, CudaError> {
         let stream = self.context.new_stream().during("cuStreamCreate")?;
         let (context, arch, multiprocessors) = (self.context.clone(), self.arch, self.multiprocessors);
-        Ok(Self { context, stream, arch, multiprocessors, modules: Mutex::default() })
+        let (modules, waits, defines) = (Mutex::default(), self.waits.clone(), self.defines.clone());
+        Ok(Self { context, stream, arch, multiprocessors, modules, waits, defines })
+    }
+
+    /// The same device and stream, with these definitions for every program that is loaded from now on: for tests.
+    pub fn with_defines(self, defines: Vec<(&'static str, i64)>) -> Self {
+        Self { defines, ..self }
+    }
+
+    /// The waits of kernels that a bound has ended; after the first one nothing runs on the device any more. Whoever
+    /// reports that a step failed says these too. Asks neither driver nor device, which do not answer then.
+    pub fn ended_waits(&self) -> Vec<EndedWait> {
+        self.waits.ended()
+    }
+
+    /// What `error` says of a step that failed, and the waits that a bound has ended, which the driver does not know.
+    pub fn explain(&self, error: &dyn std::fmt::Display) -> String {
+        std::iter::once(error.to_string())
+            .chain(self.ended_waits().iter().map(EndedWait::to_string))
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     /// What is enqueued from now on begins when all that `other` was given so far is done. While one of them is
@@ -113,6 +140,9 @@ impl Device {
     /// # Errors
     /// If it cannot be compiled or loaded.
     pub fn module(&self, cache: &KernelCache, program: &Program) -> Result<Arc<Module>, CudaError> {
+        let mut program = program.clone();
+        program.defines.extend(&self.defines);
+        let program = &program;
         let mut modules = self.modules.lock().expect("nothing panics while it is held");
         let fingerprint = program.fingerprint(self.arch);
         if let Some(module) = modules.get(&fingerprint) {
@@ -123,7 +153,10 @@ impl Device {
         // SAFETY: a cubin says how long it is; the driver copies it.
         let module =
             unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) }.during("cuModuleLoadData")?;
-        let module = Arc::new(Module { module, context: self.context.clone() });
+        let (context, waits) = (self.context.clone(), self.waits.clone());
+        let module = Arc::new(Module { module, context, waits });
+        // SAFETY: just loaded, and the module holds the record.
+        unsafe { self.waits.keep_for(module.module) }?;
         modules.insert(fingerprint, module.clone());
         Ok(module)
     }
@@ -135,6 +168,9 @@ pub struct Module {
     module: sys::CUmodule,
     /// Held so that it outlives the module.
     context: Arc<CudaContext>,
+    /// Likewise: its kernels have the address.
+    #[expect(dead_code, reason = "held, not read")]
+    waits: Arc<WaitRecord>,
 }
 
 // SAFETY: the driver's handles may be used from any thread.
@@ -262,6 +298,42 @@ impl<A: DeviceStruct> Kernel<A> {
             .result()
             .during("cuOccupancyMaxActiveBlocksPerMultiprocessor")?;
         Ok(blocks as u32)
+    }
+
+    /// How many clusters of `cluster` blocks of `threads` threads the device runs at a time; where there are no clusters,
+    /// how many times as many blocks.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub(super) fn resident_clusters(&self, device: &Device, threads: u32, cluster: u32) -> Result<u32, CudaError> {
+        if !device.arch.has_clusters() {
+            return Ok(self.resident(threads)? * device.multiprocessors / cluster);
+        }
+        let cluster_dim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster, y: 1, z: 1 };
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { clusterDim: cluster_dim },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: cluster,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared_bytes,
+            hStream: device.stream.cu_stream(),
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        device.context.bind_to_thread().during("cuCtxSetCurrent")?;
+        let mut clusters = 0;
+        // SAFETY: function, stream and attribute are alive; the driver writes one number.
+        unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.function, &config) }
+            .result()
+            .during("cuOccupancyMaxActiveClusters")?;
+        Ok(clusters as u32)
     }
 
     /// Enqueues the kernel, on chips that can with leave to start while the one before it drains.

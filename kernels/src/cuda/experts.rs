@@ -197,6 +197,11 @@ impl Tiling {
     pub fn rows_max(&self) -> usize {
         self.kernels[2].0
     }
+
+    /// Threads of a block.
+    fn threads(&self) -> u32 {
+        (TILES * self.warps_k * 32) as u32
+    }
 }
 
 /// Warps that share the inputs of a tile of gate and up, of so many.
@@ -461,7 +466,7 @@ impl ExpertsKernels {
         let module = device.module(cache, &program(experts, tiling))?;
         let kernel = |name, at: usize| module.kernel(name)?.with_shared(tiling.kernels[at].2);
         let kernels = [kernel("experts_1", 0)?, kernel("experts_few", 1)?, kernel("experts_most", 2)?];
-        let blocks = device.multiprocessors() / CLUSTER as u32 * CLUSTER as u32;
+        let blocks = CLUSTER as u32 * resident_clusters(device, &kernels, tiling)?;
         let stream = device.stream();
         let [barrier, launches] =
             [stream.alloc_zeros::<u32>(1), stream.alloc_zeros::<u32>(1)].map(|word| word.during("cuMemAlloc"));
@@ -542,9 +547,9 @@ impl ExpertsKernels {
             let n = (rows - first).min(most);
             let arguments = self.of_rows(&all, first, n);
             let kernel = usize::from(n > one) + usize::from(n > some);
-            let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
+            let grid = Grid { blocks: (self.blocks, 1), threads: self.tiling.threads() };
             // SAFETY: the buffers were found large enough. Before its wait the kernel reads
-            // weights only. A block a multiprocessor, so that all run at a time.
+            // weights only. No more blocks than run at a time, as they rely on.
             unsafe { self.kernels[kernel].launch(device, grid, &arguments) }?;
         }
         Ok(())
@@ -645,6 +650,18 @@ impl ExpertsKernels {
         fits("meta of the experts", between.meta.len(), rows * used * routed / 16)?;
         fits("codes of the shared expert", between.shared_codes.len(), rows * shared)?;
         fits("meta of the shared expert", between.shared_meta.len(), rows * shared / 16)
+    }
+}
+
+/// Clusters of a launch: as many as run at a time of each of the kernels, and no more than a block a multiprocessor.
+fn resident_clusters(device: &Device, kernels: &[Kernel<Arguments>; 3], tiling: Tiling) -> Result<u32, CudaError> {
+    let mut clusters = device.multiprocessors() / CLUSTER as u32;
+    for kernel in kernels {
+        clusters = clusters.min(kernel.resident_clusters(device, tiling.threads(), CLUSTER as u32)?);
+    }
+    match clusters {
+        0 => Err(CudaError::shape("experts", format!("the device runs no {CLUSTER} blocks of {tiling:?} at a time"))),
+        _ => Ok(clusters),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod rows;
 pub mod sampler;
 pub mod stack;
 pub mod uses;
+pub mod waits;
 pub mod wide;
 
 pub use cache::KernelCache;

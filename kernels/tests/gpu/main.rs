@@ -4,6 +4,8 @@
 //!
 //! `gpu build [ARCH [OPERATOR]]` compiles the programs of all tests, or of those of one operator, into the kernel cache
 //! and needs no device, so that a machine without the compiler can run them; ARCH is sm_90a unless it is named.
+//! `gpu late WARP TEST` runs tests with the one warp of every block asleep before each of its waits, so that it comes to
+//! them last; `gpu endless word` is what the tests of waits start.
 //! `CHIMERE_FEW_CASES=1` leaves out most cases of the longest tests.
 
 mod activated;
@@ -20,6 +22,7 @@ mod rows;
 mod sampler;
 mod support;
 mod tables;
+mod waits;
 mod wide;
 
 use chimere_kernels::cuda::{Arch, CudaError, Device, KernelCache, Program};
@@ -28,7 +31,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use support::{Gpu, Outcome, Test};
 
-const TESTS: [&[Test]; 13] = [
+const TESTS: [&[Test]; 14] = [
     activated::TESTS,
     attention::TESTS,
     carry::TESTS,
@@ -41,6 +44,7 @@ const TESTS: [&[Test]; 13] = [
     router::TESTS,
     rows::TESTS,
     sampler::TESTS,
+    waits::TESTS,
     wide::TESTS,
 ];
 
@@ -64,21 +68,37 @@ fn programs(arch: Arch, only: Option<&str>) -> Result<Vec<Program>, CudaError> {
     ];
     let halves: (&str, Programs) = ("wide", wide::half_programs);
     let all = of.into_iter().chain(arch.has_warpgroups().then_some(halves));
-    let wanted = all.filter(|(name, _)| only.is_none_or(|only| only == *name));
-    Ok(wanted.map(|(_, programs)| programs()).collect::<Result<Vec<_>, _>>()?.concat())
+    let is_wanted = |name: &str| only.is_none_or(|only| only == name);
+    let wanted = all.filter(|(name, _)| is_wanted(name));
+    let mut programs = wanted.map(|(_, programs)| programs()).collect::<Result<Vec<_>, _>>()?.concat();
+    if is_wanted("waits") {
+        programs.extend(waits::programs(arch)?);
+    }
+    Ok(programs)
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    if arguments.next().as_deref() == Some("build") {
-        let (arch, only) = (arguments.next().unwrap_or_else(|| "sm_90a".into()), arguments.next());
-        let built = build(&arch, only.as_deref());
-        return built.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS);
+    let mut words: Vec<String> = std::env::args().collect();
+    let word = |at: usize| words.get(at).map(String::as_str);
+    let done = match (word(1), word(2)) {
+        (Some("build"), arch) => Some(build(arch.unwrap_or("sm_90a"), word(3))),
+        (Some("endless"), Some(by)) => Some(waits::endless(by)),
+        _ => None,
+    };
+    if let Some(done) = done {
+        return done.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS);
+    }
+    let late = match (word(1), word(2).map(str::parse)) {
+        (Some("late"), Some(Ok(warp))) => waits::late(warp),
+        _ => Vec::new(),
+    };
+    if !late.is_empty() {
+        words.drain(1..3);
     }
     // One at a time: they measure memory of one device, and some kernels want all of it to themselves.
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let gpu =
-        Arc::new(Device::open(0).map(|device| Gpu { device, cache: KernelCache::new(KernelCache::default_dir()) }));
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_iter(words) };
+    let cache = KernelCache::new(KernelCache::default_dir());
+    let gpu = Arc::new(Device::open(0).map(|device| Gpu { device: device.with_defines(late), cache }));
     let trials = TESTS.concat().into_iter().map(|(name, test)| {
         let gpu = gpu.clone();
         Trial::ignorable_test(name, move || run(&gpu, test))

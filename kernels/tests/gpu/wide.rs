@@ -205,6 +205,19 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
         all.extend(Form::F16(tiling).programs(shape)?);
         all.extend(product::halves::programs(shape.matrix(), shape.norm(), HOPPER_MULTIPROCESSORS));
     }
+    all.extend(staged_programs()?);
+    Ok(all)
+}
+
+/// A test of a product whose stages are fed by warps of their own, and how many warps its blocks have.
+pub(crate) const STAGED: &str = "wide::fed_stages_give_the_bytes_of_few_rows";
+pub(crate) const STAGED_WARPS: u32 = 8;
+
+/// What that test loads.
+pub(crate) fn staged_programs() -> Result<Vec<Program>, CudaError> {
+    let (shape, tiling) = one_order::staged(HOPPER_MULTIPROCESSORS);
+    let mut all = Form::F16(tiling).programs(shape)?;
+    all.extend(product::halves::programs(shape.matrix(), shape.norm(), HOPPER_MULTIPROCESSORS));
     Ok(all)
 }
 
@@ -212,6 +225,7 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) const TESTS: &[Test] = &[
     ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
     ("wide::columns_in_f16_are_near_the_definition_s_and_the_same_alone", every_layout_in_halves),
+    (STAGED, one_order::staged_as_few),
     ("wide::few_rows_in_f16_have_the_bytes_of_many", one_order::few_rows_in_halves),
     ("wide::listed_columns_have_the_same_bytes_in_any_tiles", any_tiles),
     ("wide::sums_in_order_are_those_of_the_kernels_for_few_rows", one_order::in_order),

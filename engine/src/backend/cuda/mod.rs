@@ -592,7 +592,8 @@ impl CudaBackend {
         self.sampling.fetch(&self.device, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         let experts = self.experts.as_ref().map(ExpertTier::counts);
-        Ok(InFlight::new(id, staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
+        let device = self.device.clone();
+        Ok(InFlight::new((device, id), staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
     }
 
     /// The draft head's guesses behind what was sampled.
@@ -717,7 +718,7 @@ impl StepDevice for CudaBackend {
     }
 
     fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
-        let forwarded = self.enqueue(plan).map_err(|e| lost(plan.id, &e))?;
+        let forwarded = self.enqueue(plan).map_err(|e| lost(&self.device, plan.id, &e))?;
         Ok(match rules.now() {
             Some(constraints) => Forward::Finished(self.finish(forwarded, &constraints)?),
             None => Forward::Waits(forwarded),
@@ -726,7 +727,7 @@ impl StepDevice for CudaBackend {
 
     fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<InFlight, BackendError> {
         let step = forwarded.id;
-        self.sample(forwarded, constraints).map_err(|e| lost(step, &e))
+        self.sample(forwarded, constraints).map_err(|e| lost(&self.device, step, &e))
     }
 
     fn outcome(finished: InFlight) -> Result<StepOutcome, BackendError> {
@@ -788,6 +789,6 @@ fn stage<T: Copy>(
     Ok(())
 }
 
-fn lost(step: StepId, error: &CudaBackendError) -> BackendError {
-    BackendError::Device { step, why: error.to_string() }
+fn lost(device: &Device, step: StepId, error: &CudaBackendError) -> BackendError {
+    BackendError::Device { step, why: device.explain(error) }
 }

@@ -386,6 +386,7 @@ fn score_params(row: usize, score: &ScoreAt) -> SampleParams {
 
 /// A step whose results are on their way.
 pub(in crate::backend) struct InFlight {
+    device: Arc<Device>,
     id: StepId,
     staging: Arc<Staging>,
     wanted: WantedOutputs,
@@ -395,12 +396,12 @@ pub(in crate::backend) struct InFlight {
 
 impl InFlight {
     pub(super) fn new(
-        id: StepId,
+        (device, id): (Arc<Device>, StepId),
         staging: Arc<Staging>,
         wanted: WantedOutputs,
         (host, experts): (Option<HostWatch>, Option<Arc<ReadCounts>>),
     ) -> Self {
-        Self { id, staging, wanted, host, experts }
+        Self { device, id, staging, wanted, host, experts }
     }
 
     /// Until the device has passed the step. What a sleeping thread takes to wake up is time in which the device has
@@ -435,7 +436,8 @@ impl InFlight {
     /// Blocks until the device has passed the step, and reads what it left.
     pub(super) fn wait(mut self) -> Result<StepOutcome, BackendError> {
         let id = self.id;
-        let failed = |error: DriverError| BackendError::Device { step: id, why: error.to_string() };
+        let device = self.device.clone();
+        let failed = |error: DriverError| BackendError::Device { step: id, why: device.explain(&error) };
         self.sleep().map_err(failed)?;
         if !self.wanted.learn_drafts() {
             let why = "it follows a step that nobody has waited for".into();

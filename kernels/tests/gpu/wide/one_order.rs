@@ -31,6 +31,23 @@ pub(super) fn few_rows_in_halves(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
+/// The product of few rows' columns in stages that warps of their own feed: as many of them as a block has go round
+/// several times.
+pub(super) fn staged(multiprocessors: usize) -> (WideShape, warpgroup::Tiling) {
+    let shape = shape(Layout::Q6_K, 1024, 2048, Epilogue::Plain, Some(128), true);
+    let segments = product::halves::tilings(shape.matrix(), multiprocessors)[0].1.warps_k;
+    (shape, warpgroup::Tiling { groups: 1, tiles: 1, columns: 64, stages: 3, turns: 0, segments })
+}
+
+pub(super) fn staged_as_few(gpu: &Gpu) -> Outcome {
+    if !gpu.device.arch().has_warpgroups() {
+        println!("skipped: {} has no matrix instructions of warpgroups", gpu.device.arch());
+        return Ok(());
+    }
+    let (shape, tiling) = staged(gpu.device.multiprocessors() as usize);
+    few_rows_have_the_bytes_of_many(gpu, shape, tiling).map(|_| ())
+}
+
 /// How much of the tolerance the worst output takes.
 fn few_rows_have_the_bytes_of_many(
     gpu: &Gpu,
