@@ -110,9 +110,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
 // All columns of the block, by the warpgroup that feeds the others. Barriers are those of `multiply_all`.
 __device__ __forceinline__ void feed_all(const Arguments &args, const Work &work, const Block &block) {
     registers_down<FEEDER_REGISTERS>();
-    Turn turn;
     __syncthreads();
-    feed(args, block, turn, work.base, (min(work.end - work.base, C) + STEP - 1) / STEP * STEP);
+    feed_parts<FedCodes, FedScales, FedColumns>({args, block, work.base, (min(work.end - work.base, C) + STEP - 1) / STEP * STEP});
 #pragma unroll
     for (int i = 0; i < 2; i++) __syncthreads();
 }
