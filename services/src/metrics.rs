@@ -79,8 +79,8 @@ metrics! {
     CANCEL_SECONDS     Histogram(SHORT) "chimere_cancel_seconds" [] "seconds"      "Time from seeing that a client left to having its place free, in seconds.";
     WAITING_BY_KEY     Gauge     "chimere_waiting_by_key" ["key"] "requests"         "Requests that wait for their first step, by API key: a hash, none, or other for keys that came late.";
     WAITING_BY_REASON  Gauge     "chimere_waiting_by_reason" ["reason"] "requests"   "Requests that wait, by what the first of them lacks: slots, memory, budget; and those that were preempted.";
-    PREDICTED_WAIT     Histogram(SECONDS) "chimere_predicted_wait_seconds" [] "seconds" "Time from admission to the first step as it was predicted, in seconds; chimere_queue_seconds is what it was.";
-    WAIT_RATIO         Histogram(RATIOS) "chimere_wait_prediction_ratio" [] "ratio"  "Predicted over actual time to the first step, for requests that waited longer than a step or two.";
+    PREDICTED_WAIT     Histogram(SECONDS) "chimere_predicted_wait_seconds" [] "seconds" "Time from admission to the first step as it was predicted for requests that had to wait, in seconds; chimere_queue_seconds is what it was.";
+    WAIT_RATIO         Histogram(RATIOS) "chimere_wait_prediction_ratio" [] "ratio"  "Predicted over actual time to the first step, for requests that waited longer than 0.1 s.";
     REFUSED_WAIT       Histogram(SECONDS) "chimere_rejected_wait_seconds" [] "seconds" "Time until there should be room, as it was predicted when a request was refused, in seconds.";
     STEP_PREDICTED     Histogram(SECONDS) "chimere_step_predicted_seconds" ["kind"] "seconds" "Time of a step as it was predicted, in seconds, by kind.";
     STEP_RATIO         Histogram(RATIOS) "chimere_step_prediction_ratio" ["kind"] "ratio" "Predicted over actual time of a step, by kind.";

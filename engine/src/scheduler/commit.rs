@@ -1,7 +1,8 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
-use super::sequence::{Rank, Sequence};
-use super::{Door, Event, FinishReason, LaunchedPiece, Offer, Pooled, Scheduler};
+use super::sequence::{Next, Rank, Sequence};
+use super::throughput::Work;
+use super::{Door, Event, FinishReason, LaunchedPiece, LaunchedStep, Offer, Pooled, Scheduler};
 use crate::cache::pages_for;
 use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId};
@@ -18,6 +19,10 @@ impl Scheduler {
         let step = self.in_flight.pop_front().expect("an outcome belongs to a launched step");
         assert_eq!(outcome.id, Some(step.id), "outcomes come in the order of the steps");
         self.prefix.transferred(&outcome.host);
+        let took = now.since(self.committed.max(step.launched));
+        self.committed = now;
+        let mut work = self.work_of(&step, took);
+        let output_before = self.totals.later_tokens;
         let mut events = Vec::new();
         let tokens = outcome.samples.len();
         let mut samples = outcome.samples.into_iter();
@@ -55,7 +60,24 @@ impl Scheduler {
             || pooled.next().is_some();
         assert!(!rest, "step {} brought more than it was asked for", step.id);
         self.pay(step.toll, tokens, now);
+        work.tokens = self.totals.later_tokens - output_before;
+        if step.left_waiting {
+            self.throughput.note(now, &work);
+        }
         events
+    }
+
+    /// What a step did that took so long, but for the tokens that it brought.
+    fn work_of(&self, step: &LaunchedStep, took: Micros) -> Work {
+        let streams = self.running.iter().filter(|seq| !seq.output.is_empty()).count() as u64;
+        let reads = step.prompt_rows > 0 || self.running.iter().any(|seq| seq.next() == Next::Prompt);
+        Work {
+            us: took.0,
+            reading_us: if reads { took.0 } else { 0 },
+            prompt_tokens: u64::from(step.prompt_rows),
+            stream_us: took.0.saturating_mul(streams),
+            tokens: 0,
+        }
     }
 
     /// Delivers each score once, also when a preemption has the prompt computed twice.
@@ -154,6 +176,7 @@ impl Scheduler {
         events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts, report }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
+        self.totals.later_tokens += u64::from(index > 0);
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);
         if let Some(reason) = reason {
             self.finish(rank, reason, events);
@@ -178,7 +201,7 @@ impl Scheduler {
 
     fn finish(&mut self, rank: Rank, reason: FinishReason, events: &mut Vec<(RequestId, Event)>) {
         let seq = self.remove(rank).expect("it was found just now");
-        self.lengths.ended(seq.output_max, seq.output.len() as u32);
+        self.lengths.note(&seq);
         let id = seq.request.id;
         let times = self.live[&id].times;
         events.push((id, Event::Finished { choice: seq.choice, reason, usage: seq.usage(), times }));

@@ -1,62 +1,45 @@
-//! When a request would start, give its first token and end: a simulation of what is running and waiting, with
-//! predicted times of steps and lengths as they have been lately. An estimate, cheap enough to be made for every
-//! request that comes.
+//! When a request would start and end: a walk through the line with two measured rates ([`super::throughput`]) and the
+//! lengths of outputs that ended lately ([`super::lengths`]). Prompts are computed one after another; a sequence holds its
+//! slot and its pages until its output ends; who waits starts when prompts before it are computed and there is a slot and
+//! memory. `docs/scheduler.md` has it in half a page.
+//!
+//! A forecast is right or silent: `None` before rates and lengths were measured, and nobody is refused by it who would
+//! find a slot and memory free.
 
 use super::cost::Pace;
 use super::fair::{Terms, charge_of};
 use super::sequence::{Next, Role, Sequence};
+use super::throughput::Rates;
 use super::{Rejected, Request, Scheduler};
+use crate::cache::pages_for;
 use crate::ids::{KeyId, Micros};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// How much of the past each ended choice keeps.
-const KEEP: f64 = 0.9;
-/// Tokens that a choice is taken to generate while none of its kind has ended; fewer if it may not have as many.
-const UNKNOWN_LENGTH: u32 = 128;
+/// Part of a predicted wait that is taken to be error, at least: rates change while a request waits.
+const ERROR_MIN: f64 = 0.2;
+/// Standard deviations of the sum of the outputs that a request waits for: one of a thousand sums is smaller still.
+const DEVIATIONS: f64 = 3.0;
+/// Multiples of the golden ratio spread evenly over 0 to 1, however many are taken.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// How long outputs are, by what they may have at most: callers that ask for alike get alike.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Lengths {
-    /// By the number of bits of the maximum.
-    means: [Option<f64>; 32],
-}
-
-impl Lengths {
-    pub(super) fn ended(&mut self, output_max: u32, tokens: u32) {
-        let mean = &mut self.means[bits(output_max)];
-        *mean = Some(mean.map_or(f64::from(tokens), |mean| KEEP * mean + (1.0 - KEEP) * f64::from(tokens)));
-    }
-
-    /// `None` while none of its kind has ended.
-    fn known(&self, output_max: u32) -> Option<u32> {
-        self.means[bits(output_max)].map(|mean| (mean.round() as u32).clamp(1, output_max.max(1)))
-    }
-
-    fn expected(&self, output_max: u32) -> u32 {
-        self.known(output_max).unwrap_or(UNKNOWN_LENGTH.min(output_max))
-    }
-
-    /// How many more, after `have`. Who is past what was expected is expected to go on for a while.
-    fn left(&self, output_max: u32, have: u32) -> u32 {
-        let expected = self.expected(output_max);
-        expected.saturating_sub(have).max(expected / 8).min(output_max.saturating_sub(have))
-    }
-}
-
-fn bits(n: u32) -> usize {
-    (u32::BITS - n.leading_zeros()).min(31) as usize
-}
-
-/// Times from now on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Times from now on, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forecast {
-    /// To the first step, microseconds.
+    /// To the first step, as far as one can tell.
     pub start_us: u64,
-    /// To the first token, microseconds.
-    pub first_token_us: u64,
-    /// To the last token, microseconds; the first where nobody knows yet how long such outputs are.
-    pub end_us: u64,
+    /// To the first step, if lengths and rates come out as favourably as one time in a thousand.
+    pub start_us_min: u64,
+    /// To the last token, if besides the output is as short as the shortest of late.
+    pub end_us_min: u64,
+    /// Slots and pages are free for it and for all that start before it.
+    pub room: bool,
+    /// Sequences that have to end before it starts.
+    pub ends: u32,
+    /// Requests that start before it.
+    pub ahead: u32,
+    /// What it was made with.
+    pub rates: Rates,
 }
 
 /// How much there is to do for a request.
@@ -68,108 +51,108 @@ pub(super) struct Extent {
     pub(super) cached: u32,
 }
 
-/// What waits, as far as the simulation needs it.
+/// A request that waits, as far as the walk needs it.
 struct Waiting {
-    /// Positions that a cache spares, and all of them.
-    cached: u32,
+    /// Positions to compute before it generates.
     prompt: u32,
     outputs: u32,
     slots: u32,
+    pages: u32,
     weight: u32,
+    /// It never ran.
+    is_new: bool,
 }
 
-/// A future that is run through in strides: from one end of an output, or of the prompts under way, to the next.
-struct Future<'a> {
-    pace: &'a Pace,
-    step_tokens: u32,
-    /// Positions that a decoding sequence attends to on average.
-    context: u32,
-    at_us: f64,
-    /// Decode steps so far.
-    steps: u64,
-    /// Prompts under way, microseconds of computing.
-    prompts_us: f64,
-    free: u32,
-    /// Ends of outputs in decode steps from now, and the slots and key that each frees.
-    ends: BinaryHeap<Reverse<(u64, u32, KeyId)>>,
-    decoding: u32,
+/// The end of a sequence, or of a request's sequences, and what becomes free with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    at_us: u64,
+    slots: u32,
+    pages: u32,
+    key: KeyId,
+}
+
+/// The time to come, up to some moment.
+struct Future {
+    rates: Rates,
+    at_us: u64,
+    /// When the prompts under way are computed.
+    read_us: u64,
+    slots: u32,
+    pages: u32,
+    ends: BinaryHeap<Reverse<End>>,
+    /// Ends so far.
+    ended: u32,
     /// Slots that each key holds.
     held: BTreeMap<KeyId, u32>,
 }
 
-impl Future<'_> {
-    fn decode_us(&self) -> f64 {
-        if self.decoding == 0 { 0.0 } else { self.pace.cost.decode_us(self.decoding, self.context).unwrap_or(0.0) }
+impl Future {
+    /// One more prompt is computed, behind those under way; says when its output of so many tokens will end.
+    fn read(&mut self, prompt: u32, outputs: u32) -> u64 {
+        self.read_us = self.read_us.max(self.at_us) + (f64::from(prompt) * self.rates.prompt_token_us) as u64;
+        self.read_us + (f64::from(outputs.saturating_sub(1)) * self.rates.token_us) as u64
     }
 
-    /// Microseconds of prompts that one step takes on.
-    fn absorbed(&self) -> f64 {
-        let cost = |tokens| self.pace.cost.prompt_us(0, tokens, true).unwrap_or(f64::MAX).max(1.0);
-        let whole = cost(self.step_tokens.max(crate::CHUNK_TOKENS));
-        if self.pace.target_us == 0 || self.decoding == 0 {
-            return whole;
-        }
-        (self.pace.target_us as f64 - self.decode_us()).clamp(cost(crate::CHUNK_TOKENS).min(whole), whole)
-    }
-
-    /// Steps until the prompts under way are computed.
-    fn prompt_steps(&self) -> u64 {
-        (self.prompts_us / self.absorbed()).ceil() as u64
-    }
-
-    /// Goes on to the next end of something.
-    fn stride(&mut self) {
-        let next = self.ends.peek().map_or(u64::MAX, |Reverse((end, ..))| end - self.steps);
-        let steps = if self.prompts_us > 0.0 { self.prompt_steps().min(next) } else { next };
-        let prompts = self.prompts_us.min(steps as f64 * self.absorbed());
-        self.at_us += steps as f64 * self.decode_us() + prompts;
-        self.prompts_us = if self.prompts_us - prompts < 1.0 { 0.0 } else { self.prompts_us - prompts };
-        self.steps += steps;
-        while let Some(Reverse((end, slots, key))) = self.ends.peek().copied()
-            && end <= self.steps
-        {
+    /// Goes on to when the prompts under way are computed and `waiting` finds a slot and pages; a key for which others
+    /// are preempted need not wait for a slot.
+    fn wait_for(&mut self, waiting: &Waiting, makes_way: impl Fn(&BTreeMap<KeyId, u32>) -> bool) {
+        self.at_us = self.at_us.max(self.read_us);
+        while let Some(Reverse(end)) = self.ends.peek().copied() {
+            let fits = self.slots >= waiting.slots && self.pages >= waiting.pages;
+            if end.at_us > self.at_us && (fits || makes_way(&self.held)) {
+                return;
+            }
             self.ends.pop();
-            self.free += slots;
-            self.decoding -= slots;
-            self.held.entry(key).and_modify(|held| *held -= slots);
+            self.at_us = self.at_us.max(end.at_us);
+            self.slots += end.slots;
+            self.pages += end.pages;
+            self.ended += end.slots;
+            self.held.entry(end.key).and_modify(|held| *held -= end.slots);
         }
-    }
-
-    fn prompt_us(&self, waiting: &Waiting) -> f64 {
-        let (start, len) = (waiting.cached, waiting.prompt - waiting.cached);
-        self.pace.cost.prompt_us(start, len, false).unwrap_or(0.0)
     }
 
     fn start(&mut self, waiting: &Waiting, key: KeyId) {
-        self.prompts_us += self.prompt_us(waiting);
-        let end = self.steps + self.prompt_steps() + u64::from(waiting.outputs.max(1));
-        self.free = self.free.saturating_sub(waiting.slots);
-        self.decoding += waiting.slots;
+        let at_us = self.read(waiting.prompt, waiting.outputs);
+        self.slots = self.slots.saturating_sub(waiting.slots);
+        self.pages = self.pages.saturating_sub(waiting.pages);
         *self.held.entry(key).or_default() += waiting.slots;
-        self.ends.push(Reverse((end, waiting.slots, key)));
+        self.ends.push(Reverse(End { at_us, slots: waiting.slots, pages: waiting.pages, key }));
     }
 }
 
 impl Scheduler {
-    /// When this request would start and end if it were admitted now. `None` while too little is known of what steps
-    /// take.
-    pub fn forecast(&self, request: &Request, terms: &Terms, pace: &Pace) -> Option<Forecast> {
+    /// When this request would start and end if it were admitted now. `None` before enough was measured.
+    pub fn forecast(&self, request: &Request, terms: &Terms, now: Micros, pace: &Pace) -> Option<Forecast> {
         let output_max = self.output_max(request).ok()?;
         let extent = Extent { output_max, cached: self.cached(request, pace) };
-        let (forecast, _) = self.foresee(request, extent, terms, pace)?;
-        Some(forecast)
+        self.foresee(request, extent, terms, now)
     }
 
-    /// Time until the first of those that wait starts, microseconds: when a full queue has room again.
-    pub fn room_in_us(&self, pace: &Pace) -> Option<u64> {
-        let mut future = self.future(pace)?;
-        while future.free == 0 && !future.ends.is_empty() {
-            future.stride();
+    /// Time until the queue has room for what was refused, microseconds. `None` before enough was measured, and for
+    /// refusals that have nothing to do with the queue.
+    pub fn room_in_us(&self, refused: &Rejected, now: Micros) -> Option<u64> {
+        let (requests, tokens) = match *refused {
+            Rejected::QueueFull { waiting, max } => (u64::from((waiting + 1).saturating_sub(max)), 0),
+            Rejected::QueueTokensFull { waiting, got, max } => (1, (waiting + got).saturating_sub(max)),
+            Rejected::KeyBusy { .. } => (1, 0),
+            _ => return None,
+        };
+        let mut line = Line::new(self, None);
+        let mut future = self.future(&line, now)?;
+        let (mut started, mut read) = (0, 0);
+        while (started < requests || read < tokens)
+            && let Some((key, waiting)) = line.pop()
+        {
+            future.wait_for(&waiting, |held| self.makes_way(key, waiting.slots, held));
+            future.start(&waiting, key);
+            started += u64::from(waiting.is_new);
+            read += if waiting.is_new { u64::from(waiting.prompt) } else { 0 };
         }
-        Some(future.at_us as u64)
+        Some(future.at_us)
     }
 
-    /// Refuses what would wait too long, or come too late.
+    /// Refuses what would wait too long, or come too late. Nobody is refused for whom a slot and memory are free.
     pub(super) fn check_times(
         &self,
         request: &Request,
@@ -178,58 +161,65 @@ impl Scheduler {
         now: Micros,
         pace: &Pace,
     ) -> Result<(), Rejected> {
-        let bounded = (pace.wait_us_max > 0 && !terms.exempt) || terms.deadline.is_some();
-        let foreseen = if bounded { self.foresee(request, extent, terms, pace) } else { None };
         let left_us = terms.deadline.map(|deadline| deadline.since(now).0);
-        match (foreseen, left_us) {
-            (_, Some(0)) => Err(Rejected::DeadlineUnreachable { needs_us: 0, left_us: 0 }),
-            (Some((forecast, _)), Some(left_us)) if forecast.end_us > left_us => {
-                Err(Rejected::DeadlineUnreachable { needs_us: forecast.end_us, left_us })
+        if left_us == Some(0) {
+            return Err(Rejected::DeadlineUnreachable { needs_us: 0, left_us: 0 });
+        }
+        let max_us = if terms.exempt { 0 } else { pace.wait_us_max };
+        if max_us == 0 && left_us.is_none() {
+            return Ok(());
+        }
+        let Some(forecast) = self.foresee(request, extent, terms, now).filter(|forecast| !forecast.room) else {
+            return Ok(());
+        };
+        match left_us {
+            Some(left_us) if forecast.end_us_min > left_us => {
+                Err(Rejected::DeadlineUnreachable { needs_us: forecast.end_us_min, left_us })
             }
-            (Some((forecast, behind)), _) if behind && pace.wait_us_max > 0 && forecast.start_us > pace.wait_us_max => {
-                Err(Rejected::WaitTooLong { wait_us: forecast.start_us, max_us: pace.wait_us_max })
+            _ if max_us > 0 && forecast.start_us_min > max_us => {
+                Err(Rejected::WaitTooLong { wait_us: forecast.start_us, max_us })
             }
             _ => Ok(()),
         }
     }
 
-    /// The forecast, and whether anything waits before the request.
-    fn foresee(&self, request: &Request, extent: Extent, terms: &Terms, pace: &Pace) -> Option<(Forecast, bool)> {
-        let mut future = self.future(pace)?;
-        let mut line = Line::new(self, request, terms);
-        let own = Waiting {
-            cached: extent.cached,
-            prompt: request.prompt.len() as u32,
-            outputs: self.lengths.known(extent.output_max).unwrap_or(1),
-            slots: request.spec.choices,
-            weight: terms.limits.weight,
-        };
-        let behind = line.ahead() > 0;
-        loop {
-            let next = line.peek();
-            let slots = next.map_or(own.slots, |(_, waiting)| waiting.slots);
-            // A start needs room in the step for its first unit, so it comes when the prompts before it are nearly
-            // computed.
-            let crowded = future.prompts_us > 0.0 && future.prompt_steps() > 1;
-            let key = next.map_or(terms.key, |(key, _)| key);
-            if crowded || (future.free < slots && !future.ends.is_empty() && !self.makes_way(key, slots, &future.held))
-            {
-                future.stride();
-                continue;
-            }
-            match line.pop() {
-                Some((key, waiting)) => future.start(&waiting, key),
-                None => break,
-            }
+    /// Pages that are free and that no running sequence needs for its known tokens.
+    fn pages_unclaimed(&self) -> u32 {
+        let owed: u32 = self.running.iter().map(|seq| seq.pages_lacking(seq.len())).sum();
+        self.pages.available().saturating_sub(owed)
+    }
+
+    fn foresee(&self, request: &Request, extent: Extent, terms: &Terms, now: Micros) -> Option<Forecast> {
+        let mut line = Line::new(self, Some((request, terms)));
+        let mut future = self.future(&line, now)?;
+        let (mut ahead, mut slots, mut pages) = (0, 0, 0);
+        while let Some((key, waiting)) = line.pop() {
+            future.wait_for(&waiting, |held| self.makes_way(key, waiting.slots, held));
+            future.start(&waiting, key);
+            (ahead, slots, pages) = (ahead + 1, slots + waiting.slots, pages + waiting.pages);
         }
+        let prompt = request.prompt.len() as u32 - extent.cached;
+        let own = Waiting {
+            prompt,
+            outputs: self.lengths.left(extent.output_max, 0, 0.0),
+            slots: request.spec.choices,
+            pages: pages_for(prompt).min(self.pages.total()),
+            weight: terms.limits.weight,
+            is_new: true,
+        };
+        let room = self.slots.free() >= slots + own.slots && self.pages_unclaimed() >= pages + own.pages;
+        future.wait_for(&own, |held| self.makes_way(terms.key, own.slots, held));
         let start_us = future.at_us;
-        future.prompts_us += future.prompt_us(&own);
-        let (steps, decode_us) = (future.prompt_steps() as f64, future.decode_us());
-        let first_token_us = start_us + future.prompts_us + steps * decode_us;
-        future.decoding += own.slots;
-        let end_us = first_token_us + f64::from(own.outputs.saturating_sub(1)) * future.decode_us();
-        let us = |time: f64| time as u64;
-        Some((Forecast { start_us: us(start_us), first_token_us: us(first_token_us), end_us: us(end_us) }, behind))
+        let start_us_min = (start_us as f64 * (1.0 - self.error(future.ended)).max(0.0)) as u64;
+        let end_us_min = start_us_min + (future.read(own.prompt, own.outputs) - start_us);
+        Some(Forecast { start_us, start_us_min, end_us_min, room, ends: future.ended, ahead, rates: future.rates })
+    }
+
+    /// By which part a wait for so many ends may be too long.
+    fn error(&self, ends: u32) -> f64 {
+        let spreads: f64 = self.running.iter().map(|seq| self.lengths.spread(seq.output_max)).sum();
+        let spread = spreads / (self.running.len() as f64).max(1.0);
+        ERROR_MIN.max(DEVIATIONS * spread / f64::from(ends).max(1.0).sqrt())
     }
 
     /// Would somebody be preempted for a request of this key? As `Scheduler::make_way` decides it, roughly: with its
@@ -240,98 +230,98 @@ impl Scheduler {
         own + slots <= share(key) && held.iter().any(|(other, held)| *other != key && *held > share(*other))
     }
 
-    /// What is running now.
-    fn future<'a>(&self, pace: &'a Pace) -> Option<Future<'a>> {
-        pace.cost.decode_us(1, 1)?;
-        let positions: u64 = self.running.iter().map(|seq| u64::from(seq.len())).sum();
+    /// What is running now, before anybody of the line starts. `None` before enough was measured to tell when that ends.
+    fn future(&self, line: &Line, now: Micros) -> Option<Future> {
+        let rates = self.throughput.rates(now)?;
+        let running = self.running.iter().map(|seq| seq.output_max);
+        if !line.known || !self.lengths.know_all(running) {
+            return None;
+        }
         let mut future = Future {
-            pace,
-            step_tokens: self.config.step_tokens,
-            context: (positions / (self.running.len() as u64).max(1)) as u32,
-            at_us: 0.0,
-            steps: 0,
-            prompts_us: 0.0,
-            free: self.slots.free(),
-            ends: BinaryHeap::new(),
-            decoding: self.running.len() as u32,
+            rates,
+            at_us: 0,
+            read_us: 0,
+            slots: self.slots.free(),
+            pages: self.pages_unclaimed(),
+            ends: BinaryHeap::with_capacity(self.running.len()),
+            ended: 0,
             held: BTreeMap::new(),
         };
-        for seq in &self.running {
+        for (i, seq) in self.running.iter().enumerate() {
+            let outputs = self.lengths.left(seq.output_max, seq.output.len() as u32, quantile(i));
+            let at_us = match seq.next() {
+                Next::Prompt => future.read(seq.prompt_len() - seq.computed, outputs),
+                _ => (f64::from(outputs) * rates.token_us) as u64,
+            };
             *future.held.entry(seq.key).or_default() += 1;
-            if seq.next() == Next::Prompt {
-                let (start, len) = (seq.computed, seq.prompt_len() - seq.computed);
-                future.prompts_us += pace.cost.prompt_us(start, len, false).unwrap_or(0.0);
-            }
-        }
-        for seq in &self.running {
-            let left = u64::from(self.lengths.left(seq.output_max, seq.sampled()).max(1));
-            let prompts = if seq.next() == Next::Prompt { future.prompt_steps() } else { 0 };
-            future.ends.push(Reverse((left + prompts, 1, seq.key)));
+            let pages = pages_for(seq.len() - seq.cached);
+            future.ends.push(Reverse(End { at_us, slots: 1, pages, key: seq.key }));
         }
         Some(future)
     }
+
+    fn waiting(&self, seq: &Sequence, at: usize) -> Waiting {
+        let outputs = self.lengths.left(seq.output_max, seq.output.len() as u32, quantile(at));
+        // What was preempted is computed again, outputs too.
+        let prompt = seq.len() - if seq.is_new() { seq.cached } else { 0 };
+        Waiting {
+            prompt,
+            outputs,
+            slots: seq.slots_wanted(),
+            // While it runs, half of its output on average.
+            pages: pages_for(prompt + outputs / 2).min(self.pages.total()),
+            weight: self.accounts.weight(seq.key),
+            is_new: seq.is_new(),
+        }
+    }
+}
+
+/// Which of the remembered lengths the sequence at a place is given: all parts of them in turn.
+fn quantile(at: usize) -> f64 {
+    ((at as f64 + 0.5) * GOLDEN).fract()
 }
 
 /// Who starts before a request, in the order in which keys would be served.
 struct Line {
-    own: KeyId,
+    /// Whose the request is, if there is one.
+    own: Option<KeyId>,
     /// What each key will have been served, and what of it waits.
     keys: BTreeMap<KeyId, (u64, VecDeque<Waiting>)>,
+    /// Lengths of outputs like theirs are known.
+    known: bool,
 }
 
 impl Line {
-    fn new(scheduler: &Scheduler, request: &Request, terms: &Terms) -> Self {
+    /// Who waits, before a request if one is given.
+    fn new(scheduler: &Scheduler, request: Option<(&Request, &Terms)>) -> Self {
         let accounts = &scheduler.accounts;
-        let mut keys = BTreeMap::new();
+        let own = request.map(|(_, terms)| terms.key);
+        let (mut keys, mut known, mut place) = (BTreeMap::new(), true, scheduler.running.len());
         for (key, sequences) in scheduler.queue.by_key() {
             // A later request of the same key goes behind what is as urgent.
-            let before = |seq: &&Sequence| key != terms.key || seq.rank.priority <= request.spec.priority;
-            let waiting: VecDeque<_> = sequences
-                .filter(|seq| seq.role != Role::Follower)
-                .filter(before)
-                .map(|seq| scheduler.waiting(seq))
-                .collect();
+            let before = |seq: &&Sequence| {
+                request.is_none_or(|(r, terms)| key != terms.key || seq.rank.priority <= r.spec.priority)
+            };
+            let mut waiting = VecDeque::new();
+            for seq in sequences.filter(|seq| seq.role != Role::Follower).filter(before) {
+                known &= scheduler.lengths.knows(seq.output_max, 0);
+                waiting.push_back(scheduler.waiting(seq, place));
+                place += 1;
+            }
             keys.insert(key, (accounts.turn(key), waiting));
         }
-        keys.entry(terms.key).or_insert_with(|| (accounts.turn_of_newcomer(terms.key), VecDeque::new()));
-        Self { own: terms.key, keys }
+        if let Some(own) = own {
+            keys.entry(own).or_insert_with(|| (accounts.turn_of_newcomer(own), VecDeque::new()));
+        }
+        Self { own, keys, known }
     }
 
-    fn ahead(&self) -> usize {
-        self.keys.values().map(|(_, waiting)| waiting.len()).sum()
-    }
-
-    /// The key that is next, while the request itself is not.
-    fn next_key(&self) -> Option<KeyId> {
-        let open = self.keys.iter().filter(|(key, (_, waiting))| !waiting.is_empty() || **key == self.own);
-        let key = *open.min_by_key(|(key, (turn, _))| (*turn, **key))?.0;
-        (!self.keys[&key].1.is_empty()).then_some(key)
-    }
-
-    fn peek(&self) -> Option<(KeyId, &Waiting)> {
-        let key = self.next_key()?;
-        self.keys[&key].1.front().map(|waiting| (key, waiting))
-    }
-
+    /// The next to start; `None` where it is the request's turn.
     fn pop(&mut self) -> Option<(KeyId, Waiting)> {
-        let key = self.next_key()?;
-        let (turn, waiting) = self.keys.get_mut(&key)?;
+        let open = self.keys.iter_mut().filter(|(key, (_, waiting))| !waiting.is_empty() || self.own == Some(**key));
+        let (key, (turn, waiting)) = open.min_by_key(|(key, (turn, _))| (*turn, **key))?;
         let first = waiting.pop_front()?;
         *turn = turn.saturating_add(charge_of(first.prompt, first.outputs, first.weight));
-        Some((key, first))
-    }
-}
-
-impl Scheduler {
-    fn waiting(&self, seq: &Sequence) -> Waiting {
-        let slots = seq.slots_wanted();
-        Waiting {
-            cached: if seq.is_new() { seq.cached } else { 0 },
-            // What was preempted is computed again, outputs too.
-            prompt: seq.len(),
-            outputs: self.lengths.left(seq.output_max, seq.sampled()),
-            slots,
-            weight: self.accounts.weight(seq.key),
-        }
+        Some((*key, first))
     }
 }

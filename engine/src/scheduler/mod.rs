@@ -16,6 +16,7 @@ mod fair;
 mod following;
 mod forecast;
 mod forks;
+mod lengths;
 mod plan;
 mod preemption;
 mod prefix;
@@ -26,6 +27,7 @@ mod spec;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod throughput;
 mod yielding;
 
 pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
@@ -38,6 +40,7 @@ pub use forecast::Forecast;
 pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
 pub use spec::{Pooling, Spec};
 pub use stats::{Stats, WaitReason};
+pub use throughput::Rates;
 
 use crate::cache::{Pages, PrefixCache, Slots, pages_for};
 use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
@@ -45,11 +48,13 @@ use draft::Fork;
 use drafter::Offer;
 use drafting::Drafting;
 use fair::Accounts;
-use forecast::{Extent, Lengths};
+use forecast::Extent;
+use lengths::Lengths;
 use queue::Queue;
 use sequence::{Rank, Sequence};
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
+use throughput::Throughput;
 use yielding::Turn;
 
 /// All requests of one engine. Every sequence is owned by `running` or by `queue`, every slot by a running sequence,
@@ -66,6 +71,7 @@ pub struct Scheduler {
     queue: Queue,
     accounts: Accounts,
     lengths: Lengths,
+    throughput: Throughput,
     /// What the choices of a request share. Removed with the last choice.
     live: BTreeMap<RequestId, LiveRequest>,
     /// Choices that left their leader in the last launched step; their copies go with the next one.
@@ -76,6 +82,8 @@ pub struct Scheduler {
     next_step: u64,
     /// Which rows the last step took.
     last_turn: Turn,
+    /// When the last step was committed.
+    committed: Micros,
     drafting: Drafting,
     totals: Totals,
 }
@@ -118,6 +126,10 @@ struct LaunchedStep {
     pieces: Vec<LaunchedPiece>,
     /// `None` where it has more than decode rows, and while nobody knows what steps take.
     toll: Option<drafting::Toll>,
+    launched: Micros,
+    prompt_rows: u32,
+    /// Requests were left waiting when it was planned.
+    left_waiting: bool,
 }
 
 #[derive(Debug)]
@@ -154,12 +166,14 @@ impl Scheduler {
             queue: Queue::default(),
             accounts: Accounts::default(),
             lengths: Lengths::default(),
+            throughput: Throughput::default(),
             live: BTreeMap::new(),
             forks: Vec::new(),
             in_flight: VecDeque::new(),
             next_seq: 0,
             next_step: 0,
             last_turn: Turn::Both,
+            committed: Micros(0),
             drafting: Drafting::new(DraftSettings::default()),
             totals: Totals::default(),
         }
@@ -220,6 +234,7 @@ impl Scheduler {
     /// arrive. False if it is not live.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let Some(live) = self.live.remove(&id) else { return false };
+        self.running.iter().filter(|seq| seq.request.id == id).for_each(|seq| self.lengths.note(seq));
         self.accounts.leave(live.key);
         self.remove_all(id);
         true
@@ -235,7 +250,9 @@ impl Scheduler {
         if found.output.is_empty() {
             return false;
         }
-        self.remove(found.rank);
+        let rank = found.rank;
+        self.lengths.note(found);
+        self.remove(rank);
         self.choice_ended(id);
         true
     }

@@ -334,7 +334,15 @@ impl Scheduler {
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         // Whoever computes more than decode rows has no step without to be held against.
         let toll = self.launch_toll(draft.toll).filter(|_| !draft.granted && !draft.prompts);
-        self.in_flight.push_back(LaunchedStep { id, pieces: draft.launched, toll });
+        let prompts = draft.pieces.iter().filter(|piece| piece.form == Form::Chunked);
+        self.in_flight.push_back(LaunchedStep {
+            id,
+            toll,
+            launched: draft.now,
+            prompt_rows: prompts.map(Piece::len).sum(),
+            left_waiting: self.queue.iter().next().is_some(),
+            pieces: draft.launched,
+        });
         let decodes = draft.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
         let (drafts, guesses): (Vec<_>, Vec<_>) = decodes.map(|piece| (piece.drafts.len(), piece.guesses)).unzip();
         self.note_drafts(drafts.into_iter());

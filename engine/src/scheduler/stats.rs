@@ -73,6 +73,8 @@ pub(super) struct Totals {
     pub(super) preemptions: u64,
     pub(super) prompt_tokens: u64,
     pub(super) output_tokens: u64,
+    /// Without each choice's first.
+    pub(super) later_tokens: u64,
     pub(super) rows: u64,
     pub(super) rows_sat_out: u64,
 }

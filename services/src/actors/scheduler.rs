@@ -30,7 +30,7 @@ use actix::prelude::*;
 use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{
-    DraftSettings, Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Terms,
+    DraftSettings, Event, Forecast, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Terms,
 };
 use chimere_engine::step::{StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
@@ -351,10 +351,10 @@ impl SchedulerActor {
     }
 
     /// When a refused caller should come back, if its reason passes.
-    fn refuse(&self, reason: Rejected) -> Refusal {
+    fn refuse(&self, id: RequestId, reason: Rejected, foreseen: Option<Forecast>) -> Refusal {
         let room_in_us = match reason {
             Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. } | Rejected::KeyBusy { .. } => {
-                self.scheduler.room_in_us(&self.pace)
+                self.scheduler.room_in_us(&reason, self.clock.now())
             }
             Rejected::KeyRate { wait_us, .. } => Some(wait_us),
             Rejected::WaitTooLong { wait_us, max_us } => Some(wait_us.saturating_sub(max_us)),
@@ -370,18 +370,40 @@ impl SchedulerActor {
         if let Some(us) = room_in_us {
             self.meter.refused(us);
         }
+        self.log_refusal(id, reason, foreseen, room_in_us);
         Refusal { reason, retry_after: Some(retry::after(room_in_us, rand::random_range(-1.0..=1.0))) }
     }
 
-    /// The predicted wait of a request that has to.
-    fn foresee(&self, request: &Request, terms: &Terms) -> Option<u64> {
+    /// The state that led to a refusal, so that it can be judged later.
+    fn log_refusal(&self, id: RequestId, reason: Rejected, foreseen: Option<Forecast>, room_in_us: Option<u64>) {
+        let stats = self.scheduler.stats();
+        tracing::info!(
+            request = self.live.name(id).as_deref(),
+            %reason,
+            slots_free = stats.slots_free,
+            pages_free = stats.pages_free,
+            requests_waiting = stats.requests_new,
+            prompt_tokens_waiting = stats.prompt_tokens_waiting,
+            room_in_us,
+            requests_ahead = foreseen.map(|f| f.ahead),
+            ends_awaited = foreseen.map(|f| f.ends),
+            start_us = foreseen.map(|f| f.start_us),
+            start_us_min = foreseen.map(|f| f.start_us_min),
+            prompt_token_us = foreseen.map(|f| f.rates.prompt_token_us),
+            token_us = foreseen.map(|f| f.rates.token_us),
+            "no room"
+        );
+    }
+
+    /// When a request will start that has to wait, as far as that is known.
+    fn foresee(&self, request: &Request, terms: &Terms) -> Option<Forecast> {
         let stats = self.scheduler.stats();
         if stats.requests_new == 0 && stats.slots_free >= request.spec.choices {
             return None;
         }
-        let forecast = self.scheduler.forecast(request, terms, &self.pace)?;
+        let forecast = self.scheduler.forecast(request, terms, self.clock.now(), &self.pace)?;
         self.meter.foreseen(forecast.start_us);
-        Some(forecast.start_us)
+        Some(forecast)
     }
 
     /// Sets the timer for the next deadline, if none is set that rings as soon.
@@ -466,8 +488,11 @@ impl Handler<Submit> for SchedulerActor {
         let followed = [tables.as_ref().map(|_| Source::Tables), grammar.as_ref().map(|_| Source::Grammar)];
         let followed: Sources = followed.into_iter().flatten().collect();
         debug_assert_eq!(request.spec.waits_for, followed, "who waits for a source is followed by it");
-        let foreseen_us = self.foresee(&request, &terms);
-        self.scheduler.admit_under(request, &terms, now, &self.pace).map_err(|reason| self.refuse(reason))?;
+        let foreseen = self.foresee(&request, &terms);
+        self.scheduler
+            .admit_under(request, &terms, now, &self.pace)
+            .map_err(|reason| self.refuse(id, reason, foreseen))?;
+        let foreseen_us = foreseen.map(|forecast| forecast.start_us);
         self.meter.leave_out(uncounted);
         self.streams.insert(id, Stream { events, started: false, unfinished, foreseen_us });
         if let Some(first) = self.scheduler.first_sequence(id) {

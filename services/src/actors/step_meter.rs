@@ -16,7 +16,7 @@ use chimere_engine::step::{ExpertReads, ExpertUse, FinishedTransfer, Form, StepO
 use std::sync::Arc;
 
 /// A prediction of a wait is compared with waits that are longer than this: shorter ones than a step or two are chance.
-const WAIT_COMPARED_US: u64 = 50_000;
+const WAIT_COMPARED_US: u64 = 100_000;
 
 /// A step that the engine has and that has not come back yet.
 pub(super) struct StepInFlight {

@@ -138,25 +138,37 @@ fn a_deadline_that_passes_is_504_or_the_last_event_of_a_stream() {
     assert_eq!((reply.status, reply.json()["error"]["param"].as_str()), (400, Some("x-chimere-deadline-ms")));
 }
 
-/// A service with one slot that has learned that its steps take 20 ms.
+/// A few tokens, 20 ms each on a slow service.
+fn few() -> Value {
+    with(ask("LOOP[x ]"), json!({"max_tokens": 14}))
+}
+
+/// A service with one slot that has learned what requests wait for: its steps take 20 ms, an answer 14 of them.
 fn slow(pace: Pace) -> Server {
     let server = Server::start(Options { slots: 1, pace, ..Options::default() });
     server.fake.step_time(Duration::from_millis(20));
-    assert_eq!(post(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"max_tokens": 40}))).status, 200);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..12).map(|_| scope.spawn(|| post(server.addr, CHAT, &few()).status)).collect();
+        clients.into_iter().for_each(|client| assert_eq!(client.join().unwrap(), 200));
+    });
     server
+}
+
+/// So many requests on a service that stands still, each with 280 ms of work.
+fn crowd(server: &Server, n: usize) -> Vec<Stream> {
+    server.fake.allow(2);
+    let all = (0..n).map(|_| Stream::open(server.addr, CHAT, &with(few(), json!({"stream": true})))).collect();
+    server.wait_for_live(n);
+    server.wait_for_standstill();
+    all
 }
 
 #[test]
 fn a_deadline_that_cannot_be_met_is_refused_at_once() {
     let server = slow(Pace::default());
-    // Seven before it take some 20 s, so that the deadline leaves seconds to a machine that is busy.
-    let long = || Stream::open(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"stream": true, "max_tokens": 400})));
-    server.fake.allow(2);
-    let before: Vec<_> = (0..7).map(|_| long()).collect();
-    server.wait_for_live(7);
-    server.wait_for_standstill();
-    let few = with(ask("LOOP[x ]"), json!({"max_tokens": 40}));
-    let reply = send(&server, &[("x-chimere-deadline-ms", "5000")], &few);
+    // They take some 11 s, so that the deadline leaves seconds to a machine that is busy.
+    let before = crowd(&server, 40);
+    let reply = send(&server, &[("x-chimere-deadline-ms", "5000")], &few());
     refused(&reply, "deadline_unreachable");
     let said = reply.text();
     let left = said.split("its deadline is in ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
@@ -164,20 +176,29 @@ fn a_deadline_that_cannot_be_met_is_refused_at_once() {
     drop(before);
     server.fake.allow_all();
     server.wait_for_live(0);
-    let reply = send(&server, &[("x-chimere-deadline-ms", "60000")], &few);
+    let reply = send(&server, &[("x-chimere-deadline-ms", "60000")], &few());
     assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
 #[test]
 fn who_would_wait_too_long_behind_others_is_told_when_to_come_back() {
     let server = slow(Pace { wait_us_max: 1_000_000, ..Pace::default() });
-    let long = || Stream::open(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"stream": true, "max_tokens": 400})));
-    server.fake.allow(2);
-    let (_running, _waiting) = (long(), long());
-    server.wait_for_standstill();
+    let _before = crowd(&server, 10);
     let reply = post(server.addr, CHAT, &ask("SAY[x]"));
     refused(&reply, "wait_too_long");
     assert!(reply.text().contains("the most is 1.0 s"), "{}", reply.text());
     let metrics = get(server.addr, "/metrics").text().to_owned();
     assert!(metrics.contains("chimere_waiting_by_key{key=\"none\"}"), "{metrics}");
+}
+
+#[test]
+fn before_waits_were_measured_nobody_is_refused_for_one() {
+    let pace = Pace { wait_us_max: 1_000, ..Pace::default() };
+    let server = Server::start(Options { slots: 1, pace, ..Options::default() });
+    server.fake.step_time(Duration::from_millis(20));
+    assert_eq!(post(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"max_tokens": 20}))).status, 200);
+    let before = crowd(&server, 40);
+    server.fake.allow_all();
+    before.into_iter().for_each(|mut stream| drop(stream.rest()));
+    server.wait_for_live(0);
 }

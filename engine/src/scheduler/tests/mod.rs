@@ -9,6 +9,7 @@ mod seam;
 mod simulation;
 mod trace;
 mod transfers;
+mod waits;
 
 use super::sequence::Sequence;
 use super::{Request, Scheduler};
