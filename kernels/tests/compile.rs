@@ -245,11 +245,11 @@ fn compile_all(programs: &[Program], archs: &[Arch]) {
     let built = cache.build(programs, archs).unwrap_or_else(|e| panic!("{e}"));
     assert!((built > 0 || kept.is_some()) && built <= archs.len() * programs.len());
     for (program, arch) in programs.iter().flat_map(|p| archs.iter().map(move |arch| (p, *arch))) {
-        let code = cache.get(program, arch).unwrap();
+        let code = cache.get(program, arch).expect("it was built");
         assert!(code.starts_with(b"\x7fELF"), "{} for {arch} is no machine code", program.name);
     }
     if kept.is_none() {
-        std::fs::remove_dir_all(passing).unwrap();
+        std::fs::remove_dir_all(passing).expect("it holds machine code");
     }
 }
 

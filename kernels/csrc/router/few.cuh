@@ -19,8 +19,8 @@ __device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
         Asked ahead = read_ahead(args, row);
         float value[EACH_LANE], gate;
         // Ends when all blocks have stored their scores. This block has, and blocks that do not choose wait for nothing: they find room, since of
-        // those that choose there are CHOOSERS at most, and no more than rows: any chip holds more blocks than that. A later kernel's blocks do not come before all of these
-        // run (common/base.cuh).
+        // those that choose there are CHOOSERS at most, and no more than rows, while any chip holds more blocks than that. A later kernel's
+        // blocks do not come before all of these run (common/base.cuh).
         await_scores<ROUTER_SCORES, E>(args.tagged + (u64)row * STRIDE, tag, value, gate);
         // Every block has read the count by now, or its scores were not here.
         if (row == 0 && lane == 0) args.counters[1] = (int)tag;

@@ -16,7 +16,9 @@ static_assert(PartOfRow<COLS>::VECTORS <= 8, "the launcher knows how much");
 
 // The choice in the launch that scores, by blocks behind those that do. A chip begins the blocks of a grid in the order of their numbers, x first; so
 // blocks that score, which wait for nobody, run or are done when a block begins that waits for them. CUDA does not promise this order, but
-// has no other, and CUB's scans rest on it too; a chip with another one would end this wait by its bound. Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
+// has no other, and CUB's scans rest on it too; a chip with another one would end this wait by its bound.
+//
+// Counters: how many choosers have seen all they need; then of each tile of rows how many blocks have scored it.
 #define CHOSEN (args.counters + 2)
 #define SCORED (args.counters + 3)
 

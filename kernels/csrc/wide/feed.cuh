@@ -79,8 +79,10 @@ struct FedScales {
         feed_tiles<W::GROUP_BYTES, 2>(f.block, W::GROUPS_AT, to + GROUP_IN, unit, full);
     }
 };
+
 static_assert(FedCodes::BYTES_A_TILE > 0 && FedScales::BYTES_A_TILE > 0, "a warp that feeds nothing is needed for no phase, and must not wait for one");
 static_assert(FedCodes::BYTES_A_TILE + FedScales::BYTES_A_TILE == UNIT_BYTES, "a stage is full when all of its parts are there");
+
 // As the stage wants them (rows/halves.cu): by one thread, two rows of 64 values each.
 struct FedColumns {
     static constexpr bool WEIGHTS = false;
@@ -122,9 +124,9 @@ struct FedUnits {
 
     __device__ __forceinline__ u32 next(int unit) {
         if (unit > 0) turn.next();
-        // Ends when the feeding warps have brought their parts: they wait for nothing but the stage to be empty, which all warps that multiply say
-        // of a unit before they wait for the unit STAGES - 1 after it. A stage's next phase needs the arrival of this warp on `empty`, which comes
-        // behind the unit's instructions, and those keep the lanes together.
+        // Ends when the feeding warps have brought their parts, for which they wait only until the stage is empty. Each multiplying warp says that it
+        // is, of every unit, while it multiplies the next one; so before it waits for the unit that comes into that stage. The stage's next phase
+        // needs this warp's arrival on `empty`, which comes behind the unit's instructions, and those keep the lanes together.
         barrier_wait<WIDE_STAGE_FULL>(block.full(turn.stage), turn.parity);
         return block.stage(turn.stage);
     }
