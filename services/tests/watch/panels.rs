@@ -86,8 +86,8 @@ fn user(addr: SocketAddr, kind: usize, round: usize, unfinished: Arc<()>) {
             return;
         }
         turn(addr, kind, COLLECTIONS * round + taken);
-        // Busy times and quiet ones.
-        std::thread::sleep(Duration::from_millis(if taken % 5 == 4 { 300 } else { 10 }));
+        // Busy times and quiet ones; those who wait only for the others leave them the machine.
+        std::thread::sleep(Duration::from_millis(if own.is_none() || taken % 5 == 4 { 300 } else { 10 }));
     }
 }
 
@@ -95,7 +95,9 @@ fn user(addr: SocketAddr, kind: usize, round: usize, unfinished: Arc<()>) {
 fn turn(addr: SocketAddr, kind: usize, turn: usize) {
     let prompt = |tokens: usize| (0..tokens).map(|i| 1 + (i * 7 + kind) % 400).collect::<Vec<_>>();
     let lengths = [(20, 480), (300, 150), (90, 60), (5, 200)][(kind + turn) % 4];
-    let body = json!({"prompt": prompt(lengths.0), "max_tokens": lengths.1, "ignore_eos": true, "seed": turn, "stream": kind < 4});
+    // A stream says each second that it is there, so that no client gives up on a long answer of a busy machine.
+    let body =
+        json!({"prompt": prompt(lengths.0), "max_tokens": lengths.1, "ignore_eos": true, "seed": turn, "stream": true});
     match kind {
         // One asks for nonsense, in bytes that are no HTTP too.
         0 => {
