@@ -6,7 +6,7 @@
 
 Each user sends a chat, waits for its answer and sends the next one; a refused user stays away as long as the refusal says and tries again.
 A refusal for its wait is judged by the requests that were admitted right before and right after it: where both waited less than the bound,
-it was wrong. With --log the states that the service logs at refusals (`no room`) are read too: none may have a slot and pages free.
+it was wrong. With --log the states that the service logs at refusals (`no room`) are read too: none may have slots and pages free for it and for those before it.
 
 Exits with 1 where more than one of a thousand requests was refused wrongly, where a refused request had room, where fewer than nine of ten
 predicted waits above 0.1 s were between half and twice as long, or where a request failed. Standard library only.
@@ -31,6 +31,8 @@ REQUEST_SECONDS = 300
 NEAR_SECONDS = 5
 TRIES = 100
 WRONG_SHARE, RIGHT_SHARE = 0.001, 0.9
+# Pages that are free in vain for a request whose prompt needs more.
+PAGES_PLENTY = 256
 # The share of predictions is not judged by fewer waits than these.
 WAITS_MIN = 20
 RATIO = "chimere_wait_prediction_ratio"
@@ -146,14 +148,14 @@ def wrong(load):
 
 
 def roomy(path):
-    """Refusals for a wait, in the service's log, with a slot and pages free; and how many were logged."""
+    """Refusals for a wait, in the service's log, with slots and pages free for all before it too; and how many were logged."""
     found, count = [], 0
     for line in open(path, errors="replace"):
         if "no room" not in line or "would wait" not in line:
             continue
         count += 1
-        slots, pages = (re.search(rf'{name}"?[=:] ?(\d+)', line) for name in ("slots_free", "pages_free"))
-        if slots and pages and int(slots[1]) > 0 and int(pages[1]) > 64:
+        value = lambda name: int((re.search(rf'{name}"?[=:] ?(\d+)', line) or [0, 0])[1])
+        if value("slots_free") > value("requests_ahead") and value("pages_free") > PAGES_PLENTY:
             found.append(line.strip()[:400])
     return found, count
 

@@ -42,10 +42,11 @@ impl Lengths {
     }
 
     /// Did enough outputs of this kind end, and no fewer than are running? The first that end after a start are the
-    /// shortest of those that run, and say little of the others.
+    /// shortest of those that run, and say little of the others. An output that may be shorter is like one of a larger
+    /// kind that is cut off.
     pub(super) fn knows(&self, output_max: u32, running: u64) -> bool {
         // One that wants no token, or a single one, leaves nothing to learn.
-        output_max <= 1 || self.kinds[kind_of(output_max)].ended >= running.max(ENDED_MIN)
+        output_max <= 1 || self.kinds[kind_of(output_max)..].iter().any(|kind| kind.ended >= running.max(ENDED_MIN))
     }
 
     /// The same of all kinds that are running, by their maxima.
@@ -61,7 +62,7 @@ impl Lengths {
     /// Tokens still to come after the first `have`: those of a remembered output that was longer than that, the
     /// `quantile`-th of them (0 to 1). Who is longer than all of them is taken to be half done.
     pub(super) fn left(&self, output_max: u32, have: u32, quantile: f64) -> u32 {
-        let sorted = &self.kinds[kind_of(output_max)].sorted;
+        let sorted = &self.kind(output_max).sorted;
         let longer = &sorted[sorted.partition_point(|tokens| *tokens <= have)..];
         let at = (quantile * longer.len() as f64) as usize;
         let left = longer.get(at.min(longer.len().saturating_sub(1))).map_or(have.max(1), |tokens| tokens - have);
@@ -70,7 +71,13 @@ impl Lengths {
 
     /// Standard deviation over mean of the remembered lengths of a kind.
     pub(super) fn spread(&self, output_max: u32) -> f64 {
-        self.kinds[kind_of(output_max)].spread
+        self.kind(output_max).spread
+    }
+
+    /// The kind itself if it is known, or the next larger one that is.
+    fn kind(&self, output_max: u32) -> &Kind {
+        let own = kind_of(output_max);
+        self.kinds[own..].iter().find(|kind| kind.ended >= ENDED_MIN).unwrap_or(&self.kinds[own])
     }
 }
 
@@ -107,19 +114,20 @@ mod tests {
 
     #[test]
     fn what_is_left_is_that_of_outputs_that_were_longer() {
-        let lengths = learned([10, 40, 20, 30]);
+        let lengths = learned([10, 40, 20, 30].into_iter().cycle().take(8));
         let left = |have| [0.0, 0.3, 0.6, 0.99].map(|quantile| lengths.left(100, have, quantile));
         assert_eq!(left(0), [10, 20, 30, 40]);
         assert_eq!(left(20), [10, 10, 20, 20]);
         assert_eq!(left(50), [50; 4], "who is longer than all is half done");
         assert_eq!(left(90), [10; 4], "and never goes beyond its maximum");
+        assert_eq!([0.0, 0.9].map(|quantile| lengths.left(15, 0, quantile)), [10, 15], "a small one is one cut off");
     }
 
     #[test]
     fn a_kind_is_known_when_as_many_have_ended_as_run() {
         let lengths = learned([10; 20]);
         assert!(lengths.knows(100, 20) && !lengths.knows(100, 21));
-        assert!(!lengths.knows(1_000, 0) && lengths.knows(1, 50) && lengths.knows(0, 50));
+        assert!(!lengths.knows(1_000, 0) && lengths.knows(9, 20) && lengths.knows(1, 50) && lengths.knows(0, 50));
         assert!(!learned([10; 7]).knows(100, 0));
         assert!(lengths.know_all([100; 20].into_iter()) && !lengths.know_all([100, 1_000].into_iter()));
     }

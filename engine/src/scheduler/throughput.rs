@@ -32,10 +32,11 @@ pub(super) struct Work {
 
 impl Work {
     fn add(&mut self, other: &Self) {
-        self.us += other.us;
-        self.reading_us += other.reading_us;
+        // A clock that jumps must not overflow them.
+        self.us = self.us.saturating_add(other.us);
+        self.reading_us = self.reading_us.saturating_add(other.reading_us);
+        self.stream_us = self.stream_us.saturating_add(other.stream_us);
         self.prompt_tokens += other.prompt_tokens;
-        self.stream_us += other.stream_us;
         self.tokens += other.tokens;
     }
 }

@@ -199,6 +199,9 @@ fn before_waits_were_measured_nobody_is_refused_for_one() {
     assert_eq!(post(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"max_tokens": 20}))).status, 200);
     let before = crowd(&server, 40);
     server.fake.allow_all();
-    before.into_iter().for_each(|mut stream| drop(stream.rest()));
+    for mut stream in before {
+        assert_eq!(stream.status, 200);
+        while stream.event().is_some() {}
+    }
     server.wait_for_live(0);
 }

@@ -291,12 +291,6 @@ impl CostModel {
         let features = [f64::from(passes), f64::from(len), pairs(start, len) as f64 * THOUSAND];
         self.recurrent.knows().then(|| self.recurrent.at(&features))
     }
-
-    /// What a decode step of `rows` sequences takes whose contexts have `context` positions on average, microseconds.
-    pub fn decode_us(&self, rows: u32, context: u32) -> Option<f64> {
-        let attended = u64::from(rows) * u64::from(context);
-        self.recurrent.knows().then(|| self.recurrent.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
-    }
 }
 
 /// A number of rows, and what a step of so many takes if that is known.
