@@ -183,7 +183,12 @@ fn a_deadline_that_cannot_be_met_is_refused_at_once() {
 #[test]
 fn who_would_wait_too_long_behind_others_is_told_when_to_come_back() {
     let server = slow(Pace { wait_us_max: 1_000_000, ..Pace::default() });
-    let _before = crowd(&server, 10);
+    server.fake.allow(2);
+    let mut before: Vec<Stream> = Vec::new();
+    while before.len() < 40 && before.last().is_none_or(|last| last.status == 200) {
+        before.push(Stream::open(server.addr, CHAT, &with(few(), json!({"stream": true}))));
+    }
+    assert!((2..40).contains(&before.len()), "{} were let in", before.len());
     let reply = post(server.addr, CHAT, &ask("SAY[x]"));
     refused(&reply, "wait_too_long");
     assert!(reply.text().contains("the most is 1.0 s"), "{}", reply.text());
@@ -198,6 +203,7 @@ fn before_waits_were_measured_nobody_is_refused_for_one() {
     server.fake.step_time(Duration::from_millis(20));
     assert_eq!(post(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"max_tokens": 20}))).status, 200);
     let before = crowd(&server, 40);
+    server.fake.step_time(Duration::ZERO);
     server.fake.allow_all();
     for mut stream in before {
         assert_eq!(stream.status, 200);
