@@ -1,12 +1,13 @@
-//! Opens the embedded databases of tables and of collections, and tells a disk that is full from all else that can go
-//! wrong with them.
+//! Opens the embedded databases of tables, of collections and of responses, and tells a disk that is full from all else
+//! that can go wrong with them.
 
 use chimere_engine::files::{open_regular, open_regular_to_change};
+use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -94,8 +95,9 @@ fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// A file whose making was cut short, by a full disk or a crash, has a length and begins with zeros. It never held
-/// anything, and would be refused as no database for ever.
+/// A file whose making was cut short, by a full disk or a crash, has a length, and zeros but for its head. It never held
+/// anything, and would be refused as no database for ever. A file with anything behind its head is damaged: it stays as
+/// it is.
 fn clear_unfinished(file: &Path) -> io::Result<()> {
     let Ok(mut begun) = File::options().read(true).write(true).open(file) else { return Ok(()) };
     // Who makes or uses it holds the same lock.
@@ -105,13 +107,108 @@ fn clear_unfinished(file: &Path) -> io::Result<()> {
     // A database begins with nine bytes that say so, written last of all.
     let mut head = [1; 9];
     match begun.read_exact(&mut head) {
-        Ok(()) if head == [0; 9] => begun.set_len(0),
+        Ok(()) if head == [0; 9] && is_zero_from(&mut begun, HEAD_BYTES)? => begun.set_len(0),
         _ => Ok(()),
     }
 }
 
+/// A page of the library, in which its head is; what lies behind is written with the first change.
+const HEAD_BYTES: u64 = 4096;
+
+fn is_zero_from(file: &mut File, at: u64) -> io::Result<bool> {
+    file.seek(SeekFrom::Start(at))?;
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut bytes)? {
+            0 => return Ok(true),
+            n if bytes[..n].iter().any(|byte| *byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// A database that goes on after an error of its disk. The library refuses every use of a database after such an error,
+/// until it is opened again.
+pub struct ReopeningDatabase {
+    file: PathBuf,
+    open: Box<dyn Fn() -> Result<Opened, redb::DatabaseError> + Send + Sync>,
+    /// `None` where it could not be opened again.
+    db: RwLock<Option<Opened>>,
+}
+
+impl ReopeningDatabase {
+    /// The database in a file, as [`open_checked`] opens it.
+    pub fn of_file(file: PathBuf) -> Result<Self, DatabaseError> {
+        let first = open_checked(&file).map_err(|e| DatabaseError::of(&file, e))?;
+        let open = {
+            let file = file.clone();
+            move || open(&file)
+        };
+        Ok(Self { file, open: Box::new(open), db: RwLock::new(Some(first)) })
+    }
+
+    /// One that is opened so, and called so in errors.
+    pub fn new(
+        file: PathBuf,
+        open: impl Fn() -> Result<Opened, redb::DatabaseError> + Send + Sync + 'static,
+    ) -> Result<Self, DatabaseError> {
+        let first = open().map_err(|e| DatabaseError::of(&file, e))?;
+        Ok(Self { file, open: Box::new(open), db: RwLock::new(Some(first)) })
+    }
+
+    /// The database's file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.db.read().as_ref().is_some_and(Opened::is_read_only)
+    }
+
+    /// Looks at what is there now.
+    pub fn read<T>(&self, look: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
+        let db = self.db.read();
+        let db = db.as_ref().ok_or_else(|| DatabaseError::failed(&self.file, "it could not be opened again"))?;
+        db.begin_read()
+            .map_err(redb::Error::from)
+            .and_then(|txn| look(&txn))
+            .map_err(|e| DatabaseError::of(&self.file, e))
+    }
+
+    /// Makes a change, which is on the disk when this returns, or is not made. After an error the database is opened
+    /// again at once, so that no other process takes the file meanwhile; what stands in the way is the next change's to
+    /// report.
+    pub fn write(
+        &self,
+        change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), DatabaseError> {
+        if self.db.read().is_none() {
+            let opened = (self.open)().map_err(|e| DatabaseError::of(&self.file, e))?;
+            *self.db.write() = Some(opened);
+        }
+        let written = self.db.read().as_ref().map_or(Ok(()), |db| committed(db, change));
+        if written.is_err() {
+            let mut db = self.db.write();
+            // Two cannot have the file open at once.
+            drop(db.take());
+            *db = (self.open)().ok();
+        }
+        written.map_err(|e| DatabaseError::of(&self.file, e))
+    }
+}
+
+fn committed(
+    db: &Opened,
+    change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+) -> Result<(), redb::Error> {
+    let txn = db.begin_write()?;
+    change(&txn)?;
+    Ok(txn.commit()?)
+}
+
 /// A database could not be read or written. A write that ends so is not there.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// The database, its file or its contents.
     #[error("{file}: {why}", file = file.display())]
@@ -158,6 +255,71 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
+/// A disk of a test's own: it can be full, and what is on it can be looked at.
+#[cfg(test)]
+pub(crate) mod disk {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Disk {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        /// From now on nothing can be written but the head, which has its place already; or everything can.
+        pub(crate) fn set_full(&self, full: bool) {
+            self.full.store(full, Ordering::SeqCst);
+        }
+
+        /// A disk with what would be there after a crash now.
+        pub(crate) fn after_a_crash(&self) -> Self {
+            Self { bytes: Arc::new(Mutex::new(self.bytes.lock().clone())), full: Arc::default() }
+        }
+
+        pub(crate) fn database(&self) -> ReopeningDatabase {
+            let disk = self.clone();
+            let open = move || Builder::new().create_with_backend(disk.clone()).map(Opened::ToChange);
+            ReopeningDatabase::new("disk.redb".into(), open).unwrap()
+        }
+
+        fn check_room(&self, end: u64) -> io::Result<()> {
+            let has_room = end <= HEAD_BYTES || !self.full.load(Ordering::SeqCst);
+            if has_room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+        }
+    }
+
+    impl redb::StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.bytes.lock().len() as u64)
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            out.copy_from_slice(&self.bytes.lock()[offset as usize..][..out.len()]);
+            Ok(())
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.check_room(len)?;
+            self.bytes.lock().resize(len as usize, 0);
+            Ok(())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.check_room(offset + data.len() as u64)?;
+            self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(data);
+            Ok(())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +341,18 @@ mod tests {
         let error = DatabaseError::of(&path, open(&path).err().unwrap()).to_string();
         assert!(error.contains("a.redb: ") && !error.contains("no room"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "somebody's letter");
+    }
+
+    #[test]
+    fn a_database_that_has_lost_its_first_bytes_is_refused_and_keeps_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.redb");
+        made(&path);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[..4096].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(open(&path).is_err() && open_checked(&path).is_err());
+        assert!(std::fs::read(&path).unwrap() == bytes, "the file was changed");
     }
 
     #[test]
@@ -268,6 +442,22 @@ mod tests {
             std::fs::write(&damaged, &whole[..len]).unwrap();
             let _an_error_or_empty = open_checked(&damaged).map(drop);
         }
+    }
+
+    #[test]
+    fn after_a_full_disk_a_database_is_read_and_takes_changes_again_without_being_made_anew() {
+        let disk = disk::Disk::default();
+        let db = disk.database();
+        let put = |n: u64| db.write(|txn| Ok(drop(txn.open_table(NUMBERS)?.insert(n, n)?)));
+        let has = |n: u64| db.read(|txn| Ok(txn.open_table(NUMBERS)?.get(n)?.is_some())).unwrap();
+        put(1).unwrap();
+        disk.set_full(true);
+        for _ in 0..2 {
+            assert!(matches!(put(2), Err(DatabaseError::NoRoom { .. })));
+        }
+        disk.set_full(false);
+        put(3).unwrap();
+        assert_eq!([1, 2, 3].map(has), [true, false, true]);
     }
 
     #[test]

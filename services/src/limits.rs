@@ -247,6 +247,10 @@ pub const RESPONSES_HOURS: u64 = 24;
 pub const RESPONSES_NUMBER_MAX: u64 = 1 << 20;
 /// Bytes of responses that wait to be written; one that comes while they are so many is not kept.
 pub const RESPONSES_UNWRITTEN_BYTES: u64 = 64 << 20;
+/// Seconds after which responses that could not be written are tried again.
+pub const RESPONSE_RETRY_SECONDS: u64 = 1;
+/// Seconds that the removal of a response waits for the disk.
+pub const RESPONSE_REMOVE_SECONDS: u64 = 30;
 /// Responses that one request may take items of by their ids.
 pub const RESPONSE_REFERRED_MAX: usize = 64;
 /// Bytes of all items that a request refers to.
@@ -307,6 +311,8 @@ pub const UNREAD_SECONDS: u64 = 60;
 pub const PEER_SILENCE_SECONDS: u64 = 60;
 /// Spans of traces that wait for their collector; those that come while they are so many are dropped.
 pub const SPANS_WAITING_MAX: usize = 16_384;
+/// Characters of a name that a client chose which one record of the audit has.
+pub const AUDIT_NAME_CHARS: usize = 128;
 /// Bytes of log records that wait to be written; what comes while they are full is dropped and counted.
 pub const LOG_BYTES_MAX: usize = 1 << 20;
 /// Bounds of Retry-After.

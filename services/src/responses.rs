@@ -1,18 +1,26 @@
-//! ResponseStore that accounts keep to show them and to go on from them, for so long and so many bytes. What is kept is
-//! found at once and written by a thread of its own: nobody waits for the disk, and a crash loses the last moments.
+//! Responses that accounts keep to show them and to go on from them, for so long and so many bytes. A response that is
+//! kept is found at once and written by a thread of its own: no answer waits for the disk, and a crash loses the last
+//! moments. A removal is on the disk before it is acknowledged.
+//!
+//! After a write that failed nothing new is kept until what waits could be written: a reply never says of a response
+//! that it is kept while there is no room for it.
 
-use crate::database::{self, DatabaseError, Opened};
-use crate::limits::RESPONSES_UNWRITTEN_BYTES;
+mod index;
+
+use crate::database::{DatabaseError, Opened, ReopeningDatabase};
+use crate::limits::RESPONSE_RETRY_SECONDS;
 use crate::metrics::{RESPONSE_BYTES, RESPONSES_DROPPED, RESPONSES_KEPT};
 use chimere_engine::ids::KeyId;
-use crossbeam::channel::{Receiver, Sender, unbounded};
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use index::{Changes, KeptIndex};
 use parking_lot::Mutex;
 use redb::backends::InMemoryBackend;
-use redb::{Builder, ReadableTable, TableDefinition, TableError};
-use std::collections::{HashMap, VecDeque};
+use redb::{Builder, ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Name of the database in its directory.
 const FILE: &str = "responses.redb";
@@ -20,8 +28,6 @@ const FILE: &str = "responses.redb";
 const RESPONSES: TableDefinition<'_, (u64, &str), ResponseRow> = TableDefinition::new("responses");
 /// When it ends, its items, the response.
 type ResponseRow = (u64, &'static [u8], &'static [u8]);
-/// Changes that are written together, at most.
-const BATCH: usize = 64;
 
 /// How much is kept, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,243 +58,195 @@ impl KeptResponse {
 /// Whose it is, and its name.
 type ResponseKey = (KeyId, Arc<str>);
 
+/// How the removal of a response went.
+type Removed = oneshot::Sender<Result<(), DatabaseError>>;
+
 /// See the file's head.
 pub struct ResponseStore {
     settings: ResponseBounds,
     index: Arc<Mutex<KeptIndex>>,
-    db: Arc<Opened>,
-    changes: Option<Sender<Change>>,
+    db: Arc<ReopeningDatabase>,
+    /// One message is enough: all that changed until it is taken is written then.
+    wake: Option<Sender<()>>,
     writer: Option<JoinHandle<()>>,
-}
-
-enum Change {
-    Put(ResponseKey, u64, KeptResponse),
-    Remove(ResponseKey),
-}
-
-/// What there is.
-#[derive(Default)]
-struct KeptIndex {
-    accounts: HashMap<KeyId, KeptAccount>,
-    bytes: u64,
-    /// What is not written yet.
-    unwritten: HashMap<ResponseKey, KeptResponse>,
-    unwritten_bytes: u64,
-}
-
-/// What an account has, the oldest first.
-#[derive(Default)]
-struct KeptAccount {
-    bytes: u64,
-    all: VecDeque<KeptEntry>,
-}
-
-struct KeptEntry {
-    id: Arc<str>,
-    bytes: u64,
-    ends: u64,
 }
 
 impl ResponseStore {
     /// Those of a directory, as of `now` in seconds since 1970. Without one they are kept in memory.
     pub fn open(directory: Option<&Path>, settings: ResponseBounds, now: u64) -> Result<Self, DatabaseError> {
-        let file = directory.map_or_else(|| PathBuf::from("memory"), |directory| directory.join(FILE));
-        let broke = |e: redb::Error| DatabaseError::of(&file, e);
-        let opened = match directory {
-            Some(_) => database::open_checked(&file),
-            None => Builder::new().create_with_backend(InMemoryBackend::new()).map(Opened::ToChange),
+        let db = match directory {
+            Some(directory) => ReopeningDatabase::of_file(directory.join(FILE))?,
+            None => ReopeningDatabase::new(PathBuf::from("memory"), || {
+                Builder::new().create_with_backend(InMemoryBackend::new()).map(Opened::ToChange)
+            })?,
         };
-        let db = Arc::new(opened.map_err(|e| broke(e.into()))?);
-        let index = Arc::new(Mutex::new(KeptIndex::read(&db).map_err(broke)?));
-        let (changes, inbox) = unbounded();
-        let writer = std::thread::Builder::new().name("responses".into()).spawn({
-            let (db, index, file) = (db.clone(), index.clone(), file.clone());
-            move || write_all(&db, &index, &inbox, &file)
-        });
-        let writer = writer.map_err(|e| broke(redb::Error::Io(e)))?;
-        let all = Self { settings, index, db, changes: Some(changes), writer: Some(writer) };
+        Self::over(db, settings, now)
+    }
+
+    fn over(db: ReopeningDatabase, settings: ResponseBounds, now: u64) -> Result<Self, DatabaseError> {
+        let index = Arc::new(Mutex::new(KeptIndex::of(&db.read(rows)?)));
+        let (db, (wake, woken)) = (Arc::new(db), bounded(1));
+        let writer = Writer { db: db.clone(), index: index.clone(), woken };
+        let thread = std::thread::Builder::new().name("responses".into()).spawn(move || writer.run());
+        let writer = thread.map_err(|e| DatabaseError::of(db.file(), redb::Error::Io(e)))?;
+        let all = Self { settings, index, db, wake: Some(wake), writer: Some(writer) };
         all.forget_old(now);
         Ok(all)
     }
 
     /// Keeps a response, and lets go of the account's oldest, or of who has most, where there is no room. False if it
-    /// is too large, or comes sooner than it can be written.
+    /// is too large, or comes sooner than it can be written, or while nothing can be written.
     pub fn put(&self, owner: KeyId, id: &str, stored: KeptResponse, now: u64) -> bool {
         let (bytes, ends) = (stored.bytes(), now + self.settings.seconds);
         self.forget_old(now);
         let mut index = self.index.lock();
-        let unwritten = index.unwritten_bytes + bytes;
         let too_large = bytes > self.settings.account_bytes_max.min(self.settings.bytes_max);
-        if too_large || unwritten > RESPONSES_UNWRITTEN_BYTES {
+        if too_large || !index.can_take(bytes) || self.db.is_read_only() {
             dropped(if too_large { "large" } else { "write" });
             return false;
         }
         while index.account_bytes(owner) + bytes > self.settings.account_bytes_max {
-            self.forget(index.oldest_of(owner));
+            index.forget_oldest(owner);
             dropped("account");
         }
-        while index.bytes + bytes > self.settings.bytes_max {
-            let most = index.accounts.iter().max_by_key(|(_, account)| account.bytes).map(|(owner, _)| *owner);
-            let oldest = most.and_then(|owner| index.oldest_of(owner));
-            self.forget(oldest);
+        while index.bytes() + bytes > self.settings.bytes_max {
+            index.forget_oldest_of_most();
             dropped("store");
         }
-        let key: ResponseKey = (owner, id.into());
-        index.add(&key, bytes, ends);
-        index.tell();
-        index.unwritten_bytes = unwritten;
-        index.unwritten.insert(key.clone(), stored.clone());
-        self.change(Change::Put(key, ends, stored));
+        index.put((owner, id.into()), stored, ends);
+        drop(index);
+        self.changed();
         true
     }
 
-    /// One of an account's responses.
-    pub fn get(&self, owner: KeyId, id: &str, now: u64) -> Option<KeptResponse> {
-        {
+    /// One of an account's responses. An error where it is there and cannot be read.
+    pub fn get(&self, owner: KeyId, id: &str, now: u64) -> Result<Option<KeptResponse>, DatabaseError> {
+        let unwritten = {
             let index = self.index.lock();
-            let entry = index.accounts.get(&owner)?.all.iter().find(|entry| *entry.id == *id)?;
-            if entry.ends <= now {
-                return None;
+            if !index.has(owner, id, now) {
+                return Ok(None);
             }
-            if let Some(stored) = index.unwritten.get(&(owner, entry.id.clone())) {
-                return Some(stored.clone());
-            }
+            index.unwritten(owner, id)
+        };
+        if unwritten.is_some() {
+            return Ok(unwritten);
         }
-        let table = self.db.begin_read().ok()?.open_table(RESPONSES).ok()?;
-        let row = table.get((owner.0, id)).ok()??;
-        let (_, items, response) = row.value();
-        Some(KeptResponse { items: items.into(), response: response.into() })
+        self.db.read(|txn| {
+            let table = txn.open_table(RESPONSES)?;
+            let row = table.get((owner.0, id))?;
+            Ok(row.map(|row| {
+                let (_, items, response) = row.value();
+                KeptResponse { items: items.into(), response: response.into() }
+            }))
+        })
     }
 
-    /// Removes one of an account's responses. False if there is none.
-    pub fn remove(&self, owner: KeyId, id: &str, now: u64) -> bool {
+    /// Removes one of an account's responses, and ends when that is on the disk. False if there is none. After an error
+    /// it is still there.
+    pub async fn remove(&self, owner: KeyId, id: &str, now: u64) -> Result<bool, DatabaseError> {
         self.forget_old(now);
-        let key = {
-            let mut index = self.index.lock();
-            let key = index.take_out(owner, |entry| *entry.id == *id);
-            index.tell();
-            key
-        };
-        let there = key.is_some();
-        self.forget(key);
-        there
+        let (removed, waits) = oneshot::channel();
+        let there = self.index.lock().remove(owner, id, removed);
+        if !there {
+            return Ok(false);
+        }
+        self.changed();
+        // The thread answers every removal, and ends only with this value.
+        waits.await.unwrap_or_else(|_| Err(DatabaseError::failed(self.db.file(), "the store is closed"))).map(|()| true)
     }
 
     fn forget_old(&self, now: u64) {
-        let mut index = self.index.lock();
-        let owners: Vec<KeyId> = index.accounts.keys().copied().collect();
-        for owner in owners {
-            while let Some(key) = index.take_out(owner, |entry| entry.ends <= now) {
-                self.forget(Some(key));
-                dropped("time");
-            }
+        let gone = self.index.lock().forget_old(now);
+        (0..gone).for_each(|_| dropped("time"));
+        if gone > 0 {
+            self.changed();
         }
-        index.tell();
     }
 
-    /// Away from the disk too.
-    fn forget(&self, key: Option<ResponseKey>) {
-        key.into_iter().for_each(|key| self.change(Change::Remove(key)));
-    }
-
-    fn change(&self, change: Change) {
-        if let Some(changes) = &self.changes {
-            // It ends only with this value.
-            changes.send(change).ok();
+    /// Tells the metrics, and the thread that writes.
+    fn changed(&self) {
+        self.index.lock().tell();
+        // Full means that it will look anyway.
+        if let Some(wake) = &self.wake {
+            wake.try_send(()).ok();
         }
     }
 }
 
 impl Drop for ResponseStore {
-    /// Waits until all is written.
+    /// Waits until all is written, or cannot be.
     fn drop(&mut self) {
-        drop(self.changes.take());
+        drop(self.wake.take());
         if let Some(writer) = self.writer.take() {
             writer.join().ok();
         }
     }
 }
 
-impl KeptIndex {
-    fn read(db: &Opened) -> Result<Self, redb::Error> {
-        let mut rows: Vec<(u64, ResponseKey, u64)> = Vec::new();
-        match db.begin_read()?.open_table(RESPONSES) {
-            Ok(table) => {
-                for row in table.iter()? {
-                    let (key, value) = row?;
-                    let ((owner, id), (ends, items, response)) = (key.value(), value.value());
-                    rows.push((ends, (KeyId(owner), id.into()), (items.len() + response.len()) as u64));
+/// When each response ends, whose it is, and its bytes.
+fn rows(txn: &ReadTransaction) -> Result<Vec<(u64, ResponseKey, u64)>, redb::Error> {
+    let table = match txn.open_table(RESPONSES) {
+        Ok(table) => table,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(e) => return Err(e.into()),
+    };
+    let mut rows = Vec::new();
+    for row in table.iter()? {
+        let (key, value) = row?;
+        let ((owner, id), (ends, items, response)) = (key.value(), value.value());
+        rows.push((ends, (KeyId(owner), id.into()), (items.len() + response.len()) as u64));
+    }
+    Ok(rows)
+}
+
+/// The thread that writes what changed.
+struct Writer {
+    db: Arc<ReopeningDatabase>,
+    index: Arc<Mutex<KeptIndex>>,
+    woken: Receiver<()>,
+}
+
+impl Writer {
+    /// Until the store is dropped and all is written or cannot be. What could not be written is tried again.
+    fn run(self) {
+        let (mut open, mut failing) = (true, false);
+        loop {
+            let changes = self.index.lock().changes();
+            if changes.is_empty() {
+                if !open {
+                    return;
                 }
+                open = self.woken.recv().is_ok();
+                continue;
             }
-            Err(TableError::TableDoesNotExist(_)) => {}
-            Err(e) => return Err(e.into()),
-        }
-        rows.sort();
-        let mut index = Self::default();
-        rows.iter().for_each(|(ends, key, bytes)| index.add(key, *bytes, *ends));
-        Ok(index)
-    }
-
-    fn add(&mut self, (owner, id): &ResponseKey, bytes: u64, ends: u64) {
-        let account = self.accounts.entry(*owner).or_default();
-        account.all.push_back(KeptEntry { id: id.clone(), bytes, ends });
-        account.bytes += bytes;
-        self.bytes += bytes;
-    }
-
-    /// Says how much there is.
-    fn tell(&self) {
-        let count: usize = self.accounts.values().map(|account| account.all.len()).sum();
-        ::metrics::gauge!(RESPONSES_KEPT).set(count as f64);
-        ::metrics::gauge!(RESPONSE_BYTES).set(self.bytes as f64);
-    }
-
-    fn account_bytes(&self, owner: KeyId) -> u64 {
-        self.accounts.get(&owner).map_or(0, |account| account.bytes)
-    }
-
-    fn oldest_of(&mut self, owner: KeyId) -> Option<ResponseKey> {
-        self.take_out(owner, |_| true)
-    }
-
-    /// The first of an account for which this holds, which is no longer there then.
-    fn take_out(&mut self, owner: KeyId, which: impl Fn(&KeptEntry) -> bool) -> Option<ResponseKey> {
-        let account = self.accounts.get_mut(&owner)?;
-        let entry = account.all.iter().position(which).and_then(|at| account.all.remove(at))?;
-        account.bytes -= entry.bytes;
-        self.bytes -= entry.bytes;
-        if account.all.is_empty() {
-            self.accounts.remove(&owner);
-        }
-        Some((owner, entry.id))
-    }
-
-    fn written(&mut self, key: &ResponseKey) {
-        if let Some(stored) = self.unwritten.remove(key) {
-            self.unwritten_bytes -= stored.bytes();
+            let written = self.db.write(|txn| write(txn, &changes));
+            self.index.lock().settle(changes, &written);
+            match &written {
+                Err(error) if !failing => tracing::error!(%error, "responses cannot be written; it is tried again"),
+                Ok(()) if failing => tracing::info!("responses are written again"),
+                _ => {}
+            }
+            failing = written.is_err();
+            if failing && !open {
+                return self.index.lock().give_up();
+            }
+            if failing {
+                let retry = Duration::from_secs(RESPONSE_RETRY_SECONDS);
+                open = self.woken.recv_timeout(retry) != Err(RecvTimeoutError::Disconnected);
+            }
         }
     }
 }
 
-/// Writes changes down, as many at once as there are. What could not be written is forgotten.
-fn write_all(db: &Opened, index: &Mutex<KeptIndex>, inbox: &Receiver<Change>, file: &Path) {
-    while let Ok(first) = inbox.recv() {
-        let batch: Vec<Change> = std::iter::once(first).chain(inbox.try_iter().take(BATCH)).collect();
-        let written = write(db, &batch);
-        if let Err(error) = &written {
-            let error = DatabaseError::failed(file, error);
-            tracing::warn!(%error, "responses could not be kept");
-        }
-        let mut index = index.lock();
-        for change in &batch {
-            let Change::Put(key, ..) = change else { continue };
-            index.written(key);
-            if written.is_err() && index.take_out(key.0, |entry| entry.id == key.1).is_some() {
-                dropped("write");
-            }
-        }
-        index.tell();
+fn write(txn: &WriteTransaction, changes: &Changes) -> Result<(), redb::Error> {
+    let mut table = txn.open_table(RESPONSES)?;
+    for ((owner, id), ends, stored) in &changes.puts {
+        table.insert((owner.0, &**id), (*ends, &*stored.items, &*stored.response))?;
     }
+    for (owner, id) in changes.gone.iter().chain(changes.removals.iter().map(|(key, _)| key)) {
+        table.remove((owner.0, &**id))?;
+    }
+    Ok(())
 }
 
 /// A response is kept no longer, or not at all, for this reason: one of [`crate::metrics::RESPONSE_DROPS`].
@@ -297,25 +255,10 @@ fn dropped(reason: &'static str) {
     ::metrics::counter!(RESPONSES_DROPPED, "reason" => reason).increment(1);
 }
 
-fn write(db: &Opened, batch: &[Change]) -> Result<(), redb::Error> {
-    let txn = db.begin_write()?;
-    {
-        let mut table = txn.open_table(RESPONSES)?;
-        for change in batch {
-            match change {
-                Change::Put((owner, id), ends, stored) => {
-                    table.insert((owner.0, &**id), (*ends, &*stored.items, &*stored.response))?;
-                }
-                Change::Remove((owner, id)) => drop(table.remove((owner.0, &**id))?),
-            }
-        }
-    }
-    Ok(txn.commit()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::disk::Disk;
 
     const A: KeyId = KeyId(1);
     const B: KeyId = KeyId(2);
@@ -328,20 +271,39 @@ mod tests {
         KeptResponse { items: vec![b'i'; bytes / 2].into(), response: vec![b'r'; bytes - bytes / 2].into() }
     }
 
+    fn on(disk: &Disk, now: u64) -> ResponseStore {
+        ResponseStore::over(disk.database(), settings(), now).unwrap()
+    }
+
+    fn remove(all: &ResponseStore, owner: KeyId, id: &str, now: u64) -> Result<bool, DatabaseError> {
+        actix_rt::Runtime::new().unwrap().block_on(all.remove(owner, id, now))
+    }
+
+    /// Until this holds, which it will soon.
+    fn eventually(what: &str, holds: impl Fn() -> bool) {
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            assert!(std::time::Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[test]
     fn a_response_is_its_account_s_alone_and_ends_with_its_time() {
         let all = ResponseStore::open(None, settings(), 0).unwrap();
         assert!(all.put(A, "r1", of(20), 5));
-        assert_eq!(all.get(A, "r1", 14), Some(of(20)));
-        assert_eq!((all.get(B, "r1", 5), all.get(A, "r2", 5), all.get(A, "r1", 15)), (None, None, None));
-        assert!(!all.remove(B, "r1", 5) && all.remove(A, "r1", 5) && !all.remove(A, "r1", 5));
-        assert_eq!(all.get(A, "r1", 5), None);
+        let get = |owner, id, now| all.get(owner, id, now).unwrap();
+        assert_eq!(get(A, "r1", 14), Some(of(20)));
+        assert_eq!((get(B, "r1", 5), get(A, "r2", 5), get(A, "r1", 15)), (None, None, None));
+        let removed = [(B, "r1"), (A, "r1"), (A, "r1")].map(|(owner, id)| remove(&all, owner, id, 5).unwrap());
+        assert_eq!(removed, [false, true, false]);
+        assert_eq!(get(A, "r1", 5), None);
     }
 
     #[test]
     fn where_there_is_no_room_the_account_s_oldest_goes_and_then_that_of_who_has_most() {
         let all = ResponseStore::open(None, settings(), 0).unwrap();
-        let there = |owner, id| all.get(owner, id, 1).is_some();
+        let there = |owner, id| all.get(owner, id, 1).unwrap().is_some();
         assert!(!all.put(A, "huge", of(61), 1));
         assert!(all.put(A, "a1", of(30), 1) && all.put(A, "a2", of(30), 1) && all.put(A, "a3", of(10), 1));
         assert!(!there(A, "a1") && there(A, "a2") && there(A, "a3"), "60 bytes an account");
@@ -349,7 +311,7 @@ mod tests {
         assert!(there(A, "a2") && there(A, "a3"));
         assert!(all.put(KeyId(3), "c1", of(20), 1));
         assert!(!there(B, "b1") && there(A, "a2") && there(KeyId(3), "c1"), "100 bytes for all");
-        assert_eq!(all.index.lock().bytes, 60);
+        assert_eq!(all.index.lock().bytes(), 60);
     }
 
     #[test]
@@ -360,7 +322,13 @@ mod tests {
             let all = ResponseStore::open(None, settings(), 0).unwrap();
             all.put(A, "huge", of(61), 1);
             assert!(all.put(A, "a1", of(30), 1) && all.put(A, "a2", of(30), 1) && all.put(A, "a3", of(10), 1));
-            assert!(all.put(B, "b1", of(60), 1) && all.put(KeyId(3), "c1", of(20), 1) && all.remove(A, "a3", 1));
+            assert!(all.put(B, "b1", of(60), 1) && all.put(KeyId(3), "c1", of(20), 1));
+            assert!(all.index.lock().remove(A, "a3", oneshot::channel().0));
+            let gone = || {
+                all.changed();
+                handle.render().contains("chimere_responses_kept 2\n")
+            };
+            eventually("the removal is written", gone);
             let said = handle.render();
             let says = |line: &str| assert!(said.lines().any(|l| l == line), "no {line} in {said}");
             says("chimere_responses_kept 2");
@@ -380,10 +348,59 @@ mod tests {
         let open = |now| ResponseStore::open(Some(dir.path()), settings(), now).unwrap();
         let all = open(0);
         assert!(all.put(A, "r1", of(20), 0) && all.put(A, "r2", of(30), 5) && all.put(B, "gone", of(1), 5));
-        assert!(all.remove(B, "gone", 5));
+        assert!(remove(&all, B, "gone", 5).unwrap());
         drop(all);
         let all = open(12);
-        assert_eq!((all.get(A, "r1", 9), all.get(A, "r2", 12)), (None, Some(of(30))));
-        assert_eq!((all.get(B, "gone", 5), all.index.lock().bytes), (None, 30));
+        let get = |owner, id, now| all.get(owner, id, now).unwrap();
+        assert_eq!((get(A, "r1", 9), get(A, "r2", 12)), (None, Some(of(30))));
+        assert_eq!((get(B, "gone", 5), all.index.lock().bytes()), (None, 30));
+    }
+
+    /// All that is to be written is written.
+    fn written(all: &ResponseStore) -> bool {
+        let index = all.index.lock();
+        ["r1", "r2", "r3"].iter().all(|id| index.unwritten(A, id).is_none())
+    }
+
+    #[test]
+    fn a_removal_that_was_acknowledged_is_on_the_disk() {
+        let disk = Disk::default();
+        let all = on(&disk, 0);
+        for n in 0..20 {
+            let id = format!("r{n}");
+            assert!(all.put(A, &id, of(20), 0));
+            // Some are removed before they are written, some while they are, some after.
+            if n % 2 == 0 {
+                eventually("it is written", || all.index.lock().unwritten(A, &id).is_none());
+            }
+            assert!(remove(&all, A, &id, 1).unwrap());
+            assert_eq!(
+                on(&disk.after_a_crash(), 1).get(A, &id, 1).unwrap(),
+                None,
+                "{id} would come back after a crash"
+            );
+        }
+    }
+
+    #[test]
+    fn while_the_disk_is_full_nothing_is_said_to_be_kept_or_removed_that_is_not_and_with_room_again_all_is() {
+        let disk = Disk::default();
+        let all = on(&disk, 0);
+        assert!(all.put(A, "r1", of(20), 0));
+        eventually("it is written", || written(&all));
+        disk.set_full(true);
+        assert!(all.put(A, "r2", of(20), 0), "nobody knows yet that the disk is full");
+        eventually("the store knows that the disk is full", || !all.index.lock().can_take(20));
+        assert!(!all.put(A, "r3", of(20), 0), "it could not be kept");
+        let there = |all: &ResponseStore| ["r1", "r2", "r3"].map(|id| all.get(A, id, 1).unwrap().is_some());
+        assert_eq!(there(&all), [true, true, false], "what was said to be kept is there");
+        assert!(matches!(remove(&all, A, "r1", 1), Err(DatabaseError::NoRoom { .. })));
+        assert_eq!(there(&all), [true, true, false], "and what was not removed too");
+        disk.set_full(false);
+        eventually("what waited is written", || written(&all));
+        assert!(all.put(A, "r3", of(20), 0) && remove(&all, A, "r1", 1).unwrap());
+        assert_eq!(there(&all), [false, true, true]);
+        drop(all);
+        assert_eq!(there(&on(&disk, 1)), [false, true, true], "also after a restart");
     }
 }

@@ -4,12 +4,14 @@ use super::answer::{ResponseFormat, response_of};
 use super::app::App;
 use super::auth::Caller;
 use super::chat::converse;
+use super::engram::database_error;
 use super::error::ApiError;
 use super::intake::{INLINE_BYTES, Taken, more_room, take};
 use super::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
 use super::shares::Share;
 use super::text::{prompt_of, work, written};
 use crate::clock::unix_seconds;
+use crate::database::DatabaseError;
 use crate::limits;
 use crate::responses::KeptResponse;
 use actix_web::http::StatusCode;
@@ -18,6 +20,7 @@ use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// `POST /v1/responses`.
 pub(super) async fn create(
@@ -51,7 +54,7 @@ pub(super) async fn show(
     request: HttpRequest,
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let stored = app.responses.get(Caller::of(&request).key, &id, unix_seconds()).ok_or_else(|| no_such(&id))?;
+    let stored = find(&app, Caller::of(&request).key, &id)?.ok_or_else(|| no_such(&id))?;
     Ok(HttpResponse::Ok().content_type("application/json").body(stored.response.to_vec()))
 }
 
@@ -62,7 +65,7 @@ pub(super) async fn input_items(
     id: web::Path<String>,
     page: web::Query<HashMap<String, String>>,
 ) -> Result<HttpResponse, ApiError> {
-    let stored = app.responses.get(Caller::of(&request).key, &id, unix_seconds()).ok_or_else(|| no_such(&id))?;
+    let stored = find(&app, Caller::of(&request).key, &id)?.ok_or_else(|| no_such(&id))?;
     let (page, holder) = (Page::of(&page)?, app.holder(&request));
     let mut room: Option<Share> = None;
     more_room(&app, &mut room, holder, &stored.items)?;
@@ -127,13 +130,16 @@ fn shown(response: &str, at: usize, mut item: Value) -> Value {
     item
 }
 
-/// `DELETE /v1/responses/{id}`.
+/// `DELETE /v1/responses/{id}`. It is removed from the disk too when this answers.
 pub(super) async fn delete(
     app: web::Data<App>,
     request: HttpRequest,
     id: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    if !app.responses.remove(Caller::of(&request).key, &id, unix_seconds()) {
+    let within = Duration::from_secs(limits::RESPONSE_REMOVE_SECONDS);
+    let removed = app.responses.remove(Caller::of(&request).key, &id, unix_seconds());
+    let removed = actix_rt::time::timeout(within, removed).await.map_err(|_| disk_is_slow(within))?;
+    if !removed.map_err(|e| store_error(&e))? {
         return Err(no_such(&id));
     }
     Ok(HttpResponse::Ok().json(json!({"id": *id, "object": "response.deleted", "deleted": true})))
@@ -142,6 +148,21 @@ pub(super) async fn delete(
 /// There is none of this id for the caller, whosever it may be.
 fn no_such(id: &str) -> ApiError {
     ApiError::unknown_name("response", id, "response_not_found")
+}
+
+fn disk_is_slow(within: Duration) -> ApiError {
+    let message =
+        format!("the removal was not on the disk within {} s; ask whether it is gone later", within.as_secs());
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code("disk_slow")
+}
+
+fn store_error(error: &DatabaseError) -> ApiError {
+    database_error("responses", error)
+}
+
+/// One of the account's responses, if it is there.
+fn find(app: &App, owner: KeyId, id: &str) -> Result<Option<KeptResponse>, ApiError> {
+    app.responses.get(owner, id, unix_seconds()).map_err(|e| store_error(&e))
 }
 
 /// Errors about a conversation name the field that it came in.
@@ -181,10 +202,9 @@ async fn asked(
 /// The caller's responses that have the items which a body refers to.
 fn referred(app: &App, owner: KeyId, body: ResponsesBody) -> Result<(ResponsesBody, Vec<KeptResponse>), ApiError> {
     let ids: BTreeSet<String> = body.referred().iter().flat_map(|item| response_of(item)).collect();
-    let now = unix_seconds();
     // An id may be read in two ways, of which one leads nowhere.
-    let found = ids.iter().filter_map(|id| app.responses.get(owner, id, now)).take(limits::RESPONSE_REFERRED_MAX + 1);
-    let found: Vec<KeptResponse> = found.collect();
+    let found = ids.iter().filter_map(|id| find(app, owner, id).transpose()).take(limits::RESPONSE_REFERRED_MAX + 1);
+    let found: Vec<KeptResponse> = found.collect::<Result<_, _>>()?;
     refers_to_at_most("responses", found.len(), limits::RESPONSE_REFERRED_MAX)?;
     Ok((body, found))
 }
@@ -200,7 +220,7 @@ fn items_of(responses: &[KeptResponse]) -> HashMap<String, Value> {
 }
 
 fn previous(app: &App, owner: KeyId, id: &str) -> Result<KeptResponse, ApiError> {
-    app.responses.get(owner, id, unix_seconds()).ok_or_else(|| {
+    find(app, owner, id)?.ok_or_else(|| {
         let shown: String = id.chars().take(64).collect();
         let message =
             format!("there is no response {shown:?} here to go on from: it was not kept, or its time is over");
@@ -226,10 +246,15 @@ fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<
     (items.len() <= app.body_bytes_max).then(|| {
         Box::new(move |id: &str, response: &Value| {
             let stored = KeptResponse { items, response: response.to_string().into_bytes().into() };
-            if !app.responses.put(owner, id, stored, unix_seconds()) {
-                tracing::warn!(response = id, "a response was not kept: it is too large, or too many come at once");
+            let kept = app.responses.put(owner, id, stored, unix_seconds());
+            if !kept {
+                tracing::warn!(
+                    response = id,
+                    "a response was not kept: it is too large, too many come at once, or the disk takes none"
+                );
             }
             drop(share);
+            kept
         }) as super::answer::Keep
     })
 }

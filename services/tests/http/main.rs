@@ -27,6 +27,7 @@ mod refusals;
 mod reports;
 mod responses;
 mod strangers;
+mod storage;
 mod structured;
 mod support;
 mod thinking;

@@ -23,8 +23,8 @@ pub struct ResponseFormat {
     pub keep: Option<Keep>,
 }
 
-/// Keeps a response under its id.
-pub type Keep = Box<dyn FnOnce(&str, &Value)>;
+/// Keeps a response under its id. False if it could not.
+pub type Keep = Box<dyn FnOnce(&str, &Value) -> bool>;
 
 /// A response as it comes: the stream, and the whole reply too.
 pub struct ResponseAnswer {
@@ -87,12 +87,14 @@ impl ResponseAnswer {
         self.parts.finish() == Some(Finish::Length)
     }
 
-    /// The whole response, kept if that was asked for.
+    /// The whole response, kept if that was asked for. It says so itself.
     fn ended(&mut self, account: &RequestUsage) -> Value {
         let status = if self.is_cut() { "incomplete" } else { "completed" };
-        let response = self.response(status, usage(account));
-        if let Some(keep) = self.about.keep.take() {
-            keep(&self.begun.envelope.id, &response);
+        let mut response = self.response(status, usage(account));
+        if let Some(keep) = self.about.keep.take()
+            && !keep(&self.begun.envelope.id, &response)
+        {
+            response["store"] = false.into();
         }
         response
     }
