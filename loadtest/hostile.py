@@ -509,6 +509,19 @@ def damaged_files(service, scale):
         (service.tables / entry).unlink()
 
 
+def long_names(service, scale):
+    """Names of 60,000 letters are not written down whole: they would fill the disk of the log."""
+    before, name, asked = service.log.stat().st_size, "a" * 60_000, 0
+    for _ in range(60 * scale):
+        for method, path in (("DELETE", "/v1/responses/"), ("PUT", "/v1/engram/tables/"), ("DELETE", "/v1/engram/collections/")):
+            status = service.send(method, path + name, None if method == "DELETE" else {}, ADMIN)[0]
+            assert 400 <= status < 500, (method, path, status)
+            asked += 1
+    until("all of it is in the log", lambda: service.log.read_bytes().count(b'"on":"aaaa') >= asked)
+    written = service.log.stat().st_size - before
+    assert written < 2000 * asked, f"{written} bytes for {asked} requests"
+
+
 def until(what, holds, seconds=SETTLE_SECONDS):
     end = time.monotonic() + seconds
     while not holds():
@@ -518,7 +531,7 @@ def until(what, holds, seconds=SETTLE_SECONDS):
 
 ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, long_texts, words_of_megabytes, replies_read_slowly,
            slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files, heads_behind_requests, dripping_requests,
-           silent_handshakes, silent_probes, keys_tried_and_hung_up, malformed_heads, bodies_nobody_waits_for, documents]
+           silent_handshakes, silent_probes, keys_tried_and_hung_up, malformed_heads, bodies_nobody_waits_for, documents, long_names]
 
 
 def busy(_):

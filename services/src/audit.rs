@@ -2,6 +2,7 @@
 //! made and removed, keys that were read again, keys that nobody has. One JSON object a line, in a log of its own;
 //! never what was said.
 
+use crate::limits::AUDIT_NAME_CHARS;
 use chimere_engine::ids::KeyId;
 use serde::Serialize;
 use std::fmt;
@@ -23,8 +24,9 @@ type Sink = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Record<'a> {
     /// What: `table.learn`, `keys.reload`, `key.unknown`.
     pub action: &'a str,
-    /// On which table or collection, in which file.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// On which table or collection, in which file. Clients name these: of a name that is longer than
+    /// [`AUDIT_NAME_CHARS`] its beginning and its length are written down.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "name")]
     pub on: Option<&'a str>,
     /// By which account: a number from which no key can be found.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "account")]
@@ -51,6 +53,14 @@ impl Record<'_> {
 
 fn account<S: serde::Serializer>(key: &Option<KeyId>, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&format!("{:016x}", key.unwrap_or_default().0))
+}
+
+fn name<S: serde::Serializer>(name: &Option<&str>, out: S) -> Result<S::Ok, S::Error> {
+    let name = name.unwrap_or_default();
+    match name.char_indices().nth(AUDIT_NAME_CHARS) {
+        Some((end, _)) => out.serialize_str(&format!("{}... ({} bytes)", &name[..end], name.len())),
+        None => out.serialize_str(name),
+    }
 }
 
 impl Audit {
@@ -104,6 +114,7 @@ mod tests {
             outcome: "200",
         });
         audit.record(&Record::own("keys.reload", None, "3 keys"));
+        audit.record(&Record::own("response.delete", Some(&"ä".repeat(60_000)), "404"));
         let lines = lines.lock();
         let read: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(lines.iter().all(|line| !line.contains('\n')));
@@ -112,5 +123,7 @@ mod tests {
             (&"a\n\"b".into(), &"00000000000000ff".into(), &"127.0.0.1".into())
         );
         assert_eq!(read[1].as_object().unwrap().keys().collect::<Vec<_>>(), ["time_ms", "action", "outcome"]);
+        let cut = format!("{}... (120000 bytes)", "ä".repeat(AUDIT_NAME_CHARS));
+        assert_eq!(read[2]["on"], cut, "what a client makes long is not written whole");
     }
 }
