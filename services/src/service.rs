@@ -326,7 +326,8 @@ fn engram_parts(
     let ids = Fingerprint::of(tokenizer);
     let words = Arc::new(tokenizer.word_starts());
     let store = tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
-    let teacher = store.map(|store| Arc::new(Teacher::new(store, tables.clone())));
+    let teacher = store.map(|store| Teacher::new(store, tables.clone()).map(Arc::new)).transpose();
+    let teacher = teacher.map_err(|e| format!("engram.directory: {e}"))?;
     let keeper =
         Keeper::start(tables.clone(), teacher.clone(), period).map_err(|e| format!("thread of the tables: {e}"))?;
     Ok(EngramParts { ids, words, strengths, tables, teacher, keeper, quality_min })

@@ -3,6 +3,7 @@
 
 mod access;
 mod calendar;
+mod claim;
 mod defaults;
 mod keeper;
 mod name;
@@ -16,6 +17,7 @@ mod teacher;
 mod wording;
 
 pub use access::{Access, Asker, KeyHash};
+pub use claim::DirectoryClaim;
 pub use defaults::{Defaults, ModeName, Overrides, PhaseName};
 pub use keeper::Keeper;
 pub use name::TableName;

@@ -18,12 +18,10 @@ pub struct Teacher {
 }
 
 impl Teacher {
-    /// Of the same directory.
-    pub fn new(store: Store, tables: Arc<Tables>) -> Self {
-        // A store that cannot be read has nothing that a wrong clock could destroy; its first use says what is wrong
-        // with it.
-        let last_seen = store.last_seen().unwrap_or(0);
-        Self { store, tables, calendar: Calendar::start(last_seen) }
+    /// Of the same directory. A store that cannot be used is an error that names it.
+    pub fn new(store: Store, tables: Arc<Tables>) -> Result<Self, StoreError> {
+        let calendar = Calendar::start(store.last_seen()?);
+        Ok(Self { store, tables, calendar })
     }
 
     /// The time that teaching and fading go by, in seconds since 1970.
@@ -109,7 +107,7 @@ mod tests {
         store.write(&name, &learned(then, &[1, 2])).unwrap();
         publish_table(&store, &name, then).unwrap();
         let tables = Tables::open(Some(directory.to_owned()), IDS.hash, Defaults::default()).unwrap();
-        Teacher::new(store, Arc::new(tables))
+        Teacher::new(store, Arc::new(tables)).unwrap()
     }
 
     #[test]
@@ -122,6 +120,19 @@ mod tests {
         teacher.store().write(&name, &learned(teacher.now(), &[3, 4])).unwrap();
         let layers = teacher.store().layers(&name, teacher.now()).unwrap();
         assert_eq!(layers.learned.unwrap().ngrams(), 2, "what was learned before is there beside what is learned now");
+    }
+
+    #[test]
+    fn a_store_that_is_damaged_is_named_before_anybody_is_taught_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.redb");
+        for damaged in ["no database".as_bytes(), &[0x5a; 1 << 16]] {
+            fs::write(&file, damaged).unwrap();
+            let tables = Tables::open(Some(dir.path().to_owned()), IDS.hash, Defaults::default()).unwrap();
+            let error = Teacher::new(Store::new(dir.path().to_owned(), IDS), Arc::new(tables)).err().unwrap();
+            assert!(error.to_string().contains("store.redb: "), "{error}");
+            assert_eq!(fs::read(&file).unwrap(), damaged);
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn say_alone(error: &ServeError) {
 /// Until the end, whichever comes first.
 async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
-    let Prepared { parts, renewals, hello } = prepared;
+    let Prepared { parts, renewals, hello, claim: _claim } = prepared;
     let started = async {
         let service = Service::start(parts).await.map_err(ServeError::Start)?;
         service.warm_up().await.map_err(ServeError::Start)?;

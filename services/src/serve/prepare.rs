@@ -9,7 +9,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
-use crate::engram::{Asker, Tables};
+use crate::engram::{Asker, DirectoryClaim, Tables};
 use crate::http::auth::Keys;
 use crate::http::edge::{Edge, Patience};
 use crate::http::request::ModelLimits;
@@ -41,6 +41,8 @@ pub(super) struct Prepared {
     pub(super) renewals: Renewals,
     /// What is said once it answers.
     pub(super) hello: Hello,
+    /// The directory of tables, this process' own until the service has ended.
+    pub(super) claim: Option<DirectoryClaim>,
 }
 
 impl Prepared {
@@ -75,6 +77,7 @@ impl Prepared {
         let text = text.map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let (setup, prefix) = set_up?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
+        let claim = claim(config)?;
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
@@ -122,7 +125,7 @@ impl Prepared {
             pages: config.server.cors_origins.clone(),
             program: std::env::args().next().unwrap_or_else(|| "chimere".into()),
         };
-        Ok(Self { parts, renewals, hello })
+        Ok(Self { parts, renewals, hello, claim })
     }
 }
 
@@ -200,6 +203,13 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
     let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("engram.strengths: {path}: {e}"));
     let text = read_regular_text(Path::new(path), limits::STRENGTHS_BYTES_MAX).map_err(|e| wrong(&e))?;
     text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
+}
+
+/// The directory of tables and collections, which no other service may have.
+fn claim(config: &Config) -> Result<Option<DirectoryClaim>, ServeError> {
+    let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
+    let claim = directory.map(DirectoryClaim::take).transpose();
+    claim.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
 }
 
 /// The tables that requests can name. One that cannot be used is refused here, by its file's name.
