@@ -43,6 +43,12 @@ ATTACKS = ["<script>window.hurt=1</script>", "<img src=x onerror=\"window.hurt=1
            "<noscript><p title=\"</noscript><img src=x onerror=window.hurt=1>\">", "<a href=\"http://evil.example\" ping=\"http://evil.example/p\">h</a>",
            "<video poster=http://evil.example/v src=http://evil.example/w></video>", "<template><script>window.hurt=1</script></template>", "j <b id=app name=body>k</b>"]
 
+# Constructs within constructs, as deep as an answer can make them; each ends with a word.
+DEEP = {"quotations": ">" * 4000 + " deep", "items": "- " * 3000 + "deep", "numbers": "1. " * 2000 + "deep",
+        "both": ">- " * 2000 + "deep", "strong": "*" * 2500 + "deep" + "*" * 2500, "emphasis": "*a " * 2000 + "deep" + " b*" * 2000,
+        "mixed": "**a _b " * 1000 + "deep" + " c_ d**" * 1000, "deleted": "~~a " * 1500 + "deep" + " b~~" * 1500,
+        "brackets": "[" * 4000 + "deep" + "](b)" * 1000, "pictures": "![" * 2000 + "deep" + "](b)" * 2000,
+        "indented": "".join("  " * i + "- deep\n" for i in range(100))}
 
 CODE_LINE = "value_{0} = {0} * 2  # line\n"
 
@@ -373,6 +379,19 @@ class Tests:
                 .includes(e.tagName.toUpperCase()) || e.hasAttribute('style') || [...e.attributes].some(a => a.name.startsWith('on')) ||
                 (e.href && /^(javascript|data):/.test(e.href.baseVal || e.href))).map(e => e.outerHTML)""")
             assert not bad, bad
+        return page
+
+    def what_lies_too_deep_is_shown_as_text(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            for name, text in DEEP.items():
+                scripted.script = [text[i:i + 500] for i in range(0, len(text), 500)]
+                before = page.locator(".turn.assistant .took").count()
+                self.chat(page, name)
+                self.answered(page, before + 1)
+                shown = "() => [...document.querySelectorAll('.turn.assistant .text')].at(-1)?.textContent.includes('deep')"
+                page.wait_for_function(shown)
+                assert not page.wrong, (name, page.wrong)
         return page
 
     def a_long_answer_never_holds_the_page_up(self):

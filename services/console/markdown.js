@@ -6,6 +6,7 @@ import { marked } from "./vendor/marked.js";
 import { citation, link } from "./citations.js";
 import { Code } from "./code.js";
 import { formulas, typeset } from "./formula.js";
+import "./nesting.js";
 import { Pieces } from "./pieces.js";
 import { bySlices } from "./slices.js";
 

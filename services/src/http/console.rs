@@ -67,6 +67,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "markdown.js",
         "memory.js",
         "message.js",
+        "nesting.js",
         "pieces.js",
         "settings.js",
         "slices.js",
