@@ -2,12 +2,14 @@
 
 pub(crate) mod decode;
 mod encode;
+mod finite;
 pub(crate) mod grids;
 mod random;
 
 pub use decode::decode_row;
 pub(crate) use encode::{Grid, row_weights};
 pub use encode::{can_quantize, encode_row, quantize_row};
+pub use finite::is_finite;
 pub use random::{SplitMix, random_blocks};
 
 /// How a tensor's elements are stored.

@@ -70,6 +70,16 @@ pub enum Problem {
     },
 }
 
+/// Weights that no answer can be made of, found while they are packed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tensor `{tensor}`: wanted finite numbers, got a NaN or an infinity in row {row}")]
+pub struct NotFinite {
+    /// The tensor's name.
+    pub tensor: String,
+    /// The row, counted over all matrices of the tensor.
+    pub row: usize,
+}
+
 impl Problem {
     /// Makes a [`Problem::Container`].
     pub fn container(part: impl fmt::Display, want: impl fmt::Display, got: impl fmt::Display) -> Self {

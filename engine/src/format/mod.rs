@@ -14,7 +14,7 @@ mod tensor;
 mod text;
 
 pub use blocks::BlockType;
-pub use error::{LoadError, Problem};
+pub use error::{LoadError, NotFinite, Problem};
 pub use gguf::Gguf;
 pub use hf::HfDir;
 pub use mapped::Files;

@@ -1,7 +1,8 @@
 //! A named array as the file stores it: blocks stay encoded, and bytes of a mapped file are not copied.
 
+use super::blocks::{decode_row, is_finite};
 use super::mapped::MappedFile;
-use super::{BlockType, blocks::decode_row};
+use super::{BlockType, NotFinite};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -105,6 +106,30 @@ impl Tensor {
                 Self { data: Data::Owned(Arc::new(bytes), range), ..self.clone() }
             }
         }
+    }
+
+    /// The same as [`Tensor::in_memory`], of weights that are finite numbers.
+    pub(crate) fn finite_in_memory(&self) -> Result<Self, NotFinite> {
+        let (row, cols) = (self.ty.row_bytes(self.cols()).expect("checked at construction"), self.cols());
+        let mut bytes = Vec::with_capacity(self.bytes().len());
+        for (at, row) in self.bytes().chunks_exact(row.max(1)).enumerate() {
+            self.check(row, at)?;
+            bytes.extend_from_slice(row);
+        }
+        debug_assert_eq!(bytes.len(), self.bytes().len(), "rows of {cols}");
+        let range = 0..bytes.len();
+        Ok(Self { data: Data::Owned(Arc::new(bytes), range), ..self.clone() })
+    }
+
+    /// Encoded bytes of row `row` of matrix `matrix`, if its weights are finite numbers.
+    pub(crate) fn finite_row(&self, matrix: usize, row: usize) -> Result<&[u8], NotFinite> {
+        let bytes = self.row(matrix, row);
+        self.check(bytes, matrix * self.rows() + row)?;
+        Ok(bytes)
+    }
+
+    fn check(&self, bytes: &[u8], row: usize) -> Result<(), NotFinite> {
+        if is_finite(self.ty, bytes) { Ok(()) } else { Err(NotFinite { tensor: self.name.clone(), row }) }
     }
 
     /// The tensor's bytes as encoded.

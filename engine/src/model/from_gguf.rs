@@ -2,7 +2,7 @@
 
 use super::families::{Family, Layers};
 use super::hf_tensors::HfTensors;
-use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource};
+use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource, finite_values};
 use super::*;
 use crate::format::gguf::Metadata;
 use crate::format::{Gguf, LoadError, Problem, Tensor, TextAssets};
@@ -79,7 +79,7 @@ impl TensorSource for Gguf {
             return Err(Problem::tensor(&scale.name, want, count).in_file(self.path()));
         }
         let mut scaled = tensor.clone();
-        scaled.scale = Some(scale.decode().into());
+        scaled.scale = Some(finite_values(scale).map_err(|p| p.in_file(self.path()))?.into());
         Ok(Some(scaled))
     }
 }
@@ -277,7 +277,7 @@ fn mtp(
             hidden_norm: norm("hnorm")?,
             fc: reader.need(&format!("blk.{main}.nextn.eh_proj.weight"), &[hidden, 2 * hidden])?,
             norm: match reader.find(&format!("blk.{main}.nextn.shared_head_norm.weight"), &[hidden])? {
-                Some(own) => own.decode(),
+                Some(own) => reader.decoded(&own)?,
                 None => reader.values("output_norm.weight", &[hidden])?,
             },
             layer: layer()?,

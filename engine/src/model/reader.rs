@@ -60,14 +60,19 @@ impl<'a> Reader<'a> {
 
     /// A small tensor, decoded, in the order of `shape`.
     pub(super) fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        Ok(self.need(name, shape)?.decode())
+        self.decoded(&self.need(name, shape)?)
+    }
+
+    /// A small tensor's values, which are finite numbers.
+    pub(super) fn decoded(&self, tensor: &Tensor) -> Result<Vec<f32>, LoadError> {
+        finite_values(tensor).map_err(|problem| self.error(problem))
     }
 
     /// The values of a tensor that has `shape` in one format and all in one row in the other.
     pub(super) fn values_or_row(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
         let len: usize = shape.iter().product();
         match self.source.tensor(name)? {
-            Some(row) if row.shape == [len] => Ok(row.decode()),
+            Some(row) if row.shape == [len] => self.decoded(&row),
             _ => self.values(name, shape),
         }
     }
@@ -79,6 +84,18 @@ impl<'a> Reader<'a> {
 
     pub(super) fn error(&self, problem: Problem) -> LoadError {
         problem.in_file(self.source.path())
+    }
+}
+
+/// All values of a small tensor, if they are finite numbers.
+pub(super) fn finite_values(tensor: &Tensor) -> Result<Vec<f32>, Problem> {
+    let values = tensor.decode();
+    match values.iter().position(|x| !x.is_finite()) {
+        None => Ok(values),
+        Some(at) => {
+            let got = format_args!("{} at {at}", values[at]).to_string();
+            Err(Problem::tensor(&tensor.name, "finite numbers", got))
+        }
     }
 }
 

@@ -36,6 +36,7 @@ pub use probe::{Perturbation, Probe, Recording};
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
 use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Followed, Pending, Progress};
 use crate::constraint::{Constraint, StepRules};
+use crate::format::NotFinite;
 use crate::ids::{PageId, SlotId};
 use crate::model::{GdnConfig, Model, ModelConfig};
 use crate::step::{DraftRoom, Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
@@ -151,6 +152,9 @@ pub enum CpuError {
     /// The instruction set that was asked for is not there.
     #[error(transparent)]
     Isa(#[from] matmul::IsaError),
+    /// Weights that no answer can be made of.
+    #[error(transparent)]
+    NotFinite(#[from] NotFinite),
     /// The operating system gave no threads.
     #[error("threads could not be started: {0}")]
     Threads(#[from] std::io::Error),
@@ -195,7 +199,7 @@ impl CpuBackend {
         }
         let config = &config.of(&model.config);
         let pool = Pool::new(config.threads)?;
-        let packed = CpuModel::pack(model, config.exact, config.mtp, progress);
+        let packed = CpuModel::pack(model, config.exact, config.mtp, progress)?;
         let shape = StoreShape::of(&packed.config);
         Ok(Self {
             info: BackendInfo {

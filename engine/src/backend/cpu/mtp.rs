@@ -27,6 +27,7 @@ use super::shared::Shared;
 use super::weights::packed_blocks;
 use super::workspace::WorkspaceRoom;
 use crate::constraint::Constraint;
+use crate::format::NotFinite;
 use crate::ids::{SeqId, TokenId};
 use crate::model::{Model, ModelConfig, MtpWeights, OpConfig, Shortlist, StateShape};
 use crate::sampling::SamplingParams;
@@ -57,20 +58,19 @@ pub(super) fn is_computed(model: &ModelConfig) -> bool {
 
 impl DraftHead {
     /// Packs it, for a model whose configuration says that it is computed.
-    pub(super) fn pack(model: &Model, w: &MtpWeights, exact: bool) -> Self {
+    pub(super) fn pack(model: &Model, w: &MtpWeights, exact: bool) -> Result<Self, NotFinite> {
         let packing = Packing { exact, eps: model.config.rms_eps };
-        let blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing);
-        Self {
+        let blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing)?;
+        let rows = w.shortlist.as_ref().and_then(Shortlist::rows).map(|rows| PackedMatrix::pack(rows, 0, exact));
+        let rows = rows.transpose()?;
+        Ok(Self {
             embed_norm: w.embed_norm.clone(),
             hidden_norm: w.hidden_norm.clone(),
-            fc: PackedMatrix::pack(&w.fc, 0, exact),
+            fc: PackedMatrix::pack(&w.fc, 0, exact)?,
             blocks,
             norm: w.norm.clone(),
-            shortlist: w.shortlist.clone().map(|list| {
-                let rows = list.rows().map(|rows| PackedMatrix::pack(rows, 0, exact));
-                (list, rows)
-            }),
-        }
+            shortlist: w.shortlist.clone().map(|list| (list, rows)),
+        })
     }
 
     /// Bytes of [`DraftHead::matrices`] before they are packed.

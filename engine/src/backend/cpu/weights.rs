@@ -3,7 +3,7 @@
 use super::blocks::{Block, Op, Packing};
 use super::matmul::PackedMatrix;
 use super::mtp::DraftHead;
-use crate::format::Tensor;
+use crate::format::{NotFinite, Tensor};
 use crate::model::{self, BlockConfig, Model, ModelConfig};
 
 /// Everything the forward pass reads.
@@ -19,38 +19,45 @@ pub(super) struct CpuModel {
     pub(super) mtp: Option<DraftHead>,
 }
 
-/// Packs blocks, each with its configuration.
+/// Packs blocks, each with its configuration; an error names the tensor whose weights are no finite numbers.
 pub(super) fn packed_blocks<'a>(
     model: &ModelConfig,
     blocks: impl Iterator<Item = (&'a BlockConfig, &'a model::Block)>,
     packing: Packing,
-) -> Vec<Block> {
+) -> Result<Vec<Block>, NotFinite> {
     let shapes = model.shapes_with_draft();
     blocks
         .map(|(config, block)| {
             let shape = shapes.iter().position(|shape| **shape == config.op).expect("every block's shape is listed");
-            Block { norm: block.norm.clone(), op: Op::pack(&block.op, packing), shape, scale: block.scale }
+            let op = Op::pack(&block.op, packing)?;
+            Ok(Block { norm: block.norm.clone(), op, shape, scale: block.scale })
         })
         .collect()
 }
 
 impl CpuModel {
     /// Packs a model that [`super::blocks::check`] has passed; `progress` hears the share done after each block, 0 to
-    /// 1. Its draft head is packed if `mtp`.
-    pub(super) fn pack(model: &Model, exact: bool, mtp: bool, progress: &mut dyn FnMut(f32)) -> Self {
+    /// 1. Its draft head is packed if `mtp`. An error names the tensor whose weights are no finite numbers.
+    pub(super) fn pack(
+        model: &Model,
+        exact: bool,
+        mtp: bool,
+        progress: &mut dyn FnMut(f32),
+    ) -> Result<Self, NotFinite> {
         let (c, w) = (&model.config, &model.weights);
         let (all, packing) = (c.blocks().count(), Packing { exact, eps: c.rms_eps });
         let mut blocks = Vec::with_capacity(all);
         for block in c.blocks().zip(w.layers.iter().flatten()) {
-            blocks.extend(packed_blocks(c, std::iter::once(block), packing));
+            blocks.extend(packed_blocks(c, std::iter::once(block), packing)?);
             progress(blocks.len() as f32 / (all + 1) as f32);
         }
-        let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact);
-        let mtp = w.mtp.as_ref().filter(|_| mtp).map(|w| DraftHead::pack(model, w, exact));
+        let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact)?;
+        let mtp = w.mtp.as_ref().filter(|_| mtp).map(|w| DraftHead::pack(model, w, exact)).transpose()?;
+        let embed = w.embed.finite_in_memory()?;
         progress(1.0);
         let draft = if mtp.is_some() { c.draft.clone() } else { Vec::new() };
         let config = ModelConfig { draft, ..c.clone() };
-        Self { config, embed: w.embed.in_memory(), norm: w.norm.clone(), head, blocks, mtp }
+        Ok(Self { config, embed, norm: w.norm.clone(), head, blocks, mtp })
     }
 
     /// What [`CpuModel::bytes`] will say, before anything is packed.
@@ -87,7 +94,7 @@ mod tests {
             let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
             let model = crate::model::load(path.as_ref()).unwrap();
             for (exact, mtp) in [(false, false), (true, false), (false, true), (true, true)] {
-                let packed = CpuModel::pack(&model, exact, mtp, &mut |_| {});
+                let packed = CpuModel::pack(&model, exact, mtp, &mut |_| {}).unwrap();
                 assert_eq!(CpuModel::planned_bytes(&model, exact, mtp), packed.bytes(), "{preset}, exact {exact}");
             }
         }

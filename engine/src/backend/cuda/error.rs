@@ -1,5 +1,6 @@
 //! What can go wrong on the device, before and while it serves.
 
+use crate::format::NotFinite;
 use chimere_kernels::cuda::CudaError;
 use cudarc::driver::DriverError;
 
@@ -15,6 +16,9 @@ pub enum CudaBackendError {
         /// What it was wanted for.
         doing: &'static str,
     },
+    /// Weights that no answer can be made of.
+    #[error(transparent)]
+    NotFinite(#[from] NotFinite),
     /// A call of the driver failed.
     #[error("{doing}: {error}")]
     Driver {
@@ -49,7 +53,7 @@ impl CudaBackendError {
         match self {
             Self::Memory { .. } => true,
             Self::Kernel(error) => error.is_out_of_memory(),
-            Self::Driver { .. } | Self::Host { .. } | Self::Unsupported { .. } => false,
+            Self::NotFinite(_) | Self::Driver { .. } | Self::Host { .. } | Self::Unsupported { .. } => false,
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::format::blocks::decode::{decode_row, e8m0, k_scale_min, q3_k_scale};
 use crate::format::blocks::grids;
-use crate::format::{BlockType, Tensor};
+use crate::format::{BlockType, NotFinite, Tensor};
 use chimere_kernels::cuda::product::layout::{Block, Codes, Layout, Scales, UNIT};
 use chimere_kernels::cuda::quantized::BLOCK;
 use half::slice::HalfFloatSliceExt;
@@ -102,7 +102,7 @@ impl Heads {
     }
 }
 
-/// Packs one encoded row as row `r` of a zeroed tile of `units` units.
+/// Packs one encoded row as row `r` of a zeroed tile of `units` units; an error if its weights are no finite numbers.
 pub(super) fn pack_row(
     t: &Tensor,
     form: RowCoding,
@@ -111,9 +111,9 @@ pub(super) fn pack_row(
     r: usize,
     units: usize,
     tile: &mut [u8],
-) {
+) -> Result<(), NotFinite> {
     let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[matrix] });
-    let bytes = t.row(matrix, row);
+    let bytes = t.finite_row(matrix, row)?;
     let form = if form == RowCoding::Home && Home::of(t) == Home::ROUNDED { RowCoding::Rounded } else { form };
     match form {
         RowCoding::Home => exact_packer(t.ty)(bytes, r, units, tile),
@@ -125,6 +125,7 @@ pub(super) fn pack_row(
             pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), place, r, units, tile)
         }
     }
+    Ok(())
 }
 
 type RowPacker = fn(&[u8], usize, usize, &mut [u8]);

@@ -6,7 +6,7 @@ use super::pack::{self, Heads, Home, RowCoding};
 use super::tier::TierShape;
 use super::upload::UploadSource;
 use super::weights::{Block, Draft, MatrixForm, Packed, Segment, Segments, Weights};
-use crate::format::{BlockType, Tensor};
+use crate::format::{BlockType, NotFinite, Tensor};
 use crate::model::{self, Model, MtpWeights, Shortlist};
 use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
 
@@ -185,15 +185,16 @@ impl UploadSource for MatrixPlan<'_> {
         self.count * self.rows.div_ceil(TILE_ROWS)
     }
 
-    fn write(&self, piece: usize, out: &mut [u8]) {
+    fn write(&self, piece: usize, out: &mut [u8]) -> Result<(), NotFinite> {
         out.fill(0);
         let tiles = self.rows.div_ceil(TILE_ROWS);
         let (matrix, tile, units) = (piece / tiles, piece % tiles, self.cols / UNIT);
         for r in 0..TILE_ROWS {
             if let Some((tensor, form, row)) = self.source(tile * TILE_ROWS + r) {
-                pack::pack_row(tensor, form, matrix, row, r, units, out);
+                pack::pack_row(tensor, form, matrix, row, r, units, out)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -220,6 +221,18 @@ impl VectorPlan<'_> {
             Self::Values(x) => x.len(),
             Self::Encoded(t) => t.shape.iter().product(),
             Self::Zeros(len) => *len,
+        }
+    }
+
+    /// The values. Those of the model were looked at when it was read; what is decoded now is looked at now.
+    pub(super) fn finite_values(&self) -> Result<Vec<f32>, NotFinite> {
+        let values = self.values();
+        match self {
+            Self::Encoded(t) => match values.iter().position(|x| !x.is_finite()) {
+                Some(at) => Err(NotFinite { tensor: t.name.clone(), row: at / t.cols() }),
+                None => Ok(values),
+            },
+            Self::Values(_) | Self::Zeros(_) => Ok(values),
         }
     }
 
@@ -268,16 +281,18 @@ impl UploadSource for EmbeddingPlan<'_> {
         self.tensor.rows()
     }
 
-    fn write(&self, piece: usize, out: &mut [u8]) {
-        let (t, bytes) = (self.tensor, self.tensor.row(0, piece));
+    fn write(&self, piece: usize, out: &mut [u8]) -> Result<(), NotFinite> {
+        let (t, bytes) = (self.tensor, self.tensor.finite_row(0, piece)?);
         if self.ty == t.ty && t.scale.is_none() {
-            return out.copy_from_slice(bytes);
+            out.copy_from_slice(bytes);
+            return Ok(());
         }
         let scale = t.scale.as_ref().map_or(1.0, |s| s[0]);
         let mut values = vec![0.0; t.cols()];
         pack::decode(t.ty, bytes, &mut values);
         values.iter_mut().for_each(|x| *x *= scale);
         crate::format::blocks::encode_row(self.ty, &values, out);
+        Ok(())
     }
 }
 
@@ -388,7 +403,7 @@ mod tests {
 
     fn packed(plan: &MatrixPlan<'_>) -> Vec<u8> {
         let mut bytes = vec![0xa5; plan.bytes()];
-        fill(plan, &mut bytes);
+        fill(plan, &mut bytes).unwrap();
         bytes
     }
 
@@ -412,6 +427,25 @@ mod tests {
                 0.0
             };
             assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() <= off), "{what}: {got:?} for {want:?}");
+        }
+    }
+
+    #[test]
+    fn weights_that_are_no_finite_numbers_are_named_whatever_becomes_of_them() {
+        for ty in TYPES.into_iter().filter(|ty| *ty != BlockType::Nvfp4) {
+            let whole = random(ty, &[2, 21, 512], 3);
+            let (mut bytes, row) = (whole.bytes().to_vec(), ty.row_bytes(512).unwrap());
+            bytes[(21 + 18) * row - ty.bytes()..][..ty.bytes()].fill(0xff);
+            let bad = Tensor::owned("bad".into(), ty, whole.shape.clone(), bytes).unwrap();
+            let wanted = Err(NotFinite { tensor: "bad".into(), row: 21 + 17 });
+            let plan = MatrixPlan::whole(MatrixUse::Head, &bad);
+            assert_eq!(fill(&plan, &mut vec![0; plan.bytes()]), wanted, "{}", ty.name());
+            let plan = MatrixPlan::interleaved(MatrixUse::Experts, &whole, &bad);
+            assert_eq!(fill(&plan, &mut vec![0; plan.bytes()]), wanted, "{}", ty.name());
+            let table = Tensor::owned("bad".into(), ty, vec![42, 512], bad.bytes().to_vec()).unwrap();
+            let plan = EmbeddingPlan::of(&table);
+            assert_eq!(fill(&plan, &mut vec![0; plan.bytes()]), wanted, "{}", ty.name());
+            assert_eq!(VectorPlan::Encoded(&table).finite_values().map(drop), wanted, "{}", ty.name());
         }
     }
 
@@ -680,7 +714,7 @@ mod tests {
             let t = random(ty, &[3, 256], 8);
             let plan = EmbeddingPlan::of(&t);
             let mut bytes = vec![1; plan.bytes()];
-            fill(&plan, &mut bytes);
+            fill(&plan, &mut bytes).unwrap();
             if plan.ty == ty {
                 assert_eq!(bytes, t.bytes());
                 continue;
@@ -707,7 +741,7 @@ mod tests {
             let mut tile = vec![0; plan.piece_bytes()];
             let (begin, mut rounds) = (cpu_seconds(), 0);
             while cpu_seconds() - begin < 0.3 {
-                (0..plan.pieces()).for_each(|i| plan.write(i, std::hint::black_box(&mut tile)));
+                (0..plan.pieces()).for_each(|i| plan.write(i, std::hint::black_box(&mut tile)).unwrap());
                 rounds += 1;
             }
             let rate = (rounds * t.bytes().len()) as f64 / (cpu_seconds() - begin) / 1e6;

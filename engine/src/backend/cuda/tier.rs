@@ -18,6 +18,7 @@ use super::staging::Staging;
 use super::store::send_to;
 use super::upload::{self, UploadSource};
 use crate::cache::{self, EXPERT_RESERVES_MAX, EXPERTS_GOING_MAX as GOING_MAX, ExpertPlace, ExpertPlaces, Going};
+use crate::format::NotFinite;
 use crate::step::ExpertReads;
 use chimere_kernels::cuda::addresses::Addresses;
 use chimere_kernels::cuda::stack::{Arrivals, RESERVES, Stack};
@@ -144,15 +145,16 @@ impl UploadSource for PoolSource<'_> {
         self.count
     }
 
-    fn write(&self, piece: usize, out: &mut [u8]) {
+    fn write(&self, piece: usize, out: &mut [u8]) -> Result<(), NotFinite> {
         let member = self.first + piece;
         let (expert, block) = (member / self.shape.blocks.len(), member % self.shape.blocks.len());
         for (plan, at) in self.matrices[self.shape.blocks[block]].iter().zip([0, self.shape.down_at]) {
             let (bytes, tile) = (plan.matrix_bytes(), plan.piece_bytes());
             let tiles = bytes / tile;
-            let out = out[at..at + bytes].chunks_exact_mut(tile).enumerate();
-            out.for_each(|(t, out)| plan.write(expert * tiles + t, out));
+            let mut out = out[at..at + bytes].chunks_exact_mut(tile).enumerate();
+            out.try_for_each(|(t, out)| plan.write(expert * tiles + t, out))?;
         }
+        Ok(())
     }
 }
 
@@ -181,10 +183,15 @@ impl HostExperts {
         let _ = bytes.advise(Advice::HugePage);
         let at_once = (LOCK_BYTES / place).max(1);
         for (n, part) in bytes.chunks_mut(at_once * place).enumerate() {
-            part.par_chunks_exact_mut(place).enumerate().for_each(|(i, out)| {
+            part.par_chunks_exact_mut(place).enumerate().try_for_each(|(i, out)| {
                 let piece = n * at_once + i;
-                if piece < source.pieces() { source.write(piece, out) } else { out.fill(0) }
-            });
+                if piece < source.pieces() {
+                    source.write(piece, out)
+                } else {
+                    out.fill(0);
+                    Ok(())
+                }
+            })?;
             progress(part.len());
         }
         let mut all = Self { bytes, locked: 0, address: 0, context: context.clone() };

@@ -3,6 +3,7 @@
 use super::error::{CudaBackendError, During};
 use super::pinned::Pinned;
 use super::plan::VectorPlan;
+use crate::format::NotFinite;
 use chimere_kernels::cuda::Device;
 use crossbeam::channel::{Sender, bounded};
 use crossbeam::queue::ArrayQueue;
@@ -27,8 +28,8 @@ pub(super) trait UploadSource: Sync {
     fn piece_bytes(&self) -> usize;
     /// How many there are.
     fn pieces(&self) -> usize;
-    /// Makes one, whatever was in `out`.
-    fn write(&self, piece: usize, out: &mut [u8]);
+    /// Makes one, whatever was in `out`; an error if the weights that it is made of are no finite numbers.
+    fn write(&self, piece: usize, out: &mut [u8]) -> Result<(), NotFinite>;
 }
 
 fn bytes_of(source: &dyn UploadSource) -> usize {
@@ -48,10 +49,9 @@ impl UploadJob<'_> {
         self.pieces * self.source.piece_bytes()
     }
 
-    fn write(&self, out: &mut [u8]) {
-        for (i, out) in out.chunks_exact_mut(self.source.piece_bytes()).enumerate() {
-            self.source.write(self.first + i, out);
-        }
+    fn write(&self, out: &mut [u8]) -> Result<(), NotFinite> {
+        let mut pieces = out.chunks_exact_mut(self.source.piece_bytes()).enumerate();
+        pieces.try_for_each(|(i, out)| self.source.write(self.first + i, out))
     }
 }
 
@@ -129,16 +129,17 @@ impl Staging {
     }
 
     /// Writes the job's bytes, once the copy of the last ones is over, and enqueues theirs.
-    fn pass_on(&mut self, copies: &Arc<CudaStream>, job: &UploadJob<'_>) -> Result<(), DriverError> {
-        self.copied.synchronize()?;
+    fn pass_on(&mut self, copies: &Arc<CudaStream>, job: &UploadJob<'_>) -> Result<(), CudaBackendError> {
+        let doing = "copying weights to the device";
+        self.copied.synchronize().during(doing)?;
         // SAFETY: the stream is past the last copy from this buffer, and the buffer is this thread's.
         let bytes = &mut unsafe { self.bytes.as_mut_slice() }[..job.bytes()];
-        job.write(bytes);
-        copies.context().bind_to_thread()?;
+        job.write(bytes)?;
+        copies.context().bind_to_thread().during(doing)?;
         // SAFETY: `upload` allocated the place with room for the whole source, keeps it until the stream is done, and
         // gives each byte to one job. Nobody writes to the buffer before the mark.
-        unsafe { result::memcpy_htod_async(job.to, bytes, copies.cu_stream()) }?;
-        self.copied.record(copies)
+        unsafe { result::memcpy_htod_async(job.to, bytes, copies.cu_stream()) }.during(doing)?;
+        self.copied.record(copies).during(doing)
     }
 }
 
@@ -158,7 +159,8 @@ fn work(
 ) -> Result<(), CudaBackendError> {
     let result = (|| {
         let staging = (0..STAGING_BUFFERS).map(|_| Staging::new(copies, staging_bytes));
-        let mut staging = staging.collect::<Result<Vec<_>, _>>()?;
+        let staging = staging.collect::<Result<Vec<_>, _>>();
+        let mut staging = staging.during("allocating buffers for copies")?;
         for buffer in (0..STAGING_BUFFERS).cycle() {
             let Some(job) = queue.pop() else { break };
             staging[buffer].pass_on(copies, &job)?;
@@ -171,7 +173,7 @@ fn work(
         // Nobody needs the rest.
         while queue.pop().is_some() {}
     }
-    result.during("copying weights to the device")
+    result
 }
 
 fn pinned(stream: &Arc<CudaStream>, bytes: usize, flags: u32) -> Result<PinnedHostSlice<u8>, DriverError> {
@@ -185,12 +187,10 @@ pub(super) fn upload_values(
     vectors: &[VectorPlan<'_>],
 ) -> Result<Vec<CudaSlice<f32>>, CudaBackendError> {
     let stream = device.stream();
-    let slices = vectors
-        .iter()
-        .map(|v| stream.clone_htod(&v.values()))
-        .collect::<Result<_, _>>()
-        .during("copying small weights to the device")?;
-    stream.synchronize().during("copying small weights to the device")?;
+    let doing = "copying small weights to the device";
+    let copy = |v: &VectorPlan<'_>| stream.clone_htod(&v.finite_values()?).during(doing);
+    let slices = vectors.iter().map(copy).collect::<Result<_, _>>()?;
+    stream.synchronize().during(doing)?;
     Ok(slices)
 }
 
@@ -208,7 +208,7 @@ impl Mapped {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         let mut memory =
             pinned(device.stream(), bytes_of(source), flags).during("allocating pinned memory for the embedding")?;
-        fill(source, memory.as_mut_slice().during("filling the embedding")?);
+        fill(source, memory.as_mut_slice().during("filling the embedding")?)?;
         let host = memory.as_mut_ptr().during("filling the embedding")?;
         let mut address = 0;
         // SAFETY: `host` was allocated as mapped memory.
@@ -227,8 +227,8 @@ impl Mapped {
 }
 
 /// Makes all pieces on all cores.
-pub(super) fn fill(source: &dyn UploadSource, out: &mut [u8]) {
-    out.par_chunks_exact_mut(source.piece_bytes()).enumerate().for_each(|(i, out)| source.write(i, out));
+pub(super) fn fill(source: &dyn UploadSource, out: &mut [u8]) -> Result<(), NotFinite> {
+    out.par_chunks_exact_mut(source.piece_bytes()).enumerate().try_for_each(|(i, out)| source.write(i, out))
 }
 
 #[cfg(test)]
@@ -251,13 +251,14 @@ mod tests {
             self.pieces
         }
 
-        fn write(&self, piece: usize, out: &mut [u8]) {
+        fn write(&self, piece: usize, out: &mut [u8]) -> Result<(), NotFinite> {
             if piece < self.slow {
                 thread::sleep(Duration::from_micros(200));
             }
             for (i, word) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 *word = ((piece << 20 | i) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
             }
+            Ok(())
         }
     }
 
@@ -277,7 +278,7 @@ mod tests {
             let on_device = upload(&device, &sources.each_ref().map(|s| s as &dyn UploadSource), &mut |_| {}).unwrap();
             for (source, bytes) in sources.iter().zip(on_device) {
                 let mut want = vec![0; bytes_of(source)];
-                fill(source, &mut want);
+                fill(source, &mut want).unwrap();
                 let got = device.stream().clone_dtoh(&bytes).unwrap();
                 let wrong = got.chunks(4096).zip(want.chunks(4096)).filter(|(got, want)| got != want).count();
                 assert_eq!(wrong, 0, "of {} pieces", source.pieces);

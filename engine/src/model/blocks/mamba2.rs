@@ -169,7 +169,7 @@ impl Operator for Mamba2Config {
             xbc: all.rows_of_each(values..values + channels),
             dt: all.rows_of_each(values + channels..values + channels + heads),
             conv: layer.values("ssm_conv1d.weight", &[channels, self.conv_taps])?,
-            conv_bias: bias.map(|bias| bias.decode()),
+            conv_bias: bias.map(|bias| layer.reader.decoded(&bias)).transpose()?,
             a_neg: layer.values("ssm_a", &[heads])?,
             d: layer.values("ssm_d", &[heads])?,
             dt_bias: layer.values("ssm_dt.bias", &[heads])?,

@@ -14,6 +14,7 @@ use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, Store};
 use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::format::NotFinite;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, Keep, QUERIES_MAX};
 use std::marker::PhantomData;
@@ -95,16 +96,16 @@ impl Operator for Attention {
         [&w.q, &w.k, &w.v, &w.out].into_iter().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
     }
 
-    fn pack(w: &AttentionWeights, packing: Packing) -> Self {
+    fn pack(w: &AttentionWeights, packing: Packing) -> Result<Self, NotFinite> {
         let pack = |t| PackedMatrix::pack(t, 0, packing.exact);
-        Self {
+        Ok(Self {
             config: w.config,
             eps: packing.eps,
-            inputs: [&w.q, &w.k, &w.v].map(pack),
+            inputs: [pack(&w.q)?, pack(&w.k)?, pack(&w.v)?],
             q_norm: w.q_norm.clone(),
             k_norm: w.k_norm.clone(),
-            out: pack(&w.out),
-        }
+            out: pack(&w.out)?,
+        })
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {

@@ -11,6 +11,7 @@ use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::format::NotFinite;
 use crate::model::{GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
 use std::ops::Range;
@@ -74,7 +75,7 @@ impl Operator for Gdn {
         [&w.qkv, &w.z, &w.b, &w.a, &w.out].into_iter().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
     }
 
-    fn pack(w: &GdnWeights, packing: Packing) -> Self {
+    fn pack(w: &GdnWeights, packing: Packing) -> Result<Self, NotFinite> {
         let params = GdnParams {
             config: w.config,
             conv: Convolution::new(&w.conv, None, w.config.conv_taps),
@@ -84,7 +85,8 @@ impl Operator for Gdn {
             eps: packing.eps,
         };
         let pack = |t| PackedMatrix::pack(t, 0, packing.exact);
-        Self { inputs: [&w.qkv, &w.z, &w.b, &w.a].map(pack), params, out: pack(&w.out) }
+        let inputs = [pack(&w.qkv)?, pack(&w.z)?, pack(&w.b)?, pack(&w.a)?];
+        Ok(Self { inputs, params, out: pack(&w.out)? })
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {

@@ -15,6 +15,7 @@ use crate::backend::cpu::norm::rmsnorm_in_place;
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::simd::{Kernel, Lanes, run};
 use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::format::NotFinite;
 use crate::model::{Mamba2Config, Mamba2Weights};
 use rule::{Mamba2Head, Mamba2Scratch, SEGMENT};
 use std::ops::Range;
@@ -77,19 +78,19 @@ impl Operator for Mamba2 {
         [&w.z, &w.xbc, &w.dt, &w.out].into_iter().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
     }
 
-    fn pack(w: &Mamba2Weights, packing: Packing) -> Self {
+    fn pack(w: &Mamba2Weights, packing: Packing) -> Result<Self, NotFinite> {
         let pack = |t| PackedMatrix::pack(t, 0, packing.exact);
-        Self {
+        Ok(Self {
             config: w.config,
             eps: packing.eps,
-            inputs: [&w.z, &w.xbc, &w.dt].map(pack),
+            inputs: [pack(&w.z)?, pack(&w.xbc)?, pack(&w.dt)?],
             conv: Convolution::new(&w.conv, w.conv_bias.as_deref(), w.config.conv_taps),
             a_neg: w.a_neg.clone(),
             d: w.d.clone(),
             dt_bias: w.dt_bias.clone(),
             norm: w.norm.clone(),
-            out: pack(&w.out),
-        }
+            out: pack(&w.out)?,
+        })
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {

@@ -10,7 +10,7 @@ use crate::backend::cpu::matmul::{
 use crate::backend::cpu::rowops::{relu2, swiglu};
 use crate::backend::cpu::shared::Shared;
 use crate::backend::cpu::workspace::WorkspaceRoom;
-use crate::format::Tensor;
+use crate::format::{NotFinite, Tensor};
 use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ impl Operator for Mlp {
         weights.matrices().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
     }
 
-    fn pack(weights: &MlpWeights, packing: Packing) -> Self {
+    fn pack(weights: &MlpWeights, packing: Packing) -> Result<Self, NotFinite> {
         Self::pack_one(weights, 0, packing.exact)
     }
 
@@ -112,9 +112,9 @@ impl Operator for Mlp {
 
 impl Mlp {
     /// Matrix `index` of each stack.
-    pub(super) fn pack_one(w: &MlpWeights, index: usize, exact: bool) -> Self {
+    pub(super) fn pack_one(w: &MlpWeights, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let pack = |t: &Tensor| PackedMatrix::pack(t, index, exact);
-        Self { gate: w.gate.as_ref().map(pack), up: pack(&w.up), down: pack(&w.down) }
+        Ok(Self { gate: w.gate.as_ref().map(pack).transpose()?, up: pack(&w.up)?, down: pack(&w.down)? })
     }
 
     /// Gate and up may be of different types.

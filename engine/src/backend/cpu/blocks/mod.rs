@@ -24,6 +24,7 @@ use super::matmul::PackedMatrix;
 use super::pool::Team;
 use super::workspace::WorkspaceRoom;
 use super::{CpuError, WIDTH};
+use crate::format::NotFinite;
 use crate::model::{self, ModelConfig, OpConfig};
 
 /// A block's weights as this backend multiplies with them.
@@ -76,8 +77,8 @@ pub(super) trait Operator: Sized {
     /// Bytes of [`Operator::matrices`] before they are packed.
     fn planned_bytes(weights: &Self::Weights, exact: bool) -> u64;
 
-    /// Packs a model's weights for this processor.
-    fn pack(weights: &Self::Weights, packing: Packing) -> Self;
+    /// Packs a model's weights for this processor, if they are finite numbers.
+    fn pack(weights: &Self::Weights, packing: Packing) -> Result<Self, NotFinite>;
 
     /// The packed matrices, of which the memory plan adds up the bytes.
     fn matrices(&self) -> Vec<&PackedMatrix>;
@@ -123,10 +124,10 @@ macro_rules! operators {
 
         impl Op {
             /// Packs a block's operator.
-            pub(super) fn pack(op: &model::Op, packing: Packing) -> Self {
-                match op {
-                    $($(#[$attribute])? model::Op::$kind(weights) => Self::$kind($file::$kind::pack(weights, packing)),)*
-                }
+            pub(super) fn pack(op: &model::Op, packing: Packing) -> Result<Self, NotFinite> {
+                Ok(match op {
+                    $($(#[$attribute])? model::Op::$kind(weights) => Self::$kind($file::$kind::pack(weights, packing)?),)*
+                })
             }
 
             /// Bytes of [`Op::matrices`] before they are packed.

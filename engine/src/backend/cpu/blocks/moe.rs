@@ -14,7 +14,7 @@ use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsVie
 use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::workspace::WorkspaceRoom;
-use crate::format::Tensor;
+use crate::format::{NotFinite, Tensor};
 use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::{ExpertCut, ExpertUse};
 use std::ops::Range;
@@ -186,15 +186,17 @@ impl Operator for Moe {
             + experts.map(|e| Mlp::planned_bytes(e, exact)).sum::<u64>()
     }
 
-    fn pack(w: &MoeWeights, packing: Packing) -> Self {
-        let shared = |s: &SharedWeights| SharedExpert { expert: Mlp::pack(&s.expert, packing), gate: s.gate.clone() };
+    fn pack(w: &MoeWeights, packing: Packing) -> Result<Self, NotFinite> {
+        let shared =
+            |s: &SharedWeights| Ok(SharedExpert { expert: Mlp::pack(&s.expert, packing)?, gate: s.gate.clone() });
         let one = |t: &Tensor| PackedMatrix::pack(t, 0, packing.exact);
-        let latent = |l: &LatentWeights| Latent { into: one(&l.into), back: one(&l.back) };
-        Self {
-            router: PackedMatrix::pack(&w.router, 0, true),
-            experts: (0..w.config.experts).map(|e| Mlp::pack_one(&w.experts, e, packing.exact)).collect(),
-            latent: w.latent.as_ref().map(latent),
-            shared: w.shared.as_ref().map(shared),
+        let latent = |l: &LatentWeights| Ok(Latent { into: one(&l.into)?, back: one(&l.back)? });
+        let experts = (0..w.config.experts).map(|e| Mlp::pack_one(&w.experts, e, packing.exact));
+        Ok(Self {
+            router: PackedMatrix::pack(&w.router, 0, true)?,
+            experts: experts.collect::<Result<_, _>>()?,
+            latent: w.latent.as_ref().map(latent).transpose()?,
+            shared: w.shared.as_ref().map(shared).transpose()?,
             choice: match w.config.router {
                 Router::Softmax => Choice::Softmax,
                 Router::SigmoidBias { scale } => {
@@ -203,7 +205,7 @@ impl Operator for Moe {
                 }
             },
             used: w.config.used,
-        }
+        })
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {

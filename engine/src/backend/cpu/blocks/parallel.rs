@@ -7,6 +7,7 @@ use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::matmul::PackedMatrix;
 use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::format::NotFinite;
 use crate::model::{ParallelConfig, ParallelWeights};
 
 /// Weights of both, packed for this processor.
@@ -42,8 +43,9 @@ impl Operator for Parallel {
         Attention::planned_bytes(&weights.attention, exact) + Mamba2::planned_bytes(&weights.mamba, exact)
     }
 
-    fn pack(weights: &ParallelWeights, packing: Packing) -> Self {
-        Self { attention: Attention::pack(&weights.attention, packing), mamba: Mamba2::pack(&weights.mamba, packing) }
+    fn pack(weights: &ParallelWeights, packing: Packing) -> Result<Self, NotFinite> {
+        let attention = Attention::pack(&weights.attention, packing)?;
+        Ok(Self { attention, mamba: Mamba2::pack(&weights.mamba, packing)? })
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {

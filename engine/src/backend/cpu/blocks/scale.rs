@@ -5,6 +5,7 @@ use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::matmul::PackedMatrix;
 use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::format::NotFinite;
 use crate::model::{ScaleConfig, ScaleWeights};
 use std::marker::PhantomData;
 
@@ -31,8 +32,8 @@ impl Operator for Scale {
         0
     }
 
-    fn pack(weights: &ScaleWeights, _: Packing) -> Self {
-        Self(weights.factors.clone())
+    fn pack(weights: &ScaleWeights, _: Packing) -> Result<Self, NotFinite> {
+        Ok(Self(weights.factors.clone()))
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {

@@ -41,8 +41,8 @@ pub use isa::{Isa, IsaError};
 pub use rows::{ActivationRows, RowsView};
 pub use watch::InputSums;
 
-use crate::format::blocks::{decode_row, encode_row};
-use crate::format::{BlockType, Tensor};
+use crate::format::blocks::{decode_row, encode_row, is_finite};
+use crate::format::{BlockType, NotFinite, Tensor};
 use layout::{Layout, layout};
 use lines::Lines;
 use rows::{BLOCK, QBlock};
@@ -116,14 +116,16 @@ pub enum RowForm {
 }
 
 impl PackedMatrix {
-    /// Matrix `index` of the stack `t`. With `exact`, weights are decoded and read f32 activations.
-    pub fn pack(t: &Tensor, index: usize, exact: bool) -> Self {
+    /// Matrix `index` of the stack `t`, whose weights are finite numbers. With `exact`, weights are decoded and read f32
+    /// activations.
+    pub fn pack(t: &Tensor, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let rows: Vec<&[u8]> = (0..t.rows()).map(|r| t.row(index, r)).collect();
+        let bad = |row: usize| NotFinite { tensor: t.name.clone(), row: index * t.rows() + row };
         let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[index] });
         let packed = match (FloatForm::of(t.ty), layout(t.ty)) {
-            (Some(form), _) => Self::pack_floats(form, t.cols(), scale, &rows),
+            (Some(form), _) => Self::pack_floats((t.ty, form), t.cols(), scale, &rows),
             _ if exact => Self::reencoded(t.ty, BlockType::F32, t.cols(), &rows, |r| {
-                Self::pack_floats(FloatForm::F32, t.cols(), scale, r)
+                Self::pack_floats((BlockType::F32, FloatForm::F32), t.cols(), scale, r)
             }),
             (None, Some(layout)) => Self::pack_blocks(t.ty, layout, t.cols(), scale, &rows),
             (None, None) => {
@@ -133,7 +135,8 @@ impl PackedMatrix {
                 })
             }
         };
-        Self { source: MatrixSource { tensor: t.name.clone(), index }, ..packed }
+        let packed = packed.map_err(bad)?;
+        Ok(Self { source: MatrixSource { tensor: t.name.clone(), index }, ..packed })
     }
 
     /// What it was packed from.
@@ -174,31 +177,35 @@ impl PackedMatrix {
         t.matrices() as u64 * matrix as u64
     }
 
+    /// An error of this and the next ones is the first row that is no finite numbers, found beside the packing of its
+    /// tile, while its bytes are in the cache.
     fn reencoded(
         from: BlockType,
         to: BlockType,
         cols: usize,
         rows: &[&[u8]],
-        pack: impl FnOnce(&[&[u8]]) -> Self,
-    ) -> Self {
+        pack: impl FnOnce(&[&[u8]]) -> Result<Self, usize>,
+    ) -> Result<Self, usize> {
         let len = to.row_bytes(cols).expect("every block has a multiple of 32 elements");
         let mut values = vec![0.0; cols];
         let mut bytes = vec![0; rows.len() * len];
-        for (row, out) in rows.iter().zip(bytes.chunks_exact_mut(len)) {
+        for (at, (row, out)) in rows.iter().zip(bytes.chunks_exact_mut(len)).enumerate() {
+            check_rows(from, at, &[row])?;
             decode_row(from, row, &mut values);
             encode_row(to, &values, out);
         }
         pack(&bytes.chunks_exact(len).collect::<Vec<_>>())
     }
 
-    fn pack_blocks(ty: BlockType, layout: Layout, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
+    fn pack_blocks(ty: BlockType, layout: Layout, cols: usize, scale: f32, rows: &[&[u8]]) -> Result<Self, usize> {
         let blocks = cols / BLOCK;
         let tile_bytes = layout.tile_bytes(blocks);
         let mut data = Lines::for_weights(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
-        for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
+        for (at, (rows, tile)) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)).enumerate() {
+            check_rows(ty, at * TILE_ROWS, rows)?;
             pack::pack_tile(ty, layout, blocks, rows, tile);
         }
-        Self {
+        Ok(Self {
             rows: rows.len(),
             cols,
             scale: scale * layout.factor,
@@ -207,14 +214,15 @@ impl PackedMatrix {
             data,
             source: MatrixSource::default(),
             seen: OnceLock::new(),
-        }
+        })
     }
 
-    fn pack_floats(form: FloatForm, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
+    fn pack_floats((ty, form): (BlockType, FloatForm), cols: usize, scale: f32, rows: &[&[u8]]) -> Result<Self, usize> {
         let size = form.bytes();
         let tile_bytes = cols.next_multiple_of(4) * TILE_ROWS * size;
         let mut data = Lines::for_weights(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
-        for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
+        for (at, (rows, tile)) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)).enumerate() {
+            check_rows(ty, at * TILE_ROWS, rows)?;
             for (k, out) in tile.chunks_exact_mut(TILE_ROWS * size).take(cols).enumerate() {
                 for (row, out) in rows.iter().zip(out.chunks_exact_mut(size)) {
                     out.copy_from_slice(&row[k * size..][..size]);
@@ -222,7 +230,7 @@ impl PackedMatrix {
             }
         }
         let (source, seen) = (MatrixSource::default(), OnceLock::new());
-        Self { rows: rows.len(), cols, scale, form: PackedForm::Float(form), tile_bytes, data, source, seen }
+        Ok(Self { rows: rows.len(), cols, scale, form: PackedForm::Float(form), tile_bytes, data, source, seen })
     }
 
     /// How many output features it has.
@@ -292,6 +300,11 @@ impl PackedMatrix {
     fn tile(&self, tile: usize) -> &[u8] {
         &self.data[tile * self.tile_bytes..][..self.tile_bytes]
     }
+}
+
+/// The first of these rows that is no finite numbers is an error; `first` is the number of the first.
+fn check_rows(ty: BlockType, first: usize, rows: &[&[u8]]) -> Result<(), usize> {
+    rows.iter().position(|row| !is_finite(ty, row)).map_or(Ok(()), |at| Err(first + at))
 }
 
 /// Where outputs go: rows of f32 at a fixed distance.

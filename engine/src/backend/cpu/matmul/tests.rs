@@ -98,7 +98,7 @@ fn packed_weights_decode_to_the_encoding_s_own_values() {
     for ty in TYPES {
         let t = tensor(ty, &[2, 21, cols_of(ty)], &mut random);
         for exact in [false, true] {
-            let w = PackedMatrix::pack(&t, 1, exact);
+            let w = PackedMatrix::pack(&t, 1, exact).unwrap();
             for row in [0, 15, 16, 20] {
                 let (mut got, want) = (vec![f32::NAN; t.cols()], decoded(&t, 1, row));
                 w.decode_row(row, &mut got);
@@ -112,13 +112,29 @@ fn packed_weights_decode_to_the_encoding_s_own_values() {
 }
 
 #[test]
+fn a_row_that_is_no_finite_numbers_is_named() {
+    let mut random = Random(9);
+    for ty in TYPES.into_iter().filter(|ty| *ty != BlockType::Nvfp4) {
+        let whole = tensor(ty, &[2, 37, cols_of(ty)], &mut random);
+        let (mut bytes, row) = (whole.bytes().to_vec(), ty.row_bytes(whole.cols()).unwrap());
+        bytes[(37 + 21) * row - ty.bytes()..][..ty.bytes()].fill(0xff);
+        let t = Tensor::owned("bad".into(), ty, whole.shape.clone(), bytes).unwrap();
+        for exact in [false, true] {
+            assert!(PackedMatrix::pack(&t, 0, exact).is_ok(), "{}", ty.name());
+            let error = PackedMatrix::pack(&t, 1, exact).err().expect(ty.name());
+            assert_eq!((error.tensor.as_str(), error.row), ("bad", 37 + 20), "{} exact {exact}", ty.name());
+        }
+    }
+}
+
+#[test]
 fn a_product_is_that_of_the_decoded_weights_within_the_rounding_of_the_activations() {
     let mut random = Random(2);
     for ty in TYPES {
         let t = tensor(ty, &[2, 37, cols_of(ty)], &mut random);
         let mut x = activations(3, t.cols(), &mut random);
         for exact in [false, true] {
-            let w = PackedMatrix::pack(&t, 1, exact);
+            let w = PackedMatrix::pack(&t, 1, exact).unwrap();
             let mut out = vec![f32::NAN; 3 * 37];
             matmul(&w, x.view(), &[(0, 0), (1, 1), (2, 2)], 0..w.tiles(), OutView::of(&mut out, 37));
             let (mut error, mut norm) = (0.0, 0.0);
@@ -141,7 +157,7 @@ fn a_product_is_that_of_the_decoded_weights_within_the_rounding_of_the_activatio
 fn pairs_gather_inputs_scatter_outputs_and_touch_nothing_else() {
     let mut random = Random(3);
     let t = tensor(BlockType::Q8_0, &[40, 64], &mut random);
-    let w = PackedMatrix::pack(&t, 0, false);
+    let w = PackedMatrix::pack(&t, 0, false).unwrap();
     let mut x = activations(4, 64, &mut random);
     let mut all = vec![f32::NAN; 4 * 40];
     matmul(&w, x.view(), &[(0, 0), (1, 1), (2, 2), (3, 3)], 0..3, OutView::of(&mut all, 40));
@@ -165,7 +181,7 @@ fn products_have_the_same_bytes_on_every_instruction_set_for_any_batch() {
     for (ty, exact) in TYPES.into_iter().flat_map(|ty| [(ty, false), (ty, true)]) {
         for (rows, cols) in [(37, cols_of(ty)), (64, ty.elements().max(32)), (5, 3 * ty.elements().max(32))] {
             let t = tensor(ty, &[rows, cols], &mut random);
-            let w = PackedMatrix::pack(&t, 0, exact);
+            let w = PackedMatrix::pack(&t, 0, exact).unwrap();
             let n = 50;
             let mut x = activations(n, cols, &mut random);
             let all: Vec<(u32, u32)> = (0..n as u32).map(|i| (i, n as u32 - 1 - i)).collect();
@@ -220,7 +236,7 @@ fn activations_quantise_to_the_same_bytes_on_every_instruction_set() {
 fn activations_that_are_not_finite_show_in_the_product() {
     let mut random = Random(4);
     let t = tensor(BlockType::Q4K, &[16, 256], &mut random);
-    let w = PackedMatrix::pack(&t, 0, false);
+    let w = PackedMatrix::pack(&t, 0, false).unwrap();
     for bad in [f32::NAN, f32::INFINITY] {
         let mut x = activations(1, 256, &mut random);
         x.row_mut(0)[100] = bad;
@@ -245,7 +261,7 @@ fn activations_round_to_nearest_with_ties_to_even_and_tiny_ones_vanish() {
 #[test]
 fn a_range_of_tiles_writes_nothing_beyond_itself() {
     let mut random = Random(77);
-    let w = PackedMatrix::pack(&tensor(BlockType::Q8_0, &[160, 64], &mut random), 0, false);
+    let w = PackedMatrix::pack(&tensor(BlockType::Q8_0, &[160, 64], &mut random), 0, false).unwrap();
     for rows in [1, 3, 5, 30] {
         let mut x = ActivationRows::with_capacity(rows, 64);
         x.set_len(rows, 64);

@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn each_row_counts_once_however_the_tiles_are_shared() {
         let t = Tensor::owned("w".into(), BlockType::F32, vec![40, 4], vec![0; 640]).expect("it fits");
-        let w = PackedMatrix::pack(&t, 0, false);
+        let w = PackedMatrix::pack(&t, 0, false).unwrap();
         let mut x = ActivationRows::with_capacity(3, 4);
         x.set_len(3, 4);
         (0..3).for_each(|i| x.row_mut(i).copy_from_slice(&[i as f32, 1.0, 2.0, -3.0]));
