@@ -51,6 +51,7 @@ fn outcome(plan: &StepPlan) -> StepOutcome {
             changed: None,
             yielded: Sources::NONE,
             report: None,
+            finite: true,
         })
         .collect();
     StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() }

@@ -406,6 +406,8 @@ pub struct Sample {
     pub yielded: Sources,
     /// If asked for.
     pub report: Option<Box<RowReport>>,
+    /// Whether all logits that were read of its row are finite numbers. If not, the token means nothing.
+    pub finite: bool,
 }
 
 /// What stood behind a token beside the model's logits.
@@ -448,6 +450,8 @@ pub struct Score {
     pub token: TokenId,
     /// As for sampled tokens.
     pub logprobs: TokenLogprobs,
+    /// As for sampled tokens.
+    pub finite: bool,
 }
 
 /// Wall time of a step's parts, microseconds.

@@ -124,6 +124,7 @@ metrics! {
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
     CONNECTIONS_REFUSED Counter  "chimere_connections_refused_total" [] "connections" "Connections ended as they came, because their address had its share of limits.connections, or of those to server.admin_port.";
     CLIENT_FAULTS      Counter  "chimere_client_faults_total" ["fault"] "connections" "Connections ended through a fault of their clients: malformed (no HTTP), long_head, no_room (for its head), slow_head, slow_body, unread (its answer), handshake (of TLS), broken. The log has a line for each kind now and then.";
+    NOT_FINITE         Counter   "chimere_not_finite_total" [] "requests"            "Requests that failed because the model's numbers for them were NaN or infinite: its weights or its activations overflow.";
     LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
@@ -328,6 +329,7 @@ fn start_series() {
     let others = [
         GRAPH_REPLAYS,
         CONNECTIONS_REFUSED,
+        NOT_FINITE,
         LOG_LOST,
         TRACE_FAILURES,
         REQUESTS_STARTED,

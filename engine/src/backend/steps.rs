@@ -305,6 +305,7 @@ pub(super) mod tests {
                 changed: None,
                 yielded: Sources::NONE,
                 report: None,
+                finite: true,
             };
             let samples = plan.sample_rows().map(sample).collect();
             let outcome = StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() };

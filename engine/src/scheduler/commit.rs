@@ -2,7 +2,7 @@
 
 use super::sequence::{Next, Rank, Sequence};
 use super::throughput::Work;
-use super::{Door, Event, FinishReason, LaunchedPiece, LaunchedStep, Offer, Pooled, Scheduler};
+use super::{Door, Event, FinishReason, LaunchedPiece, LaunchedStep, NOT_FINITE, Offer, Pooled, Scheduler};
 use crate::cache::pages_for;
 use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId};
@@ -85,6 +85,9 @@ impl Scheduler {
         assert_eq!(scores.len(), piece.scores as usize, "one score for each row that asked for one");
         let Some(live) = self.live.get_mut(&piece.request).filter(|live| live.first == piece.rank.seq) else { return };
         scores.retain(|score| score.position > live.scored);
+        if scores.iter().any(|score| !score.finite) {
+            return self.fail_one(piece.request, events);
+        }
         let Some(last) = scores.last() else { return };
         live.scored = last.position;
         events.push((piece.request, Event::Scored(scores)));
@@ -164,6 +167,10 @@ impl Scheduler {
     ) {
         assert_eq!(sample.seq, rank.seq, "samples come in the order of the plan");
         let Some(seq) = self.find_mut(rank) else { return };
+        if !sample.finite {
+            let id = seq.request.id;
+            return self.fail_one(id, events);
+        }
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
         let mut drafter = std::mem::take(&mut seq.drafter);
         let reason = seq.commit(&sample);
@@ -183,13 +190,24 @@ impl Scheduler {
         }
     }
 
+    /// Ends a request whose numbers are none.
+    fn fail_one(&mut self, id: RequestId, events: &mut Vec<(RequestId, Event)>) {
+        if self.cancel(id) {
+            events.push((id, Event::Failed(NOT_FINITE.to_owned())));
+        }
+    }
+
     /// Ends a request that wanted no output once its prompt is computed.
     fn complete(&mut self, piece: &LaunchedPiece, events: &mut Vec<(RequestId, Event)>) {
         let Some(seq) = self.find_mut(piece.rank) else { return };
         if let Some(pool) = seq.request.spec.pool {
             let rows = seq.prompt_len() - pool.from(seq.prompt_len());
             let live = self.live.get_mut(&piece.request).expect("its sequence lives");
-            events.push((piece.request, Event::Pooled(std::mem::take(&mut live.pooled).mean(rows))));
+            let mean = std::mem::take(&mut live.pooled).mean(rows);
+            if !mean.iter().all(|x| x.is_finite()) {
+                return self.fail_one(piece.request, events);
+            }
+            events.push((piece.request, Event::Pooled(mean)));
         }
         let mine = |seq: &&Sequence| seq.request.id == piece.request;
         let mut ranks: Vec<_> = self.running.iter().filter(mine).map(|seq| seq.rank).collect();

@@ -37,7 +37,7 @@ pub use drafter::MakeSource;
 pub use drafting::{DraftMode, DraftSettings, DraftTotals};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use forecast::Forecast;
-pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
+pub use request::{Event, FinishReason, NOT_FINITE, Rejected, Request, RequestTimes, Usage};
 pub use spec::{Pooling, Spec};
 pub use stats::{Stats, WaitReason};
 pub use throughput::Rates;

@@ -83,9 +83,14 @@ pub enum Event {
         /// Times of the request so far.
         times: RequestTimes,
     },
-    /// The engine failed, or the service is going down; nothing more comes.
+    /// The engine failed, the service is going down, or the request's numbers are none ([`NOT_FINITE`]); nothing more
+    /// comes.
     Failed(String),
 }
+
+/// What a request fails with whose logits, or whose hidden states, are no finite numbers.
+pub const NOT_FINITE: &str =
+    "the model's numbers for this request are not finite; its weights or its activations overflow";
 
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod encoders;
 mod experts;
 mod follow;
 mod guesses;
+mod not_finite;
 mod pooled;
 mod requests;
 mod sampling;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 /// Tests that want a device.
-const ON_A_GPU: [&[Test]; 9] = [
+const ON_A_GPU: [&[Test]; 10] = [
     follow::TESTS,
     batches::TESTS,
     guesses::TESTS,
@@ -37,6 +38,7 @@ const ON_A_GPU: [&[Test]; 9] = [
     requests::TESTS,
     compiles::TESTS,
     encoders::TESTS,
+    not_finite::TESTS,
 ];
 
 fn main() -> ExitCode {

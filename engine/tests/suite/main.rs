@@ -15,6 +15,7 @@ mod golden;
 mod hugging_face;
 mod load;
 mod nano;
+mod not_finite;
 mod prefix;
 #[path = "../support/mod.rs"]
 mod support;

@@ -123,7 +123,7 @@ __device__ __noinline__ void emit(const Arguments &args, const SampleParams &p, 
     u32 token = (u32)chosen;
     if (which != EDITED) out->plain = (int)token;
     if (which == PLAIN) return;
-    out->token = (int)token;
+    out->token = (int)token, out->not_finite = s.not_finite;
     if (p.slot >= 0) args.sampled[p.slot] = (int)token;
     if (p.logprobs < 0) return;
     if (told_of_draws(p)) {

@@ -123,7 +123,11 @@ __device__ void sample_row(const Arguments &args, const SampleParams &p, Group &
         if (leads) emit(args, p, s, (Chosen)p.forced);
         return;
     }
-    if (edits) top = best_of_row(g, edit(args, p, slice, penalties), p);
+    if (edits) {
+        Best edited = edit(args, p, slice, penalties);
+        edited.strange = own.strange;
+        top = best_of_row(g, edited, p);
+    }
     if (threadIdx.x == 0) s.top = top;
     // One place for both draws: the code is long, and most of it runs once a row.
 #pragma unroll 1
@@ -150,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(const __grid_co
     Slice slice = {s.values, first, min((u32)args.slice, (u32)VOCAB - first)};
     for (u32 r = blockIdx.y; r < (u32)args.rows; r += gridDim.y) {
         __syncthreads();
-        if (threadIdx.x == THREADS - 1) s.at = r;
+        if (threadIdx.x == THREADS - 1) s.at = r, s.not_finite = 0;
         if (threadIdx.x < sizeof(SampleParams) / 4) {
             u32 word = __ldcg((const u32 *)(args.params + r) + threadIdx.x);
             u32 *to = (u32 *)&s.row + threadIdx.x;

@@ -146,6 +146,9 @@ device_struct! {
         pub top_ids: [i32; TOP_MAX],
         /// Their log-probabilities.
         pub top_logprobs: [f32; TOP_MAX],
+        /// 1 if a logit of the row is a NaN or an infinity, else 0; 0 too where no logit was read, as for a forced token
+        /// of which nothing is reported.
+        pub not_finite: u32,
     }
 }
 

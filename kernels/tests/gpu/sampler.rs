@@ -384,6 +384,12 @@ fn compare(batch: &Batch, results: &[SampleResult]) -> Result<(), String> {
         if got != want {
             return Err(format!("row {i} of {}: tokens {got:?} for {want:?}, {p:?}", batch.cases.len()));
         }
+        let reports = p.certainty == 1 || p.logprobs >= 0 && p.processed == 0;
+        let is_read = p.forced < 0 || reports;
+        let want = is_read && batch.cases[i].logits.iter().any(|l| !l.is_finite());
+        if (results[i].not_finite == 1) != want {
+            return Err(format!("row {i} of {}: not finite {}, {p:?}", batch.cases.len(), results[i].not_finite));
+        }
         batch.report(i, &results[i])
     };
     thread::scope(|scope| {

@@ -218,7 +218,15 @@ impl SchedulerActor {
         let ended = Ended::new(step, &outcome, self.committed, now);
         self.committed = now;
         self.waits_since = self.steps.is_empty().then_some(now);
-        (self.scheduler.commit(outcome, now), ended)
+        let events = self.scheduler.commit(outcome, now);
+        // A step that ends fails nobody for another reason.
+        for (id, event) in &events {
+            if let Event::Failed(why) = event {
+                tracing::error!(request = self.live.name(*id).as_deref(), why, "ended");
+                self.meter.not_finite();
+            }
+        }
+        (events, ended)
     }
 
     /// What a step that took so long teaches about steps to come.

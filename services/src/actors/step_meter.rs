@@ -259,6 +259,11 @@ impl StepMeter {
         ::metrics::gauge!(metrics::ENGINE_LOST).set(1.0);
     }
 
+    /// A request failed whose numbers were none.
+    pub(super) fn not_finite(&self) {
+        ::metrics::counter!(metrics::NOT_FINITE).increment(1);
+    }
+
     /// The actor of a late source died and another one was started.
     pub(super) fn late_restarted(&self, source: Source) {
         let name = if source == Source::Tables { metrics::ENGRAM_RESTARTS } else { metrics::GRAMMAR_RESTARTS };

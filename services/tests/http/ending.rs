@@ -67,6 +67,28 @@ fn a_step_that_never_ends_cannot_hold_up_the_end() {
 }
 
 #[test]
+fn a_request_whose_numbers_are_none_ends_with_an_error_that_says_so_and_nobody_else_does() {
+    let server = Server::start(Options { slots: 2, ..Options::default() });
+    server.fake.allow(2);
+    let mut beside = stream(&server, "LOOP[fine ]");
+    let mut broken = stream(&server, "OVERFLOW LOOP[never ]");
+    server.fake.allow_all();
+    let why = "the model's numbers for this request are not finite; its weights or its activations overflow";
+    ends_with_error(&mut broken, why, "not_finite");
+    beside.chunk();
+    drop(beside);
+    let whole = post(server.addr, CHAT, &ask("OVERFLOW SAY[never]"));
+    assert_eq!((whole.status, whole.json()["error"]["code"].as_str()), (500, Some("not_finite")));
+    let embedding = post(server.addr, "/v1/embeddings", &serde_json::json!({"model": "tiny", "input": "OVERFLOW"}));
+    assert_eq!((embedding.status, embedding.json()["error"]["code"].as_str()), (500, Some("not_finite")));
+    assert_eq!(post(server.addr, CHAT, &ask("SAY[hello]")).status, 200);
+    server.wait_for_live(0);
+    let metrics = get(server.addr, "/metrics");
+    let counted = metrics.text().lines().find_map(|line| line.strip_prefix("chimere_not_finite_total ")).unwrap();
+    assert!(counted.parse::<u64>().unwrap() >= 3, "{counted}");
+}
+
+#[test]
 fn an_idle_service_is_drained_at_once() {
     let server = Server::start(Options::default());
     server.drain(Duration::from_secs(60)).blocking_recv().unwrap();

@@ -177,9 +177,9 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 }
 
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
-/// source of guesses panics, when the engine is lost, or with a chat template, which this model has none of and kept
-/// responses want.
-const ELSEWHERE: [&str; 8] = [
+/// source of guesses panics, when the engine is lost, where a model's numbers overflow, or with a chat template, which
+/// this model has none of and kept responses want.
+const ELSEWHERE: [&str; 9] = [
     "chimere_gpu_",
     "chimere_expert_",
     "chimere_response",
@@ -188,6 +188,7 @@ const ELSEWHERE: [&str; 8] = [
     "chimere_accepted_tokens_total",
     "chimere_draft_sources_lost_total",
     "chimere_engine_lost",
+    "chimere_not_finite_total",
 ];
 
 /// Panels that a machine without a GPU can fill.
@@ -205,8 +206,9 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     let (program, encrypted) = (small_program(dir.path()), encrypted_program(dir.path()));
     let prometheus = Prometheus::scraping(program.addr, &[encrypted.addr]);
     // Two of copies between the tiers of the prefix cache, two of guesses that are right and of sources that are lost,
-    // three of kept responses, three of experts in two memories, one of an engine that is lost.
-    let elsewhere = 11;
+    // three of kept responses, three of experts in two memories, one of an engine that is lost, one of
+    // numbers that are not finite.
+    let elsewhere = 12;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     let all: Vec<Panel> = ["service", "gpu", "loadtest"].into_iter().flat_map(without_gpu).collect();
     let within = prometheus.sees_move(&all, |round| load(program.addr, round));

@@ -238,7 +238,8 @@ impl Pass<'_> {
                 // SAFETY: as above.
                 let logits = unsafe { self.ws.plain.logits.get(i * vocab..(i + 1) * vocab) };
                 let logprobs = sampler::logprobs(logits, s.token, s.top, &mut scratch.sampler);
-                let score = Score { seq: s.seq, position: s.position, token: s.token, logprobs };
+                let finite = sampler::is_finite(logits);
+                let score = Score { seq: s.seq, position: s.position, token: s.token, logprobs, finite };
                 results.scores.lock().expect("no thread panics while it reports").push((block * room + i, score));
             }
             team.wait();

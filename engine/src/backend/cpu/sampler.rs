@@ -51,9 +51,13 @@ pub(super) fn sample(
     s: &mut SamplerScratch,
 ) -> Sample {
     let p = &*row.params;
+    let finite = match read_of(row, constraint, logits.len()) {
+        None => is_finite(logits),
+        Some(mask) => ids_of(&mask).all(|id| logits.get(id as usize).is_none_or(|l| l.is_finite())),
+    };
     let forced = |token| Picked { token, changed: false, left: Left::Nothing };
     let Picked { token, changed, left } =
-        constraint.forced.map_or_else(|| pick(logits, row, history, constraint, s), forced);
+        constraint.forced.map_or_else(|| pick((logits, finite), row, history, constraint, s), forced);
     Sample {
         seq: row.seq,
         token,
@@ -65,7 +69,13 @@ pub(super) fn sample(
         changed: Some(changed),
         yielded: constraint.yielded,
         report: RowReport::of(row, constraint, logits.len() as u32),
+        finite,
     }
+}
+
+/// Whether all logits of a row are finite numbers.
+pub(super) fn is_finite(logits: &[f32]) -> bool {
+    !run(AnyNotFinite(logits))
 }
 
 /// What the edited logits give.
@@ -88,12 +98,19 @@ enum Left {
     All,
 }
 
-fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &mut SamplerScratch) -> Picked {
+/// `finite`: whether all logits that are read are finite numbers.
+fn pick(
+    (logits, finite): (&[f32], bool),
+    row: &SampleRow,
+    history: &History,
+    c: &Constraint,
+    s: &mut SamplerScratch,
+) -> Picked {
     if let Some(token) = pick_of_few(logits, row, c, s) {
         return Picked { token, changed: false, left: Left::Nothing };
     }
     let mut own = std::mem::take(&mut s.logits);
-    let mut left = if edit(logits, row, history, c, &mut own) { Left::Edited } else { Left::Nothing };
+    let mut left = if edit((logits, finite), row, history, c, &mut own) { Left::Edited } else { Left::Nothing };
     let base = if matches!(left, Left::Edited) { &own } else { logits };
     let best = largest(base);
     let (token, changed) = if c.shifts() {
@@ -247,12 +264,18 @@ fn certainty(logits: &[f32]) -> Certainty {
 }
 
 /// Writes the logits after what may not come and after penalties to `out`, minus infinity for what is no number; false
-/// if nothing changes them.
-fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out: &mut Vec<f32>) -> bool {
+/// if nothing changes them, as nothing does where they are `finite` numbers and nothing is said about them.
+fn edit(
+    (logits, finite): (&[f32], bool),
+    row: &SampleRow,
+    history: &History,
+    c: &Constraint,
+    out: &mut Vec<f32>,
+) -> bool {
     let p = &*row.params;
     let penalties = p.reads_history();
     let free = c.mask.is_none() && c.forbidden.is_empty();
-    if p.logit_bias.is_empty() && free && !penalties && !run(AnyNan(logits)) {
+    if p.logit_bias.is_empty() && free && !penalties && finite {
         return false;
     }
     copy_allowed(logits, c.mask.as_deref(), out);
@@ -504,18 +527,24 @@ impl Kernel for Largest<'_> {
     }
 }
 
-struct AnyNan<'a>(&'a [f32]);
+struct AnyNotFinite<'a>(&'a [f32]);
 
-impl Kernel for AnyNan<'_> {
+impl Kernel for AnyNotFinite<'_> {
     type Output = bool;
 
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> bool {
         let pairs = self.0.chunks_exact(2 * LANES);
-        let rest = pairs.remainder().iter().any(|l| l.is_nan());
-        // SAFETY: the instruction set is the caller's promise; pairs have 2 * LANES elements. Without a branch, for
-        // nearly never is one found.
-        pairs.fold(rest, |any, pair| any | unsafe { L::load(pair.as_ptr()).any_nan(L::load(pair.as_ptr().add(LANES))) })
+        let mut any = pairs.remainder().iter().any(|l| !l.is_finite());
+        // Without a branch, for nearly never is one found. What is no finite number, less itself, is none.
+        for pair in pairs {
+            // SAFETY: the instruction set is the caller's promise; pairs have 2 * LANES elements.
+            any |= unsafe {
+                let (a, b) = (L::load(pair.as_ptr()), L::load(pair.as_ptr().add(LANES)));
+                a.sub(a).any_nan(b.sub(b))
+            };
+        }
+        any
     }
 }
 

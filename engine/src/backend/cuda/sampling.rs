@@ -545,11 +545,13 @@ fn sample(wanted: &WantedOutputs, i: usize, r: &SampleResult) -> Sample {
         changed: Some(r.token != r.plain),
         yielded: wanted.yielded[i],
         report: wanted.reports[i].clone(),
+        finite: r.not_finite == 0,
     }
 }
 
 fn score(at: &ScoreAt, r: &SampleResult) -> Score {
-    Score { seq: at.seq, position: at.position, token: at.token, logprobs: logprobs(r, at.top) }
+    let (logprobs, finite) = (logprobs(r, at.top), r.not_finite == 0);
+    Score { seq: at.seq, position: at.position, token: at.token, logprobs, finite }
 }
 
 fn logprobs(r: &SampleResult, top: u8) -> TokenLogprobs {

@@ -178,6 +178,7 @@ impl FakeDevice {
                 position,
                 token,
                 logprobs: TokenLogprobs { logprob: -1.0, top: Vec::new() },
+                finite: true,
             }));
         }
         for row in &piece.samples {
@@ -243,7 +244,8 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
     let token = constraint.forced.unwrap_or_else(draw);
     let certainty = row.params.certainty.then(|| certainty_after(past));
     let report = RowReport::of(row, &constraint, VOCAB);
-    Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded, report }
+    let yielded = constraint.yielded;
+    Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded, report, finite: true }
 }
 
 /// As many pages as its positions and guesses can take.

@@ -3,6 +3,7 @@
 mod device;
 mod drafts;
 mod gate;
+mod not_finite;
 mod property;
 mod scenes;
 mod seam;

@@ -30,6 +30,7 @@ use actix_web::http::StatusCode;
 use chimere_engine::constraint::Source;
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::engram::Origin;
+use chimere_engine::scheduler::NOT_FINITE;
 use report::origin_into;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -173,7 +174,8 @@ impl<S: ChoiceFormat> Whole<S> {
     }
 }
 
-/// The engine failed, the service is going down, the request's deadline has passed, or its grammar cannot go on.
+/// The engine failed, the service is going down, the request's deadline has passed, its grammar cannot go on, or the
+/// model's numbers for it are none.
 pub fn engine_error(why: String) -> ApiError {
     if why == DEADLINE_PASSED {
         return ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", why).with_code("deadline_passed");
@@ -181,6 +183,9 @@ pub fn engine_error(why: String) -> ApiError {
     // Asking again would end as this did.
     if why.starts_with(CANNOT_GO_ON) {
         return ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", why).with_code("grammar_too_large");
+    }
+    if why == NOT_FINITE {
+        return ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", why).with_code("not_finite");
     }
     let code = if why == SHUTTING_DOWN { "shutting_down" } else { "engine_unavailable" };
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code(code)

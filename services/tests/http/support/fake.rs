@@ -1,5 +1,6 @@
 //! A deterministic backend. What it says stands in the prompt: `SAY[hello]` gives hello and an end id, `LOOP[ab]` gives
-//! abab... without end; after `UNSURE` it is sure of nothing. How fast it is, and where it breaks, a test says.
+//! abab... without end; after `UNSURE` it is sure of nothing, and after
+//! `OVERFLOW` its numbers are none. How fast it is, and where it breaks, a test says.
 
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
@@ -213,7 +214,9 @@ impl FakeBackend {
         for piece in &plan.pieces {
             self.remember(piece);
             self.score(piece, &mut outcome.scores);
-            let sum = |positions| PooledUnit { seq: piece.seq, positions, sum: vec![1.0] };
+            let broken = self.is_broken(piece.seq);
+            let sum = if broken { f32::NAN } else { 1.0 };
+            let sum = |positions| PooledUnit { seq: piece.seq, positions, sum: vec![sum] };
             outcome.pooled.extend(piece.pooled_units().map(sum));
             for row in &piece.samples {
                 let prompt = self.prompts[&piece.seq].clone();
@@ -232,10 +235,16 @@ impl FakeBackend {
                     changed: None,
                     yielded,
                     report,
+                    finite: !broken,
                 });
             }
         }
         outcome
+    }
+
+    /// Whether the numbers of a sequence are none: after a prompt with `OVERFLOW` in it.
+    fn is_broken(&self, seq: SeqId) -> bool {
+        self.prompts.get(&seq).is_some_and(|prompt| self.shared.tokenizer.decode(prompt, true).contains("OVERFLOW"))
     }
 
     fn remember(&mut self, piece: &Piece) {
@@ -254,6 +263,7 @@ impl FakeBackend {
             position: piece.start + i as u32 + 1,
             token,
             logprobs: self.shared.logprobs(token, score.top),
+            finite: true,
         }));
     }
 }

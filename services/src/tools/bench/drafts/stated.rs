@@ -185,7 +185,16 @@ impl Said {
 }
 
 fn said(seq: SeqId, token: TokenId) -> Sample {
-    Sample { seq, token, logprobs: None, certainty: None, changed: None, yielded: Sources::NONE, report: None }
+    Sample {
+        seq,
+        token,
+        logprobs: None,
+        certainty: None,
+        changed: None,
+        yielded: Sources::NONE,
+        report: None,
+        finite: true,
+    }
 }
 
 #[cfg(test)]
