@@ -1,7 +1,7 @@
 //! When a request would start and end: a walk through the line with two measured rates ([`super::throughput`]) and the
-//! lengths of outputs that ended lately ([`super::lengths`]). Prompts are computed one after another; a sequence holds its
-//! slot and its pages until its output ends; who waits starts when prompts before it are computed and there is a slot and
-//! memory. `docs/scheduler.md` has it in half a page.
+//! lengths of outputs that ended lately ([`super::lengths`]). Prompts are computed one after another. A sequence holds
+//! its slot and its pages until its output ends. A request starts when the prompts before it are computed and a slot
+//! and memory are free. `docs/scheduler.md` has it in half a page.
 //!
 //! A forecast is right or silent: `None` before rates and lengths were measured, and nobody is refused by it who would
 //! find a slot and memory free.
@@ -230,7 +230,7 @@ impl Scheduler {
         own + slots <= share(key) && held.iter().any(|(other, held)| *other != key && *held > share(*other))
     }
 
-    /// What is running now, before anybody of the line starts. `None` before enough was measured to tell when that ends.
+    /// What is running now, before anybody of the line starts. `None` before enough was measured to tell when it ends.
     fn future(&self, line: &Line, now: Micros) -> Option<Future> {
         let rates = self.throughput.rates(now)?;
         let running = self.running.iter().map(|seq| seq.output_max);

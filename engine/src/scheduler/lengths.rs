@@ -10,8 +10,8 @@ const ENDED_MIN: u64 = 8;
 /// Numbers of bits that a maximum can have.
 const KINDS: usize = u32::BITS as usize + 1;
 
-/// Lengths of the outputs that ended lately, by kind: callers that allow about the same number of tokens get alike, so a
-/// kind is the number of bits of that maximum.
+/// Lengths of the outputs that ended lately, by kind: callers that allow about the same number of tokens get alike, so
+/// a kind is the number of bits of that maximum.
 #[derive(Clone, Debug)]
 pub(super) struct Lengths {
     kinds: [Kind; KINDS],

@@ -1,6 +1,7 @@
-//! When a refused caller should come back.
+//! When a refused caller should come back, and what the log keeps of the refusal.
 
 use crate::limits::RETRY_AFTER_SECONDS;
+use chimere_engine::scheduler::{Forecast, Rejected, Stats};
 use std::time::Duration;
 
 /// Part of the time by which callers are told to come back sooner or later than others.
@@ -12,6 +13,32 @@ pub fn after(room_in_us: Option<u64>, jitter: f64) -> Duration {
     let (least, most) = (*RETRY_AFTER_SECONDS.start() as f64, *RETRY_AFTER_SECONDS.end() as f64);
     let seconds = room_in_us.map_or(least, |us| us as f64 / 1e6).clamp(least, most);
     Duration::from_secs_f64((seconds * (1.0 + JITTER * jitter)).clamp(least, most))
+}
+
+/// Logs the state that led to a refusal, so that it can be judged later.
+pub fn log(
+    request: Option<&str>,
+    reason: Rejected,
+    stats: &Stats,
+    foreseen: Option<Forecast>,
+    room_in_us: Option<u64>,
+) {
+    tracing::info!(
+        request,
+        %reason,
+        slots_free = stats.slots_free,
+        pages_free = stats.pages_free,
+        requests_waiting = stats.requests_new,
+        prompt_tokens_waiting = stats.prompt_tokens_waiting,
+        room_in_us,
+        requests_ahead = foreseen.map(|f| f.ahead),
+        ends_awaited = foreseen.map(|f| f.ends),
+        start_us = foreseen.map(|f| f.start_us),
+        start_us_min = foreseen.map(|f| f.start_us_min),
+        prompt_token_us = foreseen.map(|f| f.rates.prompt_token_us),
+        token_us = foreseen.map(|f| f.rates.token_us),
+        "no room"
+    );
 }
 
 #[cfg(test)]

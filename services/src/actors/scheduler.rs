@@ -378,29 +378,8 @@ impl SchedulerActor {
         if let Some(us) = room_in_us {
             self.meter.refused(us);
         }
-        self.log_refusal(id, reason, foreseen, room_in_us);
+        retry::log(self.live.name(id).as_deref(), reason, &self.scheduler.stats(), foreseen, room_in_us);
         Refusal { reason, retry_after: Some(retry::after(room_in_us, rand::random_range(-1.0..=1.0))) }
-    }
-
-    /// The state that led to a refusal, so that it can be judged later.
-    fn log_refusal(&self, id: RequestId, reason: Rejected, foreseen: Option<Forecast>, room_in_us: Option<u64>) {
-        let stats = self.scheduler.stats();
-        tracing::info!(
-            request = self.live.name(id).as_deref(),
-            %reason,
-            slots_free = stats.slots_free,
-            pages_free = stats.pages_free,
-            requests_waiting = stats.requests_new,
-            prompt_tokens_waiting = stats.prompt_tokens_waiting,
-            room_in_us,
-            requests_ahead = foreseen.map(|f| f.ahead),
-            ends_awaited = foreseen.map(|f| f.ends),
-            start_us = foreseen.map(|f| f.start_us),
-            start_us_min = foreseen.map(|f| f.start_us_min),
-            prompt_token_us = foreseen.map(|f| f.rates.prompt_token_us),
-            token_us = foreseen.map(|f| f.rates.token_us),
-            "no room"
-        );
     }
 
     /// When a request will start that has to wait, as far as that is known.

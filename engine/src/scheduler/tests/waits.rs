@@ -1,6 +1,6 @@
-//! What forecasts of waiting promise, on machines that differ: nobody is refused who would have found room, hardly anybody
-//! who would have waited less than the bound, and a wait is about as long as was said. Nobody is refused in these worlds:
-//! whoever would be is admitted all the same, so that it shows how long the wait would have been.
+//! What forecasts of waiting promise, on machines that differ: nobody is refused who would have found room, hardly
+//! anybody who would have waited less than the bound, and a wait is about as long as was said. Nobody is refused in
+//! these worlds: whoever would be is admitted all the same, so that it shows how long the wait would have been.
 
 use super::simulation::{Client, Seen, Setting, World, cpu, gpu};
 use crate::ids::{KeyId, Micros, RequestId};
