@@ -1,6 +1,5 @@
 //! What is kept on a disk: by services that are killed, whose disk is full, that meet another service or a damaged file.
 
-use crate::support::server::golden;
 use crate::support::*;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -9,13 +8,13 @@ use std::process::{Command, Output, Stdio};
 
 const RESPONSES: &str = "/v1/responses";
 
-/// The program with a model that has a template, which may not make files larger than the shell's `limit` says, beside
+/// The program with the shipped model, which has a template; it may not make files larger than the shell's `limit` says, beside
 /// the flags of `config`.
 fn program(limit: &str, config: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit}\nexec \"$@\""), "sh", env!("CARGO_BIN_EXE_chimere"), "serve", "--model"]);
-    command.arg(golden().parent().unwrap()).arg("--config").arg(config);
-    command.args(["--port", "0", "--threads", "2", "--model-name", "golden", "--max-seqs", "4"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf"));
+    command.arg("--config").arg(config).args(["--port", "0", "--threads", "2", "--max-seqs", "4"]);
     command.env_remove("CHIMERE_MODEL").env("CUDA_VISIBLE_DEVICES", "");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
@@ -63,7 +62,7 @@ fn a_damaged_store_of_tables_ends_the_start_by_its_name_and_is_left_as_it_is() {
 
 /// Asks for a response that is to be kept: its id, and whether it says that it is.
 fn keep(addr: SocketAddr) -> (String, bool) {
-    let reply = post(addr, RESPONSES, &json!({"model": "golden", "input": "hi", "max_output_tokens": 16}));
+    let reply = post(addr, RESPONSES, &json!({"input": "hi", "max_output_tokens": 16}));
     assert_eq!(reply.status, 200, "{}", reply.text());
     let response: Value = reply.json();
     (response["id"].as_str().unwrap().to_owned(), response["store"].as_bool().unwrap())
