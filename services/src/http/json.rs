@@ -2,9 +2,8 @@
 //! one object.
 
 use crate::limits::PARSED_BYTES_MAX;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
-use std::fmt;
+use crate::text::template::written::Text;
+use serde_json::Value;
 
 /// What a value takes in an array, with some of the room that arrays grow by.
 const VALUE_BYTES: usize = 96;
@@ -13,6 +12,8 @@ const _: () = assert!(VALUE_BYTES >= size_of::<Value>(), "a value in an array is
 const LIST_BYTES: usize = 144;
 /// What a member of an object takes beside its name's characters.
 const MEMBER_BYTES: usize = 192;
+/// What a number that is kept as it was written takes beside its digits: an object of one member.
+const NUMBER_BYTES: usize = LIST_BYTES + VALUE_BYTES + MEMBER_BYTES;
 
 /// Why a text is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -77,82 +78,23 @@ fn end_of_string(text: &[u8], from: usize) -> usize {
 
 /// The value of a text that is not too large to be one.
 pub(in crate::http) fn parse(text: &[u8]) -> Result<Value, JsonError> {
-    let got = weight(text);
-    if got > PARSED_BYTES_MAX {
-        return Err(JsonError::TooLarge { got });
-    }
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Strict.deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(value)
-}
-
-/// Makes a [`Value`], as its own reader does, but refuses a name that stands twice: two readers would disagree about
-/// what was said.
-struct Strict;
-
-impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        reader.deserialize_any(self)
+    checked_weight(weight(text))?;
+    match std::str::from_utf8(text) {
+        Ok(text) => Ok(Text::plain(text).read(true)?),
+        // It is no JSON either, and this reader says where.
+        Err(_) => Ok(serde_json::from_slice(text)?),
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
+/// The value of such a text, in which numbers are kept as they were written in the values under these keys.
+pub(in crate::http) fn parse_with_numbers(text: &str, keys: &[&str]) -> Result<Value, JsonError> {
+    let kept = Text::with_numbers_within(text, keys);
+    checked_weight(weight(text.as_bytes()) + kept.kept() * NUMBER_BYTES)?;
+    Ok(kept.read(true)?)
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_bool<E>(self, b: bool) -> Result<Value, E> {
-        Ok(Value::Bool(b))
-    }
-
-    fn visit_i64<E>(self, n: i64) -> Result<Value, E> {
-        Ok(n.into())
-    }
-
-    fn visit_u64<E>(self, n: u64) -> Result<Value, E> {
-        Ok(n.into())
-    }
-
-    fn visit_f64<E>(self, x: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(x).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::String(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::String(text))
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some(name) = members.next_key::<String>()? {
-            if map.contains_key(&name) {
-                let shown: String = name.chars().take(64).collect();
-                return Err(A::Error::custom(format_args!("the name {shown:?} stands twice in one object")));
-            }
-            map.insert(name, members.next_value_seed(Strict)?);
-        }
-        Ok(Value::Object(map))
-    }
+fn checked_weight(got: usize) -> Result<(), JsonError> {
+    if got > PARSED_BYTES_MAX { Err(JsonError::TooLarge { got }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@ use crate::http::error::ApiError;
 use crate::http::json::{self, JsonError};
 use crate::limits::HINT_BYTES_MAX;
 use crate::metrics;
-use crate::text::template::written;
 use serde_json::{Map, Value as Json};
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -239,10 +237,10 @@ pub(in crate::http) fn known_names() -> Vec<&'static str> {
 /// A body's JSON, with all digits of the numbers that templates show.
 fn read(body: &[u8]) -> Result<Json, JsonError> {
     let text = std::str::from_utf8(body).ok().filter(|text| text.contains(MAY_HAVE_NUMBERS));
-    match text.map(|text| written::kept_within(text, &["messages", "tools"])) {
+    match text {
         // An error is told of the text as it came.
-        Some(Cow::Owned(kept)) => json::parse(kept.as_bytes()).or_else(|_| json::parse(body)),
-        _ => json::parse(body),
+        Some(text) => json::parse_with_numbers(text, &["messages", "tools"]).or_else(|_| json::parse(body)),
+        None => json::parse(body),
     }
 }
 
