@@ -23,7 +23,7 @@ const PENDING_TOKENS_MAX: usize = 64;
 /// Sequences that are computed side by side.
 const BATCH: u32 = 64;
 /// Stands for what the user says when the template is asked what is around it.
-const MARK: &str = "\u{fdd0}user\u{fdd0}";
+const MARK: &str = "\u{fdd4}user\u{fdd4}";
 
 /// How much is written.
 #[derive(Clone, Copy, Debug)]
