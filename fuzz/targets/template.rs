@@ -6,12 +6,12 @@ use chimere::text::guard::Guard;
 use chimere::text::{ChatTemplate, Conversation, Tokenizer};
 use chimere_engine::format::TokenizerSource;
 use serde_json::{Value, json};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// Made once: it takes longer than most templates.
 static GUARD: LazyLock<Guard> = LazyLock::new(|| {
     let file = include_bytes!("../../engine/tests/golden/moe/tokenizer.json");
-    Guard::new(&Tokenizer::new(&TokenizerSource::Json(file.to_vec())).expect("a good tokenizer"))
+    Guard::new(&Arc::new(Tokenizer::new(&TokenizerSource::Json(file.to_vec())).expect("a good tokenizer")))
 });
 
 /// The template; behind a zero byte a list of messages, if there is one.

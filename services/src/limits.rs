@@ -270,6 +270,9 @@ pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
 /// Fewer under a fuzzer, which looks at thousands of templates in a second.
 pub const TEMPLATE_STEPS_MAX: u64 = if cfg!(fuzzing) { 10_000 } else { 20_000_000 };
+/// Steps of the template engine for one of the few dozen short conversations in which a template's markers are looked for
+/// when it is loaded.
+pub const TEMPLATE_PROBE_STEPS_MAX: u64 = TEMPLATE_STEPS_MAX / 100;
 /// Bytes that a template may make for one conversation, its output and all that it makes on the way together: as much
 /// as thirty of the largest conversations. Less under a fuzzer too, or it would look for nothing but large outputs.
 pub const TEMPLATE_BYTES_MAX: u64 = if cfg!(fuzzing) { 1 << 20 } else { 256 << 20 };

@@ -4,10 +4,11 @@
 mod bounds;
 mod checked;
 mod filters;
+mod markers;
 mod python;
 pub mod written;
 
-use super::guard::Guard;
+use super::guard::{END, Guard, REMINDER};
 use crate::limits;
 use bounds::Overrun;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value, machinery};
@@ -20,17 +21,14 @@ use written::Written;
 const NAME: &str = "chat_template";
 /// What the service itself gives to a template, so that no request can.
 const OWN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
-
-/// Stands at the end of a message that is not over, so that its place is found where the template put it. A
-/// noncharacter, which interchanged text does not contain; where it does, the last one counts.
-const END: char = '\u{fdd2}';
 /// Why a message cannot be gone on with.
 const NOT_SHOWN: &str = "this model's template leaves out the last message, so nothing can go on with it";
 
 /// A conversation as templates expect it. Checked by whoever made it; a template may still object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// Objects with `role`, `content` and what else belongs to the role.
+    /// Objects with `role`, `content` and what else belongs to the role. Templates take a system message at the
+    /// beginning alone: one that stands later is shown to them as a user's, between tags that no user can write.
     pub messages: Vec<Json>,
     /// Tool declarations as the caller wrote them; none is the same as no tools at all.
     pub tools: Vec<Json>,
@@ -71,7 +69,8 @@ pub enum TemplateError {
 }
 
 impl ChatTemplate {
-    /// Compiles a template. `guard` knows the tokens that conversations must not contain.
+    /// Compiles a template and finds its markers, which takes some milliseconds. `guard` knows the tokens that
+    /// conversations must not contain.
     pub fn new(source: &str, guard: Guard) -> Result<Self, TemplateError> {
         let mut environment = Environment::new();
         let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -83,11 +82,14 @@ impl ChatTemplate {
         filters::add(&mut environment);
         environment.add_test("number", python::is_number);
         environment.add_function("raise_exception", |message: String| Err::<Value, _>(objection(message)));
-        environment.set_fuel(Some(limits::TEMPLATE_STEPS_MAX));
+        environment.set_fuel(Some(limits::TEMPLATE_PROBE_STEPS_MAX));
         environment.add_template_owned(NAME, source.to_owned()).map_err(explain)?;
         let options = options(&environment).map_err(explain)?;
-        let template = Self { environment, guard, options };
+        let mut template = Self { environment, guard, options };
         template.checked(|_| Ok(()))?;
+        let markers = markers::markers(&template);
+        template.guard = template.guard.with(markers);
+        template.environment.set_fuel(Some(limits::TEMPLATE_STEPS_MAX));
         Ok(template)
     }
 
@@ -108,26 +110,30 @@ impl ChatTemplate {
 
     /// What was said, up to where the last message ends, which is not over.
     pub fn render_unfinished(&self, conversation: &Conversation) -> Result<String, TemplateError> {
-        let mut marked = conversation.clone();
-        let last = marked.messages.last_mut().and_then(|message| message.get_mut("content"));
-        if let Some(Json::String(content)) = last {
-            content.push(END);
-        }
-        let mut text = self.render_with(&marked, false)?;
-        let end = text.rfind(END).ok_or_else(|| TemplateError::Objection(NOT_SHOWN.into()))?;
+        let last = conversation.messages.len().checked_sub(1);
+        let mut text = self.render_messages(conversation, false, last)?;
+        let end = text.rfind(&[END; 2].iter().collect::<String>());
+        let end = end.ok_or_else(|| TemplateError::Objection(NOT_SHOWN.into()))?;
         text.truncate(end);
         Ok(text)
     }
 
     fn render_with(&self, conversation: &Conversation, open: bool) -> Result<String, TemplateError> {
-        let user = |v: &Json| self.value(v, &|text| self.guard.guarded(text));
-        let message = |v: &Json| match v["role"].as_str() {
-            Some("tool") => self.value(v, &|text| self.guard.guarded_result(text)),
-            _ => user(v),
-        };
+        self.render_messages(conversation, open, None)
+    }
+
+    /// `unfinished` is the place of the message at whose end [`END`] is to stand twice.
+    fn render_messages(
+        &self,
+        conversation: &Conversation,
+        open: bool,
+        unfinished: Option<usize>,
+    ) -> Result<String, TemplateError> {
+        let user = |v: &Json| self.value(v, Voice::Other);
         let tools = conversation.tools.iter().map(user).collect::<Vec<_>>();
         let tools = if tools.is_empty() { Value::from(()) } else { Value::from(tools) };
-        let messages = conversation.messages.iter().map(message).collect::<Vec<_>>();
+        let messages = conversation.messages.iter().enumerate();
+        let messages = messages.map(|(i, v)| self.message(v, i, unfinished == Some(i))).collect::<Vec<_>>();
         let own = [Value::from(messages), tools, Value::from(open)];
         let options = conversation.options.iter().map(|(name, v)| (name.clone(), user(v)));
         let all = options.chain(OWN.map(str::to_owned).into_iter().zip(own));
@@ -154,8 +160,39 @@ impl ChatTemplate {
         self.options.iter().map(String::as_str)
     }
 
+    /// A message as the template's value.
+    fn message(&self, message: &Json, place: usize, unfinished: bool) -> Value {
+        let role = message["role"].as_str();
+        let Some(map) = message.as_object() else { return self.value(message, Voice::Other) };
+        let reminds = role == Some("system") && place > 0;
+        let voice = if matches!(role, Some("assistant" | "system")) { Voice::Model } else { Voice::Other };
+        let entry = |(name, value): (&String, &Json)| {
+            let shown = match (name.as_str(), value) {
+                ("role", _) if reminds => Value::from("user"),
+                ("content", Json::String(text)) if reminds => {
+                    let [begin, end] = REMINDER;
+                    Value::from(format!("{begin}\n{}\n{end}", self.guard.all(text)))
+                }
+                ("content", Json::String(text)) if unfinished => {
+                    Value::from(format!("{}{END}{END}", self.guarded(text, voice)))
+                }
+                ("tool_calls", calls) => self.value(calls, Voice::Other),
+                _ => self.value(value, voice),
+            };
+            (self.guarded(name, voice).into_owned(), shown)
+        };
+        Value::from_pairs(map.iter().map(entry))
+    }
+
+    fn guarded<'a>(&self, text: &'a str, voice: Voice) -> Cow<'a, str> {
+        match voice {
+            Voice::Model => self.guard.control(text),
+            Voice::Other => self.guard.all(text),
+        }
+    }
+
     /// A JSON value as the template's, with every string and key guarded.
-    fn value(&self, json: &Json, guarded: &impl Fn(&str) -> Cow<'_, str>) -> Value {
+    fn value(&self, json: &Json, voice: Voice) -> Value {
         match json {
             Json::Null => Value::from(()),
             Json::Bool(b) => Value::from(*b),
@@ -164,14 +201,23 @@ impl ChatTemplate {
                 (None, Some(n)) => Value::from(n),
                 (None, None) => Value::from(n.as_f64()),
             },
-            Json::String(s) => Value::from(guarded(s)),
-            Json::Array(items) => Value::from(items.iter().map(|v| self.value(v, guarded)).collect::<Vec<_>>()),
+            Json::String(s) => Value::from(self.guarded(s, voice)),
+            Json::Array(items) => Value::from(items.iter().map(|v| self.value(v, voice)).collect::<Vec<_>>()),
             Json::Object(map) if let Some(number) = written::number(map) => Written::value(number),
             Json::Object(map) => {
-                Value::from_pairs(map.iter().map(|(k, v)| (guarded(k).into_owned(), self.value(v, guarded))))
+                Value::from_pairs(map.iter().map(|(k, v)| (self.guarded(k, voice).into_owned(), self.value(v, voice))))
             }
         }
     }
+}
+
+/// Whose words are guarded.
+#[derive(Clone, Copy, Debug)]
+enum Voice {
+    /// The model's own and the system's, whose markup templates look for: no control tokens.
+    Model,
+    /// Anybody else's: no marker of the template's.
+    Other,
 }
 
 /// Writes a value as Python would.

@@ -15,6 +15,7 @@ mod engram;
 mod exact;
 mod families;
 mod faults;
+mod forged;
 mod hostile;
 mod leaving;
 mod llama;

@@ -3,9 +3,11 @@
 
 use chimere::text::{ChatTemplate, Conversation, TextModel, Thinking, Tokenizer, guard::Guard};
 use chimere_engine::format::{Gguf, TextAssets, TokenizerSource};
+use proptest::test_runner::{Config, TestRunner};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Text of many scripts and habits, one piece a line.
 const CORPUS: &[&str] = &[
@@ -165,7 +167,7 @@ fn tool_loop() -> Conversation {
 
 fn family_template() -> Option<ChatTemplate> {
     let (assets, template) = family()?;
-    Some(ChatTemplate::new(&template, Guard::new(&Tokenizer::new(&assets.tokenizer).unwrap())).unwrap())
+    Some(ChatTemplate::new(&template, Guard::new(&Arc::new(Tokenizer::new(&assets.tokenizer).unwrap()))).unwrap())
 }
 
 #[test]
@@ -228,12 +230,174 @@ fn the_family_s_template_objects_in_its_own_words() {
     let cases = [
         (json!([]), "No messages provided."),
         (json!([{"role": "system", "content": "a"}]), "No user query found in messages."),
-        (
-            json!([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}]),
-            "System message must be at the beginning.",
-        ),
     ];
     for (messages, expected) in cases {
         assert_eq!(render(&template, messages, json!([]), json!({})), format!("error: {expected}"));
+    }
+}
+
+/// A template whose markers are text to every vocabulary here, as Nemotron Nano 2 has them.
+const PLAIN_MARKERS: &str = "{%- for m in messages %}\
+{%- if m.role == 'system' and loop.first %}{{ '<SPECIAL_10>System\n' + m.content + '\n' }}\
+{%- if tools %}{{ '<AVAILABLE_TOOLS>' + tools | tojson + '</AVAILABLE_TOOLS>\n' }}{% endif %}\
+{%- elif m.role == 'user' %}{{ '<SPECIAL_11>User\n' + m.content + '\n' }}\
+{%- elif m.role == 'assistant' %}{{ '<SPECIAL_11>Assistant\n' + m.content + '\n' }}\
+{%- for c in m.tool_calls %}{{ '<TOOLCALL>\n' + c.function.arguments | tojson + '\n</TOOLCALL>\n' }}{% endfor %}\
+{%- elif m.role == 'tool' %}{{ '<TOOL_RESPONSE>\n' + m.content + '\n</TOOL_RESPONSE>\n' }}{% endif %}\
+{%- endfor %}{% if add_generation_prompt %}{{ '<SPECIAL_11>Assistant\n' }}{% endif %}";
+/// A template whose turns are parted by lines.
+const LINES: &str = "{%- for m in messages %}\
+{%- if m.role == 'user' %}{{ '### Instruction:\n' + m.content + '\n\n' }}\
+{%- elif m.role == 'tool' %}{{ '### Result:\n' + m.content + '\n\n' }}\
+{%- elif m.role == 'assistant' %}{{ '### Response:\n' + m.content + '\n\n' }}{% endif %}\
+{%- endfor %}{% if add_generation_prompt %}{{ '### Response:\n' }}{% endif %}";
+
+/// Models with templates of each kind, and the markers that these write.
+fn marked() -> Vec<(String, TextModel, Vec<&'static str>)> {
+    let chat =
+        ["<|im_start|>", "<|im_end|>", "<tool_response>", "</tool_response>", "<tool_call>", "</tool_call>", "<think>"];
+    let chat =
+        [&chat[..], &["<function=", "<parameter=", "</parameter>", "</function>", "<tools>", "</tools>"]].concat();
+    let plain = ["<SPECIAL_10>", "<SPECIAL_11>", "<TOOL_RESPONSE>", "</TOOL_RESPONSE>", "<TOOLCALL>", "</TOOLCALL>"];
+    let plain = [&plain[..], &["<AVAILABLE_TOOLS>", "</AVAILABLE_TOOLS>"]].concat();
+    let lines = vec!["\n### Instruction:", "\n### Response:", "\n### Result:"];
+    let mut sources = vec![("shipped", TextAssets::from_gguf(&Gguf::open(&nano("nano-q8_0.gguf")).unwrap()).unwrap())];
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe");
+    let assets = TextAssets::from_gguf(&Gguf::open(&golden.join("model.gguf")).unwrap()).unwrap();
+    let template = std::fs::read_to_string(golden.join("chat_template.jinja")).unwrap();
+    sources.push(("golden", TextAssets { chat_template: Some(template), ..assets }));
+    sources
+        .extend(family().map(|(assets, template)| ("family", TextAssets { chat_template: Some(template), ..assets })));
+    let mut all = Vec::new();
+    for (name, assets) in sources {
+        let with = |template: &str| TextAssets { chat_template: Some(template.to_owned()), ..assets.clone() };
+        all.push((format!("{name}, its own"), TextModel::new(&assets).unwrap(), chat.clone()));
+        all.push((format!("{name}, plain markers"), TextModel::new(&with(PLAIN_MARKERS)).unwrap(), plain.clone()));
+        all.push((format!("{name}, lines"), TextModel::new(&with(LINES)).unwrap(), lines.clone()));
+    }
+    all.iter_mut().for_each(|(_, _, markers)| markers.extend(["<system-reminder>", "</system-reminder>"]));
+    all
+}
+
+/// A conversation in which users, tools, calls and schemas say this text.
+fn told(text: &str) -> Conversation {
+    let call =
+        json!({"type": "function", "id": "c", "function": {"name": "lookup", "arguments": {text: text, "b": [text]}}});
+    let messages = json!([
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": "I see", "reasoning_content": "hm", "tool_calls": [call.clone(), call]},
+        {"role": "tool", "content": text, "tool_call_id": "c"},
+        {"role": "tool", "content": text, "tool_call_id": "c"},
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": text},
+    ]);
+    let tools = json!([{"type": "function", "function": {"name": "lookup", "description": text,
+        "parameters": {"type": "object", "properties": {text: {"type": "string", "description": text}}}}}]);
+    let list = |v: Json| v.as_array().cloned().unwrap();
+    Conversation { messages: list(messages), tools: list(tools), ..Default::default() }
+}
+
+/// A prompt's text, and where its tokens end in it.
+struct Shown {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Shown {
+    fn new(model: &TextModel, text: &str) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for id in model.chat_prompt(&told(text), usize::MAX).unwrap().ids {
+            bytes.extend_from_slice(model.tokenizer().bytes(id));
+            ends.push(bytes.len());
+        }
+        Self { bytes, ends }
+    }
+
+    /// Where tokens end within a marker, for each time that it stands there.
+    fn forms(&self, marker: &str) -> Vec<Vec<usize>> {
+        let starts = (0..self.bytes.len()).filter(|at| self.bytes[*at..].starts_with(marker.as_bytes()));
+        let form = |start: usize| {
+            let within = self.ends.iter().filter(move |end| **end > start && **end < start + marker.len());
+            within.map(|end| end - start).collect()
+        };
+        starts.map(form).collect()
+    }
+}
+
+/// No marker stands in a prompt with the template's own tokens more or less often than where nobody writes any.
+fn check_forged(name: &str, model: &TextModel, (own, markers): (&Shown, &[&str]), text: &str) {
+    let shown = Shown::new(model, text);
+    for marker in markers {
+        let own = own.forms(marker);
+        // What a vocabulary spells letter by letter has no other tokens.
+        if own.iter().any(|form| form.len() + 1 == marker.chars().count()) {
+            assert!(name.starts_with("golden"), "{name}: {marker}");
+            continue;
+        }
+        let found = shown.forms(marker).iter().filter(|form| own.contains(form)).count();
+        assert_eq!(found, own.len(), "{name}: {marker:?} where users and tools say {text:?}");
+    }
+}
+
+#[test]
+fn the_markers_that_the_forgery_is_tried_with_are_those_of_the_templates() {
+    for (name, model, markers) in marked() {
+        let own = Shown::new(&model, "word");
+        let missing: Vec<_> = markers.iter().filter(|marker| own.forms(marker).is_empty()).collect();
+        assert!(missing.is_empty(), "{name}: {missing:?}");
+    }
+}
+
+#[test]
+fn no_marker_of_a_template_can_be_written_by_users_tools_calls_or_schemas() {
+    for (name, model, markers) in marked() {
+        let own = Shown::new(&model, "word");
+        for marker in &markers {
+            for text in [format!("a{marker}b"), (*marker).to_owned(), format!("a\n{marker}\nb"), marker.repeat(3)] {
+                check_forged(&name, &model, (&own, &markers), &text);
+            }
+        }
+    }
+}
+
+/// Whole markers, their parts, and what surrounds and breaks them.
+fn pieces(markers: &[&str]) -> Vec<String> {
+    let mut pieces: Vec<String> =
+        ["x", " ", "\n", "<", ">", "\"", "\u{fdd0}", "\u{fdd2}", "\u{fdd3}"].map(String::from).to_vec();
+    for marker in markers {
+        pieces.extend([(*marker).to_owned(), marker.to_uppercase(), marker.to_lowercase()]);
+        pieces.extend((1..marker.len()).flat_map(|at| [marker[..at].to_owned(), marker[at..].to_owned()]));
+    }
+    pieces
+}
+
+#[test]
+fn nor_by_any_text_that_is_made_of_pieces_of_markers() {
+    for (name, model, markers) in marked() {
+        let own = Shown::new(&model, "word");
+        let text = proptest::collection::vec(proptest::sample::select(pieces(&markers)), 1..8);
+        let mut runner = TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
+        let run = runner.run(&text, |pieces| {
+            let text = pieces.concat();
+            // A text of blanks alone takes other branches of a template.
+            proptest::prop_assume!(!text.trim().is_empty());
+            check_forged(&name, &model, (&own, &markers), &text);
+            Ok(())
+        });
+        assert!(run.is_ok(), "{name}: {}", run.unwrap_err());
+    }
+}
+
+#[test]
+fn ordinary_texts_have_the_tokens_that_they_have_by_themselves() {
+    for (name, model, _) in marked() {
+        for text in CORPUS.iter().filter(|text| !text.trim().is_empty() && !text.contains("<|im_end|>")) {
+            let said = json!({"role": "user", "content": text});
+            let conversation = Conversation { messages: vec![said], ..Default::default() };
+            let ids = model.chat_prompt(&conversation, usize::MAX).unwrap().ids;
+            let text = model.tokenizer().decode(&ids, true);
+            assert_eq!(ids, model.tokenizer().encode(&text), "{name}: {text:?}");
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! The messages of a conversation, role by role, into what templates read.
 
 use super::fields::{Fields, missing, wrong_type};
-use super::turns::{BETWEEN, reminder};
+use super::turns::BETWEEN;
 use crate::http::error::ApiError;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
 
 /// Checks every message and the order of tool results. System messages at the beginning become one, which is what
-/// templates take, and later ones the user's [`reminder`]s.
+/// templates take; later ones stay where they are, so that what was said before them reads as it did.
 pub(super) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
@@ -32,12 +32,12 @@ fn with_content(mut message: Json) -> Json {
     message
 }
 
-/// With one system message in the place of those that the conversation begins with, and no other.
+/// With one system message in the place of those that the conversation begins with.
 fn one_system(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
     let leading = messages.iter().take_while(|message| message["role"] == "system").count();
+    // No template shows the name of one that comes later.
     for message in messages[leading..].iter_mut().filter(|message| message["role"] == "system") {
-        let text = reminder(message["content"].as_str().unwrap_or_default());
-        *message = Map::from_iter([("role".into(), "user".into()), ("content".into(), text.into())]);
+        message.shift_remove("name");
     }
     if leading > 1 {
         let texts: Vec<&str> = messages[..leading].iter().filter_map(|message| message["content"].as_str()).collect();

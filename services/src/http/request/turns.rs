@@ -29,12 +29,13 @@ struct AssistantTurn {
 }
 
 impl Turns {
-    /// The system prompt, or a part of it; later, a [`reminder`].
+    /// The system prompt, or a part of it; later, a message of its own.
     pub(super) fn system(&mut self, text: String) {
         if self.out.is_empty() && self.turn.is_none() {
             self.system.push(text);
         } else {
-            self.user(reminder(&text));
+            self.end_turn();
+            self.out.push(json!({"role": "system", "content": text}));
         }
     }
 
@@ -96,12 +97,6 @@ impl Turns {
         let system = (!self.system.is_empty()).then(|| json!({"role": "system", "content": self.system.join(BETWEEN)}));
         system.into_iter().chain(self.out).collect()
     }
-}
-
-/// Templates take a system prompt at the beginning and nowhere else. A system message that comes later stays where it
-/// is, so that what was said before it reads as it did: as the text of a user's turn, tagged as programs tag theirs.
-pub(super) fn reminder(text: &str) -> String {
-    format!("<system-reminder>\n{text}\n</system-reminder>")
 }
 
 /// Who ends with the assistant's turn wants the answer to go on with it.

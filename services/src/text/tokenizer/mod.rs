@@ -6,7 +6,9 @@ mod long_word;
 mod source;
 mod split;
 
-pub(super) use guarded::{GUARD, unguarded};
+pub(super) use guarded::{GUARD, SPLIT};
+
+use guarded::restored;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use chimere_engine::engram::WordStarts;
@@ -111,12 +113,12 @@ impl Tokenizer {
 
     /// Ids of a text in which added tokens are written out, such as a raw prompt.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        self.encode_with(text, |piece| Cow::Borrowed(piece))
+        self.encode_with(text, |piece, ids| self.encode_piece(piece, ids))
     }
 
-    /// Ids of a rendered conversation, whose users' control tokens are guarded (see [`super::guard`]).
+    /// Ids of a rendered conversation, in which markers that others wrote are broken up (see [`super::guard`]).
     pub fn encode_guarded(&self, text: &str) -> Vec<TokenId> {
-        self.encode_with(text, unguarded)
+        self.encode_with(text, |piece, ids| restored(piece).iter().for_each(|piece| self.encode_piece(piece, ids)))
     }
 
     /// Ids of a text that is nothing but text: what looks like an added token is spelled out.
@@ -131,27 +133,27 @@ impl Tokenizer {
     pub fn tokens_min(&self, text: &str) -> usize {
         // Guards are taken out, and composition leaves at least a third of the bytes: three Hangul letters become one,
         // the Kelvin sign K.
-        let kept = text.len() - text.matches(GUARD).count() * GUARD.len_utf8();
+        let kept = text.len() - text.matches([GUARD, SPLIT]).map(str::len).sum::<usize>();
         let kept = if self.nfc && !is_composed(text) { kept / 3 } else { kept };
         kept.div_ceil(self.longest)
     }
 
-    /// Cuts at added tokens, and puts what is between them through `restore` before encoding it.
-    fn encode_with(&self, text: &str, restore: impl Fn(&str) -> Cow<'_, str>) -> Vec<TokenId> {
+    /// Cuts at added tokens, and leaves to `encode` what is between them.
+    fn encode_with(&self, text: &str, encode: impl Fn(&str, &mut Vec<TokenId>)) -> Vec<TokenId> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut at = 0;
         for found in self.matcher.find_iter(text) {
-            self.encode_piece(&restore(&text[at..found.start()]), &mut ids);
+            encode(&text[at..found.start()], &mut ids);
             ids.push(self.added[found.pattern().as_usize()].1);
             at = found.end();
         }
-        self.encode_piece(&restore(&text[at..]), &mut ids);
+        encode(&text[at..], &mut ids);
         ids
     }
 
     /// Appends the ids of a text without added tokens.
     fn encode_piece(&self, text: &str, ids: &mut Vec<TokenId>) {
-        let text = if self.nfc { nfc(text) } else { Cow::Borrowed(text) };
+        let text = self.composed(text);
         let mut word = String::new();
         for piece in self.splitter.words(&text) {
             // No token is as long as any of these words, so that they are merged whatever `ignore_merges` says.
@@ -222,6 +224,28 @@ impl Tokenizer {
     /// A tokenizer without tokens cannot be built.
     pub fn is_empty(&self) -> bool {
         false
+    }
+
+    /// A text as its tokens are made of it: in the normal form of the vocabulary.
+    pub(super) fn composed<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.nfc { nfc(text) } else { Cow::Borrowed(text) }
+    }
+
+    /// Whether a text as a whole is an added token.
+    pub(super) fn is_added(&self, text: &str) -> bool {
+        self.added.iter().any(|(content, _)| content == text)
+    }
+
+    /// The added tokens that are written out in a text, and the texts before, between and behind them.
+    pub(super) fn cut<'a>(&self, text: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
+        let (mut tokens, mut between, mut at) = (Vec::new(), Vec::new(), 0);
+        for found in self.matcher.find_iter(text) {
+            between.push(&text[at..found.start()]);
+            tokens.push(&text[found.range()]);
+            at = found.end();
+        }
+        between.push(&text[at..]);
+        (tokens, between)
     }
 
     /// Added tokens by content, with their ids.

@@ -32,7 +32,7 @@ fn messages_become_what_templates_read() {
 }
 
 #[test]
-fn system_messages_are_one_at_the_beginning_and_reminders_of_the_user_s_later() {
+fn system_messages_are_one_at_the_beginning_and_stay_where_they_are_later() {
     let list = json!([
         {"role": "system", "content": "one"},
         {"role": "developer", "content": [{"type": "text", "text": "two"}]},
@@ -44,9 +44,9 @@ fn system_messages_are_one_at_the_beginning_and_reminders_of_the_user_s_later() 
     let expected = json!([
         {"role": "system", "content": "one\n\ntwo"},
         {"role": "user", "content": "q"},
-        {"role": "user", "content": "<system-reminder>\nthree\n</system-reminder>"},
+        {"role": "system", "content": "three"},
         {"role": "assistant", "content": "a"},
-        {"role": "user", "content": "<system-reminder>\nfour\n</system-reminder>"},
+        {"role": "system", "content": "four"},
     ]);
     assert_eq!(Json::from(messages(list.clone()).unwrap()), expected);
     // All dialects that have system messages have the same rule.
