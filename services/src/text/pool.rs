@@ -84,25 +84,32 @@ impl TextPool {
     /// `threads` threads behind a queue of `queue_max` jobs, at least one of each; `name` is what their names begin
     /// with.
     pub fn new(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
-        Self::spawn(name, threads, queue_max, STACK_BYTES, || {})
+        Self::spawn(name, (threads, threads), queue_max, STACK_BYTES, || {})
     }
 
     /// The same with so many bytes for each thread's stack, for work that takes long: it gives way to the engine and to
-    /// the network where cores are short.
+    /// the network where cores are short, and of several threads one holder leaves one to the others.
     pub fn aside(name: &str, threads: usize, queue_max: usize, stack: usize) -> std::io::Result<Self> {
-        Self::spawn(name, threads, queue_max, stack, give_way)
+        Self::spawn(name, (threads, threads.saturating_sub(1)), queue_max, stack, give_way)
     }
 
-    /// `begin` runs on each thread before its first job.
-    fn spawn(name: &str, threads: usize, queue_max: usize, stack: usize, begin: fn()) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue::new(queue_max));
+    /// Of the threads one holder may have `share` at once. `begin` runs on each before its first job.
+    fn spawn(
+        name: &str,
+        (threads, share): (usize, usize),
+        queue_max: usize,
+        stack: usize,
+        begin: fn(),
+    ) -> std::io::Result<Self> {
+        let queue = Arc::new(Queue::new(queue_max, share.max(1)));
         let spawn = |i| {
             let queue = queue.clone();
             let thread = Builder::new().name(format!("{name}-{i}")).stack_size(stack);
             thread.spawn(move || {
                 begin();
-                while let Some(job) = queue.next() {
+                while let Some((holder, job)) = queue.next() {
                     job();
+                    queue.done(holder);
                 }
             })
         };
@@ -138,8 +145,8 @@ impl TextPool {
 }
 
 impl Queue {
-    fn new(max: usize) -> Self {
-        let waiting = Waiting { jobs: Turns::new(max), closed: false };
+    fn new(max: usize, share: usize) -> Self {
+        let waiting = Waiting { jobs: Turns::new(max, share), closed: false };
         Self { waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
@@ -154,16 +161,22 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a job. `None` when there is none and none will come.
-    fn next(&self) -> Option<Job> {
+    /// Waits for a job, and says whose it is. `None` when there is none for this thread and none will come.
+    fn next(&self) -> Option<(Holder, Job)> {
         let mut waiting = self.waiting.lock();
         loop {
             match waiting.jobs.pop() {
-                Some(job) => return Some(job),
+                Some(next) => return Some(next),
                 None if waiting.closed => return None,
                 None => self.changed.wait(&mut waiting),
             }
         }
+    }
+
+    /// A job has run: another one of its holder may.
+    fn done(&self, holder: Holder) {
+        self.waiting.lock().jobs.done(holder);
+        self.changed.notify_one();
     }
 
     fn close(&self) {
@@ -267,6 +280,24 @@ mod tests {
         futures_util::future::join_all(rest).await.into_iter().for_each(Result::unwrap);
         first.await.unwrap();
         assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 5, 2, 3, 4]);
+    }
+
+    #[actix_rt::test]
+    async fn one_holder_s_long_jobs_leave_a_thread_to_another_s() {
+        let pool = TextPool::aside("long", 2, 8, STACK_BYTES).unwrap();
+        let (job, has_begun, go) = busy();
+        let mut first = Box::pin(pool.run(A, job));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        has_begun.recv().unwrap();
+        let ran = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&ran);
+        let mut second = Box::pin(pool.run(A, move || counter.fetch_add(1, Ordering::SeqCst)));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        assert_eq!(pool.run(B, || 7).await, Ok(7), "it waits for neither");
+        assert_eq!(ran.load(Ordering::SeqCst), 0, "though the second was there before");
+        go.send(()).unwrap();
+        first.await.unwrap();
+        assert_eq!(second.await, Ok(0));
     }
 
     #[actix_rt::test]
