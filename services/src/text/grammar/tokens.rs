@@ -1,6 +1,7 @@
 //! A tokenizer as grammars read it: the bytes of every token, and which tokens must not come where only a single token
 //! may stand for a piece of markup.
 
+use crate::limits::GRAMMAR_FORCED_BYTES_MAX;
 use crate::text::Tokenizer;
 use crate::text::parser::{CALL, THINK, THINK_END};
 use crate::text::tokenizer::TokenKind;
@@ -115,8 +116,9 @@ struct Canonical {
 
 impl Canonical {
     /// A tokenizer that composes characters would write another text; and what merging makes of markup is no text to
-    /// the trie.
+    /// the trie. Of a long text the beginning alone: the library asks again at each token, for whose sake it asks.
     fn encode(&self, text: &str) -> Vec<TokenId> {
+        let text = &text[..text.floor_char_boundary(GRAMMAR_FORCED_BYTES_MAX)];
         let ids = self.tokenizer.encode_plain(text);
         let is_text = ids.iter().all(|id| self.tokenizer.kind(*id) == TokenKind::Text);
         let bytes = ids.iter().flat_map(|id| self.tokenizer.bytes(*id));
