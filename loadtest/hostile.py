@@ -550,9 +550,78 @@ def until(what, holds, seconds=SETTLE_SECONDS):
         time.sleep(0.1)
 
 
+def schema_requests(schema):
+    """The schema in each dialect, as an answer's and as a tool's: paths and bodies."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    tool_schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": tool_schema}}
+    strict = {"type": "function", "function": tool["function"] | {"strict": True}}
+    chat, prompt = ask("hi", max_tokens=24), {"prompt": "hi", "max_tokens": 24, "n_predict": 24}
+    return [
+        (CHAT, chat | {"response_format": form}),
+        (CHAT, chat | {"structured_outputs": {"json": schema}}),
+        (CHAT, chat | {"guided_json": json.dumps(schema)}),
+        (CHAT, chat | {"json_schema": schema}),
+        (CHAT, chat | {"tools": [tool], "tool_choice": "required"}),
+        (CHAT, chat | {"tools": [strict]}),
+        ("/v1/completions", prompt | {"response_format": form}),
+        ("/completion", prompt | {"json_schema": schema}),
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 24, "text": {"format": {"type": "json_schema", "name": "x", "schema": schema}}}),
+        ("/v1/messages", chat | {"output_config": {"format": {"type": "json_schema", "schema": schema}}}),
+        ("/v1/messages", chat | {"tools": [{"name": "f", "input_schema": tool_schema}], "tool_choice": {"type": "any"}}),
+        ("/api/chat", chat | {"format": schema, "stream": False, "options": {"num_predict": 24}}),
+        ("/api/generate", prompt | {"format": schema, "stream": False, "options": {"num_predict": 24}}),
+    ]
+
+
+def extreme_integers(service, scale):
+    """Ranges of integers that have no end for a library that negates them: an answer or a 400 in every dialect, and no end of the process."""
+    ends = [{"const": -(2**63)}, {"enum": [1, -(2**63)]}, {"minimum": -1e19, "maximum": -1e19}, {"maximum": -(2**63), "exclusiveMinimum": -1e100},
+            {"minimum": -(2**63), "maximum": 2**63 - 1}]
+    for schema in ends + [schema | {"type": "integer"} for schema in ends]:
+        for path, body in schema_requests(schema):
+            body.pop("max_tokens" if path.startswith("/api/") else "n_predict", None)
+            status, answer = service.send("POST", path, body, GREEDY)
+            assert status in (200, 400), (status, path, schema, answer[:200])
+    assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+
+
+def doubling(levels, leads_back):
+    """A grammar in llama.cpp's notation that stands for twice as much with each line; one that leads back is no expression."""
+    names = ["root"] + [f"a{i}" for i in range(1, levels + 1)]
+    lines = [f"{name} ::= {below} {below}" for name, below in zip(names, names[1:])]
+    return "\n".join(lines) + f'\n{names[-1]} ::= "a" | "b"' + (" | root" if leads_back else "")
+
+
+def doubling_grammars(service, scale):
+    """Six clients of one key have grammars made and followed that double with each line; another key's easy one is made and followed meanwhile."""
+    stop, answered, codes = threading.Event(), [], set()
+
+    def greedy(levels):
+        # Each time another one, or it would be remembered.
+        while not stop.is_set():
+            grammar = f"# {len(answered)}\n" + doubling(levels, len(answered) % 2)
+            answered.append(service.send("POST", CHAT, ask("hi", grammar=grammar, max_tokens=32), GREEDY, patience=LONG_PATIENCE)[0])
+
+    threads = [threading.Thread(target=greedy, args=[levels]) for levels in (12, 16, 20, 24, 40, 60)]
+    for thread in threads:
+        thread.start()
+    try:
+        until("each client has had an answer", lambda: len(answered) >= len(threads), LONG_PATIENCE)
+        for i in range(5 * scale):
+            codes.add(service.send("POST", CHAT, ask("hi", grammar=f'# {i}\nroot ::= "yes" | "no"'), OTHER)[0])
+            assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert codes == {200} and set(answered) <= {200, 400, 429}, (codes, set(answered))
+
+
 ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, long_texts, words_of_megabytes, replies_read_slowly,
            slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files, heads_behind_requests, dripping_requests,
-           silent_handshakes, silent_probes, keys_tried_and_hung_up, malformed_heads, bodies_nobody_waits_for, documents, long_names, forged_turns]
+           silent_handshakes, silent_probes, keys_tried_and_hung_up, malformed_heads, bodies_nobody_waits_for, documents, long_names, forged_turns,
+           extreme_integers, doubling_grammars]
 
 
 def busy(_):

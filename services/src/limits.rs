@@ -126,6 +126,16 @@ pub const GRAMMAR_BYTES_MAX: usize = 256 << 10;
 pub const GRAMMAR_REGEX_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a grammar in Lark's notation: rules that refer to each other in a row take the stack's room.
 pub const LARK_BYTES_MAX: usize = 64 << 10;
+/// Levels of brackets in such a grammar.
+pub const LARK_BRACKETS_MAX: usize = 64;
+/// Rules within rules, and brackets around these, on the longest way down from the first one: each takes a few
+/// kilobytes of the stack.
+pub const LARK_LEVELS_MAX: usize = 2_000;
+/// Bytes of the terminals of such a grammar, each written out in every place of its name.
+pub const LARK_WRITTEN_MAX: usize = 256 << 10;
+/// Parts of an expression that may be left out (`?`, `*`, `{..}`), of all expressions of a schema, and of the terminals
+/// of a grammar, written out: what the lexer keeps for one byte grows with the square of those that follow each other.
+pub const GRAMMAR_OPTIONAL_MAX: usize = 4_000;
 /// Conditions that hold at once for one value of a schema (`pattern` in `allOf`, `multipleOf`) or in one grammar (`&`):
 /// time and memory double with each.
 pub const GRAMMAR_CONDITIONS_MAX: usize = 8;
@@ -138,10 +148,19 @@ pub const GRAMMAR_MULTIPLE_MAX: u32 = 1_000_000;
 /// Remainders that all `multipleOf` of a schema leave. Each is a state of the lexer: a million take 20 s to
 /// compile and a gigabyte.
 pub const GRAMMAR_REMAINDERS_MAX: u128 = fewer(10_000) as u128;
+/// The largest number of a schema, and the smallest without its sign: the double below 2^63. The library that makes
+/// grammars turns the ends of ranges into `i64` and negates them, which has no end for `i64::MIN`.
+pub const GRAMMAR_NUMBER_MAX: f64 = 9_223_372_036_854_774_784.0;
+/// Characters, items or members that a schema may ask for at least; no answer has as many, so more are no bound from
+/// above.
+pub const GRAMMAR_COUNT_MAX: u64 = 1_000_000_000;
 /// Values in a schema, each key's own among them.
 pub const GRAMMAR_VALUES_MAX: usize = 20_000;
 /// Levels of a schema.
 pub const GRAMMAR_DEPTH_MAX: usize = 64;
+/// Levels of a schema and of all that its references refer to, together: the library that makes grammars calls itself
+/// for each, and a level takes up to five kilobytes of the stack.
+pub const GRAMMAR_LEVELS_MAX: usize = 6_000;
 /// Texts that an answer may be chosen from.
 pub const GRAMMAR_CHOICES_MAX: usize = 4096;
 /// Bytes of the grammar that is made of a request's tools.
@@ -179,6 +198,8 @@ pub const GRAMMAR_THREADS: usize = 2;
 pub const GRAMMAR_STACK_BYTES: usize = 64 << 20;
 /// Grammars that wait for a thread; one key, or one address, has half of the places at most.
 pub const GRAMMAR_JOBS_MAX: usize = 128;
+/// Bytes of a text without a choice whose tokens are looked for at each of its tokens. Longer than any token.
+pub const GRAMMAR_FORCED_BYTES_MAX: usize = 4 << 10;
 /// Characters of what is said about a form that cannot be followed.
 pub const GRAMMAR_ERROR_CHARS_MAX: usize = 300;
 /// Bytes of the name of a tool's argument: what the parser of calls reads.

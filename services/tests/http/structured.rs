@@ -354,12 +354,23 @@ fn what_cannot_be_followed_is_400_and_names_field_and_keyword() {
 }
 
 /// What no answer can follow, or no machine in time.
-fn hostile_forms() -> [(Value, &'static str, &'static str); 8] {
+fn hostile_forms() -> Vec<(Value, &'static str, &'static str)> {
     let schema = "response_format.json_schema.schema";
     let (regex, lark) = ("structured_outputs.regex", "structured_outputs.grammar");
     let double = (0..40).map(|i| format!("A{i}: A{} A{}\n", i + 1, i + 1)).collect::<String>();
     let deep = (0..100).fold(json!({"type": "integer"}), |inner, _| json!({"type": "array", "items": inner}));
-    [
+    let halves = (0..40).map(|i| format!("a{i} ::= a{} a{}\n", i + 1, i + 1)).collect::<String>();
+    let lowest = json!({"const": i64::MIN});
+    let tool = json!({"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object",
+        "properties": {"a": {"type": "integer", "minimum": -1e19, "maximum": -1e19}}, "required": ["a"]}}});
+    vec![
+        (schema_of(&lowest), schema, "`const` has the number -9223372036854775808"),
+        (schema_of(&json!({"type": "integer", "enum": [1, i64::MIN]})), schema, "`enum` has the number"),
+        (json!({"guided_json": lowest}), "guided_json", "`const`"),
+        (json!({"json_schema": {"maximum": i64::MIN, "exclusiveMinimum": -1e100}}), "json_schema", "`maximum`"),
+        (json!({"tools": [tool], "tool_choice": "required"}), "tools", "`maximum` has the number"),
+        (json!({"tools": [tool]}), "tools", "`maximum` has the number"),
+        (json!({"grammar": format!("root ::= a0\n{halves}a40 ::= \"a\"?")}), "grammar", "written out, at most"),
         (schema_of(&json!({"$ref": "#"})), schema, ""),
         (
             schema_of(&json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})),
@@ -370,7 +381,11 @@ fn hostile_forms() -> [(Value, &'static str, &'static str); 8] {
         (schema_of(&deep), schema, "levels"),
         (schema_of(&json!({"allOf": [{"type": "string"}, {"type": "integer"}]})), schema, ""),
         (json!({"structured_outputs": {"regex": "a".repeat(1_000_000)}}), regex, "1000000 bytes, at most 16384"),
-        (json!({"structured_outputs": {"grammar": format!("start: A0\n{double}A40: \"a\"\n")}}), lark, "too complex"),
+        (
+            json!({"structured_outputs": {"grammar": format!("start: A0\n{double}A40: \"a\"\n")}}),
+            lark,
+            "written out, at most",
+        ),
         (json!({"structured_outputs": {"grammar": "start: a\na: b\nb: a\n"}}), lark, ""),
     ]
 }

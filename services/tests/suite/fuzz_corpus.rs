@@ -2,12 +2,18 @@
 
 #![allow(unreachable_pub, reason = "the targets are shared with the fuzzer, whose programs are other crates")]
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[path = "../../../fuzz/targets/dialects.rs"]
 mod dialects;
 #[path = "../../../fuzz/targets/engr.rs"]
 mod engr;
+#[path = "../../../fuzz/targets/forms.rs"]
+mod forms;
 #[path = "../../../fuzz/targets/gguf.rs"]
 mod gguf;
 #[path = "../../../fuzz/targets/grammar.rs"]
@@ -90,6 +96,52 @@ fn key_files() {
 #[test]
 fn forms_of_answers() {
     replay("grammar", grammar::run);
+}
+
+/// Random forms that a test run compiles and follows; CHIMERE_FORMS is another number.
+const FORMS: u64 = 3_000;
+/// The first of them.
+const FIRST_FORM: &str = "CHIMERE_FIRST_FORM";
+/// Where a process notes which form it reads, to be told of when it has ended there.
+const NOTE: &str = "CHIMERE_FORMS_NOTE";
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// In a process of their own, for a stack that overflows ends the process.
+#[test]
+fn no_random_form_ends_the_process() {
+    let note = std::env::temp_dir().join(format!("chimere-forms-{}", std::process::id()));
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args(["--exact", "random_forms_in_this_process", "--ignored", "--nocapture"]).env(NOTE, &note);
+    let ended = process.status().unwrap();
+    let read = std::fs::read(&note).unwrap();
+    std::fs::remove_file(&note).unwrap();
+    let last = u64::from_le_bytes(read[..8].try_into().unwrap());
+    assert!(ended.success(), "{ended} at form {last}: {}", String::from_utf8_lossy(&forms::of(last)));
+    assert_eq!(last + 1, setting(FIRST_FORM, 0) + setting("CHIMERE_FORMS", FORMS), "all of them were read");
+}
+
+#[test]
+#[ignore = "what the test above runs apart"]
+fn random_forms_in_this_process() {
+    let note = File::create(std::env::var(NOTE).unwrap()).unwrap();
+    let first = setting(FIRST_FORM, 0);
+    let forms = first..first + setting("CHIMERE_FORMS", FORMS);
+    let read = move || {
+        let (begin, mut slowest) = (Instant::now(), (Duration::ZERO, first));
+        for form in forms.clone() {
+            note.write_all_at(&form.to_le_bytes(), 0).unwrap();
+            let begin = Instant::now();
+            grammar::run(&forms::of(form));
+            slowest = slowest.max((begin.elapsed(), form));
+        }
+        println!("forms {forms:?} in {:?}; the slowest, {}, took {:?}", begin.elapsed(), slowest.1, slowest.0);
+    };
+    // As where grammars are made.
+    let thread = std::thread::Builder::new().stack_size(chimere::limits::GRAMMAR_STACK_BYTES).spawn(read);
+    thread.unwrap().join().unwrap();
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What a form may be at most, and why one is refused.
 
-use super::AnswerForm;
+use super::{AnswerForm, lark};
 use crate::limits;
 use serde_json::{Map, Value as Json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Why there is no grammar. Reads on after the name of the field: "`FIELD`: nothing matches it".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +27,13 @@ impl FormError {
     /// What the library says, without line breaks and never long.
     pub(super) fn of_library(error: &(impl std::fmt::Display + ?Sized)) -> Self {
         let text = error.to_string();
+        if let Some(panic) = text.strip_prefix("panic: ") {
+            tracing::error!(
+                panic = panic.lines().next().unwrap_or_default(),
+                "the library that makes grammars panicked"
+            );
+            return Self::unusable("the library that makes grammars fails on it".into());
+        }
         let line: Vec<&str> = text.split_whitespace().collect();
         let mut message: String = line.join(" ").chars().take(limits::GRAMMAR_ERROR_CHARS_MAX).collect();
         let too_large = ["too big", "too large", "too complex", "limit", "fuel", "items", "cancelled"]
@@ -43,7 +50,10 @@ impl FormError {
 pub(super) fn within_limits(form: &AnswerForm) -> Result<(), FormError> {
     match form {
         AnswerForm::Json { schema, .. } => schema_within_limits(schema),
-        AnswerForm::Regex(regex) => at_most("bytes", regex.len(), limits::GRAMMAR_REGEX_BYTES_MAX),
+        AnswerForm::Regex(regex) => {
+            at_most("bytes", regex.len(), limits::GRAMMAR_REGEX_BYTES_MAX)?;
+            at_most("optional parts", lark::optional_parts(regex), limits::GRAMMAR_OPTIONAL_MAX)
+        }
         AnswerForm::Lark(lark) => lark_within_limits(lark),
         AnswerForm::Gbnf(text) => at_most("bytes", text.len(), limits::LARK_BYTES_MAX),
         AnswerForm::Choice(texts) => {
@@ -59,8 +69,11 @@ pub(super) fn schema_within_limits(schema: &Json) -> Result<(), FormError> {
     size.add(schema, 0);
     at_most("levels", size.depth, limits::GRAMMAR_DEPTH_MAX)?;
     at_most("values", size.values, limits::GRAMMAR_VALUES_MAX)?;
+    let levels = levels_through_references(schema, &size.references);
+    at_most("levels together with all that it refers to", levels, limits::GRAMMAR_LEVELS_MAX)?;
     at_most("bytes of text", size.bytes, limits::GRAMMAR_BYTES_MAX)?;
     at_most("bytes in one `pattern`", size.pattern, limits::GRAMMAR_REGEX_BYTES_MAX)?;
+    at_most("optional parts in its `pattern`s", size.optional, limits::GRAMMAR_OPTIONAL_MAX)?;
     at_most("`patternProperties` in one object", size.name_patterns, limits::GRAMMAR_NAME_PATTERNS_MAX)?;
     at_most("names times `patternProperties`", size.name_comparisons, limits::GRAMMAR_NAME_COMPARISONS_MAX)?;
     let load = Conditions { root: schema, known: HashMap::new() }.of(schema);
@@ -79,43 +92,56 @@ pub(super) fn schema_within_limits(schema: &Json) -> Result<(), FormError> {
     }
 }
 
-/// Refuses what would take longer to compile than its length says. Schemas inside of grammars would go unseen.
+/// Schemas inside of grammars would go unseen, and so would what else is hidden in one.
 fn lark_within_limits(lark: &str) -> Result<(), FormError> {
     at_most("bytes", lark.len(), limits::LARK_BYTES_MAX)?;
     if let Some(name) = ["%json", "%lark", "%llguidance"].into_iter().find(|name| lark.contains(name)) {
         return Err(FormError::unusable(format!("`{name}` is not supported")));
     }
-    let both = lark.lines().map(conjunctions).sum();
-    at_most("`&`", both, limits::GRAMMAR_CONDITIONS_MAX)
+    lark::within_limits(lark)
 }
 
-/// The `&` of a line that stand outside of texts and expressions.
-fn conjunctions(line: &str) -> usize {
-    let (mut count, mut inside, mut escaped) = (0, None, false);
-    for c in line.chars() {
-        match (inside, c) {
-            _ if escaped => escaped = false,
-            (Some(_), '\\') => escaped = true,
-            (Some(end), c) if c == end => inside = None,
-            (None, '"' | '/') => inside = Some(c),
-            (None, '&') => count += 1,
-            _ => {}
-        }
-    }
-    count
-}
-
-fn at_most(what: &str, got: usize, max: usize) -> Result<(), FormError> {
+pub(super) fn at_most(what: &str, got: usize, max: usize) -> Result<(), FormError> {
     if got > max { Err(FormError::too_large(what, got, max)) } else { Ok(()) }
 }
 
+/// How deep the library may call itself: it goes into what a reference refers to from where the reference stands, once
+/// for each text of one. Which way is the longest depends on the order of all keywords; none is longer than the sum.
+fn levels_through_references(root: &Json, references: &HashSet<&str>) -> usize {
+    let mut known = HashMap::new();
+    let targets = references.iter().filter_map(|reference| target(root, reference)).chain([root]);
+    targets.map(|target| *known.entry(std::ptr::from_ref(target)).or_insert_with(|| levels(target))).sum()
+}
+
+/// What the library finds at a reference, which takes each name as it is written.
+fn target<'a>(root: &'a Json, reference: &str) -> Option<&'a Json> {
+    let path = reference.strip_prefix("#/").filter(|path| !path.is_empty());
+    path.into_iter().flat_map(|path| path.split('/')).try_fold(root, |at, name| match at {
+        Json::Array(items) => items.get(name.parse::<usize>().ok()?),
+        other => other.get(name),
+    })
+}
+
+/// Of a value's lists and objects; those of a schema are no more than there may be.
+fn levels(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => 1 + items.iter().map(levels).max().unwrap_or(0),
+        Json::Object(map) => 1 + map.values().map(levels).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 #[derive(Default)]
-struct SchemaSize {
+struct SchemaSize<'a> {
+    /// The texts of all references.
+    references: HashSet<&'a str>,
     values: usize,
     bytes: usize,
     depth: usize,
     /// Bytes of the longest expression.
     pattern: usize,
+    /// Parts of all expressions that may be left out.
+    optional: usize,
     /// Expressions for names in one object, at most.
     name_patterns: usize,
     /// These times the names beside them.
@@ -124,9 +150,9 @@ struct SchemaSize {
     multiple: Option<f64>,
 }
 
-impl SchemaSize {
+impl<'a> SchemaSize<'a> {
     /// Bodies are nested no deeper than their parser goes, so this ends.
-    fn add(&mut self, value: &Json, depth: usize) {
+    fn add(&mut self, value: &'a Json, depth: usize) {
         self.values += 1;
         self.depth = self.depth.max(depth);
         match value {
@@ -142,8 +168,15 @@ impl SchemaSize {
                 self.multiple = self.multiple.or(multiple.filter(|of| !(1.0 / most..=most).contains(&of.abs())));
                 for (key, value) in map {
                     self.bytes += key.len();
+                    if let ("$ref", Some(text)) = (key.as_str(), value.as_str()) {
+                        self.references.insert(text);
+                    }
                     if let (true, Some(text)) = (key == "pattern", value.as_str()) {
                         self.pattern = self.pattern.max(text.len());
+                        self.optional += lark::optional_parts(text);
+                    }
+                    if let (true, Some(patterns)) = (key == "patternProperties", value.as_object()) {
+                        self.optional += patterns.keys().map(|text| lark::optional_parts(text)).sum::<usize>();
                     }
                     self.add(value, depth + 1);
                 }

@@ -6,7 +6,9 @@
 mod calls;
 mod check;
 mod gbnf;
+mod lark;
 mod lexers;
+mod numbers;
 mod schema;
 mod sequence;
 #[cfg(test)]
@@ -269,13 +271,17 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
         AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
         AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),
         AnswerForm::Lark(lark) => GrammarWithLexer::from_lark(lark.clone()),
-        AnswerForm::Gbnf(text) => GrammarWithLexer::from_lark(gbnf::as_lark(text)?),
+        AnswerForm::Gbnf(text) => {
+            let lark = gbnf::as_lark(text)?;
+            lark::within_limits(&lark)?;
+            GrammarWithLexer::from_lark(lark)
+        }
     })
 }
 
 /// A schema with how its JSON is written beside it.
 fn with_options(schema: &Json, compact: bool, closed: bool) -> Result<Json, FormError> {
-    let mut object = match schema::in_known_words(schema, closed) {
+    let mut object = match schema::in_known_words(&numbers::followed(schema)?, closed) {
         Json::Object(object) => object,
         Json::Bool(true) => Default::default(),
         Json::Bool(false) => return Err(FormError::unusable(NOTHING.into())),

@@ -20,7 +20,7 @@ const HOLDS_SCHEMA: [&str; 11] = [
 /// The keywords that hold a list of schemas.
 const HOLDS_SCHEMAS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 /// The keywords that hold schemas by name.
-const HOLDS_NAMED: [&str; 6] =
+pub(super) const HOLDS_NAMED: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 /// The formats of JSON Schema. Others are somebody's notes: a validator passes over what it has never heard of.
 const FORMATS: [&str; 19] = [

@@ -322,10 +322,11 @@ fn what_cannot_be_followed_is_refused_by_name_and_quickly() {
     let form = |form| Structure { form: Some(form), calls: None };
     for (large, names) in [
         (form(AnswerForm::Regex("a".repeat(1_000_000))), "1000000 bytes, at most 16384"),
-        (form(AnswerForm::Lark(lark_bomb())), "too complex"),
+        (form(AnswerForm::Lark(lark_bomb())), "bytes in its terminals, written out, at most 262144"),
         (form(AnswerForm::Choice(vec!["a".into(); 5000])), "5000 texts"),
         (json(json!({"anyOf": vec![json!({"type": "string"}); 30_000]})), "values"),
         (json(deep(100)), "levels"),
+        (json(many_references()), "levels together with all that it refers to, at most 6000"),
     ] {
         let error = refused(&large);
         assert!(error.message.contains(names), "{error}");
@@ -336,6 +337,14 @@ fn what_cannot_be_followed_is_refused_by_name_and_quickly() {
 fn lark_bomb() -> String {
     let lines = (0..40).map(|i| format!("A{i}: A{} A{}\n", i + 1, i + 1));
     format!("start: A0\n{}A40: \"a\"\n", lines.collect::<String>())
+}
+
+/// A definition of 60 levels for each of 200 names.
+fn many_references() -> Json {
+    let deep =
+        |i: usize| (0..60).fold(json!({"$ref": format!("#/$defs/a{}", i + 1)}), |inner, _| json!({"items": inner}));
+    let definitions: serde_json::Map<String, Json> = (0..200).map(|i| (format!("a{i}"), deep(i))).collect();
+    json!({"$ref": "#/$defs/a0", "$defs": definitions})
 }
 
 fn deep(levels: usize) -> Json {
@@ -397,31 +406,46 @@ fn outputs_that_share_a_lexer_are_told_what_they_are_told_alone_also_when_it_sto
     assert_eq!(told_by_turns(&grammar, &mut [start.begin(0), start.begin(0)], texts, false), alone, "behind it");
 }
 
+/// As many rules within rules as there may be, each `levels` deep.
+fn chain(name: &str, levels: usize, next: fn(String) -> String) -> AnswerForm {
+    let count = limits::LARK_LEVELS_MAX / levels - 2;
+    let lines = (0..count).map(|i| format!("{name}{i}: {}\n", next(format!("{name}{}", i + 1))));
+    AnswerForm::Lark(format!("start: {name}0\n{}{name}{count}: \"a\"", lines.collect::<String>()))
+}
+
+/// Definitions that refer to each other, as deep as a schema may be: each is the reference to the next, wrapped so many
+/// times in what has `values` values and `inside` levels.
+fn references(levels: usize, (values, inside): (usize, usize), wrap: fn(Json) -> Json) -> AnswerForm {
+    let count = limits::GRAMMAR_VALUES_MAX / (levels * values + 2);
+    let count = count.min(limits::GRAMMAR_LEVELS_MAX / (levels * inside + 1)) - 4;
+    let reference = |i: usize| (0..levels).fold(json!({"$ref": format!("#/$defs/a{i}")}), |inner, _| wrap(inner));
+    let definitions = (0..count).map(|i| (format!("a{i}"), reference(i + 1)));
+    let mut definitions: serde_json::Map<String, Json> = definitions.collect();
+    definitions.insert(format!("a{count}"), json!({"type": "integer"}));
+    json(json!({"$ref": "#/$defs/a0", "$defs": definitions})).form.unwrap()
+}
+
 #[test]
 fn what_is_within_the_limits_takes_no_more_stack_than_there_is() {
-    let chain = |name: &str, next: fn(String) -> String| {
-        let lines = (0..).map(|i| format!("{name}{i}: {}\n", next(format!("{name}{}", i + 1))));
-        let mut text = format!("start: {name}0\n");
-        let count = lines
-            .map_while(|line| (text.len() + line.len() < limits::LARK_BYTES_MAX - 64).then(|| text += &line))
-            .count();
-        AnswerForm::Lark(format!("{text}{name}{count}: \"a\""))
-    };
-    let references = |wrap: fn(Json) -> Json| {
-        let definitions = (0..6000).map(|i| (format!("a{i}"), wrap(json!({"$ref": format!("#/$defs/a{}", i + 1)}))));
-        let mut definitions: serde_json::Map<String, Json> = definitions.collect();
-        definitions.insert("a6000".into(), json!({"type": "integer"}));
-        json(json!({"$ref": "#/$defs/a0", "$defs": definitions})).form.unwrap()
-    };
     let forms = vec![
-        chain("a", |next| next),
-        chain("A", |next| next),
-        chain("A", |next| format!("\"a\" {next}?")),
-        chain("A", |next| format!("(\"a\" {next} | \"b\" {next} \"c\")")),
-        references(|next| next),
-        references(|next| json!({"items": next})),
-        references(|next| json!({"anyOf": [next, {"type": "null"}]})),
+        chain("a", 1, |next| next),
+        chain("A", 1, |next| next),
+        chain("A", 1, |next| format!("\"a\" {next}?")),
+        chain("A", 2, |next| format!("(\"a\" {next} | \"b\")")),
+        chain("a", 21, |next| format!("{}{next}{}", "(".repeat(20), ")".repeat(20))),
+        chain("A", 21, |next| format!("{}{next}{}", "[".repeat(20), "]".repeat(20))),
+        references(1, (0, 0), |next| next),
+        references(1, (1, 1), |next| json!({"items": next})),
+        references(1, (4, 2), |next| json!({"anyOf": [next, {"type": "null"}]})),
+        references(50, (1, 1), |next| json!({"items": next})),
+        references(50, (1, 1), |next| json!({"additionalProperties": next})),
+        references(30, (2, 2), |next| json!({"allOf": [next]})),
+        references(30, (2, 2), |next| json!({"anyOf": [next]})),
+        references(30, (2, 2), |next| json!({"properties": {"a": next}})),
+        references(20, (5, 3), |next| json!({"allOf": [{"type": "array"}, {"items": next}]})),
         AnswerForm::Lark(format!("start: {}\"a\"{}", "(".repeat(30_000), ")".repeat(30_000))),
+        AnswerForm::Lark(format!("start: {}", "a{".repeat(30_000))),
+        AnswerForm::Lark(format!("start: a::_ %if {}", "not(".repeat(10_000))),
     ];
     // As the threads that make grammars, and as those that follow them.
     let make = move || {
@@ -430,11 +454,93 @@ fn what_is_within_the_limits_takes_no_more_stack_than_there_is() {
             forms.into_iter().filter_map(|form| grammars.compile(&Structure { form: Some(form), calls: None }).ok());
         made.collect::<Vec<_>>()
     };
-    let made = std::thread::Builder::new().stack_size(limits::GRAMMAR_STACK_BYTES).spawn(make).unwrap().join().unwrap();
-    assert!(made.len() >= 5, "{}", made.len());
+    // The limits are for less than what there is.
+    let stack = limits::GRAMMAR_STACK_BYTES / 4 * 3;
+    let made = std::thread::Builder::new().stack_size(stack).spawn(make).unwrap().join().unwrap();
+    assert!(made.len() >= 8, "{}", made.len());
     for grammar in made {
         let mut sequence = grammar.after(None).unwrap().begin(0);
         sequence.rule().unwrap();
+    }
+}
+
+#[test]
+fn extreme_numbers_are_followed_or_refused_by_name() {
+    let of = |schema: Json| json(schema);
+    let (low, high) = (i64::MIN, i64::MAX);
+    check(
+        &of(json!({"type": "integer", "minimum": low, "maximum": high})),
+        None,
+        &["-7", "0", "9007199254740993"],
+        &[],
+    );
+    check(&of(json!({"type": "number", "minimum": f64::MIN, "maximum": f64::MAX})), None, &["-7.5", "12"], &[]);
+    check(&of(json!({"const": 4_611_686_018_427_387_904_i64})), None, &["4611686018427387904"], &[]);
+    check(
+        &of(json!({"type": "array", "maxItems": u64::MAX, "items": {"maxLength": high}})),
+        None,
+        &["[]", "[\"a\"]"],
+        &[],
+    );
+    let ends = [
+        json!({"const": low}),
+        json!({"enum": [1, low]}),
+        json!({"minimum": -1e19, "maximum": -1e19}),
+        json!({"maximum": low, "exclusiveMinimum": -1e100}),
+    ];
+    let closed = |schema: &Json| json!({"type": "object", "properties": {"a": schema}, "required": ["a"]});
+    let hidden = |schema: &Json| json!({"$ref": "#/$defs/x/properties", "$defs": {"x": {"properties": schema}}});
+    for end in ends.iter().flat_map(|end| [end.clone(), closed(end), hidden(end), json!({"not": {"not": end}})]) {
+        for integer in [json!({}), json!({"type": "integer"})] {
+            let schema = json!({"allOf": [integer, end]});
+            let error = grammars().compile(&of(schema.clone())).map(drop).expect_err(&schema.to_string());
+            assert!(error.message.contains("has the number") && error.too_large, "{schema}: {error}");
+        }
+    }
+    // In calls an argument's text is the value as it was written, and what is no text is a schema.
+    for form in [CallForm::Tags, CallForm::Json] {
+        for end in &ends {
+            let made = grammars().with_calls(form).compile(&calls(vec![("f", closed(end))], true));
+            assert!(made.as_ref().err().is_none_or(|error| error.message.contains("has the number")), "{end}");
+        }
+    }
+    check(&calls(vec![("f", closed(&ends[0]))], true), None, &[&call("f", &[("a", "-9223372036854775808")])], &[]);
+}
+
+#[test]
+fn what_doubles_with_each_line_is_refused_before_it_is_written_out() {
+    for leaf in ["\"a\"", "\"a\" | \"b\"", "\"a\"?", "[a-z]*", "\"hello world\""] {
+        for levels in [24, 60, 900] {
+            let lines = (0..levels).map(|i| format!("a{i} ::= a{} a{}\n", i + 1, i + 1));
+            let text = format!("root ::= a0\n{}a{levels} ::= {leaf}", lines.collect::<String>());
+            let error = grammars().compile(&gbnf(&text)).map(drop).expect_err(leaf);
+            assert!(error.message.contains("written out, at most") && error.too_large, "{leaf}: {error}");
+        }
+    }
+    for form in [
+        AnswerForm::Regex("a?".repeat(5000)),
+        AnswerForm::Lark(format!("start: /{}/", "a?".repeat(5000))),
+        json(json!({"type": "string", "pattern": "a*".repeat(5000)})).form.unwrap(),
+        json(json!({"patternProperties": {"a?".repeat(5000): {}}})).form.unwrap(),
+    ] {
+        let error = grammars().compile(&Structure { form: Some(form), calls: None }).map(drop).unwrap_err();
+        assert!(error.message.contains("5000 optional parts"), "{error}");
+    }
+}
+
+#[test]
+fn of_a_long_text_without_a_choice_the_beginning_alone_is_cut_at_each_token() {
+    let text = "one two three ".repeat(10_000);
+    let grammar = grammars().compile(&Structure { form: Some(AnswerForm::Choice(vec![text.clone()])), calls: None });
+    let (grammar, ids) = (grammar.unwrap(), golden().encode(&text));
+    let mut sequence = grammar.after(None).unwrap().begin(0);
+    for id in &ids[..40] {
+        let Some(Effect::Allow(mask)) = sequence.rule().unwrap() else { panic!("a mask") };
+        assert!(mask[*id as usize / 32] >> (id % 32) & 1 == 1);
+        let forced = sequence.forced();
+        assert!(forced.len() > 8 && forced.len() <= limits::GRAMMAR_FORCED_BYTES_MAX, "{}", forced.len());
+        assert_eq!(forced[0], *id);
+        sequence.take(*id).unwrap();
     }
 }
 
