@@ -114,7 +114,7 @@ fn setting(name: &str, default: u64) -> u64 {
 fn no_random_form_ends_the_process() {
     let note = std::env::temp_dir().join(format!("chimere-forms-{}", std::process::id()));
     let mut process = Command::new(std::env::current_exe().unwrap());
-    process.args(["--exact", "random_forms_in_this_process", "--ignored", "--nocapture"]).env(NOTE, &note);
+    process.args(["--exact", "fuzz_corpus::random_forms_in_this_process", "--ignored", "--nocapture"]).env(NOTE, &note);
     let ended = process.status().unwrap();
     let read = std::fs::read(&note).unwrap();
     std::fs::remove_file(&note).unwrap();

@@ -31,8 +31,6 @@ pub(super) struct Seen {
     pub(super) foreseen: Option<Forecast>,
     /// With this it would have been refused for its wait; nobody is.
     pub(super) refused: Option<Rejected>,
-    /// Slots that were free when it came.
-    pub(super) slots_free: u32,
     pub(super) started: Option<u64>,
     pub(super) tokens: Vec<u64>,
 }
@@ -209,7 +207,7 @@ impl World {
             let id = RequestId(self.seen.len() as u64);
             let request = self.request(id, client);
             let terms = Terms { key: KeyId(key), ..Terms::default() };
-            let (now, slots_free) = (Micros(self.now), self.scheduler.stats().slots_free);
+            let now = Micros(self.now);
             let foreseen = self.scheduler.forecast(&request, &terms, now, &self.pace);
             let bounded = Pace { wait_us_max: self.wait_us_max, ..self.pace };
             let extent = Extent { output_max: self.scheduler.output_max(&request).unwrap(), cached: 0 };
@@ -218,7 +216,7 @@ impl World {
                 self.turn_away(client, full);
                 continue;
             }
-            let seen = Seen { client, key, admitted: self.now, foreseen, refused, slots_free, ..Seen::default() };
+            let seen = Seen { client, key, admitted: self.now, foreseen, refused, ..Seen::default() };
             self.seen.insert(id, seen);
         }
     }
