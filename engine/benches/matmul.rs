@@ -28,7 +28,7 @@ fn matrices(ty: BlockType, out: usize, cols: usize, count: usize) -> Vec<PackedM
     let tensor =
         Tensor::owned("bench".into(), ty, vec![out, cols], (0..bytes).map(|i| 0x11 + (i * 7 % 40) as u8).collect());
     let tensor = tensor.expect("bytes fit the shape");
-    (0..count).map(|_| PackedMatrix::pack(&tensor, 0, false).unwrap()).collect()
+    (0..count).map(|_| PackedMatrix::pack(&tensor, 0, false).expect("finite weights")).collect()
 }
 
 fn products(c: &mut Criterion) {
@@ -173,7 +173,9 @@ fn packing(c: &mut Criterion) {
             Tensor::owned("bench".into(), ty, vec![out, cols], vec![0x11; bytes]).expect("bytes fit the shape");
         let mut group = c.benchmark_group("pack");
         group.throughput(Throughput::Bytes(bytes as u64));
-        group.bench_function(ty.name(), |b| b.iter(|| PackedMatrix::pack(black_box(&tensor), 0, false).unwrap()));
+        group.bench_function(ty.name(), |b| {
+            b.iter(|| PackedMatrix::pack(black_box(&tensor), 0, false).expect("finite weights"))
+        });
     }
 }
 

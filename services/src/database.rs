@@ -448,7 +448,12 @@ mod tests {
     fn after_a_full_disk_a_database_is_read_and_takes_changes_again_without_being_made_anew() {
         let disk = disk::Disk::default();
         let db = disk.database();
-        let put = |n: u64| db.write(|txn| Ok(drop(txn.open_table(NUMBERS)?.insert(n, n)?)));
+        let put = |n: u64| {
+            db.write(|txn| {
+                txn.open_table(NUMBERS)?.insert(n, n)?;
+                Ok(())
+            })
+        };
         let has = |n: u64| db.read(|txn| Ok(txn.open_table(NUMBERS)?.get(n)?.is_some())).unwrap();
         put(1).unwrap();
         disk.set_full(true);

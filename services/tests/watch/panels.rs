@@ -150,7 +150,7 @@ fn turn(addr: SocketAddr, kind: usize, turn: usize) {
             &json!({"prompt": prompt(20), "max_tokens": 30, "guided_regex": "[a-z]{3,20}", "seed": turn}),
         )),
         // One opens more connections now and then than an address may have.
-        9 if turn % 4 == 0 => {
+        9 if turn.is_multiple_of(4) => {
             drop((0..CONNECTIONS / 2 + 4).map(|_| connect_from([127, 0, 0, 2], addr)).collect::<Vec<_>>())
         }
         _ => drop(post(addr, "/v1/completions", &body)),
