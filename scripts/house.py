@@ -4,6 +4,8 @@
     scripts/house.py                      # the checkout, tracked files and those that git does not ignore
     scripts/house.py --at 63e987c         # a commit, without checking it out
     scripts/house.py --list circles       # where, not only how many; --list all for everything
+    scripts/house.py --check scripts/house.json    # fails where a count is above its limit, as .ci/run asks
+    scripts/house.py --lower scripts/house.json    # lowers each limit to today's count; a limit is raised by hand, with the reason in the commit
 
 Text is all it reads: comments and strings are blanked, braces are matched, `use` trees are spelled out, and no compiler is
 asked. So a count is what a reader sees, and the same tree gives the same counts on every machine. Nothing but the standard
@@ -13,6 +15,7 @@ library and git is needed. What is counted stands at each function below. "Tests
 import argparse
 import collections
 import io
+import json
 import pathlib
 import re
 import subprocess
@@ -27,6 +30,10 @@ DOC_WORDS = 3
 PAGE_LINES = 250
 MARKDOWN_COLUMNS = 110
 RUST_COLUMNS = 120
+FILE_LINES = 600
+FOLDER_FILES = 15
+OPENINGS = ("The same", "Likewise", "Whose")
+MEASUREMENTS = "docs/measurements/"
 # Two places say the same when this many lines of code in a row are equal, blanks and comments aside. Shorter runs are idioms.
 SAME_LINES = 4
 SAME_LETTERS = 80
@@ -311,6 +318,41 @@ def short_doc_comments(tree):
     return [(at, words) for at, words in doc_comments(tree) if len(words.split()) <= DOC_WORDS]
 
 
+def dependent_comments(tree):
+    """Comments that begin with a word which points at the comment before: they cannot be understood alone."""
+    pattern = re.compile(rf"^[ \t]*//[/!]?[ \t]+(?:{'|'.join(OPENINGS)})\b", re.M)
+    texts = ((n, t) for n, t in tree.files.items() if n.endswith((".rs", ".cu", ".cuh")))
+    found = []
+    for name, text in texts:
+        lines = text.splitlines()
+        for number, line in enumerate(lines):
+            # A line inside a comment may begin with any word.
+            if pattern.match(line) and not (number and lines[number - 1].lstrip().startswith("//")):
+                found.append((f"{name}:{number + 1}", line.strip()))
+    return found
+
+
+# ---- files and folders
+
+def long_files(tree):
+    """Files of more than 600 lines, tests left out."""
+    sources = {**tree.plain, **{n: c for n, c in tree.device.items() if not is_test_file(n)}}
+    counted = [(n, len(c.splitlines())) for n, c in sources.items()]
+    return [(name, f"{lines} lines") for name, lines in counted if lines > FILE_LINES]
+
+
+def full_folders(tree):
+    """Folders with more than 15 files of Rust or of the device, tests left out."""
+    folders = collections.Counter(n.rsplit("/", 1)[0] for n in (*tree.plain, *tree.device) if "/" in n)
+    return [(name, f"{files} files") for name, files in sorted(folders.items()) if files > FOLDER_FILES]
+
+
+def measurement_lines(tree):
+    """Lines of the pages on measurements."""
+    texts = ((n, t) for n, t in tree.pages.items() if n.startswith(MEASUREMENTS))
+    return [(f"{n}:{i}",) for n, t in texts for i, _ in enumerate(t.splitlines(), 1)]
+
+
 # ---- places that say the same
 
 def lines_that_count(code):
@@ -378,10 +420,29 @@ COUNTS = {
     "types": ("type names that several types have", types_of_one_name),
     "same": ("pairs of places that say the same", same_places),
     "docs": (f"doc comments of {DOC_WORDS} words or fewer", short_doc_comments),
+    "openings": (f"comments that begin with {', '.join(OPENINGS)}", dependent_comments),
+    "files": (f"files above {FILE_LINES} lines", long_files),
+    "folders": (f"folders with more than {FOLDER_FILES} files", full_folders),
+    "measurements": (f"lines in {MEASUREMENTS}", measurement_lines),
     "pages": (f"Markdown pages above {PAGE_LINES} lines", long_pages),
     "markdown-lines": (f"Markdown lines above {MARKDOWN_COLUMNS} columns", wide_markdown),
     "rust-lines": (f"Rust lines above {RUST_COLUMNS} columns", wide_rust),
 }
+
+
+def over_limits(path, counts):
+    """What to say of counts above their limits, and of counts without one."""
+    limits = json.loads(path.read_text(encoding="utf-8"))
+    over = [f"{COUNTS[name][0]}: {count}, at most {limits[name]} (--list {name} says where)" for name, count in counts.items()
+            if count > limits.get(name, -1)]
+    return over + [f"{name}: no such count" for name in limits if name not in COUNTS]
+
+
+def lower(path, counts):
+    """Lowers the limits to the counts; a count without a limit gets one."""
+    limits = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    lowered = {name: min(count, limits.get(name, count)) for name, count in counts.items()}
+    path.write_text(json.dumps(lowered, indent=2) + "\n", encoding="utf-8")
 
 
 def main():
@@ -389,12 +450,15 @@ def main():
     parser.add_argument("--at", metavar="REVISION", help="count a commit instead of the checkout")
     parser.add_argument("--list", choices=[*COUNTS, "all"], action="append", default=[], help="print the places too")
     parser.add_argument("--under", default="", metavar="PATH", help="list only places whose path begins with this")
+    parser.add_argument("--check", type=pathlib.Path, metavar="LIMITS", help="exit with 1 where a count is above its limit")
+    parser.add_argument("--lower", type=pathlib.Path, metavar="LIMITS", help="lower the limits to today's counts")
     options = parser.parse_args()
     tree = Tree(from_commit(options.at) if options.at else from_checkout())
     print("| count | |\n| --- | --- |")
-    listed = []
+    listed, counts = [], {}
     for name, (title, count) in COUNTS.items():
         found = count(tree)
+        counts[name] = len(found)
         of = f" of {sum(1 for _ in doc_comments(tree)):,}" if name == "docs" else ""
         print(f"| {title} | {len(found):,}{of} |")
         if name in options.list or "all" in options.list:
@@ -403,6 +467,12 @@ def main():
         print(f"\n{title}:")
         for hit in found:
             print("  " + "  ".join(hit))
+    if options.lower:
+        lower(options.lower, counts)
+    over = over_limits(options.check, counts) if options.check else []
+    for said in over:
+        print(f"above its limit: {said}")
+    return 1 if over else 0
 
 
 if __name__ == "__main__":
