@@ -5,7 +5,7 @@
 // memory, since the trap that follows takes the device's memory with it, and traps.
 //
 // Ticks count that the thread has seen. So time in which a debugger or another process has the device is not waited time, and a clock that jumps
-// ends nothing. A wait that is over at the first look reads no clock.
+// ends nothing. A wait that is over at once reads no clock.
 //
 // No thread looks, and so nothing is bounded here, in `__syncthreads`, `bar.sync`, `barrier.cluster`, `griddepcontrol.wait`,
 // `cp.async.wait_group`, `wgmma.wait_group` and `setmaxnreg.inc`. The host gives up a step that one of these holds up.
@@ -58,14 +58,18 @@ __device__ __forceinline__ void delay_wait() {
 #endif
 }
 
+// Looks between two of the clock, which takes longer than to look at what is waited for.
+#define LOOKS_A_READING 256
+
 // Until `done` returns true.
 template <Wait WAIT, class Done> __device__ __forceinline__ void wait_until(const Done &done) {
     delay_wait();
-    for (u32 seen = 0; !done();)
-        asm volatile("{" SEEN_REGISTERS GO_ON_OR_END("over", "%0", "%1", "%2") "over:}"
-                     : "+r"(seen)
-                     : "n"(MOST_SEEN), "n"(8 * (int)WAIT)
-                     : "memory");
+    for (u32 looks = 1, seen = 0; !done(); looks++)
+        if (looks % LOOKS_A_READING == 0)
+            asm volatile("{" SEEN_REGISTERS GO_ON_OR_END("over", "%0", "%1", "%2") "over:}"
+                         : "+r"(seen)
+                         : "n"(MOST_SEEN), "n"(8 * (int)WAIT)
+                         : "memory");
 }
 
 #if __CUDA_ARCH__ >= 900

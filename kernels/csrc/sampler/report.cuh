@@ -116,6 +116,12 @@ __device__ __noinline__ void emit_drawn(SampleResult *out, const SampleParams &p
     for (int i = 0; alone && i < min(p.logprobs, TOP_MAX); i++) out->top_ids[i] = i == 0 ? (int)(u32)chosen : -1, out->top_logprobs[i] = 0.0f;
 }
 
+// One thread of the group calls this, for a row of which some logit is no finite number: nothing is drawn from it, and token 0 stands for it.
+__device__ __noinline__ void emit_not_finite(const Arguments &args, const SampleParams &p, SampleResult *out) {
+    out->token = out->plain = 0, out->not_finite = 1;
+    if (p.slot >= 0) args.sampled[p.slot] = 0;
+}
+
 // One thread of the group calls this. Of a forced token the id alone counts.
 __device__ __noinline__ void emit(const Arguments &args, const SampleParams &p, const Shared &s, Chosen chosen) {
     SampleResult *out = args.results + s.at;
@@ -123,7 +129,7 @@ __device__ __noinline__ void emit(const Arguments &args, const SampleParams &p, 
     u32 token = (u32)chosen;
     if (which != EDITED) out->plain = (int)token;
     if (which == PLAIN) return;
-    out->token = (int)token, out->not_finite = s.not_finite;
+    out->token = (int)token, out->not_finite = 0;
     if (p.slot >= 0) args.sampled[p.slot] = (int)token;
     if (p.logprobs < 0) return;
     if (told_of_draws(p)) {

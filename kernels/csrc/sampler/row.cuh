@@ -14,24 +14,27 @@ struct Slice {
     }
 };
 
+// The best element of a row of which some logit is no finite number: comes before every element, for a rank of 0 would be a NaN's.
+#define NOT_FINITE 0ull
+
 // The smallest (rank, id) over the block's elements, as `element`.
 struct Best {
     float l = LOWEST;
     u32 id = 0xffffffffu;
     // A logit as it was read is no finite number.
-    bool strange = false;
+    bool not_finite = false;
+
+    __device__ __forceinline__ u64 first() const { return not_finite ? NOT_FINITE : id == 0xffffffffu ? ALL : element(l, id); }
     // Ids come in ascending order.
     __device__ __forceinline__ void see(float v, u32 at) {
         if (v > l || id == 0xffffffffu) l = v, id = at;
     }
 };
 
-// The row's best element; `s.bits` become those of its draw, and `s.not_finite` is set if any block saw what is no finite number.
-__device__ u64 best_of_row(Group &g, Best best, const SampleParams &p) {
-    u64 first = block_all<MIN>(best.id == 0xffffffffu ? ALL : element(best.l, best.id), g.s.part[0]);
-    u64 v[2] = {first, __syncthreads_or(best.strange) ? 1ull : 0ull};
-    g.exchange<2>(v, [&] { g.s.bits = draw(p.seed, p.output_index, p.choice); });
-    if (threadIdx.x < WARP && got_all<MAX>(g.s.got[1], g.blocks) && threadIdx.x == 0) g.s.not_finite = 1;
+// The row's best element, or NOT_FINITE; `s.bits` become those of its draw.
+__device__ u64 best_of_row(Group &g, const Best &best, const SampleParams &p) {
+    u64 v[1] = {block_all<MIN>(best.first(), g.s.part[0])};
+    g.exchange<1>(v, [&] { g.s.bits = draw(p.seed, p.output_index, p.choice); });
     return got_all<MIN>(g.s.got[0], g.blocks);
 }
 
@@ -41,7 +44,7 @@ __device__ Best load(const float *row, const Slice &slice) {
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < slice.count / 4; i += THREADS) {
         float4 v = __ldcg(from + i);
-        best.strange |= !(fabsf(v.x) <= FINITE && fabsf(v.y) <= FINITE && fabsf(v.z) <= FINITE && fabsf(v.w) <= FINITE);
+        best.not_finite |= !(fabsf(v.x) <= FINITE && fabsf(v.y) <= FINITE && fabsf(v.z) <= FINITE && fabsf(v.w) <= FINITE);
         v.x = numbers(v.x), v.y = numbers(v.y), v.z = numbers(v.z), v.w = numbers(v.w);
         u32 id = slice.first + 4 * i;
         best.see(v.x, id), best.see(v.y, id + 1), best.see(v.z, id + 2), best.see(v.w, id + 3);

@@ -116,17 +116,17 @@ __device__ void sample_row(const Arguments &args, const SampleParams &p, Group &
     bool penalties = p.history >= 0 && (p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f);
     bool edits = p.biases > 0 || p.ends > 0 || p.mask_at >= 0 || penalties;
     Best own = load(args.logits + (u64)p.row * VOCAB, slice);
-    u64 top = 0;
+    u64 top = ALL;
     if (reports || !edits) top = best_of_row(g, own, p);
-    if (reports) report(g, slice, of_rank((u32)(top >> 32)), p, args.results);
-    if (p.forced >= 0) {
-        if (leads) emit(args, p, s, (Chosen)p.forced);
-        return;
-    }
-    if (edits) {
+    if (reports && top != NOT_FINITE) report(g, slice, of_rank((u32)(top >> 32)), p, args.results);
+    if (edits && p.forced < 0 && top != NOT_FINITE) {
         Best edited = edit(args, p, slice, penalties);
-        edited.strange = own.strange;
+        edited.not_finite = own.not_finite;
         top = best_of_row(g, edited, p);
+    }
+    if (top == NOT_FINITE || p.forced >= 0) {
+        if (leads) top == NOT_FINITE ? emit_not_finite(args, p, args.results + s.at) : emit(args, p, s, (Chosen)p.forced);
+        return;
     }
     if (threadIdx.x == 0) s.top = top;
     // One place for both draws: the code is long, and most of it runs once a row.
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(const __grid_co
     Slice slice = {s.values, first, min((u32)args.slice, (u32)VOCAB - first)};
     for (u32 r = blockIdx.y; r < (u32)args.rows; r += gridDim.y) {
         __syncthreads();
-        if (threadIdx.x == THREADS - 1) s.at = r, s.not_finite = 0;
+        if (threadIdx.x == THREADS - 1) s.at = r;
         if (threadIdx.x < sizeof(SampleParams) / 4) {
             u32 word = __ldcg((const u32 *)(args.params + r) + threadIdx.x);
             u32 *to = (u32 *)&s.row + threadIdx.x;

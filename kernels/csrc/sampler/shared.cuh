@@ -58,7 +58,5 @@ struct __align__(16) Shared {
     u64 top;
     Draw which;
     u32 at;
-    // A logit of the row is no finite number.
-    u32 not_finite;
     SampleParams row;
 };
