@@ -91,6 +91,8 @@ impl ResponseStore {
         let writer = thread.map_err(|e| DatabaseError::of(db.file(), redb::Error::Io(e)))?;
         let all = Self { settings, index, db, wake: Some(wake), writer: Some(writer) };
         all.forget_old(now);
+        // The gauges have a value from the start, also where nothing was forgotten.
+        all.index.lock().tell();
         Ok(all)
     }
 
