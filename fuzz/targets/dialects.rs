@@ -11,25 +11,25 @@ pub fn run(bytes: &[u8]) {
     let limits = &*LIMITS;
     if let Ok(request) = MessagesRequest::parse(bytes, limits) {
         check(&request.chat, limits);
-        begins_with_the_system(&request.chat);
+        begins_with_one_system(&request.chat);
     }
     let responses = ResponsesBody::read(bytes).and_then(|body| body.checked(Vec::new(), limits));
     if let Ok(request) = responses {
         check(&request.chat, limits);
-        begins_with_the_system(&request.chat);
+        begins_with_one_system(&request.chat);
         assert!(!request.items.is_empty());
         // What was said is what is said before the next one.
         let next = br#"{"input": "and then?"}"#;
         let next = ResponsesBody::read(next).and_then(|body| body.checked(request.items, limits));
         let next = next.expect("items that were taken are taken again").chat;
         check(&next, limits);
-        begins_with_the_system(&next);
+        begins_with_one_system(&next);
     }
     for parse in [OllamaRequest::parse_chat, OllamaRequest::parse_generate] {
         match parse(bytes, limits) {
             Ok(OllamaRequest::Chat(request)) => {
                 check(&request, limits);
-                begins_with_the_system(&request);
+                begins_with_one_system(&request);
             }
             Ok(OllamaRequest::Raw { prompt, .. }) => assert!(!prompt.is_empty()),
             Ok(OllamaRequest::Load) | Err(_) => {}
@@ -58,8 +58,11 @@ fn check(request: &ChatRequest, limits: &ModelLimits) {
     assert!(!messages.is_empty() && messages.iter().all(|m| m["role"].is_string() && m["content"].is_string()));
 }
 
-/// System messages may stand anywhere, in all dialects.
-fn begins_with_the_system(request: &ChatRequest) {
-    let mut later = request.conversation.messages.iter().skip(1);
-    assert!(later.all(|m| m["role"] != "system"), "templates take one system message, at the beginning");
+/// A conversation begins with one system message at most, in all dialects; later ones are reminders.
+fn begins_with_one_system(request: &ChatRequest) {
+    let messages = &request.conversation.messages;
+    let leading = messages.iter().take_while(|m| m["role"] == "system").count();
+    assert!(leading <= 1, "what a conversation begins with is one message");
+    let mut later = messages[leading..].iter();
+    assert!(later.all(|m| m["role"] != "system" || m.get("name").is_none()), "no template shows a reminder's name");
 }
