@@ -32,7 +32,7 @@ pub(super) struct Exchange {
     state: RefCell<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     framing: Framing,
     /// Bytes of the head, which are kept until the request was answered.
@@ -86,18 +86,7 @@ pub(super) struct NoRoom;
 impl Exchange {
     /// Of a new connection.
     pub(super) fn new(patience: Patience, room: Arc<Room>, holder: Holder, now: Instant) -> Self {
-        let state = State {
-            framing: Framing::default(),
-            head_bytes: 0,
-            share: None,
-            unread: 0,
-            reads: false,
-            discarded: false,
-            answered: false,
-            served: false,
-            deadline: Some(now + patience.head),
-            reader: None,
-        };
+        let state = State { deadline: Some(now + patience.head), ..State::default() };
         Self { patience, room, holder, state: RefCell::new(state) }
     }
 
@@ -212,18 +201,8 @@ impl Exchange {
             return;
         }
         let reader = state.reader.take();
-        *state = State {
-            framing: Framing::default(),
-            head_bytes: 0,
-            share: None,
-            unread: 0,
-            reads: false,
-            discarded: false,
-            answered: false,
-            served: true,
-            deadline: Some(now + self.patience.idle),
-            reader,
-        };
+        let deadline = Some(now + self.patience.idle);
+        *state = State { served: true, deadline, reader, ..State::default() };
         state.wake();
     }
 
