@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn what_the_device_reads_has_no_gaps() {
-        assert_eq!((size_of::<SampleParams>(), size_of::<SampleResult>()), (104, 180));
+        assert_eq!((size_of::<SampleParams>(), size_of::<SampleResult>()), (104, 184));
         let program = |vocab| program(vocab, true);
         assert!(program(510).is_err() && program(512).is_ok() && program(1 << 19).is_err());
     }
