@@ -1,5 +1,5 @@
 // What the bus gives kernels that read pinned memory of the host, in the pattern of the experts' kernel (Q8_0, one row) and in plain
-// copies: the table of docs/measurements/2026-11-26-lines.md. No part of the service.
+// copies: the table of docs/measurements/host-experts.md. No part of the service.
 //
 //   nvcc -O3 -std=c++17 -arch=sm_90a --extended-lambda -o bus scripts/bus.cu && ./bus
 #include <cstdio>

@@ -21,7 +21,7 @@ on/tasks.jsonl          the other tasks of the card, solved, beside documents an
 on/pages.jsonl          documentation that is in no table, beside a table of other documentation
 on/elsewhere.jsonl      the same beside a table of something else
 
-and where nobody asks a question, which the strengths of documents are not fitted to (docs/measurements/2026-11-25-engram-strengths.md):
+and where nobody asks a question, which the strengths of documents are not fitted to (docs/measurements/engram.md):
 
 running/statements.jsonl    facts one after the other, some of them in documents
 running/halves.jsonl        the second half of a page beside paragraphs of the first, as documents

@@ -3,7 +3,7 @@
 
 /// So much of what any two inputs have in common is not believed: other texts have other correlations. Of 1, 5, 10, 20
 /// and 40 hundredths, documentation is best with the last and the model's own text with 5
-/// (docs/measurements/2026-11-26-rounding.md).
+/// (docs/measurements/quantisation.md).
 const DOUBT: f32 = 0.2;
 
 /// Second moments `[n, n]` of one matrix's `n` inputs, what is off the diagonal drawn towards nothing.

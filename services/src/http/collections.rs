@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is asked,
-/// and over all their positions. Measured in `docs/measurements/2026-11-24-collections.md`.
+/// and over all their positions. Measured in `docs/measurements/collections.md`.
 const LAYOUT: Layout = Layout::Turn;
 const POOLING: Pooling = Pooling::Mean;
 

@@ -49,7 +49,7 @@ pub struct Query<'a> {
 }
 
 /// Of words in a score by both, the rest is meaning's. Less misses names, more takes a name in common for the same kind
-/// of question (`docs/measurements/2026-11-26-nano.md`).
+/// of question (`docs/measurements/collections.md`).
 const WORDS_SHARE: f32 = 0.3;
 /// What is no farther from the middle of all vectors than this lies in no direction from it.
 const MIDDLE: f32 = 1e-3;

@@ -46,8 +46,8 @@ const TWO_THREADS: Machine = Machine {
     gap: 60.0,
 };
 
-/// The 35B's shape on an H200 (`docs/measurements/2026-11-26-drafts-on-a-gpu.md`), and what contexts of 16k take there
-/// beyond short ones (`2026-11-26-many-rows.md`).
+/// The 35B's shape on an H200 (`docs/measurements/drafts.md`), and what contexts of 16k take there
+/// beyond short ones (`decode-step.md`).
 const CARD: Machine = Machine {
     steps: &[(1, 1_357.0), (4, 1_993.0), (16, 4_313.0), (64, 9_143.0), (256, 17_500.0)],
     attended: 5.0,
