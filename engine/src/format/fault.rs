@@ -28,8 +28,10 @@ mod unix {
     static SLOTS: [Slot; WATCHED_MAX] =
         [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), hit: AtomicBool::new(false) } };
             WATCHED_MAX];
-    /// Who was asked before us: the standard library, which tells a stack that overflowed.
+    /// The action of the signal before ours: the standard library's, which reports a stack that overflowed.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+    /// Set once the handler is installed, or to the error number of the system's refusal.
+    static LISTENS: OnceLock<Result<(), i32>> = OnceLock::new();
 
     /// A range of memory that may lose its pages. Dropped before the range is unmapped.
     #[derive(Debug)]
@@ -69,20 +71,21 @@ mod unix {
         }
     }
 
-    /// Installs the handler, once.
+    /// Installs the handler, once. A thread that comes while another one installs it waits for that.
     fn listen() -> io::Result<()> {
-        if BEFORE.get().is_some() {
-            return Ok(());
-        }
+        (*LISTENS.get_or_init(install)).map_err(io::Error::from_raw_os_error)
+    }
+
+    fn install() -> Result<(), i32> {
+        let refused = || io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
         let mut before = MaybeUninit::<libc::sigaction>::uninit();
         // SAFETY: a null pointer asks for the action of now, which is written to `before`.
         if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
+            return Err(refused());
         }
+        // The handler reads it, so it is stored before there is one.
         // SAFETY: the call above succeeded and wrote it.
-        if BEFORE.set(unsafe { before.assume_init() }).is_err() {
-            return Ok(());
-        }
+        BEFORE.get_or_init(|| unsafe { before.assume_init() });
         // SAFETY: a zeroed action is one without flags; the handler has the signature that SA_SIGINFO asks for, and
         // keeps to what signal handlers may do. SA_ONSTACK as the standard library's, which may be asked next.
         let done = unsafe {
@@ -91,7 +94,7 @@ mod unix {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut())
         };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if done == 0 { Ok(()) } else { Err(refused()) }
     }
 
     extern "C" fn on_missing_page(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {

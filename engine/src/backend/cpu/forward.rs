@@ -112,14 +112,10 @@ impl Pass<'_> {
     pub(super) fn project<const N: usize>(&self, team: Team, inputs: &[PackedMatrix; N], outs: [&Shared<f32>; N]) {
         let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
-            matmul_before(
-                inputs.get(i + 1).map(|next| (next, 0)),
-                &inputs[i],
-                self.ws.normed,
-                &self.batch.pairs,
-                tiles,
-                self.out(outs[i], self.batch.rows(), inputs[i].rows()),
-            );
+            let next = inputs.get(i + 1).map(|next| (next, 0));
+            // SAFETY: the tiles are this thread's share.
+            let out = unsafe { self.out(outs[i], self.batch.rows(), inputs[i].rows()) };
+            matmul_before(next, &inputs[i], self.ws.normed, &self.batch.pairs, tiles, out);
         });
     }
 
@@ -127,7 +123,9 @@ impl Pass<'_> {
     pub(super) fn mix(&self, team: Team, w: &PackedMatrix, x: RowsView<'_>, scale: f32) {
         let tiles = team.share(w.tiles());
         let (hidden, rows, plain) = (w.rows(), self.batch.rows(), self.ws.plain);
-        matmul(w, x, &self.batch.pairs, tiles.clone(), self.out(&plain.made, rows, hidden));
+        // SAFETY: the tiles are this thread's share.
+        let out = unsafe { self.out(&plain.made, rows, hidden) };
+        matmul(w, x, &self.batch.pairs, tiles.clone(), out);
         let cols = columns(&tiles, hidden);
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
@@ -142,8 +140,12 @@ impl Pass<'_> {
     }
 
     /// A buffer as `rows` rows of `cols`, for a product whose tiles the team has divided.
-    pub(super) fn out<'b>(&self, buffer: &'b Shared<f32>, rows: usize, cols: usize) -> OutView<'b> {
-        // SAFETY: `part` checks the bounds. Each thread writes its own tiles, and nobody reads before the next barrier.
+    ///
+    /// # Safety
+    /// Until the next barrier the calling thread writes its own tiles of its own rows only, and no other thread reads
+    /// them.
+    pub(super) unsafe fn out<'b>(&self, buffer: &'b Shared<f32>, rows: usize, cols: usize) -> OutView<'b> {
+        // SAFETY: `part` checks the bounds; the rest is the caller's promise.
         unsafe { OutView::new(buffer.part(0..rows * cols), rows, cols, cols) }
     }
 

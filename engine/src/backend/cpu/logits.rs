@@ -106,9 +106,11 @@ impl Pass<'_> {
         }
     }
 
+    /// Logits of some rows and tiles, which are this thread's share.
     fn head_tiles(&self, head: HeadRows<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, rows: usize) {
         if !pairs.is_empty() {
-            let out = self.out(&self.ws.plain.logits, rows, self.model.config.vocab);
+            // SAFETY: the tiles are this thread's share.
+            let out = unsafe { self.out(&self.ws.plain.logits, rows, self.model.config.vocab) };
             matmul(head.matrix, self.ws.last, pairs, tiles, out);
         }
     }

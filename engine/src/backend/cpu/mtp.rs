@@ -327,7 +327,9 @@ impl Pass<'_> {
     fn head_stream(&self, head: &DraftHead, ws: Views<'_>, team: Team) {
         let (rows, hidden) = (self.batch.rows(), self.model.config.hidden);
         let tiles = team.share(head.fc.tiles());
-        matmul(&head.fc, ws.input, &self.batch.pairs, tiles, self.out(&self.ws.plain.x, rows, hidden));
+        // SAFETY: the tiles are this thread's share.
+        let out = unsafe { self.out(&self.ws.plain.x, rows, hidden) };
+        matmul(&head.fc, ws.input, &self.batch.pairs, tiles, out);
         team.wait();
     }
 

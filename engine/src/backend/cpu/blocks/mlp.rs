@@ -148,7 +148,9 @@ impl Mlp {
         let up = Some((&self.up, tiles.start));
         let gate = self.gate.iter().map(|gate| (gate, step.gate, up));
         for (m, buffer, next) in gate.chain([(&self.up, step.up, next)]) {
-            matmul_before(next, m, x, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
+            // SAFETY: these tiles of these rows are this thread's alone.
+            let out = unsafe { pass.out(buffer, act.len(), width) };
+            matmul_before(next, m, x, pairs, tiles.clone(), out);
         }
         for (_, out) in pairs {
             let row = *out as usize;

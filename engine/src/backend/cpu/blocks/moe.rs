@@ -282,7 +282,8 @@ impl Moe {
         let (router, q8) = (&self.router, self.reads_q8());
         let own = team.share(rows);
         own.clone().for_each(|row| pass.norm_row(row, norm, q8));
-        let out = pass.out(&p.router, rows, router.rows());
+        // SAFETY: the rows are this thread's share, or else the tiles are.
+        let out = unsafe { pass.out(&p.router, rows, router.rows()) };
         if rows >= 2 * team.threads || router.rows() * router.cols() <= ROUTER_SMALL {
             matmul(router, pass.ws.normed, &pass.batch.pairs[own.clone()], 0..router.tiles(), out);
         } else {
@@ -364,11 +365,14 @@ impl Moe {
 
     /// What the experts make of their rows, for some tiles of columns.
     fn make(&self, step: &Step<'_>, pass: &Pass<'_>, s: &MoeScratch, tiles: &Range<usize>) {
-        let out = pass.out(&step.plain.made, pass.batch.rows() * self.used, self.experts[0].down.rows());
+        let (rows, width) = (pass.batch.rows() * self.used, self.experts[0].down.rows());
+        // SAFETY: the tiles are this thread's share.
+        let mut out = unsafe { pass.out(&step.plain.made, rows, width) };
         for (i, (e, range)) in s.groups.iter().enumerate() {
             let next = s.groups.get(i + 1).map(|(e, _)| &self.experts[*e].down);
             let next = next.or(self.shared.as_ref().map(|shared| &shared.expert.down)).map(|w| (w, tiles.start));
-            matmul_before(next, &self.experts[*e].down, step.routed.act, &s.picks[range.clone()], tiles.clone(), out);
+            let pairs = &s.picks[range.clone()];
+            matmul_before(next, &self.experts[*e].down, step.routed.act, pairs, tiles.clone(), out.reborrow());
         }
     }
 
@@ -408,7 +412,9 @@ impl Moe {
         let (down, rows, x) = (&shared.expert.down, pass.batch.rows(), &pass.ws.plain.x);
         let (hidden, tiles) = (down.rows(), team.share(down.tiles()));
         let cols = columns(&tiles, hidden);
-        matmul(down, own.act, &pass.batch.pairs, tiles, pass.out(&pass.ws.plain.made, rows, hidden));
+        // SAFETY: the tiles are this thread's share.
+        let out = unsafe { pass.out(&pass.ws.plain.made, rows, hidden) };
+        matmul(down, own.act, &pass.batch.pairs, tiles, out);
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.
@@ -435,7 +441,8 @@ impl Latent {
     fn enter(&self, own: LatentStep<'_>, at: BlockThread<'_>, q8: bool) {
         let (pass, width) = (at.pass, self.into.rows());
         let (cols, tiles) = whole_columns(at, width);
-        let out = pass.out(own.made, pass.batch.rows(), width);
+        // SAFETY: the tiles are this thread's share.
+        let out = unsafe { pass.out(own.made, pass.batch.rows(), width) };
         matmul(&self.into, pass.ws.normed, &pass.batch.pairs, tiles, out);
         for row in 0..pass.batch.rows() {
             // SAFETY: these columns are this thread's in both buffers.

@@ -309,9 +309,8 @@ fn check_rows(ty: BlockType, first: usize, rows: &[&[u8]]) -> Result<(), usize> 
 
 /// Where outputs go: rows of f32 at a fixed distance.
 ///
-/// Several threads may hold copies. What each writes is the outputs of its own tiles, so ranges of tiles that do not
-/// overlap make writes that do not overlap.
-#[derive(Clone, Copy)]
+/// A view has no copies. Several threads write to one buffer through a view each ([`OutView::new`]), and each thread
+/// writes the outputs of its own tiles, so ranges of tiles that do not overlap make writes that do not overlap.
 pub struct OutView<'a> {
     start: *mut f32,
     rows: usize,
@@ -320,16 +319,15 @@ pub struct OutView<'a> {
     life: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a pointer into memory borrowed for `'a`; `OutView::new` has its users promise that writes do not overlap.
+// SAFETY: a pointer into memory borrowed for `'a`; a view of `of` is the only one, and for views of `new` their users
+// promise that writes do not overlap.
 unsafe impl Send for OutView<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for OutView<'_> {}
 
 impl<'a> OutView<'a> {
     /// `rows` rows of `cols` values, `stride` apart, from `start`.
     ///
     /// # Safety
-    /// All of it is writable for `'a`; while a copy is passed to [`matmul`], no other thread reads or writes the
+    /// All of it is writable for `'a`; while the view is passed to [`matmul`], no other thread reads or writes the
     /// outputs (output rows times tiles) of that call.
     pub unsafe fn new(start: *mut f32, rows: usize, cols: usize, stride: usize) -> Self {
         assert!(rows <= 1 || cols <= stride, "rows of {cols} values only {stride} apart overlap");
@@ -338,9 +336,13 @@ impl<'a> OutView<'a> {
 
     /// `out` as rows of `cols` values.
     pub fn of(out: &'a mut [f32], cols: usize) -> Self {
-        // SAFETY: the borrow is exclusive. Its copies are sound because only `matmul` writes through them, and on
-        // several threads only under the promise of `new`, which a caller that shares a copy takes over.
+        // SAFETY: the borrow is exclusive for `'a`, and the view has no copies.
         unsafe { Self::new(out.as_mut_ptr(), out.len() / cols.max(1), cols, cols) }
+    }
+
+    /// A view of these rows for one call of [`matmul`]; this one may be used again afterwards.
+    pub fn reborrow(&mut self) -> OutView<'_> {
+        OutView { start: self.start, rows: self.rows, cols: self.cols, stride: self.stride, life: PhantomData }
     }
 
     /// The same rows from column `start` on.
@@ -368,7 +370,7 @@ impl<'a> OutView<'a> {
     /// Where the `lanes` outputs of tile `tile` of row `row` go.
     #[inline(always)]
     fn tile(&self, row: u32, tile: usize, lanes: usize) -> *mut f32 {
-        debug_assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
+        assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
         self.start.wrapping_add(row as usize * self.stride + tile * TILE_ROWS)
     }
 }
@@ -455,7 +457,7 @@ fn product(
         seen.add(x, pairs);
     }
     let next = next.map_or(std::ptr::null(), |(w, tile)| w.data.as_ptr().wrapping_add(tile * w.tile_bytes));
-    let job = TileJob { w, x, pairs, out, last: tiles.end.saturating_sub(1), next };
+    let job = TileJob { w, x, pairs, out: &out, last: tiles.end.saturating_sub(1), next };
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the host has the instructions and shapes fit, as asserted above.
@@ -494,7 +496,7 @@ struct TileJob<'a> {
     w: &'a PackedMatrix,
     x: RowsView<'a>,
     pairs: &'a [(u32, u32)],
-    out: OutView<'a>,
+    out: &'a OutView<'a>,
     /// The last tile of the range: a panel of two never writes beyond it, for that tile is another thread's.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 takes two tiles at once"))]
     last: usize,

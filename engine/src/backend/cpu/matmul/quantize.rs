@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 /// Quantises one row, whole blocks, with the instructions of `isa`.
 pub(super) fn quantize_row(isa: Isa, values: &[f32], blocks: &mut [QBlock]) {
     let (chunks, rest) = values.as_chunks::<BLOCK>();
-    debug_assert!(rest.is_empty() && chunks.len() == blocks.len());
+    assert!(rest.is_empty() && chunks.len() == blocks.len(), "{} values for {} blocks", values.len(), blocks.len());
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: an `Isa` beyond scalar exists only where the host has its instructions.

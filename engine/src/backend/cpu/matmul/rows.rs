@@ -197,8 +197,9 @@ impl<'a> RowsView<'a> {
     /// # Safety
     /// No thread writes row `i` meanwhile.
     pub unsafe fn row(&self, i: usize) -> &'a [f32] {
-        // SAFETY: the caller's promise.
-        unsafe { self.row_mut(i) }
+        assert!(i < self.len, "row {i} of {}", self.len);
+        // SAFETY: in bounds as in `padded`; unwritten by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.values.add(i * stride(self.cols)), self.cols) }
     }
 
     /// Row `i`, to be written.
@@ -271,18 +272,14 @@ impl<'a> RowsView<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.values.add(i * stride), stride) }
     }
 
-    /// The values of row `i` for a product; `stride` of them may be read.
+    /// The values of row `i` for a product. The caller has checked that the row exists; `stride` of them may be read.
     pub(super) fn values(&self, i: usize) -> *const f32 {
-        debug_assert!(i < self.len);
-        // SAFETY: in bounds as in `padded`.
-        unsafe { self.values.add(i * stride(self.cols)) }
+        self.values.wrapping_add(i * stride(self.cols))
     }
 
-    /// The int8 form of row `i` for a product.
+    /// The int8 form of row `i` for a product, `block_stride` blocks. The caller has checked that the row exists.
     pub(super) fn blocks(&self, i: usize) -> *const QBlock {
-        debug_assert!(i < self.len);
-        // SAFETY: in bounds because `i < len` and `len * block_stride` is within the capacity.
-        unsafe { self.blocks.add(i * block_stride(self.cols)) }
+        self.blocks.wrapping_add(i * block_stride(self.cols))
     }
 }
 
