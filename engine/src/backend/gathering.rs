@@ -35,7 +35,7 @@ impl Gathering {
     /// The constraint of each sampled row of the plan, in the order of its samples. What a source says about a row that
     /// does not wait for it counts for nothing.
     pub(super) fn compose(&mut self, plan: &StepPlan, vocab: u32) -> Vec<Constraint> {
-        debug_assert!(self.missing.is_empty(), "step {} still waits for {:?}", plan.id, self.missing);
+        assert!(self.missing.is_empty(), "step {} still waits for {:?}", plan.id, self.missing);
         let mut late: Vec<_> = self.answers.drain(..).flat_map(rules_by_row).collect();
         late.sort_by_key(|(row, _)| *row);
         plan.sample_rows().map(|row| Constraint::of(rules_of(row, &mut late), vocab)).collect()

@@ -29,7 +29,7 @@ impl EvictionOrder {
     /// Takes an entry out.
     pub(crate) fn leave(&mut self, node: NodeId, priority: Priority) {
         let was_in = self.entries.remove(&(priority.0.to_bits(), node));
-        debug_assert!(was_in, "{node:?} has a priority and no place");
+        assert!(was_in, "{node:?} has a priority and no place");
     }
 
     /// Gives an entry a new place; without worth it is the next to go.

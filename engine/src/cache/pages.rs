@@ -29,7 +29,7 @@ impl Pages {
     pub(crate) fn claim(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
         let owners = &mut self.owners[page.0 as usize];
-        debug_assert_eq!(*owners, 0, "page {page} was free and owned");
+        assert_eq!(*owners, 0, "page {page} was free and owned");
         *owners = 1;
         Some(page)
     }

@@ -91,7 +91,7 @@ impl GrammarTracker {
     pub fn follow(&mut self, seq: SeqId, grammar: Box<dyn Grammar>) {
         let followed = UnderGrammar { grammar, outputs: 0, unread: Vec::new(), failure: None, failed: false };
         let before = self.sequences.insert(seq, followed);
-        debug_assert!(before.is_none(), "sequence {seq} is followed once");
+        assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
     /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no rule for that, and its token

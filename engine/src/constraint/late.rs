@@ -25,7 +25,7 @@ pub(crate) struct AwaitedSteps(VecDeque<Awaiting>);
 impl AwaitedSteps {
     /// A step was launched whose sampler waits.
     pub(crate) fn launched(&mut self, step: Awaiting) {
-        debug_assert!(self.0.back().is_none_or(|last| last.step < step.step), "steps are launched in order");
+        assert!(self.0.back().is_none_or(|last| last.step < step.step), "steps are launched in order");
         self.0.push_back(step);
     }
 

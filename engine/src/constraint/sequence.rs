@@ -25,7 +25,7 @@ impl SequenceRules {
         thinking: Option<Arc<Thinking>>,
         waits_for: Sources,
     ) -> Self {
-        debug_assert!(waits_for.iter().all(Source::is_late), "{waits_for:?} are asked when a row is planned");
+        assert!(waits_for.iter().all(Source::is_late), "{waits_for:?} are asked when a row is planned");
         Self { min_tokens, end_ids, thinking: thinking.map(ThoughtWatch::new), waits_for }
     }
 

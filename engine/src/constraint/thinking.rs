@@ -102,7 +102,7 @@ enum ThoughtState {
 impl ThoughtWatch {
     /// For a choice that has no output yet.
     pub(crate) fn new(rules: Arc<Thinking>) -> Self {
-        debug_assert!(!rules.closing.is_empty(), "thinking is closed with something");
+        assert!(!rules.closing.is_empty(), "thinking is closed with something");
         let mut watch = Self {
             rules,
             state: ThoughtState::Unopened,
@@ -166,10 +166,7 @@ impl ThoughtWatch {
             self.read(token, certainty);
             self.read += 1;
         }
-        debug_assert!(
-            self.is_over() || index == u32::MAX || self.read + LAG > index,
-            "output {index} is decided too early"
-        );
+        assert!(self.is_over() || index == u32::MAX || self.read + LAG > index, "output {index} is decided too early");
     }
 
     fn read(&mut self, token: TokenId, certainty: Option<Certainty>) {

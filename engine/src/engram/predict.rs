@@ -91,7 +91,7 @@ impl<'a> Gathered<'a> {
             }));
             counts.amounts.extend(f.listed().map(|(_, amount)| amount));
         }
-        debug_assert_eq!(counts.keys.len(), counts.amounts.len(), "each count has a place");
+        assert_eq!(counts.keys.len(), counts.amounts.len(), "each count has a place");
         Self { prior, counts: first..counts.keys.len(), seen }
     }
 

@@ -113,7 +113,7 @@ const TOTAL_BITS: u32 = u64::BITS - LONG_LENGTHS as u32;
 /// The total of a context of [`ORDER_MAX`] tokens as its record has it: above it a bit for each length of longer
 /// contexts that end with this one, [`ORDER_MAX`] + 1 first. So nobody looks for longer ones where there are none.
 pub(super) fn with_longer(total: u64, longer: u32) -> u64 {
-    debug_assert!(total >> TOTAL_BITS == 0, "texts have less than 2^32 tokens");
+    assert!(total >> TOTAL_BITS == 0, "texts have less than 2^32 tokens");
     total | u64::from(longer) << TOTAL_BITS
 }
 
@@ -438,7 +438,7 @@ impl<'a> Record<'a> {
     }
 
     fn key(&self, order: usize) -> Vec<TokenId> {
-        debug_assert_eq!(self.key.len(), 4 * order);
+        assert_eq!(self.key.len(), 4 * order);
         words(self.key).collect()
     }
 

@@ -63,7 +63,7 @@ impl Tracker {
         let (choice, recent, repeats) = (request.tally.next_choice(), Recent::new(prompt), Repeats::default());
         let followed = Followed { request, choice, recent, outputs: 0, thinking, ended: false, repeats };
         let before = self.sequences.insert(seq, followed);
-        debug_assert!(before.is_none(), "sequence {seq} is followed once");
+        assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
     /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no rule for that, and its token

@@ -116,7 +116,7 @@ impl Tensor {
             self.check(row, at)?;
             bytes.extend_from_slice(row);
         }
-        debug_assert_eq!(bytes.len(), self.bytes().len(), "rows of {cols}");
+        assert_eq!(bytes.len(), self.bytes().len(), "rows of {cols}");
         let range = 0..bytes.len();
         Ok(Self { data: Data::Owned(Arc::new(bytes), range), ..self.clone() })
     }

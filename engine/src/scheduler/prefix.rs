@@ -56,7 +56,7 @@ impl Scheduler {
         let cached = seq.restore.map_or(0, |hit| hit.positions);
         if let Some(hit) = seq.restore {
             seq.pages = self.prefix.pin(hit, &mut self.pages);
-            debug_assert_eq!(seq.pages.len() as u32, pages_for(cached));
+            assert_eq!(seq.pages.len() as u32, pages_for(cached));
             seq.computed = cached;
             // Nobody pays for what was not computed.
             seq.charged = seq.charged.max(cached);

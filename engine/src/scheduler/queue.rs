@@ -44,7 +44,7 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, seq: Sequence) {
-        debug_assert!(seq.slot.is_none() && seq.pages.is_empty(), "what waits holds nothing");
+        assert!(seq.slot.is_none() && seq.pages.is_empty(), "what waits holds nothing");
         self.count(&seq, true);
         let before = self.waiting.entry(seq.key).or_default().insert(seq.rank, seq);
         assert!(before.is_none(), "ranks are unique");

@@ -79,7 +79,7 @@ impl DraftedRows {
     }
 
     fn place(&self, slot: usize, row: usize, width: usize, part: &Range<usize>) -> Range<usize> {
-        debug_assert!(row < self.room, "row {row} of {}", self.room);
+        assert!(row < self.room, "row {row} of {}", self.room);
         let at = (slot * self.room + row) * width;
         at + part.start..at + part.end
     }

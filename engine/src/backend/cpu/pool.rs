@@ -98,7 +98,7 @@ unsafe impl Send for Desk {}
 impl Desk {
     /// Has each of the workers run `work` with its index. Who calls waits for them before `work` ends.
     fn give(&self, work: &Work<'_>, workers: &[JoinHandle<()>]) {
-        debug_assert_eq!(self.busy.load(Ordering::Relaxed), 0, "one step after another");
+        assert_eq!(self.busy.load(Ordering::Relaxed), 0, "one step after another");
         // SAFETY: nobody is busy, so nobody reads it. The pointer outlives its use: `Pool::run`, the only caller, which
         // has the pool to itself, cannot unwind before `wait`, behind which no worker touches it.
         unsafe { *self.work.get() = Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work)) };

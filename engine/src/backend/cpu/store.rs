@@ -186,11 +186,11 @@ impl Store {
 
     /// State, tail and history; not the sampled token.
     pub(super) fn copy_slot(&mut self, from: usize, to: usize) {
-        debug_assert_eq!(self.slots[from].unfolded, 0, "nobody goes on from behind drafts");
+        assert_eq!(self.slots[from].unfolded, 0, "nobody goes on from behind drafts");
         self.copy_state(from, to);
         self.slots[to].history = self.slots[from].history.clone();
         self.slots[to].unfolded = 0;
-        debug_assert!(self.slots[from].head.late.is_empty(), "a prompt's rows are read at once");
+        assert!(self.slots[from].head.late.is_empty(), "a prompt's rows are read at once");
         self.slots[to].head = HeadSlot { late: Vec::new(), ..self.slots[from].head };
     }
 

@@ -445,7 +445,7 @@ impl Stacked {
     ) -> Result<(), CudaBackendError> {
         let stride = self.width();
         for (segment, product) in self.segments.parts.iter().zip(&self.products) {
-            debug_assert!(segment.first.is_multiple_of(2), "parts before another are whole heads");
+            assert!(segment.first.is_multiple_of(2), "parts before another are whole heads");
             let mut values = out.slice_mut(if halves { segment.first / 2 } else { segment.first }..);
             let out = match halves {
                 true => Output::Halves { values: &mut values, stride },

@@ -119,7 +119,7 @@ impl<'a> MatrixPlan<'a> {
     /// `runs` have one home.
     fn stacked(part: MatrixUse, cols: usize, count: usize, runs: Vec<TensorRows<'a>>) -> Self {
         let (home, rows) = (runs[0].home, runs.iter().map(|r| r.rows).sum());
-        debug_assert!(runs.iter().all(|r| r.home == home));
+        assert!(runs.iter().all(|r| r.home == home));
         Self::new(part, home, rows, cols, count, RowOrder::Stacked(runs))
     }
 

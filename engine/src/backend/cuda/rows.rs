@@ -276,7 +276,7 @@ impl StepRows {
         let place = RowPlace::Decode(last.len());
         last.extend(rows_of(piece));
         self.behind.extend((0..=piece.drafts.len()).flat_map(|nth| lead.words(nth, state)));
-        debug_assert_eq!(self.behind.len(), BEHIND_WORDS * last.len(), "all rows follow");
+        assert_eq!(self.behind.len(), BEHIND_WORDS * last.len(), "all rows follow");
         place
     }
 

@@ -342,7 +342,7 @@ fn fill_in_layers<T>(
     if layers == 0 || bytes == 0 {
         return Ok(());
     }
-    debug_assert!(bytes.is_multiple_of(4), "everything that is filled is made of words");
+    assert!(bytes.is_multiple_of(4), "everything that is filled is made of words");
     let stream = device.stream();
     let at = buffer.device_ptr_mut(stream).0 + (entry * bytes) as u64;
     stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
