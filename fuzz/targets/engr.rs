@@ -1,9 +1,9 @@
-//! A table of any bytes is an error or a table that answers, never a panic, in each version of the format; and what
-//! is made of tables that answer is one again.
+//! A table of any bytes is an error or a table that answers, never a panic; and what is made of tables that answer is
+//! one again.
 
 use chimere_engine::engram::{
     BuildOptions, Context, Filter, Image, MATCH_MAX, Member, Ngrams, ORDER_MAX, Orders, Prediction, PredictionRules,
-    Query, Table, TokenizerHash, V1Table, build, fade, lookup, merge, write_v1, xxh64,
+    Query, Table, TokenizerHash, build, fade, lookup, merge, xxh64,
 };
 use std::sync::Arc;
 
@@ -13,11 +13,10 @@ const VOCAB: u32 = 8;
 const CHANGE_BYTES: usize = 4;
 
 pub fn run(bytes: &[u8]) {
-    version_2(bytes.to_vec());
-    version_1(bytes.to_vec());
+    any_table(bytes.to_vec());
     let mut forged = bytes.to_vec();
     seal(&mut forged);
-    version_2(forged);
+    any_table(forged);
     let Some((count, rest)) = bytes.split_first() else { return };
     let Some((changes, ids)) = rest.split_at_checked(CHANGE_BYTES * usize::from(count % 8)) else { return };
     changed_table(changes, ids);
@@ -37,15 +36,7 @@ fn changed_table(changes: &[u8], ids: &[u8]) {
     let len = forged.len();
     change(&mut forged[24..len], changes);
     seal(&mut forged);
-    version_2(forged);
-    let good = Table::in_memory(&good);
-    if let Some(order) = good.stats().first().map(|s| s.order) {
-        let mut old = Vec::new();
-        if write_v1(&good, order, &mut old).is_ok() {
-            change(&mut old[8..], changes);
-            version_1(old);
-        }
-    }
+    any_table(forged);
 }
 
 fn change(file: &mut [u8], changes: &[u8]) {
@@ -55,13 +46,7 @@ fn change(file: &mut [u8], changes: &[u8]) {
     }
 }
 
-fn version_1(file: Vec<u8>) {
-    if let Ok(table) = V1Table::from_bytes(file, 100) {
-        ask(&table);
-    }
-}
-
-fn version_2(file: Vec<u8>) {
+fn any_table(file: Vec<u8>) {
     let Ok(table) = Table::from_bytes(file) else { return };
     ask(&table);
     assert!(table.stats().iter().all(|s| table.entries(s.order).count() as u64 == s.contexts));

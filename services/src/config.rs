@@ -31,7 +31,7 @@ pub use budget::Budget;
 pub use cache::{Cache, PrefixCacheMode};
 pub use draft_ids::DraftIds;
 pub use drafts::{DraftSources, Drafts};
-pub use engine::{DETERMINISTIC_SAYS_NOTHING, Device, Embedding, Engine, KvType};
+pub use engine::{Device, Embedding, Engine, KvType};
 pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;

@@ -36,7 +36,6 @@ mod spelling;
 mod strength;
 mod table;
 mod tracker;
-mod v1;
 
 #[cfg(test)]
 mod tests;
@@ -68,7 +67,6 @@ pub use spelling::{COMMON_IDS, WordStarts};
 pub use strength::{CELLS_ALL, Cell, Evidence, Joint, SHARE_MAX, Strengths, StrengthsError, Witness, rareness};
 pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
 pub use tracker::{Answered, Tracker};
-pub use v1::{V1Error, V1Table, write_v1};
 
 /// The longest context of which a table has all that stood in its texts, in tokens.
 pub const ORDER_MAX: usize = 8;

@@ -65,11 +65,8 @@ pub struct ServeArgs {
     /// Compute with decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick
     #[arg(long, help_heading = COMPUTING)]
     pub exact: bool,
-    /// Does nothing: equal requests have equal bytes whatever else runs, always
-    #[arg(long, hide = true)]
-    pub deterministic: bool,
-    /// Tokens to draft behind one: auto as many as save time, off, or a number from 1 to 7; changes no answer, on the
-    /// CPU only [default: auto]
+    /// Tokens to draft behind one: auto as many as save time, off, or a number from 1 to 7; changes no answer [default:
+    /// auto]
     #[arg(long, value_name = "N", help_heading = COMPUTING)]
     pub drafts: Option<Drafts>,
     /// Who drafts, with commas between them: ngram (what came before after the same tokens), prediction (what a request
@@ -147,7 +144,6 @@ impl ServeArgs {
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
         put("cache", "prefix", self.prefix_cache.and_then(|c| Value::try_from(c).ok()));
         put("cache", "host_budget", self.host_cache_budget.map(|b| Value::String(b.into())));
-        put("engine", "deterministic", self.deterministic.then_some(Value::Boolean(true)));
         set
     }
 }

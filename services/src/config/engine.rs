@@ -44,8 +44,6 @@ pub struct Engine {
     pub experts_resident: Residents,
     /// Decoded weights, f32 activations and KV.
     pub exact: bool,
-    /// Says nothing any more ([`DETERMINISTIC_SAYS_NOTHING`]), and is read for the sake of those who say it.
-    pub deterministic: bool,
     /// How many tokens are drafted behind one; changes no byte.
     pub drafts: Drafts,
     /// Whose guesses are drafted.
@@ -53,10 +51,6 @@ pub struct Engine {
     /// What the model's draft head guesses among; changes no byte.
     pub draft_ids: DraftIds,
 }
-
-/// What is answered to who asks for it.
-pub const DETERMINISTIC_SAYS_NOTHING: &str =
-    "deterministic does nothing: equal requests have equal bytes whatever else runs, always";
 
 impl Default for Engine {
     fn default() -> Self {
@@ -75,7 +69,6 @@ impl Default for Engine {
             embedding: Embedding::Device,
             experts_resident: Residents::Auto,
             exact: false,
-            deterministic: false,
             drafts: Drafts(DraftMode::Auto),
             draft_sources: DraftSources(DraftKinds::all()),
             draft_ids: DraftIds::Auto,

@@ -7,7 +7,7 @@ mod log;
 mod prepare;
 mod reload;
 
-use crate::config::{Config, DETERMINISTIC_SAYS_NOTHING, ServeArgs};
+use crate::config::{Config, ServeArgs};
 use crate::service::Service;
 use log::Log;
 use prepare::Prepared;
@@ -60,9 +60,6 @@ pub fn run(args: &ServeArgs) -> ExitCode {
             return e.exit_code();
         }
     };
-    if config.engine.deterministic {
-        tracing::warn!("{DETERMINISTIC_SAYS_NOTHING}");
-    }
     let served = Prepared::new(&config, &log).and_then(|prepared| {
         let drain = Duration::from_secs(config.server.drain_seconds);
         let traces = prepared.parts.traces.clone();

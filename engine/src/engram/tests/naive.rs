@@ -221,24 +221,6 @@ proptest! {
         };
         prop_assert_eq!(predict(Some(&joint)), predict(None));
     }
-
-    #[test]
-    fn version_1_holds_one_order_with_the_same_answers(texts in corpus(), order in 1..=ORDER_MAX, asked in prop::collection::vec(0..VOCAB, 0..12)) {
-        let table = table(&texts, &options(order, order, VOCAB));
-        let mut file = Vec::new();
-        if table.stats().is_empty() {
-            prop_assert!(matches!(write_v1(&table, order, &mut file), Err(V1Error::Order(_))));
-            return Ok(());
-        }
-        write_v1(&table, order, &mut file).unwrap();
-        let old = V1Table::from_bytes(file, VOCAB).unwrap();
-        prop_assert_eq!((old.order(), old.entries().count() as u64), (order, table.stats()[0].contexts));
-        for ids in table.entries(order).map(|e| e.key).chain([asked]) {
-            let context = Context::new(&ids);
-            let answer = |t: &dyn Ngrams| t.find(&context, order).map(|c| (c.total(), c.iter().collect::<Vec<_>>()));
-            prop_assert_eq!(answer(&old), answer(&table));
-        }
-    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod side;
 mod stated;
 
-use crate::config::{Budget, DETERMINISTIC_SAYS_NOTHING, Device};
+use crate::config::{Budget, Device};
 use crate::tools::{CliError, find_model};
 use chimere_engine::drafts::DraftKind;
 use serde::Serialize;
@@ -27,9 +27,6 @@ pub struct BenchDraftsArgs {
     /// Threads that compute on the CPU, 0 for every core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: u32,
-    /// Does nothing, as for `serve`.
-    #[arg(long, hide = true)]
-    pub deterministic: bool,
     /// Memory for all that one service takes on its device, as for `serve`.
     #[arg(long, value_name = "BYTES", default_value = "auto")]
     pub vram_budget: Budget,
@@ -153,9 +150,6 @@ impl Row {
 
 /// Measures, prints a line a case as soon as it is known.
 pub fn run(args: &BenchDraftsArgs) -> Result<(), CliError> {
-    if args.deterministic {
-        eprintln!("{DETERMINISTIC_SAYS_NOTHING}");
-    }
     let path = find_model(args.model.as_deref())?;
     let rows = actix_rt::System::new().block_on(measure(args, &path))?;
     if let Some(file) = &args.json {

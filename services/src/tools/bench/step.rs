@@ -5,7 +5,7 @@ mod replay;
 mod report;
 mod traffic;
 
-use crate::config::{Activations, Budget, DETERMINISTIC_SAYS_NOTHING, Device, DraftIds, Embedding, KvType, Residents};
+use crate::config::{Activations, Budget, Device, DraftIds, Embedding, KvType, Residents};
 use crate::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::memory::MemoryPlan;
 use crate::tools::CliError;
@@ -73,9 +73,6 @@ pub struct BenchStepArgs {
     /// Decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick.
     #[arg(long)]
     pub exact: bool,
-    /// Does nothing, as for `serve`.
-    #[arg(long, hide = true)]
-    pub deterministic: bool,
     /// Drafted tokens behind each decoded one. They are random tokens, and whether they are accepted is drawn too, as
     /// --accept says: what is measured is how long steps take that verify them and, where the model has a draft head, in
     /// which it guesses as many.
@@ -106,9 +103,6 @@ pub struct BenchStepArgs {
 
 /// Loads the model, measures, prints a table.
 pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
-    if args.deterministic {
-        eprintln!("{DETERMINISTIC_SAYS_NOTHING}");
-    }
     let path = find_model(args.model.as_deref())?;
     let mut model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     args.draft_ids.limit(&mut model).map_err(CliError::Usage)?;
