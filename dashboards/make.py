@@ -66,7 +66,7 @@ BETWEEN = panel("Time between tokens", "Of one choice.", "s", *quantiles("chimer
 FIRST = panel("Time to the first token", "From admission.", "s", *quantiles("chimere_ttft_seconds"))
 MEMORY = panel("Memory", "The plan by use, and the host memory of the process.", "bytes", total("chimere_memory_bytes", "{{use}}", "use"))
 
-SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan, prefix cache, step, Engram, stream. The metrics are listed in docs/metrics.md.", [
+SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan, prefix cache, step, Engram, stream. The metrics are listed in docs/reference/metrics.md.", [
     ("Admit", [
         panel("Requests taken and ended", "Each that is taken ends once, with one of these outcomes.", "reqps",
               rate("chimere_requests_started_total", legend="taken"), rate("chimere_requests_total", "outcome")),

@@ -110,7 +110,7 @@ def autoscaler(kinds):
     made = {rule.get("name", {}).get("as") or rule["seriesQuery"].split("{")[0] for rule in rules}
     asked = {metric["pods"]["metric"]["name"] for metric in kinds["HorizontalPodAutoscaler"]["spec"]["metrics"]}
     expect(asked == made, f"the autoscaler asks for {asked}, the rules make {made}")
-    exported = (ROOT / "docs/metrics.md").read_text()
+    exported = (ROOT / "docs/reference/metrics.md").read_text()
     for rule in rules:
         for name in re.findall(r"chimere_\w+", rule["seriesQuery"] + rule["metricsQuery"]):
             base = re.sub(r"_(sum|count)$", "", name)

@@ -3,7 +3,7 @@
 
     python3 scripts/bench_compare.py --llama DIR --threads 2 models/nano/nano-q8_0.gguf
 
-DIR holds llama-bench and llama-batched-bench (docs/performance.md says how they were built). Prints a table of medians over the
+DIR holds llama-bench and llama-batched-bench (docs/reference/performance.md says how they were built). Prints a table of medians over the
 rounds, with half the range as a share of the median, and the ratios with their aims. Exits with 1 when an aim is missed.
 """
 import argparse

@@ -6,7 +6,7 @@
 
 Each program gets a virtual environment of its own under --venvs (default target/clients), made with pip at the first run, because their
 requirements contradict each other; those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model. The last line reads
-`N passed, N failed`. docs/clients.md says what each of them sends and what does not work.
+`N passed, N failed`. docs/using/clients.md says what each of them sends and what does not work.
 """
 import argparse
 import json

@@ -40,7 +40,7 @@ SAME_LETTERS = 80
 # A field that goes the whole way of a request: from its body to the scheduler.
 REQUEST_FIELD = "priority"
 # Written by a program from other files of the tree, which checks that it is current.
-GENERATED_PAGES = {"docs/metrics.md"}
+GENERATED_PAGES = {"docs/reference/metrics.md"}
 CRATES = ("kernels", "engine", "services", "tools")
 
 

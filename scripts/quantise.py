@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares schemes of `chimere quantize` at equal bytes on texts that calibration never saw, and prediction with
-measurement. Prints the tables of docs/quantise.md; --json has all figures, those of an unfinished run too.
+measurement. Prints the tables of docs/operating/quantise.md; --json has all figures, those of an unfinished run too.
 
     python3 scripts/quantise.py --chimere target/release/chimere --unround
 

@@ -13,7 +13,7 @@ Each part has a service of its own, started with the settings that are told and 
   spike     k6: a quiet service, more arrivals than it can do, and quiet again
 
 All times are those of each reply's own `timings`, so streams of random weights, which have no text, count as others do. Writes DIR/SETTING.json
-and DIR/SETTING.md, the tables of docs/performance.md, after every part. Nothing but k6 and the standard library is needed.
+and DIR/SETTING.md, the tables of docs/reference/performance.md, after every part. Nothing but k6 and the standard library is needed.
 """
 import argparse
 import json
@@ -203,7 +203,7 @@ PARTS = {
 
 
 def markdown(results):
-    """-> the tables of docs/performance.md."""
+    """-> the tables of docs/reference/performance.md."""
     ms = lambda value: "-" if value is None else f"{value:,.1f}"
     lines = []
     loads = [(name, results[name]) for name in ("steady", "spike", "overload") if name in results]

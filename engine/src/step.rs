@@ -272,7 +272,7 @@ impl Piece {
     }
 }
 
-/// The canonical form of a position's arithmetic (see `docs/architecture.md`).
+/// The canonical form of a position's arithmetic (see `docs/internals/architecture.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Prompt positions: chunks end at absolute multiples of [`crate::CHUNK_TOKENS`] or at the prompt's end.

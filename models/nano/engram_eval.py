@@ -8,7 +8,7 @@
 
 Each question is asked without and with the table, greedy; a difference is paired, question by question (asking.py has its interval). What
 was answered is in the JSON, question by question, so that the same command goes on where it was stopped, or where --seconds ended it. The
-table at the end is that of docs/engram.md. Nothing but the standard library is needed.
+table at the end is that of docs/using/engram.md. Nothing but the standard library is needed.
 """
 import argparse
 import json

@@ -1,6 +1,6 @@
 //! Every metric's name, type, labels, unit and meaning, written once, and the recorder that keeps them.
-//! `docs/metrics.md` is made from this file by [`docs::document`]; who records under the names that other engines'
-//! dashboards read is in `gateway.rs`.
+//! [`docs::document`] makes `docs/reference/metrics.md` from this file; `gateway.rs` records under the names that other
+//! engines' dashboards read.
 
 pub mod docs;
 pub mod gateway;
@@ -11,7 +11,7 @@ use chimere_engine::drafts::{DRAFTS_MAX, DraftKind};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 
-/// What a metric is, for `docs/metrics.md` and for Prometheus' HELP lines.
+/// What a metric is, for `docs/reference/metrics.md` and for Prometheus' HELP lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Name as exported.

@@ -197,7 +197,7 @@ mod tests {
     /// Allowed tokens, biases, mixtures, and who yielded.
     type Defined = (BTreeSet<TokenId>, BTreeMap<TokenId, f32>, BTreeMap<TokenId, f32>, Vec<Source>);
 
-    /// The rules as `docs/constraints.md` states them: sets of tokens, one source after the other.
+    /// The rules as `docs/internals/constraints.md` states them: sets of tokens, one source after the other.
     fn defined(rules: &[Rule]) -> Defined {
         let mut tokens: BTreeSet<TokenId> = (0..VOCAB).collect();
         let (mut bias, mut mix, mut yielded) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());

@@ -3,7 +3,7 @@
 //!
 //! A [`Source`] says [`Rule`]s; [`Constraint::of`] composes the rules of a row, whoever said them and whenever they
 //! came, and a backend applies the one [`Constraint`] that results. How rules combine, in which order sources yield,
-//! and which tokens each source reads stands in `docs/constraints.md`; what a new source needs is told there too.
+//! and which tokens each source reads stands in `docs/internals/constraints.md`, and so does what a new source needs.
 //!
 //! `lattice.rs` composes. `sequence.rs` has the sources that the scheduler asks when it plans a row, `thinking.rs`
 //! among them; `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] for tables and

@@ -1,5 +1,5 @@
 //! Guesses of what a sequence says next. A guess costs time and never a byte: every drafted token is sampled as if
-//! nobody had guessed, and counts only where the sample says the same (`docs/drafts.md`).
+//! nobody had guessed, and counts only where the sample says the same (`docs/internals/drafts.md`).
 //!
 //! A source follows one sequence on the host. What of its guesses is worth a row, the scheduler decides
 //! (`scheduler/drafting`).

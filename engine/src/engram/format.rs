@@ -1,5 +1,5 @@
 //! File formats v2 and v3 as bytes: the header, the sections and their checksums. What the sections mean is in
-//! `table.rs`; the whole format is described in `docs/engram.md`.
+//! `table.rs`; the whole format is described in `docs/using/engram.md`.
 
 use super::checksum::xxh64;
 use super::error::TableProblem;

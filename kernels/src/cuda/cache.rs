@@ -137,8 +137,8 @@ fn in_turn<'a>(work: &[(&'a Program, Arch)]) -> Vec<(&'a Program, Arch)> {
     work
 }
 
-/// When a program of this name is compiled: those first that take seconds, as measured (docs/kernels/README.md), for
-/// who waits for all of them waits for the last.
+/// When a program of this name is compiled: those that take seconds come first (`scripts/compile_times.py`), because a
+/// start waits for the last program.
 fn turn(name: &str) -> usize {
     const LONG: [&str; 8] =
         ["sampler", "experts", "sampler of draws", "attention", "router", "gdn_prefill", "mamba2", "warpgroup"];

@@ -1,4 +1,4 @@
-//! `docs/metrics.md`, made from the definitions.
+//! `docs/reference/metrics.md`, made from the definitions.
 
 use super::panels::{metric, named, panels};
 use super::{

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// Identity of a tokenizer's ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// SHA-256 over each id's bytes and kind, as `docs/engram.md` has it.
+    /// SHA-256 over each id's bytes and kind, as `docs/using/engram.md` has it.
     pub hash: TokenizerHash,
     /// One more than the highest id with a token: ids at the end that stand for nothing differ between files of one
     /// model.

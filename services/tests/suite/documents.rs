@@ -37,9 +37,8 @@ fn docs_metrics_md_is_what_the_definitions_and_the_dashboards_say() {
     let dashboards = dashboards.map(|name| (name, read(&format!("dashboards/{name}.json")).parse::<Value>().unwrap()));
     let page = chimere::metrics::docs::document(&dashboards).unwrap();
     if std::env::var_os("CHIMERE_WRITE_DOCS").is_some() {
-        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md"), &page).unwrap();
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md"), &page).unwrap();
     }
-    let stale =
-        "docs/metrics.md is stale: CHIMERE_WRITE_DOCS=1 cargo test -p chimere --test suite documents writes it anew";
-    assert!(read("docs/metrics.md") == page, "{stale}");
+    let anew = "CHIMERE_WRITE_DOCS=1 cargo test -p chimere --test suite documents writes it anew";
+    assert!(read("docs/reference/metrics.md") == page, "docs/reference/metrics.md is stale: {anew}");
 }

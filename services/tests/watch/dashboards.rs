@@ -74,10 +74,11 @@ fn every_rule_has_a_case_that_fires_one_that_stays_silent_and_a_line_of_what_to_
     let rules = read("alerts.yml");
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 5, "{alerts:?}");
-    let runbook = read("../docs/watching.md");
+    let runbook = read("../docs/operating/watching.md");
     for alert in alerts {
         let cases = cases(alert);
         assert!(cases.contains(&true) && cases.contains(&false), "{alert}: {cases:?}");
-        assert!(runbook.contains(&format!("| {alert} |")), "docs/watching.md does not say what to do about {alert}");
+        let has = runbook.contains(&format!("| {alert} |"));
+        assert!(has, "docs/operating/watching.md does not say what to do about {alert}");
     }
 }

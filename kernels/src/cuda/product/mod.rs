@@ -161,7 +161,7 @@ pub const COLUMNS: [usize; 2] = [1, ROWS_MAX];
 ///
 /// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has
 /// its own, because sums of shared ones cost time. More tiles of a block share what is staged of the rows
-/// (docs/kernels/product.md).
+/// (docs/internals/kernels/product.md).
 pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
     const WARPS_MAX: usize = 4;
     const WARPS_A_BLOCK: usize = 8;

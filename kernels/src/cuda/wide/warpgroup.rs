@@ -101,7 +101,7 @@ impl Tiling {
     }
 
     /// What a dense product takes about: an instruction 24 cycles and 0.55 a column, a block 7,000 beside its
-    /// instructions (docs/kernels/warpgroup.md).
+    /// instructions (docs/internals/kernels/warpgroup.md).
     fn cycles(&self, shape: WideShape, columns: usize, chip: Chip) -> usize {
         let (rows, cols) = shape.matrix.size();
         let instructions = self.groups * self.tiles * cols.div_ceil(16);
@@ -175,8 +175,8 @@ impl Tiling {
 /// Chosen by the matrix and the columns that are expected beside one another, all of a dense product's or those of one
 /// expert; none where the chip or the matrix has no such kernel.
 ///
-/// Measured (docs/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so it wants
-/// many; but nearly every multiprocessor wants a block.
+/// Measured (docs/internals/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so it
+/// wants many; but nearly every multiprocessor wants a block.
 pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
     if !chip.warpgroups {
         return None;

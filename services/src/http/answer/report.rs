@@ -1,4 +1,4 @@
-//! What stood behind a token, as JSON: documented in `docs/clients.md`.
+//! What stood behind a token, as JSON: documented in `docs/using/clients.md`.
 
 use super::object;
 use crate::actors::token_report::{DocumentName, EngramReport, TokenReport};

@@ -15,7 +15,7 @@ use std::path::Path;
 /// Of a card's memory, what the driver, a desktop and other programs have: a card of 16 GiB is planned as
 /// `--vram-budget 15.5GiB`.
 const MARGIN_BYTES: u64 = 512 << 20;
-/// Positions of a step, as docs/sixteen_gigabytes.md starts the service on such a card.
+/// Positions of a step, as docs/operating/sixteen_gigabytes.md starts the service on such a card.
 const STEP_TOKENS: u32 = 128;
 
 /// A card, and what is to run on it: with keys of 8.5 and values of 4.5 bits, and the embedding's rows in the host's
