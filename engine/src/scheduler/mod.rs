@@ -2,8 +2,8 @@
 //!
 //! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode.
 //! [`Scheduler::plan`] hands out positions, [`Scheduler::commit`] takes sampled tokens back; up to
-//! `steps_in_flight_max` plans may lie between the two. The rules are in `docs/internals/scheduler.md`; `plan.rs` plans,
-//! `commit.rs` applies an outcome. A request's choices are sequences (`sequence.rs`), which the scheduler alone owns.
+//! `steps_in_flight_max` plans may lie between the two. `plan.rs` plans, `commit.rs` applies an outcome, by the rules in
+//! `docs/internals/scheduler.md`. A request's choices are sequences (`sequence.rs`), which the scheduler alone owns.
 
 mod commit;
 mod config;

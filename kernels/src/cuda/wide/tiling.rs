@@ -175,9 +175,9 @@ impl Tiling {
 /// columns for all, or asks for an [`Order`].
 ///
 /// Measured (docs/internals/kernels/wide.md). Warps want as many products as registers hold, because a fragment of
-/// weights is expanded and one of activations is read once for all of them. A matrix too small to give every multiprocessor a
-/// block of that size has its inputs shared among groups of warps, then among blocks. Beyond 110 KB of shared memory
-/// the next kernel's blocks cannot wait beside ours.
+/// weights is expanded and one of activations is read once for all of them. A matrix too small to give every
+/// multiprocessor a block of that size has its inputs shared among groups of warps, then among blocks. Beyond 110 KB of
+/// shared memory the next kernel's blocks cannot wait beside ours.
 pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     split(shape, columns, chip, within(chip.shared_bytes, shape, measured(shape, columns, chip)))
 }

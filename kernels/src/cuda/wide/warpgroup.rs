@@ -175,8 +175,8 @@ impl Tiling {
 /// Chosen by the matrix and the columns that are expected beside one another, all of a dense product's or those of one
 /// expert; none where the chip or the matrix has no such kernel.
 ///
-/// Measured (docs/internals/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so it
-/// wants many; but nearly every multiprocessor wants a block.
+/// Measured (docs/internals/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so
+/// it wants many; but nearly every multiprocessor wants a block.
 pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
     if !chip.warpgroups {
         return None;
