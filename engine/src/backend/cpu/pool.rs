@@ -7,16 +7,27 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{JoinHandle, available_parallelism};
 
-/// Rounds of waiting before a thread offers its core to others.
+/// Rounds of waiting before a thread offers its core to others, while every thread of the process' pools has a core.
 const SPINS_MAX: u32 = 2_000;
-/// The same of a thread without work: others have some.
+/// Rounds of waiting before a thread without work offers its core: others have some.
 const IDLE_SPINS: u32 = 200;
 /// Times that it offers its core before it sleeps: some tenths of a millisecond, in which the next step comes where that
 /// could not be planned ahead.
 const IDLE_OFFERS: u32 = 1_000;
+
+/// Threads of all pools of the process, callers included.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether all pools together have more threads than the process has cores. A thread that spins then holds the core of
+/// one that computes.
+fn are_crowded() -> bool {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = *CORES.get_or_init(|| available_parallelism().map_or(usize::MAX, usize::from));
+    THREADS.load(Ordering::Relaxed) > cores
+}
 
 /// Threads whose caller is the first of them.
 pub(super) struct Pool {
@@ -29,10 +40,12 @@ impl Pool {
     pub(super) fn new(threads: usize) -> std::io::Result<Self> {
         let desk = Arc::new(Desk::default());
         let mut pool = Self { desk, workers: Vec::new() };
+        THREADS.fetch_add(1, Ordering::Relaxed);
         for index in 1..threads {
             let desk = pool.desk.clone();
             let worker = std::thread::Builder::new().name(format!("cpu-{index}"));
             pool.workers.push(worker.spawn(move || desk.serve(index))?);
+            THREADS.fetch_add(1, Ordering::Relaxed);
         }
         Ok(pool)
     }
@@ -66,6 +79,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        THREADS.fetch_sub(self.threads(), Ordering::Relaxed);
         self.desk.closed.store(true, Ordering::SeqCst);
         self.workers.iter().for_each(|worker| worker.thread().unpark());
         // None of them panics: what they run is caught.
@@ -131,10 +145,10 @@ impl Desk {
     /// `false` if nothing will.
     fn next(&self, done: usize) -> bool {
         let nothing = || self.round.load(Ordering::SeqCst) == done && !self.closed.load(Ordering::SeqCst);
-        let mut turns = 0;
+        let (mut turns, idle_spins) = (0, if are_crowded() { 0 } else { IDLE_SPINS });
         while nothing() && turns < IDLE_SPINS + IDLE_OFFERS {
             turns += 1;
-            if turns < IDLE_SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if turns < idle_spins { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
         if nothing() {
             self.asleep.fetch_add(1, Ordering::SeqCst);
@@ -149,9 +163,9 @@ impl Desk {
 
 /// Spins for a moment, because phases take microseconds, and then yields, because a core may be shared.
 fn wait_while(waits: impl Fn() -> bool) {
-    let mut spins = 0;
+    let (mut spins, spins_max) = (0, if are_crowded() { 0 } else { SPINS_MAX });
     while waits() {
-        if spins < SPINS_MAX {
+        if spins < spins_max {
             spins += 1;
             std::hint::spin_loop();
         } else {
