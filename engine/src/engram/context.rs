@@ -1,6 +1,6 @@
 //! The last ids of a sequence, with the hash of every suffix.
 
-use super::{MATCH_MAX, ORDER_MAX};
+use super::order::{MATCH_MAX, ORDER_MAX};
 use crate::ids::TokenId;
 
 /// Up to [`MATCH_MAX`] last ids of a sequence. All tables of a batch share the hashes of its ends up to [`ORDER_MAX`].

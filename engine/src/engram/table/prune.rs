@@ -1,8 +1,8 @@
 //! Forgets what is old or rare.
 
-use super::context;
 use super::format::Image;
-use super::table::{Continuation, Entry, Ngrams, OrderImage, Table};
+use super::opened::{Continuation, Entry, Ngrams, OrderImage, Table};
+use crate::engram::context;
 
 /// What a table keeps. Counts themselves are never changed, so pruning twice at the same time is pruning once.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! Several tables into one, as if it had been built from all their texts.
 
-use super::context;
-use super::format::Image;
-use super::table::{Continuation, Entry, Ngrams, OrderImage, Table};
-use super::{ORDER_MAX, TokenizerHash};
+use super::format::{Image, TokenizerHash};
+use super::opened::{Continuation, Entry, Ngrams, OrderImage, Table};
+use crate::engram::context;
+use crate::engram::order::ORDER_MAX;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 

@@ -5,12 +5,12 @@
 //! Both follow from the contents alone, so equal contents make equal bytes, merging is one pass, and checking an index
 //! is one pass too.
 
-use super::context::{self, Context};
 use super::error::{TableError, TableProblem};
 use super::filter::scale;
 use super::format::{self, Header, Image, TokenizerHash, u32_at, u64_at};
-use super::pages::{Pages, prefetch};
-use super::{MATCH_MAX, ORDER_MAX};
+use crate::engram::context::{self, Context};
+use crate::engram::order::{MATCH_MAX, ORDER_MAX};
+use crate::engram::pages::{Pages, prefetch};
 use crate::files::{Stamp, open_regular};
 use crate::ids::TokenId;
 use std::collections::HashMap;

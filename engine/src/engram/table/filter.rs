@@ -8,8 +8,8 @@
 //! it: so 99 questions of 100 read one line and not two. The second line is found by subtraction instead of xor, so
 //! that the number of lines need not be a power of two.
 
-use super::context::Context;
-use super::pages::{Pages, prefetch};
+use crate::engram::context::Context;
+use crate::engram::pages::{Pages, prefetch};
 
 /// Contexts of all orders of some tables.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ mod tests {
     const ONE: TableBits = TableBits(1);
 
     fn hash(i: u64) -> u64 {
-        super::super::context::hash(&[i as u32, (i >> 32) as u32])
+        crate::engram::context::hash(&[i as u32, (i >> 32) as u32])
     }
 
     #[test]

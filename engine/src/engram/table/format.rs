@@ -1,10 +1,10 @@
 //! File formats v2 and v3 as bytes: the header, the sections and their checksums. What the sections mean is in
-//! `table.rs`; the whole format is described in `docs/using/engram.md`.
+//! `opened.rs`; the whole format is described in `docs/using/engram.md`.
 
-use super::checksum::xxh64;
 use super::error::TableProblem;
-use super::table::OrderImage;
-use super::{MATCH_MAX, ORDER_MAX};
+use super::opened::OrderImage;
+use crate::engram::checksum::xxh64;
+use crate::engram::order::{MATCH_MAX, ORDER_MAX};
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;

@@ -1,0 +1,27 @@
+//! Tables: the format of their files, how one is built, merged, pruned and published, and how many are asked at once.
+//!
+//! A table says what followed a context how often. Nothing here knows requests, documents or how far a table is
+//! believed.
+
+mod build;
+mod error;
+mod filter;
+mod format;
+mod long;
+mod lookup;
+mod merge;
+mod opened;
+mod prior;
+mod prune;
+mod publish;
+
+pub use build::{BuildError, BuildOptions, build};
+pub use error::{TableError, TableProblem};
+pub use filter::{Filter, TableBits};
+pub use format::{Image, TokenizerHash};
+pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Member, PredictionRules, Query, lookup};
+pub use merge::{MergeError, merge};
+pub use opened::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
+pub use prior::JointPrior;
+pub use prune::{PruneRules, fade, prune};
+pub use publish::publish;
