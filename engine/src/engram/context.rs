@@ -82,6 +82,12 @@ pub(super) fn hash(key: &[TokenId]) -> u64 {
     key.iter().rev().fold(SEED, |hash, &id| extend(hash, id))
 }
 
+/// Where a hash falls among `size` places: from 0..2^64 to 0..`size`.
+#[inline]
+pub(super) fn scale(hash: u64, size: usize) -> usize {
+    ((u128::from(hash) * size as u128) >> 64) as usize
+}
+
 /// The hash of a context that reaches one id further back. From new to old, so that one pass yields the hashes of all
 /// orders.
 #[inline]

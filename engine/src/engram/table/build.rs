@@ -2,7 +2,8 @@
 
 use super::format::{Image, TokenizerHash};
 use super::long::{Followers, LongContexts, LongRules, Occurrence};
-use super::opened::{Continuation, OrderImage, with_longer};
+use super::ngrams::Continuation;
+use super::record::{OrderImage, with_longer};
 use crate::engram::context;
 use crate::engram::order::{MATCH_MAX, ORDER_MAX, Orders};
 use crate::ids::TokenId;

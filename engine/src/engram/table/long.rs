@@ -6,7 +6,8 @@
 //! of the reversed texts, in parts. Where one token alone follows nothing longer can say more, and most contexts end
 //! there.
 
-use super::opened::{Continuation, OrderImage};
+use super::ngrams::Continuation;
+use super::record::OrderImage;
 use crate::engram::context;
 use crate::engram::order::ORDER_MAX;
 use crate::ids::TokenId;

@@ -2,10 +2,9 @@
 //! one stage ahead: filter, index, record.
 
 use super::filter::{Filter, TableBits};
-use super::opened::{Continuations, Ngrams, Table};
+use super::ngrams::{Continuations, Ngrams};
 use super::prior::JointPrior;
 use crate::engram::context::Context;
-use crate::engram::order::ORDER_MAX;
 use crate::ids::TokenId;
 use std::sync::Arc;
 
@@ -202,16 +201,6 @@ fn push_probes<'a>(
             result.asked += 1;
             push(order, &**table);
         }
-    }
-}
-
-impl Filter {
-    /// The filter of some tables; the first of them has the bit [`TableBits::of`] 0.
-    pub fn of_tables<'a>(tables: impl Iterator<Item = &'a Table> + Clone) -> Self {
-        let dense = tables.clone().flat_map(|t| t.stats()).filter(|s| s.order <= ORDER_MAX);
-        let contexts = dense.map(|s| s.contexts).sum();
-        let hashes = |(i, table): (usize, &'a Table)| table.hashes().map(move |hash| (hash, TableBits::of(i)));
-        Filter::new(contexts, || tables.clone().enumerate().flat_map(hashes))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Several tables into one, as if it had been built from all their texts.
 
 use super::format::{Image, TokenizerHash};
-use super::opened::{Continuation, Entry, Ngrams, OrderImage, Table};
+use super::ngrams::{Continuation, Entry, Ngrams};
+use super::opened::Table;
+use super::record::OrderImage;
 use crate::engram::context;
 use crate::engram::order::ORDER_MAX;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The prior of several tables as one: their counts of each token added up, so that a prediction asks memory once for a
 //! token and not once a table.
 
-use super::opened::Ngrams;
+use super::ngrams::Ngrams;
 use crate::engram::pages::{Pages, prefetch};
 use crate::ids::TokenId;
 use std::sync::Arc;
