@@ -16,10 +16,10 @@ import math
 import pathlib
 import sys
 
-REST_MIN = 0.02             # what the model keeps of every position, as in engine/src/engram/auto.rs
+REST_MIN = 0.02             # what the model keeps of every position, as in engine/src/engram/fit/auto.rs
 RARENESSES = 4              # cells in a row that differ by rareness alone
 ROUNDS = 40
-DOUBT = 0.5                 # as in engine/src/engram/fit.rs
+DOUBT = 0.5                 # as in engine/src/engram/fit/calibration.rs
 EDGES = [[], [0.5], [0.3, 0.7], [0.2, 0.5, 0.8], [0.1, 0.25, 0.5, 0.75, 0.9, 0.97]]
 
 Position = collections.namedtuple("Position", "passage model best matches")      # matches: [(cell, p, lambda that ships)]

@@ -32,12 +32,12 @@ pub struct ModeError {
     pub name: &'static str,
     /// The most that it may be.
     pub max: f32,
-    /// What it was.
+    /// The strength that was asked for.
     pub got: f32,
 }
 
 impl Mode {
-    /// Changes nothing.
+    /// The mode that changes no logit.
     pub const SILENT: Self = Self::Mixture(Strength(0.0));
 
     /// Bias with a strength of 0 to [`ALPHA_MAX`].

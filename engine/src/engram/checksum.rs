@@ -1,6 +1,5 @@
 //! XXH64 with seed 0: finds damage, several gigabytes a second. It is no defence against somebody who means harm; the
-//! checks of
-//! `table.rs` are.
+//! checks of `table/opened.rs` are.
 
 const P1: u64 = 0x9E37_79B1_85EB_CA87;
 const P2: u64 = 0xC2B2_AE3D_27D4_EB4F;

@@ -1,6 +1,6 @@
 //! The last ids of a sequence, with the hash of every suffix.
 
-use super::{MATCH_MAX, ORDER_MAX};
+use super::order::{MATCH_MAX, ORDER_MAX};
 use crate::ids::TokenId;
 
 /// Up to [`MATCH_MAX`] last ids of a sequence. All tables of a batch share the hashes of its ends up to [`ORDER_MAX`].
@@ -80,6 +80,12 @@ const SEED: u64 = 0x2545_F491_4F6C_DD1D;
 /// The hash of a context, newest id last. Part of the file format: records are sorted by it.
 pub(super) fn hash(key: &[TokenId]) -> u64 {
     key.iter().rev().fold(SEED, |hash, &id| extend(hash, id))
+}
+
+/// Where a hash falls among `size` places: from 0..2^64 to 0..`size`.
+#[inline]
+pub(super) fn scale(hash: u64, size: usize) -> usize {
+    ((u128::from(hash) * size as u128) >> 64) as usize
 }
 
 /// The hash of a context that reaches one id further back. From new to old, so that one pass yields the hashes of all

@@ -1,7 +1,11 @@
-//! Which context lengths a table is built for.
+//! How long contexts are: the bounds that all parts of Engram share, and the lengths that a table is built for.
 
-use super::ORDER_MAX;
 use std::str::FromStr;
+
+/// The longest context of which a table has all that stood in its texts, in tokens.
+pub const ORDER_MAX: usize = 8;
+/// The longest context that is looked for in documents and in tables of version 3, in tokens.
+pub const MATCH_MAX: usize = 32;
 
 /// A range of orders within 1..=[`ORDER_MAX`], both ends included. Written `2-5`, or `3` for one order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ impl Pages {
         Self::try_zeroed(bytes).expect("there is memory for what is allocated, as everywhere else")
     }
 
-    /// The same where somebody else said how many.
+    /// Zeroed memory of a size that a file names. A size that the system does not grant is an error and no panic.
     pub(super) fn try_zeroed(bytes: usize) -> io::Result<Self> {
         let small = bytes < HUGE_PAGE_BYTES / 2;
         // What is never touched costs addresses, not memory.

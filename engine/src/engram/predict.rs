@@ -4,23 +4,14 @@
 //! occurrences of which c_k(t) went on with t: p_k(t) = w p_ml + (1 - w) p_(k-1)(t), with p_ml = c_k(t) / N_k and w =
 //! N_k / (N_k + 4). Several tables count as one table of all their texts.
 
-use super::ORDER_MAX;
-use super::lookup::{Found, Member, Query};
-use super::prior::JointPrior;
-use super::table::Ngrams;
+use super::order::ORDER_MAX;
+use super::table::{Found, JointPrior, Member, Ngrams, PredictionRules, Query};
 use crate::ids::TokenId;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Occurrences at which a context is believed by half.
 const HALF: f64 = 4.0;
-
-/// What counts for a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PredictionRules {
-    /// Continuations with fewer occurrences over all tables are passed over.
-    pub min_count: u32,
-}
 
 /// What the tables expect next.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +27,7 @@ pub struct Prediction {
 /// A token that the tables expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
-    /// The expected token.
+    /// Id of the expected token.
     pub token: TokenId,
     /// Probability by the tables.
     pub p: f64,
@@ -165,7 +156,7 @@ impl BackOff<'_> {
             let sum = sums[level.order];
             let sum = if sum < self.count_min { 0.0 } else { sum };
             most = f64::max(most, sum);
-            // The same as w p_ml + (1 - w) p, and above 0 for any N.
+            // Equals w p_ml + (1 - w) p, and is above 0 for any N.
             p = sum * level.share + p * level.rest;
         }
         // Rounding may lead beyond 1 where nearly all of a million occurrences went on alike.

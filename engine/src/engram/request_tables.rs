@@ -1,13 +1,10 @@
 //! What tables do for one request: which ones, how strongly, and where they are silent.
 
 use super::apply::{Mixing, Mode};
-use super::auto::{Auto, Levels, Origin};
-use super::filter::Filter;
-use super::lookup::{Member, Query, lookup};
-use super::predict::{Counts, Gathered, Prediction, PredictionRules};
-use super::prior::JointPrior;
-use super::recent::Recent;
-use super::table::Ngrams;
+use super::fit::{Auto, Levels, Origin};
+use super::matching::Recent;
+use super::predict::{Counts, Gathered, Prediction};
+use super::table::{Filter, JointPrior, Member, Ngrams, PredictionRules, Query, lookup};
 use crate::constraint::{Effect, RowRule};
 use crate::ids::{SeqId, TokenId};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +68,7 @@ pub struct Source {
     pub output: u32,
     /// The token that weighs most there.
     pub token: TokenId,
-    /// What says so.
+    /// The document or the tables that expect it.
     pub origin: Origin,
 }
 

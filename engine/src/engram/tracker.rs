@@ -7,16 +7,15 @@
 //! in the order in which they were launched.
 
 use super::hasher::ByNumber;
-use super::recent::Recent;
-use super::repeats::{RUN_TOKENS, Repeats};
+use super::matching::{RUN_TOKENS, Recent, Repeats};
 use super::request_tables::{RequestTables, TableQuestion};
 use super::share::answer_together;
 use crate::constraint::{AwaitedSteps, Awaiting, RowRule, Source, StepRules, helpers};
 use crate::ids::{SeqId, TokenId};
 use std::sync::Arc;
 
-/// Questions that one thread answers as soon as it would with others: it asks memory for all of them at once, and waking
-/// another thread takes about half of that time.
+/// Questions that one thread answers as soon as it would with others: it asks memory for all of them at once, and
+/// waking another thread takes about half of that time.
 const ALONE: usize = if cfg!(test) { 16 } else { 64 };
 
 /// All sequences that use tables, and the steps that wait for what these say.

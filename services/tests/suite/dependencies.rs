@@ -18,12 +18,13 @@ const ASYNCHRONOUS: &[&str] =
 const FOREIGN_BUILD: &[&str] =
     &["autotools", "bindgen", "cc", "cmake", "cxx-build", "nasm-rs", "pkg-config", "system-deps", "vcpkg"];
 
-/// The rooms of each crate from the ground up: the code of a room may name those before it and none after. Rooms in one
-/// string that are parted by blanks stand on one floor and may name each other.
+/// The rooms of a folder from the ground up: the code of a room may name those before it and none after. Rooms in one
+/// string that are parted by blanks stand on one floor and may name each other. A name that the folder's own file
+/// passes on counts as one of the room that it comes from.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("kernels", &["reference", "cuda"]),
+    ("kernels/src", &["reference", "cuda"]),
     (
-        "engine",
+        "engine/src",
         &[
             "ids",
             "files",
@@ -41,7 +42,35 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "services",
+        "engine/src/engram",
+        &[
+            "order",
+            "checksum",
+            "hasher",
+            "latest",
+            "pages",
+            "context",
+            "table",
+            "matching",
+            "fit",
+            "predict",
+            "apply",
+            "request_tables",
+            "share",
+            "tracker",
+        ],
+    ),
+    (
+        "engine/src/engram/table",
+        &[
+            "error", "ngrams", "record", "check", "format", "opened", "filter", "prior", "lookup", "long", "build",
+            "merge", "prune", "publish",
+        ],
+    ),
+    ("engine/src/engram/matching", &["spelling", "documents", "opening", "recollection", "recent", "repeats"]),
+    ("engine/src/engram/fit", &["strength", "auto", "calibration"]),
+    (
+        "services/src",
         &[
             "limits",
             "holder",
@@ -207,70 +236,112 @@ fn modules_depend_in_one_direction() {
 
 #[test]
 fn rooms_name_only_those_below_them() {
-    for (krate, floors) in ROOMS {
-        let src = root().join(krate).join("src");
+    for (place, floors) in ROOMS {
         let floor = |room: &str| floors.iter().position(|floor| floor.split(' ').any(|name| name == room));
-        let library = std::fs::read_to_string(src.join("lib.rs")).unwrap();
-        let rooms: Vec<&str> = code(&library).filter_map(declared).collect();
-        assert!(!rooms.is_empty(), "the modules of {krate} are not read");
+        let (rooms, passed_on) = rooms_of(place);
+        assert!(!rooms.is_empty(), "the modules of {place} are not read");
         for room in &rooms {
-            let own = floor(room).unwrap_or_else(|| panic!("{krate}: {room} has no place in ROOMS"));
-            for (file, other) in named_in(&src, room).into_iter().filter(|(_, other)| rooms.contains(&other.as_str())) {
-                let below = floor(&other).is_some_and(|other| other <= own);
-                assert!(below, "{}: {room} stands below {other} and names it", file.display());
+            let own = floor(room).unwrap_or_else(|| panic!("{place}: {room} has no place in ROOMS"));
+            for (file, name) in named_in(place, room) {
+                let other = passed_on.get(&name).unwrap_or(&name);
+                let below = !rooms.contains(other) || floor(other).is_some_and(|other| other <= own);
+                assert!(below && name != "*", "{}: {room} stands below {other} and names it", file.display());
             }
         }
     }
 }
 
-/// The module that a line declares.
-fn declared(line: &str) -> Option<&str> {
-    let line = line.trim().strip_suffix(';')?;
-    ["pub mod ", "mod ", "pub(crate) mod "].iter().find_map(|head| line.strip_prefix(head))
+/// The modules that a folder's own file declares, and the names that it passes on with the module of each.
+fn rooms_of(place: &str) -> (Vec<String>, BTreeMap<String, String>) {
+    let folder = root().join(place);
+    let own = [folder.join("lib.rs"), folder.join("mod.rs"), folder.with_extension("rs")];
+    let text = own.iter().find_map(|file| std::fs::read_to_string(file).ok()).expect("a folder's own file is read");
+    let code = code(&text).collect::<Vec<_>>().join("\n");
+    let rooms = code.lines().filter_map(declared).filter(|room| *room != "tests").map(str::to_owned).collect();
+    let uses = code.split("use ").skip(1).flat_map(spelled_out);
+    let passed_on = uses.filter_map(|path| Some((path.last()?.to_string(), path.first()?.to_string())));
+    (rooms, passed_on.collect())
 }
 
-/// What the code of a room names of its crate: each file, and the first step of a path in it.
-fn named_in(src: &Path, room: &str) -> Vec<(PathBuf, String)> {
-    let folder = src.join(room);
+/// The module that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    let (visibility, name) = line.trim().strip_suffix(';')?.split_once("mod ")?;
+    (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
+}
+
+/// What the code of a room names of the folder that it is in: each file, and the first step from that folder on.
+fn named_in(place: &str, room: &str) -> Vec<(PathBuf, String)> {
+    let folder = root().join(place).join(room);
     let inside = if folder.is_dir() { rust_files(&folder) } else { Vec::new() };
     let own = Some(folder.with_extension("rs")).filter(|file| file.exists());
+    let place: Vec<&str> = place.split('/').collect();
     let mut named = Vec::new();
     for file in inside.into_iter().chain(own) {
         let text = std::fs::read_to_string(&file).unwrap();
         let code = code(&text).collect::<Vec<_>>().join("\n");
-        named.extend(first_steps(&code).into_iter().map(|step| (file.clone(), step)));
+        let module = file.strip_prefix(root()).unwrap().with_extension("");
+        let module: Vec<&str> =
+            module.iter().map(|step| step.to_str().unwrap()).filter(|step| *step != "mod").collect();
+        let paths = paths(&code).into_iter().map(|path| from_root(&module, &path));
+        let steps = paths.filter_map(|path| Some(path.strip_prefix(&place[..])?.first()?.to_string()));
+        named.extend(steps.map(|step| (file.clone(), step)));
     }
     named
 }
 
-/// The first step of each path that begins with `crate::`, those of a list in braces one by one.
-fn first_steps(code: &str) -> Vec<String> {
-    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let mut steps = Vec::new();
-    for path in code.split("crate::").skip(1) {
-        let Some(list) = path.strip_prefix('{') else {
-            steps.push(word(path));
-            continue;
-        };
-        let mut depth = 0;
-        let end = list.find(|c| {
-            depth += i32::from(c == '{') - i32::from(c == '}');
-            depth < 0
-        });
-        let mut depth = 0;
-        let parts = list[..end.unwrap_or(list.len())].split(|c| {
-            depth += i32::from(c == '{') - i32::from(c == '}');
-            c == ',' && depth == 0
-        });
-        steps.extend(parts.map(|part| word(part.trim())));
+/// A path as the code of `module` spells it, from the workspace on: `crate` is the module's first two steps.
+fn from_root<'a>(module: &[&'a str], path: &[&'a str]) -> Vec<&'a str> {
+    let ups = path.iter().take_while(|step| **step == "super").count();
+    let start = if ups == 0 { 2 } else { module.len().saturating_sub(ups) };
+    [&module[..start], &path[ups.max(1)..]].concat()
+}
+
+/// The paths in some code that begin with `crate` or `super`, those of a list in braces one by one.
+fn paths(code: &str) -> Vec<Vec<&str>> {
+    let heads = code.match_indices("crate::").chain(code.match_indices("super::"));
+    let begins = |at: &usize| !code[..*at].ends_with(|c: char| c == ':' || is_of_word(c));
+    heads.map(|(at, _)| at).filter(begins).flat_map(|at| spelled_out(&code[at..])).collect()
+}
+
+/// The paths of the tree that some text begins with, such as `a::{b, c::*}`, each with all of its steps.
+fn spelled_out(text: &str) -> Vec<Vec<&str>> {
+    if let Some(list) = text.strip_prefix('{') {
+        return parts(list).into_iter().flat_map(|part| spelled_out(part.trim())).collect();
     }
-    steps
+    let (step, rest) = text.split_at(text.find(|c| !is_of_word(c) && c != '*').unwrap_or(text.len()));
+    let rest = rest.strip_prefix("::").map_or(vec![Vec::new()], spelled_out);
+    rest.into_iter().map(|rest| [vec![step], rest].concat()).collect()
+}
+
+/// What the commas of a list part, up to the brace that closes it.
+fn parts(list: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (i, c) in list.char_indices() {
+        if depth == 0 && (c == ',' || c == '}') {
+            parts.push(&list[start..i]);
+            start = i + 1;
+        }
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if depth < 0 {
+            break;
+        }
+    }
+    parts
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 #[test]
-fn the_first_steps_of_paths_are_found_also_in_lists() {
-    let code = "use crate::a::B;\nuse crate::{c, d::{E, F}, g::h};\nfn i() -> crate::j::K { crate::l() }";
-    assert_eq!(first_steps(code), ["a", "c", "d", "g", "j", "l"]);
+fn paths_are_found_also_in_lists_and_from_the_module_that_spells_them() {
+    let found = |code: &'static str| -> Vec<String> {
+        paths(code).iter().map(|path| from_root(&["engine", "src", "x", "y"], path).join("/")).collect()
+    };
+    let code = "use crate::a::B;\nuse crate::{c, d::{E, F}, g::*};\nfn i() -> crate::j::K { crate::l() }";
+    assert_eq!(found(code), ["a/B", "c", "d/E", "d/F", "g/*", "j/K", "l"].map(|path| format!("engine/src/{path}")));
+    let code = "use super::{a, b::C};\npub(super) fn d(e: super::super::F) {}";
+    assert_eq!(found(code), ["x/a", "x/b/C", "F"].map(|path| format!("engine/src/{path}")));
     assert_eq!(declared("pub mod actors;"), Some("actors"));
 }
 

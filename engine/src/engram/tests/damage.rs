@@ -1,6 +1,5 @@
 //! Files that are cut, altered or forged: an error that says what is wrong, never a panic and never a wrong answer.
 
-use super::super::checksum::xxh64;
 use super::*;
 use proptest::prelude::*;
 

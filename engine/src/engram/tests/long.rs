@@ -43,7 +43,7 @@ fn naive(texts: &[Vec<TokenId>], longest: usize, min_count: u32) -> Followers {
     kept
 }
 
-/// The same of a table, without what is too rare to be listed.
+/// The contexts of a table with their followers, without what is too rare to be listed.
 fn held(table: &Table) -> Followers {
     let entries = (ORDER_MAX + 1..=MATCH_MAX).flat_map(|order| table.entries(order));
     entries.map(|e| (e.key, e.list.iter().map(|c| (c.token, c.count)).collect())).collect()

@@ -194,7 +194,7 @@ fn a_table_cannot_drive_an_output_round_in_circles() {
     let mut want = [1, 2, 3, 4].repeat(3);
     want.extend(std::iter::repeat_n(50, 48));
     assert_eq!(said, want, "eight tokens come again at the twelfth, and there it ends");
-    // The same without the guard: whoever takes the tables' word never gets out.
+    // Without the guard against repeats, an output that follows the tables never leaves the circle.
     let table = Arc::new(table(&[circle], &options(1, 3, 100)));
     let mut unguarded: Vec<TokenId> = vec![4];
     for _ in 0..60 {

@@ -1,8 +1,8 @@
 //! The prior of several tables as one: their counts of each token added up, so that a prediction asks memory once for a
 //! token and not once a table.
 
-use super::pages::{Pages, prefetch};
-use super::table::Ngrams;
+use super::ngrams::Ngrams;
+use crate::engram::pages::{Pages, prefetch};
 use crate::ids::TokenId;
 use std::sync::Arc;
 
@@ -33,24 +33,24 @@ impl JointPrior {
         self.counts.len()
     }
 
-    pub(super) fn vocab(&self) -> u32 {
+    pub(in crate::engram) fn vocab(&self) -> u32 {
         self.vocab
     }
 
     /// Sum of [`JointPrior::count`] over the vocabulary.
-    pub(super) fn total(&self) -> u64 {
+    pub(in crate::engram) fn total(&self) -> u64 {
         self.total
     }
 
     /// How often a token stood in the tables' texts.
     #[inline]
-    pub(super) fn count(&self, token: TokenId) -> u64 {
+    pub(in crate::engram) fn count(&self, token: TokenId) -> u64 {
         self.counts.as_chunks().0.get(token as usize).map_or(0, |count| u64::from_ne_bytes(*count))
     }
 
     /// Asks memory for what [`JointPrior::count`] will read.
     #[inline]
-    pub(super) fn prefetch(&self, token: TokenId) {
+    pub(in crate::engram) fn prefetch(&self, token: TokenId) {
         prefetch(&self.counts, 8 * token as usize);
     }
 }

@@ -12,7 +12,7 @@ pub struct Opening {
     pub lead: Vec<TokenId>,
     /// The sentence as an answer says it, with the end of the answer; of a long one the beginning.
     pub tokens: Vec<TokenId>,
-    /// Where it stands.
+    /// Where the sentence stands in the documents.
     pub place: Place,
 }
 

@@ -1,11 +1,11 @@
 //! Makes a table from token ids. The same code makes the file of a corpus and the table of one request's documents.
 
-use super::ORDER_MAX;
-use super::context;
 use super::format::{Image, TokenizerHash};
 use super::long::{Followers, LongContexts, LongRules, Occurrence};
-use super::order::Orders;
-use super::table::{Continuation, OrderImage, with_longer};
+use super::ngrams::Continuation;
+use super::record::{OrderImage, with_longer};
+use crate::engram::context;
+use crate::engram::order::{MATCH_MAX, ORDER_MAX, Orders};
 use crate::ids::TokenId;
 
 /// What a table is built with.
@@ -13,14 +13,14 @@ use crate::ids::TokenId;
 pub struct BuildOptions {
     /// Lengths of the contexts that are counted.
     pub orders: Orders,
-    /// The longest contexts: those of more than [`ORDER_MAX`] tokens, up to [`super::MATCH_MAX`], where they say more
+    /// The longest contexts: those of more than [`ORDER_MAX`] tokens, up to [`MATCH_MAX`], where they say more
     /// than their ends do, beside orders that reach to [`ORDER_MAX`]. [`ORDER_MAX`] wants none of them.
     pub longest: usize,
     /// Continuations seen less often after a context are not listed; they still count as occurrences of the context.
     pub min_count: u32,
     /// Tokens of the vocabulary.
     pub vocab: u32,
-    /// Whose ids these are.
+    /// The tokenizer that the ids come from.
     pub tokenizer: TokenizerHash,
     /// When the text was seen, seconds since 1970.
     pub time: u32,
@@ -48,7 +48,7 @@ pub enum BuildError {
     Longest {
         /// The most that it may be.
         max: usize,
-        /// What it was.
+        /// The value that was given.
         got: usize,
         /// The highest of the orders.
         high: usize,
@@ -85,7 +85,7 @@ pub fn build(texts: &[&[TokenId]], options: &BuildOptions) -> Result<Image, Buil
 }
 
 fn check(texts: &[&[TokenId]], options: &BuildOptions) -> Result<u64, BuildError> {
-    let (max, got, high) = (super::MATCH_MAX, options.longest, options.orders.iter().next_back().unwrap_or(0));
+    let (max, got, high) = (MATCH_MAX, options.longest, options.orders.iter().next_back().unwrap_or(0));
     if got != ORDER_MAX && !((ORDER_MAX..=max).contains(&got) && high == ORDER_MAX) {
         return Err(BuildError::Longest { max, got, high });
     }

@@ -3,7 +3,7 @@
 //! the range of a shorter one. That is a suffix array of the reversed texts: exact for every length, four bytes a
 //! token, and nothing is allocated to ask it.
 
-use super::MATCH_MAX;
+use crate::engram::order::MATCH_MAX;
 use crate::ids::TokenId;
 use std::cmp::Ordering;
 

@@ -5,16 +5,12 @@
 //! from sum_k pi_k c_k(t) / N_k + (1 - sum_k pi_k) p_model(t). That is Jelinek and Mercer's deleted interpolation with
 //! the model as the last order.
 
-use super::MATCH_MAX;
-use super::documents::{Documents, LongestMatch, Place};
-use super::lookup::{CONTINUATIONS_MAX, Found};
-use super::opening::Opening;
-use super::predict::PredictionRules;
-use super::recent::Recent;
-use super::recollection::{Recalled, Recollection, recalled};
-use super::spelling::WordStarts;
 use super::strength::{Cell, Evidence, Joint, Strengths, Witness, rareness_of};
-use super::table::Continuations;
+use crate::engram::matching::{
+    Documents, LongestMatch, Opening, Place, Recalled, Recent, Recollection, WordStarts, recalled,
+};
+use crate::engram::order::MATCH_MAX;
+use crate::engram::table::{CONTINUATIONS_MAX, Continuations, Found, PredictionRules};
 use crate::ids::TokenId;
 use std::mem::take;
 use std::ops::Range;
@@ -54,7 +50,7 @@ pub enum Origin {
     Tables(usize),
 }
 
-/// One match.
+/// One match: which lambda it has, how long it is, and where it was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     /// Which lambda is its.

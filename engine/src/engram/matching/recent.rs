@@ -1,7 +1,7 @@
 //! The last ids of a sequence, and which of them it said itself.
 
-use super::MATCH_MAX;
-use super::context::Context;
+use crate::engram::context::Context;
+use crate::engram::order::MATCH_MAX;
 use crate::ids::TokenId;
 
 /// A sequence's context, and how many ids of it the sequence itself has said.

@@ -1,7 +1,7 @@
 //! Notices that an output says once more what it has said before, so that tables do not drive it round in circles.
 
-use super::ORDER_MAX;
-use super::pages::prefetch;
+use crate::engram::order::ORDER_MAX;
+use crate::engram::pages::prefetch;
 
 /// Tokens in a row that count as said before when they come again: as far as any table looks back.
 pub const RUN_TOKENS: usize = ORDER_MAX;
@@ -22,7 +22,7 @@ const _: () = assert!(
 ///
 /// Each of a step's outputs has its own places in memory, so a run is announced first and taken when all have been.
 #[derive(Debug, Default)]
-pub(super) struct Repeats {
+pub(in crate::engram) struct Repeats {
     /// Run number n, from 1, at n modulo the length.
     ring: Vec<RepeatedRun>,
     /// Number of the newest run of each chain; 0 if there is none.
@@ -43,7 +43,7 @@ struct RepeatedRun {
 impl Repeats {
     /// Announces the hash of the output's last [`RUN_TOKENS`] tokens, its newest one included, and asks memory for what
     /// [`Repeats::take`] will read.
-    pub(super) fn announce(&mut self, run: u64) {
+    pub(in crate::engram) fn announce(&mut self, run: u64) {
         self.take();
         self.announced = Some(run);
         prefetch(&self.chains, self.chain(run));
@@ -51,7 +51,7 @@ impl Repeats {
     }
 
     /// Takes the run that was announced, if one was.
-    pub(super) fn take(&mut self) {
+    pub(in crate::engram) fn take(&mut self) {
         let Some(hash) = self.announced.take() else { return };
         self.again = self.holds(hash);
         if self.runs as usize == self.ring.len() && self.ring.len() < RUNS_REMEMBERED {
@@ -61,7 +61,7 @@ impl Repeats {
     }
 
     /// The output ends in a run that it had before.
-    pub(super) fn again(&self) -> bool {
+    pub(in crate::engram) fn again(&self) -> bool {
         self.again
     }
 
@@ -104,8 +104,8 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::Context;
     use super::*;
+    use crate::engram::context::Context;
     use crate::ids::TokenId;
     use proptest::prelude::*;
     use std::collections::VecDeque;

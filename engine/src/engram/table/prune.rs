@@ -1,8 +1,10 @@
 //! Forgets what is old or rare.
 
-use super::context;
 use super::format::Image;
-use super::table::{Continuation, Entry, Ngrams, OrderImage, Table};
+use super::ngrams::{Continuation, Entry, Ngrams};
+use super::opened::Table;
+use super::record::OrderImage;
+use crate::engram::context;
 
 /// What a table keeps. Counts themselves are never changed, so pruning twice at the same time is pruning once.
 #[derive(Clone, Copy, Debug)]

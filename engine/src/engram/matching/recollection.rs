@@ -24,9 +24,9 @@ pub struct Recollection {
 /// What comes next by a recollection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recalled<'a> {
-    /// The sentence.
+    /// The sentence that answers.
     pub recollection: &'a Recollection,
-    /// The token.
+    /// The token of its value that comes next.
     pub token: TokenId,
     /// The value begins with it.
     pub first: bool,

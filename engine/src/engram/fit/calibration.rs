@@ -41,7 +41,7 @@ impl Fit {
         self.positions.len()
     }
 
-    /// Whether none was.
+    /// Whether no position was taken.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }

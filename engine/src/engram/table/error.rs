@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", file.display())]
 pub struct TableError {
-    /// The table's file.
+    /// Path of the table's file.
     pub file: PathBuf,
     /// What is wrong with it.
     pub problem: TableProblem,
@@ -55,12 +55,12 @@ pub enum TableProblem {
 }
 
 impl TableProblem {
-    /// A [`TableProblem::Damaged`].
+    /// Makes a [`TableProblem::Damaged`] of what can be printed.
     pub(super) fn damaged(part: impl fmt::Display, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Damaged { part: part.to_string(), want: want.to_string(), got: got.to_string() }
     }
 
-    /// The same, with the file it was found in.
+    /// Adds the file in which the problem was found.
     pub fn in_file(self, file: &Path) -> TableError {
         TableError { file: file.to_owned(), problem: self }
     }

@@ -1,16 +1,22 @@
 //! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read
 //! one stage ahead: filter, index, record.
 
-use super::ORDER_MAX;
-use super::context::Context;
 use super::filter::{Filter, TableBits};
+use super::ngrams::{Continuations, Ngrams};
 use super::prior::JointPrior;
-use super::table::{Continuations, Ngrams, Table};
+use crate::engram::context::Context;
 use crate::ids::TokenId;
 use std::sync::Arc;
 
 /// Most continuations of one context and table that are looked at: the most frequent ones.
 pub const CONTINUATIONS_MAX: usize = 64;
+
+/// Which of the tables' answers count for what is expected next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PredictionRules {
+    /// Continuations with fewer occurrences over all tables are passed over.
+    pub min_count: u32,
+}
 
 /// What one sequence asks the tables.
 #[derive(Clone, Copy)]
@@ -198,19 +204,9 @@ fn push_probes<'a>(
     }
 }
 
-impl Filter {
-    /// The filter of some tables; the first of them has the bit [`TableBits::of`] 0.
-    pub fn of_tables<'a>(tables: impl Iterator<Item = &'a Table> + Clone) -> Self {
-        let dense = tables.clone().flat_map(|t| t.stats()).filter(|s| s.order <= ORDER_MAX);
-        let contexts = dense.map(|s| s.contexts).sum();
-        let hashes = |(i, table): (usize, &'a Table)| table.hashes().map(move |hash| (hash, TableBits::of(i)));
-        Filter::new(contexts, || tables.clone().enumerate().flat_map(hashes))
-    }
-}
-
 impl<'a> Found<'a> {
     /// The continuations that predictions look at.
-    pub(super) fn listed(&self) -> impl Iterator<Item = (TokenId, u32)> + use<'a> {
+    pub(in crate::engram) fn listed(&self) -> impl Iterator<Item = (TokenId, u32)> + use<'a> {
         self.list.iter().take(CONTINUATIONS_MAX)
     }
 }

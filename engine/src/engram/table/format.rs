@@ -1,10 +1,10 @@
 //! File formats v2 and v3 as bytes: the header, the sections and their checksums. What the sections mean is in
-//! `table.rs`; the whole format is described in `docs/using/engram.md`.
+//! `record.rs`; the whole format is described in `docs/using/engram.md`.
 
-use super::checksum::xxh64;
 use super::error::TableProblem;
-use super::table::OrderImage;
-use super::{MATCH_MAX, ORDER_MAX};
+use super::record::{OrderImage, u32_at, u64_at};
+use crate::engram::checksum::xxh64;
+use crate::engram::order::{MATCH_MAX, ORDER_MAX};
 use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -286,14 +286,4 @@ fn short(file: &[u8]) -> TableProblem {
 /// Bytes from a section's end to the next one's start.
 fn padding(len: usize) -> usize {
     len.wrapping_neg() % ALIGN
-}
-
-#[inline]
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
-}
-
-#[inline]
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b))
 }

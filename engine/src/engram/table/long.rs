@@ -6,15 +6,16 @@
 //! of the reversed texts, in parts. Where one token alone follows nothing longer can say more, and most contexts end
 //! there.
 
-use super::ORDER_MAX;
-use super::context;
-use super::table::{Continuation, OrderImage};
+use super::ngrams::Continuation;
+use super::record::OrderImage;
+use crate::engram::context;
+use crate::engram::order::ORDER_MAX;
 use crate::ids::TokenId;
 
 /// One n-gram of the texts: where its continuation stands.
 #[derive(Clone, Copy)]
 pub(super) struct Occurrence {
-    /// Of its context.
+    /// Hash of the n-gram's context.
     pub(super) hash: u64,
     pub(super) text: u32,
     pub(super) at: u32,

@@ -8,8 +8,10 @@
 //! it: so 99 questions of 100 read one line and not two. The second line is found by subtraction instead of xor, so
 //! that the number of lines need not be a power of two.
 
-use super::context::Context;
-use super::pages::{Pages, prefetch};
+use super::opened::Table;
+use crate::engram::context::{Context, scale};
+use crate::engram::order::ORDER_MAX;
+use crate::engram::pages::{Pages, prefetch};
 
 /// Contexts of all orders of some tables.
 #[derive(Debug)]
@@ -71,8 +73,16 @@ impl TableBits {
 }
 
 impl Filter {
+    /// The filter of some tables; the first of them has the bit [`TableBits::of`] 0.
+    pub fn of_tables<'a>(tables: impl Iterator<Item = &'a Table> + Clone) -> Self {
+        let dense = tables.clone().flat_map(|t| t.stats()).filter(|s| s.order <= ORDER_MAX);
+        let contexts = dense.map(|s| s.contexts).sum();
+        let hashes = |(i, table): (usize, &'a Table)| table.hashes().map(move |hash| (hash, TableBits::of(i)));
+        Self::new(contexts, || tables.clone().enumerate().flat_map(hashes))
+    }
+
     /// Of the contexts with these hashes, each with a table that knows it; a context of several tables takes one place.
-    pub(super) fn new<I: Iterator<Item = (u64, TableBits)>>(contexts: u64, hashes: impl Fn() -> I) -> Self {
+    fn new<I: Iterator<Item = (u64, TableBits)>>(contexts: u64, hashes: impl Fn() -> I) -> Self {
         let mut lines = (contexts as f64 / (PLACES as f64 * LOAD)) as usize + 2;
         loop {
             let mut filter = Self { memory: Pages::zeroed(LINE_BYTES * lines), lines };
@@ -234,12 +244,6 @@ fn swap(line: &mut Line, place: usize, print: Print, tables: u8) -> (Print, u8) 
     before
 }
 
-/// `hash` from 0..2^64 to 0..`size`.
-#[inline]
-pub(super) fn scale(hash: u64, size: usize) -> usize {
-    ((u128::from(hash) * size as u128) >> 64) as usize
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,7 +251,7 @@ mod tests {
     const ONE: TableBits = TableBits(1);
 
     fn hash(i: u64) -> u64 {
-        super::super::context::hash(&[i as u32, (i >> 32) as u32])
+        crate::engram::context::hash(&[i as u32, (i >> 32) as u32])
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Several tables into one, as if it had been built from all their texts.
 
-use super::context;
-use super::format::Image;
-use super::table::{Continuation, Entry, Ngrams, OrderImage, Table};
-use super::{ORDER_MAX, TokenizerHash};
+use super::format::{Image, TokenizerHash};
+use super::ngrams::{Continuation, Entry, Ngrams};
+use super::opened::Table;
+use super::record::OrderImage;
+use crate::engram::context;
+use crate::engram::order::ORDER_MAX;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 

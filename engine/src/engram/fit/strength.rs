@@ -2,9 +2,9 @@
 //! model.
 //!
 //! A match falls into a cell by its [`Evidence`]; a cell's lambda is fitted on held-out text by deleted interpolation
-//! (`fit.rs`). Everything is computed beside the forward, on the host, so it is the same on every backend.
+//! (`calibration.rs`). Everything is computed beside the forward, on the host, so it is the same on every backend.
 
-use super::spelling::{COMMON_IDS, WordStarts};
+use crate::engram::matching::{COMMON_IDS, WordStarts};
 use crate::ids::TokenId;
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ const RECALLED: usize = 2;
 const OPENING: f32 = 0.998;
 /// The values that come with the program; `chimere engram calibrate` wrote them.
 static SHIPPED: LazyLock<Arc<Strengths>> = LazyLock::new(|| {
-    let read = include_str!("data/strengths.txt").parse::<Strengths>();
+    let read = include_str!("../data/strengths.txt").parse::<Strengths>();
     Arc::new(read.expect("a test reads the file that comes with the program"))
 });
 
@@ -38,7 +38,7 @@ static SHIPPED: LazyLock<Arc<Strengths>> = LazyLock::new(|| {
 pub enum Witness {
     /// A request's own documents.
     Documents,
-    /// A table.
+    /// A table, shared or of one request.
     Tables,
 }
 
@@ -67,7 +67,7 @@ impl Joint {
 /// What is known about a context that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
-    /// Where.
+    /// Where the context was found.
     pub witness: Witness,
     /// Words that begin in the context.
     pub words: u32,
@@ -93,7 +93,7 @@ pub struct Cell(u16);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: wanted {wanted}, got {got:?}")]
 pub struct StrengthsError {
-    /// From 1.
+    /// Number of the line, from 1.
     line: usize,
     wanted: String,
     got: String,
@@ -108,7 +108,7 @@ pub fn rareness(context: &[TokenId]) -> f32 {
     context.iter().rev().map(|&id| rareness_of(id)).sum()
 }
 
-/// Of one token.
+/// The share of one token in [`rareness`].
 pub(super) fn rareness_of(id: TokenId) -> f32 {
     (id as f32 + 1.0).ln()
 }
