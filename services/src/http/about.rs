@@ -1,9 +1,9 @@
 //! What the service says about itself: models, health, readiness, metrics.
 
-use super::app::App;
-use super::error::ApiError;
-use super::request::unknown_model;
 use crate::actors::phase::Phase;
+use crate::http::app::App;
+use crate::http::request::unknown_model;
+use crate::http::wire::error::ApiError;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use serde_json::{Value, json};

@@ -1,12 +1,12 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`, as Anthropic's clients send them.
 
-use super::answer::MessageFormat;
-use super::app::App;
-use super::chat::converse;
-use super::error::ApiError;
-use super::intake::{Taken, take};
-use super::request::MessagesRequest;
-use super::text::prompt_of;
+use crate::http::answer::MessageFormat;
+use crate::http::app::App;
+use crate::http::chat::converse;
+use crate::http::intake::{Taken, take};
+use crate::http::request::MessagesRequest;
+use crate::http::text::prompt_of;
+use crate::http::wire::error::ApiError;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 

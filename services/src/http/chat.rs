@@ -1,19 +1,18 @@
 //! `POST /v1/chat/completions`.
 
-use super::answer::{Chat, Dialect};
-use super::app::App;
-use super::auth::Caller;
-use super::cache;
-use super::error::ApiError;
-use super::examples::with_examples;
-use super::generate::{EndpointJob, generate};
-use super::grammar::grammar_of;
-use super::intake::{Taken, take};
-use super::reply::RequestName;
-use super::request::ChatRequest;
-use super::terms::terms_of;
-use super::thinking::{PromptAndThinking, Question, prompt_and_thinking};
 use crate::actors::reader::{Answer, Reader};
+use crate::http::answer::{Chat, Dialect};
+use crate::http::app::App;
+use crate::http::edge::keys::auth::Caller;
+use crate::http::edge::keys::cache;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::examples::with_examples;
+use crate::http::generate::{EndpointJob, generate};
+use crate::http::intake::{Taken, take};
+use crate::http::request::ChatRequest;
+use crate::http::thinking::{PromptAndThinking, Question, prompt_and_thinking};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::reply::RequestName;
 use crate::text::OutputParser;
 use actix_web::{HttpRequest, HttpResponse, web};
 use std::sync::Arc;
@@ -43,14 +42,14 @@ pub(super) async fn converse<S: Dialect>(
         Some(asked) => Some(with_examples(app, request, &generation, asked, &mut conversation, bytes).await?),
         None => None,
     };
-    let cache = cache::of_request(Caller::of(request).cache, &generation.cache);
+    let cache = cache::of_request(Caller::of(request).cache, generation.cache.on, generation.cache.salt.as_deref());
     let holder = app.holder(request);
     let question =
         Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(request)?, cache, holder };
     let name = RequestName::of(request);
     let PromptAndThinking { prompt, thinking: rules, probe } =
         prompt_and_thinking(app, name, &generation, question).await?;
-    let grammar = grammar_of(app, holder, generation.form.take(), calls, Some(prompt.thinking)).await?;
+    let grammar = app.grammars.grammar_of(holder, generation.form.take(), calls, Some(prompt.thinking)).await?;
     // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart.
     drop(room);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));

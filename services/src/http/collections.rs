@@ -1,18 +1,19 @@
 //! `/v1/engram/collections`: texts that an account keeps, to find them by what they mean.
 
-use super::app::App;
-use super::auth::Caller;
-use super::embeddings::{Layout, tokens, vectors};
-use super::engram::database_error;
-use super::error::ApiError;
-use super::intake::parsed;
-use super::reply::RequestName;
-use super::request::{Prompt, SearchRequest, parse_items, parse_nothing};
-use super::terms::terms_of;
-use super::text::{INLINE_BYTES, busy, work};
 use crate::actors::embed::Texts;
 use crate::clock::unix_seconds;
 use crate::engram::TableName;
+use crate::http::app::App;
+use crate::http::edge::keys::auth::Caller;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::embeddings::{Layout, tokens, vectors};
+use crate::http::intake::parsed;
+use crate::http::request::{Prompt, SearchRequest, parse_items, parse_nothing};
+use crate::http::text::{INLINE_BYTES, work};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::busy;
+use crate::http::wire::refusals::database_error;
+use crate::http::wire::reply::RequestName;
 use crate::metrics;
 use crate::semantic::{By, CollectionError, Collections, Hit, Info, Query};
 use actix_web::http::StatusCode;
@@ -23,8 +24,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is asked,
-/// and over all their positions. Measured in `docs/measurements/collections.md`.
+/// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is
+/// asked, and over all their positions. Measured in `docs/measurements/collections.md`.
 const LAYOUT: Layout = Layout::Turn;
 const POOLING: Pooling = Pooling::Mean;
 

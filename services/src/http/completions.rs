@@ -1,13 +1,12 @@
 //! `POST /v1/completions`.
 
-use super::answer::{Completion, Echo};
-use super::app::App;
-use super::error::ApiError;
-use super::generate::{EndpointJob, generate};
-use super::grammar::grammar_of;
-use super::intake::{Taken, take};
-use super::request::CompletionRequest;
-use super::text::prompt_ids;
+use crate::http::answer::{Completion, Echo};
+use crate::http::app::App;
+use crate::http::generate::{EndpointJob, generate};
+use crate::http::intake::{Taken, take};
+use crate::http::request::CompletionRequest;
+use crate::http::text::prompt_ids;
+use crate::http::wire::error::ApiError;
 use crate::text::Tokenizer;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -30,7 +29,7 @@ pub(super) async fn completions(
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
-    let grammar = grammar_of(&app, holder, generation.form.take(), None, None).await?;
+    let grammar = app.grammars.grammar_of(holder, generation.form.take(), None, None).await?;
     // Only now: what waits for a thread is as large as its body was when it was taken apart.
     drop(room);
     let asked = &generation.spec.engine;

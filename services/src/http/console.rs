@@ -1,7 +1,7 @@
 //! The web console: static files that are part of the program, under a policy that lets nothing run but them. They hold
 //! no secret, so they need no key; everything that they show comes over the API with the key that a person types.
 
-use super::app::App;
+use crate::http::app::App;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use flate2::{Compression, write::GzEncoder};
@@ -98,11 +98,6 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     .into()
 });
 
-/// Whether this path is a file of the console, and so open to everybody.
-pub(super) fn owns(path: &str) -> bool {
-    path.starts_with("/console/")
-}
-
 /// The page itself, for a browser; a program that asks whether somebody is there gets a word.
 pub(super) async fn page(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -110,7 +105,7 @@ pub(super) async fn page(app: web::Data<App>, request: HttpRequest) -> HttpRespo
     let page = (app.console && browser).then(|| serve(&request, "index.html")).flatten();
     match page {
         Some(page) => page,
-        None => super::about::here().await,
+        None => crate::http::about::here().await,
     }
 }
 
@@ -118,7 +113,7 @@ pub(super) async fn page(app: web::Data<App>, request: HttpRequest) -> HttpRespo
 pub(super) async fn file(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
     match serve(&request, &name).filter(|_| app.console) {
         Some(reply) => reply,
-        None => super::hints::no_such_path(request).await,
+        None => crate::http::hints::no_such_path(request).await,
     }
 }
 

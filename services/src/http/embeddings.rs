@@ -1,16 +1,16 @@
 //! `POST /v1/embeddings`: the model's own hidden states as vectors. Their texts go through the scheduler as every other
 //! prompt does.
 
-use super::app::App;
-use super::error::ApiError;
-use super::generate::direct_error;
-use super::intake::parsed;
-use super::reply::RequestName;
-use super::request::{EmbeddingRequest, Encoding, Prompt};
-use super::terms::terms_of;
-use super::text::{INLINE_BYTES, fitting, work};
 use crate::actors::embed::{Texts, embed};
 use crate::holder::Holder;
+use crate::http::app::App;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::intake::parsed;
+use crate::http::request::{EmbeddingRequest, Encoding, Prompt};
+use crate::http::text::{INLINE_BYTES, fitting, work};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::direct_error;
+use crate::http::wire::reply::RequestName;
 use crate::limits::EMBEDDING_TOKENS_MAX;
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;

@@ -1,14 +1,14 @@
 //! `/v1/engram/tables`: which tables there are, and what an administrator teaches them.
 
-use super::app::App;
-use super::auth::{Caller, asker, require_admin};
-use super::error::ApiError;
-use super::intake::parsed;
-use super::request::TeachRequest;
-use super::text::busy;
-use crate::database::DatabaseError;
 use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write};
 use crate::holder::Holder;
+use crate::http::app::App;
+use crate::http::edge::keys::auth::{Caller, asker, require_admin};
+use crate::http::intake::parsed;
+use crate::http::request::TeachRequest;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::busy;
+use crate::http::wire::refusals::database_error;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
@@ -186,23 +186,5 @@ fn store_error(error: StoreError) -> ApiError {
             ApiError::invalid("texts", error.to_string()).with_code("table_full")
         }
         StoreError::Database(error) => database_error("tables", &error),
-    }
-}
-
-/// A store's error: the log has it whole, the client what concerns it.
-pub(super) fn database_error(of: &str, error: &DatabaseError) -> ApiError {
-    tracing::error!(%error, "the store of the {of}");
-    match error {
-        DatabaseError::NoRoom { why, .. } => {
-            let message = format!("the store of the {of} has no room: {why}; nothing was changed");
-            ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", message).with_code("disk_full")
-        }
-        DatabaseError::ReadOnly { .. } => {
-            conflict(format!("the store of the {of} can only be read here: its directory cannot be written"))
-        }
-        DatabaseError::Failed { .. } => {
-            let message = format!("the store of the {of} failed; nothing was changed");
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
-        }
     }
 }

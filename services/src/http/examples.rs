@@ -1,12 +1,12 @@
 //! From the field `engram.semantic` to examples in a conversation: what is nearest to the last question comes before it
 //! as turns that were answered well.
 
-use super::app::App;
-use super::collections::{Search, look};
-use super::error::ApiError;
-use super::request::{Generation, SemanticRequest};
-use super::text::prompt_of;
 use crate::actors::output::ExamplesAccount;
+use crate::http::app::App;
+use crate::http::collections::{Search, look};
+use crate::http::request::{Generation, SemanticRequest};
+use crate::http::text::prompt_of;
+use crate::http::wire::error::ApiError;
 use crate::semantic::{By, Hit};
 use crate::text::Conversation;
 use actix_web::HttpRequest;

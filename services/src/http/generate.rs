@@ -1,31 +1,28 @@
 //! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
 
-use super::answer::{Begun, Dialect, Envelope, Frames, WholeReply, engine_error};
-use super::app::{App, unavailable};
-use super::auth::Caller;
-use super::cache;
-use super::error::ApiError;
-use super::reply::RequestName;
-use super::request::Generation;
-use super::request_tables::tables_of;
-use super::sse::Events;
-use super::terms::terms_of;
-use super::text::ids_of;
-use crate::actors::direct::DirectError;
-use crate::actors::messages::Refusal;
 use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::{Plain, Reader};
 use crate::actors::request::{Job, Outputs, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
 use crate::holder::Holder;
+use crate::http::answer::{Begun, Dialect, Envelope, Frames, WholeReply};
+use crate::http::app::App;
+use crate::http::edge::keys::auth::Caller;
+use crate::http::edge::keys::cache;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::request::Generation;
+use crate::http::request_tables::tables_of;
+use crate::http::sse::Events;
+use crate::http::text::ids_of;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::{engine_error, refused};
+use crate::http::wire::reply::RequestName;
 use crate::text::grammar::GrammarStart;
 use crate::traces::{About, Remote};
-use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::ids::TokenId;
-use chimere_engine::scheduler::Rejected;
 use std::sync::Arc;
 
 /// What an endpoint makes of a body, for [`generate`] to run and answer.
@@ -113,7 +110,7 @@ async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
     let engram = tables_of(app, request, engram, &prompts, &spec.engine.end_ids).await?;
     let waits_for = late_sources(!engram.tables.is_empty(), grammar.is_some());
-    let scope = cache::of_request(Caller::of(request).cache, &cache);
+    let scope = cache::of_request(Caller::of(request).cache, cache.on, cache.salt.as_deref());
     let prediction = predicted(app, app.holder(request), prediction).await?;
     let rules = thinking.as_ref().and_then(ThinkingJob::rules);
     let spec = spec.complete(seed, rules, waits_for, scope, prediction);
@@ -184,52 +181,4 @@ fn late_sources(tables: bool, grammar: bool) -> Sources {
 fn remote(request: &HttpRequest) -> Remote<'_> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     Remote { parent: header("traceparent"), state: header("tracestate") }
-}
-
-/// Why a request that no actor answers for has no result, as a client reads it.
-pub(super) fn direct_error(error: DirectError, prompt_field: &'static str) -> ApiError {
-    match error {
-        DirectError::Refused(refusal) => refused(refusal, prompt_field),
-        DirectError::Failed(why) => engine_error(why),
-    }
-}
-
-/// The scheduler's no, as a client reads it.
-fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
-    let message = refusal.to_string();
-    let reason = match refusal.reason {
-        Rejected::QueueFull { .. } => "queue_full",
-        Rejected::QueueTokensFull { .. } => "queue_tokens_full",
-        Rejected::EmptyPrompt => "prompt_empty",
-        Rejected::PromptTooLong { .. } => "prompt_too_long",
-        Rejected::TooManyChoices { .. } => "too_many_choices",
-        Rejected::TooManyPages { .. } => "too_many_pages",
-        Rejected::KeyBusy { .. } => "key_busy",
-        Rejected::KeyRate { .. } => "key_rate",
-        Rejected::WaitTooLong { .. } => "wait_too_long",
-        Rejected::DeadlineUnreachable { .. } => "deadline_unreachable",
-        Rejected::Draining => "draining",
-    };
-    let error = match refusal.reason {
-        Rejected::QueueFull { .. }
-        | Rejected::QueueTokensFull { .. }
-        | Rejected::KeyBusy { .. }
-        | Rejected::KeyRate { .. }
-        | Rejected::WaitTooLong { .. }
-        | Rejected::DeadlineUnreachable { .. } => {
-            // Two bounds of one queue read alike; each other reason has a word of its own.
-            let code = if reason == "queue_tokens_full" { "queue_full" } else { reason };
-            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(code);
-            refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
-        }
-        Rejected::EmptyPrompt => ApiError::invalid(prompt_field, message).with_code("empty_prompt"),
-        Rejected::PromptTooLong { got, max } => {
-            let error = ApiError::invalid(prompt_field, message).with_code("context_length_exceeded");
-            error.with_prompt(got as usize, max as usize)
-        }
-        Rejected::TooManyChoices { .. } => ApiError::invalid("n", message),
-        Rejected::TooManyPages { .. } => ApiError::invalid("max_tokens", message).with_code("context_length_exceeded"),
-        Rejected::Draining => unavailable(&message, "shutting_down"),
-    };
-    error.rejected_as(reason)
 }

@@ -1,8 +1,8 @@
 //! What to try instead, for those who knock at the wrong door.
 
-use super::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::HINT_BYTES_MAX;
-use actix_web::http::{Method, StatusCode, header};
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
@@ -80,20 +80,6 @@ pub(super) fn instead_of(path: &str) -> String {
 
 fn known(path: &str) -> Option<&'static str> {
     PATHS.into_iter().find(|known| *known == path)
-}
-
-/// Whether a browser asks if a page of another origin may call. Such a question carries no key. It comes this far only
-/// where no origin may.
-pub(super) fn is_preflight(request: &HttpRequest) -> bool {
-    request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
-}
-
-/// No page may call, which its developer reads in the browser's tools.
-pub(super) fn no_origins() -> ApiError {
-    let message = "pages of other origins may not call this server; `server.cors_origins` in its configuration names those that may";
-    ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", message)
-        .with_code("origin_not_allowed")
-        .rejected_as("origin")
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
 //! of them share, and hold that room until whoever reads them has let go of what they said.
 
-use super::app::App;
-use super::encoding::Coding;
-use super::error::ApiError;
-use super::json::weight;
-use super::shares::{Room, Share};
-use super::text::work;
 use crate::holder::Holder;
+use crate::http::app::App;
+use crate::http::edge::encoding::Coding;
+use crate::http::edge::shares::{Room, Share};
+use crate::http::text::work;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::json::weight;
 use crate::limits::PARSED_BYTES_MAX;
 use crate::text::Lanes;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, web};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +37,10 @@ pub(super) async fn take<T: Send + 'static>(
 ) -> Result<Taken<T>, ApiError> {
     let holder = app.holder(request);
     let coding = Coding::of(request)?;
-    let body = app.body(payload, request, holder).await?;
+    let body = app.bodies.arrived(payload, request, holder).await?;
     let (came, known) = (Came { bytes: body.len(), coding }, app.clone());
     let job = move || {
-        let body = known.decoded(body, coding, holder)?;
+        let body = known.bodies.decoded(body, coding, holder)?;
         apart(&known.parsed, holder, &body, |body| parse(body, &known))
     };
     came.run(&app.lanes, holder, job).await?
@@ -114,11 +113,6 @@ fn no_room() -> ApiError {
     let message = "there is no room to take this body apart now: too much is being read at once";
     let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("parsing_full");
     error.with_retry_after(Duration::from_secs(1)).rejected_as("bodies_full")
-}
-
-/// The length of the body as its head says.
-pub(super) fn announced(headers: &HeaderMap) -> Option<usize> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 #[cfg(test)]

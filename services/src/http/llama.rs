@@ -1,17 +1,16 @@
 //! llama.cpp's own endpoints: prompts without a template, vectors, and what its programs ask about the server.
 
-use super::answer::{Llama, LlamaPrompt};
-use super::app::App;
-use super::embeddings::{Layout, tokens, vectors};
-use super::error::ApiError;
-use super::generate::{EndpointJob, generate};
-use super::grammar::grammar_of;
-use super::intake::{Taken, parsed, take};
-use super::reply::RequestName;
-use super::request::{EmbeddingRequest, LlamaRequest, parse_embedding};
-use super::terms::terms_of;
-use super::text::prompt_ids;
 use crate::actors::embed::Texts;
+use crate::http::answer::{Llama, LlamaPrompt};
+use crate::http::app::App;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::embeddings::{Layout, tokens, vectors};
+use crate::http::generate::{EndpointJob, generate};
+use crate::http::intake::{Taken, parsed, take};
+use crate::http::request::{EmbeddingRequest, LlamaRequest, parse_embedding};
+use crate::http::text::prompt_ids;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::reply::RequestName;
 use crate::limits::LLAMA_RANDOM_SEED;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -37,7 +36,7 @@ pub(super) async fn completion(
         repeated.push(LlamaPrompt { text, tokens: tokens.len() });
         ids.push(tokens.into());
     }
-    let grammar = grammar_of(&app, holder, generation.form.take(), None, None).await?;
+    let grammar = app.grammars.grammar_of(holder, generation.form.take(), None, None).await?;
     // Only now: what waits for a thread is as large as its body was when it was taken apart.
     drop(room);
     let shape = Llama::new(repeated, &generation, reply);

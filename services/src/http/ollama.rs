@@ -1,20 +1,20 @@
 //! Ollama's API under `/api/`: conversations, prompts and embeddings, and what its programs ask about models.
 
-use super::answer::{Ollama, loaded};
-use super::app::App;
-use super::chat::converse;
-use super::embeddings::{Layout, tokens, vectors};
-use super::error::ApiError;
-use super::generate::{EndpointJob, generate};
-use super::grammar::grammar_of;
-use super::intake::{Taken, parsed, take};
-use super::reply::RequestName;
-use super::request::{EmbeddingRequest, Generation, OllamaRequest, parse_embed, parse_name};
-use super::shares::Share;
-use super::terms::terms_of;
-use super::text::{ids_of, too_long};
 use crate::actors::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
+use crate::http::answer::{Ollama, loaded};
+use crate::http::app::App;
+use crate::http::chat::converse;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::edge::shares::Share;
+use crate::http::embeddings::{Layout, tokens, vectors};
+use crate::http::generate::{EndpointJob, generate};
+use crate::http::intake::{Taken, parsed, take};
+use crate::http::request::{EmbeddingRequest, Generation, OllamaRequest, parse_embed, parse_name};
+use crate::http::text::ids_of;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::too_long;
+use crate::http::wire::reply::RequestName;
 use crate::limits::OLLAMA_VERSION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ async fn raw(
     shape: Ollama,
 ) -> Result<HttpResponse, ApiError> {
     app.text.may_fit(&prompt, app.room(&generation)).map_err(|e| too_long("prompt", &e))?;
-    let grammar = grammar_of(app, app.holder(request), generation.form.take(), None, None).await?;
+    let grammar = app.grammars.grammar_of(app.holder(request), generation.form.take(), None, None).await?;
     let prompts = vec![ids_of(app, app.holder(request), prompt, true).await?.into()];
     // Only now: what waits for a thread is as large as its body was when it was taken apart.
     drop(room);

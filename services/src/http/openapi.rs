@@ -2,8 +2,8 @@
 //! it. Its tests hold it to the parsers: a field is in here if it is taken, and a bound if what lies beyond it is
 //! refused.
 
-use super::app::App;
-use super::request::ModelLimits;
+use crate::http::app::App;
+use crate::http::request::ModelLimits;
 use crate::limits;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// The document, which stays the same while the service runs.
 pub(super) async fn document(app: web::Data<App>) -> HttpResponse {
-    let made = || described(&app.limits, app.handles.context, app.body_bytes_max).to_string().into();
+    let made = || described(&app.limits, app.handles.context, app.bodies.bytes_max).to_string().into();
     HttpResponse::Ok().content_type(ContentType::json()).body(app.openapi.get_or_init(made).clone())
 }
 
@@ -478,12 +478,12 @@ fn id(model: &ModelLimits) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::error::ApiError;
     use crate::http::hints::PATHS;
     use crate::http::request::{
         ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, LlamaRequest, MessagesRequest,
         OllamaRequest, ResponsesBody, SearchRequest, TokenizeRequest, known_names,
     };
+    use crate::http::wire::error::ApiError;
     use std::collections::BTreeSet;
 
     fn limits() -> ModelLimits {

@@ -1,14 +1,14 @@
 //! From the field `engram` to what tables do for a request: names become tables, documents become a table of the
 //! request's own.
 
-use super::app::App;
-use super::auth::asker;
-use super::error::ApiError;
-use super::request::{DocumentRequest, EngramRequest};
-use super::text::busy;
 use crate::actors::request::EngramJob;
 use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, opening, recollections};
 use crate::holder::Holder;
+use crate::http::app::App;
+use crate::http::edge::keys::auth::asker;
+use crate::http::request::{DocumentRequest, EngramRequest};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::busy;
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::HttpRequest;

@@ -1,17 +1,17 @@
 //! `/v1/responses`, as OpenAI's clients send it: answered, kept for a while, shown and removed.
 
-use super::answer::{ResponseFormat, response_of};
-use super::app::App;
-use super::auth::Caller;
-use super::chat::converse;
-use super::engram::database_error;
-use super::error::ApiError;
-use super::intake::{INLINE_BYTES, Taken, more_room, take};
-use super::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
-use super::shares::Share;
-use super::text::{prompt_of, work, written};
 use crate::clock::unix_seconds;
 use crate::database::DatabaseError;
+use crate::http::answer::{ResponseFormat, response_of};
+use crate::http::app::App;
+use crate::http::chat::converse;
+use crate::http::edge::keys::auth::Caller;
+use crate::http::edge::shares::Share;
+use crate::http::intake::{INLINE_BYTES, Taken, more_room, take};
+use crate::http::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
+use crate::http::text::{prompt_of, work, written};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::database_error;
 use crate::limits;
 use crate::responses::KeptResponse;
 use actix_web::http::StatusCode;
@@ -239,11 +239,11 @@ fn said(stored: &KeptResponse) -> Vec<Value> {
 
 /// What keeps a response when it is whole, with the items before it. `None` where there is no room for them meanwhile,
 /// or where the conversation is larger than any body may be.
-fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<super::answer::Keep> {
+fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<crate::http::answer::Keep> {
     let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
-    let share: Share = app.bodies.take(app.holder(request), items.len())?;
+    let share: Share = app.bodies.room.take(app.holder(request), items.len())?;
     let (app, owner) = (app.clone(), Caller::of(request).key);
-    (items.len() <= app.body_bytes_max).then(|| {
+    (items.len() <= app.bodies.bytes_max).then(|| {
         Box::new(move |id: &str, response: &Value| {
             let stored = KeptResponse { items, response: response.to_string().into_bytes().into() };
             let kept = app.responses.put(owner, id, stored, unix_seconds());
@@ -255,6 +255,6 @@ fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<
             }
             drop(share);
             kept
-        }) as super::answer::Keep
+        }) as crate::http::answer::Keep
     })
 }

@@ -1,48 +1,26 @@
-//! Routes, what wraps them, and the settings of the HTTP server.
+//! Routes, and what wraps them.
 
-use super::app::App;
-use super::audited;
-use super::auth::Caller;
-use super::connection::Connection;
-use super::door::{Admitted, Door};
-use super::edge::{Edge, Patience};
-use super::error::ApiError;
-use super::exchange::LAST_BYTES;
-use super::faults;
-use super::followed::{PIECE_BYTES, follow};
-use super::intake::announced;
-use super::paced::paced;
-use super::reply::name_requests;
-use super::wrong_keys;
-use super::{
+use crate::http::app::App;
+use crate::http::edge::admission::{check_origin, require_key};
+use crate::http::edge::arrival::announced;
+use crate::http::edge::connections::followed::follow;
+use crate::http::edge::connections::listener::Listener;
+use crate::http::edge::{Edge, Patience};
+use crate::http::wire::reply::name_requests;
+use crate::http::wire::routing::{only, read, several};
+use crate::http::{
     about, anthropic, chat, collections, completions, console, embeddings, engram, hints, llama, ollama, openapi,
-    origin, responses, shapes, socket, steps, text,
+    responses, shapes, steps, text,
 };
-use crate::limits::{CONNECTIONS_MAX, PROBE_CONNECTIONS};
+use crate::limits::PROBE_CONNECTIONS;
 use actix_cors::Cors;
-use actix_http::{HttpServiceBuilder, Request, Response};
-use actix_rt::net::TcpStream;
-use actix_server::{GracefulShutdownSignal, Server};
-use actix_service::{
-    IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, fn_factory, fn_service, map_config,
-};
-use actix_tls::accept::max_concurrent_tls_connect;
-use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
-use actix_web::body::{BoxBody, MessageBody};
-use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
-use actix_web::http::{StatusCode, header};
-use actix_web::middleware::{Condition, Next, from_fn};
-use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
-use std::future::ready;
-use std::net::{SocketAddr, TcpListener};
-use std::rc::Rc;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-
-/// Paths that need no key: probes and scrapers have none.
-pub(super) const OPEN_PATHS: [&str; 4] = ["/", "/health", "/ready", "/metrics"];
-/// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
-const STOP_SECONDS: u64 = 2;
+use actix_http::Request;
+use actix_server::Server;
+use actix_service::{IntoServiceFactory, ServiceFactoryExt, map_config};
+use actix_web::dev::AppConfig;
+use actix_web::middleware::{Condition, from_fn};
+use actix_web::{Error, HttpMessage, web};
+use std::net::TcpListener;
 
 /// A server on an open socket, not running before it is polled. HTTP/1.1 only, also over TLS: a connection has one
 /// request at a time, so that bounding connections bounds requests, and its end is the end of that request. With HTTP/2
@@ -60,17 +38,19 @@ pub fn server(
     let service = move || {
         let factory = actix_web::App::new()
             .app_data(shared.clone())
+            .app_data(shared.gate.clone())
             .configure(routes)
             .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(require_key))
-            .wrap(from_fn(origin::check))
+            .wrap(from_fn(check_origin))
             .wrap(Condition::new(!origins.is_empty(), cors(&origins)))
             .wrap(from_fn(shapes::in_dialect))
             .wrap(from_fn(name_requests))
             .wrap(from_fn(follow));
         map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
     };
-    Listener { listener, workers, connections, patience, app }.serve(tls, service)
+    let proxies = app.gate.proxies.clone();
+    Listener { listener, workers, connections, patience, proxies, welcome: welcome(app) }.serve(tls, service)
 }
 
 /// A server for probes and scrapers alone, on a socket and a thread of its own: whatever comes in by the other one, it
@@ -86,139 +66,17 @@ pub fn probes(app: web::Data<App>, listener: TcpListener, patience: Patience) ->
             .wrap(from_fn(follow));
         map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
     };
-    Listener { listener, workers: 1, connections: PROBE_CONNECTIONS, patience, app }.serve(None, service)
+    let (proxies, connections) = (app.gate.proxies.clone(), PROBE_CONNECTIONS);
+    Listener { listener, workers: 1, connections, patience, proxies, welcome: welcome(app) }.serve(None, service)
 }
 
-/// A socket that listens, and within which bounds it is served.
-struct Listener {
-    listener: TcpListener,
-    workers: usize,
-    connections: usize,
-    patience: Patience,
-    app: web::Data<App>,
-}
-
-impl Listener {
-    /// Serves it, encrypted or not. A connection is counted before its first byte, so before any handshake.
-    fn serve<F, S>(self, tls: Option<rustls::ServerConfig>, service: F) -> std::io::Result<Server>
-    where
-        F: Fn() -> S + Send + Clone + 'static,
-        S: ServiceFactory<Request, Config = (), Response = ServiceResponse<BoxBody>, Error = HttpResponse> + 'static,
-        S::InitError: std::fmt::Debug,
-    {
-        let Self { listener, workers, connections, patience, app } = self;
-        socket::prepare(&listener, patience.silence);
-        let door = Door::new(connections, patience, &app.proxies);
-        let server = Server::build()
-            .workers(workers)
-            .max_concurrent_connections(connections.div_ceil(workers))
-            .shutdown_timeout(STOP_SECONDS)
-            .disable_signals();
-        let stopping = server.graceful_shutdown_signal();
-        let Some(mut tls) = tls else {
-            return Ok(server
-                .listen("http", listener, move || {
-                    let door = door.clone();
-                    fn_service(move |socket: TcpStream| {
-                        let admitted = door.admit(socket);
-                        ready(admitted.map(|stream| {
-                            let peer = stream.peer();
-                            door.connection(stream, peer)
-                        }))
-                    })
-                    .and_then(http(&patience, &stopping, &app, &service, false))
-                })?
-                .run());
-        };
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // The door bounds handshakes by address; a bound for all of them would let one address hold up the others.
-        max_concurrent_tls_connect(CONNECTIONS_MAX);
-        let mut acceptor = Acceptor::new(tls);
-        acceptor.set_handshake_timeout(patience.head);
-        let server = server.listen("https", listener, move || {
-            let (door, inner) = (door.clone(), door.clone());
-            fn_service(move |socket: TcpStream| ready(door.admit(socket).map(Admitted::begin_handshake)))
-                .and_then(acceptor.clone().map_init_err(|_| ()).map_err(|error| faults::handshake(&error)))
-                .map(move |stream: TlsStream<Admitted>| {
-                    let peer = stream.get_ref().0.end_handshake();
-                    inner.connection(stream, peer)
-                })
-                .and_then(http(&patience, &stopping, &app, &service, true))
-        })?;
-        Ok(server.run())
+/// Says of a head whether it is no reason to refuse its body.
+fn welcome(app: web::Data<App>) -> impl Fn(&Request) -> bool + Clone + Send + 'static {
+    move |request: &Request| {
+        let headers = request.headers();
+        app.gate.admits(request.method(), request.path(), headers)
+            && announced(headers).is_none_or(|bytes| bytes <= app.bodies.bytes_max)
     }
-}
-
-/// How HTTP is spoken on any stream. The end of a connection that its client is to blame for is counted.
-fn http<T, F, S>(
-    patience: &Patience,
-    stopping: &GracefulShutdownSignal,
-    app: &web::Data<App>,
-    service: &F,
-    secure: bool,
-) -> impl ServiceFactory<(Connection<T>, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
-+ use<T, F, S>
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-    F: Fn() -> S,
-    S: ServiceFactory<Request, Config = (), Response = ServiceResponse<BoxBody>, Error = HttpResponse> + 'static,
-    S::InitError: std::fmt::Debug,
-{
-    let stopping = stopping.clone();
-    let builder = HttpServiceBuilder::default();
-    let builder = if secure { builder.secure() } else { builder };
-    builder
-        .keep_alive(patience.idle)
-        // A connection's exchange bounds each phase, also of requests after the first.
-        .client_request_timeout(Duration::ZERO)
-        .client_disconnect_timeout(LAST_BYTES)
-        .h1_write_buffer_size(PIECE_BYTES)
-        // By default a client that left is noticed only when something is written to it; a request that waits must end
-        // at its EOF.
-        .h1_allow_half_closed(false)
-        .graceful_shutdown_signal(move || {
-            let stopping = stopping.clone();
-            async move { stopping.notified().await }
-        })
-        .on_connect_ext(|stream: &Connection<T>, connection| drop(connection.insert(stream.exchange().clone())))
-        .expect(expectation(app.clone(), service()))
-        .h1(service())
-        .map_err(|error| faults::ended(&error))
-}
-
-/// Answers `Expect: 100-continue`: a client is asked for its body only where its head alone is no reason to refuse it.
-/// The refusal is made by the same `service` that would make it without that header.
-fn expectation<S>(
-    app: web::Data<App>,
-    service: S,
-) -> impl ServiceFactory<Request, Config = (), Response = Request, Error = Response<BoxBody>, InitError = S::InitError>
-where
-    S: ServiceFactory<Request, Config = (), Response = ServiceResponse<BoxBody>, Error = HttpResponse> + 'static,
-{
-    fn_factory(move || {
-        let (app, service) = (app.clone(), service.new_service(()));
-        async move {
-            let service = Rc::new(service.await?);
-            Ok(fn_service(move |request: Request| {
-                let (app, service) = (app.clone(), service.clone());
-                async move {
-                    if is_welcome(&app, &request) {
-                        return Ok(request);
-                    }
-                    Err(service.call(request).await.map_or_else(Response::from, Response::from))
-                }
-            }))
-        }
-    })
-}
-
-/// Nothing in a head is a reason to refuse its body.
-fn is_welcome(app: &App, request: &Request) -> bool {
-    let headers = request.headers();
-    let known = !needs_key(request.path()) || app.keys.keys().check(headers).is_ok();
-    known
-        && app.origins.check(request.method(), headers).is_ok()
-        && announced(headers).is_none_or(|bytes| bytes <= app.body_bytes_max)
 }
 
 /// Lets pages of these origins call everything that their users have keys for.
@@ -312,65 +170,10 @@ fn llama_routes(config: &mut web::ServiceConfig) {
         .service(only("/slots", "GET", read().to(llama::slots)));
 }
 
-/// Those of [`OPEN_PATHS`] that are for programs.
+/// Those of [`OPEN_PATHS`](crate::http::edge::gate::OPEN_PATHS) that are for programs.
 fn open_routes(config: &mut web::ServiceConfig) {
     config
         .service(only("/health", "GET", read().to(about::health)))
         .service(only("/ready", "GET", read().to(about::ready)))
         .service(only("/metrics", "GET", read().to(about::metrics)));
-}
-
-/// GET, and HEAD, which some probes send.
-fn read() -> Route {
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
-}
-
-/// A path with one method.
-fn only(path: &str, method: &'static str, route: Route) -> Resource {
-    several(path, method).route(route)
-}
-
-/// A path with these methods; others are told which.
-fn several(path: &str, method: &'static str) -> Resource {
-    web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
-        // As it is registered: what a client puts in its place may be long.
-        let path = request.match_pattern().unwrap_or_default();
-        let message = format!("{path} takes {method}, not {}", request.method());
-        let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
-            .with_code("method_not_allowed");
-        let error = error.rejected_as("method_not_allowed");
-        let mut reply = error.error_response();
-        reply.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(method));
-        reply
-    }))
-}
-
-/// Closed unless a path is known to be open, so that a new route cannot be forgotten.
-fn needs_key(path: &str) -> bool {
-    !OPEN_PATHS.contains(&path) && !console::owns(path)
-}
-
-async fn require_key(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<BoxBody>, Error> {
-    if hints::is_preflight(request.request()) {
-        return Ok(request.into_response(hints::no_origins().error_response()));
-    }
-    if needs_key(request.path()) {
-        let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
-        let checked = app.keys.keys().check(request.headers());
-        match wrong_keys::in_turn(app, request.request(), checked).await {
-            Ok(caller) => {
-                let caller = if app.trust_gateway { caller.on_behalf(request.request()) } else { caller };
-                let arrived = app.handles.clock.now();
-                request.extensions_mut().insert(Caller { arrived, ..caller });
-            }
-            Err(error) => return Ok(request.into_response(error.error_response())),
-        }
-    }
-    let reply = next.call(request).await?.map_into_boxed_body();
-    let app = reply.request().app_data::<web::Data<App>>().expect("the server is built with it").clone();
-    audited::note(&app, &reply);
-    Ok(paced(reply, &app))
 }

@@ -1,14 +1,14 @@
 //! Errors as each dialect writes them. Every refusal is an [`ApiError`], wherever on its way a request was refused, and
 //! becomes OpenAI's JSON; a path that speaks another dialect has it written anew here, on the way out.
 
-use super::error::ApiError;
-use super::reply::RequestName;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::reply::RequestName;
+use actix_web::Error;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpResponse};
 use serde_json::{Value, json};
 
 /// Anthropic's name of the header with a request's name.
@@ -81,11 +81,6 @@ pub(super) fn llama(error: &ApiError) -> Value {
         inner["n_ctx"] = json!(max);
     }
     json!({"error": inner})
-}
-
-/// Remembers the error that a response stands for.
-pub(super) fn remember(reply: &mut HttpResponse, error: &ApiError) {
-    reply.extensions_mut().insert(error.clone());
 }
 
 /// An error as Anthropic's clients read it; also the data of an error event inside a stream.

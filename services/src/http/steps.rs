@@ -1,11 +1,11 @@
 //! `GET /v1/console/steps`: what the scheduler does now, as server-sent events. An administrator's: it tells of
 //! everybody's work.
 
-use super::app::App;
-use super::auth::require_admin;
-use super::error::ApiError;
 use crate::actors::phase::Phase;
 use crate::actors::step_log::{Standing, StepSeen, Watcher};
+use crate::http::app::App;
+use crate::http::edge::keys::auth::require_admin;
+use crate::http::wire::error::ApiError;
 use actix_web::http::header;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};

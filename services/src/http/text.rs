@@ -1,19 +1,18 @@
 //! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, and prompts made on the text threads.
 
-use super::app::App;
-use super::error::ApiError;
-use super::intake::{Taken, take};
-use super::request::{ChatRequest, DetokenizeRequest, Prompt, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::holder::Holder;
-use crate::text::pool::PoolError;
-use crate::text::{ChatPrompt, Conversation, Lanes, PromptError, TooLong};
+use crate::http::app::App;
+use crate::http::intake::{Taken, take};
+use crate::http::request::{ChatRequest, DetokenizeRequest, Prompt, TokenizeInput, TokenizeRequest, TokensShape};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::{busy, too_long};
+use crate::text::{ChatPrompt, Conversation, Lanes, PromptError};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use serde::Serialize;
 use serde_json::json;
 use std::borrow::Cow;
-use std::time::Duration;
 
 /// Texts up to this many bytes are tokenized where they are: a change of threads would take longer.
 pub(super) const INLINE_BYTES: usize = 2 << 10;
@@ -186,20 +185,4 @@ pub(super) async fn prompt_of(
         PromptError::Template(e) => ApiError::invalid("messages", e.to_string()),
         PromptError::TooLong(e) => too_long("messages", &e),
     })
-}
-
-/// A text that cannot fit was not even tokenized.
-pub(super) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
-    let refusal = ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded");
-    refusal.with_prompt(error.least, error.max).rejected_as("prompt_too_long")
-}
-
-pub(super) fn busy(error: PoolError) -> ApiError {
-    match error {
-        PoolError::Full { .. } => {
-            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.to_string());
-            error.with_code("queue_full").with_retry_after(Duration::from_secs(1)).rejected_as("text_threads_busy")
-        }
-        PoolError::Panicked => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string()),
-    }
 }

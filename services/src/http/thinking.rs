@@ -1,14 +1,14 @@
 //! From what a chat says about thinking to its prompt and the rules for its thoughts.
 
-use super::app::App;
-use super::error::ApiError;
-use super::generate::direct_error;
-use super::request::Generation;
-use super::text::prompt_of;
 use crate::actors::output::ProbeAccount;
 use crate::actors::probe::{Trial, probe};
 use crate::actors::request::ThinkingJob;
 use crate::holder::Holder;
+use crate::http::app::App;
+use crate::http::request::Generation;
+use crate::http::text::prompt_of;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::direct_error;
 use crate::metrics;
 use crate::text::thinking::{Mode, Reasoning, Thoughts};
 use crate::text::{ChatPrompt, Conversation, Thinking};

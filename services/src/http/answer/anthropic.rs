@@ -3,8 +3,8 @@
 use super::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use super::parts::{Part, PartCall, PartStep, Parts};
 use crate::actors::output::{Finish, Output, RequestUsage};
-use crate::http::error::ApiError;
 use crate::http::shapes;
+use crate::http::wire::error::ApiError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::BytesMut;

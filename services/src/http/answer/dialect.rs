@@ -2,7 +2,7 @@
 
 use super::{ChoiceFormat, Chunks, Envelope, Whole};
 use crate::actors::output::Output;
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,11 +1,12 @@
 //! Answers of llama.cpp's `/completion`: one object a prompt, which a stream sends in pieces.
 
 use super::dialect::{Begun, Dialect, Frames, WholeReply, event};
-use super::{engine_error, logprob};
+use super::logprob;
 use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, ShownToken, Timings};
-use crate::http::error::ApiError;
 use crate::http::request::{Generation, LlamaReply};
 use crate::http::shapes;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::engine_error;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
 use std::time::Duration;

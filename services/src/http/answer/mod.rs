@@ -19,18 +19,15 @@ pub use llama::{Llama, LlamaPrompt};
 pub use ollama::{Ollama, loaded};
 pub use responses::{Keep, ResponseFormat, response_of};
 
-use super::error::ApiError;
 use crate::actors::draft_account::{DraftAccount, SourceDrafts};
 use crate::actors::output::{
     Delta, EngramAccount, Finish, Output, RequestUsage, Scored, SourceAccount, ThinkingAccount, Timings,
 };
-use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
-use crate::text::grammar::CANNOT_GO_ON;
-use actix_web::http::StatusCode;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::engine_error;
 use chimere_engine::constraint::Source;
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::engram::Origin;
-use chimere_engine::scheduler::NOT_FINITE;
 use report::origin_into;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -172,23 +169,6 @@ impl<S: ChoiceFormat> Whole<S> {
         account_into(&mut reply, account, self.envelope.seed);
         reply
     }
-}
-
-/// The engine failed, the service is going down, the request's deadline has passed, its grammar cannot go on, or the
-/// model's numbers for it are none.
-pub fn engine_error(why: String) -> ApiError {
-    if why == DEADLINE_PASSED {
-        return ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", why).with_code("deadline_passed");
-    }
-    // Asking again would end as this did.
-    if why.starts_with(CANNOT_GO_ON) {
-        return ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", why).with_code("grammar_too_large");
-    }
-    if why == NOT_FINITE {
-        return ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", why).with_code("not_finite");
-    }
-    let code = if why == SHUTTING_DOWN { "shutting_down" } else { "engine_unavailable" };
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code(code)
 }
 
 fn envelope(envelope: &Envelope, object: &str, choices: Vec<Value>) -> Value {

@@ -4,8 +4,8 @@ use super::dialect::{Begun, Dialect, Frames, WholeReply, json as write};
 use super::parts::{Part, PartStep, Parts};
 use crate::actors::output::{Finish, Output, RequestUsage};
 use crate::clock::rfc3339;
-use crate::http::error::ApiError;
 use crate::http::shapes;
+use crate::http::wire::error::ApiError;
 use bytes::{BufMut, BytesMut};
 use serde_json::{Map, Value, json};
 

@@ -2,9 +2,9 @@
 //! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
 //! the same.
 
-use super::engine_error;
 use crate::actors::output::{Delta, Finish, Output, RequestUsage, ToolCallDelta};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::engine_error;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::chat::ChatRequest;
 use super::fields::{Fields, missing, wrong_type};
 use super::turns::go_on;
 use super::{ModelLimits, OURS, check_model};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use serde_json::{Map, Value as Json, json};
 

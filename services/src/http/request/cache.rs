@@ -1,7 +1,7 @@
 //! What a request says about the prefix cache.
 
 use super::fields::Fields;
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::CACHE_SALT_BYTES_MAX;
 
 /// Whether a request goes on from what others left, and leaves something.

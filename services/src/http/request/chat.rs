@@ -3,7 +3,7 @@
 use super::fields::{Fields, missing};
 use super::generation::{Generation, output_limit};
 use super::{ModelLimits, check_model, messages, reasoning, structured, tools};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::text::Conversation;
 use crate::text::grammar::Calls;

@@ -1,7 +1,7 @@
 //! `/v1/engram/collections`, and the field `engram.semantic`.
 
 use super::fields::{Fields, at_most, missing};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::{COLLECTION_ITEM_BYTES_MAX, EMBEDDING_INPUTS_MAX, ITEM_ID_BYTES_MAX, SEMANTIC_K_MAX};
 use crate::semantic::{By, Item};
 use std::collections::HashSet;

@@ -4,7 +4,7 @@ use super::collection::refuse_semantic;
 use super::fields::{Fields, at_most, integer, missing, wrong_type};
 use super::generation::{Generation, output_limit, token_ids};
 use super::{ModelLimits, check_model};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};
 use chimere_engine::ids::TokenId;
 use serde_json::Value as Json;

@@ -4,7 +4,7 @@ use super::completion::{Prompt, prompts};
 use super::fields::{Fields, missing};
 use super::generation::priority;
 use super::{ModelLimits, check_model};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::EMBEDDING_INPUTS_MAX;
 use chimere_engine::scheduler::Pooling;
 

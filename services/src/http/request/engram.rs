@@ -3,7 +3,7 @@
 use super::collection::SemanticRequest;
 use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::engram::{ModeName, Overrides, PhaseName};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits;
 use chimere_engine::engram::{ALPHA_MAX, LAMBDA_MAX, Orders};
 use serde_json::Value as Json;

@@ -1,7 +1,8 @@
 //! Takes a JSON object apart field by field, so that every error names the field, what was wanted and what came.
 
-use crate::http::error::ApiError;
-use crate::http::json::{self, JsonError};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::json;
+use crate::http::wire::json::JsonError;
 use crate::limits::HINT_BYTES_MAX;
 use crate::metrics;
 use serde_json::{Map, Value as Json};

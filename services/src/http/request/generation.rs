@@ -6,7 +6,7 @@ use super::engram::EngramRequest;
 use super::fields::{Fields, at_most, integer, number, wrong_type};
 use super::structured::{self, AskedForm};
 use crate::actors::spec::RequestSpec;
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;

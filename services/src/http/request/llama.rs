@@ -5,7 +5,7 @@ use super::embedding::{EmbeddingRequest, one_text};
 use super::fields::{Fields, at_most, missing, whole, wrong_type};
 use super::generation::{Generation, output_limit};
 use super::{ModelLimits, OURS, check_model};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::{LLAMA_RANDOM_SEED, PROMPTS_MAX, RESPONSE_FIELDS_MAX, TOP_LOGPROBS_MAX};
 use serde_json::{Map, Value as Json};
 

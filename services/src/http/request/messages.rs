@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, missing, wrong_type};
 use super::turns::BETWEEN;
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;

@@ -37,7 +37,7 @@ pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShap
 #[cfg(test)]
 pub(in crate::http) use fields::known_names;
 
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::text::Thoughts;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;

@@ -6,7 +6,7 @@ use super::fields::{Fields, missing, whole, wrong_type};
 use super::generation::Generation;
 use super::turns::go_on;
 use super::{ModelLimits, messages, unknown_model};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use serde_json::{Map, Value as Json, json};
 
 /// What `/api/chat` or `/api/generate` asks for.

@@ -4,7 +4,7 @@
 use super::ModelLimits;
 use super::fields::Fields;
 use super::generation::token_limit;
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::text::thinking::{Effort, Mode, Reasoning, Thoughts};
 use serde_json::{Map, Value as Json};
 

@@ -6,7 +6,7 @@ mod references;
 use super::chat::ChatRequest;
 use super::fields::{Fields, missing, wrong_type};
 use super::{ModelLimits, OURS, check_model};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json, json};

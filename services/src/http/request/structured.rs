@@ -3,7 +3,7 @@
 
 use super::ModelLimits;
 use super::fields::{Fields, missing, wrong_type};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::text::grammar::AnswerForm;
 use chimere_engine::ids::TokenId;
 use serde_json::{Value as Json, json};

@@ -4,7 +4,7 @@ use super::chat::template_options;
 use super::fields::{Fields, missing};
 use super::generation::token_ids;
 use super::{ModelLimits, check_model, messages, tools};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::text::Conversation;
 use chimere_engine::ids::TokenId;
 

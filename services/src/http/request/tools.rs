@@ -1,7 +1,7 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
 use super::fields::{Fields, at_most, missing, wrong_type};
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};

@@ -1,7 +1,7 @@
 //! A conversation as templates take it, put together from the pieces that other dialects have: a system prompt wherever
 //! it stands, an assistant's thoughts, words and calls one by one, results of tools.
 
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
 

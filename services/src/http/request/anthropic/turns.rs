@@ -1,8 +1,8 @@
 //! The turns of a conversation in Anthropic's words: blocks of text, thoughts, uses of tools and their results.
 
-use super::super::fields::{Fields, missing, wrong_type};
-use super::super::turns::{BETWEEN, Turns};
-use crate::http::error::ApiError;
+use crate::http::request::fields::{Fields, missing, wrong_type};
+use crate::http::request::turns::{BETWEEN, Turns};
+use crate::http::wire::error::ApiError;
 use serde_json::Value as Json;
 
 /// A line with which some programs begin their system prompt. It is for the books of the other service, and changes

@@ -1,9 +1,9 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
-use super::super::fields::{Fields, missing, wrong_type};
-use super::super::turns::{BETWEEN, Turns};
 use super::flat;
-use crate::http::error::ApiError;
+use crate::http::request::fields::{Fields, missing, wrong_type};
+use crate::http::request::turns::{BETWEEN, Turns};
+use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
 use base64::Engine as _;

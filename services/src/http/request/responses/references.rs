@@ -1,7 +1,7 @@
 //! Items that a client only names, because the service has them: they come into the place of what refers to them.
 
 use super::ResponsesBody;
-use crate::http::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits;
 use actix_web::http::StatusCode;
 use serde_json::Value as Json;

@@ -1,6 +1,6 @@
 //! Bodies that came compressed, piece by piece into what they were. How much may come out is the caller's to say.
 
-use super::error::ApiError;
+use crate::http::wire::error::ApiError;
 use actix_web::HttpRequest;
 use actix_web::http::{StatusCode, header};
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -11,7 +11,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(in crate::http) enum Coding {
     /// The body is as it is.
     Identity,
     /// The body is compressed by gzip (RFC 1952).
@@ -22,7 +22,7 @@ pub(super) enum Coding {
 
 impl Coding {
     /// What a request's head says.
-    pub(super) fn of(request: &HttpRequest) -> Result<Self, ApiError> {
+    pub(in crate::http) fn of(request: &HttpRequest) -> Result<Self, ApiError> {
         let Some(value) = request.headers().get(header::CONTENT_ENCODING) else { return Ok(Self::Identity) };
         let name = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase();
         match name.as_str() {

@@ -1,9 +1,10 @@
 //! Large whole replies, given out piece by piece: a client that leaves its reply unread for too long loses it, as one
 //! does that leaves a stream unread. Small ones lie in the socket's own buffers anyway.
 
-use super::app::{App, BODIES_FULL};
-use super::error::ApiError;
-use super::shares::Share;
+use super::shares::{Room, Share};
+use crate::holder::Holder;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::reply::BODIES_FULL;
 use crate::limits::WHOLE_REPLY_BYTES;
 use actix_rt::time::sleep;
 use actix_web::ResponseError;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -70,18 +72,23 @@ async fn watch(left: Weak<RefCell<Left>>, unread: Duration) {
 
 /// The reply with its body paced, if that is whole and large. Its bytes count among those of all that are not read yet,
 /// or a client could have hundreds of megabytes kept for it by reading a little now and then.
-pub(super) fn paced(reply: ServiceResponse<BoxBody>, app: &App) -> ServiceResponse<BoxBody> {
+pub(super) fn paced(
+    reply: ServiceResponse<BoxBody>,
+    replies: &Arc<Room>,
+    holder: Holder,
+    unread: Duration,
+) -> ServiceResponse<BoxBody> {
     let bytes = match reply.response().body().size() {
         BodySize::Sized(bytes) if bytes > WHOLE_REPLY_BYTES as u64 => bytes as usize,
         _ => return reply,
     };
-    let Some(share) = app.replies.take(app.holder(reply.request()), bytes) else {
-        return reply.into_response(no_room(app.replies.total()).error_response());
+    let Some(share) = replies.take(holder, bytes) else {
+        return reply.into_response(no_room(replies.total()).error_response());
     };
     reply.map_body(|_, body| match body.try_into_bytes() {
         Ok(bytes) => {
             let paced = Paced::new(bytes, share);
-            actix_rt::spawn(watch(Rc::downgrade(&paced.left), app.handles.unread));
+            actix_rt::spawn(watch(Rc::downgrade(&paced.left), unread));
             BoxBody::new(paced)
         }
         Err(body) => body,
@@ -107,7 +114,7 @@ impl Paced {
 mod tests {
     use super::*;
     use crate::holder::Holder;
-    use crate::http::shares::Room;
+    use crate::http::edge::shares::Room;
     use std::future::poll_fn;
 
     async fn next(body: &mut Paced) -> Option<Result<Bytes, Unread>> {

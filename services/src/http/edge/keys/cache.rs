@@ -1,7 +1,6 @@
 //! Whose prompts a request may go on from: scopes of the prefix cache. What a prompt of another scope left behind is
 //! never found, neither by what it says nor by how soon an answer comes.
 
-use crate::http::request::CacheRequest;
 use chimere_engine::ids::CacheScope;
 use sha2::{Digest, Sha256};
 
@@ -25,10 +24,11 @@ pub(super) fn of_user(gateway: CacheScope, id: &[u8]) -> CacheScope {
     scope("user", &[&gateway.0.to_le_bytes(), id])
 }
 
-/// Of a request, given its caller's: `None` if it wants neither to find anything nor to leave anything.
-pub(super) fn of_request(caller: CacheScope, asked: &CacheRequest) -> Option<CacheScope> {
-    let salted = |salt: &String| scope("salt", &[&caller.0.to_le_bytes(), salt.as_bytes()]);
-    asked.on.then(|| asked.salt.as_ref().map_or(caller, salted))
+/// Of a request, given its caller's and what it says: `None` if it is not `on`, and wants neither to find anything nor
+/// to leave anything.
+pub(in crate::http) fn of_request(caller: CacheScope, on: bool, salt: Option<&str>) -> Option<CacheScope> {
+    let salted = |salt: &str| scope("salt", &[&caller.0.to_le_bytes(), salt.as_bytes()]);
+    on.then(|| salt.map_or(caller, salted))
 }
 
 /// A number that nobody finds another input for. Of the parts all but the last have a fixed length.
@@ -46,14 +46,12 @@ mod tests {
     #[test]
     fn a_salt_is_a_scope_of_its_own_within_its_caller_s() {
         let (a, b) = (of_key(&[1; 32]), of_key(&[2; 32]));
-        let salted = |caller, salt: Option<&str>| {
-            of_request(caller, &CacheRequest { on: true, salt: salt.map(str::to_owned) }).unwrap()
-        };
+        let salted = |caller, salt: Option<&str>| of_request(caller, true, salt).unwrap();
         assert_eq!(salted(a, None), a);
         assert_eq!(salted(a, Some("x")), salted(a, Some("x")));
         let all = [a, b, salted(a, Some("x")), salted(a, Some("y")), salted(b, Some("x")), of_nobody()];
         let different: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        assert_eq!(of_request(a, &CacheRequest { on: false, salt: Some("x".into()) }), None);
+        assert_eq!(of_request(a, false, Some("x")), None);
     }
 }

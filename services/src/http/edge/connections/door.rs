@@ -2,11 +2,11 @@
 //! opens thousands and says nothing leaves as many for the others.
 
 use super::connection::Connection;
-use super::edge::Patience;
 use super::exchange::Exchange;
 use super::faults::{self, Fault};
-use super::shares::{Room, Share};
 use crate::holder::Holder;
+use crate::http::edge::settings::Patience;
+use crate::http::edge::shares::{Room, Share};
 use crate::limits::{HANDSHAKE_BYTES_MAX, HEADS_BYTES_MAX};
 use crate::metrics;
 use actix_rt::net::{ActixStream, Ready, TcpStream};

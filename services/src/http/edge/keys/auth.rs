@@ -2,10 +2,9 @@
 //! hashes, in constant time; the file has hashes too, so whoever reads it cannot use it.
 
 use super::cache;
-use super::error::ApiError;
-use super::tls::days_since_1970;
-use crate::clock::unix_seconds;
+use crate::clock::{days_since_1970, unix_seconds};
 use crate::engram::Asker;
+use crate::http::wire::error::ApiError;
 use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{AUTHORIZATION, HeaderMap};

@@ -1,8 +1,6 @@
 //! How an [`ApiError`] becomes a response, and what every response carries.
 
-use super::app::BODIES_FULL;
 use super::error::ApiError;
-use super::shapes;
 use crate::limits::REQUEST_NAME_BYTES_MAX;
 use crate::metrics::count_rejected;
 use actix_web::body::{BodySize, MessageBody};
@@ -13,8 +11,10 @@ use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use std::sync::Arc;
 
+/// Code of a refusal for want of room for the body, whose rest nobody reads.
+pub(in crate::http) const BODIES_FULL: &str = "bodies_full";
 /// Name of a request, chosen by the client or by us, in the reply and in the log.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Milliseconds until it is worth coming back; OpenAI's clients prefer it to `Retry-After`.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
@@ -41,25 +41,26 @@ impl ResponseError for ApiError {
             reply.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
         }
         let mut reply = reply.json(self);
-        shapes::remember(&mut reply, self);
+        // Whoever speaks another dialect has it written anew on the way out.
+        reply.extensions_mut().insert(self.clone());
         reply
     }
 }
 
 /// The name of this request.
 #[derive(Clone, Debug)]
-pub struct RequestName(pub Arc<str>);
+pub(in crate::http) struct RequestName(Arc<str>);
 
 impl RequestName {
     /// As the middleware gave it.
-    pub fn of(request: &HttpRequest) -> Arc<str> {
+    pub(in crate::http) fn of(request: &HttpRequest) -> Arc<str> {
         request.extensions().get::<RequestName>().map_or_else(|| draw().into(), |name| name.0.clone())
     }
 }
 
 /// Names each request and puts the name into its reply, whatever that is. A stream to a client of HTTP/1.0, which knows
 /// no chunks, ends with the connection.
-pub async fn name_requests(
+pub(in crate::http) async fn name_requests(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {

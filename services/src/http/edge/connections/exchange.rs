@@ -1,15 +1,16 @@
 //! One request of a connection after the other: which bytes the client may send now, how long it may take for them, and
 //! how many of them are kept here. The stream ([`Connection`](super::connection::Connection)) tells it what arrives and
 //! what was sent, the request's handling ([`follow`](super::followed::follow)) what was read and answered. No byte of a
-//! request reaches the parser before the one before it was answered and sent, so a connection never holds more than one.
+//! request reaches the parser before the one before it was answered and sent, so a connection never holds more than
+//! one.
 //!
 //! Each phase has its time: the head, the body, the rest of a body that nobody waits for any more, an answer that lies
 //! in the socket, and the silence between two requests. Only while the service itself is at work there is none here.
 
-use super::edge::Patience;
 use super::framing::{Framing, Part};
-use super::shares::{Room, Share};
 use crate::holder::Holder;
+use crate::http::edge::settings::Patience;
+use crate::http::edge::shares::{Room, Share};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::{Context, Waker};

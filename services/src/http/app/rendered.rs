@@ -23,7 +23,7 @@ struct Last {
 
 impl Rendered {
     /// The text, rendered by `render` after this was called.
-    pub(super) async fn text(&self, render: impl Fn() -> String) -> Bytes {
+    pub(in crate::http) async fn text(&self, render: impl Fn() -> String) -> Bytes {
         let asked = Instant::now();
         // Whoever comes first renders; the others find what it left. Where its client leaves, the next one does.
         let mut last = self.0.lock().await;

@@ -1,18 +1,11 @@
-//! Tries of keys, by the address that they come from. A few mistakes cost nothing; then each wrong key makes its address
-//! wait longer, whether or not its client waits for the answer, and while an address has to wait no other key of its
-//! clients is looked at. A key that was let in from there before is always let in at once.
+//! Tries of keys, by the address that they come from. A few mistakes cost nothing; then each wrong key makes its
+//! address wait longer, whether or not its client waits for the answer, and while an address has to wait no other key
+//! of its clients is looked at. A key that was let in from there before is always let in at once.
 
-use super::app::App;
-use super::auth::{Caller, Keys};
-use super::error::ApiError;
-use super::reply::RequestName;
-use crate::audit::Record;
 use crate::holder::network;
 use crate::limits::{
     KNOWN_KEYS_MAX, WRONG_KEY_ADDRESSES_MAX, WRONG_KEY_DELAY_MS_MAX, WRONG_KEY_REST_SECONDS, WRONG_KEYS_TOLD,
 };
-use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -62,15 +55,15 @@ pub enum Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongKey {
     /// How many of its kind there were from there lately.
-    count: u32,
+    pub(in crate::http::edge) count: u32,
     /// When it is answered.
-    turn: Turn,
+    pub(in crate::http::edge) turn: Turn,
 }
 
 impl WrongKey {
     /// Whether it is written down: each of the first ones, then as often as their number has doubled. Whoever has no
     /// key must not be able to fill the disk.
-    fn is_told(self) -> bool {
+    pub(in crate::http::edge) fn is_told(self) -> bool {
         self.count <= WRONG_KEYS_TOLD || self.count.is_power_of_two()
     }
 }
@@ -141,57 +134,6 @@ impl Tries {
 
 fn after(wait: Duration) -> Turn {
     if wait.is_zero() { Turn::Now } else { Turn::After(wait) }
-}
-
-/// Lets a request in whose key was checked, or says why not, when its address has its turn.
-pub(super) async fn in_turn(
-    app: &web::Data<App>,
-    request: &HttpRequest,
-    checked: Result<Caller, ApiError>,
-) -> Result<Caller, ApiError> {
-    let (address, now) = (request.peer_addr().map(|peer| peer.ip()), Instant::now());
-    let of_many = address.is_some_and(|from| app.proxies.contains(&from.to_canonical()));
-    let turn = match (&checked, address) {
-        // Where no key is asked for none is tried.
-        (Ok(caller), _) if of_many || caller.key == KeyId::default() => Turn::Now,
-        (Ok(caller), Some(from)) => app.wrong_keys.known(from, caller.key, now),
-        (Ok(_), None) => Turn::Now,
-        (Err(_), _) => note(app, request, address.map(|from| (from, of_many)), now),
-    };
-    match turn {
-        Turn::Now => {}
-        Turn::After(wait) => actix_rt::time::sleep(wait).await,
-        Turn::Never(wait) => return Err(not_now(wait)),
-    }
-    if let (Ok(caller), Some(from)) = (&checked, address)
-        && caller.key != KeyId::default()
-    {
-        app.wrong_keys.let_in(from, caller.key);
-    }
-    checked
-}
-
-/// Notes a request without a known key. One without any key tries nothing.
-fn note(app: &App, request: &HttpRequest, from: Option<(IpAddr, bool)>, now: Instant) -> Turn {
-    let tried = Keys::hash_of(request.headers()).is_some();
-    let one = from.map(|(from, of_many)| app.wrong_keys.another(from, tried, of_many, now));
-    if one.is_none_or(WrongKey::is_told) {
-        let (name, times) = (RequestName::of(request), one.map(|one| one.count));
-        tracing::warn!(request = &*name, times, "no known API key");
-        let (action, address) = (if tried { "key.unknown" } else { "key.missing" }, from.map(|(from, _)| from));
-        let (request, outcome) = (Some(&*name), "401");
-        app.audit.record(&Record { action, on: None, account: None, address, times, request, outcome });
-    }
-    one.map_or(Turn::Now, |one| one.turn)
-}
-
-/// The same for a right key as for a wrong one, or it would tell them apart.
-fn not_now(wait: Duration) -> ApiError {
-    let message = "too many keys that are not known here came from this address: no other is looked at for now";
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
-        .with_code("too_many_wrong_keys")
-        .with_retry_after(wait)
-        .rejected_as("key")
 }
 
 fn delay(count: u32) -> Duration {

@@ -2,12 +2,12 @@
 //! changes nothing, and whoever reads the log hears of it.
 
 use super::auth::Keys;
+use crate::http::edge::stamp::{FileStamp, stamp};
 use chimere_engine::engram::Latest;
 use chimere_engine::scheduler::KeyLimits;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Keys that can be replaced while the service runs.
 #[derive(Debug)]
@@ -22,14 +22,6 @@ struct File {
     limits: KeyLimits,
     /// What the file was when it was last looked at, read or not: a mistake is told once.
     seen: Mutex<Option<FileStamp>>,
-}
-
-/// What tells a file from one that took its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileStamp {
-    bytes: u64,
-    modified: Option<SystemTime>,
-    inode: u64,
 }
 
 impl From<Keys> for Ring {
@@ -75,19 +67,10 @@ impl Ring {
     }
 }
 
-pub(super) fn stamp(path: &std::path::Path) -> Option<FileStamp> {
-    let meta = std::fs::metadata(path).ok()?;
-    #[cfg(unix)]
-    let inode = std::os::unix::fs::MetadataExt::ino(&meta);
-    #[cfg(not(unix))]
-    let inode = 0;
-    Some(FileStamp { bytes: meta.len(), modified: meta.modified().ok(), inode })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::auth::{hashed, write_key_file};
+    use crate::http::edge::keys::auth::{hashed, write_key_file};
 
     #[test]
     fn a_file_that_changed_is_read_and_one_with_a_mistake_changes_nothing() {

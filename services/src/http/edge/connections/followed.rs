@@ -20,7 +20,7 @@ use std::time::Instant;
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
 /// Follows each request to the end of its answer.
-pub(super) async fn follow(
+pub(in crate::http) async fn follow(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {

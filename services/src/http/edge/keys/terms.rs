@@ -1,7 +1,7 @@
 //! The terms that a request runs under, from its key and its headers.
 
 use super::auth::Caller;
-use super::error::ApiError;
+use crate::http::wire::error::ApiError;
 use crate::limits::DEADLINE_MS_MAX;
 use actix_web::HttpRequest;
 use chimere_engine::ids::Micros;
@@ -11,7 +11,7 @@ use chimere_engine::scheduler::Terms;
 const DEADLINE: &str = "x-chimere-deadline-ms";
 
 /// Whose request it is, and by when it has to be done.
-pub(super) fn terms_of(request: &HttpRequest) -> Result<Terms, ApiError> {
+pub(in crate::http) fn terms_of(request: &HttpRequest) -> Result<Terms, ApiError> {
     let caller = Caller::of(request);
     let deadline = deadline_ms(request)?.map(|ms| Micros(caller.arrived.0 + 1_000 * ms));
     Ok(Terms { key: caller.key, limits: caller.limits, deadline, exempt: false })

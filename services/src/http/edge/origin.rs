@@ -1,19 +1,12 @@
 //! Whether a request is one that a page of somewhere else made its visitor's browser send. Browsers say where a page is
-//! from (`Origin`,
-//! `Sec-Fetch-Site`); a name in `Host` that is none of ours says that somebody pointed his own name at this machine.
-//! Programs that say nothing of the kind are served as they come.
+//! from (`Origin`, `Sec-Fetch-Site`); a name in `Host` that is none of ours says that somebody pointed his own name at
+//! this machine. Programs that say nothing of the kind are served as they come.
 
-use super::app::App;
-use super::auth::Keys;
-use super::error::ApiError;
-use super::hints;
-use super::server::OPEN_PATHS;
-use actix_web::body::{BoxBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use super::keys::auth::Keys;
+use crate::http::wire::error::ApiError;
+use actix_web::HttpRequest;
+use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::{Method, StatusCode};
-use actix_web::middleware::Next;
-use actix_web::{Error, ResponseError, web};
 use std::net::IpAddr;
 
 /// Says whether the page that made a request is of the place that the request goes to.
@@ -131,28 +124,24 @@ fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Answers what came from elsewhere, and says of every reply that it depends on where the page was from.
-pub(super) async fn check(
-    request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<BoxBody>, Error> {
-    let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
-    let checked = app.origins.check(request.method(), request.headers());
-    // Probes and scrapers name whatever they were given, and what they read is no secret. A browser's question is
-    // answered further in.
-    let open = OPEN_PATHS.contains(&request.path());
-    let mut reply = match checked {
-        Err(error) if !open && !hints::is_preflight(request.request()) => request.into_response(error.error_response()),
-        _ => next.call(request).await?.map_into_boxed_body(),
-    };
-    reply.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));
-    Ok(reply)
+/// Whether a browser asks if a page of another origin may call. Such a question carries no key. It comes this far only
+/// where no origin may.
+pub(super) fn is_preflight(request: &HttpRequest) -> bool {
+    request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// No page may call, which its developer reads in the browser's tools.
+pub(super) fn no_origins() -> ApiError {
+    let message = "pages of other origins may not call this server; `server.cors_origins` in its configuration names those that may";
+    ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", message)
+        .with_code("origin_not_allowed")
+        .rejected_as("origin")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::http::header::HeaderName;
+    use actix_web::http::header::{HeaderName, HeaderValue};
 
     fn ask(origins: &Origins, method: Method, headers: &[(&str, &str)]) -> Option<&'static str> {
         let mut map = HeaderMap::new();

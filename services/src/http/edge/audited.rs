@@ -1,10 +1,9 @@
 //! Which requests others feel, as the audit log has them: what changes tables and collections and what
 //! removes a kept response, also where it was refused.
 
-use super::app::App;
-use super::auth::Caller;
-use super::reply::RequestName;
-use crate::audit::Record;
+use super::keys::auth::Caller;
+use crate::audit::{Audit, Record};
+use crate::http::wire::reply::RequestName;
 use actix_web::HttpRequest;
 use actix_web::body::BoxBody;
 use actix_web::dev::ServiceResponse;
@@ -15,11 +14,11 @@ const COLLECTIONS: &str = "/v1/engram/collections/";
 const RESPONSES: &str = "/v1/responses/";
 
 /// Writes a request down, if it is one of these.
-pub(super) fn note(app: &App, reply: &ServiceResponse<BoxBody>) {
+pub(super) fn note(audit: &Audit, reply: &ServiceResponse<BoxBody>) {
     let request = reply.request();
     let Some((action, on)) = action(request.method(), request.path()) else { return };
     let (caller, name) = (Caller::of(request), RequestName::of(request));
-    app.audit.record(&Record {
+    audit.record(&Record {
         action,
         on: Some(on),
         account: Some(caller.key),

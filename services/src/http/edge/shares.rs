@@ -1,24 +1,10 @@
 //! Room that many share: bytes of bodies, bytes of what they say, connections. Whoever holds much leaves as much for
 //! the others, so that one alone can never keep the rest out; and what is refused tells nobody what others hold.
 
-use super::auth::Caller;
 use crate::holder::Holder;
-use actix_web::HttpRequest;
-use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
-
-impl Holder {
-    /// Of a request that was let in: its key's, else that of the machine it came from.
-    pub fn of(request: &HttpRequest, proxies: &[IpAddr]) -> Self {
-        match Caller::of(request).key {
-            key if key != KeyId::default() => Self::Key(key),
-            _ => request.peer_addr().map_or(Self::Many, |peer| Self::at(peer.ip(), proxies)),
-        }
-    }
-}
 
 /// So many units for all.
 #[derive(Debug)]
@@ -100,6 +86,7 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chimere_engine::ids::KeyId;
 
     const A: Holder = Holder::Key(KeyId(1));
     const B: Holder = Holder::Key(KeyId(2));

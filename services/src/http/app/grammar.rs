@@ -1,10 +1,9 @@
 //! From what a request says of its answer and its calls to what they are followed by. Grammars are made on threads of
 //! their own: a hard one takes a second, and neither a prompt nor the network may wait for it.
 
-use super::app::App;
-use super::error::ApiError;
-use super::request::AskedForm;
 use crate::holder::Holder;
+use crate::http::request::AskedForm;
+use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::{Calls, FormError, GrammarStart, Grammars, Structure};
 use crate::text::pool::PoolError;
@@ -29,26 +28,24 @@ impl GrammarMaker {
         let pool = pool.map_err(|e| format!("threads of grammars: {e}"))?;
         Ok(Self { grammars: Arc::new(Grammars::new(tokenizer, end_ids).with_calls(calls)), pool })
     }
-}
-
-/// What the choices of a request are followed by; `None` where nothing is asked for. `thinking` says how an answer
-/// begins, and is `None` where there are no thoughts.
-pub(super) async fn grammar_of(
-    app: &App,
-    holder: Holder,
-    form: Option<AskedForm>,
-    calls: Option<Calls>,
-    thinking: Option<Thinking>,
-) -> Result<Option<GrammarStart>, ApiError> {
-    if form.is_none() && calls.is_none() {
-        return Ok(None);
+    /// What the choices of a request are followed by; `None` where nothing is asked for. `thinking` says how an answer
+    /// begins, and is `None` where there are no thoughts.
+    pub(in crate::http) async fn grammar_of(
+        &self,
+        holder: Holder,
+        form: Option<AskedForm>,
+        calls: Option<Calls>,
+        thinking: Option<Thinking>,
+    ) -> Result<Option<GrammarStart>, ApiError> {
+        if form.is_none() && calls.is_none() {
+            return Ok(None);
+        }
+        let field = form.as_ref().map_or("tools", |asked| asked.field);
+        let structure = Structure { form: form.map(|asked| asked.form), calls };
+        let grammars = self.grammars.clone();
+        let made = self.pool.run(holder, move || grammars.compile(&structure)?.after(thinking)).await.map_err(busy)?;
+        made.map(Some).map_err(|error| refused(field, &error))
     }
-    let field = form.as_ref().map_or("tools", |asked| asked.field);
-    let structure = Structure { form: form.map(|asked| asked.form), calls };
-    let grammars = app.grammars.grammars.clone();
-    let made =
-        app.grammars.pool.run(holder, move || grammars.compile(&structure)?.after(thinking)).await.map_err(busy)?;
-    made.map(Some).map_err(|error| refused(field, &error))
 }
 
 fn refused(field: &str, error: &FormError) -> ApiError {

@@ -1,7 +1,8 @@
 //! The certificate and its key, and the cryptography of rustls: Graviola, whose assembly the Rust compiler builds by
 //! itself.
 
-use super::ring::{FileStamp, stamp};
+use super::stamp::{FileStamp, stamp};
+use crate::clock::days_since_1970;
 use crate::metrics;
 use chimere_engine::engram::Latest;
 use chimere_engine::files::read_regular;
@@ -144,16 +145,6 @@ fn seconds(tag: u8, text: &str) -> Option<u64> {
     let (month, day, hour, minute, second) = (part(0)?, part(1)?, part(2)?, part(3)?, part(4)?);
     let days = days_since_1970(year, month, day)?;
     Some(((days * 24 + hour) * 60 + minute) * 60 + second)
-}
-
-/// Of the Gregorian calendar, with years that begin in March, so that the leap day is the last.
-pub(super) fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    Some(days.saturating_sub(719_468))
 }
 
 #[cfg(test)]
