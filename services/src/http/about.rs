@@ -2,7 +2,7 @@
 
 use crate::actors::phase::Phase;
 use crate::http::app::App;
-use crate::http::request::unknown_model;
+use crate::http::body::model::unknown_model;
 use crate::http::wire::error::ApiError;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};

@@ -1,10 +1,10 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`, as Anthropic's clients send them.
 
-use crate::http::answer::MessageFormat;
 use crate::http::app::App;
 use crate::http::chat::converse;
+use crate::http::dialects::anthropic::answer::MessageFormat;
+use crate::http::dialects::anthropic::request::MessagesRequest;
 use crate::http::intake::{Taken, take};
-use crate::http::request::MessagesRequest;
 use crate::http::text::prompt_of;
 use crate::http::wire::error::ApiError;
 use actix_web::{HttpRequest, HttpResponse, web};

@@ -1,16 +1,17 @@
 //! `POST /v1/chat/completions`.
 
 use crate::actors::reader::{Answer, Reader};
-use crate::http::answer::{Chat, Dialect};
 use crate::http::app::App;
+use crate::http::body::chat::ChatRequest;
+use crate::http::dialects::openai::chat::Chat;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::keys::cache;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::examples::with_examples;
 use crate::http::generate::{EndpointJob, generate};
 use crate::http::intake::{Taken, take};
-use crate::http::request::ChatRequest;
 use crate::http::thinking::{PromptAndThinking, Question, prompt_and_thinking};
+use crate::http::turn::dialect::Dialect;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::text::OutputParser;

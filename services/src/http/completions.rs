@@ -1,10 +1,10 @@
 //! `POST /v1/completions`.
 
-use crate::http::answer::{Completion, Echo};
 use crate::http::app::App;
+use crate::http::dialects::openai::completion::{Completion, Echo};
+use crate::http::dialects::openai::request::CompletionRequest;
 use crate::http::generate::{EndpointJob, generate};
 use crate::http::intake::{Taken, take};
-use crate::http::request::CompletionRequest;
 use crate::http::text::prompt_ids;
 use crate::http::wire::error::ApiError;
 use crate::text::Tokenizer;

@@ -4,9 +4,10 @@
 use crate::actors::embed::{Texts, embed};
 use crate::holder::Holder;
 use crate::http::app::App;
+use crate::http::body::embedding::{EmbeddingRequest, Encoding};
+use crate::http::body::prompt::Prompt;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::parsed;
-use crate::http::request::{EmbeddingRequest, Encoding, Prompt};
 use crate::http::text::{INLINE_BYTES, fitting, work};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::direct_error;

@@ -3,8 +3,9 @@
 
 use crate::actors::output::ExamplesAccount;
 use crate::http::app::App;
+use crate::http::body::generation::Generation;
+use crate::http::body::semantic::SemanticRequest;
 use crate::http::collections::{Search, look};
-use crate::http::request::{Generation, SemanticRequest};
 use crate::http::text::prompt_of;
 use crate::http::wire::error::ApiError;
 use crate::semantic::{By, Hit};

@@ -1,13 +1,14 @@
 //! llama.cpp's own endpoints: prompts without a template, vectors, and what its programs ask about the server.
 
 use crate::actors::embed::Texts;
-use crate::http::answer::{Llama, LlamaPrompt};
 use crate::http::app::App;
+use crate::http::body::embedding::EmbeddingRequest;
+use crate::http::dialects::llama::answer::{Llama, LlamaPrompt};
+use crate::http::dialects::llama::request::{LlamaRequest, parse_embedding};
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::embeddings::{Layout, tokens, vectors};
 use crate::http::generate::{EndpointJob, generate};
 use crate::http::intake::{Taken, parsed, take};
-use crate::http::request::{EmbeddingRequest, LlamaRequest, parse_embedding};
 use crate::http::text::prompt_ids;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;

@@ -2,15 +2,17 @@
 
 use crate::actors::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
-use crate::http::answer::{Ollama, loaded};
 use crate::http::app::App;
+use crate::http::body::embedding::EmbeddingRequest;
+use crate::http::body::generation::Generation;
 use crate::http::chat::converse;
+use crate::http::dialects::ollama::answer::{Ollama, loaded};
+use crate::http::dialects::ollama::request::{OllamaRequest, parse_embed, parse_name};
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::edge::shares::Share;
 use crate::http::embeddings::{Layout, tokens, vectors};
 use crate::http::generate::{EndpointJob, generate};
 use crate::http::intake::{Taken, parsed, take};
-use crate::http::request::{EmbeddingRequest, Generation, OllamaRequest, parse_embed, parse_name};
 use crate::http::text::ids_of;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::too_long;

@@ -3,7 +3,7 @@
 //! refused.
 
 use crate::http::app::App;
-use crate::http::request::ModelLimits;
+use crate::http::body::model::ModelLimits;
 use crate::limits;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
@@ -478,11 +478,17 @@ fn id(model: &ModelLimits) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::body::chat::ChatRequest;
+    use crate::http::body::embedding::EmbeddingRequest;
+    use crate::http::body::fields::known_names;
+    use crate::http::dialects::anthropic::request::MessagesRequest;
+    use crate::http::dialects::llama::request::LlamaRequest;
+    use crate::http::dialects::ollama::request::OllamaRequest;
+    use crate::http::dialects::openai::request::CompletionRequest;
+    use crate::http::dialects::responses::request::ResponsesBody;
+    use crate::http::endpoints::collections::request::SearchRequest;
+    use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeRequest};
     use crate::http::hints::PATHS;
-    use crate::http::request::{
-        ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, LlamaRequest, MessagesRequest,
-        OllamaRequest, ResponsesBody, SearchRequest, TokenizeRequest, known_names,
-    };
     use crate::http::wire::error::ApiError;
     use std::collections::BTreeSet;
 

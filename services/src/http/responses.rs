@@ -2,13 +2,14 @@
 
 use crate::clock::unix_seconds;
 use crate::database::DatabaseError;
-use crate::http::answer::{ResponseFormat, response_of};
 use crate::http::app::App;
 use crate::http::chat::converse;
+use crate::http::dialects::responses::answer::{ResponseFormat, response_of};
+use crate::http::dialects::responses::references::refers_to_at_most;
+use crate::http::dialects::responses::request::{ResponsesBody, ResponsesRequest};
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::shares::Share;
 use crate::http::intake::{INLINE_BYTES, Taken, more_room, take};
-use crate::http::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
 use crate::http::text::{prompt_of, work, written};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::database_error;
@@ -239,7 +240,11 @@ fn said(stored: &KeptResponse) -> Vec<Value> {
 
 /// What keeps a response when it is whole, with the items before it. `None` where there is no room for them meanwhile,
 /// or where the conversation is larger than any body may be.
-fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<crate::http::answer::Keep> {
+fn keep(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    items: &[Value],
+) -> Option<crate::http::dialects::responses::answer::Keep> {
     let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
     let share: Share = app.bodies.room.take(app.holder(request), items.len())?;
     let (app, owner) = (app.clone(), Caller::of(request).key);
@@ -255,6 +260,6 @@ fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<
             }
             drop(share);
             kept
-        }) as crate::http::answer::Keep
+        }) as crate::http::dialects::responses::answer::Keep
     })
 }

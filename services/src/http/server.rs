@@ -1,6 +1,7 @@
 //! Routes, and what wraps them.
 
 use crate::http::app::App;
+use crate::http::dialects::shapes;
 use crate::http::edge::admission::{check_origin, require_key};
 use crate::http::edge::arrival::announced;
 use crate::http::edge::connections::followed::follow;
@@ -10,7 +11,7 @@ use crate::http::wire::reply::name_requests;
 use crate::http::wire::routing::{only, read, several};
 use crate::http::{
     about, anthropic, chat, collections, completions, console, embeddings, engram, hints, llama, ollama, openapi,
-    responses, shapes, steps, text,
+    responses, steps, text,
 };
 use crate::limits::PROBE_CONNECTIONS;
 use actix_cors::Cors;

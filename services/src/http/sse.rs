@@ -2,7 +2,7 @@
 
 use crate::actors::output::Output;
 use crate::actors::request::Outputs;
-use crate::http::answer::Frames;
+use crate::http::turn::dialect::Frames;
 use actix_rt::time::{Sleep, sleep};
 use actix_web::body::{BodySize, MessageBody};
 use bytes::{Bytes, BytesMut};
@@ -15,7 +15,7 @@ use std::time::Duration;
 const WRITE_BYTES: usize = 16 << 10;
 
 /// The body of a streamed reply. Dropping it cancels the request.
-pub struct Events<F> {
+pub(super) struct Events<F> {
     outputs: Outputs,
     frames: F,
     keep_alive: Duration,
@@ -28,7 +28,7 @@ pub struct Events<F> {
 impl<F: Frames> Events<F> {
     /// The events of a request that was accepted. A sign of life is sent after each `keep_alive` of silence: the
     /// client's absence shows only when we write to a half-open connection, and proxies close silent ones.
-    pub fn new(outputs: Outputs, frames: F, keep_alive: Duration) -> Self {
+    pub(super) fn new(outputs: Outputs, frames: F, keep_alive: Duration) -> Self {
         Self { outputs, frames, keep_alive, idle: Box::pin(sleep(keep_alive)), opened: false, over: false }
     }
 

@@ -2,8 +2,10 @@
 
 use crate::holder::Holder;
 use crate::http::app::App;
+use crate::http::body::chat::ChatRequest;
+use crate::http::body::prompt::Prompt;
+use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::intake::{Taken, take};
-use crate::http::request::{ChatRequest, DetokenizeRequest, Prompt, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, too_long};
 use crate::text::{ChatPrompt, Conversation, Lanes, PromptError};

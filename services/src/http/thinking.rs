@@ -5,7 +5,7 @@ use crate::actors::probe::{Trial, probe};
 use crate::actors::request::ThinkingJob;
 use crate::holder::Holder;
 use crate::http::app::App;
-use crate::http::request::Generation;
+use crate::http::body::generation::Generation;
 use crate::http::text::prompt_of;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::direct_error;

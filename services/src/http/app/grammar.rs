@@ -2,7 +2,7 @@
 //! their own: a hard one takes a second, and neither a prompt nor the network may wait for it.
 
 use crate::holder::Holder;
-use crate::http::request::AskedForm;
+use crate::http::body::structured::AskedForm;
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::{Calls, FormError, GrammarStart, Grammars, Structure};

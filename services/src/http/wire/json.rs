@@ -3,7 +3,7 @@
 
 use crate::limits::PARSED_BYTES_MAX;
 use crate::text::template::written::Text;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// What a value takes in an array, with some of the room that arrays grow by.
 const VALUE_BYTES: usize = 96;
@@ -95,6 +95,16 @@ pub(in crate::http) fn parse_with_numbers(text: &str, keys: &[&str]) -> Result<V
 
 fn checked_weight(got: usize) -> Result<(), JsonError> {
     if got > PARSED_BYTES_MAX { Err(JsonError::TooLarge { got }) } else { Ok(()) }
+}
+
+/// A log-probability as JSON has it: there is no minus infinity.
+pub(in crate::http) fn logprob(value: f32) -> Value {
+    json!(if value.is_finite() { value.max(-9999.0) } else { -9999.0 })
+}
+
+/// An object of these entries, those without a value left out.
+pub(in crate::http) fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    Value::Object(entries.into_iter().filter_map(|(k, v)| Some((k.to_owned(), v?))).collect::<Map<_, _>>())
 }
 
 #[cfg(test)]

@@ -1,0 +1,5 @@
+//! Ollama's API under `/api/`.
+
+pub(in crate::http) mod answer;
+pub(in crate::http::dialects) mod error;
+pub(in crate::http) mod request;

@@ -1,0 +1,3 @@
+//! Collections of texts: `/v1/engram/collections`.
+
+pub(in crate::http) mod request;

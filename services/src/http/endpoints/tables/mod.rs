@@ -1,0 +1,3 @@
+//! Tables: `/v1/engram/tables`.
+
+pub(in crate::http) mod request;

@@ -1,0 +1,3 @@
+//! Tokens of texts and texts of tokens: `/tokenize` and what belongs to it.
+
+pub(in crate::http) mod request;
