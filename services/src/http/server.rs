@@ -1,18 +1,16 @@
-//! Routes, and what wraps them.
+//! The servers: which rooms answer, and what wraps them.
 
 use crate::http::app::App;
+use crate::http::dialects;
 use crate::http::dialects::shapes;
 use crate::http::edge::admission::{check_origin, require_key};
 use crate::http::edge::arrival::announced;
 use crate::http::edge::connections::followed::follow;
 use crate::http::edge::connections::listener::Listener;
 use crate::http::edge::{Edge, Patience};
+use crate::http::endpoints;
+use crate::http::endpoints::{about, hints};
 use crate::http::wire::reply::name_requests;
-use crate::http::wire::routing::{only, read, several};
-use crate::http::{
-    about, anthropic, chat, collections, completions, console, embeddings, engram, hints, llama, ollama, openapi,
-    responses, steps, text,
-};
 use crate::limits::PROBE_CONNECTIONS;
 use actix_cors::Cors;
 use actix_http::Request;
@@ -40,7 +38,9 @@ pub fn server(
         let factory = actix_web::App::new()
             .app_data(shared.clone())
             .app_data(shared.gate.clone())
-            .configure(routes)
+            .configure(dialects::routes)
+            .configure(endpoints::routes)
+            .configure(about::probes)
             .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(require_key))
             .wrap(from_fn(check_origin))
@@ -61,7 +61,7 @@ pub fn probes(app: web::Data<App>, listener: TcpListener, patience: Patience) ->
     let service = move || {
         let factory = actix_web::App::new()
             .app_data(shared.clone())
-            .configure(open_routes)
+            .configure(about::probes)
             .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(name_requests))
             .wrap(from_fn(follow));
@@ -91,90 +91,4 @@ fn cors(origins: &[String]) -> Cors {
         return cors.allow_any_origin();
     }
     origins.iter().fold(cors, |cors, origin| cors.allowed_origin(origin))
-}
-
-fn routes(config: &mut web::ServiceConfig) {
-    config
-        .service(only("/v1/chat/completions", "POST", web::post().to(chat::chat)))
-        .service(only("/v1/chat/completions/input_tokens", "POST", web::post().to(text::input_tokens)))
-        .service(only("/v1/messages", "POST", web::post().to(anthropic::messages)))
-        .service(only("/v1/messages/count_tokens", "POST", web::post().to(anthropic::count_tokens)))
-        .service(only("/v1/responses", "POST", web::post().to(responses::create)))
-        .service(only("/v1/responses/input_tokens", "POST", web::post().to(responses::input_tokens)))
-        .service(only("/v1/responses/{id}/input_items", "GET", read().to(responses::input_items)))
-        .service(
-            several("/v1/responses/{id}", "GET, DELETE")
-                .route(read().to(responses::show))
-                .route(web::delete().to(responses::delete)),
-        )
-        .configure(ollama_routes)
-        .configure(llama_routes)
-        .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
-        .service(only("/v1/embeddings", "POST", web::post().to(embeddings::embeddings)))
-        .service(only("/v1/models", "GET", read().to(about::models)))
-        .service(only("/v1/models/{id:.+}", "GET", read().to(about::model)))
-        .configure(engram_routes)
-        .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
-        .service(only("/apply-template", "POST", web::post().to(text::apply_template)))
-        .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
-        .service(only("/version", "GET", read().to(about::version)))
-        .service(only("/openapi.json", "GET", read().to(openapi::document)))
-        .service(only("/", "GET", read().to(console::page)))
-        .service(only("/console/{file:.+}", "GET", read().to(console::file)))
-        .service(only("/v1/console/steps", "GET", web::get().to(steps::steps)))
-        .configure(open_routes);
-}
-
-fn engram_routes(config: &mut web::ServiceConfig) {
-    config
-        .service(only("/v1/engram/tables", "GET", read().to(engram::list)))
-        .service(
-            several("/v1/engram/tables/{name}", "GET, PUT, DELETE")
-                .route(read().to(engram::show))
-                .route(web::put().to(engram::put))
-                .route(web::delete().to(engram::delete)),
-        )
-        .service(only("/v1/engram/tables/{name}/learn", "POST", web::post().to(engram::learn)))
-        .service(only("/v1/engram/tables/{name}/rollback", "POST", web::post().to(engram::rollback)))
-        .service(only("/v1/engram/collections", "GET", read().to(collections::list)))
-        .service(
-            several("/v1/engram/collections/{name}", "GET, PUT, DELETE")
-                .route(read().to(collections::show))
-                .route(web::put().to(collections::put))
-                .route(web::delete().to(collections::delete)),
-        )
-        .service(only("/v1/engram/collections/{name}/add", "POST", web::post().to(collections::add)))
-        .service(only("/v1/engram/collections/{name}/search", "POST", web::post().to(collections::search)));
-}
-
-fn ollama_routes(config: &mut web::ServiceConfig) {
-    config
-        .service(only("/api/chat", "POST", web::post().to(ollama::chat)))
-        .service(only("/api/generate", "POST", web::post().to(ollama::prompt)))
-        .service(only("/api/embed", "POST", web::post().to(ollama::embed)))
-        .service(only("/api/embeddings", "POST", web::post().to(ollama::embeddings)))
-        .service(only("/api/show", "POST", web::post().to(ollama::show)))
-        .service(only("/api/pull", "POST", web::post().to(ollama::pull)))
-        .service(only("/api/tags", "GET", read().to(ollama::tags)))
-        .service(only("/api/ps", "GET", read().to(ollama::loaded_models)))
-        .service(only("/api/version", "GET", read().to(ollama::version)));
-}
-
-fn llama_routes(config: &mut web::ServiceConfig) {
-    config
-        .service(only("/completion", "POST", web::post().to(llama::completion)))
-        .service(only("/completions", "POST", web::post().to(llama::completion)))
-        .service(only("/embedding", "POST", web::post().to(llama::embedding)))
-        .service(only("/embeddings", "POST", web::post().to(llama::embedding)))
-        .service(only("/infill", "POST", web::post().to(llama::infill)))
-        .service(only("/props", "GET", read().to(llama::props)))
-        .service(only("/slots", "GET", read().to(llama::slots)));
-}
-
-/// Those of [`OPEN_PATHS`](crate::http::edge::gate::OPEN_PATHS) that are for programs.
-fn open_routes(config: &mut web::ServiceConfig) {
-    config
-        .service(only("/health", "GET", read().to(about::health)))
-        .service(only("/ready", "GET", read().to(about::ready)))
-        .service(only("/metrics", "GET", read().to(about::metrics)));
 }

@@ -34,7 +34,7 @@ use tokio::sync::watch;
 pub struct App {
     /// What requests are checked against.
     pub limits: ModelLimits,
-    /// Tokenizer and template.
+    /// The model's tokenizer and its chat template.
     pub text: Arc<TextModel>,
     /// Tables that requests can name.
     pub engram: EngramParts,
@@ -56,7 +56,7 @@ pub struct App {
     pub gate: Data<Gatekeeper>,
     /// Log what is asked.
     pub log_prompts: bool,
-    /// Where traces go.
+    /// Where the traces of requests are sent.
     pub traces: Traces,
     /// The web console is served.
     pub console: bool,

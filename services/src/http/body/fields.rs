@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 /// What every body with tools or with calls of them contains; no other has numbers that a template shows.
 const MAY_HAVE_NUMBERS: &str = "\"tool";
-/// U+FEFF in UTF-8.
+/// The byte order mark, U+FEFF, in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn code_of(error: &JsonError) -> &'static str {
@@ -60,7 +60,7 @@ impl Fields {
         names.iter().filter_map(|name| Some(((*name).to_owned(), self.any(name)?))).collect()
     }
 
-    /// The same, which stay.
+    /// Copies of fields that are called the same in chat; the fields themselves stay.
     pub(in crate::http) fn copied(&self, names: &[&'static str]) -> Map<String, Json> {
         names.iter().filter_map(|name| Some(((*name).to_owned(), self.map.get(*name)?.clone()))).collect()
     }
@@ -86,7 +86,7 @@ impl Fields {
         self.map.get(name)
     }
 
-    /// The same, to be changed.
+    /// A value that may be changed in its place.
     pub(in crate::http) fn peek_mut(&mut self, name: &str) -> Option<&mut Json> {
         self.map.get_mut(name)
     }

@@ -25,7 +25,7 @@ pub struct Generation {
     pub spec: RequestSpec,
     /// The caller's seed. Without one the server draws it and reports it.
     pub seed: Option<u64>,
-    /// Tables that help.
+    /// What the request says of Engram's tables.
     pub engram: EngramRequest,
     /// Whether its prompt is looked up and kept.
     pub cache: CacheRequest,

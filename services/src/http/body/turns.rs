@@ -20,7 +20,7 @@ pub(in crate::http) struct Turns {
     calls: HashSet<String>,
 }
 
-/// An assistant's turn.
+/// What the assistant said, thought and called in one turn.
 #[derive(Default)]
 struct AssistantTurn {
     text: String,
@@ -91,7 +91,7 @@ impl Turns {
         self.turn.is_none() && self.out.last().is_some_and(|last| last["role"] == "tool")
     }
 
-    /// All of it.
+    /// Ends the conversation and gives all of its messages, the system prompt first.
     pub(in crate::http) fn end(mut self) -> Vec<Json> {
         self.end_turn();
         let system = (!self.system.is_empty()).then(|| json!({"role": "system", "content": self.system.join(BETWEEN)}));

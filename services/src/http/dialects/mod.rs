@@ -7,3 +7,15 @@ pub(in crate::http) mod ollama;
 pub(in crate::http) mod openai;
 pub(in crate::http) mod responses;
 pub(in crate::http) mod shapes;
+
+use actix_web::web::ServiceConfig;
+
+/// The paths of all dialects.
+pub(in crate::http) fn routes(config: &mut ServiceConfig) {
+    config
+        .configure(openai::routes::routes)
+        .configure(responses::routes::routes)
+        .configure(anthropic::routes::routes)
+        .configure(ollama::routes::routes)
+        .configure(llama::routes::routes);
+}

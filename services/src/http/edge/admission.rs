@@ -106,7 +106,7 @@ fn note(gate: &Gatekeeper, request: &HttpRequest, from: Option<(IpAddr, bool)>, 
     one.map_or(Turn::Now, |one| one.turn)
 }
 
-/// The same for a right key as for a wrong one, or it would tell them apart.
+/// Refuses a key unseen. A right key is refused in the words of a wrong one, or the answer would tell them apart.
 fn not_now(wait: Duration) -> ApiError {
     let message = "too many keys that are not known here came from this address: no other is looked at for now";
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)

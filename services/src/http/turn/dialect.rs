@@ -37,7 +37,7 @@ pub(in crate::http) struct Begun {
 
 /// How the answers of one endpoint look.
 pub(in crate::http) trait Dialect {
-    /// Writes a stream.
+    /// What writes the answer as a stream.
     type Stream: Frames + Unpin + 'static;
     /// Collects a whole reply.
     type Whole: WholeReply;
@@ -75,7 +75,7 @@ pub(in crate::http) trait WholeReply {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError>;
 }
 
-/// A server-sent event.
+/// Writes one server-sent event, with a name or without.
 pub(in crate::http) fn event(out: &mut BytesMut, name: Option<&str>, data: &impl Serialize) {
     if let Some(name) = name {
         out.put_slice(b"event: ");

@@ -11,7 +11,7 @@ use crate::http::wire::refusals::engine_error;
 pub(in crate::http) enum Part {
     /// What the model thought.
     Thought(String),
-    /// What it said.
+    /// What the model said.
     Text(String),
     /// A call of a tool.
     Call(PartCall),
@@ -35,7 +35,7 @@ pub(in crate::http) enum PartStep<'a> {
     Begin(usize, &'a Part),
     /// It goes on with this text.
     More(usize, &'a Part, &'a str),
-    /// It has ended.
+    /// The part has ended.
     End(usize, &'a Part),
 }
 
@@ -91,7 +91,7 @@ impl Parts {
         }
     }
 
-    /// All of them.
+    /// All parts so far, the last of which may be open.
     pub(in crate::http) fn all(&self) -> &[Part] {
         &self.all
     }

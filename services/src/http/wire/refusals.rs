@@ -6,6 +6,7 @@ use crate::actors::direct::DirectError;
 use crate::actors::messages::Refusal;
 use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
 use crate::database::DatabaseError;
+use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::grammar::CANNOT_GO_ON;
 use crate::text::pool::PoolError;
@@ -117,4 +118,21 @@ pub(in crate::http) fn busy(error: PoolError) -> ApiError {
 pub(in crate::http) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
     let refusal = ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded");
     refusal.with_prompt(error.least, error.max).rejected_as("prompt_too_long")
+}
+
+/// Why a collection does not do what was asked of it.
+pub(in crate::http) fn collection_error(error: &CollectionError) -> ApiError {
+    use CollectionError as E;
+    let conflict =
+        |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
+    match error {
+        E::Unknown(name) => ApiError::unknown_name("collection", name, "collection_not_found"),
+        E::NoDirectory => conflict("no_directory"),
+        E::OtherModel { .. } => conflict("other_model"),
+        E::TooManyCollections { .. } => conflict("too_many_collections"),
+        E::TooManyItems { .. } | E::NoMemory { .. } => {
+            ApiError::invalid("items", error.to_string()).with_code("collection_full")
+        }
+        E::Database(error) => database_error("collections", error),
+    }
 }

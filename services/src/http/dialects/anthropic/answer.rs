@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 /// Replies that are messages.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct MessageFormat {
+pub(super) struct MessageFormat {
     /// The request's stop sequences, to name the one that ended the answer.
     pub stop: Vec<String>,
     /// Thoughts are shown; otherwise only that there were some.
@@ -21,7 +21,7 @@ pub(in crate::http) struct MessageFormat {
 }
 
 /// A message as it comes: the stream, and the whole reply too.
-pub(in crate::http) struct MessageAnswer {
+pub(super) struct MessageAnswer {
     about: MessageFormat,
     begun: Begun,
     parts: Parts,

@@ -1,6 +1,7 @@
 //! Anthropic's messages.
 
-pub(in crate::http) mod answer;
+mod answer;
 pub(in crate::http::dialects) mod error;
 pub(in crate::http) mod request;
+pub(in crate::http::dialects) mod routes;
 mod turns;

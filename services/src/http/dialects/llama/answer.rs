@@ -12,9 +12,9 @@ use bytes::BytesMut;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Replies of `/completion`.
+/// What the replies of `/completion` are made from.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Llama {
+pub(super) struct Llama {
     prompts: Vec<LlamaPrompt>,
     /// What was asked for, all but the seed.
     settings: Value,
@@ -26,7 +26,7 @@ pub(in crate::http) struct Llama {
 
 /// A prompt as a reply repeats it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::http) struct LlamaPrompt {
+pub(super) struct LlamaPrompt {
     /// Its text, control tokens written out.
     pub text: String,
     /// How many tokens it has.
@@ -34,7 +34,7 @@ pub(in crate::http) struct LlamaPrompt {
 }
 
 /// The answers as they come: the stream, and the whole reply too.
-pub(in crate::http) struct LlamaAnswer {
+pub(super) struct LlamaAnswer {
     shape: Llama,
     begun: Begun,
     answers: Vec<LlamaText>,
@@ -54,8 +54,8 @@ struct LlamaText {
 }
 
 impl Llama {
-    /// For these prompts.
-    pub(in crate::http) fn new(prompts: Vec<LlamaPrompt>, generation: &Generation, reply: LlamaReply) -> Self {
+    /// Replies to these prompts, as `reply` asks for them.
+    pub(super) fn new(prompts: Vec<LlamaPrompt>, generation: &Generation, reply: LlamaReply) -> Self {
         let spec = &generation.spec.engine;
         Self {
             prompts,

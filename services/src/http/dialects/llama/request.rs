@@ -14,7 +14,7 @@ use serde_json::{Map, Value as Json};
 pub struct LlamaRequest {
     /// How to generate, with one choice a prompt.
     pub generation: Generation,
-    /// At least one.
+    /// The prompts to continue, at least one.
     pub prompts: Vec<Prompt>,
     /// What the reply tells.
     pub reply: LlamaReply,

@@ -11,15 +11,15 @@ use serde_json::{Map, Value, json};
 
 /// Replies of `/api/chat` and `/api/generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) enum Ollama {
-    /// With a message.
+pub(super) enum Ollama {
+    /// The answer is a message, as `/api/chat` gives it.
     Chat,
-    /// With a text.
+    /// The answer is a text, as `/api/generate` gives it.
     Generate,
 }
 
 /// An answer as it comes: the stream, and the whole reply too.
-pub(in crate::http) struct OllamaAnswer {
+pub(super) struct OllamaAnswer {
     kind: Ollama,
     begun: Begun,
     parts: Parts,
@@ -114,7 +114,7 @@ impl OllamaParts {
 }
 
 /// An answer that says only that the model is there.
-pub(in crate::http) fn loaded(kind: Ollama, model: &str, created: u64) -> Value {
+pub(super) fn loaded(kind: Ollama, model: &str, created: u64) -> Value {
     let mut object = head(kind, model, created, OllamaParts::default());
     object["done"] = json!(true);
     object["done_reason"] = json!("load");

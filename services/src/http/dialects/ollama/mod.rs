@@ -1,5 +1,6 @@
 //! Ollama's API under `/api/`.
 
-pub(in crate::http) mod answer;
+mod answer;
 pub(in crate::http::dialects) mod error;
 pub(in crate::http) mod request;
+pub(in crate::http::dialects) mod routes;

@@ -17,9 +17,9 @@ pub enum OllamaRequest {
     Chat(Box<ChatRequest>),
     /// A text that goes on from a prompt as it stands.
     Raw {
-        /// Never empty.
+        /// The text to continue, which is never empty.
         prompt: String,
-        /// How to generate.
+        /// What the body says about generating.
         generation: Box<Generation>,
     },
     /// Nothing but that the model is there, which it is.

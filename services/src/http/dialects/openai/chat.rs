@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// Replies whose choices are messages of a conversation.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::http) struct Chat {
+pub(super) struct Chat {
     /// The request asked for log-probabilities.
     pub logprobs: bool,
 }

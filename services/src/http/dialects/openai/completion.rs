@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// Replies whose choices are plain texts.
 #[derive(Debug)]
-pub(in crate::http) struct Completion {
+pub(super) struct Completion {
     logprobs: bool,
     /// One entry a prompt.
     prompts: Vec<Prompt>,
@@ -38,7 +38,7 @@ impl TextOffset {
 
 /// A prompt that comes back before its completions.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Echo {
+pub(super) struct Echo {
     /// The text of the whole prompt.
     pub text: String,
     /// The bytes of its first token, which has no log-probability.
@@ -53,7 +53,7 @@ struct Prompt {
 
 impl Completion {
     /// For some prompts, each with or without an echo, with this many choices each.
-    pub(in crate::http) fn new(logprobs: bool, echoes: Vec<Option<Echo>>, choices_per_prompt: u32) -> Self {
+    pub(super) fn new(logprobs: bool, echoes: Vec<Option<Echo>>, choices_per_prompt: u32) -> Self {
         let places = vec![TextOffset::default(); echoes.len() * choices_per_prompt as usize];
         let prompts = echoes.into_iter().map(|echo| Prompt { echo, scored: Vec::new() }).collect();
         Self { logprobs, prompts, choices_per_prompt, places }

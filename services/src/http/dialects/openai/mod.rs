@@ -1,7 +1,8 @@
 //! OpenAI's first endpoints, whose answers have choices: chat and completions.
 
-pub(in crate::http) mod chat;
+mod chat;
 mod choices;
-pub(in crate::http) mod completion;
+mod completion;
 mod report;
 pub(in crate::http) mod request;
+pub(in crate::http::dialects) mod routes;

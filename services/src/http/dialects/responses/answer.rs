@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// Replies that are responses.
-pub(in crate::http) struct ResponseFormat {
+pub(super) struct ResponseFormat {
     /// What it says of its request.
     pub echo: Map<String, Value>,
-    /// Tools in namespaces.
+    /// Tools that stand in a namespace: the namespace and the name of each, by what the model calls it.
     pub namespaces: HashMap<String, (String, String)>,
     /// How thoughts are given.
     pub thoughts: ThoughtsShown,
@@ -25,10 +25,10 @@ pub(in crate::http) struct ResponseFormat {
 }
 
 /// Keeps a response under its id. False if it could not.
-pub(in crate::http) type Keep = Box<dyn FnOnce(&str, &Value) -> bool>;
+pub(super) type Keep = Box<dyn FnOnce(&str, &Value) -> bool>;
 
 /// A response as it comes: the stream, and the whole reply too.
-pub(in crate::http) struct ResponseAnswer {
+pub(super) struct ResponseAnswer {
     about: ResponseFormat,
     begun: Begun,
     parts: Parts,
@@ -149,7 +149,7 @@ impl EventWriter<'_> {
 }
 
 /// The ids of the responses that an item of this id may be of, the likelier first; see [`Items::id`].
-pub(in crate::http) fn response_of(item: &str) -> impl Iterator<Item = String> {
+pub(super) fn response_of(item: &str) -> impl Iterator<Item = String> {
     let (_, rest) = item.split_once('_').unwrap_or_default();
     [2, 3].into_iter().filter_map(|digits| {
         let (reply, at) = rest.split_at_checked(rest.len().checked_sub(digits)?)?;

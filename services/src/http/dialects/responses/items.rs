@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 /// What a blob with a thought of ours begins with. It hides nothing, since the client was shown the thought: it brings
 /// it back where the client keeps nothing but the blob.
-pub(in crate::http) const SEALED: &str = "chimere1:";
+pub(super) const SEALED: &str = "chimere1:";
 
 /// The messages as templates take them: what was said before, and what came now.
 pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json]) -> Result<Vec<Json>, ApiError> {

@@ -1,6 +1,7 @@
 //! OpenAI's second API, whose answers are kept: responses.
 
-pub(in crate::http) mod answer;
+mod answer;
 mod items;
-pub(in crate::http) mod references;
+mod references;
 pub(in crate::http) mod request;
+pub(in crate::http::dialects) mod routes;

@@ -34,7 +34,7 @@ impl ResponsesBody {
 }
 
 /// Bounds what an input refers to.
-pub(in crate::http) fn refers_to_at_most(what: &str, got: usize, max: usize) -> Result<(), ApiError> {
+pub(super) fn refers_to_at_most(what: &str, got: usize, max: usize) -> Result<(), ApiError> {
     if got <= max {
         return Ok(());
     }

@@ -83,7 +83,7 @@ const SERVERS_TOOLS: [&str; 3] = ["web_search", "image_generation", "tool_search
 const SEALED_THOUGHTS: &str = "reasoning.encrypted_content";
 
 impl ResponsesBody {
-    /// Reads a body.
+    /// Reads a body as far as it can be read alone.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         let previous = fields.string("previous_response_id")?;
@@ -137,7 +137,7 @@ fn refuse(fields: &mut Fields) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// `reasoning` and `include`.
+/// Reads `reasoning` and `include`: how thoughts are given.
 fn thoughts(fields: &mut Fields, chat: &mut Map<String, Json>) -> Result<ThoughtsShown, ApiError> {
     let mut shown = ThoughtsShown::default();
     for (i, name) in fields.list("include")?.unwrap_or_default().iter().enumerate() {

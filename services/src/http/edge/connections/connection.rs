@@ -37,7 +37,7 @@ impl<S> Connection<S> {
         Self { stream, exchange, ahead: BytesMut::new(), timer: None, over: false, last_words: b"" }
     }
 
-    /// What it does.
+    /// The exchange of the request that the connection carries now.
     pub(super) fn exchange(&self) -> &Rc<Exchange> {
         &self.exchange
     }

@@ -31,7 +31,7 @@ pub(super) enum Part {
     Trailers(bool),
     /// All that comes belongs to it.
     Endless,
-    /// It is whole.
+    /// The request is whole.
     End,
 }
 

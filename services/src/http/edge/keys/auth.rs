@@ -123,7 +123,7 @@ impl Keys {
         Self::read_with(path, KeyLimits::default())
     }
 
-    /// The same, with limits for keys whose line says nothing else.
+    /// Reads such a file; `limits` hold for keys whose line says nothing else.
     pub fn read_with(path: &Path, limits: KeyLimits) -> Result<Self, String> {
         let read = || {
             check_mode(path)?;
@@ -144,7 +144,7 @@ impl Keys {
         }])
     }
 
-    /// The same where other machines can come.
+    /// These keys on a service that other machines can reach: without keys nobody is an administrator there.
     pub fn beyond_loopback(self) -> Self {
         if matches!(self, Self::Open) { Self::OpenToAll } else { self }
     }

@@ -1,5 +1,5 @@
-//! Whose prompts a request may go on from: scopes of the prefix cache. What a prompt of another scope left behind is
-//! never found, neither by what it says nor by how soon an answer comes.
+//! The scopes of the prefix cache, which say from which prompts a request may go on. What a prompt of another scope
+//! left behind is never found, neither by what it says nor by how soon an answer comes.
 
 use chimere_engine::ids::CacheScope;
 use sha2::{Digest, Sha256};

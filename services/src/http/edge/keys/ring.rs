@@ -40,7 +40,7 @@ impl Ring {
         Ok(Self { live: Latest::new(keys), file: Some(File { path, limits, seen }) })
     }
 
-    /// The same where other machines can come.
+    /// These keys on a service that other machines can reach: without keys nobody is an administrator there.
     pub fn beyond_loopback(self) -> Self {
         let keys = (*self.keys()).clone();
         self.live.replace(keys.beyond_loopback());

@@ -10,7 +10,7 @@ use chimere_engine::scheduler::Terms;
 /// Milliseconds, from the request's arrival on, after which its answer is of no use.
 const DEADLINE: &str = "x-chimere-deadline-ms";
 
-/// Whose request it is, and by when it has to be done.
+/// The account that a request runs on, its limits, and when it has to be done.
 pub(in crate::http) fn terms_of(request: &HttpRequest) -> Result<Terms, ApiError> {
     let caller = Caller::of(request);
     let deadline = deadline_ms(request)?.map(|ms| Micros(caller.arrived.0 + 1_000 * ms));

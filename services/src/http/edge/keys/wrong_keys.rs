@@ -43,7 +43,7 @@ struct Tries {
 /// When a request's key is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// At once.
+    /// The key is looked at immediately.
     Now,
     /// When its address has waited so long.
     After(Duration),

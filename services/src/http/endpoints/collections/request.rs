@@ -66,7 +66,7 @@ pub struct SearchRequest {
     pub query: String,
     /// The most items to find, at least 1.
     pub k: u32,
-    /// What counts.
+    /// Whether meaning, words or both decide what is near.
     pub by: By,
 }
 

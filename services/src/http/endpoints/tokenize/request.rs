@@ -18,7 +18,7 @@ pub struct TokenizeRequest {
     pub shape: TokensShape,
 }
 
-/// Whose reply to `/tokenize` is wanted.
+/// In which program's shape the reply to `/tokenize` is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokensShape {
     /// vLLM's, where the text came as `prompt`, and for conversations.

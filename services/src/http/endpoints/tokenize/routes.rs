@@ -1,30 +1,30 @@
-//! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, and prompts made on the text threads.
+//! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, and what a chat would read.
 
-use crate::holder::Holder;
+use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::app::App;
 use crate::http::body::chat::ChatRequest;
-use crate::http::body::prompt::Prompt;
-use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
-use crate::http::intake::{Taken, take};
+use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::prompts::{ids_of, prompt_of, written};
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::{busy, too_long};
-use crate::text::{ChatPrompt, Conversation, Lanes, PromptError};
-use actix_web::http::StatusCode;
+use crate::http::wire::routing::only;
+use crate::text::ChatPrompt;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use serde::Serialize;
 use serde_json::json;
 use std::borrow::Cow;
 
-/// Texts up to this many bytes are tokenized where they are: a change of threads would take longer.
-pub(super) const INLINE_BYTES: usize = 2 << 10;
+/// What is asked of texts and their tokens.
+pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/chat/completions/input_tokens", "POST", web::post().to(input_tokens)))
+        .service(only("/tokenize", "POST", web::post().to(tokenize)))
+        .service(only("/apply-template", "POST", web::post().to(apply_template)))
+        .service(only("/detokenize", "POST", web::post().to(detokenize)));
+}
 
 /// Counts and shows the tokens of a text or of a conversation.
-pub(super) async fn tokenize(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
     let Taken { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
@@ -54,7 +54,7 @@ fn piece_of(bytes: &[u8]) -> serde_json::Value {
 }
 
 /// The text of some tokens, control tokens written out, under vLLM's name and under llama.cpp's.
-pub(super) async fn detokenize(
+async fn detokenize(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -71,7 +71,7 @@ pub(super) async fn detokenize(
 }
 
 /// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
-pub(super) async fn input_tokens(
+async fn input_tokens(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -81,7 +81,7 @@ pub(super) async fn input_tokens(
 }
 
 /// A chat request's prompt as text, control tokens written out.
-pub(super) async fn apply_template(
+async fn apply_template(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -110,81 +110,4 @@ struct Tokens<'a> {
     max_model_len: u32,
     tokens: &'a [TokenId],
     token_strs: Option<Vec<Cow<'a, str>>>,
-}
-
-/// A reply that takes as long to write as its body of this many bytes took to read.
-pub(super) async fn written(
-    app: &App,
-    holder: Holder,
-    bytes: usize,
-    write: impl FnOnce() -> serde_json::Result<Vec<u8>> + Send + 'static,
-) -> Result<HttpResponse, ApiError> {
-    let text = work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, write)
-        .await?
-        .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", e.to_string()))?;
-    Ok(HttpResponse::Ok().content_type("application/json").body(text))
-}
-
-/// Token ids of a text; `special` takes added tokens that are written out for what they are.
-pub(super) async fn ids_of(app: &App, holder: Holder, text: String, special: bool) -> Result<Vec<TokenId>, ApiError> {
-    let tokenizer = app.text.tokenizer().clone();
-    let bytes = text.len();
-    let encode = move || if special { tokenizer.encode(&text) } else { tokenizer.encode_plain(&text) };
-    work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, encode).await
-}
-
-/// Does what takes as long as a text of so many bytes: `here` if that is short, else on a text thread, in the holder's
-/// turn.
-pub(super) async fn work<T: Send + 'static>(
-    lanes: &Lanes,
-    holder: Holder,
-    bytes: usize,
-    here: bool,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    if here { Ok(job()) } else { lanes.for_bytes(bytes).run(holder, job).await.map_err(busy) }
-}
-
-/// Bytes of texts that stood in a field, none of which may be larger than `room` tokens can be.
-pub(super) fn fitting<'a>(
-    app: &App,
-    field: &'static str,
-    texts: impl IntoIterator<Item = &'a str>,
-    room: usize,
-) -> Result<usize, ApiError> {
-    texts.into_iter().try_fold(0, |bytes, text| {
-        app.text.may_fit(text, room).map_err(|e| too_long(field, &e))?;
-        Ok(bytes + text.len())
-    })
-}
-
-/// Token ids of a prompt that no template is laid around, and its text where it came as one. No text in it may be
-/// larger than `room` tokens can be.
-pub(super) async fn prompt_ids(
-    app: &App,
-    holder: Holder,
-    prompt: Prompt,
-    room: usize,
-) -> Result<(Vec<TokenId>, Option<String>), ApiError> {
-    let bytes = fitting(app, "prompt", prompt.texts(), room)?;
-    let text = if let Prompt::Text(text) = &prompt { Some(text.clone()) } else { None };
-    let tokenizer = app.text.tokenizer().clone();
-    let encode = move || prompt.into_ids(&|text| tokenizer.encode(text));
-    Ok((work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, encode).await?, text))
-}
-
-/// The prompt of a conversation that came in a body of this many bytes, if it may have at most `tokens_max` tokens.
-pub(super) async fn prompt_of(
-    app: &App,
-    holder: Holder,
-    conversation: Conversation,
-    bytes: usize,
-    tokens_max: usize,
-) -> Result<ChatPrompt, ApiError> {
-    let text = app.text.clone();
-    let job = move || text.chat_prompt(&conversation, tokens_max);
-    app.lanes.for_bytes(bytes).run(holder, job).await.map_err(busy)?.map_err(|e| match e {
-        PromptError::Template(e) => ApiError::invalid("messages", e.to_string()),
-        PromptError::TooLong(e) => too_long("messages", &e),
-    })
 }

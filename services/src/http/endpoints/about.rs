@@ -4,18 +4,35 @@ use crate::actors::phase::Phase;
 use crate::http::app::App;
 use crate::http::body::model::unknown_model;
 use crate::http::wire::error::ApiError;
+use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use serde_json::{Value, json};
 
+/// Models and the version.
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/models", "GET", read().to(models)))
+        .service(only("/v1/models/{id:.+}", "GET", read().to(model)))
+        .service(only("/version", "GET", read().to(version)));
+}
+
+/// What probes and scrapers ask, for which no key is needed.
+pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/health", "GET", read().to(health)))
+        .service(only("/ready", "GET", read().to(ready)))
+        .service(only("/metrics", "GET", read().to(metrics)));
+}
+
 /// `GET /v1/models`: the models that are served, which is one.
-pub(super) async fn models(app: web::Data<App>) -> HttpResponse {
+async fn models(app: web::Data<App>) -> HttpResponse {
     let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
 /// `GET /v1/models/{id}`: that model, or 404 under another name.
-pub(super) async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let name = app
         .limits
         .names()
@@ -39,13 +56,13 @@ pub(super) async fn here() -> HttpResponse {
     HttpResponse::Ok().json(json!({"status": "ok", "service": "chimere", "api": "/v1"}))
 }
 
-/// `GET /version`.
-pub(super) async fn version() -> HttpResponse {
+/// `GET /version`: the version of the service.
+async fn version() -> HttpResponse {
     HttpResponse::Ok().json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
 /// `GET /health`: 200 until the engine is lost, then 503 with the reason.
-pub(super) async fn health(app: web::Data<App>) -> HttpResponse {
+async fn health(app: web::Data<App>) -> HttpResponse {
     match &*app.phase.borrow() {
         Phase::Lost(why) => HttpResponse::ServiceUnavailable().json(json!({"status": "engine lost", "reason": why})),
         _ => status(true, "ok"),
@@ -53,7 +70,7 @@ pub(super) async fn health(app: web::Data<App>) -> HttpResponse {
 }
 
 /// `GET /ready`: 200 when a request would be answered.
-pub(super) async fn ready(app: web::Data<App>) -> HttpResponse {
+async fn ready(app: web::Data<App>) -> HttpResponse {
     let word = match *app.phase.borrow() {
         Phase::Starting => "starting",
         Phase::Ready => "ready",
@@ -69,7 +86,7 @@ fn status(good: bool, word: &str) -> HttpResponse {
 }
 
 /// `GET /metrics`, in Prometheus' text format; 404 where none are kept.
-pub(super) async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
+async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
     let off = || {
         ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept")
     };

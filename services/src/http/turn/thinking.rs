@@ -6,7 +6,7 @@ use crate::actors::request::ThinkingJob;
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::body::generation::Generation;
-use crate::http::text::prompt_of;
+use crate::http::intake::prompts::prompt_of;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::direct_error;
 use crate::metrics;

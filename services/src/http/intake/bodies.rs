@@ -1,11 +1,11 @@
 //! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
 //! of them share, and hold that room until whoever reads them has let go of what they said.
 
+use super::prompts::work;
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::edge::encoding::Coding;
 use crate::http::edge::shares::{Room, Share};
-use crate::http::text::work;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::weight;
 use crate::limits::PARSED_BYTES_MAX;
@@ -16,20 +16,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bodies up to this many bytes are read where they are: that takes less than a change of threads, and little memory.
-pub(super) const INLINE_BYTES: usize = 16 << 10;
+pub(in crate::http) const INLINE_BYTES: usize = 16 << 10;
 
 /// What a body said, and the room that it takes until this is dropped.
-pub(super) struct Taken<T> {
+pub(in crate::http) struct Taken<T> {
     /// What it asks for.
-    pub(super) asked: T,
+    pub(in crate::http) asked: T,
     /// Bytes of the body.
-    pub(super) bytes: usize,
+    pub(in crate::http) bytes: usize,
     /// Dropped when nothing of its size is kept any more.
-    pub(super) room: Option<Share>,
+    pub(in crate::http) room: Option<Share>,
 }
 
 /// Reads a body and takes it apart.
-pub(super) async fn take<T: Send + 'static>(
+pub(in crate::http) async fn take<T: Send + 'static>(
     app: &web::Data<App>,
     request: &HttpRequest,
     payload: web::Payload,
@@ -76,8 +76,8 @@ fn apart<T>(
     Ok(Taken { asked: parse(body)?, bytes: body.len(), room })
 }
 
-/// The same where nothing that is as large as the body is kept.
-pub(super) async fn parsed<T: Send + 'static>(
+/// Reads a body and takes it apart, where nothing that is as large as the body is kept.
+pub(in crate::http) async fn parsed<T: Send + 'static>(
     app: &web::Data<App>,
     request: &HttpRequest,
     payload: web::Payload,
@@ -96,7 +96,12 @@ fn room(parsed: &Arc<Room>, body: &[u8], holder: Holder) -> Result<Option<Share>
 }
 
 /// Room for what was said before, which is taken apart with a body. What is small takes none, as small bodies do.
-pub(super) fn more_room(app: &App, room: &mut Option<Share>, holder: Holder, text: &[u8]) -> Result<(), ApiError> {
+pub(in crate::http) fn more_room(
+    app: &App,
+    room: &mut Option<Share>,
+    holder: Holder,
+    text: &[u8],
+) -> Result<(), ApiError> {
     let units = weight(text).min(PARSED_BYTES_MAX);
     let taken = match room {
         _ if text.len() <= INLINE_BYTES => true,

@@ -1,53 +1,53 @@
 //! `/v1/engram/collections`: texts that an account keeps, to find them by what they mean.
 
-use crate::actors::embed::Texts;
+use super::request::{SearchRequest, parse_items, parse_nothing};
 use crate::clock::unix_seconds;
 use crate::engram::TableName;
 use crate::http::app::App;
 use crate::http::body::prompt::Prompt;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::embeddings::{Layout, tokens, vectors};
-use crate::http::endpoints::collections::request::{SearchRequest, parse_items, parse_nothing};
-use crate::http::intake::parsed;
-use crate::http::text::{INLINE_BYTES, work};
+use crate::http::intake::bodies::parsed;
+use crate::http::intake::search::{LAYOUT, Search, look, texts_of};
+use crate::http::intake::vectors::{tokens, vectors};
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::busy;
-use crate::http::wire::refusals::database_error;
+use crate::http::wire::refusals::{busy, collection_error};
 use crate::http::wire::reply::RequestName;
-use crate::metrics;
-use crate::semantic::{By, CollectionError, Collections, Hit, Info, Query};
+use crate::http::wire::routing::{only, read, several};
+use crate::semantic::{CollectionError, Collections, Hit, Info};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use chimere_engine::ids::{KeyId, TokenId};
-use chimere_engine::scheduler::Pooling;
+use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::time::Instant;
 
-/// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is
-/// asked, and over all their positions. Measured in `docs/measurements/collections.md`.
-const LAYOUT: Layout = Layout::Turn;
-const POOLING: Pooling = Pooling::Mean;
+/// What an account does with its collections.
+pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/engram/collections", "GET", read().to(list)))
+        .service(
+            several("/v1/engram/collections/{name}", "GET, PUT, DELETE")
+                .route(read().to(show))
+                .route(web::put().to(put))
+                .route(web::delete().to(delete)),
+        )
+        .service(only("/v1/engram/collections/{name}/add", "POST", web::post().to(add)))
+        .service(only("/v1/engram/collections/{name}/search", "POST", web::post().to(search)));
+}
 
 /// `GET /v1/engram/collections`: those of the caller's account.
-pub(super) async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let data: Vec<Value> = app.collections.list(Caller::of(&request).key).iter().map(object).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
-/// `GET /v1/engram/collections/{name}`.
-pub(super) async fn show(
-    app: web::Data<App>,
-    request: HttpRequest,
-    name: web::Path<String>,
-) -> Result<HttpResponse, ApiError> {
-    let info = app.collections.info(Caller::of(&request).key, &name).map_err(|e| api_error(&e))?;
+/// `GET /v1/engram/collections/{name}`: describes one of them.
+async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let info = app.collections.info(Caller::of(&request).key, &name).map_err(|e| collection_error(&e))?;
     Ok(HttpResponse::Ok().json(object(&info)))
 }
 
 /// `PUT /v1/engram/collections/{name}`: makes it; one that is there stays as it is.
-pub(super) async fn put(
+async fn put(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
@@ -66,11 +66,7 @@ pub(super) async fn put(
 }
 
 /// `DELETE /v1/engram/collections/{name}`: away with all that it has.
-pub(super) async fn delete(
-    app: web::Data<App>,
-    request: HttpRequest,
-    name: web::Path<String>,
-) -> Result<HttpResponse, ApiError> {
+async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let (owner, name) = (owner(&request)?, name.into_inner());
     let id = name.clone();
     change(&app, &request, move |all| all.remove(owner, &name)).await?;
@@ -78,7 +74,7 @@ pub(super) async fn delete(
 }
 
 /// `POST /v1/engram/collections/{name}/add`: embeds items and keeps them.
-pub(super) async fn add(
+async fn add(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
@@ -89,14 +85,14 @@ pub(super) async fn add(
     // On the thread that takes them apart: the room for their words is counted by reading them.
     let parse = move |body: &[u8], app: &App| {
         let items = parse_items(body)?;
-        app.collections.check_room(owner, &collection, &items).map_err(|e| api_error(&e))?;
+        app.collections.check_room(owner, &collection, &items).map_err(|e| collection_error(&e))?;
         Ok(items)
     };
     let items = parsed(&app, &request, payload, parse).await?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
     let prompts = tokens(&app, app.holder(&request), "items", (texts, LAYOUT)).await?;
     let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
-    let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(&request)? };
+    let texts = texts_of(prompts, terms_of(&request)?);
     let vectors = vectors(&app, RequestName::of(&request), "items", texts).await?;
     let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
     let items = items.into_iter().zip(vectors).collect();
@@ -108,7 +104,7 @@ pub(super) async fn add(
 }
 
 /// `POST /v1/engram/collections/{name}/search`: the items that are most like a text.
-pub(super) async fn search(
+async fn search(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
@@ -122,55 +118,8 @@ pub(super) async fn search(
     Ok(HttpResponse::Ok().json(json!({"object": "list", "data": data, "usage": usage})))
 }
 
-/// What to look for.
-pub(super) struct Search {
-    /// A collection of the caller's account.
-    pub(super) collection: String,
-    /// The text that neighbours are searched of.
-    pub(super) query: String,
-    /// The most items to find.
-    pub(super) k: u32,
-    /// What counts.
-    pub(super) by: By,
-    /// Only those with an answer.
-    pub(super) examples: bool,
-    /// Where the text came from, for errors.
-    pub(super) field: &'static str,
-}
-
-/// The items nearest to a text, best first, and the tokens of the text.
-pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Result<(Vec<Hit>, usize), ApiError> {
-    let Search { collection, query, k, by, examples, field } = asked;
-    let owner = Caller::of(request).key;
-    // Before the text is read for nothing.
-    let info = app.collections.info(owner, &collection).map_err(|e| api_error(&e))?;
-    let prompts: Vec<Arc<[TokenId]>> =
-        tokens(app, app.holder(request), field, (vec![Prompt::Text(query.clone())], LAYOUT)).await?;
-    let query_tokens = prompts[0].len();
-    let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(request)? };
-    let vector = vectors(app, RequestName::of(request), field, texts).await?.pop().expect("one text gives one vector");
-    let (all, begin) = (app.collections.clone(), Instant::now());
-    let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
-    let here = bytes <= SCAN_INLINE_BYTES && query.len() <= INLINE_BYTES;
-    // What a scan of so many bytes takes is no more than what cutting as long a text into tokens does; the query is
-    // parted into words.
-    let text_bytes = (bytes / SCAN_TO_TEXT).saturating_add(query.len());
-    let scan = move || {
-        let query = Query { vector: &vector, text: &query, by };
-        all.search(owner, &collection, &query, k as usize, examples)
-    };
-    let hits = work(&app.lanes, app.holder(request), text_bytes, here, scan).await?;
-    ::metrics::histogram!(metrics::SEMANTIC_SEARCH_SECONDS).record(begin.elapsed().as_secs_f64());
-    Ok((hits.map_err(|e| api_error(&e))?, query_tokens))
-}
-
-/// Collections up to this many bytes are scanned where they are: that takes some 20 microseconds.
-const SCAN_INLINE_BYTES: usize = 64 << 10;
-/// Bytes of vectors that are scanned while a byte of text is cut into tokens, about.
-const SCAN_TO_TEXT: usize = 256;
-
-/// Whose collections a request may change. Who comes without a key from another machine shares no account with anybody
-/// and has none.
+/// The account whose collections a request may change. Who comes without a key from another machine shares no account
+/// with anybody and has none.
 fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
     let caller = Caller::of(request);
     if caller.key != KeyId::default() || caller.admin {
@@ -192,7 +141,7 @@ async fn change<T: Send + 'static>(
     let all = app.collections.clone();
     let changed = app.lanes.for_bytes(usize::MAX).run(app.holder(request), move || write(&all)).await.map_err(busy)?;
     app.collections.export();
-    changed.map_err(|e| api_error(&e))
+    changed.map_err(|e| collection_error(&e))
 }
 
 fn object(info: &Info) -> Value {
@@ -209,20 +158,4 @@ fn object(info: &Info) -> Value {
 fn hit_object(hit: &Hit) -> Value {
     let item = &hit.item;
     json!({"id": item.id, "text": item.text, "answer": item.answer, "score": hit.score})
-}
-
-fn api_error(error: &CollectionError) -> ApiError {
-    use CollectionError as E;
-    let conflict =
-        |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
-    match error {
-        E::Unknown(name) => ApiError::unknown_name("collection", name, "collection_not_found"),
-        E::NoDirectory => conflict("no_directory"),
-        E::OtherModel { .. } => conflict("other_model"),
-        E::TooManyCollections { .. } => conflict("too_many_collections"),
-        E::TooManyItems { .. } | E::NoMemory { .. } => {
-            ApiError::invalid("items", error.to_string()).with_code("collection_full")
-        }
-        E::Database(error) => database_error("collections", error),
-    }
 }

@@ -1,5 +1,8 @@
 //! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
 
+use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
+use super::sse::Events;
+use super::tables::tables_of;
 use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::{Plain, Reader};
 use crate::actors::request::{Job, Outputs, RequestActor, ThinkingJob};
@@ -10,10 +13,7 @@ use crate::http::body::generation::Generation;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::keys::cache;
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::request_tables::tables_of;
-use crate::http::sse::Events;
-use crate::http::text::ids_of;
-use crate::http::turn::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
+use crate::http::intake::prompts::ids_of;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use crate::http::wire::reply::RequestName;
@@ -26,34 +26,34 @@ use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
 /// What an endpoint makes of a body, for [`generate`] to run and answer.
-pub(super) struct EndpointJob<S> {
-    /// How to generate.
-    pub(super) generation: Generation,
+pub(in crate::http) struct EndpointJob<S> {
+    /// What the body says about generating.
+    pub(in crate::http) generation: Generation,
     /// Token ids of each prompt.
-    pub(super) prompts: Vec<Arc<[TokenId]>>,
+    pub(in crate::http) prompts: Vec<Arc<[TokenId]>>,
     /// Where turns begin in the only prompt of a conversation.
-    pub(super) turns: Arc<[u32]>,
+    pub(in crate::http) turns: Arc<[u32]>,
     /// The field that the prompts came from, for errors.
-    pub(super) prompt_field: &'static str,
+    pub(in crate::http) prompt_field: &'static str,
     /// What the request said about thinking, if anything.
-    pub(super) thinking: Option<ThinkingJob>,
+    pub(in crate::http) thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave.
-    pub(super) probe: Option<ProbeAccount>,
+    pub(in crate::http) probe: Option<ProbeAccount>,
     /// Which examples were put into the prompt.
-    pub(super) examples: Option<ExamplesAccount>,
+    pub(in crate::http) examples: Option<ExamplesAccount>,
     /// What the output has to keep to.
-    pub(super) grammar: Option<GrammarStart>,
+    pub(in crate::http) grammar: Option<GrammarStart>,
     /// How the text of a choice, given its number, is understood.
-    pub(super) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
+    pub(in crate::http) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
     /// How the answer looks.
-    pub(super) shape: S,
+    pub(in crate::http) shape: S,
     /// What its id begins with.
-    pub(super) id_prefix: &'static str,
+    pub(in crate::http) id_prefix: &'static str,
 }
 
 impl<S> EndpointJob<S> {
     /// Of texts that no template is laid around: nothing was said of thinking or examples.
-    pub(super) fn of_texts(
+    pub(in crate::http) fn of_texts(
         prompts: Vec<Arc<[TokenId]>>,
         generation: Generation,
         grammar: Option<GrammarStart>,
@@ -77,7 +77,7 @@ impl<S> EndpointJob<S> {
 }
 
 /// Runs a generation and answers it.
-pub(super) async fn generate<S: Dialect>(
+pub(in crate::http) async fn generate<S: Dialect>(
     app: &App,
     request: &HttpRequest,
     endpoint: EndpointJob<S>,
@@ -171,7 +171,7 @@ fn envelope(app: &App, id_prefix: &str, seed: u64) -> Envelope {
     }
 }
 
-/// Whose rules each row waits for.
+/// The sources of rules that each row waits for.
 fn late_sources(tables: bool, grammar: bool) -> Sources {
     let late = [(Source::Tables, tables), (Source::Grammar, grammar)];
     late.into_iter().filter(|(_, speaks)| *speaks).map(|(source, _)| source).collect()

@@ -79,7 +79,7 @@ pub(super) async fn tables_of(
 struct Own {
     table: Option<Arc<dyn Ngrams>>,
     documents: Option<Arc<Documents>>,
-    /// For each prompt.
+    /// What the documents say of each prompt's question.
     recalled: Vec<Recalled>,
 }
 

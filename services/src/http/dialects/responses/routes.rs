@@ -1,18 +1,19 @@
 //! `/v1/responses`, as OpenAI's clients send it: answered, kept for a while, shown and removed.
 
+use super::answer::{Keep, ResponseFormat, response_of};
+use super::references::refers_to_at_most;
+use super::request::{ResponsesBody, ResponsesRequest};
 use crate::clock::unix_seconds;
 use crate::database::DatabaseError;
 use crate::http::app::App;
-use crate::http::chat::converse;
-use crate::http::dialects::responses::answer::{ResponseFormat, response_of};
-use crate::http::dialects::responses::references::refers_to_at_most;
-use crate::http::dialects::responses::request::{ResponsesBody, ResponsesRequest};
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::shares::Share;
-use crate::http::intake::{INLINE_BYTES, Taken, more_room, take};
-use crate::http::text::{prompt_of, work, written};
+use crate::http::intake::bodies::{INLINE_BYTES, Taken, more_room, take};
+use crate::http::intake::prompts::{prompt_of, work, written};
+use crate::http::turn::converse::converse;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::database_error;
+use crate::http::wire::routing::{only, read, several};
 use crate::limits;
 use crate::responses::KeptResponse;
 use actix_web::http::StatusCode;
@@ -23,12 +24,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `POST /v1/responses`.
-pub(super) async fn create(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+/// What is done with responses.
+pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/responses", "POST", web::post().to(create)))
+        .service(only("/v1/responses/input_tokens", "POST", web::post().to(input_tokens)))
+        .service(only("/v1/responses/{id}/input_items", "GET", read().to(input_items)))
+        .service(several("/v1/responses/{id}", "GET, DELETE").route(read().to(show)).route(web::delete().to(delete)));
+}
+
+/// `POST /v1/responses`: answers a conversation and keeps the answer if that is asked for.
+async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let Taken { asked, bytes, room } = asked(&app, &request, payload).await?;
     let ResponsesRequest { chat, items, store, thoughts, namespaces, mut echo } = asked;
     let keep = if store { keep(&app, &request, &items) } else { None };
@@ -38,7 +44,7 @@ pub(super) async fn create(
 }
 
 /// `POST /v1/responses/input_tokens`: how many tokens a request's prompt has, without an answer.
-pub(super) async fn input_tokens(
+async fn input_tokens(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -50,17 +56,13 @@ pub(super) async fn input_tokens(
 }
 
 /// `GET /v1/responses/{id}`: as it was answered.
-pub(super) async fn show(
-    app: web::Data<App>,
-    request: HttpRequest,
-    id: web::Path<String>,
-) -> Result<HttpResponse, ApiError> {
+async fn show(app: web::Data<App>, request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let stored = find(&app, Caller::of(&request).key, &id)?.ok_or_else(|| no_such(&id))?;
     Ok(HttpResponse::Ok().content_type("application/json").body(stored.response.to_vec()))
 }
 
 /// `GET /v1/responses/{id}/input_items`: the conversation before it, a page at a time.
-pub(super) async fn input_items(
+async fn input_items(
     app: web::Data<App>,
     request: HttpRequest,
     id: web::Path<String>,
@@ -132,11 +134,7 @@ fn shown(response: &str, at: usize, mut item: Value) -> Value {
 }
 
 /// `DELETE /v1/responses/{id}`. It is removed from the disk too when this answers.
-pub(super) async fn delete(
-    app: web::Data<App>,
-    request: HttpRequest,
-    id: web::Path<String>,
-) -> Result<HttpResponse, ApiError> {
+async fn delete(app: web::Data<App>, request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let within = Duration::from_secs(limits::RESPONSE_REMOVE_SECONDS);
     let removed = app.responses.remove(Caller::of(&request).key, &id, unix_seconds());
     let removed = actix_rt::time::timeout(within, removed).await.map_err(|_| disk_is_slow(within))?;
@@ -240,11 +238,7 @@ fn said(stored: &KeptResponse) -> Vec<Value> {
 
 /// What keeps a response when it is whole, with the items before it. `None` where there is no room for them meanwhile,
 /// or where the conversation is larger than any body may be.
-fn keep(
-    app: &web::Data<App>,
-    request: &HttpRequest,
-    items: &[Value],
-) -> Option<crate::http::dialects::responses::answer::Keep> {
+fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<Keep> {
     let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
     let share: Share = app.bodies.room.take(app.holder(request), items.len())?;
     let (app, owner) = (app.clone(), Caller::of(request).key);
@@ -260,6 +254,6 @@ fn keep(
             }
             drop(share);
             kept
-        }) as crate::http::dialects::responses::answer::Keep
+        }) as Keep
     })
 }

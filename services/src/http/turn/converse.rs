@@ -1,36 +1,24 @@
-//! `POST /v1/chat/completions`.
+//! From a conversation to its answer, in any dialect: examples, thinking, the prompt, the rules.
 
+use super::dialect::Dialect;
+use super::examples::with_examples;
+use super::generate::{EndpointJob, generate};
+use super::thinking::{PromptAndThinking, Question, prompt_and_thinking};
 use crate::actors::reader::{Answer, Reader};
 use crate::http::app::App;
 use crate::http::body::chat::ChatRequest;
-use crate::http::dialects::openai::chat::Chat;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::keys::cache;
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::examples::with_examples;
-use crate::http::generate::{EndpointJob, generate};
-use crate::http::intake::{Taken, take};
-use crate::http::thinking::{PromptAndThinking, Question, prompt_and_thinking};
-use crate::http::turn::dialect::Dialect;
+use crate::http::intake::bodies::Taken;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::text::OutputParser;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use std::sync::Arc;
 
-/// Answers a conversation.
-pub(super) async fn chat(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
-    let taken = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
-    let shape = Chat { logprobs: taken.asked.generation.spec.engine.sampling.logprobs.is_some() };
-    converse(&app, &request, taken, shape, "chatcmpl-").await
-}
-
 /// Answers a conversation in any dialect, once its request is a chat's.
-pub(super) async fn converse<S: Dialect>(
+pub(in crate::http) async fn converse<S: Dialect>(
     app: &App,
     request: &HttpRequest,
     taken: Taken<ChatRequest>,

@@ -6,6 +6,7 @@ use crate::actors::step_log::{Standing, StepSeen, Watcher};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::require_admin;
 use crate::http::wire::error::ApiError;
+use crate::http::wire::routing::only;
 use actix_web::http::header;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -15,6 +16,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+/// The live view of the console.
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config.service(only("/v1/console/steps", "GET", web::get().to(steps)));
+}
 
 /// Time between two events: four a second is what an eye follows.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -71,7 +77,7 @@ impl StepView {
 }
 
 /// Steps and figures, four times a second, until the client goes away.
-pub(super) async fn steps(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+async fn steps(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     require_admin(&request)?;
     app.check_open()?;
     let mut ticks = interval(PERIOD);

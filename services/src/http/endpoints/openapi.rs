@@ -4,13 +4,19 @@
 
 use crate::http::app::App;
 use crate::http::body::model::ModelLimits;
+use crate::http::wire::routing::{only, read};
 use crate::limits;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
 use serde_json::{Map, Value, json};
 
+/// The description of all that is here.
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config.service(only("/openapi.json", "GET", read().to(document)));
+}
+
 /// The document, which stays the same while the service runs.
-pub(super) async fn document(app: web::Data<App>) -> HttpResponse {
+async fn document(app: web::Data<App>) -> HttpResponse {
     let made = || described(&app.limits, app.handles.context, app.bodies.bytes_max).to_string().into();
     HttpResponse::Ok().content_type(ContentType::json()).body(app.openapi.get_or_init(made).clone())
 }
@@ -409,7 +415,7 @@ fn merged<const N: usize>(parts: [Value; N]) -> Value {
     Value::Object(parts.flatten().collect())
 }
 
-/// The same but for a field that is called otherwise.
+/// Properties without one field, which is called otherwise in this dialect.
 fn without(mut properties: Value, name: &str) -> Value {
     if let Value::Object(map) = &mut properties {
         map.shift_remove(name);
@@ -424,7 +430,7 @@ fn named(model: &ModelLimits) -> Value {
     json!({"enum": model.names().map(Value::from).chain(["".into(), Value::Null]).collect::<Vec<_>>()})
 }
 
-/// The same where it has to be there.
+/// Names of the model as Ollama's programs write them, where a name has to be given.
 fn ollama_name(model: &ModelLimits) -> Value {
     json!({"enum": model.names().flat_map(|name| [name.to_owned(), format!("{name}:latest")]).collect::<Vec<_>>()})
 }
@@ -487,8 +493,8 @@ mod tests {
     use crate::http::dialects::openai::request::CompletionRequest;
     use crate::http::dialects::responses::request::ResponsesBody;
     use crate::http::endpoints::collections::request::SearchRequest;
+    use crate::http::endpoints::hints::PATHS;
     use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeRequest};
-    use crate::http::hints::PATHS;
     use crate::http::wire::error::ApiError;
     use std::collections::BTreeSet;
 

@@ -46,7 +46,7 @@ const SHOWN_CHARS: usize = 200;
 const LIKE: f64 = 0.9;
 
 /// The answer at a path that leads nowhere.
-pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
+pub(in crate::http) async fn no_such_path(request: HttpRequest) -> HttpResponse {
     let path = request.path();
     let shown: String = path.chars().take(SHOWN_CHARS).collect();
     let cut = if shown.len() < path.len() { "..." } else { "" };
@@ -58,7 +58,7 @@ pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
 }
 
 /// For the message about a path that leads nowhere: the end of the sentence, or nothing.
-pub(super) fn instead_of(path: &str) -> String {
+fn instead_of(path: &str) -> String {
     // A longer one is no slip of the pen, and comparing it with all of ours would take milliseconds.
     if path.len() > HINT_BYTES_MAX {
         return String::new();

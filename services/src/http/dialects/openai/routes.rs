@@ -1,19 +1,36 @@
-//! `POST /v1/completions`.
+//! `POST /v1/chat/completions` and `POST /v1/completions`.
 
+use super::chat::Chat;
+use super::completion::{Completion, Echo};
+use super::request::CompletionRequest;
 use crate::http::app::App;
-use crate::http::dialects::openai::completion::{Completion, Echo};
-use crate::http::dialects::openai::request::CompletionRequest;
-use crate::http::generate::{EndpointJob, generate};
-use crate::http::intake::{Taken, take};
-use crate::http::text::prompt_ids;
+use crate::http::body::chat::ChatRequest;
+use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::prompts::prompt_ids;
+use crate::http::turn::converse::converse;
+use crate::http::turn::generate::{EndpointJob, generate};
 use crate::http::wire::error::ApiError;
+use crate::http::wire::routing::only;
 use crate::text::Tokenizer;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
-/// Continues texts.
-pub(super) async fn completions(
+/// The paths of chat and of completions.
+pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
+    config.service(only("/v1/chat/completions", "POST", web::post().to(chat)));
+    config.service(only("/v1/completions", "POST", web::post().to(completions)));
+}
+
+/// Answers a conversation with one choice or several.
+async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+    let taken = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
+    let shape = Chat { logprobs: taken.asked.generation.spec.engine.sampling.logprobs.is_some() };
+    converse(&app, &request, taken, shape, "chatcmpl-").await
+}
+
+/// Continues one text or several.
+async fn completions(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,

@@ -1,44 +1,51 @@
 //! Ollama's API under `/api/`: conversations, prompts and embeddings, and what its programs ask about models.
 
+use super::answer::{Ollama, loaded};
+use super::request::{OllamaRequest, parse_embed, parse_name};
 use crate::actors::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
 use crate::http::body::generation::Generation;
-use crate::http::chat::converse;
-use crate::http::dialects::ollama::answer::{Ollama, loaded};
-use crate::http::dialects::ollama::request::{OllamaRequest, parse_embed, parse_name};
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::edge::shares::Share;
-use crate::http::embeddings::{Layout, tokens, vectors};
-use crate::http::generate::{EndpointJob, generate};
-use crate::http::intake::{Taken, parsed, take};
-use crate::http::text::ids_of;
+use crate::http::intake::bodies::{Taken, parsed, take};
+use crate::http::intake::prompts::ids_of;
+use crate::http::intake::vectors::{Layout, tokens, vectors};
+use crate::http::turn::converse::converse;
+use crate::http::turn::generate::{EndpointJob, generate};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::too_long;
 use crate::http::wire::reply::RequestName;
+use crate::http::wire::routing::{only, read};
 use crate::limits::OLLAMA_VERSION;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::time::Instant;
 
-/// `POST /api/chat`.
-pub(super) async fn chat(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+/// What Ollama's programs call.
+pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/api/chat", "POST", web::post().to(chat)))
+        .service(only("/api/generate", "POST", web::post().to(prompt)))
+        .service(only("/api/embed", "POST", web::post().to(embed)))
+        .service(only("/api/embeddings", "POST", web::post().to(embeddings)))
+        .service(only("/api/show", "POST", web::post().to(show)))
+        .service(only("/api/pull", "POST", web::post().to(pull)))
+        .service(only("/api/tags", "GET", read().to(tags)))
+        .service(only("/api/ps", "GET", read().to(loaded_models)))
+        .service(only("/api/version", "GET", read().to(version)));
+}
+
+/// `POST /api/chat`: answers a conversation.
+async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let taken = take(&app, &request, payload, |body, app| OllamaRequest::parse_chat(body, &app.limits)).await?;
     answer(&app, &request, taken, Ollama::Chat).await
 }
 
-/// `POST /api/generate`.
-pub(super) async fn prompt(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+/// `POST /api/generate`: answers a prompt.
+async fn prompt(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let taken = take(&app, &request, payload, |body, app| OllamaRequest::parse_generate(body, &app.limits)).await?;
     answer(&app, &request, taken, Ollama::Generate).await
 }
@@ -76,12 +83,8 @@ async fn raw(
     generate(app, request, endpoint).await
 }
 
-/// `POST /api/embed`.
-pub(super) async fn embed(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+/// `POST /api/embed`: makes vectors of texts.
+async fn embed(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let begun = Instant::now();
     let (embeddings, count) = embedded(&app, &request, payload).await?;
     let took = begun.elapsed().as_nanos() as u64;
@@ -91,7 +94,7 @@ pub(super) async fn embed(
 }
 
 /// `POST /api/embeddings`, which takes one text.
-pub(super) async fn embeddings(
+async fn embeddings(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -115,30 +118,26 @@ async fn embedded(
 }
 
 /// `GET /api/version`: of the API that is spoken, which programs compare with what they need.
-pub(super) async fn version() -> HttpResponse {
+async fn version() -> HttpResponse {
     HttpResponse::Ok().json(json!({"version": OLLAMA_VERSION, "chimere": env!("CARGO_PKG_VERSION")}))
 }
 
 /// `GET /api/tags`: the models that are there.
-pub(super) async fn tags(app: web::Data<App>) -> HttpResponse {
+async fn tags(app: web::Data<App>) -> HttpResponse {
     let models: Vec<Value> = app.limits.names().map(|name| model(&app, name)).collect();
     HttpResponse::Ok().json(json!({"models": models}))
 }
 
 /// `GET /api/ps`: the models that are loaded, which all are, for ever.
-pub(super) async fn loaded_models(app: web::Data<App>) -> HttpResponse {
+async fn loaded_models(app: web::Data<App>) -> HttpResponse {
     let mut model = model(&app, &app.limits.name);
     model["expires_at"] = json!("9999-12-31T23:59:59Z");
     model["context_length"] = json!(app.handles.context);
     HttpResponse::Ok().json(json!({"models": [model]}))
 }
 
-/// `POST /api/show`.
-pub(super) async fn show(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+/// `POST /api/show`: describes the model.
+async fn show(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     parsed(&app, &request, payload, |body, app| parse_name(body, &app.limits)).await?;
     let mut capabilities = vec!["completion", "embedding"];
     if app.text.template().is_some() {
@@ -160,11 +159,7 @@ pub(super) async fn show(
 }
 
 /// `POST /api/pull`: what is served is there, and nothing else is fetched: models are files.
-pub(super) async fn pull(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+async fn pull(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| parse_name(body, &app.limits)).await;
     asked.map_err(|error| match error.code {
         Some("model_not_found") => {

@@ -1,17 +1,18 @@
 //! llama.cpp's own endpoints: prompts without a template, vectors, and what its programs ask about the server.
 
+use super::answer::{Llama, LlamaPrompt};
+use super::request::{LlamaRequest, parse_embedding};
 use crate::actors::embed::Texts;
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
-use crate::http::dialects::llama::answer::{Llama, LlamaPrompt};
-use crate::http::dialects::llama::request::{LlamaRequest, parse_embedding};
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::embeddings::{Layout, tokens, vectors};
-use crate::http::generate::{EndpointJob, generate};
-use crate::http::intake::{Taken, parsed, take};
-use crate::http::text::prompt_ids;
+use crate::http::intake::bodies::{Taken, parsed, take};
+use crate::http::intake::prompts::prompt_ids;
+use crate::http::intake::vectors::{Layout, tokens, vectors};
+use crate::http::turn::generate::{EndpointJob, generate};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
+use crate::http::wire::routing::{only, read};
 use crate::limits::LLAMA_RANDOM_SEED;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -19,8 +20,20 @@ use chimere_engine::sampling::SamplingParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// What llama.cpp's programs call.
+pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/completion", "POST", web::post().to(completion)))
+        .service(only("/completions", "POST", web::post().to(completion)))
+        .service(only("/embedding", "POST", web::post().to(embedding)))
+        .service(only("/embeddings", "POST", web::post().to(embedding)))
+        .service(only("/infill", "POST", web::post().to(infill)))
+        .service(only("/props", "GET", read().to(props)))
+        .service(only("/slots", "GET", read().to(slots)));
+}
+
 /// `POST /completion`, also called `/completions`.
-pub(super) async fn completion(
+async fn completion(
     app: web::Data<App>,
     request: HttpRequest,
     payload: web::Payload,
@@ -46,11 +59,7 @@ pub(super) async fn completion(
 }
 
 /// `POST /embedding`, also called `/embeddings`: a list of vectors, each in a list of its own.
-pub(super) async fn embedding(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+async fn embedding(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| parse_embedding(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
     let prompts = tokens(&app, app.holder(&request), "content", (inputs, Layout::Alone)).await?;
@@ -61,12 +70,12 @@ pub(super) async fn embedding(
 }
 
 /// `POST /infill`: no tokens for a text before and after a gap are known here.
-pub(super) async fn infill() -> Result<HttpResponse, ApiError> {
+async fn infill() -> Result<HttpResponse, ApiError> {
     Err(ApiError::unsupported("input_prefix", "`/infill` is not supported: the model does not fill in"))
 }
 
 /// `GET /props`: what a program has to know of the server and its model.
-pub(super) async fn props(app: web::Data<App>) -> HttpResponse {
+async fn props(app: web::Data<App>) -> HttpResponse {
     let template = app.text.template().and_then(|template| template.source());
     let text = |id: Option<&TokenId>| id.map_or_else(String::new, |id| app.text.tokenizer().text(*id).into_owned());
     HttpResponse::Ok().json(json!({
@@ -99,7 +108,7 @@ fn defaults(app: &App) -> Value {
 
 /// `GET /slots`: how many places are taken. Whose request has which is told to nobody, so those that are taken come
 /// first.
-pub(super) async fn slots(app: web::Data<App>) -> HttpResponse {
+async fn slots(app: web::Data<App>) -> HttpResponse {
     let (taken, context) = (app.live.len(), app.handles.context);
     let slot = |id: u32| json!({"id": id, "n_ctx": context, "is_processing": (id as usize) < taken});
     HttpResponse::Ok().json((0..app.slots).map(slot).collect::<Vec<_>>())

@@ -1,13 +1,21 @@
 //! The web console: static files that are part of the program, under a policy that lets nothing run but them. They hold
 //! no secret, so they need no key; everything that they show comes over the API with the key that a person types.
 
+use super::about::here;
+use super::hints::no_such_path;
 use crate::http::app::App;
+use crate::http::wire::routing::{only, read};
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::sync::LazyLock;
+
+/// The page and its files.
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config.service(only("/", "GET", read().to(page))).service(only("/console/{file:.+}", "GET", read().to(file)));
+}
 
 /// Scripts, styles and pictures of this service alone; no frame, no form, no base, no remote address.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -46,7 +54,7 @@ fn kind(path: &str) -> &'static str {
 
 macro_rules! assets {
     ($($path:literal),* $(,)?) => {
-        [$(Asset::new($path, include_bytes!(concat!("../../console/", $path)))),*]
+        [$(Asset::new($path, include_bytes!(concat!("../../../console/", $path)))),*]
     };
 }
 
@@ -99,21 +107,21 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
 });
 
 /// The page itself, for a browser; a program that asks whether somebody is there gets a word.
-pub(super) async fn page(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+async fn page(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let browser = accepts.is_some_and(|accepts| accepts.contains("text/html"));
     let page = (app.console && browser).then(|| serve(&request, "index.html")).flatten();
     match page {
         Some(page) => page,
-        None => crate::http::about::here().await,
+        None => here().await,
     }
 }
 
 /// A file of the page; one that is not there is no path of the service.
-pub(super) async fn file(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
+async fn file(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
     match serve(&request, &name).filter(|_| app.console) {
         Some(reply) => reply,
-        None => crate::http::hints::no_such_path(request).await,
+        None => no_such_path(request).await,
     }
 }
 
@@ -184,7 +192,7 @@ mod tests {
 
     #[test]
     fn vendored_files_are_those_that_were_taken() {
-        let list = include_str!("../../console/vendor/README.md");
+        let list = include_str!("../../../console/vendor/README.md");
         for asset in ASSETS.iter().filter(|asset| asset.path.starts_with("vendor/") && asset.path.ends_with(".js")) {
             let hash: String = Sha256::digest(asset.bytes).iter().map(|b| format!("{b:02x}")).collect();
             let name = asset.path.trim_start_matches("vendor/");

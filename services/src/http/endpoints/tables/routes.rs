@@ -1,39 +1,50 @@
 //! `/v1/engram/tables`: which tables there are, and what an administrator teaches them.
 
+use super::request::TeachRequest;
 use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write};
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::edge::keys::auth::{Caller, asker, require_admin};
-use crate::http::endpoints::tables::request::TeachRequest;
-use crate::http::intake::parsed;
+use crate::http::intake::bodies::parsed;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::busy;
 use crate::http::wire::refusals::database_error;
+use crate::http::wire::routing::{only, read, several};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// What administrators and users do with tables.
+pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/engram/tables", "GET", read().to(list)))
+        .service(
+            several("/v1/engram/tables/{name}", "GET, PUT, DELETE")
+                .route(read().to(show))
+                .route(web::put().to(put))
+                .route(web::delete().to(delete)),
+        )
+        .service(only("/v1/engram/tables/{name}/learn", "POST", web::post().to(learn)))
+        .service(only("/v1/engram/tables/{name}/rollback", "POST", web::post().to(rollback)));
+}
+
 /// `GET /v1/engram/tables`: those that the caller's key may use.
-pub(super) async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let data: Vec<Value> = app.engram.tables.snapshot().infos(&asker(&request)).iter().map(object).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
-/// `GET /v1/engram/tables/{name}`.
-pub(super) async fn show(
-    app: web::Data<App>,
-    request: HttpRequest,
-    name: web::Path<String>,
-) -> Result<HttpResponse, ApiError> {
+/// `GET /v1/engram/tables/{name}`: describes one of them.
+async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let infos = app.engram.tables.snapshot().infos(&asker(&request));
     let info = infos.iter().find(|info| info.name == *name).ok_or_else(|| no_such_table(&name))?;
     Ok(HttpResponse::Ok().json(object(info)))
 }
 
 /// `PUT /v1/engram/tables/{name}`: these texts in the place of those that were put before.
-pub(super) async fn put(
+async fn put(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
@@ -45,7 +56,7 @@ pub(super) async fn put(
 }
 
 /// `POST /v1/engram/tables/{name}/learn`: these texts beside what was learned before, if they are good enough.
-pub(super) async fn learn(
+async fn learn(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
@@ -61,11 +72,7 @@ pub(super) async fn learn(
 }
 
 /// `DELETE /v1/engram/tables/{name}`: away with both layers. What runs goes on with the table that it has.
-pub(super) async fn delete(
-    app: web::Data<App>,
-    request: HttpRequest,
-    name: web::Path<String>,
-) -> Result<HttpResponse, ApiError> {
+async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     change(&app, app.holder(&request), name, move |name| {
         check_ours(&teacher, name)?;
@@ -78,7 +85,7 @@ pub(super) async fn delete(
 }
 
 /// `POST /v1/engram/tables/{name}/rollback`: as if the last write had not been.
-pub(super) async fn rollback(
+async fn rollback(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
@@ -121,11 +128,11 @@ fn check_ours(teacher: &Teacher, name: &TableName) -> Result<(), ApiError> {
     }
 }
 
-/// Who teaches what.
+/// A change of a table, and who makes it.
 struct Teaching {
     teacher: Arc<Teacher>,
     name: TableName,
-    /// On whose account.
+    /// The key on whose account the table grows.
     by: KeyId,
     holder: Holder,
 }
