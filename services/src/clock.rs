@@ -51,6 +51,17 @@ pub fn rfc3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Days from the first of 1970 to a date of the Gregorian calendar; `None` for what is no date. Years begin in March
+/// here, so that the leap day is the last.
+pub fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    Some(days.saturating_sub(719_468))
+}
+
 /// Year, month and day, so many days after the first of 1970. Counted in years that begin in March, whose months have
 /// the same lengths every year.
 fn date(days: u64) -> (u64, u64, u64) {

@@ -255,7 +255,7 @@ pub const REASONS: &[&str] = &[
     "body_encoding",
 ];
 
-/// Values of [`CLIENT_FAULTS`]'s label, as `http::faults` counts them.
+/// Values of [`CLIENT_FAULTS`]'s label, as `http::edge::connections::faults` counts them.
 pub const FAULTS: &[&str] =
     &["malformed", "long_head", "no_room", "slow_head", "slow_body", "unread", "handshake", "broken"];
 

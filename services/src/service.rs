@@ -14,14 +14,10 @@ use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
-use crate::http::app::App;
-use crate::http::edge::Edge;
-use crate::http::grammar::GrammarMaker;
-use crate::http::origin::Origins;
+use crate::http::app::{App, GrammarMaker};
+use crate::http::edge::{Bodies, Edge, Gatekeeper, Origins, Ring, Room};
 use crate::http::request::ModelLimits;
-use crate::http::ring::Ring;
 use crate::http::server::{probes, server};
-use crate::http::shares::Room;
 use crate::metrics::gateway::Gateway;
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
@@ -155,6 +151,28 @@ impl Service {
             unread: parts.edge.patience.unread,
             gateway,
         };
+        let gate = Gatekeeper {
+            origins: Origins::of(
+                &parts.edge.origins,
+                &parts.edge.hosts,
+                &parts.keys.keys(),
+                parts.listener.local_addr().ok().map(|a| a.ip()),
+            ),
+            keys: parts.keys,
+            wrong_keys: Default::default(),
+            proxies: parts.edge.proxies.clone(),
+            trust_gateway: parts.trust_gateway,
+            audit: parts.audit,
+            clock: handles.clock.clone(),
+            replies: Room::new(limits::WHOLE_REPLIES_BYTES_MAX, 0),
+            unread: handles.unread,
+        };
+        let bodies = Bodies {
+            time: parts.edge.patience.body,
+            bytes_max: parts.body_bytes_max,
+            // One body must fit, whatever the configuration says of the size of all.
+            room: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),
+        };
         let app = App {
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone(), text.call_form())?,
             limits: parts.limits,
@@ -172,18 +190,7 @@ impl Service {
             handles,
             phase: actors.phase.clone(),
             live: live.clone(),
-            origins: Origins::of(
-                &parts.edge.origins,
-                &parts.edge.hosts,
-                &parts.keys.keys(),
-                parts.listener.local_addr().ok().map(|a| a.ip()),
-            ),
-            keys: parts.keys,
-            wrong_keys: Default::default(),
-            proxies: parts.edge.proxies.clone(),
-            audit: parts.audit,
-            trust_gateway: parts.trust_gateway,
-            body_time: parts.edge.patience.body,
+            gate: web::Data::new(gate),
             log_prompts: parts.log_prompts,
             traces: parts.traces,
             console: parts.edge.console,
@@ -192,11 +199,8 @@ impl Service {
             recorder,
             rendered: Default::default(),
             openapi: Default::default(),
-            body_bytes_max: parts.body_bytes_max,
-            // One body must fit, whatever the configuration says of the size of all.
-            bodies: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),
+            bodies,
             parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
-            replies: Room::new(limits::WHOLE_REPLIES_BYTES_MAX, 0),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),

@@ -1,52 +1,37 @@
 //! The only place that knows the API's JSON: what comes in, what goes out, and the server around it.
 
-mod about;
-pub mod answer;
-mod anthropic;
 pub mod app;
-mod audited;
-pub mod auth;
-mod cache;
-mod chat;
-mod collections;
-mod completions;
-mod connection;
-mod console;
-mod door;
+mod body;
+mod dialects;
 pub mod edge;
-mod embeddings;
-mod encoding;
-mod engram;
-pub mod error;
-mod examples;
-mod exchange;
-mod faults;
-mod followed;
-mod framing;
-mod generate;
-pub mod grammar;
-mod hints;
+mod endpoints;
 mod intake;
-mod json;
-mod llama;
-mod ollama;
-mod openapi;
-pub mod origin;
-mod paced;
-mod rendered;
-pub mod reply;
-pub mod request;
-pub mod request_tables;
-mod responses;
-pub mod ring;
 pub mod server;
-mod shapes;
-pub mod shares;
-mod socket;
-pub mod sse;
-mod steps;
-mod terms;
-mod text;
-mod thinking;
-pub mod tls;
-mod wrong_keys;
+mod turn;
+mod wire;
+
+pub use edge::keys::auth;
+pub use edge::tls;
+
+/// What each endpoint takes, and what it is checked against.
+pub mod request {
+    pub use crate::http::body::cache::CacheRequest;
+    pub use crate::http::body::chat::ChatRequest;
+    pub use crate::http::body::embedding::{EmbeddingRequest, Encoding};
+    pub use crate::http::body::engram::{DocumentRequest, EngramRequest};
+    pub use crate::http::body::generation::Generation;
+    pub use crate::http::body::model::ModelLimits;
+    pub use crate::http::body::prompt::Prompt;
+    pub use crate::http::body::semantic::SemanticRequest;
+    pub use crate::http::body::structured::AskedForm;
+    pub use crate::http::dialects::anthropic::request::MessagesRequest;
+    pub use crate::http::dialects::llama::request::{LlamaReply, LlamaRequest, parse_embedding};
+    pub use crate::http::dialects::ollama::request::{OllamaRequest, parse_embed, parse_name};
+    pub use crate::http::dialects::openai::request::CompletionRequest;
+    pub use crate::http::dialects::responses::request::{ResponsesBody, ResponsesRequest, ThoughtsShown};
+    pub use crate::http::endpoints::collections::request::{SearchRequest, parse_items, parse_nothing};
+    pub use crate::http::endpoints::tables::request::TeachRequest;
+    pub use crate::http::endpoints::tokenize::request::{
+        DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape,
+    };
+}

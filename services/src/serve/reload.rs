@@ -2,7 +2,7 @@
 //! SIGHUP.
 
 use crate::audit::{Audit, Record};
-use crate::http::ring::Ring;
+use crate::http::edge::Ring;
 use crate::http::tls::Certificate;
 use crate::limits::KEY_LOOK_SECONDS;
 use std::sync::Arc;

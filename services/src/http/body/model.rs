@@ -1,0 +1,90 @@
+//! The model that requests are checked against, and what every dialect asks of it.
+
+use super::fields::Fields;
+use crate::http::wire::error::ApiError;
+use crate::text::Thoughts;
+use actix_web::http::StatusCode;
+use chimere_engine::format::GenerationDefaults;
+use chimere_engine::ids::TokenId;
+
+/// Characters of a model's name that the answer shows where there is none of that name.
+const NAME_CHARS_SHOWN: usize = 64;
+
+/// What a request is checked against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelLimits {
+    /// The name under which the model is served.
+    pub name: String,
+    /// Other names that it answers to.
+    pub aliases: Vec<String>,
+    /// Rows of the model's vocabulary.
+    pub vocab: u32,
+    /// Numbers of a hidden state.
+    pub width: u32,
+    /// Most choices of one request.
+    pub choices_max: u32,
+    /// Ids that end a generation.
+    pub end_ids: Vec<TokenId>,
+    /// What the release recommends, where it does.
+    pub defaults: GenerationDefaults,
+    /// Names that `chat_template_kwargs` may set, from [`crate::text::ChatTemplate::options`].
+    pub template_options: Vec<String>,
+    /// Experts that the model uses for a token; `None` for a dense one.
+    pub experts: Option<u32>,
+    /// How the model thinks; `None` for one that does not.
+    pub thinking: Option<Thoughts>,
+}
+
+impl ModelLimits {
+    /// All names that the model answers to, its own first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
+
+    /// Whether a name means this model. People and programs write names in capitals as they like.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.names().any(|own| own.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Fields of ours that every dialect of conversations takes beside its own.
+pub(in crate::http) const OURS: [&str; 19] = [
+    "cache",
+    "cache_prompt",
+    "cache_salt",
+    "chat_template_kwargs",
+    "drafts",
+    "engram",
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "logprobs_mode",
+    "min_p",
+    "min_tokens",
+    "moe",
+    "presence_penalty",
+    "priority",
+    "repetition_penalty",
+    "seed",
+    "stop_token_ids",
+    "top_k",
+];
+
+/// The model's name, if the request gives one, must be ours. An empty one says nothing.
+pub(in crate::http) fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {
+    match fields.string("model")? {
+        Some(name) if !name.is_empty() && !limits.answers_to(&name) => Err(unknown_model(&name, limits)),
+        _ => Ok(()),
+    }
+}
+
+/// A model that is not served here.
+pub(in crate::http) fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
+    let ours: Vec<String> = limits.names().map(|name| format!("`{name}`")).collect();
+    let shown: String = name.chars().take(NAME_CHARS_SHOWN).collect();
+    let message = format!("the model `{shown}` does not exist here; this server has {}", ours.join(", "));
+    let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+        .with_code("model_not_found")
+        .rejected_as("model_not_found");
+    ApiError { param: Some("model".into()), ..error }
+}

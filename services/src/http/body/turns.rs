@@ -1,0 +1,107 @@
+//! A conversation as templates take it, put together from the pieces that other dialects have: a system prompt wherever
+//! it stands, an assistant's thoughts, words and calls one by one, results of tools.
+
+use crate::http::wire::error::ApiError;
+use serde_json::{Map, Value as Json, json};
+use std::collections::HashSet;
+
+/// Between texts that are made one.
+pub(in crate::http) const BETWEEN: &str = "\n\n";
+
+/// What was said so far.
+#[derive(Default)]
+pub(in crate::http) struct Turns {
+    /// One text of them all stands first.
+    system: Vec<String>,
+    out: Vec<Json>,
+    /// The assistant's turn that is not over.
+    turn: Option<AssistantTurn>,
+    /// Ids of the calls so far, which results may answer.
+    calls: HashSet<String>,
+}
+
+/// What the assistant said, thought and called in one turn.
+#[derive(Default)]
+struct AssistantTurn {
+    text: String,
+    thoughts: Vec<String>,
+    calls: Vec<Json>,
+}
+
+impl Turns {
+    /// The system prompt, or a part of it; later, a message of its own.
+    pub(in crate::http) fn system(&mut self, text: String) {
+        if self.out.is_empty() && self.turn.is_none() {
+            self.system.push(text);
+        } else {
+            self.end_turn();
+            self.out.push(json!({"role": "system", "content": text}));
+        }
+    }
+
+    /// The user says something.
+    pub(in crate::http) fn user(&mut self, text: String) {
+        self.end_turn();
+        self.out.push(json!({"role": "user", "content": text}));
+    }
+
+    /// The assistant says something.
+    pub(in crate::http) fn text(&mut self, text: &str) {
+        self.turn.get_or_insert_default().text.push_str(text);
+    }
+
+    /// The assistant thought something; nothing, if only the service that it came from could read it.
+    pub(in crate::http) fn thought(&mut self, thought: String) {
+        let turn = self.turn.get_or_insert_default();
+        turn.thoughts.extend(Some(thought).filter(|thought| !thought.is_empty()));
+    }
+
+    /// The assistant calls a tool, with an object of arguments.
+    pub(in crate::http) fn call(&mut self, id: String, name: &str, arguments: Json) {
+        let call = json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}});
+        self.turn.get_or_insert_default().calls.push(call);
+        self.calls.insert(id);
+    }
+
+    /// The assistant's turn is over, also where it said nothing.
+    pub(in crate::http) fn end_turn(&mut self) {
+        let Some(AssistantTurn { text, thoughts, calls }) = self.turn.take() else { return };
+        let mut turn = Map::from_iter([("role".into(), "assistant".into()), ("content".into(), text.into())]);
+        if !thoughts.is_empty() {
+            turn.insert("reasoning_content".into(), thoughts.join(BETWEEN).into());
+        }
+        if !calls.is_empty() {
+            turn.insert("tool_calls".into(), calls.into());
+        }
+        self.out.push(turn.into());
+    }
+
+    /// What a tool answered. `path` is that of the call's id.
+    pub(in crate::http) fn result(&mut self, path: &str, call: String, text: String) -> Result<(), ApiError> {
+        if !self.calls.contains(&call) {
+            return Err(ApiError::invalid(path, format!("`{path}` is {call:?}, which no call before it has")));
+        }
+        self.end_turn();
+        self.out.push(json!({"role": "tool", "content": text, "tool_call_id": call}));
+        Ok(())
+    }
+
+    /// The last that was said was a tool's result.
+    pub(in crate::http) fn after_result(&self) -> bool {
+        self.turn.is_none() && self.out.last().is_some_and(|last| last["role"] == "tool")
+    }
+
+    /// Ends the conversation and gives all of its messages, the system prompt first.
+    pub(in crate::http) fn end(mut self) -> Vec<Json> {
+        self.end_turn();
+        let system = (!self.system.is_empty()).then(|| json!({"role": "system", "content": self.system.join(BETWEEN)}));
+        system.into_iter().chain(self.out).collect()
+    }
+}
+
+/// Who ends with the assistant's turn wants the answer to go on with it.
+pub(in crate::http) fn go_on(messages: &[Json], chat: &mut Map<String, Json>) {
+    if messages.last().is_some_and(|last| last["role"] == "assistant") {
+        chat.insert("continue_final_message".into(), true.into());
+    }
+}

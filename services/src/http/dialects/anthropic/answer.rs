@@ -1,0 +1,177 @@
+//! Messages of Anthropic's API: blocks of thoughts, text and uses of tools, streamed as named events.
+
+use super::error;
+use crate::actors::output::{Finish, Output, RequestUsage};
+use crate::http::turn::dialect::{Begun, Dialect, Frames, WholeReply, event};
+use crate::http::turn::parts::{Part, PartCall, PartStep, Parts};
+use crate::http::wire::error::ApiError;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::BytesMut;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// Replies that are messages.
+#[derive(Clone, Debug)]
+pub(super) struct MessageFormat {
+    /// The request's stop sequences, to name the one that ended the answer.
+    pub stop: Vec<String>,
+    /// Thoughts are shown; otherwise only that there were some.
+    pub shows_thoughts: bool,
+}
+
+/// A message as it comes: the stream, and the whole reply too.
+pub(super) struct MessageAnswer {
+    about: MessageFormat,
+    begun: Begun,
+    parts: Parts,
+}
+
+impl Dialect for MessageFormat {
+    type Stream = MessageAnswer;
+    type Whole = MessageAnswer;
+
+    fn streamed(self, begun: Begun) -> MessageAnswer {
+        MessageAnswer { about: self, begun, parts: Parts::default() }
+    }
+
+    fn collected(self, begun: Begun) -> MessageAnswer {
+        self.streamed(begun)
+    }
+}
+
+impl Frames for MessageAnswer {
+    fn opening(&mut self, out: &mut BytesMut) {
+        let tokens = self.begun.prompt_tokens;
+        // What a cache spared is known later, and told at the end.
+        let usage = json!({"input_tokens": tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+            "output_tokens": 0});
+        tell(out, "message_start", [("message", self.message(Vec::new(), usage))]);
+    }
+
+    fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
+        let shows = self.about.shows_thoughts;
+        if let Some(account) = self.parts.take(output, |step| frame(out, shows, step))? {
+            let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});
+            tell(out, "message_delta", [("delta", delta), ("usage", usage(&account))]);
+            tell(out, "message_stop", []);
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut BytesMut) {
+        event(out, Some("error"), &error::written(error, None));
+    }
+
+    fn still_here(&mut self, out: &mut BytesMut) {
+        tell(out, "ping", []);
+    }
+}
+
+impl WholeReply for MessageAnswer {
+    fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
+        let Some(account) = self.parts.take(output, |_| {})? else { return Ok(None) };
+        let content = self.parts.all().iter().filter_map(|part| self.block(part)).collect();
+        Ok(Some(self.message(content, usage(&account))))
+    }
+}
+
+impl MessageAnswer {
+    fn message(&self, content: Vec<Value>, usage: Value) -> Value {
+        let envelope = &self.begun.envelope;
+        json!({
+            "id": envelope.id,
+            "type": "message",
+            "role": "assistant",
+            "model": envelope.model,
+            "content": content,
+            "stop_reason": self.stop_reason(),
+            "stop_sequence": self.stop_sequence(),
+            "usage": usage,
+        })
+    }
+
+    fn stop_reason(&self) -> Option<&'static str> {
+        self.parts.finish().map(|finish| match finish {
+            Finish::Stop => "end_turn",
+            Finish::StopString(_) => "stop_sequence",
+            Finish::Length => "max_tokens",
+            Finish::ToolCalls => "tool_use",
+        })
+    }
+
+    fn stop_sequence(&self) -> Option<&str> {
+        let Some(Finish::StopString(which)) = self.parts.finish() else { return None };
+        self.about.stop.get(which).map(String::as_str)
+    }
+
+    /// A block of a whole reply. A use of a tool that was cut off has no input that anybody could use, and is left out.
+    fn block(&self, part: &Part) -> Option<Value> {
+        match part {
+            Part::Thought(text) => {
+                let shown = if self.about.shows_thoughts { text } else { "" };
+                Some(json!({"type": "thinking", "thinking": shown, "signature": signature(text)}))
+            }
+            Part::Text(text) => Some(json!({"type": "text", "text": text})),
+            Part::Call(call) => tool_use(call, serde_json::from_str(&call.arguments).ok()?),
+        }
+    }
+}
+
+fn tool_use(call: &PartCall, input: Map<String, Value>) -> Option<Value> {
+    let whole = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input});
+    (!call.incomplete).then_some(whole)
+}
+
+fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
+    match step {
+        PartStep::Begin(at, part) => {
+            let block = match part {
+                Part::Thought(_) => json!({"type": "thinking", "thinking": "", "signature": ""}),
+                Part::Text(_) => json!({"type": "text", "text": ""}),
+                Part::Call(call) => json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}),
+            };
+            tell(out, "content_block_start", [("index", json!(at)), ("content_block", block)]);
+        }
+        PartStep::More(_, Part::Thought(_), _) if !shows_thoughts => {}
+        PartStep::More(at, part, more) => {
+            let delta = match part {
+                Part::Thought(_) => json!({"type": "thinking_delta", "thinking": more}),
+                Part::Text(_) => json!({"type": "text_delta", "text": more}),
+                Part::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
+            };
+            tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
+        }
+        PartStep::End(at, part) => {
+            if let Part::Thought(text) = part {
+                let delta = json!({"type": "signature_delta", "signature": signature(text)});
+                tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
+            }
+            tell(out, "content_block_stop", [("index", json!(at))]);
+        }
+    }
+}
+
+/// An event whose name stands in its data too, first.
+fn tell<const N: usize>(out: &mut BytesMut, name: &str, fields: [(&str, Value); N]) {
+    let named = [("type".to_owned(), json!(name))];
+    let data: Map<String, Value> = named.into_iter().chain(fields.map(|(k, v)| (k.to_owned(), v))).collect();
+    event(out, Some(name), &data);
+}
+
+/// Clients keep it and send it back with the thought. Nothing is decided by it here, so it proves nothing: it is the
+/// thought's hash.
+fn signature(thought: &str) -> String {
+    BASE64_STANDARD.encode(Sha256::digest(thought))
+}
+
+/// Anthropic counts the tokens that a cache spared apart from the others.
+fn usage(account: &RequestUsage) -> Value {
+    json!({
+        "input_tokens": account.prompt_tokens - account.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": account.cached_tokens,
+        "output_tokens": account.completion_tokens,
+        "output_tokens_details": {"thinking_tokens": account.reasoning_tokens},
+    })
+}

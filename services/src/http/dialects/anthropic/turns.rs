@@ -1,0 +1,165 @@
+//! The turns of a conversation in Anthropic's words: blocks of text, thoughts, uses of tools and their results.
+
+use crate::http::body::fields::{Fields, missing, wrong_type};
+use crate::http::body::turns::{BETWEEN, Turns};
+use crate::http::wire::error::ApiError;
+use serde_json::Value as Json;
+
+/// A line with which some programs begin their system prompt. It is for the books of the other service, and changes
+/// with each of their versions.
+const BILLING: &str = "x-anthropic-billing-header";
+
+/// The messages as templates take them, from the system prompt and the turns as they came.
+pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
+    if list.is_empty() {
+        return Err(ApiError::invalid("messages", "`messages` must not be empty"));
+    }
+    let mut turns = Turns::default();
+    if let Some(system) = system {
+        turns.system(text_of("system", without_billing(system))?);
+    }
+    for (i, message) in list.into_iter().enumerate() {
+        take(&mut turns, format!("messages[{i}]"), message)?;
+    }
+    Ok(turns.end())
+}
+
+/// One block of a turn.
+enum MessageBlock {
+    Text(String),
+    Thought(String),
+    Call { id: String, name: String, input: Json },
+    Result { call: String, text: String },
+}
+
+fn take(turns: &mut Turns, path: String, message: Json) -> Result<(), ApiError> {
+    let mut fields = Fields::nested(path, message)?;
+    let path = fields.path("role");
+    let role = fields.string("role")?.ok_or_else(|| missing(&path, "a role"))?;
+    let content = fields.path("content");
+    let value = fields.any("content").ok_or_else(|| missing(&content, "a string or an array of blocks"))?;
+    fields.ignore_rest();
+    match role.as_str() {
+        "system" => turns.system(text_of(&content, value)?),
+        "user" => user(turns, &content, value)?,
+        "assistant" => assistant(turns, &content, value)?,
+        other => {
+            let message = format!("`{path}` must be user, assistant or system, got {other:?}");
+            return Err(ApiError::invalid(&path, message));
+        }
+    }
+    Ok(())
+}
+
+/// Results stand for themselves; what is said between them is a turn each.
+fn user(turns: &mut Turns, path: &str, content: Json) -> Result<(), ApiError> {
+    let mut said: Vec<String> = Vec::new();
+    for (path, block) in blocks(path, content)? {
+        match block {
+            MessageBlock::Text(text) => said.push(text),
+            MessageBlock::Result { call, text } => {
+                if !said.is_empty() {
+                    turns.user(std::mem::take(&mut said).join(BETWEEN));
+                }
+                turns.result(&format!("{path}.tool_use_id"), call, text)?;
+            }
+            MessageBlock::Thought(_) | MessageBlock::Call { .. } => {
+                return Err(misplaced(&path, "an assistant's turn"));
+            }
+        }
+    }
+    // A turn that says nothing is one all the same.
+    if !said.is_empty() || !turns.after_result() {
+        turns.user(said.join(BETWEEN));
+    }
+    Ok(())
+}
+
+fn assistant(turns: &mut Turns, path: &str, content: Json) -> Result<(), ApiError> {
+    turns.text("");
+    for (path, block) in blocks(path, content)? {
+        match block {
+            MessageBlock::Text(text) => turns.text(&text),
+            MessageBlock::Thought(thought) => turns.thought(thought),
+            MessageBlock::Call { id, name, input } => turns.call(id, &name, input),
+            MessageBlock::Result { .. } => return Err(misplaced(&path, "a user's turn")),
+        }
+    }
+    turns.end_turn();
+    Ok(())
+}
+
+fn misplaced(path: &str, whose: &str) -> ApiError {
+    ApiError::invalid(path, format!("`{path}` is of a type that belongs into {whose}"))
+}
+
+/// The blocks of a turn, each with its path. A string is one of text.
+fn blocks(path: &str, content: Json) -> Result<Vec<(String, MessageBlock)>, ApiError> {
+    let one = |(i, value)| {
+        let path = format!("{path}[{i}]");
+        let block = block(&path, value)?;
+        Ok((path, block))
+    };
+    match content {
+        Json::String(text) => Ok(vec![(path.to_owned(), MessageBlock::Text(text))]),
+        Json::Array(list) => list.into_iter().enumerate().map(one).collect(),
+        other => Err(wrong_type(path, "a string or an array of blocks", &other)),
+    }
+}
+
+fn block(path: &str, value: Json) -> Result<MessageBlock, ApiError> {
+    let mut fields = Fields::nested(path.to_owned(), value)?;
+    let kind_path = fields.path("type");
+    let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "the block's type"))?;
+    let block = match kind.as_str() {
+        "text" => MessageBlock::Text(required(&mut fields, "text")?),
+        // Its signature is ours or another service's, and decides nothing.
+        "thinking" => MessageBlock::Thought(required(&mut fields, "thinking")?),
+        // Another model's, which only that one could read.
+        "redacted_thinking" => MessageBlock::Thought(String::new()),
+        "tool_use" => call(&mut fields)?,
+        "tool_result" => result(&mut fields)?,
+        other => {
+            let message = format!("`{path}` is of type {other:?}, which is not supported: this model reads text");
+            return Err(ApiError::unsupported(path, message));
+        }
+    };
+    fields.ignore_rest();
+    Ok(block)
+}
+
+fn required(fields: &mut Fields, name: &'static str) -> Result<String, ApiError> {
+    let path = fields.path(name);
+    fields.string(name)?.ok_or_else(|| missing(&path, "a string"))
+}
+
+fn call(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
+    let (id, name) = (required(fields, "id")?, required(fields, "name")?);
+    let input = fields.object("input")?.unwrap_or_default();
+    Ok(MessageBlock::Call { id, name, input: input.into() })
+}
+
+fn result(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
+    let call = required(fields, "tool_use_id")?;
+    let path = fields.path("content");
+    let text = fields.any("content").map_or_else(|| Ok(String::new()), |content| text_of(&path, content))?;
+    // The template has no other way to say it.
+    let failed = fields.bool("is_error")?.unwrap_or(false);
+    Ok(MessageBlock::Result { call, text: if failed { format!("Error: {text}") } else { text } })
+}
+
+fn without_billing(mut system: Json) -> Json {
+    if let Some(blocks) = system.as_array_mut() {
+        blocks.retain(|block| !block["text"].as_str().is_some_and(|text| text.starts_with(BILLING)));
+    }
+    system
+}
+
+/// Text alone, of a string or of blocks.
+fn text_of(path: &str, content: Json) -> Result<String, ApiError> {
+    let texts = blocks(path, content)?.into_iter().map(|(path, block)| match block {
+        MessageBlock::Text(text) => Ok(text),
+        _ => Err(ApiError::unsupported(&path, format!("`{path}` must be a block of text"))),
+    });
+    Ok(texts.collect::<Result<Vec<String>, ApiError>>()?.join(BETWEEN))
+}

@@ -1,0 +1,6 @@
+//! llama.cpp's own endpoints.
+
+mod answer;
+pub(in crate::http::dialects) mod error;
+pub(in crate::http) mod request;
+pub(in crate::http::dialects) mod routes;

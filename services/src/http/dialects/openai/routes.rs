@@ -1,0 +1,61 @@
+//! `POST /v1/chat/completions` and `POST /v1/completions`.
+
+use super::chat::Chat;
+use super::completion::{Completion, Echo};
+use super::request::CompletionRequest;
+use crate::http::app::App;
+use crate::http::body::chat::ChatRequest;
+use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::prompts::prompt_ids;
+use crate::http::turn::converse::converse;
+use crate::http::turn::generate::{EndpointJob, generate};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::routing::only;
+use crate::text::Tokenizer;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::TokenId;
+use std::sync::Arc;
+
+/// The paths of chat and of completions.
+pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
+    config.service(only("/v1/chat/completions", "POST", web::post().to(chat)));
+    config.service(only("/v1/completions", "POST", web::post().to(completions)));
+}
+
+/// Answers a conversation with one choice or several.
+async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+    let taken = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
+    let shape = Chat { logprobs: taken.asked.generation.spec.engine.sampling.logprobs.is_some() };
+    converse(&app, &request, taken, shape, "chatcmpl-").await
+}
+
+/// Continues one text or several.
+async fn completions(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
+    let Taken { asked: CompletionRequest { mut generation, prompts, echo }, room, .. } =
+        take(&app, &request, payload, parse).await?;
+    let holder = app.holder(&request);
+    let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
+    let mut echoes = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        let (tokens, text) = prompt_ids(&app, holder, prompt, app.room(&generation)).await?;
+        echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
+        ids.push(tokens.into());
+    }
+    let grammar = app.grammars.grammar_of(holder, generation.form.take(), None, None).await?;
+    // Only now: what waits for a thread is as large as its body was when it was taken apart.
+    drop(room);
+    let asked = &generation.spec.engine;
+    let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
+    let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "cmpl-");
+    generate(&app, &request, endpoint).await
+}
+
+fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {
+    let first = tokens.first().map_or_else(Vec::new, |&id| tokenizer.bytes(id).to_vec());
+    Echo { text: text.unwrap_or_else(|| tokenizer.decode(tokens, true)), first }
+}

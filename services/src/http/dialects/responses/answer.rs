@@ -1,0 +1,348 @@
+//! ResponseFormat of OpenAI's second API: items of thoughts, text and calls, streamed as numbered events.
+
+use super::items::SEALED;
+use super::request::ThoughtsShown;
+use crate::actors::output::{Finish, Output, RequestUsage};
+use crate::http::turn::dialect::{Begun, Dialect, Frames, WholeReply, event};
+use crate::http::turn::parts::{Part, PartCall, PartStep, Parts};
+use crate::http::wire::error::ApiError;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::BytesMut;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// Replies that are responses.
+pub(super) struct ResponseFormat {
+    /// What it says of its request.
+    pub echo: Map<String, Value>,
+    /// Tools that stand in a namespace: the namespace and the name of each, by what the model calls it.
+    pub namespaces: HashMap<String, (String, String)>,
+    /// How thoughts are given.
+    pub thoughts: ThoughtsShown,
+    /// Takes the response when it is whole, if it is to be kept.
+    pub keep: Option<Keep>,
+}
+
+/// Keeps a response under its id. False if it could not.
+pub(super) type Keep = Box<dyn FnOnce(&str, &Value) -> bool>;
+
+/// A response as it comes: the stream, and the whole reply too.
+pub(super) struct ResponseAnswer {
+    about: ResponseFormat,
+    begun: Begun,
+    parts: Parts,
+    /// Number of the next event.
+    next: u64,
+}
+
+impl Dialect for ResponseFormat {
+    type Stream = ResponseAnswer;
+    type Whole = ResponseAnswer;
+
+    fn streamed(self, begun: Begun) -> ResponseAnswer {
+        ResponseAnswer { about: self, begun, parts: Parts::default(), next: 0 }
+    }
+
+    fn collected(self, begun: Begun) -> ResponseAnswer {
+        self.streamed(begun)
+    }
+}
+
+impl Frames for ResponseAnswer {
+    fn opening(&mut self, out: &mut BytesMut) {
+        let response = self.response("in_progress", Value::Null);
+        let mut events = EventWriter { out, next: &mut self.next };
+        events.tell("response.created", [("response", response.clone())]);
+        events.tell("response.in_progress", [("response", response)]);
+    }
+
+    fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
+        // Then the item that ends with it is cut too.
+        let cut = matches!(output, Output::Finished { reason: Finish::Length, .. });
+        let items = Items { about: &self.about, reply: &self.begun.envelope.id, cut };
+        let mut events = EventWriter { out, next: &mut self.next };
+        if let Some(account) = self.parts.take(output, |step| items.frame(step, &mut events))? {
+            let response = self.ended(&account);
+            let name = if self.is_cut() { "response.incomplete" } else { "response.completed" };
+            EventWriter { out, next: &mut self.next }.tell(name, [("response", response)]);
+        }
+        Ok(())
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut BytesMut) {
+        let mut response = self.response("failed", Value::Null);
+        response["error"] = json!({"code": "server_error", "message": error.message});
+        EventWriter { out, next: &mut self.next }.tell("response.failed", [("response", response)]);
+    }
+}
+
+impl WholeReply for ResponseAnswer {
+    fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
+        Ok(self.parts.take(output, |_| {})?.map(|account| self.ended(&account)))
+    }
+}
+
+impl ResponseAnswer {
+    fn is_cut(&self) -> bool {
+        self.parts.finish() == Some(Finish::Length)
+    }
+
+    /// The whole response, kept if that was asked for. It says so itself.
+    fn ended(&mut self, account: &RequestUsage) -> Value {
+        let status = if self.is_cut() { "incomplete" } else { "completed" };
+        let mut response = self.response(status, usage(account));
+        if let Some(keep) = self.about.keep.take()
+            && !keep(&self.begun.envelope.id, &response)
+        {
+            response["store"] = false.into();
+        }
+        response
+    }
+
+    fn response(&self, status: &'static str, usage: Value) -> Value {
+        let (envelope, cut) = (&self.begun.envelope, self.is_cut());
+        let items = Items { about: &self.about, reply: &envelope.id, cut };
+        let last = self.parts.all().len().saturating_sub(1);
+        let output = self.parts.all().iter().enumerate();
+        let output: Vec<Value> = output.map(|(at, part)| items.ended(at, part, cut && at == last)).collect();
+        let reason = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
+        let mut response = json!({
+            "id": envelope.id,
+            "object": "response",
+            "created_at": envelope.created,
+            "status": status,
+            "background": false,
+            "error": null,
+            "incomplete_details": reason,
+            "model": envelope.model,
+            "output": output,
+            "parallel_tool_calls": true,
+            "reasoning": {"effort": null, "summary": null},
+            "service_tier": "default",
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": [],
+            "truncation": "disabled",
+            "usage": usage,
+        });
+        for (name, value) in &self.about.echo {
+            response[name] = value.clone();
+        }
+        response
+    }
+}
+
+/// Where events go, and their numbers.
+struct EventWriter<'a> {
+    out: &'a mut BytesMut,
+    next: &'a mut u64,
+}
+
+impl EventWriter<'_> {
+    fn tell<const N: usize>(&mut self, name: &str, fields: [(&str, Value); N]) {
+        let head = [("type", json!(name)), ("sequence_number", json!(*self.next))];
+        *self.next += 1;
+        let all = head.into_iter().chain(fields).map(|(k, v)| (k.to_owned(), v));
+        event(self.out, Some(name), &all.collect::<Map<_, _>>());
+    }
+}
+
+/// The ids of the responses that an item of this id may be of, the likelier first; see [`Items::id`].
+pub(super) fn response_of(item: &str) -> impl Iterator<Item = String> {
+    let (_, rest) = item.split_once('_').unwrap_or_default();
+    [2, 3].into_iter().filter_map(|digits| {
+        let (reply, at) = rest.split_at_checked(rest.len().checked_sub(digits)?)?;
+        (!reply.is_empty() && at.bytes().all(|b| b.is_ascii_digit())).then(|| format!("resp_{reply}"))
+    })
+}
+
+/// How parts become items.
+struct Items<'a> {
+    about: &'a ResponseFormat,
+    reply: &'a str,
+    /// The answer was cut off, and with it its last item.
+    cut: bool,
+}
+
+impl Items<'_> {
+    /// Unique among all responses, as the response's own id is.
+    fn id(&self, at: usize, part: &Part) -> String {
+        let kind = match part {
+            Part::Thought(_) => "rs",
+            Part::Text(_) => "msg",
+            Part::Call(_) => "fc",
+        };
+        format!("{kind}_{}{at:02}", self.reply.trim_start_matches("resp_"))
+    }
+
+    /// An item of which nothing is there yet.
+    fn begun(&self, at: usize, part: &Part) -> Value {
+        let mut item = match part {
+            Part::Thought(_) => self.thought(""),
+            Part::Text(_) => json!({"type": "message", "role": "assistant"}),
+            Part::Call(call) => self.call(call, ""),
+        };
+        if !matches!(part, Part::Call(_)) {
+            item["content"] = json!([]);
+        }
+        item["id"] = json!(self.id(at, part));
+        item["status"] = json!("in_progress");
+        item
+    }
+
+    /// A whole item, or what came of it.
+    fn ended(&self, at: usize, part: &Part, cut: bool) -> Value {
+        let mut item = match part {
+            Part::Thought(text) => self.thought(text),
+            Part::Text(text) => json!({"type": "message", "role": "assistant", "content": [text_part(text)]}),
+            Part::Call(call) => self.call(call, &call.arguments),
+        };
+        let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
+        item["id"] = json!(self.id(at, part));
+        item["status"] = json!(if incomplete { "incomplete" } else { "completed" });
+        item
+    }
+
+    fn thought(&self, text: &str) -> Value {
+        let ThoughtsShown { as_summary, sealed } = self.about.thoughts;
+        let (mut summary, mut content) = (Vec::new(), Vec::new());
+        if as_summary && !text.is_empty() {
+            summary.push(json!({"type": "summary_text", "text": text}));
+        } else if !text.is_empty() {
+            content.push(json!({"type": "reasoning_text", "text": text}));
+        }
+        let mut item = json!({"type": "reasoning", "summary": summary, "content": content});
+        if sealed {
+            item["encrypted_content"] = json!(format!("{SEALED}{}", BASE64_STANDARD.encode(text)));
+        }
+        item
+    }
+
+    fn call(&self, call: &PartCall, arguments: &str) -> Value {
+        let mut item = json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments});
+        if let Some((space, name)) = self.about.namespaces.get(&call.name) {
+            (item["namespace"], item["name"]) = (json!(space), json!(name));
+        }
+        item
+    }
+
+    fn frame(&self, step: PartStep<'_>, events: &mut EventWriter<'_>) {
+        let place = |at: usize, part: &Part| [("item_id", json!(self.id(at, part))), ("output_index", json!(at))];
+        match step {
+            PartStep::Begin(at, part) => {
+                let item = self.begun(at, part);
+                events.tell("response.output_item.added", [("output_index", json!(at)), ("item", item)]);
+                if let Some(names) = self.names(part) {
+                    let [id, output] = place(at, part);
+                    let fields = [id, output, (names.index, json!(0)), ("part", (names.part)(""))];
+                    events.tell(names.added, fields);
+                }
+            }
+            PartStep::More(at, part, more) => {
+                let [id, output] = place(at, part);
+                match self.names(part) {
+                    Some(names) if names.logprobs => {
+                        let logprobs = ("logprobs", json!([]));
+                        let fields = [id, output, (names.index, json!(0)), ("delta", json!(more)), logprobs];
+                        events.tell(names.delta, fields);
+                    }
+                    Some(names) => {
+                        events.tell(names.delta, [id, output, (names.index, json!(0)), ("delta", json!(more))]);
+                    }
+                    None => {
+                        events.tell("response.function_call_arguments.delta", [id, output, ("delta", json!(more))]);
+                    }
+                }
+            }
+            PartStep::End(at, part) => self.end(at, part, events),
+        }
+    }
+
+    fn end(&self, at: usize, part: &Part, events: &mut EventWriter<'_>) {
+        let place = || [("item_id", json!(self.id(at, part))), ("output_index", json!(at))];
+        match (part, self.names(part)) {
+            (Part::Call(call), _) => {
+                let [id, output] = place();
+                let (name, arguments) = (("name", json!(call.name)), ("arguments", json!(call.arguments)));
+                events.tell("response.function_call_arguments.done", [id, output, name, arguments]);
+            }
+            (Part::Thought(text) | Part::Text(text), Some(names)) => {
+                let ([id, output], index) = (place(), (names.index, json!(0)));
+                let text_field = ("text", json!(text));
+                if names.logprobs {
+                    events.tell(names.done, [id, output, index, text_field, ("logprobs", json!([]))]);
+                } else {
+                    events.tell(names.done, [id, output, index, text_field]);
+                }
+                let ([id, output], index) = (place(), (names.index, json!(0)));
+                events.tell(names.ended, [id, output, index, ("part", (names.part)(text))]);
+            }
+            _ => {}
+        }
+        let item = self.ended(at, part, self.cut);
+        events.tell("response.output_item.done", [("output_index", json!(at)), ("item", item)]);
+    }
+
+    /// What the events of a part with text are called.
+    fn names(&self, part: &Part) -> Option<EventNames> {
+        match part {
+            Part::Thought(_) if self.about.thoughts.as_summary => Some(SUMMARY),
+            Part::Thought(_) => Some(THOUGHT),
+            Part::Text(_) => Some(TEXT),
+            Part::Call(_) => None,
+        }
+    }
+}
+
+/// EventNames of the events of a part with text.
+struct EventNames {
+    added: &'static str,
+    delta: &'static str,
+    done: &'static str,
+    ended: &'static str,
+    /// The field with the number of the part within its item, which has one.
+    index: &'static str,
+    part: fn(&str) -> Value,
+    logprobs: bool,
+}
+
+const TEXT: EventNames = EventNames {
+    added: "response.content_part.added",
+    delta: "response.output_text.delta",
+    done: "response.output_text.done",
+    ended: "response.content_part.done",
+    index: "content_index",
+    part: text_part,
+    logprobs: true,
+};
+const THOUGHT: EventNames = EventNames {
+    delta: "response.reasoning_text.delta",
+    done: "response.reasoning_text.done",
+    part: |text| json!({"type": "reasoning_text", "text": text}),
+    logprobs: false,
+    ..TEXT
+};
+const SUMMARY: EventNames = EventNames {
+    added: "response.reasoning_summary_part.added",
+    delta: "response.reasoning_summary_text.delta",
+    done: "response.reasoning_summary_text.done",
+    ended: "response.reasoning_summary_part.done",
+    index: "summary_index",
+    part: |text| json!({"type": "summary_text", "text": text}),
+    logprobs: false,
+};
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn usage(account: &RequestUsage) -> Value {
+    json!({
+        "input_tokens": account.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": account.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": account.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": account.reasoning_tokens},
+        "total_tokens": account.prompt_tokens + account.completion_tokens,
+    })
+}

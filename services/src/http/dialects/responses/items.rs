@@ -1,0 +1,157 @@
+//! The items of a conversation: messages, thoughts, calls and their results.
+
+use crate::http::body::fields::{Fields, missing, wrong_type};
+use crate::http::body::turns::{BETWEEN, Turns};
+use crate::http::wire::error::ApiError;
+use crate::metrics::count_ignored;
+use crate::text::template::written;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value as Json;
+
+/// What a blob with a thought of ours begins with. It hides nothing, since the client was shown the thought: it brings
+/// it back where the client keeps nothing but the blob.
+pub(super) const SEALED: &str = "chimere1:";
+
+/// The messages as templates take them: what was said before, and what came now.
+pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json]) -> Result<Vec<Json>, ApiError> {
+    if new.is_empty() && before.is_empty() {
+        return Err(ApiError::invalid("input", "`input` must not be empty"));
+    }
+    let mut turns = Turns::default();
+    instructions.into_iter().for_each(|text| turns.system(text));
+    for (i, item) in before.iter().enumerate() {
+        take(&mut turns, format!("previous_response_id.items[{i}]"), item.clone())?;
+    }
+    for (i, item) in new.iter().enumerate() {
+        take(&mut turns, format!("input[{i}]"), item.clone())?;
+    }
+    let messages = turns.end();
+    if messages.last().is_some_and(|last| last["role"] == "assistant") {
+        let message = "`input` must not end with the assistant's turn: a response begins with one of its own";
+        return Err(ApiError::unsupported("input", message));
+    }
+    Ok(messages)
+}
+
+fn take(turns: &mut Turns, path: String, item: Json) -> Result<(), ApiError> {
+    let mut fields = Fields::nested(path.clone(), item)?;
+    let kind_path = fields.path("type");
+    // A message may say nothing of what it is.
+    let kind = fields.string("type")?.unwrap_or_else(|| "message".into());
+    fields.same(&["id", "status"]);
+    match kind.as_str() {
+        "message" => message(turns, &mut fields)?,
+        "reasoning" => turns.thought(thought(&mut fields)?),
+        "function_call" => call(turns, &mut fields)?,
+        "function_call_output" => output(turns, &mut fields)?,
+        // What another service did. Of its outcome the model was told in words.
+        "web_search_call" => count_ignored("input", "type"),
+        "item_reference" => {
+            let path = fields.path("id");
+            fields.string("id")?.ok_or_else(|| missing(&path, "an item's id"))?;
+            return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` \"item_reference\" leads nowhere")));
+        }
+        other => {
+            let wanted = "message, reasoning, function_call or function_call_output";
+            return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` must be {wanted}, got {other:?}")));
+        }
+    }
+    fields.ignore_rest();
+    Ok(())
+}
+
+fn message(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
+    let path = fields.path("role");
+    let role = fields.string("role")?.ok_or_else(|| missing(&path, "a role"))?;
+    let content = fields.path("content");
+    let value = fields.any("content").ok_or_else(|| missing(&content, "a string or an array of parts"))?;
+    let text = text_of(&content, value, BETWEEN)?;
+    match role.as_str() {
+        "system" | "developer" => turns.system(text),
+        "user" => turns.user(text),
+        "assistant" => turns.text(&text),
+        other => {
+            let message = format!("`{path}` must be user, assistant, system or developer, got {other:?}");
+            return Err(ApiError::invalid(&path, message));
+        }
+    }
+    Ok(())
+}
+
+/// Text of a string or of parts.
+fn text_of(path: &str, value: Json, between: &str) -> Result<String, ApiError> {
+    let parts = match value {
+        Json::String(text) => return Ok(text),
+        Json::Array(parts) => parts,
+        other => return Err(wrong_type(path, "a string or an array of parts", &other)),
+    };
+    let texts = parts.into_iter().enumerate().map(|(i, value)| part(format!("{path}[{i}]"), value));
+    Ok(texts.collect::<Result<Vec<String>, ApiError>>()?.join(between))
+}
+
+fn part(path: String, value: Json) -> Result<String, ApiError> {
+    let mut fields = Fields::nested(path.clone(), value)?;
+    let kind_path = fields.path("type");
+    let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "the part's type"))?;
+    let name = match kind.as_str() {
+        "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => "text",
+        "refusal" => "refusal",
+        other => {
+            let message = format!("`{path}` is of type {other:?}, which is not supported: this model reads text");
+            return Err(ApiError::unsupported(path, message));
+        }
+    };
+    fields.same(&["annotations", "logprobs"]);
+    let text_path = fields.path(name);
+    let text = fields.string(name)?.ok_or_else(|| missing(&text_path, "a string"))?;
+    fields.ignore_rest();
+    Ok(text)
+}
+
+/// A thought as it was, else its summary, else what a blob of ours holds. A foreign blob is nothing.
+fn thought(fields: &mut Fields) -> Result<String, ApiError> {
+    let mut said = String::new();
+    for name in ["content", "summary"] {
+        let path = fields.path(name);
+        let value = fields.any(name).unwrap_or_else(|| Json::Array(Vec::new()));
+        let text = text_of(&path, value, BETWEEN)?;
+        said = if said.is_empty() { text } else { said };
+    }
+    let blob = fields.string("encrypted_content")?;
+    let unsealed = || {
+        let blob = blob.as_deref()?.strip_prefix(SEALED)?;
+        String::from_utf8(BASE64_STANDARD.decode(blob).ok()?).ok()
+    };
+    Ok(if said.is_empty() { unsealed().unwrap_or_default() } else { said })
+}
+
+fn call(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
+    let (id_path, name_path, path) = (fields.path("call_id"), fields.path("name"), fields.path("arguments"));
+    let id = fields.string("call_id")?.ok_or_else(|| missing(&id_path, "a string"))?;
+    let name = fields.string("name")?.ok_or_else(|| missing(&name_path, "a string"))?;
+    let name = fields.string("namespace")?.map_or(name.clone(), |space| flat(&space, &name));
+    let text = fields.string("arguments")?.unwrap_or_default();
+    let text = if text.trim().is_empty() { "{}" } else { text.as_str() };
+    let arguments = written::parse(text).ok().filter(Json::is_object);
+    let wrong = || ApiError::invalid(&path, format!("`{path}` must be a JSON object in a string"));
+    turns.call(id, &name, arguments.ok_or_else(wrong)?);
+    Ok(())
+}
+
+fn output(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
+    let (id_path, path) = (fields.path("call_id"), fields.path("output"));
+    let id = fields.string("call_id")?.ok_or_else(|| missing(&id_path, "a string"))?;
+    let value = fields.any("output").ok_or_else(|| missing(&path, "a string or an array of parts"))?;
+    let text = text_of(&path, value, "")?;
+    fields.same(&["name", "namespace"]);
+    turns.result(&id_path, id, text)
+}
+
+/// Between a namespace and a name.
+pub(super) const SEPARATOR: &str = "__";
+
+/// What the model calls a tool of a namespace.
+pub(super) fn flat(namespace: &str, name: &str) -> String {
+    format!("{namespace}{SEPARATOR}{name}")
+}

@@ -1,0 +1,7 @@
+//! OpenAI's second API, whose answers are kept: responses.
+
+mod answer;
+mod items;
+mod references;
+pub(in crate::http) mod request;
+pub(in crate::http::dialects) mod routes;

@@ -1,0 +1,76 @@
+//! Which requests others feel, as the audit log has them: what changes tables and collections and what
+//! removes a kept response, also where it was refused.
+
+use super::keys::auth::Caller;
+use crate::audit::{Audit, Record};
+use crate::http::wire::reply::RequestName;
+use actix_web::HttpRequest;
+use actix_web::body::BoxBody;
+use actix_web::dev::ServiceResponse;
+use actix_web::http::Method;
+
+const TABLES: &str = "/v1/engram/tables/";
+const COLLECTIONS: &str = "/v1/engram/collections/";
+const RESPONSES: &str = "/v1/responses/";
+
+/// Writes a request down, if it is one of these.
+pub(super) fn note(audit: &Audit, reply: &ServiceResponse<BoxBody>) {
+    let request = reply.request();
+    let Some((action, on)) = action(request.method(), request.path()) else { return };
+    let (caller, name) = (Caller::of(request), RequestName::of(request));
+    audit.record(&Record {
+        action,
+        on: Some(on),
+        account: Some(caller.key),
+        address: address(request),
+        times: None,
+        request: Some(&name),
+        outcome: reply.status().as_str(),
+    });
+}
+
+fn address(request: &HttpRequest) -> Option<std::net::IpAddr> {
+    request.peer_addr().map(|peer| peer.ip())
+}
+
+/// What a request does, and to what.
+fn action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
+    if let Some(id) = path.strip_prefix(RESPONSES) {
+        return (*method == Method::DELETE && !id.contains('/')).then_some(("response.delete", id));
+    }
+    let (table, rest) = match path.strip_prefix(TABLES) {
+        Some(rest) => (true, rest),
+        None => (false, path.strip_prefix(COLLECTIONS)?),
+    };
+    let (name, verb) = rest.split_once('/').map_or((rest, ""), |(name, verb)| (name, verb));
+    let action = match (table, method, verb) {
+        (true, &Method::PUT, "") => "table.put",
+        (true, &Method::DELETE, "") => "table.delete",
+        (true, &Method::POST, "learn") => "table.learn",
+        (true, &Method::POST, "rollback") => "table.rollback",
+        (false, &Method::PUT, "") => "collection.put",
+        (false, &Method::DELETE, "") => "collection.delete",
+        (false, &Method::POST, "add") => "collection.add",
+        _ => return None,
+    };
+    Some((action, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_something_has_a_word_and_what_reads_has_none() {
+        let of = |method: Method, path| action(&method, path);
+        assert_eq!(of(Method::PUT, "/v1/engram/tables/a"), Some(("table.put", "a")));
+        assert_eq!(of(Method::POST, "/v1/engram/tables/a/learn"), Some(("table.learn", "a")));
+        assert_eq!(of(Method::DELETE, "/v1/engram/collections/b"), Some(("collection.delete", "b")));
+        assert_eq!(of(Method::POST, "/v1/engram/collections/b/search"), None);
+        assert_eq!(of(Method::GET, "/v1/engram/tables/a"), None);
+        assert_eq!(of(Method::DELETE, "/v1/responses/resp_1"), Some(("response.delete", "resp_1")));
+        assert_eq!(of(Method::GET, "/v1/responses/resp_1"), None);
+        assert_eq!(of(Method::POST, "/v1/responses/resp_1/cancel"), None);
+        assert_eq!(of(Method::POST, "/v1/chat/completions"), None);
+    }
+}

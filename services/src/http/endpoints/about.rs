@@ -1,0 +1,96 @@
+//! What the service says about itself: models, health, readiness, metrics.
+
+use crate::actors::phase::Phase;
+use crate::http::app::App;
+use crate::http::body::model::unknown_model;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::routing::{only, read};
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, web};
+use serde_json::{Value, json};
+
+/// Models and the version.
+pub(super) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/models", "GET", read().to(models)))
+        .service(only("/v1/models/{id:.+}", "GET", read().to(model)))
+        .service(only("/version", "GET", read().to(version)));
+}
+
+/// What probes and scrapers ask, for which no key is needed.
+pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/health", "GET", read().to(health)))
+        .service(only("/ready", "GET", read().to(ready)))
+        .service(only("/metrics", "GET", read().to(metrics)));
+}
+
+/// `GET /v1/models`: the models that are served, which is one.
+async fn models(app: web::Data<App>) -> HttpResponse {
+    let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
+    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+}
+
+/// `GET /v1/models/{id}`: that model, or 404 under another name.
+async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let name = app
+        .limits
+        .names()
+        .find(|name| name.eq_ignore_ascii_case(&id))
+        .ok_or_else(|| unknown_model(&id, &app.limits))?;
+    Ok(HttpResponse::Ok().json(model_object(&app, name)))
+}
+
+fn model_object(app: &App, name: &str) -> Value {
+    json!({
+        "id": name,
+        "object": "model",
+        "created": app.created,
+        "owned_by": "chimere",
+        "max_model_len": app.handles.context,
+    })
+}
+
+/// `GET /` and `HEAD /`, by which programs ask whether somebody is there.
+pub(super) async fn here() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"status": "ok", "service": "chimere", "api": "/v1"}))
+}
+
+/// `GET /version`: the version of the service.
+async fn version() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// `GET /health`: 200 until the engine is lost, then 503 with the reason.
+async fn health(app: web::Data<App>) -> HttpResponse {
+    match &*app.phase.borrow() {
+        Phase::Lost(why) => HttpResponse::ServiceUnavailable().json(json!({"status": "engine lost", "reason": why})),
+        _ => status(true, "ok"),
+    }
+}
+
+/// `GET /ready`: 200 when a request would be answered.
+async fn ready(app: web::Data<App>) -> HttpResponse {
+    let word = match *app.phase.borrow() {
+        Phase::Starting => "starting",
+        Phase::Ready => "ready",
+        Phase::Draining | Phase::Drained => "draining",
+        Phase::Lost(_) => "engine lost",
+    };
+    status(word == "ready", word)
+}
+
+fn status(good: bool, word: &str) -> HttpResponse {
+    let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    HttpResponse::build(code).json(json!({"status": word}))
+}
+
+/// `GET /metrics`, in Prometheus' text format; 404 where none are kept.
+async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
+    let off = || {
+        ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept")
+    };
+    let recorder = app.recorder.as_ref().ok_or_else(off)?;
+    let text = app.rendered.text(|| recorder.render()).await;
+    Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
+}

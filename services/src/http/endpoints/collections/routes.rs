@@ -1,0 +1,161 @@
+//! `/v1/engram/collections`: texts that an account keeps, to find them by what they mean.
+
+use super::request::{SearchRequest, parse_items, parse_nothing};
+use crate::clock::unix_seconds;
+use crate::engram::TableName;
+use crate::http::app::App;
+use crate::http::body::prompt::Prompt;
+use crate::http::edge::keys::auth::Caller;
+use crate::http::edge::keys::terms::terms_of;
+use crate::http::intake::bodies::parsed;
+use crate::http::intake::search::{LAYOUT, Search, look, texts_of};
+use crate::http::intake::vectors::{tokens, vectors};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::{busy, collection_error};
+use crate::http::wire::reply::RequestName;
+use crate::http::wire::routing::{only, read, several};
+use crate::semantic::{CollectionError, Collections, Hit, Info};
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::KeyId;
+use serde_json::{Value, json};
+
+/// What an account does with its collections.
+pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/engram/collections", "GET", read().to(list)))
+        .service(
+            several("/v1/engram/collections/{name}", "GET, PUT, DELETE")
+                .route(read().to(show))
+                .route(web::put().to(put))
+                .route(web::delete().to(delete)),
+        )
+        .service(only("/v1/engram/collections/{name}/add", "POST", web::post().to(add)))
+        .service(only("/v1/engram/collections/{name}/search", "POST", web::post().to(search)));
+}
+
+/// `GET /v1/engram/collections`: those of the caller's account.
+async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    let data: Vec<Value> = app.collections.list(Caller::of(&request).key).iter().map(object).collect();
+    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+}
+
+/// `GET /v1/engram/collections/{name}`: describes one of them.
+async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let info = app.collections.info(Caller::of(&request).key, &name).map_err(|e| collection_error(&e))?;
+    Ok(HttpResponse::Ok().json(object(&info)))
+}
+
+/// `PUT /v1/engram/collections/{name}`: makes it; one that is there stays as it is.
+async fn put(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let owner = owner(&request)?;
+    let name =
+        TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
+    parsed(&app, &request, payload, |body, _| parse_nothing(body)).await?;
+    let info = change(&app, &request, move |all| {
+        all.create(owner, name.as_str(), unix_seconds())?;
+        all.info(owner, name.as_str())
+    })
+    .await?;
+    Ok(HttpResponse::Ok().json(object(&info)))
+}
+
+/// `DELETE /v1/engram/collections/{name}`: away with all that it has.
+async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let (owner, name) = (owner(&request)?, name.into_inner());
+    let id = name.clone();
+    change(&app, &request, move |all| all.remove(owner, &name)).await?;
+    Ok(HttpResponse::Ok().json(json!({"id": id, "object": "engram.collection", "deleted": true})))
+}
+
+/// `POST /v1/engram/collections/{name}/add`: embeds items and keeps them.
+async fn add(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (owner, name) = (owner(&request)?, name.into_inner());
+    let collection = name.clone();
+    // On the thread that takes them apart: the room for their words is counted by reading them.
+    let parse = move |body: &[u8], app: &App| {
+        let items = parse_items(body)?;
+        app.collections.check_room(owner, &collection, &items).map_err(|e| collection_error(&e))?;
+        Ok(items)
+    };
+    let items = parsed(&app, &request, payload, parse).await?;
+    let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
+    let prompts = tokens(&app, app.holder(&request), "items", (texts, LAYOUT)).await?;
+    let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
+    let texts = texts_of(prompts, terms_of(&request)?);
+    let vectors = vectors(&app, RequestName::of(&request), "items", texts).await?;
+    let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+    let items = items.into_iter().zip(vectors).collect();
+    let info = change(&app, &request, move |all| all.add(owner, &name, items)).await?;
+    let mut reply = object(&info);
+    reply["added"] = json!(ids);
+    reply["usage"] = json!({"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens});
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// `POST /v1/engram/collections/{name}/search`: the items that are most like a text.
+async fn search(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let SearchRequest { query, k, by } = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
+    let looked = Search { collection: name.into_inner(), query, k, by, examples: false, field: "query" };
+    let (hits, query_tokens) = look(&app, &request, looked).await?;
+    let data: Vec<Value> = hits.iter().map(hit_object).collect();
+    let usage = json!({"prompt_tokens": query_tokens, "total_tokens": query_tokens});
+    Ok(HttpResponse::Ok().json(json!({"object": "list", "data": data, "usage": usage})))
+}
+
+/// The account whose collections a request may change. Who comes without a key from another machine shares no account
+/// with anybody and has none.
+fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
+    let caller = Caller::of(request);
+    if caller.key != KeyId::default() || caller.admin {
+        return Ok(caller.key);
+    }
+    let message = "collections belong to an API key, and this request has none; without keys they can be made only while the service \
+                   listens on loopback";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message)
+        .with_code("key_required")
+        .rejected_as("admin"))
+}
+
+/// Runs a write on the thread of long texts.
+async fn change<T: Send + 'static>(
+    app: &App,
+    request: &HttpRequest,
+    write: impl FnOnce(&Collections) -> Result<T, CollectionError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let all = app.collections.clone();
+    let changed = app.lanes.for_bytes(usize::MAX).run(app.holder(request), move || write(&all)).await.map_err(busy)?;
+    app.collections.export();
+    changed.map_err(|e| collection_error(&e))
+}
+
+fn object(info: &Info) -> Value {
+    json!({
+        "id": info.name,
+        "object": "engram.collection",
+        "created": info.created,
+        "model": info.model,
+        "items": info.items,
+        "bytes": info.bytes,
+    })
+}
+
+fn hit_object(hit: &Hit) -> Value {
+    let item = &hit.item;
+    json!({"id": item.id, "text": item.text, "answer": item.answer, "score": hit.score})
+}

@@ -1,0 +1,26 @@
+//! What is no dialect: tables, collections, vectors, tokens, and what the service says about itself.
+
+pub(in crate::http) mod about;
+pub(in crate::http) mod collections;
+mod console;
+mod embeddings;
+pub(in crate::http) mod hints;
+mod openapi;
+mod steps;
+pub(in crate::http) mod tables;
+pub(in crate::http) mod tokenize;
+
+use actix_web::web::ServiceConfig;
+
+/// All of it but what [`about::probes`] has.
+pub(in crate::http) fn routes(config: &mut ServiceConfig) {
+    config
+        .configure(about::routes)
+        .configure(collections::routes::routes)
+        .configure(console::routes)
+        .configure(embeddings::routes)
+        .configure(openapi::routes)
+        .configure(steps::routes)
+        .configure(tables::routes::routes)
+        .configure(tokenize::routes::routes);
+}

@@ -1,0 +1,113 @@
+//! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, and what a chat would read.
+
+use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
+use crate::http::app::App;
+use crate::http::body::chat::ChatRequest;
+use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::prompts::{ids_of, prompt_of, written};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::routing::only;
+use crate::text::ChatPrompt;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::TokenId;
+use serde::Serialize;
+use serde_json::json;
+use std::borrow::Cow;
+
+/// What is asked of texts and their tokens.
+pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/chat/completions/input_tokens", "POST", web::post().to(input_tokens)))
+        .service(only("/tokenize", "POST", web::post().to(tokenize)))
+        .service(only("/apply-template", "POST", web::post().to(apply_template)))
+        .service(only("/detokenize", "POST", web::post().to(detokenize)));
+}
+
+/// Counts and shows the tokens of a text or of a conversation.
+async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+    let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
+    let Taken { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
+        take(&app, &request, payload, parse).await?;
+    let holder = app.holder(&request);
+    let tokens = match input {
+        TokenizeInput::Text { text, parse_special } => ids_of(&app, holder, text, parse_special).await?,
+        TokenizeInput::Chat(conversation) => prompt_of(&app, holder, conversation, bytes, usize::MAX).await?.ids,
+    };
+    let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.handles.context);
+    written(&app, holder, bytes, move || match shape {
+        TokensShape::Vllm { strings } => {
+            let token_strs = strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
+            serde_json::to_vec(&Tokens { count: tokens.len(), max_model_len, tokens: &tokens, token_strs })
+        }
+        TokensShape::Llama { pieces: false } => serde_json::to_vec(&json!({"tokens": tokens})),
+        TokensShape::Llama { pieces: true } => {
+            let piece = |&id: &TokenId| json!({"id": id, "piece": piece_of(tokenizer.bytes(id))});
+            serde_json::to_vec(&json!({"tokens": tokens.iter().map(piece).collect::<Vec<_>>()}))
+        }
+    })
+    .await
+}
+
+/// A token as llama.cpp shows it: its text, or its bytes where they are no text of their own.
+fn piece_of(bytes: &[u8]) -> serde_json::Value {
+    std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))
+}
+
+/// The text of some tokens, control tokens written out, under vLLM's name and under llama.cpp's.
+async fn detokenize(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let parse = |body: &[u8], app: &App| DetokenizeRequest::parse(body, &app.limits);
+    let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
+        take(&app, &request, payload, parse).await?;
+    let tokenizer = app.text.tokenizer().clone();
+    written(&app, app.holder(&request), bytes, move || {
+        let text = tokenizer.decode(&tokens, true);
+        serde_json::to_vec(&json!({"prompt": text, "content": text}))
+    })
+    .await
+}
+
+/// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
+async fn input_tokens(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (prompt, _) = chat_prompt(&app, &request, payload).await?;
+    Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
+}
+
+/// A chat request's prompt as text, control tokens written out.
+async fn apply_template(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (prompt, bytes) = chat_prompt(&app, &request, payload).await?;
+    let tokenizer = app.text.tokenizer().clone();
+    let write = move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&prompt.ids, true)}));
+    written(&app, app.holder(&request), bytes, write).await
+}
+
+/// What chat would read, and the bytes of the body that asked for it.
+async fn chat_prompt(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    payload: web::Payload,
+) -> Result<(ChatPrompt, usize), ApiError> {
+    let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
+    let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
+    Ok((prompt_of(app, app.holder(request), asked.conversation, bytes, usize::MAX).await?, bytes))
+}
+
+/// The reply of `/tokenize`.
+#[derive(Serialize)]
+struct Tokens<'a> {
+    count: usize,
+    max_model_len: u32,
+    tokens: &'a [TokenId],
+    token_strs: Option<Vec<Cow<'a, str>>>,
+}

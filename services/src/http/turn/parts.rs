@@ -1,0 +1,191 @@
+//! The parts of an answer in the order in which they came: thoughts, text, calls. Dialects whose answers are lists of
+//! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
+//! the same.
+
+use crate::actors::output::{Delta, Finish, Output, RequestUsage, ToolCallDelta};
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::engine_error;
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::http) enum Part {
+    /// What the model thought.
+    Thought(String),
+    /// What the model said.
+    Text(String),
+    /// A call of a tool.
+    Call(PartCall),
+}
+
+/// A call among the parts of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::http) struct PartCall {
+    pub(in crate::http) index: u32,
+    pub(in crate::http) id: String,
+    pub(in crate::http) name: String,
+    /// JSON, whole unless it is said to be incomplete.
+    pub(in crate::http) arguments: String,
+    pub(in crate::http) incomplete: bool,
+}
+
+/// What becomes of the part of this number.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::http) enum PartStep<'a> {
+    /// It begins, and is empty.
+    Begin(usize, &'a Part),
+    /// It goes on with this text.
+    More(usize, &'a Part, &'a str),
+    /// The part has ended.
+    End(usize, &'a Part),
+}
+
+/// The parts so far.
+#[derive(Clone, Debug, Default)]
+pub(in crate::http) struct Parts {
+    all: Vec<Part>,
+    /// The last one has not ended.
+    open: bool,
+    /// Why the answer ended.
+    finish: Option<Finish>,
+}
+
+impl Parts {
+    /// Takes an output and tells each step. The last one gives what the answer took.
+    pub(in crate::http) fn take(
+        &mut self,
+        output: Output,
+        mut tell: impl FnMut(PartStep<'_>),
+    ) -> Result<Option<RequestUsage>, ApiError> {
+        match output {
+            Output::Scored { .. } => {}
+            Output::Delta { delta, .. } => self.push(delta, tell),
+            Output::Finished { reason, .. } => {
+                self.finish = Some(reason);
+                self.close(&mut tell);
+            }
+            Output::End(account) => return Ok(Some(account)),
+            Output::Failed(why) => return Err(engine_error(why)),
+        }
+        Ok(None)
+    }
+
+    /// Why the answer ended, when it has.
+    pub(in crate::http) fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    /// Takes more of an answer.
+    fn push(&mut self, delta: Delta, mut tell: impl FnMut(PartStep<'_>)) {
+        // The rest of the call that is open belongs before all that is new.
+        let (rest, new): (Vec<_>, Vec<_>) = delta.tool_calls.into_iter().partition(|call| self.is_open(call));
+        rest.into_iter().for_each(|call| self.call(call, &mut tell));
+        self.text(Part::Thought(String::new()), &delta.reasoning, &mut tell);
+        self.text(Part::Text(String::new()), &delta.content, &mut tell);
+        new.into_iter().for_each(|call| self.call(call, &mut tell));
+    }
+
+    /// Ends what is open.
+    fn close(&mut self, tell: &mut impl FnMut(PartStep<'_>)) {
+        if let Some(last) = self.all.last().filter(|_| std::mem::take(&mut self.open)) {
+            tell(PartStep::End(self.all.len() - 1, last));
+        }
+    }
+
+    /// All parts so far, the last of which may be open.
+    pub(in crate::http) fn all(&self) -> &[Part] {
+        &self.all
+    }
+
+    fn is_open(&self, call: &ToolCallDelta) -> bool {
+        self.open && matches!(self.all.last(), Some(Part::Call(open)) if open.index == call.index)
+    }
+
+    fn text(&mut self, empty: Part, more: &str, tell: &mut impl FnMut(PartStep<'_>)) {
+        if more.is_empty() {
+            return;
+        }
+        let goes_on = |last: &Part| std::mem::discriminant(last) == std::mem::discriminant(&empty);
+        if !self.open || !self.all.last().is_some_and(goes_on) {
+            self.begin(empty, tell);
+        }
+        self.more(more, tell);
+    }
+
+    fn call(&mut self, call: ToolCallDelta, tell: &mut impl FnMut(PartStep<'_>)) {
+        let ToolCallDelta { index, start, arguments, incomplete } = call;
+        if let Some((id, name)) = start {
+            self.begin(Part::Call(PartCall { index, id, name, arguments: String::new(), incomplete: false }), tell);
+        }
+        if let Some(Part::Call(open)) = self.all.last_mut() {
+            open.incomplete |= incomplete;
+        }
+        if !arguments.is_empty() {
+            self.more(&arguments, tell);
+        }
+    }
+
+    fn begin(&mut self, part: Part, tell: &mut impl FnMut(PartStep<'_>)) {
+        self.close(tell);
+        self.all.push(part);
+        self.open = true;
+        if let Some(part) = self.all.last() {
+            tell(PartStep::Begin(self.all.len() - 1, part));
+        }
+    }
+
+    fn more(&mut self, more: &str, tell: &mut impl FnMut(PartStep<'_>)) {
+        let at = self.all.len() - 1;
+        match &mut self.all[at] {
+            Part::Thought(text) | Part::Text(text) => text.push_str(more),
+            Part::Call(call) => call.arguments.push_str(more),
+        }
+        tell(PartStep::More(at, &self.all[at], more));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(index: u32, begins: bool, arguments: &str) -> ToolCallDelta {
+        let start = begins.then(|| (format!("id{index}"), "f".to_owned()));
+        ToolCallDelta { index, start, arguments: arguments.into(), incomplete: false }
+    }
+
+    fn steps(deltas: Vec<Delta>) -> String {
+        let (mut parts, mut told) = (Parts::default(), Vec::new());
+        let mut tell = |step: PartStep<'_>| {
+            told.push(match step {
+                PartStep::Begin(at, Part::Thought(_)) => format!("{at}:thought"),
+                PartStep::Begin(at, Part::Text(_)) => format!("{at}:text"),
+                PartStep::Begin(at, Part::Call(call)) => format!("{at}:{}", call.id),
+                PartStep::More(at, _, more) => format!("{at}+{more}"),
+                PartStep::End(at, _) => format!("{at}."),
+            })
+        };
+        deltas.into_iter().for_each(|delta| parts.push(delta, &mut tell));
+        parts.close(&mut tell);
+        parts.close(&mut tell);
+        told.join(" ")
+    }
+
+    #[test]
+    fn a_part_ends_where_another_begins_and_each_ends_once() {
+        let told = steps(vec![
+            Delta { reasoning: "hm".into(), ..Delta::default() },
+            Delta { reasoning: "!".into(), content: "so".into(), ..Delta::default() },
+            Delta { content: "on".into(), tool_calls: vec![call(0, true, "{")], ..Delta::default() },
+            Delta { tool_calls: vec![call(0, false, "}"), call(1, true, "{}")], ..Delta::default() },
+        ]);
+        assert_eq!(told, "0:thought 0+hm 0+! 0. 1:text 1+so 1+on 1. 2:id0 2+{ 2+} 2. 3:id1 3+{} 3.");
+    }
+
+    #[test]
+    fn the_end_of_a_call_comes_before_the_text_after_it() {
+        let told = steps(vec![
+            Delta { tool_calls: vec![call(0, true, "{")], ..Delta::default() },
+            Delta { content: "x".into(), tool_calls: vec![call(0, false, "}")], ..Delta::default() },
+        ]);
+        assert_eq!(told, "0:id0 0+{ 0+} 0. 1:text 1+x 1.");
+    }
+}
