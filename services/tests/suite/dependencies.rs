@@ -97,6 +97,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cli",
         ],
     ),
+    ("services/src/http", &["wire", "edge", "body", "app", "intake", "turn", "endpoints", "dialects", "server"]),
 ];
 
 /// (folder or file, what its code must not mention, why): what the order of rooms does not say.
