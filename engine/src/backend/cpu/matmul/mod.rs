@@ -370,7 +370,8 @@ impl<'a> OutView<'a> {
     /// Where the `lanes` outputs of tile `tile` of row `row` go.
     #[inline(always)]
     fn tile(&self, row: u32, tile: usize, lanes: usize) -> *mut f32 {
-        assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
+        // `product` has checked all of it; here it would be checked for every tile of every row.
+        debug_assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
         self.start.wrapping_add(row as usize * self.stride + tile * TILE_ROWS)
     }
 }
