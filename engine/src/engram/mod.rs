@@ -1,6 +1,7 @@
 //! Engram: n-gram tables over token ids that add knowledge at the sampler. A [`Table`] says what followed a context how
 //! often; [`lookup()`] asks many tables for many sequences at once; [`Prediction`] backs off over orders; [`Mode`]
-//! turns it into sparse changes of logits. `docs/using/engram.md` has the file format and the formulas.
+//! turns it into sparse changes of logits. `docs/using/engram.md` has the formulas, `docs/reference/engram-file.md` the
+//! format of a file.
 //!
 //! An n-gram's order is the length of its context: order 2 predicts a token from the two before it. Nothing here knows
 //! requests, actors or text.

@@ -12,7 +12,7 @@ use crate::http::intake::bodies::{INLINE_BYTES, Taken, more_room, take};
 use crate::http::intake::prompts::{prompt_of, work, written};
 use crate::http::turn::converse::converse;
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::database_error;
+use crate::http::wire::refusals::{database_error, unavailable};
 use crate::http::wire::routing::{only, read, several};
 use crate::limits;
 use crate::responses::KeptResponse;
@@ -152,7 +152,7 @@ fn no_such(id: &str) -> ApiError {
 fn disk_is_slow(within: Duration) -> ApiError {
     let message =
         format!("the removal was not on the disk within {} s; ask whether it is gone later", within.as_secs());
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code("disk_slow")
+    unavailable(&message, "disk_slow")
 }
 
 fn store_error(error: &DatabaseError) -> ApiError {
