@@ -1,8 +1,10 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
+use super::launched::{LaunchedPiece, LaunchedStep};
+use super::policy::throughput::Work;
 use super::sequence::{Next, Rank, Sequence};
-use super::throughput::Work;
-use super::{Door, Event, FinishReason, LaunchedPiece, LaunchedStep, NOT_FINITE, Offer, Pooled, Scheduler};
+use super::speculation::Offer;
+use super::{Door, Event, FinishReason, NOT_FINITE, Pooled, Scheduler};
 use crate::cache::pages_for;
 use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId};
@@ -219,7 +221,7 @@ impl Scheduler {
 
     fn finish(&mut self, rank: Rank, reason: FinishReason, events: &mut Vec<(RequestId, Event)>) {
         let seq = self.remove(rank).expect("it was found just now");
-        self.lengths.note(&seq);
+        self.lengths.note(seq.output_max, seq.output.len() as u32);
         let id = seq.request.id;
         let times = self.live[&id].times;
         events.push((id, Event::Finished { choice: seq.choice, reason, usage: seq.usage(), times }));

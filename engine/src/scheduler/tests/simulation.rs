@@ -6,7 +6,7 @@ use super::device::FakeDevice;
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::forecast::Extent;
-use crate::scheduler::yielding::SITS_OUT_US_MAX;
+use crate::scheduler::plan::pause::SITS_OUT_US_MAX;
 use crate::scheduler::{
     Event, Forecast, Pace, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec, StepShape, Terms,
 };

@@ -4,13 +4,14 @@
 //! budget set aside before the walk, so the walk may follow that order alone. Pages are taken in the same order: who
 //! finds none preempts from the back, where nothing has been planned yet, and who is last itself waits a step.
 
-use super::cost::Pace;
-use super::draft::{Draft, Fork};
-use super::drafter::Offer;
-use super::sequence::{Next, Rank, Role, Sequence, canonical_end};
-use super::yielding::{SitsOut, Turn};
-use super::{LaunchedPiece, LaunchedStep, Scheduler, WaitReason};
+use super::builder::{Draft, Fork};
+use super::pause::{SitsOut, Turn};
 use crate::ids::{KeyId, Micros, StepId};
+use crate::scheduler::launched::{LaunchedPiece, LaunchedStep};
+use crate::scheduler::policy::cost::Pace;
+use crate::scheduler::sequence::{Next, Rank, Role, Sequence, canonical_end};
+use crate::scheduler::speculation::Offer;
+use crate::scheduler::{Scheduler, WaitReason};
 use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateExport, StateStart, StepPlan};
 
 /// A sequence's place in the order of a walk.
@@ -50,7 +51,7 @@ impl Scheduler {
             if let Some(plan) = self.plan_behind(now, pace) {
                 return Some(plan);
             }
-            self.hold_back();
+            self.drafting.hold_back();
             return None;
         }
         self.make_way();
@@ -136,7 +137,7 @@ impl Scheduler {
 
     /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for
     /// each to grow? Without that a start would soon be undone by a preemption.
-    pub(super) fn pages_suffice(&self, head: &Sequence) -> bool {
+    pub(in crate::scheduler) fn pages_suffice(&self, head: &Sequence) -> bool {
         // Alone it may start with fewer: choices that find no page are preempted, and run one after the other.
         let needed = head.pages_wanted().min(self.pages.total());
         let owed: u32 = self.running.iter().filter(|s| s.role != Role::Follower).map(|s| s.pages_wanted() + 1).sum();
@@ -146,7 +147,7 @@ impl Scheduler {
     }
 
     /// What keeps the first in the queue from starting, for whoever watches.
-    pub(super) fn waits_for(&self) -> WaitReason {
+    pub(in crate::scheduler) fn waits_for(&self) -> WaitReason {
         match self.queue.first(&self.accounts) {
             Some(head) if head.slots_wanted() > self.slots.free() => WaitReason::Slots,
             Some(head) if !self.pages_suffice(head) => WaitReason::Memory,
@@ -333,7 +334,7 @@ impl Scheduler {
         let forks = std::mem::replace(&mut self.forks, draft.forks);
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         // Whoever computes more than decode rows has no step without to be held against.
-        let toll = self.launch_toll(draft.toll).filter(|_| !draft.granted && !draft.prompts);
+        let toll = self.drafting.launch_toll(draft.toll).filter(|_| !draft.granted && !draft.prompts);
         let prompts = draft.pieces.iter().filter(|piece| piece.form == Form::Chunked);
         self.in_flight.push_back(LaunchedStep {
             id,
@@ -345,8 +346,8 @@ impl Scheduler {
         });
         let decodes = draft.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
         let (drafts, guesses): (Vec<_>, Vec<_>) = decodes.map(|piece| (piece.drafts.len(), piece.guesses)).unzip();
-        self.note_drafts(drafts.into_iter());
-        self.note_asked(&guesses, draft.asked.is_trial());
+        self.drafting.note_drafts(drafts.into_iter());
+        self.drafting.note_asked(&guesses, draft.asked.is_trial());
         self.totals.rows_sat_out += draft.rows_out;
         self.last_turn = draft.out.took();
         self.settle(&draft.out, draft.now);

@@ -1,10 +1,10 @@
 //! Choices of one request that part at the prompt's end: the prompt is computed once, and each goes on with a copy of
 //! its state.
 
-use super::Scheduler;
-use super::draft::{Draft, Fork};
-use super::sequence::Role;
+use super::builder::{Draft, Fork};
 use crate::PAGE_TOKENS;
+use crate::scheduler::Scheduler;
+use crate::scheduler::sequence::Role;
 
 impl Scheduler {
     /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's

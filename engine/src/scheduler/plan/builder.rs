@@ -1,13 +1,14 @@
 //! A plan in the making, and what is left of its budget: in positions, and in the time that a step may take.
 
-use super::cost::{Pace, Recompute, StepShape};
-use super::drafter::Offer;
-use super::drafting::{Asked, Toll};
-use super::sequence::{Next, Rank};
-use super::yielding::{SitsOut, Turn};
-use super::{LaunchedPiece, Scheduler};
+use super::guesses::Asked;
+use super::pause::{SitsOut, Turn};
 use crate::CHUNK_TOKENS;
 use crate::ids::{Micros, PageId, SlotId};
+use crate::scheduler::Scheduler;
+use crate::scheduler::launched::LaunchedPiece;
+use crate::scheduler::policy::cost::{Pace, Recompute, StepShape};
+use crate::scheduler::sequence::{Next, Rank};
+use crate::scheduler::speculation::{Offer, Toll};
 use crate::step::{Piece, StateCopy};
 use std::collections::BTreeMap;
 
@@ -89,16 +90,16 @@ impl Draft<'_> {
 
 /// A choice that takes over its leader's state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fork {
-    pub(super) rank: Rank,
-    pub(super) slots: (SlotId, SlotId),
+pub(in crate::scheduler) struct Fork {
+    pub(in crate::scheduler) rank: Rank,
+    pub(in crate::scheduler) slots: (SlotId, SlotId),
     /// The prompt's last page, if it is part-filled.
-    pub(super) pages: Option<(PageId, PageId)>,
+    pub(in crate::scheduler) pages: Option<(PageId, PageId)>,
 }
 
 impl Fork {
     /// What the device copies before the rows of the step after the fork.
-    pub(super) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
+    pub(in crate::scheduler) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
         let (from, to) = self.slots;
         let page = self.pages.map(|(from, to)| StateCopy::Page { from, to });
         std::iter::once(StateCopy::Slot { from, to }).chain(page)

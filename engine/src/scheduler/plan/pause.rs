@@ -6,31 +6,31 @@
 //! [`SITS_OUT_US_MAX`] at a time. And while several keys come and go, decode rows and prompts go into steps of their
 //! own where that costs nothing: steps are half as long, and so is what a newcomer waits for.
 
-use super::Scheduler;
-use super::cost::Pace;
-use super::fair::Accounts;
-use super::sequence::{Next, Sequence, canonical_end};
 use crate::ids::{KeyId, Micros};
+use crate::scheduler::Scheduler;
+use crate::scheduler::policy::cost::Pace;
+use crate::scheduler::policy::fair::Accounts;
+use crate::scheduler::sequence::{Next, Sequence, canonical_end};
 use std::collections::BTreeMap;
 
 /// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer
 /// than this and two steps, whatever the weights and however many keys come at once.
-pub(super) const SITS_OUT_US_MAX: u64 = 250_000;
+pub(in crate::scheduler) const SITS_OUT_US_MAX: u64 = 250_000;
 
 /// Who sits out a step.
 #[derive(Debug)]
-pub(super) struct SitsOut {
+pub(in crate::scheduler) struct SitsOut {
     /// All rows of these keys.
-    pub(super) keys: Vec<KeyId>,
+    pub(in crate::scheduler) keys: Vec<KeyId>,
     /// Prompt positions that may be computed at their expense.
-    pub(super) tokens: u32,
+    pub(in crate::scheduler) tokens: u32,
     /// Rows of all keys.
-    pub(super) turn: Turn,
+    pub(in crate::scheduler) turn: Turn,
 }
 
 /// Which rows a step takes where decode rows and prompts go apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(in crate::scheduler) enum Turn {
     #[default]
     Both,
     Prompts,
@@ -39,21 +39,21 @@ pub(super) enum Turn {
 
 impl SitsOut {
     /// Every row runs.
-    pub(super) fn nobody() -> Self {
+    pub(in crate::scheduler) fn nobody() -> Self {
         Self { keys: Vec::new(), tokens: u32::MAX, turn: Turn::Both }
     }
 
-    pub(super) fn is_nobody(&self) -> bool {
+    pub(in crate::scheduler) fn is_nobody(&self) -> bool {
         self.keys.is_empty() && self.turn == Turn::Both
     }
 
     /// Whose turn the step was: one that keys sat out for a prompt is the prompts'.
-    pub(super) fn took(&self) -> Turn {
+    pub(in crate::scheduler) fn took(&self) -> Turn {
         if self.turn == Turn::Both && !self.keys.is_empty() { Turn::Prompts } else { self.turn }
     }
 
     /// Does a sequence of this key sit out with what it would compute next?
-    pub(super) fn holds(&self, key: KeyId, next: Next) -> bool {
+    pub(in crate::scheduler) fn holds(&self, key: KeyId, next: Next) -> bool {
         let other = match next {
             Next::Nothing => false,
             Next::Prompt => self.turn == Turn::Decodes,
@@ -65,7 +65,7 @@ impl SitsOut {
 
 impl Scheduler {
     /// Who sits out the next step.
-    pub(super) fn sits_out(&self, now: Micros, pace: &Pace) -> SitsOut {
+    pub(in crate::scheduler) fn sits_out(&self, now: Micros, pace: &Pace) -> SitsOut {
         if !self.accounts.several_lately(now) {
             return SitsOut::nobody();
         }
