@@ -8,12 +8,14 @@
 //! The rooms stand on floors, each of which names only those below it. `policy/` and `speculation/` hold measured
 //! numbers and the choices that follow from them; they know no sequence, because sequences own a part of speculation.
 //! So everything that looks at sequences to decide stands above: who pauses and what is drafted in `plan/`, when a
-//! request will start in `forecast.rs`. `commit.rs` applies an outcome.
+//! request will start in `forecast.rs`. `commit.rs` applies an outcome. [`Pipeline`] drives a scheduler for one engine:
+//! it knows the steps in flight, when to plan the next one, and what a finished one teaches.
 
 mod commit;
 mod config;
 mod forecast;
 mod launched;
+mod pipeline;
 mod plan;
 mod policy;
 mod queue;
@@ -28,6 +30,7 @@ mod tests;
 pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
 pub use config::SchedulerConfig;
 pub use forecast::Forecast;
+pub use pipeline::{FinishedStep, NextStep, Pipeline, StepInFlight};
 pub use policy::cost::{CostModel, Pace, Recompute, StepShape};
 pub use policy::fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use policy::throughput::Rates;

@@ -84,6 +84,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "forecast",
             "plan",
             "commit",
+            "pipeline",
         ],
     ),
     ("engine/src/scheduler/policy", &["cost", "fair", "lengths", "throughput"]),
