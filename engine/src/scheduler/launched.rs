@@ -1,7 +1,7 @@
 //! What the scheduler remembers of a step from its launch to its outcome.
 
 use super::sequence::Rank;
-use super::speculation::{Offer, Toll};
+use super::speculation::{ExpectedStepTime, Proposal};
 use crate::ids::{Micros, RequestId, StepId};
 
 /// What to expect back from a step.
@@ -10,7 +10,7 @@ pub(super) struct LaunchedStep {
     pub(super) id: StepId,
     pub(super) pieces: Vec<LaunchedPiece>,
     /// `None` where it has more than decode rows, and while nobody knows what steps take.
-    pub(super) toll: Option<Toll>,
+    pub(super) expected: Option<ExpectedStepTime>,
     pub(super) launched: Micros,
     pub(super) prompt_rows: u32,
     /// Requests were left waiting when it was planned.
@@ -31,7 +31,7 @@ pub(super) struct LaunchedPiece {
     /// The prompt's end, and no output is wanted.
     pub(super) completes: bool,
     /// What was drafted, each with a sample of its own behind the first.
-    pub(super) drafted: Option<Offer>,
+    pub(super) drafted: Option<Proposal>,
     /// It asks for guesses of the draft head.
     pub(super) guesses: bool,
     /// It has so many guesses of the piece before it as drafts, or as many as there are: which, that one's outcome tells.

@@ -44,13 +44,13 @@ use crate::ids::{KeyId, Micros, RequestId, SeqId};
 use forecast::Extent;
 use launched::LaunchedStep;
 use plan::builder::Fork;
-use plan::pause::Turn;
+use plan::pause::RowKinds;
 use policy::fair::Accounts;
 use policy::lengths::Lengths;
 use policy::throughput::Throughput;
 use queue::Queue;
 use sequence::{Rank, Sequence};
-use speculation::Drafting;
+use speculation::Speculation;
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -78,10 +78,10 @@ pub struct Scheduler {
     next_seq: u64,
     next_step: u64,
     /// Which rows the last step took.
-    last_turn: Turn,
+    last_kinds: RowKinds,
     /// When the last step was committed.
     committed: Micros,
-    drafting: Drafting,
+    speculation: Speculation,
     totals: Totals,
 }
 
@@ -136,9 +136,9 @@ impl Scheduler {
             in_flight: VecDeque::new(),
             next_seq: 0,
             next_step: 0,
-            last_turn: Turn::Both,
+            last_kinds: RowKinds::Both,
             committed: Micros(0),
-            drafting: Drafting::new(DraftSettings::default()),
+            speculation: Speculation::new(DraftSettings::default()),
             totals: Totals::default(),
         }
     }

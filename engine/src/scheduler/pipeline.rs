@@ -136,7 +136,7 @@ impl Pipeline {
     /// The plan of [`NextStep::Launch`] goes to the engine now.
     pub fn launched(&mut self, plan: &StepPlan, now: Micros) -> &StepInFlight {
         let shape = self.pace.shape(plan);
-        let paused = self.scheduler.rows_sat_out();
+        let paused = self.scheduler.paused_rows();
         self.steps.push_back(StepInFlight {
             id: plan.id,
             shape,
@@ -225,17 +225,17 @@ impl Pipeline {
         self.scheduler.forecast(request, terms, now, &self.pace)
     }
 
-    /// See [`Scheduler::cancel`].
+    /// Ends a request without further events, as [`Scheduler::cancel`] does.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         self.scheduler.cancel(id)
     }
 
-    /// See [`Scheduler::cancel_choice`].
+    /// Ends one choice without further events, as [`Scheduler::cancel_choice`] does.
     pub fn cancel_choice(&mut self, id: RequestId, choice: u32) -> bool {
         self.scheduler.cancel_choice(id, choice)
     }
 
-    /// See [`Scheduler::drain`].
+    /// Admits nothing from now on, as [`Scheduler::drain`] does.
     pub fn drain(&mut self) {
         self.scheduler.drain();
     }

@@ -54,7 +54,7 @@ impl LateSources {
         Self { tables, grammars, answers: Quiet::default() }
     }
 
-    /// Starts both actors.
+    /// Starts the actors of tables and grammars.
     pub(super) fn start(&self, reports: &Reports) {
         self.tables.start(reports.clone());
         self.grammars.start(reports.clone());

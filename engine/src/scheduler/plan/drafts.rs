@@ -1,7 +1,8 @@
-//! How many drafts stand behind each decode row of the next step, and whether that step waits so that there may be some.
+//! How many drafts stand behind each decode row of the next step, and whether that step waits so that there may be
+//! some.
 
-use super::guesses::Asked;
-use super::pause::SitsOut;
+use super::guesses::HeadRequests;
+use super::pause::Paused;
 use crate::CHUNK_TOKENS;
 use crate::constraint::grammar::ForcedRun;
 use crate::drafts::DraftKind;
@@ -10,14 +11,15 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::policy::cost::Pace;
 use crate::scheduler::sequence::{Next, Rank, Sequence};
 use crate::scheduler::speculation::{
-    DecodeRows, DraftSettings, DraftTotals, Drafting, KnownRun, MakeSource, Offer, RoomBeside, Toll, Whose,
+    DecodeRows, DraftSettings, DraftTotals, ExpectedStepTime, KnownRun, MakeSource, Proposal, ProposerClass,
+    RoomBeside, Speculation,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Sequence {
-    /// May drafts stand behind its rows, as far as its request, the backend, and what is said about its outputs let them?
-    pub(super) fn takes_drafts(&self, drafting: &Drafting) -> bool {
-        drafting.takes(&self.request.spec) && self.rules.may_draft()
+    /// May drafts stand behind its rows, as far as its request, the backend and the rules for its outputs let them?
+    pub(super) fn takes_drafts(&self, speculation: &Speculation) -> bool {
+        speculation.takes(&self.request.spec) && self.rules.may_draft()
     }
 }
 
@@ -26,24 +28,24 @@ impl Scheduler {
     #[must_use]
     pub fn with_drafts(self, settings: DraftSettings) -> Self {
         assert!(self.live.is_empty(), "requests were admitted already");
-        Self { drafting: Drafting::new(settings), ..self }
+        Self { speculation: Speculation::new(settings), ..self }
     }
 
     /// A scheduler with a source of the caller's own, which takes the place of the one of its kind.
     #[must_use]
     pub fn with_draft_source(mut self, kind: DraftKind, make: MakeSource) -> Self {
-        self.drafting.replace_source(kind, make);
+        self.speculation.replace_source(kind, make);
         self
     }
 
     /// What was drafted since the start.
     pub fn draft_totals(&self) -> DraftTotals {
-        self.drafting.totals()
+        self.speculation.totals()
     }
 
     /// Does it use runs, so that a plan is better made once they are known?
     pub fn takes_runs(&self) -> bool {
-        self.drafting.takes_runs()
+        self.speculation.takes_runs()
     }
 
     /// A grammar allows one text only, which these outputs write. Of a sequence that has ended it means nothing.
@@ -56,7 +58,7 @@ impl Scheduler {
     /// Should the next step wait for the one in flight, because somebody would draft once its token is known? Then
     /// sequences that decode together stay together.
     pub(in crate::scheduler) fn waits_to_draft(&mut self, pace: &Pace) -> bool {
-        if !self.drafting.is_on() || self.in_flight.is_empty() {
+        if !self.speculation.is_on() || self.in_flight.is_empty() {
             return false;
         }
         if self.running.iter().any(|seq| seq.drafted > 0 || seq.guesses_due > 0) {
@@ -68,15 +70,15 @@ impl Scheduler {
             let seq = &self.running[at];
             if seq.pending == 1 && matches!(seq.next(), Next::Output(1)) && !shut_out.contains(&seq.key) {
                 // The first token of the guess is the one on its way.
-                offers.extend(self.offer(at, 1).map(Offer::without_first));
+                offers.extend(self.offer(at, 1).map(Proposal::without_first));
             }
         }
-        let decodes = self.decode_rows(&SitsOut::nobody());
+        let decodes = self.decode_rows(&Paused::nobody());
         match offers.as_slice() {
             [] => false,
             [(first, behind)] if decodes.rows == 1 => {
                 let drafts = self.granted_beside(std::slice::from_ref(behind), decodes, pace)[0];
-                drafts > 0 && self.drafting.wait_pays(*first, &behind.clone().cut(drafts), decodes, pace)
+                drafts > 0 && self.speculation.wait_pays(*first, &behind.clone().cut(drafts), decodes, pace)
             }
             _ => {
                 let offers: Vec<_> = offers.into_iter().map(|(first, behind)| behind.behind(first)).collect();
@@ -86,8 +88,8 @@ impl Scheduler {
     }
 
     /// What is drafted in the next step, by sequence.
-    pub(super) fn allot(&mut self, out: &SitsOut, pace: &Pace) -> BTreeMap<Rank, Offer> {
-        if !self.drafting.is_on() {
+    pub(super) fn allot(&mut self, out: &Paused, pace: &Pace) -> BTreeMap<Rank, Proposal> {
+        if !self.speculation.is_on() {
             return BTreeMap::new();
         }
         let shut_out = self.keys_that_draft_nothing();
@@ -112,42 +114,42 @@ impl Scheduler {
 
     /// What the best source of a running sequence would draft, at most, behind the tokens that it has and `ahead` that
     /// are on their way. `None` where it may not draft.
-    pub(super) fn offer(&mut self, at: usize, ahead: u32) -> Option<Offer> {
-        let Self { running, drafting, .. } = self;
+    pub(super) fn offer(&mut self, at: usize, ahead: u32) -> Option<Proposal> {
+        let Self { running, speculation, .. } = self;
         let seq = &mut running[at];
         // The last token has no row, so one of those that are left needs no draft.
         let left = seq.output_max.saturating_sub(seq.output.len() as u32 + ahead + 1);
-        let most = left.min(drafting.piece_max() as u32);
-        if most == 0 || !seq.takes_drafts(drafting) {
+        let most = left.min(speculation.piece_max() as u32);
+        if most == 0 || !seq.takes_drafts(speculation) {
             return None;
         }
         let Sequence { drafter, request, output, choice, .. } = seq;
-        let offer = drafting.offer(drafter, (request, *choice), output)?;
+        let offer = speculation.offer(drafter, (request, *choice), output)?;
         Some(offer.cut((most + ahead) as usize))
     }
 
     /// What may be drafted behind the tokens that a sequence has or asked for, because no other text may come.
-    fn run(&mut self, at: usize) -> Option<Offer> {
-        let Self { running, drafting, .. } = self;
+    fn run(&mut self, at: usize) -> Option<Proposal> {
+        let Self { running, speculation, .. } = self;
         let seq = &mut running[at];
-        if !drafting.takes_runs() || !drafting.takes(&seq.request.spec) || !seq.rules.may_run() {
+        if !speculation.takes_runs() || !speculation.takes(&seq.request.spec) || !seq.rules.may_run() {
             return None;
         }
         let first = seq.sampled();
         // The last token has no row, so one of those that are left needs no draft.
         let left = seq.output_max.saturating_sub(first + 1) as usize;
         let tokens = seq.run.from(first);
-        let tokens = tokens[..left.min(drafting.piece_max()).min(tokens.len())].to_vec();
-        (!tokens.is_empty()).then(|| drafting.offer_run(&mut seq.drafter, first, tokens))
+        let tokens = tokens[..left.min(speculation.piece_max()).min(tokens.len())].to_vec();
+        (!tokens.is_empty()).then(|| speculation.offer_run(&mut seq.drafter, first, tokens))
     }
 
     /// How many tokens of each offer are drafted beside these rows.
-    pub(super) fn granted_beside(&self, offers: &[Offer], decodes: DecodeRows, pace: &Pace) -> Vec<usize> {
-        self.drafting.granted(offers, decodes, self.room_beside(decodes.rows, pace), pace)
+    pub(super) fn granted_beside(&self, offers: &[Proposal], decodes: DecodeRows, pace: &Pace) -> Vec<usize> {
+        self.speculation.granted(offers, decodes, self.room_beside(decodes.rows, pace), pace)
     }
 
     /// Decode rows of the next step.
-    pub(super) fn decode_rows(&self, out: &SitsOut) -> DecodeRows {
+    pub(super) fn decode_rows(&self, out: &Paused) -> DecodeRows {
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
         DecodeRows::of(decodes)
     }
@@ -156,7 +158,7 @@ impl Scheduler {
     pub(super) fn room_beside(&self, rows: u32, pace: &Pace) -> RoomBeside {
         // The unit that moves a prompt has its place in every step.
         let beside = self.config.step_tokens.saturating_sub(rows + CHUNK_TOKENS);
-        let drafts = beside.min(self.drafting.step_max(self.running.len() as u32)) as usize;
+        let drafts = beside.min(self.speculation.step_max(self.running.len() as u32)) as usize;
         let prompts = !pace.apart && self.running.iter().any(|seq| seq.next() == Next::Prompt);
         RoomBeside { drafts, prompts }
     }
@@ -178,26 +180,26 @@ impl Scheduler {
     }
 
     /// What a step of these decode rows should take with its drafts and guesses, and without.
-    pub(super) fn toll(
+    pub(super) fn expected(
         &self,
-        drafts: &BTreeMap<Rank, Offer>,
-        asked: &Asked,
-        out: &SitsOut,
+        drafts: &BTreeMap<Rank, Proposal>,
+        asked: &HeadRequests,
+        out: &Paused,
         pace: &Pace,
-    ) -> Option<Toll> {
-        let of = |whose: Whose| {
-            let offers = drafts.values().filter(|offer| Whose::from(offer.kind) == whose);
+    ) -> Option<ExpectedStepTime> {
+        let of = |whose: ProposerClass| {
+            let offers = drafts.values().filter(|offer| ProposerClass::from(offer.kind) == whose);
             offers.map(|offer| offer.tokens.len() as u32).sum::<u32>()
         };
-        let (head, looked_up) = (of(Whose::Head), of(Whose::LookedUp));
-        let whose = if looked_up > head { Whose::LookedUp } else { Whose::Head };
-        self.drafting.toll(self.decode_rows(out), (head + looked_up, whose), asked.shape(), pace)
+        let (head, looked_up) = (of(ProposerClass::Head), of(ProposerClass::LookedUp));
+        let whose = if looked_up > head { ProposerClass::LookedUp } else { ProposerClass::Head };
+        self.speculation.expected(self.decode_rows(out), (head + looked_up, whose), asked.shape(), pace)
     }
 
     /// A step was committed that gave so many tokens.
-    pub(in crate::scheduler) fn pay(&mut self, toll: Option<Toll>, tokens: usize, now: Micros) {
+    pub(in crate::scheduler) fn pay(&mut self, expected: Option<ExpectedStepTime>, tokens: usize, now: Micros) {
         let busy = !self.in_flight.is_empty() || self.running.iter().any(|seq| seq.next() != Next::Nothing);
-        self.drafting.pay(toll, tokens, now, busy);
+        self.speculation.pay(expected, tokens, now, busy);
     }
 }
 

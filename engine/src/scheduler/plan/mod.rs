@@ -2,9 +2,9 @@
 //! asks for.
 //!
 //! `walk` goes over the sequences in order and fills a plan ([`builder`]); `overlap` plans a step behind one whose
-//! outcome is not known yet. `pause` says which rows leave a step to others, `drafts` and `guesses` how many rows verify
-//! drafts and what the draft head is asked for, `preemption` who gives memory back, `prefix` what the prefix cache
-//! spares, and `fork` parts the choices of a request at the prompt's end.
+//! outcome is not known yet. `pause` says which rows leave a step to others, `drafts` and `guesses` how many rows
+//! verify drafts and what the draft head is asked for, `preemption` who gives memory back, `prefix` what the prefix
+//! cache spares, and `fork` parts the choices of a request at the prompt's end.
 
 pub(super) mod builder;
 mod drafts;

@@ -17,10 +17,10 @@ mod settings;
 mod state;
 mod trials;
 
-pub(super) use budget::{Toll, Whose};
-pub(super) use proposal::Offer;
-pub(super) use proposers::Drafter;
+pub(super) use budget::{ExpectedStepTime, ProposerClass};
+pub(super) use proposal::Proposal;
 pub use proposers::MakeSource;
+pub(super) use proposers::SequenceProposers;
 pub(super) use run::KnownRun;
 pub use settings::{DraftMode, DraftSettings, DraftTotals};
-pub(super) use state::{DecodeRows, Drafting, RoomBeside};
+pub(super) use state::{DecodeRows, RoomBeside, Speculation};

@@ -6,16 +6,16 @@ use crate::ids::TokenId;
 
 /// Tokens that could be drafted for a sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::scheduler) struct Offer {
+pub(in crate::scheduler) struct Proposal {
     pub(in crate::scheduler) kind: DraftKind,
-    /// See [`crate::drafts::Guess::strength`].
+    /// What it rests on, as [`crate::drafts::Guess::strength`] tells.
     pub(super) strength: usize,
     pub(in crate::scheduler) tokens: Vec<TokenId>,
     /// Of each token the share of such tokens that are right where all before them are.
     pub(in crate::scheduler) chances: Vec<f32>,
 }
 
-impl Offer {
+impl Proposal {
     pub(super) fn basis(&self) -> Basis {
         (self.kind, self.strength)
     }
@@ -55,7 +55,7 @@ impl Offer {
 }
 
 #[cfg(test)]
-impl Offer {
+impl Proposal {
     /// Of tokens with these chances.
     pub(in crate::scheduler) fn with_chances(chances: &[f32]) -> Self {
         Self { kind: DraftKind::Ngram, strength: 0, tokens: vec![1; chances.len()], chances: chances.to_vec() }

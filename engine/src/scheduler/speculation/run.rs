@@ -26,7 +26,7 @@ impl KnownRun {
     }
 
     /// Output `index` is this token: if it is another than that of the run, what stands behind it says nothing.
-    pub(in crate::scheduler) fn hear(&mut self, index: u32, token: TokenId) {
+    pub(in crate::scheduler) fn record_token(&mut self, index: u32, token: TokenId) {
         if self.from(index).first().is_some_and(|of_run| *of_run != token) {
             self.tokens.clear();
         }

@@ -1,11 +1,11 @@
 //! What the scheduler knows of drafts beside what each sequence does, and the decisions that follow from it.
 
-use super::budget::{Budgets, Toll, Whose};
+use super::budget::{Budgets, ExpectedStepTime, ProposerClass};
 use super::gate::{self, Gate, Wait};
-use super::proposal::Offer;
-use super::proposers::{Drafter, MakeSource, Sources};
+use super::proposal::Proposal;
+use super::proposers::{MakeSource, Proposers, SequenceProposers};
 use super::settings::{DraftMode, DraftSettings, DraftTotals};
-use super::trials::{Guessing, TRIAL_RIGHT};
+use super::trials::{HeadTrials, TRIAL_RIGHT};
 use crate::drafts::{DRAFTS_MAX, DraftKind};
 use crate::ids::{Micros, TokenId};
 use crate::scheduler::policy::cost::{Pace, StepShape};
@@ -16,11 +16,11 @@ use crate::scheduler::spec::Spec;
 const PASS_AT_FIRST: f64 = 0.25;
 
 /// Everything about drafts that the sequences of one scheduler have in common.
-pub(in crate::scheduler) struct Drafting {
+pub(in crate::scheduler) struct Speculation {
     settings: DraftSettings,
-    sources: Sources,
+    sources: Proposers,
     gate: Gate,
-    guessing: Guessing,
+    trials: HeadTrials,
     budgets: Budgets,
     totals: DraftTotals,
 }
@@ -28,7 +28,7 @@ pub(in crate::scheduler) struct Drafting {
 /// The decode rows of a step without its drafts.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::scheduler) struct DecodeRows {
-    /// Their number.
+    /// The number of these rows.
     pub(in crate::scheduler) rows: u32,
     /// Positions that they attend to, all together.
     pub(in crate::scheduler) attended: u64,
@@ -43,29 +43,29 @@ pub(in crate::scheduler) struct RoomBeside {
     pub(in crate::scheduler) prompts: bool,
 }
 
-impl std::fmt::Debug for Drafting {
+impl std::fmt::Debug for Speculation {
     /// Without what planning looks up or may note: a plan that does not come about changes nothing that counts.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drafting")
+        f.debug_struct("Speculation")
             .field("settings", &self.settings)
             .field("totals", &self.totals)
             .finish_non_exhaustive()
     }
 }
 
-impl Drafting {
+impl Speculation {
     pub(in crate::scheduler) fn new(settings: DraftSettings) -> Self {
         let max = match settings.mode {
             DraftMode::Off => 0,
             DraftMode::Auto => DRAFTS_MAX as u32,
             DraftMode::Fixed(n) => n.min(DRAFTS_MAX as u32),
         };
-        let sources = Sources::new(settings.kinds, max.min(settings.room.piece_max) as usize);
+        let sources = Proposers::new(settings.kinds, max.min(settings.room.piece_max) as usize);
         Self {
             settings,
             sources,
             gate: Gate::default(),
-            guessing: Guessing::default(),
+            trials: HeadTrials::default(),
             budgets: Budgets::default(),
             totals: DraftTotals::default(),
         }
@@ -119,26 +119,31 @@ impl Drafting {
     /// What the best source of a sequence offers behind these outputs.
     pub(in crate::scheduler) fn offer(
         &mut self,
-        drafter: &mut Drafter,
+        drafter: &mut SequenceProposers,
         (request, choice): (&Request, u32),
         output: &[TokenId],
-    ) -> Option<Offer> {
+    ) -> Option<Proposal> {
         drafter.offer(request, choice, output, &mut self.sources)
     }
 
     /// What a sequence could draft of a run of outputs that begins with number `first`.
-    pub(in crate::scheduler) fn offer_run(&self, drafter: &mut Drafter, first: u32, tokens: Vec<TokenId>) -> Offer {
+    pub(in crate::scheduler) fn offer_run(
+        &self,
+        drafter: &mut SequenceProposers,
+        first: u32,
+        tokens: Vec<TokenId>,
+    ) -> Proposal {
         drafter.offer_run(first, tokens, &self.sources)
     }
 
     /// What a sequence could draft of so many guesses of the draft head.
-    pub(in crate::scheduler) fn offer_guesses(&self, drafter: &mut Drafter, most: u32) -> Offer {
+    pub(in crate::scheduler) fn offer_guesses(&self, drafter: &mut SequenceProposers, most: u32) -> Proposal {
         drafter.offer_guesses(most.min(self.sources.max as u32) as usize, &self.sources)
     }
 
     /// The offer of these guesses, which a piece has as drafts whatever they are worth.
-    pub(in crate::scheduler) fn offer_made(&self, tokens: Vec<TokenId>) -> Offer {
-        let mut offer = Drafter::default().offer_guesses(tokens.len(), &self.sources);
+    pub(in crate::scheduler) fn offer_made(&self, tokens: Vec<TokenId>) -> Proposal {
+        let mut offer = SequenceProposers::default().offer_guesses(tokens.len(), &self.sources);
         offer.tokens = tokens;
         offer
     }
@@ -146,7 +151,7 @@ impl Drafting {
     /// How many tokens of each offer are drafted beside these rows.
     pub(in crate::scheduler) fn granted(
         &self,
-        offers: &[Offer],
+        offers: &[Proposal],
         decodes: DecodeRows,
         room: RoomBeside,
         pace: &Pace,
@@ -154,23 +159,23 @@ impl Drafting {
         if self.settings.mode != DraftMode::Auto {
             return gate::fill(offers, room.drafts);
         }
-        let may_lose = |offer: &Offer| self.budgets.allows(offer.kind);
+        let may_lose = |offer: &Proposal| self.budgets.allows(offer.kind);
         if !would_tell(decodes, room, pace) || !offers.iter().any(may_lose) {
             return vec![0; offers.len()];
         }
         let us = |drafts, _| decode_us(pace, decodes, drafts);
-        let choose = |offers: &[Offer]| self.gate.choose(offers, decodes.rows, room.drafts, us);
+        let choose = |offers: &[Proposal]| self.gate.choose(offers, decodes.rows, room.drafts, us);
         if offers.iter().all(may_lose) {
             return choose(offers);
         }
-        let of_those = |offer: &Offer| if may_lose(offer) { offer.clone() } else { offer.clone().cut(0) };
+        let of_those = |offer: &Proposal| if may_lose(offer) { offer.clone() } else { offer.clone().cut(0) };
         choose(&offers.iter().map(of_those).collect::<Vec<_>>())
     }
 
     /// How many guesses of the draft head are worth what they take in this step and in the next, behind these rows.
     pub(in crate::scheduler) fn guesses_granted(
         &self,
-        offers: &[Offer],
+        offers: &[Proposal],
         decodes: DecodeRows,
         room: RoomBeside,
         pace: &Pace,
@@ -187,31 +192,37 @@ impl Drafting {
             let made = if guesses == 0 { 0.0 } else { pace.cost.guess_us(passes, guesses).or_else(at_first)? };
             Some(rows_us(guesses)? + made)
         };
-        self.guessing.gate.choose(offers, decodes.rows, room.drafts, us)
+        self.trials.gate.choose(offers, decodes.rows, room.drafts, us)
     }
 
-    /// Should a row that decodes alone wait for its token? It is the guess's first with a chance of `first`, and `behind`
-    /// is what would be drafted then.
-    pub(in crate::scheduler) fn wait_pays(&self, first: f32, behind: &Offer, decodes: DecodeRows, pace: &Pace) -> bool {
+    /// Should a row that decodes alone wait for its token? It is the guess's first with a chance of `first`, and
+    /// `behind` is what would be drafted then.
+    pub(in crate::scheduler) fn wait_pays(
+        &self,
+        first: f32,
+        behind: &Proposal,
+        decodes: DecodeRows,
+        pace: &Pace,
+    ) -> bool {
         let us = |drafts| decode_us(pace, decodes, drafts);
         let wait = Wait { right: first.into(), us: pace.cost.wait_us(us(0).unwrap_or_default()) };
         self.settings.mode != DraftMode::Auto || wait.pays(behind, us)
     }
 
-    /// Is it time to compare some guesses with what comes? `best`: of the sequences that run, how often the draft head's
-    /// first guess is right where it is right most often.
+    /// Is it time to compare some guesses with what comes? `best`: of the sequences that run, how often the draft
+    /// head's first guess is right where it is right most often.
     pub(in crate::scheduler) fn is_trial_due(&self, best: f64) -> bool {
         if self.budgets.allows(DraftKind::Mtp) {
             let news = self.sources.head_is_right().min(best) < TRIAL_RIGHT;
-            return self.guessing.is_trial_due(self.guessing.trial_after, news);
+            return self.trials.is_trial_due(self.trials.trial_after, news);
         }
-        self.budgets.trial_after().is_some_and(|after| self.guessing.is_trial_due(after, true))
+        self.budgets.trial_after().is_some_and(|after| self.trials.is_trial_due(after, true))
     }
 
     /// Two trials in a row were right: what is said now is not what the head was measured by. Then it is asked again as if
     /// it were nearly always right.
     pub(in crate::scheduler) fn hopes(&mut self) -> bool {
-        let hopes = self.guessing.take_hope();
+        let hopes = self.trials.take_hope();
         if hopes {
             self.budgets.begin_again();
             self.sources.hope();
@@ -221,21 +232,29 @@ impl Drafting {
 
     /// What a step of these rows should take with so many drafts, most of them somebody's, and with guesses in so many
     /// passes; and what it should take without.
-    pub(in crate::scheduler) fn toll(
+    pub(in crate::scheduler) fn expected(
         &self,
         decodes: DecodeRows,
-        (drafted, whose): (u32, Whose),
+        (drafted, whose): (u32, ProposerClass),
         (passes, guesses): (u32, u32),
         pace: &Pace,
-    ) -> Option<Toll> {
+    ) -> Option<ExpectedStepTime> {
         let guess_us = if guesses > 0 { pace.cost.guess_us(passes, guesses).unwrap_or_default() } else { 0.0 };
         let without_us = decode_us(pace, decodes, 0).filter(|us| *us > 0.0 && decodes.rows > 0)?;
         let expected_us = decode_us(pace, decodes, drafted)? + guess_us;
         let tried = pace.cost.tried(decodes.rows + drafted);
-        Some(Toll { rows: decodes.rows, drafted, without_us, expected_us, tried, drafts: drafted + guesses > 0, whose })
+        Some(ExpectedStepTime {
+            rows: decodes.rows,
+            drafted,
+            without_us,
+            expected_us,
+            tried,
+            drafts: drafted + guesses > 0,
+            whose,
+        })
     }
 
-    /// Guesses are asked for in a step that has no toll, before one of these rows.
+    /// Guesses are asked for in a step that has no expected time, before one of these rows.
     pub(in crate::scheduler) fn pay_for_guesses(&mut self, decodes: DecodeRows, guesses: u32, pace: &Pace) {
         let us = if guesses > 0 { pace.cost.guess_us(guesses, guesses) } else { None };
         let steps = us.zip(decode_us(pace, decodes, 0)).filter(|(_, step)| *step > 0.0).map(|(us, step)| us / step);
@@ -248,14 +267,20 @@ impl Drafting {
     }
 
     /// A step is launched: was it planned ahead, or held back because something might be drafted?
-    pub(in crate::scheduler) fn launch_toll(&mut self, toll: Option<Toll>) -> Option<Toll> {
-        self.budgets.launch(toll)
+    pub(in crate::scheduler) fn note_launch(&mut self, expected: Option<ExpectedStepTime>) -> Option<ExpectedStepTime> {
+        self.budgets.launch(expected)
     }
 
     /// A step was committed that gave so many tokens; `busy` if there is more to do.
-    pub(in crate::scheduler) fn pay(&mut self, toll: Option<Toll>, tokens: usize, now: Micros, busy: bool) {
+    pub(in crate::scheduler) fn pay(
+        &mut self,
+        expected: Option<ExpectedStepTime>,
+        tokens: usize,
+        now: Micros,
+        busy: bool,
+    ) {
         let Self { budgets, sources, .. } = self;
-        budgets.commit(toll, tokens, now, busy);
+        budgets.commit(expected, tokens, now, busy);
         sources.may_lose = DraftKind::ALL.into_iter().filter(|kind| budgets.allows(*kind)).collect();
     }
 
@@ -273,11 +298,16 @@ impl Drafting {
 
     /// A step was launched whose decode rows ask for so many guesses each; or `trial` does.
     pub(in crate::scheduler) fn note_asked(&mut self, guesses: &[u32], trial: bool) {
-        self.guessing.note_asked(guesses, trial);
+        self.trials.note_asked(guesses, trial);
     }
 
     /// What became of some drafts, and which of them the sequence that they were for had learned from.
-    pub(in crate::scheduler) fn note(&mut self, offer: &Offer, accepted: usize, drafter: Option<&mut Drafter>) {
+    pub(in crate::scheduler) fn note(
+        &mut self,
+        offer: &Proposal,
+        accepted: usize,
+        drafter: Option<&mut SequenceProposers>,
+    ) {
         let kind = offer.kind as usize;
         self.totals.pieces[kind] += 1;
         self.totals.drafted[kind] += offer.tokens.len() as u64;
@@ -289,18 +319,23 @@ impl Drafting {
     }
 
     /// A token came that nothing was drafted for; guesses that were made are compared with it.
-    pub(in crate::scheduler) fn hear(&mut self, drafter: &mut Drafter, token: TokenId, index: u32) {
+    pub(in crate::scheduler) fn record_token(&mut self, drafter: &mut SequenceProposers, token: TokenId, index: u32) {
         if let Some((offer, compared, equal)) = drafter.compare(token, index) {
             self.sources.learn(&offer, compared, equal);
             if offer.kind == DraftKind::Mtp {
-                self.guessing.hear(compared, equal);
+                self.trials.record(compared, equal);
             }
         }
     }
 
     /// The draft head guesses these tokens of a sequence, from output `first` on.
-    pub(in crate::scheduler) fn hear_guesses(&self, drafter: &mut Drafter, first: u32, tokens: Vec<TokenId>) {
-        drafter.hear_guesses(first, tokens, &self.sources);
+    pub(in crate::scheduler) fn record_head_output(
+        &self,
+        drafter: &mut SequenceProposers,
+        first: u32,
+        tokens: Vec<TokenId>,
+    ) {
+        drafter.record_head_output(first, tokens, &self.sources);
     }
 }
 

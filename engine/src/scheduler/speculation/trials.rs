@@ -14,7 +14,7 @@ pub(super) const TRIAL_RIGHT: f64 = 0.8;
 
 /// What was decided last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guessing {
+pub(super) struct HeadTrials {
     pub(super) gate: Gate,
     /// Steps with decode rows since one that asked for guesses.
     steps_without: u32,
@@ -38,15 +38,15 @@ impl Trial {
     }
 }
 
-impl Default for Guessing {
+impl Default for HeadTrials {
     fn default() -> Self {
         Self { gate: Gate::without_tries(), steps_without: 0, trial_after: TRIAL_STEPS, last_trial: Trial::default() }
     }
 }
 
-impl Guessing {
+impl HeadTrials {
     /// Of the first `compared` of some guesses that nobody waited for so many were right.
-    pub(super) fn hear(&mut self, compared: usize, right: usize) {
+    pub(super) fn record(&mut self, compared: usize, right: usize) {
         self.last_trial.compared += compared as u32;
         self.last_trial.right += right as u32;
     }

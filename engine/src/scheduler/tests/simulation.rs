@@ -6,7 +6,7 @@ use super::device::FakeDevice;
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::forecast::Extent;
-use crate::scheduler::plan::pause::SITS_OUT_US_MAX;
+use crate::scheduler::plan::pause::PAUSE_US_MAX;
 use crate::scheduler::{
     Event, Forecast, NextStep, Pace, Pipeline, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec,
     StepShape, Terms,
@@ -412,7 +412,7 @@ fn a_stream_of_a_greedy_key_stands_still_for_a_quarter_of_a_second_at_most_howev
         let step = setting.costs.of(&StepShape { prompt_rows: config.step_tokens, ..StepShape::default() }) as u64;
         let longest = percentile(gaps, 100);
         assert!(longest > 150_000, "rows do sit out: {longest} us");
-        assert!(longest < SITS_OUT_US_MAX + 3 * step, "{longest} us, a step takes {step} us");
+        assert!(longest < PAUSE_US_MAX + 3 * step, "{longest} us, a step takes {step} us");
     }
 }
 
@@ -424,7 +424,7 @@ fn nobody_sits_out_where_all_use_alike_nor_within_a_key() {
     for clients in [alike, one_key] {
         let mut world = cpu().world(&clients);
         let seen = world.run(5_000_000);
-        assert_eq!(world.pipeline.scheduler.rows_sat_out(), 0);
+        assert_eq!(world.pipeline.scheduler.paused_rows(), 0);
         let gaps = seen.iter().filter(|s| s.tokens.len() > 8).flat_map(Seen::gaps).collect();
         let p95 = percentile(gaps, 95);
         assert!(2 * p95 <= 3 * cpu().pace.target_us, "the target between tokens holds: {p95} us");
