@@ -1,8 +1,10 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
+use super::launched::{LaunchedPiece, LaunchedStep};
+use super::policy::throughput::Work;
 use super::sequence::{Next, Rank, Sequence};
-use super::throughput::Work;
-use super::{Door, Event, FinishReason, LaunchedPiece, LaunchedStep, NOT_FINITE, Offer, Pooled, Scheduler};
+use super::speculation::Proposal;
+use super::{Door, Event, FinishReason, NOT_FINITE, Pooled, Scheduler};
 use crate::cache::pages_for;
 use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId};
@@ -59,7 +61,7 @@ impl Scheduler {
             || scores.next().is_some()
             || pooled.next().is_some();
         assert!(!rest, "step {} brought more than it was asked for", step.id);
-        self.pay(step.toll, tokens, now);
+        self.pay(step.expected, tokens, now);
         work.tokens = self.totals.later_tokens - output_before;
         if step.left_waiting {
             self.throughput.note(now, &work);
@@ -111,7 +113,7 @@ impl Scheduler {
     fn commit_drafted(
         &mut self,
         rank: Rank,
-        offer: &Offer,
+        offer: &Proposal,
         samples: Vec<Sample>,
         now: Micros,
         events: &mut Vec<(RequestId, Event)>,
@@ -134,10 +136,10 @@ impl Scheduler {
     }
 
     /// Learns from drafts of which the first `right` are right.
-    fn note_outcome(&mut self, rank: Rank, offer: &Offer, right: usize) {
-        let Some(seq) = self.find_mut(rank) else { return self.drafting.note(offer, right, None) };
+    fn note_outcome(&mut self, rank: Rank, offer: &Proposal, right: usize) {
+        let Some(seq) = self.find_mut(rank) else { return self.speculation.note(offer, right, None) };
         let mut drafter = std::mem::take(&mut seq.drafter);
-        self.drafting.note(offer, right, Some(&mut drafter));
+        self.speculation.note(offer, right, Some(&mut drafter));
         self.find_mut(rank).expect("it was found just now").drafter = drafter;
     }
 
@@ -175,10 +177,10 @@ impl Scheduler {
         let mut drafter = std::mem::take(&mut seq.drafter);
         let reason = seq.commit(&sample);
         let thought = seq.rules.thought();
-        self.drafting.hear(&mut drafter, sample.token, index);
+        self.speculation.record_token(&mut drafter, sample.token, index);
         let seq = self.find_mut(rank).expect("it was found just now");
         seq.drafter = drafter;
-        seq.run.hear(index, sample.token);
+        seq.run.record_token(index, sample.token);
         let Sample { token, logprobs, certainty, changed, yielded, report, .. } = sample;
         events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts, report }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
@@ -219,7 +221,7 @@ impl Scheduler {
 
     fn finish(&mut self, rank: Rank, reason: FinishReason, events: &mut Vec<(RequestId, Event)>) {
         let seq = self.remove(rank).expect("it was found just now");
-        self.lengths.note(&seq);
+        self.lengths.note(seq.output_max, seq.output.len() as u32);
         let id = seq.request.id;
         let times = self.live[&id].times;
         events.push((id, Event::Finished { choice: seq.choice, reason, usage: seq.usage(), times }));

@@ -1,15 +1,15 @@
-//! When a request would start and end: a walk through the line with two measured rates ([`super::throughput`]) and the
-//! lengths of outputs that ended lately ([`super::lengths`]). Prompts are computed one after another. A sequence holds
+//! When a request would start and end: a walk through the line with two measured rates ([`super::policy::throughput`]) and the
+//! lengths of outputs that ended lately ([`super::policy::lengths`]). Prompts are computed one after another. A sequence holds
 //! its slot and its pages until its output ends. A request starts when the prompts before it are computed and a slot
 //! and memory are free. `docs/internals/scheduler.md` has it in half a page.
 //!
 //! A forecast is right or silent: `None` before rates and lengths were measured, and nobody is refused by it who would
 //! find a slot and memory free.
 
-use super::cost::Pace;
-use super::fair::{Terms, charge_of};
+use super::policy::cost::Pace;
+use super::policy::fair::{Terms, charge_of};
+use super::policy::throughput::Rates;
 use super::sequence::{Next, Role, Sequence};
-use super::throughput::Rates;
 use super::{Rejected, Request, Scheduler};
 use crate::cache::pages_for;
 use crate::ids::{KeyId, Micros};

@@ -2,59 +2,57 @@
 //!
 //! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode.
 //! [`Scheduler::plan`] hands out positions, [`Scheduler::commit`] takes sampled tokens back; up to
-//! `steps_in_flight_max` plans may lie between the two. `plan.rs` plans, `commit.rs` applies an outcome, by the rules in
-//! `docs/internals/scheduler.md`. A request's choices are sequences (`sequence.rs`), which the scheduler alone owns.
+//! `steps_in_flight_max` plans may lie between the two. The rules are in `docs/internals/scheduler.md`. A request's
+//! choices are sequences (`sequence.rs`), which the scheduler alone owns.
+//!
+//! The rooms stand on floors, each of which names only those below it. `policy/` and `speculation/` hold measured
+//! numbers and the choices that follow from them; they know no sequence, because sequences own a part of speculation.
+//! So everything that looks at sequences to decide stands above: who pauses and what is drafted in `plan/`, when a
+//! request will start in `forecast.rs`. `commit.rs` applies an outcome. [`Pipeline`] drives a scheduler for one engine:
+//! it knows the steps in flight, when to plan the next one, and what a finished one teaches.
 
 mod commit;
 mod config;
-mod cost;
-mod draft;
-mod drafter;
-mod drafting;
-mod fair;
-mod following;
 mod forecast;
-mod forks;
-mod lengths;
+mod launched;
+mod pipeline;
 mod plan;
-mod preemption;
-mod prefix;
+mod policy;
 mod queue;
 mod request;
 mod sequence;
 mod spec;
+mod speculation;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod throughput;
-mod yielding;
 
 pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
 pub use config::SchedulerConfig;
-pub use cost::{CostModel, Pace, Recompute, StepShape};
-pub use drafter::MakeSource;
-pub use drafting::{DraftMode, DraftSettings, DraftTotals};
-pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use forecast::Forecast;
+pub use pipeline::{FinishedStep, NextStep, Pipeline, StepInFlight};
+pub use policy::cost::{CostModel, Pace, Recompute, StepShape};
+pub use policy::fair::{KeyLimits, Terms, WEIGHT_MAX};
+pub use policy::throughput::Rates;
 pub use request::{Event, FinishReason, NOT_FINITE, Rejected, Request, RequestTimes, Usage};
 pub use spec::{Pooling, Spec};
+pub use speculation::{DraftMode, DraftSettings, DraftTotals, MakeSource};
 pub use stats::{Stats, WaitReason};
-pub use throughput::Rates;
 
 use crate::cache::{Pages, PrefixCache, Slots, pages_for};
-use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
-use draft::Fork;
-use drafter::Offer;
-use drafting::Drafting;
-use fair::Accounts;
+use crate::ids::{KeyId, Micros, RequestId, SeqId};
 use forecast::Extent;
-use lengths::Lengths;
+use launched::LaunchedStep;
+use plan::builder::Fork;
+use plan::pause::RowKinds;
+use policy::fair::Accounts;
+use policy::lengths::Lengths;
+use policy::throughput::Throughput;
 use queue::Queue;
 use sequence::{Rank, Sequence};
+use speculation::Speculation;
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
-use throughput::Throughput;
-use yielding::Turn;
 
 /// All requests of one engine. Every sequence is owned by `running` or by `queue`, every slot by a running sequence,
 /// every page by running sequences, by the prefix cache, or by both.
@@ -80,10 +78,10 @@ pub struct Scheduler {
     next_seq: u64,
     next_step: u64,
     /// Which rows the last step took.
-    last_turn: Turn,
+    last_kinds: RowKinds,
     /// When the last step was committed.
     committed: Micros,
-    drafting: Drafting,
+    speculation: Speculation,
     totals: Totals,
 }
 
@@ -118,39 +116,6 @@ struct Pooled {
     sum: Vec<f32>,
 }
 
-/// What to expect back from a step.
-#[derive(Debug)]
-struct LaunchedStep {
-    id: StepId,
-    pieces: Vec<LaunchedPiece>,
-    /// `None` where it has more than decode rows, and while nobody knows what steps take.
-    toll: Option<drafting::Toll>,
-    launched: Micros,
-    prompt_rows: u32,
-    /// Requests were left waiting when it was planned.
-    left_waiting: bool,
-}
-
-#[derive(Debug)]
-struct LaunchedPiece {
-    rank: Rank,
-    request: RequestId,
-    /// How many scores it reports.
-    scores: u32,
-    /// How many sums of hidden states.
-    pooled: u32,
-    /// The sequences that get its samples.
-    samples: Vec<Rank>,
-    /// The prompt's end, and no output is wanted.
-    completes: bool,
-    /// What was drafted, each with a sample of its own behind the first.
-    drafted: Option<Offer>,
-    /// It asks for guesses of the draft head.
-    guesses: bool,
-    /// It has so many guesses of the piece before it as drafts, or as many as there are: which, that one's outcome tells.
-    follows: Option<u32>,
-}
-
 impl Scheduler {
     /// An idle scheduler; all counts of `config` are positive.
     pub fn new(config: SchedulerConfig) -> Self {
@@ -171,9 +136,9 @@ impl Scheduler {
             in_flight: VecDeque::new(),
             next_seq: 0,
             next_step: 0,
-            last_turn: Turn::Both,
+            last_kinds: RowKinds::Both,
             committed: Micros(0),
-            drafting: Drafting::new(DraftSettings::default()),
+            speculation: Speculation::new(DraftSettings::default()),
             totals: Totals::default(),
         }
     }
@@ -233,7 +198,10 @@ impl Scheduler {
     /// arrive. False if it is not live.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let Some(live) = self.live.remove(&id) else { return false };
-        self.running.iter().filter(|seq| seq.request.id == id).for_each(|seq| self.lengths.note(seq));
+        self.running
+            .iter()
+            .filter(|seq| seq.request.id == id)
+            .for_each(|seq| self.lengths.note(seq.output_max, seq.output.len() as u32));
         self.accounts.leave(live.key);
         self.remove_all(id);
         true
@@ -250,7 +218,7 @@ impl Scheduler {
             return false;
         }
         let rank = found.rank;
-        self.lengths.note(found);
+        self.lengths.note(found.output_max, found.output.len() as u32);
         self.remove(rank);
         self.choice_ended(id);
         true

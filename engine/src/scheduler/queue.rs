@@ -2,7 +2,7 @@
 //!
 //! Which one is next is decided here alone: the first by rank of the key that was served least.
 
-use super::fair::Accounts;
+use super::policy::fair::Accounts;
 use super::sequence::{Rank, Role, Sequence};
 use super::{Rejected, Request, SchedulerConfig};
 use crate::ids::{KeyId, RequestId, SeqId};

@@ -1,8 +1,7 @@
 //! One sequence: a prompt, what one choice generated after it, and how far both are computed. Holds a page table and a
 //! slot, and decides neither when it runs nor what it may hold.
 
-use super::drafter::Drafter;
-use super::drafting::KnownRun;
+use super::speculation::{KnownRun, SequenceProposers};
 use super::{FinishReason, Request, Usage};
 use crate::cache::{Hit, pages_for};
 use crate::constraint::SequenceRules;
@@ -103,7 +102,7 @@ pub(crate) struct Sequence {
     /// What constrains its outputs.
     pub(crate) rules: SequenceRules,
     /// What guesses its next tokens.
-    pub(crate) drafter: Drafter,
+    pub(super) drafter: SequenceProposers,
     /// Outputs that write the only text which its grammar allows.
     pub(super) run: KnownRun,
 }
@@ -139,7 +138,7 @@ impl Sequence {
             role,
             preemptions: 0,
             rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
-            drafter: Drafter::default(),
+            drafter: SequenceProposers::default(),
             run: KnownRun::default(),
             request,
         }

@@ -76,13 +76,13 @@ pub(super) struct Totals {
     /// Without each choice's first.
     pub(super) later_tokens: u64,
     pub(super) rows: u64,
-    pub(super) rows_sat_out: u64,
+    pub(super) paused_rows: u64,
 }
 
 impl Scheduler {
     /// Since the start: decode rows that sat out a step for somebody's prompt, each once a step.
-    pub fn rows_sat_out(&self) -> u64 {
-        self.totals.rows_sat_out
+    pub fn paused_rows(&self) -> u64 {
+        self.totals.paused_rows
     }
 
     /// What prompts left behind.

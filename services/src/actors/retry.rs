@@ -1,11 +1,40 @@
 //! When a refused caller should come back, and what the log keeps of the refusal.
 
 use crate::limits::RETRY_AFTER_SECONDS;
-use chimere_engine::scheduler::{Forecast, Rejected, Stats};
+use chimere_engine::ids::Micros;
+use chimere_engine::scheduler::{Forecast, Rejected, Scheduler, Stats};
 use std::time::Duration;
 
 /// Part of the time by which callers are told to come back sooner or later than others.
 const JITTER: f64 = 0.1;
+
+/// Whether the reason of a refusal passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passes {
+    /// The request can never run.
+    Never,
+    /// There is room in so many microseconds, as far as that is known.
+    In(Option<u64>),
+}
+
+impl Passes {
+    /// Of a request that was refused now.
+    pub fn of(reason: &Rejected, scheduler: &Scheduler, now: Micros) -> Self {
+        match *reason {
+            Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. } | Rejected::KeyBusy { .. } => {
+                Self::In(scheduler.room_in_us(reason, now))
+            }
+            Rejected::KeyRate { wait_us, .. } => Self::In(Some(wait_us)),
+            Rejected::WaitTooLong { wait_us, max_us } => Self::In(Some(wait_us.saturating_sub(max_us))),
+            Rejected::DeadlineUnreachable { needs_us, left_us } => Self::In(Some(needs_us.saturating_sub(left_us))),
+            Rejected::EmptyPrompt
+            | Rejected::PromptTooLong { .. }
+            | Rejected::TooManyChoices { .. }
+            | Rejected::TooManyPages { .. }
+            | Rejected::Draining => Self::Never,
+        }
+    }
+}
 
 /// The predicted time until there is room, clamped, with `jitter` in -1..=1 for up to a tenth more or less, so that
 /// those who were refused together do not come back together. The least where nothing is predicted yet.

@@ -6,55 +6,22 @@ use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::WaitingByKey;
 use ::metrics::Counter;
-use chimere_engine::constraint::{Source, Sources};
+use chimere_engine::constraint::Source;
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::ids::{KeyId, Micros, StepId};
 use chimere_engine::scheduler::{
-    DraftTotals, Pace, PrefixConfig, PrefixStats, RequestTimes, SchedulerConfig, Stats, StepShape,
+    DraftTotals, FinishedStep, Pace, PrefixConfig, PrefixStats, RequestTimes, SchedulerConfig, Stats, StepInFlight,
+    StepShape,
 };
-use chimere_engine::step::{ExpertReads, ExpertUse, FinishedTransfer, Form, StepOutcome, StepPlan, StepTiming};
+use chimere_engine::step::{ExpertReads, ExpertUse, FinishedTransfer, StepOutcome, StepPlan, StepTiming};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A prediction of a wait is compared with waits that are longer than this: shorter ones than a step or two are chance.
 const WAIT_COMPARED_US: u64 = 100_000;
 
-/// A step that the engine has and that has not come back yet.
-pub(super) struct StepInFlight {
-    pub(super) id: StepId,
-    /// What it mostly is, for its time's label.
-    kind: &'static str,
-    /// What it computes, as far as its time depends on it.
-    pub(super) shape: StepShape,
-    /// Microseconds that it should take; `None` while that is not known.
-    pub(super) predicted: Option<f64>,
-    /// When it was launched.
-    pub(super) at: Micros,
-    /// Since when the engine had nothing to do, if it waited for this step to be planned.
-    pub(super) waited_since: Option<Micros>,
-    /// Decode rows that sat it out.
-    rows_out: u64,
-    /// Sources that its sampler waits for and that have not answered.
-    pub(super) awaits: Sources,
-    /// When what tables say was ready.
-    pub(super) rules_at: Option<Micros>,
-    /// Who has rows in it, if anybody looks.
-    seen: Option<Vec<RowSeen>>,
-}
-
-impl StepInFlight {
-    /// When the engine began with it: when the step before was done, or at its own launch.
-    pub(super) fn began(&self, committed: Micros) -> Micros {
-        committed.max(self.at)
-    }
-}
-
-/// A step that came back, and what the metrics will hear of it: when the next one is launched, for that may be waiting.
-pub(super) struct Ended {
-    step: StepInFlight,
-    /// When the step before was committed.
-    committed: Micros,
-    /// From there, or from its own launch, to its end: what a stream sees.
-    took: Micros,
+/// Figures of an outcome that metrics keep; the scheduler takes the rest of it.
+pub(super) struct OutcomeFigures {
     tokens: usize,
     timing: StepTiming,
     graph_replays: u32,
@@ -63,13 +30,10 @@ pub(super) struct Ended {
     copies: Vec<FinishedTransfer>,
 }
 
-impl Ended {
-    /// A step whose outcome came now.
-    pub(super) fn new(step: StepInFlight, outcome: &StepOutcome, committed: Micros, now: Micros) -> Self {
+impl OutcomeFigures {
+    /// The figures of this outcome.
+    pub(super) fn of(outcome: &StepOutcome) -> Self {
         Self {
-            took: now.since(step.began(committed)),
-            step,
-            committed,
             tokens: outcome.samples.len(),
             timing: outcome.timing,
             graph_replays: outcome.graph_replays,
@@ -80,12 +44,11 @@ impl Ended {
     }
 }
 
-/// What a step mostly is.
-fn kind(plan: &StepPlan) -> &'static str {
-    let prompt = plan.pieces.iter().filter(|p| p.form == Form::Chunked).count();
-    match prompt {
-        0 => "decode",
-        n if n == plan.pieces.len() => "prefill",
+/// What a step mostly is, for the label of its time.
+fn kind(shape: &StepShape) -> &'static str {
+    match (shape.prompt_rows, shape.rows) {
+        (0, _) => "decode",
+        (_, 0) => "prefill",
         _ => "mixed",
     }
 }
@@ -105,6 +68,8 @@ pub(super) struct StepMeter {
     uncounted: u64,
     /// For those who look at single steps.
     log: Arc<StepLog>,
+    /// Who has rows in steps in flight, for those.
+    watched: VecDeque<(StepId, Vec<RowSeen>)>,
 }
 
 impl StepMeter {
@@ -120,6 +85,7 @@ impl StepMeter {
             gateway,
             uncounted: 0,
             log,
+            watched: VecDeque::new(),
         }
     }
 
@@ -128,79 +94,59 @@ impl StepMeter {
         self.uncounted += prompt_tokens;
     }
 
-    /// Beside the plan that was made, so many decode rows sit out.
-    pub(super) fn planned(&self, rows_out: u64) {
-        add(rows_out, || ::metrics::counter!(metrics::ROWS_SAT_OUT));
-    }
-
-    /// A plan is about to be launched, beside which so many decode rows sit out.
-    pub(super) fn launched(
-        &self,
-        plan: &StepPlan,
-        pace: &Pace,
-        at: Micros,
-        rows_out: u64,
-        awaits: Sources,
-    ) -> StepInFlight {
-        let shape = pace.shape(plan);
-        let predicted = pace.cost.predict(&shape);
-        let seen = self.log.is_watched().then(|| rows_of(plan));
-        StepInFlight {
-            id: plan.id,
-            kind: kind(plan),
-            shape,
-            predicted,
-            at,
-            waited_since: None,
-            rows_out,
-            awaits,
-            rules_at: None,
-            seen,
+    /// A step is about to be launched.
+    pub(super) fn launched(&mut self, plan: &StepPlan, step: &StepInFlight) {
+        add(step.paused_rows, || ::metrics::counter!(metrics::ROWS_SAT_OUT));
+        if self.log.is_watched() {
+            self.watched.push_back((plan.id, rows_of(plan)));
         }
     }
 
-    /// Shows a step that took so long and gave so many tokens to those who look.
-    fn show(&self, step: &StepInFlight, took: Micros, tokens: usize) {
-        let Some(rows) = step.seen.clone() else { return };
-        self.log.push(StepSeen {
-            id: step.id.0,
-            ms: took.0 as f64 / 1e3,
-            predicted_ms: step.predicted.unwrap_or(0.0) / 1e3,
-            tokens: tokens as u32,
-            prompt_rows: step.shape.prompt_rows,
-            rows,
-        });
+    /// Shows a step that gave so many tokens to those who look.
+    fn show(&mut self, FinishedStep { step, took, .. }: &FinishedStep, tokens: usize) {
+        while let Some((id, rows)) = self.watched.pop_front_if(|(id, _)| *id <= step.id) {
+            if id == step.id {
+                self.log.push(StepSeen {
+                    id: step.id.0,
+                    ms: took.0 as f64 / 1e3,
+                    predicted_ms: step.predicted_us.unwrap_or(0.0) / 1e3,
+                    tokens: tokens as u32,
+                    prompt_rows: step.shape.prompt_rows,
+                    rows,
+                });
+            }
+        }
     }
 
     /// A step came back. `pace` is what is known by now.
-    pub(super) fn ended(&self, ended: &Ended, pace: &Pace) {
-        let Ended { step, timing, .. } = ended;
+    pub(super) fn ended(&mut self, finished: &FinishedStep, figures: &OutcomeFigures, pace: &Pace) {
+        let (step, timing) = (&finished.step, figures.timing);
         let took = timing.forward_us + timing.sample_us + timing.guess_us;
-        ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(seconds(took));
+        ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => kind(&step.shape)).record(seconds(took));
         ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
         let rows = [("prompt", step.shape.prompt_rows), ("decode", step.shape.rows)];
         rows.into_iter()
             .for_each(|(form, n)| add(n.into(), || ::metrics::counter!(metrics::STEP_ROWS, "form" => form)));
-        let reads = ended.expert_reads;
+        let reads = figures.expert_reads;
         for (place, experts) in [(metrics::DEVICE_TIER, reads.hits), (metrics::HOST_TIER, reads.misses)] {
             add(experts, || ::metrics::counter!(metrics::EXPERT_READS, "place" => place));
         }
         for (name, n) in [
-            (metrics::GRAPH_REPLAYS, ended.graph_replays.into()),
-            (metrics::MOE_ROWS, ended.experts.rows),
-            (metrics::MOE_EXPERTS, ended.experts.experts),
+            (metrics::GRAPH_REPLAYS, figures.graph_replays.into()),
+            (metrics::MOE_ROWS, figures.experts.rows),
+            (metrics::MOE_EXPERTS, figures.experts.experts),
             (metrics::EXPERT_HOST_BYTES, reads.missed_bytes),
             (metrics::EXPERT_SWAPS, reads.promoted),
         ] {
             add(n, || ::metrics::counter!(name));
         }
-        for copy in &ended.copies {
+        for copy in &figures.copies {
             let direction = metrics::TRANSFERS[copy.direction as usize];
             ::metrics::histogram!(metrics::PREFIX_TRANSFER, "direction" => direction).record(seconds(copy.micros));
         }
         self.budget(step, pace);
-        count_late(step, Micros(step.began(ended.committed).0 + timing.forward_us));
-        self.compare(step, ended.took, ended.tokens, pace);
+        count_late(step, Micros(finished.began.0 + timing.forward_us));
+        self.compare(finished, figures.tokens, pace);
     }
 
     /// How much of what a step may take was used.
@@ -209,22 +155,23 @@ impl StepMeter {
         let share = f64::from(positions) / f64::from(self.step_tokens);
         ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "positions").record(share);
         // Without somebody who waits for a token there is no target to keep.
-        if let Some(predicted) = step.predicted.filter(|_| step.shape.rows > 0 && pace.target_us > 0) {
+        if let Some(predicted) = step.predicted_us.filter(|_| step.shape.rows > 0 && pace.target_us > 0) {
             ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "time").record(predicted / pace.target_us as f64);
         }
     }
 
     /// Compares what a step that gave so many tokens took with what was predicted; tells what decode rows waited for
     /// others' prompts. Its time is that between commits, because that is what a stream sees.
-    fn compare(&self, step: &StepInFlight, took: Micros, tokens: usize, pace: &Pace) {
-        self.show(step, took, tokens);
-        let took_us = took.0 as f64;
-        if let Some(predicted) = step.predicted {
-            ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => step.kind).record(predicted / 1e6);
-            ::metrics::histogram!(metrics::STEP_RATIO, "kind" => step.kind).record(predicted / took_us.max(1.0));
+    fn compare(&mut self, finished: &FinishedStep, tokens: usize, pace: &Pace) {
+        self.show(finished, tokens);
+        let (step, took_us) = (&finished.step, finished.took.0 as f64);
+        if let Some(predicted) = step.predicted_us {
+            let kind = kind(&step.shape);
+            ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => kind).record(predicted / 1e6);
+            ::metrics::histogram!(metrics::STEP_RATIO, "kind" => kind).record(predicted / took_us.max(1.0));
         }
         let (prompts, decodes) = (step.shape.prompt_rows > 0, step.shape.rows > 0);
-        if step.rows_out > 0 {
+        if step.paused_rows > 0 {
             ::metrics::histogram!(metrics::DECODE_STALL).record(took_us / 1e6);
         } else if let Some(without) = pace.cost.predict(&step.shape.without_prompts()).filter(|_| prompts && decodes) {
             ::metrics::histogram!(metrics::DECODE_STALL).record((took_us - without).max(0.0) / 1e6);
@@ -362,7 +309,7 @@ impl StepMeter {
 
 /// Counts rules that came after the forward of their step was over.
 fn count_late(step: &StepInFlight, forward_end: Micros) {
-    if let Some(late) = step.rules_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
+    if let Some(late) = step.tables_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
         ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
         ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(seconds(late.0));
     }
@@ -384,17 +331,20 @@ fn seconds(us: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::actors::stopwatch::tests::config_of_one;
+    use chimere_engine::scheduler::{DraftSettings, Pipeline};
 
     #[test]
     fn who_looks_is_told_of_tokens_and_not_of_rows_that_were_drafted_in_vain() {
         let config = config_of_one();
         let log = Arc::<StepLog>::default();
         let mut watcher = log.watch();
-        let meter = StepMeter::new(&config, Arc::new(Gateway::new("a meter", &config)), log);
+        let mut meter = StepMeter::new(&config, Arc::new(Gateway::new("a meter", &config)), log);
         let (plan, pace) = (StepPlan::new(StepId(0), Vec::new()), Pace::default());
-        let mut step = meter.launched(&plan, &pace, Micros(0), 0, Sources::NONE);
+        let mut pipeline = Pipeline::new(config, DraftSettings::default(), pace);
+        let mut step = pipeline.launched(&plan, Micros(0)).clone();
+        meter.launched(&plan, &step);
         step.shape.rows = 8;
-        meter.compare(&step, Micros(1_000), 3, &pace);
+        meter.compare(&FinishedStep { step, began: Micros(0), took: Micros(1_000) }, 3, &pace);
         assert_eq!(watcher.look(1).0[0].tokens, 3);
     }
 }

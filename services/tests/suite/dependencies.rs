@@ -70,6 +70,33 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine/src/engram/matching", &["spelling", "documents", "opening", "recollection", "recent", "repeats"]),
     ("engine/src/engram/fit", &["strength", "auto", "calibration"]),
     (
+        "engine/src/scheduler",
+        &[
+            "config",
+            "spec",
+            "request",
+            "policy",
+            "speculation",
+            "sequence",
+            "queue",
+            "launched",
+            "stats",
+            "forecast",
+            "plan",
+            "commit",
+            "pipeline",
+        ],
+    ),
+    ("engine/src/scheduler/policy", &["cost", "fair", "lengths", "throughput"]),
+    (
+        "engine/src/scheduler/speculation",
+        &["settings", "run", "acceptance", "proposal", "proposers", "gate", "budget", "trials", "state"],
+    ),
+    (
+        "engine/src/scheduler/plan",
+        &["pause", "guesses", "drafts", "builder", "fork", "preemption", "prefix", "overlap", "walk"],
+    ),
+    (
         "services/src",
         &[
             "limits",

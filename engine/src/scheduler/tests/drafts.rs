@@ -116,10 +116,10 @@ proptest! {
         let mut world = World::new(config, pace);
         let room = DraftRoom { piece_max: room.0, step_max: room.1, ..ROOM };
         let settings = DraftSettings { mode, kinds: DraftKinds::all(), room };
-        world.scheduler = drafting(Scheduler::new(config), settings, guesser);
+        world.pipeline.scheduler = drafting(Scheduler::new(config), settings, guesser);
         ops.iter().for_each(|op| world.apply(op));
         world.finish();
-        let totals = world.scheduler.draft_totals();
+        let totals = world.pipeline.scheduler.draft_totals();
         prop_assert!(totals.accepted.iter().flatten().sum::<u64>() <= totals.drafted.iter().sum::<u64>());
     }
 }

@@ -7,7 +7,9 @@ use super::drafts::{Guesser, drafting, request};
 use crate::PAGE_TOKENS;
 use crate::drafts::{DraftKind, DraftKinds};
 use crate::ids::Micros;
-use crate::scheduler::{DraftMode, DraftSettings, Event, Pace, PrefixConfig, Scheduler, SchedulerConfig, StepShape};
+use crate::scheduler::{
+    DraftMode, DraftSettings, Event, NextStep, Pace, Pipeline, PrefixConfig, Scheduler, SchedulerConfig, StepShape,
+};
 use crate::step::{DraftRoom, StepOutcome};
 use std::collections::VecDeque;
 
@@ -74,13 +76,12 @@ impl Machine {
 /// Requests on a machine.
 struct Traffic {
     machine: Machine,
-    scheduler: Scheduler,
+    pipeline: Pipeline,
     device: FakeDevice,
-    pace: Pace,
     flight: VecDeque<Step>,
     now: f64,
-    /// The end of the last step, if there is more to do.
-    since: Option<f64>,
+    /// A step has ended.
+    warm: bool,
     steps: u64,
     tokens: u32,
     /// What a prompt's row takes: little of long prompts, so that they do not hide what answers take.
@@ -91,8 +92,6 @@ struct Traffic {
 struct Step {
     outcome: StepOutcome,
     shape: StepShape,
-    /// Since when the device has waited for it; `None` if it was planned ahead.
-    waited_since: Option<f64>,
     begin: f64,
 }
 
@@ -126,18 +125,17 @@ impl Traffic {
         device.guesses_right = Some(right);
         let mut traffic = Self {
             machine,
-            scheduler,
+            pipeline: Pipeline::around(scheduler, Pace::default()),
             device,
-            pace: Pace::default(),
             flight: VecDeque::new(),
             now: 0.0,
-            since: None,
+            warm: false,
             steps: 0,
             tokens: 0,
             prompt_row_us: 800.0 / f64::from(context),
         };
         for id in 0..answers {
-            traffic.scheduler.admit(request(u64::from(id), context, 300), Micros(0)).expect("there is room");
+            traffic.pipeline.scheduler.admit(request(u64::from(id), context, 300), Micros(0)).expect("there is room");
         }
         traffic
     }
@@ -154,36 +152,26 @@ impl Traffic {
 
     /// Plans as much as may be in flight.
     fn plan(&mut self) -> bool {
-        while let Some(plan) = self.scheduler.plan_within(Micros(self.now as u64), &self.pace) {
-            let waited_since = self.since.filter(|_| self.flight.is_empty());
-            let begin = self.now + waited_since.map_or(0.0, |_| self.machine.gap);
-            let (shape, outcome) = (self.pace.shape(&plan), self.device.run(&plan));
-            self.flight.push_back(Step { outcome, shape, waited_since, begin });
+        let now = Micros(self.now as u64);
+        while let NextStep::Launch(plan) = self.pipeline.next(now) {
+            let waits = self.warm && self.flight.is_empty();
+            let begin = self.now + if waits { self.machine.gap } else { 0.0 };
+            let (shape, outcome) = (self.pipeline.launched(&plan, now).shape, self.device.run(&plan));
+            self.flight.push_back(Step { outcome, shape, begin });
         }
         !self.flight.is_empty()
     }
 
-    /// Ends the oldest step, and learns from it as the service does.
+    /// Ends the oldest step.
     fn commit(&mut self) {
-        let Step { outcome, shape, waited_since, begin } = self.flight.pop_front().expect("a step is in flight");
+        let Step { mut outcome, shape, begin } = self.flight.pop_front().expect("a step is in flight");
         let began = begin.max(self.now);
         let us = self.machine.step_us(&shape) + self.prompt_row_us * f64::from(shape.prompt_rows);
         let (took, guesses) = (us * self.noise(), self.machine.guess_us(&shape) * self.noise());
-        let (cost, micros) = (&mut self.pace.cost, |us: f64| Micros(us as u64));
-        match waited_since {
-            Some(since) if shape.late => cost.observe(&shape, micros(began + took - since)),
-            Some(since) => {
-                cost.observe_unusual(&shape, micros(took));
-                cost.observe_wait(&shape, micros(began + took - since));
-            }
-            None if shape.guess_rows > 0 && !shape.late => cost.observe_unusual(&shape, micros(took)),
-            None => cost.observe(&shape, micros(took)),
-        }
-        cost.observe_guesses(&shape, micros(guesses));
-        self.now = began + took + guesses;
-        let events = self.scheduler.commit(outcome, Micros(self.now as u64));
+        outcome.timing.guess_us = guesses as u64;
+        (self.now, self.warm) = (began + took + guesses, true);
+        let (events, _) = self.pipeline.done(outcome, Micros(self.now as u64)).expect("the step is in flight");
         self.tokens += events.iter().filter(|(_, event)| matches!(event, Event::Token { .. })).count() as u32;
-        self.since = Some(self.now);
     }
 
     /// Steps differ by a tenth, one in two hundred takes four times as long, and the machine is slower by a fifth for half

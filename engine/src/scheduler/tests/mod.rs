@@ -4,6 +4,7 @@ mod device;
 mod drafts;
 mod gate;
 mod not_finite;
+mod pipeline;
 mod property;
 mod scenes;
 mod seam;

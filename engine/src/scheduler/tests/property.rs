@@ -7,8 +7,8 @@ use crate::constraint::thinking::{Adaptive, Level, Thinking, Thought};
 use crate::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
-    Event, FinishReason, HostBlocks, KeyLimits, Pace, Pooling, PrefixConfig, PrefixTotals, Recompute, Rejected,
-    Request, Scheduler, SchedulerConfig, Spec, Terms,
+    Event, FinishReason, HostBlocks, KeyLimits, NextStep, Pace, Pipeline, Pooling, PrefixConfig, PrefixTotals,
+    Recompute, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms,
 };
 use crate::step::{ExpertCut, Form, StepOutcome};
 use proptest::prelude::*;
@@ -127,11 +127,11 @@ struct Stream {
 
 pub(super) struct World {
     config: SchedulerConfig,
-    pub(super) scheduler: Scheduler,
     /// With a target, steps are made as small as it asks for, from what earlier ones took.
-    pace: Pace,
+    pub(super) pipeline: Pipeline,
     device: FakeDevice,
-    in_flight: VecDeque<StepOutcome>,
+    /// Each with its duration in microseconds.
+    in_flight: VecDeque<(StepOutcome, u64)>,
     streams: BTreeMap<RequestId, Stream>,
     clock: u64,
 }
@@ -140,8 +140,7 @@ impl World {
     pub(super) fn new(config: SchedulerConfig, pace: Pace) -> Self {
         Self {
             config,
-            scheduler: Scheduler::new(config),
-            pace,
+            pipeline: Pipeline::around(Scheduler::new(config), pace),
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             streams: BTreeMap::new(),
@@ -197,7 +196,7 @@ impl World {
             Op::Cancel(index) => self.cancel(index, None),
             Op::CancelChoice(index, choice) => self.cancel(index, Some(*choice)),
         }
-        self.scheduler.audit();
+        self.pipeline.scheduler.audit();
     }
 
     fn admit(&mut self, request: Request, terms: &Terms) {
@@ -208,7 +207,7 @@ impl World {
             && (request.spec.max_tokens.is_none() || {
                 self.config.pages * 32 >= prompt + output_max.saturating_sub(1)
             });
-        match self.scheduler.admit_under(request.clone(), terms, now, &self.pace) {
+        match self.pipeline.admit(request.clone(), terms, now) {
             Ok(()) => {
                 assert!(fits, "what can never fit is refused");
                 let output_max = output_max.min(self.config.pages * 32 + 1 - prompt);
@@ -238,24 +237,24 @@ impl World {
     /// Plans a step and runs it; its outcome stays in flight.
     fn launch(&mut self) -> bool {
         let now = self.now();
-        let again = format!("{:?}", self.scheduler);
-        let Some(plan) = self.scheduler.plan_within(now, &self.pace) else {
-            assert_eq!(again, format!("{:?}", self.scheduler), "no plan, no change");
+        let again = format!("{:?}", self.pipeline.scheduler);
+        let NextStep::Launch(plan) = self.pipeline.next(now) else {
+            assert_eq!(again, format!("{:?}", self.pipeline.scheduler), "no plan, no change");
             return false;
         };
         self.check_budget(&plan);
-        let shape = self.pace.shape(&plan);
+        let shape = self.pipeline.launched(&plan, now).shape;
         // A device that takes 20 us a row, now and then ten times as long.
         let slow = if plan.id.0 % 7 == 0 { 200 } else { 20 };
-        self.pace.cost.observe(&shape, Micros(100 + slow * u64::from(shape.rows + shape.prompt_rows)));
+        let took = 100 + slow * u64::from(shape.rows + shape.prompt_rows);
         assert!(
             plan.pieces.iter().all(|piece| piece.experts.is_some() == (piece.form == Form::Recurrent)),
             "the prompt is not cut"
         );
         let outcome = self.device.run(&plan);
-        self.in_flight.push_back(outcome);
+        self.in_flight.push_back((outcome, took));
         assert!(self.in_flight.len() as u32 <= self.config.steps_in_flight_max);
-        self.scheduler.audit();
+        self.pipeline.scheduler.audit();
         true
     }
 
@@ -273,9 +272,11 @@ impl World {
     }
 
     fn commit(&mut self) {
-        let Some(outcome) = self.in_flight.pop_front() else { return };
+        let Some((outcome, took)) = self.in_flight.pop_front() else { return };
+        self.clock += took;
         let now = self.now();
-        for (id, event) in self.scheduler.commit(outcome, now) {
+        let (events, _) = self.pipeline.done(outcome, now).expect("the step is in flight");
+        for (id, event) in events {
             self.streams.get_mut(&id).expect("events are for admitted requests").take(event);
         }
     }
@@ -291,12 +292,12 @@ impl World {
         match choice {
             None => {
                 let live = (0..stream.finished.len()).any(|i| open(stream, i));
-                assert_eq!(self.scheduler.cancel(id), live, "a live request can be cancelled, and no other");
+                assert_eq!(self.pipeline.cancel(id), live, "a live request can be cancelled, and no other");
                 stream.cancelled.fill(true);
             }
             Some(choice) if choice < stream.request.spec.choices => {
                 let live = open(stream, choice as usize) && !stream.tokens[choice as usize].is_empty();
-                assert_eq!(self.scheduler.cancel_choice(id, choice), live);
+                assert_eq!(self.pipeline.cancel_choice(id, choice), live);
                 stream.cancelled[choice as usize] |= live;
             }
             Some(_) => {}
@@ -306,35 +307,36 @@ impl World {
     /// Somebody who may have come, and may be served already, leaves.
     fn leave(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&RequestId(id)) {
-            self.scheduler.cancel(stream.request.id);
+            self.pipeline.cancel(stream.request.id);
             stream.cancelled.fill(true);
         }
     }
 
     /// Runs until nothing is live; fails if nothing moves any more.
     pub(super) fn finish(&mut self) {
-        while !self.scheduler.is_idle() {
+        while !self.pipeline.scheduler.is_idle() {
             let moved = self.launch();
-            assert!(moved || !self.in_flight.is_empty(), "stuck: {:#?}", self.scheduler);
+            assert!(moved || !self.in_flight.is_empty(), "stuck: {:#?}", self.pipeline.scheduler);
             if !moved || self.in_flight.len() as u32 == self.config.steps_in_flight_max {
                 self.commit();
             }
-            self.scheduler.audit();
+            self.pipeline.scheduler.audit();
         }
-        self.scheduler.assert_all_is_free();
+        self.pipeline.scheduler.assert_all_is_free();
         self.streams.values().for_each(Stream::check_end);
     }
 
     /// The engine is lost: one event a live request, and late outcomes mean nothing.
     fn fail(&mut self) {
-        for (id, event) in self.scheduler.fail("the device fell off the bus") {
+        for (id, event) in self.pipeline.fail("the device fell off the bus") {
             self.streams.get_mut(&id).unwrap().take(event);
         }
-        while let Some(outcome) = self.in_flight.pop_front() {
-            assert_eq!(self.scheduler.commit(outcome, Micros(0)), Vec::new());
+        while let Some((outcome, _)) = self.in_flight.pop_front() {
+            assert!(self.pipeline.done(outcome.clone(), Micros(0)).is_none());
+            assert_eq!(self.pipeline.scheduler.commit(outcome, Micros(0)), Vec::new());
         }
-        assert_eq!(self.scheduler.plan(Micros(0)).map(|plan| plan.id), None);
-        self.scheduler.assert_all_is_free();
+        assert!(matches!(self.pipeline.next(Micros(0)), NextStep::Nothing));
+        self.pipeline.scheduler.assert_all_is_free();
         for stream in self.streams.values() {
             let ended =
                 stream.finished.iter().zip(&stream.cancelled).all(|(finished, cancelled)| *finished || *cancelled);
@@ -481,7 +483,7 @@ fn conversations_come_back_from_the_host() {
         }
     }
     world.finish();
-    let stats = world.scheduler.prefix_stats();
+    let stats = world.pipeline.scheduler.prefix_stats();
     let PrefixTotals { loaded, saved, host_evicted, host_hit_tokens, .. } = stats.totals;
     assert!(loaded >= 8 && saved > loaded && host_evicted > 0 && host_hit_tokens >= 64 * loaded, "{stats:?}");
     assert!(stats.host_entries > 0 && stats.host_blocks <= stats.host_blocks_total, "{stats:?}");
@@ -535,7 +537,7 @@ fn crowds_that_share_beginnings_come_back_from_the_host() {
             }
         }
         world.finish();
-        loaded += world.scheduler.prefix_stats().totals.loaded;
+        loaded += world.pipeline.scheduler.prefix_stats().totals.loaded;
     }
     assert!(loaded > CROWDS, "{loaded} entries came back");
 }

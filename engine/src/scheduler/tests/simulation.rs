@@ -6,9 +6,10 @@ use super::device::FakeDevice;
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::forecast::Extent;
-use crate::scheduler::yielding::SITS_OUT_US_MAX;
+use crate::scheduler::plan::pause::PAUSE_US_MAX;
 use crate::scheduler::{
-    Event, Forecast, Pace, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec, StepShape, Terms,
+    Event, Forecast, NextStep, Pace, Pipeline, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec,
+    StepShape, Terms,
 };
 use crate::step::StepOutcome;
 use std::collections::{BTreeMap, VecDeque};
@@ -73,16 +74,12 @@ impl Costs {
 
 struct InFlight {
     outcome: StepOutcome,
-    shape: StepShape,
-    predicted: Option<f64>,
-    launched: u64,
     done: u64,
 }
 
 pub(super) struct World {
-    pub(super) scheduler: Scheduler,
+    pub(super) pipeline: Pipeline,
     costs: Costs,
-    pub(super) pace: Pace,
     device: FakeDevice,
     in_flight: VecDeque<InFlight>,
     clients: Vec<Client>,
@@ -91,7 +88,6 @@ pub(super) struct World {
     pub(super) turned_away: Vec<TurnedAway>,
     seen: BTreeMap<RequestId, Seen>,
     pub(super) now: u64,
-    committed: u64,
     noise: u64,
     /// Steps take up to this part more than the formula says; a tenth less at least.
     pub(super) scatter: f64,
@@ -126,9 +122,8 @@ impl World {
 
     fn on(costs: Costs, config: SchedulerConfig, pace: Pace, clients: &[Client]) -> Self {
         Self {
-            scheduler: Scheduler::new(config),
+            pipeline: Pipeline::around(Scheduler::new(config), pace),
             costs,
-            pace,
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             due: clients.iter().enumerate().map(|(i, _)| Some(i as u64 * 1_000)).collect(),
@@ -136,7 +131,6 @@ impl World {
             turned_away: Vec::new(),
             seen: BTreeMap::new(),
             now: 0,
-            committed: 0,
             noise: 1,
             scatter: 0.1,
             slowness: |_| 1.0,
@@ -159,10 +153,10 @@ impl World {
     pub(super) fn run(&mut self, until_us: u64) -> Vec<Seen> {
         while self.now < until_us {
             self.send();
-            self.launch();
+            let later = self.launch();
             let arrival = self.due.iter().flatten().min().copied().unwrap_or(u64::MAX);
             let done = self.in_flight.front().map_or(u64::MAX, |step| step.done);
-            self.now = arrival.min(done).min(self.plan_at().unwrap_or(u64::MAX)).max(self.now);
+            self.now = arrival.min(done).min(later.unwrap_or(u64::MAX)).max(self.now);
             if done <= self.now {
                 self.commit();
             }
@@ -170,24 +164,20 @@ impl World {
         std::mem::take(&mut self.seen).into_values().collect()
     }
 
-    /// When the next step is planned, if that is not at once.
-    fn plan_at(&self) -> Option<u64> {
-        let running = self.in_flight.front().filter(|_| self.in_flight.len() == 1)?;
-        let began = Micros(self.committed.max(running.launched));
-        Some(self.pace.plan_at(began, running.predicted).0).filter(|at| *at > self.now)
-    }
-
-    fn launch(&mut self) {
-        while self.plan_at().is_none()
-            && let Some(plan) = self.scheduler.plan_within(Micros(self.now), &self.pace)
-        {
-            let shape = self.pace.shape(&plan);
+    /// Launches what may be launched. When the next step is planned, if that is not at once.
+    fn launch(&mut self) -> Option<u64> {
+        let later = loop {
+            let plan = match self.pipeline.next(Micros(self.now)) {
+                NextStep::Launch(plan) => plan,
+                NextStep::Later { after, .. } => break Some(self.now + after.0),
+                NextStep::Nothing => break None,
+            };
+            let shape = self.pipeline.launched(&plan, Micros(self.now)).shape;
             let begins = self.in_flight.back().map_or(0, |step| step.done).max(self.now + self.costs.launch);
             let done = begins + self.takes(&shape);
-            let (outcome, predicted) = (self.device.run(&plan), self.pace.cost.predict(&shape));
-            self.in_flight.push_back(InFlight { outcome, shape, predicted, launched: self.now, done });
-        }
-        if self.scheduler.stats().requests_new < self.scheduler.config.queue_requests_max {
+            self.in_flight.push_back(InFlight { outcome: self.device.run(&plan), done });
+        };
+        if self.pipeline.scheduler.stats().requests_new < self.pipeline.scheduler.config.queue_requests_max {
             let now = self.now;
             self.turned_away
                 .iter_mut()
@@ -195,6 +185,7 @@ impl World {
                 .map_while(|t| t.room_at.is_none().then_some(t))
                 .for_each(|t| t.room_at = Some(now));
         }
+        later
     }
 
     fn send(&mut self) {
@@ -208,11 +199,12 @@ impl World {
             let request = self.request(id, client);
             let terms = Terms { key: KeyId(key), ..Terms::default() };
             let now = Micros(self.now);
-            let foreseen = self.scheduler.forecast(&request, &terms, now, &self.pace);
-            let bounded = Pace { wait_us_max: self.wait_us_max, ..self.pace };
-            let extent = Extent { output_max: self.scheduler.output_max(&request).unwrap(), cached: 0 };
-            let refused = self.scheduler.check_times(&request, extent, &terms, now, &bounded).err();
-            if let Err(full) = self.scheduler.admit_under(request, &terms, now, &self.pace) {
+            let Pipeline { scheduler, pace, .. } = &self.pipeline;
+            let foreseen = scheduler.forecast(&request, &terms, now, pace);
+            let bounded = Pace { wait_us_max: self.wait_us_max, ..*pace };
+            let extent = Extent { output_max: scheduler.output_max(&request).unwrap(), cached: 0 };
+            let refused = scheduler.check_times(&request, extent, &terms, now, &bounded).err();
+            if let Err(full) = self.pipeline.admit(request, &terms, now) {
                 self.turn_away(client, full);
                 continue;
             }
@@ -222,7 +214,7 @@ impl World {
     }
 
     fn turn_away(&mut self, client: usize, full: Rejected) {
-        let room_in_us = self.scheduler.room_in_us(&full, Micros(self.now));
+        let room_in_us = self.pipeline.scheduler.room_in_us(&full, Micros(self.now));
         self.turned_away.push(TurnedAway { at: self.now, room_in_us, room_at: None });
         self.due[client] = Some(self.now + room_in_us.unwrap_or(0).max(1_000_000));
     }
@@ -238,10 +230,9 @@ impl World {
     }
 
     fn commit(&mut self) {
-        let InFlight { outcome, shape, launched, done, .. } = self.in_flight.pop_front().unwrap();
-        self.pace.cost.observe(&shape, Micros(done - self.committed.max(launched)));
-        self.committed = done;
-        for (id, event) in self.scheduler.commit(outcome, Micros(done)) {
+        let InFlight { outcome, done } = self.in_flight.pop_front().unwrap();
+        let (events, _) = self.pipeline.done(outcome, Micros(done)).expect("the step is in flight");
+        for (id, event) in events {
             let seen = self.seen.get_mut(&id).unwrap();
             match event {
                 Event::Token { .. } => seen.tokens.push(done),
@@ -421,7 +412,7 @@ fn a_stream_of_a_greedy_key_stands_still_for_a_quarter_of_a_second_at_most_howev
         let step = setting.costs.of(&StepShape { prompt_rows: config.step_tokens, ..StepShape::default() }) as u64;
         let longest = percentile(gaps, 100);
         assert!(longest > 150_000, "rows do sit out: {longest} us");
-        assert!(longest < SITS_OUT_US_MAX + 3 * step, "{longest} us, a step takes {step} us");
+        assert!(longest < PAUSE_US_MAX + 3 * step, "{longest} us, a step takes {step} us");
     }
 }
 
@@ -433,7 +424,7 @@ fn nobody_sits_out_where_all_use_alike_nor_within_a_key() {
     for clients in [alike, one_key] {
         let mut world = cpu().world(&clients);
         let seen = world.run(5_000_000);
-        assert_eq!(world.scheduler.rows_sat_out(), 0);
+        assert_eq!(world.pipeline.scheduler.paused_rows(), 0);
         let gaps = seen.iter().filter(|s| s.tokens.len() > 8).flat_map(Seen::gaps).collect();
         let p95 = percentile(gaps, 95);
         assert!(2 * p95 <= 3 * cpu().pace.target_us, "the target between tokens holds: {p95} us");

@@ -193,9 +193,9 @@ fn a_deadline_is_refused_that_even_a_short_answer_would_miss() {
     let now = Micros(world.now);
     let request = || Request::new(RequestId(1 << 40), vec![1; 500], Spec { max_tokens: Some(400), ..Spec::default() });
     let terms = |in_us: u64| Terms { key: KeyId(1), deadline: Some(Micros(now.0 + in_us)), ..Terms::default() };
-    let foreseen = world.scheduler.forecast(&request(), &terms(1), now, &world.pace).unwrap();
+    let foreseen = world.pipeline.scheduler.forecast(&request(), &terms(1), now, &world.pipeline.pace).unwrap();
     assert!(!foreseen.room && foreseen.end_us_min > SECOND, "{foreseen:?}");
-    let mut admit = |in_us| world.scheduler.admit_under(request(), &terms(in_us), now, &world.pace);
+    let mut admit = |in_us| world.pipeline.admit(request(), &terms(in_us), now);
     let unreachable = Rejected::DeadlineUnreachable { needs_us: foreseen.end_us_min, left_us: SECOND };
     assert_eq!(admit(SECOND), Err(unreachable));
     assert_eq!(admit(foreseen.end_us_min), Ok(()));

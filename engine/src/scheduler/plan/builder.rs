@@ -1,18 +1,19 @@
 //! A plan in the making, and what is left of its budget: in positions, and in the time that a step may take.
 
-use super::cost::{Pace, Recompute, StepShape};
-use super::drafter::Offer;
-use super::drafting::{Asked, Toll};
-use super::sequence::{Next, Rank};
-use super::yielding::{SitsOut, Turn};
-use super::{LaunchedPiece, Scheduler};
+use super::guesses::HeadRequests;
+use super::pause::{Paused, RowKinds};
 use crate::CHUNK_TOKENS;
 use crate::ids::{Micros, PageId, SlotId};
+use crate::scheduler::Scheduler;
+use crate::scheduler::launched::LaunchedPiece;
+use crate::scheduler::policy::cost::{Pace, Recompute, StepShape};
+use crate::scheduler::sequence::{Next, Rank};
+use crate::scheduler::speculation::{ExpectedStepTime, Proposal};
 use crate::step::{Piece, StateCopy};
 use std::collections::BTreeMap;
 
 /// A plan in the making.
-pub(super) struct Draft<'a> {
+pub(super) struct PlanBuilder<'a> {
     pub(super) now: Micros,
     pub(super) pace: &'a Pace,
     /// Budget that decode rows leave, in positions.
@@ -25,17 +26,17 @@ pub(super) struct Draft<'a> {
     pub(super) prompts: bool,
     /// Waiting sequences may still start.
     pub(super) starts: bool,
-    pub(super) out: SitsOut,
+    pub(super) out: Paused,
     /// Sequences that wait for their state from the host.
     pub(super) loading: u32,
     /// They may be in it all the same.
     pub(super) waits_for_loads: bool,
     /// What is drafted behind decode rows.
-    pub(super) drafts: BTreeMap<Rank, Offer>,
+    pub(super) drafts: BTreeMap<Rank, Proposal>,
     /// What the draft head is asked for behind decode rows.
-    pub(super) asked: Asked,
+    pub(super) asked: HeadRequests,
     /// What its decode rows should take.
-    pub(super) toll: Option<Toll>,
+    pub(super) expected: Option<ExpectedStepTime>,
     /// Decode rows that sit out.
     pub(super) rows_out: u64,
     pub(super) pieces: Vec<Piece>,
@@ -43,7 +44,7 @@ pub(super) struct Draft<'a> {
     pub(super) forks: Vec<Fork>,
 }
 
-impl Draft<'_> {
+impl PlanBuilder<'_> {
     /// Prompt positions from `start` on that a sequence may be granted beside the decode rows.
     pub(super) fn room(&self, start: u32) -> u32 {
         let room = self.rest.min(self.positions_in_time(start));
@@ -89,16 +90,16 @@ impl Draft<'_> {
 
 /// A choice that takes over its leader's state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fork {
-    pub(super) rank: Rank,
-    pub(super) slots: (SlotId, SlotId),
+pub(in crate::scheduler) struct Fork {
+    pub(in crate::scheduler) rank: Rank,
+    pub(in crate::scheduler) slots: (SlotId, SlotId),
     /// The prompt's last page, if it is part-filled.
-    pub(super) pages: Option<(PageId, PageId)>,
+    pub(in crate::scheduler) pages: Option<(PageId, PageId)>,
 }
 
 impl Fork {
     /// What the device copies before the rows of the step after the fork.
-    pub(super) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
+    pub(in crate::scheduler) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
         let (from, to) = self.slots;
         let page = self.pages.map(|(from, to)| StateCopy::Page { from, to });
         std::iter::once(StateCopy::Slot { from, to }).chain(page)
@@ -107,10 +108,10 @@ impl Fork {
 
 impl Scheduler {
     /// An empty plan, from whose budget the decode rows that will be in it are taken already.
-    pub(super) fn draft<'a>(&mut self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
+    pub(super) fn builder<'a>(&mut self, now: Micros, pace: &'a Pace, out: Paused) -> PlanBuilder<'a> {
         let drafts = self.allot(&out, pace);
         let asked = self.ask(&drafts, &out, pace);
-        let toll = self.toll(&drafts, &asked, &out, pace);
+        let expected = self.expected(&drafts, &asked, &out, pace);
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
         let (guess_passes, guess_rows) = asked.shape();
         let begin = StepShape { passes: 1, guess_passes, guess_rows, ..StepShape::default() };
@@ -120,21 +121,21 @@ impl Scheduler {
             ..shape
         });
         let held_up = pace.target_us > 0 && shape.rows > 0;
-        let beside = if out.turn == Turn::Prompts { 0 } else { shape.rows };
-        Draft {
+        let beside = if out.kinds == RowKinds::Prompts { 0 } else { shape.rows };
+        PlanBuilder {
             now,
             pace,
             rest: self.config.step_tokens.saturating_sub(beside).min(out.tokens),
             rest_us: held_up.then(|| pace.target_us as f64 - pace.cost.predict(&shape).unwrap_or(0.0)),
             granted: false,
             prompts: false,
-            starts: out.turn != Turn::Decodes,
+            starts: out.kinds != RowKinds::Decodes,
             out,
             loading: 0,
             waits_for_loads: false,
             drafts,
             asked,
-            toll,
+            expected,
             rows_out: 0,
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),

@@ -1,12 +1,11 @@
 //! The sources of one sequence: what they have read, what they would draft, and how often they were right. And what all
-//! sequences have in common of that ([`Sources`]).
+//! sequences have in common of that ([`Proposers`]).
 
-mod acceptance;
-
-use super::request::Request;
+use super::acceptance::{self, Acceptance, Basis, HEAD_STRENGTH};
+use super::proposal::Proposal;
 use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
 use crate::ids::TokenId;
-use acceptance::{Acceptance, Basis, HEAD_STRENGTH};
+use crate::scheduler::request::Request;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -14,20 +13,20 @@ use std::sync::Arc;
 pub type MakeSource = Arc<dyn Fn(&Request, u32) -> Option<Box<dyn DraftSource>> + Send + Sync>;
 
 /// The kinds of sources that are asked, and how often their guesses were right, over all sequences.
-pub(super) struct Sources {
+pub(in crate::scheduler) struct Proposers {
     makers: Vec<(DraftKind, MakeSource)>,
     acceptance: Acceptance,
     /// The most tokens of a piece.
-    pub(super) max: usize,
+    pub(in crate::scheduler) max: usize,
     /// Kinds that may lose something yet. The others are compared with what comes where none of these offers anything.
-    pub(super) may_lose: DraftKinds,
+    pub(in crate::scheduler) may_lose: DraftKinds,
     /// Kinds that panicked and are asked no more.
-    pub(super) lost: u64,
+    pub(in crate::scheduler) lost: u64,
 }
 
-impl Sources {
+impl Proposers {
     /// Those that come with the program, of these kinds.
-    pub(super) fn new(kinds: DraftKinds, max: usize) -> Self {
+    pub(in crate::scheduler) fn new(kinds: DraftKinds, max: usize) -> Self {
         let prediction = |request: &Request, _| -> Option<Box<dyn DraftSource>> {
             let text = request.spec.prediction.clone()?;
             Some(Box::new(PredictionSource::new(text)))
@@ -42,28 +41,28 @@ impl Sources {
     }
 
     /// Nobody is asked.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::scheduler) fn is_empty(&self) -> bool {
         self.makers.is_empty()
     }
 
     /// Asks these in the place of those of the same kind.
-    pub(super) fn replace(&mut self, kind: DraftKind, make: MakeSource) {
+    pub(in crate::scheduler) fn replace(&mut self, kind: DraftKind, make: MakeSource) {
         self.makers.retain(|(of, _)| *of != kind);
         self.makers.push((kind, make));
     }
 
     /// Of the first `compared` tokens of an offer so many were right.
-    pub(super) fn learn(&mut self, offer: &Offer, compared: usize, right: usize) {
+    pub(in crate::scheduler) fn learn(&mut self, offer: &Proposal, compared: usize, right: usize) {
         self.acceptance.observe_for_all(offer.basis(), compared, right);
     }
 
     /// See [`Acceptance::hope`].
-    pub(super) fn hope(&mut self) {
+    pub(in crate::scheduler) fn hope(&mut self) {
         self.acceptance.hope();
     }
 
     /// How often the draft head's first guess is right.
-    pub(super) fn head_is_right(&self) -> f64 {
+    pub(in crate::scheduler) fn head_is_right(&self) -> f64 {
         self.acceptance.of_head()
     }
 
@@ -75,94 +74,44 @@ impl Sources {
     }
 }
 
-/// Tokens that could be drafted for a sequence.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Offer {
-    pub(crate) kind: DraftKind,
-    /// See [`Guess::strength`].
-    strength: usize,
-    pub(crate) tokens: Vec<TokenId>,
-    /// Of each token the share of such tokens that are right where all before them are.
-    pub(super) chances: Vec<f32>,
-}
-
-impl Offer {
-    fn basis(&self) -> Basis {
-        (self.kind, self.strength)
-    }
-
-    /// The first `n` tokens of it.
-    pub(super) fn cut(mut self, n: usize) -> Self {
-        self.shorten(n);
-        self
-    }
-
-    /// Leaves the first `n` tokens of it.
-    pub(crate) fn shorten(&mut self, n: usize) {
-        self.tokens.truncate(n);
-        self.chances.truncate(n);
-    }
-
-    /// The chance of its first token, and what could be drafted if that came.
-    pub(super) fn without_first(mut self) -> (f32, Self) {
-        self.tokens.remove(0);
-        (self.chances.remove(0), self)
-    }
-
-    /// The same with the chance that what must come before it does.
-    pub(super) fn behind(mut self, chance: f32) -> Self {
-        self.chances.first_mut().into_iter().for_each(|first| *first *= chance);
-        self
-    }
-
-    /// Tokens that should count, of those that are drafted.
-    pub(super) fn worth(&self) -> f64 {
-        let worth = self.chances.iter().fold((0.0, 1.0), |(sum, chance), share| {
-            let chance = chance * f64::from(*share);
-            (sum + chance, chance)
-        });
-        worth.0
-    }
-}
-
 /// Owned by the sequence. Nothing in it shows in a byte of the output.
 #[derive(Default)]
-pub(crate) struct Drafter {
+pub(in crate::scheduler) struct SequenceProposers {
     /// `None` before the first guess is wanted.
-    sources: Option<Vec<Following>>,
+    sources: Option<Vec<Proposer>>,
     /// `None` before the first guess is wanted.
     acceptance: Option<Acceptance>,
     /// What the draft head guesses from the output of this number on.
-    told: Option<(u32, Vec<TokenId>)>,
+    head_proposal: Option<(u32, Vec<TokenId>)>,
     /// The best offer after so many outputs.
-    offer: Option<(usize, Option<Offer>)>,
+    offer: Option<(usize, Option<Proposal>)>,
     /// A guess that is compared with what comes although it is not drafted: the number of the output that its first
     /// token would be, and how many of its tokens have come.
-    watched: Option<(u32, usize, Offer)>,
+    watched: Option<(u32, usize, Proposal)>,
 }
 
 /// A source and how many outputs it has read.
-struct Following {
+struct Proposer {
     kind: DraftKind,
     source: Box<dyn DraftSource>,
     read: usize,
 }
 
-impl std::fmt::Debug for Drafter {
+impl std::fmt::Debug for SequenceProposers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Drafter").finish_non_exhaustive()
+        f.debug_struct("SequenceProposers").finish_non_exhaustive()
     }
 }
 
-impl Drafter {
+impl SequenceProposers {
     /// What its best source offers behind these outputs.
-    pub(super) fn offer(
+    pub(in crate::scheduler) fn offer(
         &mut self,
         request: &Request,
         choice: u32,
         output: &[TokenId],
-        all: &mut Sources,
-    ) -> Option<Offer> {
+        all: &mut Proposers,
+    ) -> Option<Proposal> {
         if self.offer.as_ref().is_none_or(|(at, _)| *at != output.len()) {
             self.make_sources(request, choice, all);
             let offer = self.best(output, all);
@@ -175,10 +124,10 @@ impl Drafter {
     }
 
     /// An offer of a run that begins with output `first`.
-    pub(super) fn offer_run(&mut self, first: u32, tokens: Vec<TokenId>, all: &Sources) -> Offer {
+    pub(in crate::scheduler) fn offer_run(&mut self, first: u32, tokens: Vec<TokenId>, all: &Proposers) -> Proposal {
         let (kind, strength) = (DraftKind::Grammar, STRENGTHS - 1);
         let chances = self.shares((kind, strength), all).into_iter().take(tokens.len()).collect();
-        let offer = Offer { kind, strength, tokens, chances };
+        let offer = Proposal { kind, strength, tokens, chances };
         if self.watched.is_none() {
             self.watched = Some((first, 0, offer.clone()));
         }
@@ -186,65 +135,65 @@ impl Drafter {
     }
 
     /// What could be drafted of up to `most` guesses that the draft head is asked for; nobody knows the tokens yet.
-    pub(super) fn offer_guesses(&mut self, most: usize, all: &Sources) -> Offer {
+    pub(in crate::scheduler) fn offer_guesses(&mut self, most: usize, all: &Proposers) -> Proposal {
         let (kind, strength) = (DraftKind::Mtp, HEAD_STRENGTH);
         let chances = self.shares((kind, strength), all).into_iter().take(most).collect();
-        Offer { kind, strength, tokens: vec![0; most], chances }
+        Proposal { kind, strength, tokens: vec![0; most], chances }
     }
 
     /// The draft head guesses these tokens from output `first` on.
-    pub(super) fn hear_guesses(&mut self, first: u32, tokens: Vec<TokenId>, all: &Sources) {
+    pub(in crate::scheduler) fn record_head_output(&mut self, first: u32, tokens: Vec<TokenId>, all: &Proposers) {
         if tokens.is_empty() {
             return;
         }
         if self.watched.is_none() {
-            let offer = Offer { tokens: tokens.clone(), ..self.offer_guesses(tokens.len(), all) };
+            let offer = Proposal { tokens: tokens.clone(), ..self.offer_guesses(tokens.len(), all) };
             self.watched = Some((first, 0, offer));
         }
-        (self.told, self.offer) = (Some((first, tokens)), None);
+        (self.head_proposal, self.offer) = (Some((first, tokens)), None);
     }
 
     /// What of the draft head's guesses is left behind these outputs, if they went as it guessed.
-    fn told(&self, output: &[TokenId]) -> Option<(DraftKind, usize, Vec<TokenId>)> {
-        let (first, tokens) = self.told.as_ref()?;
+    fn head_proposal(&self, output: &[TokenId]) -> Option<(DraftKind, usize, Vec<TokenId>)> {
+        let (first, tokens) = self.head_proposal.as_ref()?;
         let left = tokens.strip_prefix(output.get(*first as usize..)?)?;
         (!left.is_empty()).then(|| (DraftKind::Mtp, HEAD_STRENGTH, left.to_vec()))
     }
 
     /// How often guesses of this kind are right.
-    fn shares(&mut self, basis: Basis, all: &Sources) -> [f32; DRAFTS_MAX] {
+    fn shares(&mut self, basis: Basis, all: &Proposers) -> [f32; DRAFTS_MAX] {
         self.acceptance.get_or_insert(all.acceptance).of(basis)
     }
 
-    fn make_sources(&mut self, request: &Request, choice: u32, all: &mut Sources) {
+    fn make_sources(&mut self, request: &Request, choice: u32, all: &mut Proposers) {
         if self.sources.is_some() {
             return;
         }
         let mut sources = Vec::new();
         for (kind, make) in all.makers.clone() {
             match catch_unwind(AssertUnwindSafe(|| make(request, choice))) {
-                Ok(source) => sources.extend(source.map(|source| Following { kind, source, read: 0 })),
+                Ok(source) => sources.extend(source.map(|source| Proposer { kind, source, read: 0 })),
                 Err(_) => all.lose(kind),
             }
         }
         self.sources = Some(sources);
     }
 
-    fn best(&mut self, output: &[TokenId], all: &mut Sources) -> Option<Offer> {
-        let mut guesses: Vec<_> = self.told(output).into_iter().collect();
+    fn best(&mut self, output: &[TokenId], all: &mut Proposers) -> Option<Proposal> {
+        let mut guesses: Vec<_> = self.head_proposal(output).into_iter().collect();
         let sources = self.sources.as_mut()?;
         sources.retain(|following| all.makers.iter().any(|(kind, _)| *kind == following.kind));
         for following in sources {
             let guess = following.guess(output, all);
             guesses.extend(guess.map(|guess| (following.kind, guess.strength(following.kind), guess.tokens)));
         }
-        let mut best: Option<((bool, f64), Offer)> = None;
+        let mut best: Option<((bool, f64), Proposal)> = None;
         for (kind, strength, tokens) in guesses {
             let chances = self.shares((kind, strength), all);
             // The last one has no place of its own: it stands behind a token that is on its way.
             let last = [chances[DRAFTS_MAX - 1]];
             let chances = chances.into_iter().chain(last).take(tokens.len()).collect();
-            let offer = Offer { kind, strength, tokens, chances };
+            let offer = Proposal { kind, strength, tokens, chances };
             let worth = (all.may_lose.contains(kind), offer.worth());
             if best.as_ref().is_none_or(|(most, _)| worth > *most) {
                 best = Some((worth, offer));
@@ -254,24 +203,24 @@ impl Drafter {
     }
 
     /// See [`Acceptance::hope`].
-    pub(super) fn hope(&mut self) {
+    pub(in crate::scheduler) fn hope(&mut self) {
         self.acceptance.iter_mut().for_each(Acceptance::hope);
     }
 
     /// How often the draft head's first guess is right here; `None` before anything was asked.
-    pub(super) fn head_is_right(&self) -> Option<f64> {
+    pub(in crate::scheduler) fn head_is_right(&self) -> Option<f64> {
         self.acceptance.as_ref().map(Acceptance::of_head)
     }
 
     /// So many tokens of an offer were drafted and right.
-    pub(super) fn drafted(&mut self, offer: &Offer, accepted: usize) {
+    pub(in crate::scheduler) fn drafted(&mut self, offer: &Proposal, accepted: usize) {
         self.observe(offer, offer.tokens.len(), accepted);
         self.watched = None;
     }
 
     /// Compares an output that was not drafted with the guess that is watched. Where that is at its end, or wrong: the
     /// guess, how many of its tokens were compared, and how many were right.
-    pub(super) fn compare(&mut self, token: TokenId, index: u32) -> Option<(Offer, usize, usize)> {
+    pub(in crate::scheduler) fn compare(&mut self, token: TokenId, index: u32) -> Option<(Proposal, usize, usize)> {
         let (first, right, offer) = self.watched.take()?;
         if first + right as u32 != index {
             return None;
@@ -287,16 +236,16 @@ impl Drafter {
         Some((offer, compared, right))
     }
 
-    fn observe(&mut self, offer: &Offer, compared: usize, right: usize) {
+    fn observe(&mut self, offer: &Proposal, compared: usize, right: usize) {
         if let Some(acceptance) = &mut self.acceptance {
             acceptance.observe(offer.basis(), compared, right, acceptance::OF_ONE);
         }
     }
 }
 
-impl Following {
+impl Proposer {
     /// A guess of up to one token more than may be drafted. A source that panics is lost.
-    fn guess(&mut self, output: &[TokenId], all: &mut Sources) -> Option<Guess> {
+    fn guess(&mut self, output: &[TokenId], all: &mut Proposers) -> Option<Guess> {
         let max = all.max + 1;
         let ask = || {
             self.source.read(&output[self.read..]);
@@ -312,13 +261,5 @@ impl Following {
                 None
             }
         }
-    }
-}
-
-#[cfg(test)]
-impl Offer {
-    /// Of tokens with these chances.
-    pub(super) fn with_chances(chances: &[f32]) -> Self {
-        Self { kind: DraftKind::Ngram, strength: 0, tokens: vec![1; chances.len()], chances: chances.to_vec() }
     }
 }

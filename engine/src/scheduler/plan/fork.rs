@@ -1,16 +1,16 @@
 //! Choices of one request that part at the prompt's end: the prompt is computed once, and each goes on with a copy of
 //! its state.
 
-use super::Scheduler;
-use super::draft::{Draft, Fork};
-use super::sequence::Role;
+use super::builder::{Fork, PlanBuilder};
 use crate::PAGE_TOKENS;
+use crate::scheduler::Scheduler;
+use crate::scheduler::sequence::Role;
 
 impl Scheduler {
     /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's
     /// full pages and get a page for a copy of the part-filled one. Who finds none is preempted now and computes the
     /// prompt alone later. Returns how many forked.
-    pub(super) fn fork(&mut self, at: usize, draft: &mut Draft<'_>) -> usize {
+    pub(super) fn fork(&mut self, at: usize, builder: &mut PlanBuilder<'_>) -> usize {
         if self.running[at].role != Role::Leader {
             return 0;
         }
@@ -21,7 +21,7 @@ impl Scheduler {
         }
         let mut forked = 0;
         while self.running.get(at + 1 + forked).is_some_and(|seq| seq.request.id == id) {
-            if !self.fork_one(at, at + 1 + forked, draft) {
+            if !self.fork_one(at, at + 1 + forked, builder) {
                 self.preempt_from(at + 1 + forked);
                 break;
             }
@@ -30,7 +30,7 @@ impl Scheduler {
         forked
     }
 
-    fn fork_one(&mut self, leader: usize, follower: usize, draft: &mut Draft<'_>) -> bool {
+    fn fork_one(&mut self, leader: usize, follower: usize, builder: &mut PlanBuilder<'_>) -> bool {
         let (slot, computed) = (self.running[leader].held_slot(), self.running[leader].computed);
         if self.running[follower].output_max == 1 {
             // The prompt's last row samples its only token; it never has a row of its own.
@@ -52,7 +52,7 @@ impl Scheduler {
         let seq = &mut self.running[follower];
         seq.pages = pages;
         seq.computed = computed;
-        draft.forks.push(Fork { rank: seq.rank, slots: (slot, seq.held_slot()), pages: copy });
+        builder.forks.push(Fork { rank: seq.rank, slots: (slot, seq.held_slot()), pages: copy });
         true
     }
 }

@@ -17,17 +17,17 @@ const FORGOTTEN_US: u64 = 60_000_000;
 
 /// What one step did, or several.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
+pub(in crate::scheduler) struct Work {
     /// Time that it took, microseconds.
-    pub(super) us: u64,
+    pub(in crate::scheduler) us: u64,
     /// Of that, time in which a prompt was being computed.
-    pub(super) reading_us: u64,
+    pub(in crate::scheduler) reading_us: u64,
     /// Prompt tokens computed.
-    pub(super) prompt_tokens: u64,
+    pub(in crate::scheduler) prompt_tokens: u64,
     /// Microseconds that streams waited for a token after their first, all streams together.
-    pub(super) stream_us: u64,
+    pub(in crate::scheduler) stream_us: u64,
     /// Tokens that they got.
-    pub(super) tokens: u64,
+    pub(in crate::scheduler) tokens: u64,
 }
 
 impl Work {
@@ -52,7 +52,7 @@ pub struct Rates {
 
 /// The work of the recent past during which requests waited.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Throughput {
+pub(in crate::scheduler) struct Throughput {
     /// Each with the time of its end, oldest first.
     slices: VecDeque<(Micros, Work)>,
     /// The slice that is not complete yet.
@@ -61,7 +61,7 @@ pub(super) struct Throughput {
 
 impl Throughput {
     /// A step after whose planning requests were left waiting has ended.
-    pub(super) fn note(&mut self, now: Micros, work: &Work) {
+    pub(in crate::scheduler) fn note(&mut self, now: Micros, work: &Work) {
         self.open.add(work);
         if self.open.us < SLICE_US {
             return;
@@ -73,7 +73,7 @@ impl Throughput {
     }
 
     /// `None` before enough was seen of late: then nothing can be predicted.
-    pub(super) fn rates(&self, now: Micros) -> Option<Rates> {
+    pub(in crate::scheduler) fn rates(&self, now: Micros) -> Option<Rates> {
         let mut recent: Vec<_> = self.slices.iter().filter(|(at, _)| now.since(*at).0 < FORGOTTEN_US).collect();
         if recent.len() < SLICES_MIN {
             return None;

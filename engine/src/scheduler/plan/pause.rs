@@ -3,61 +3,61 @@
 //!
 //! Two rules. Rows of a key that holds more than its share of what runs sit out while a key that was served less, and
 //! holds no more than its share, has a prompt to compute: as far as it was served less, and no longer than
-//! [`SITS_OUT_US_MAX`] at a time. And while several keys come and go, decode rows and prompts go into steps of their
+//! [`PAUSE_US_MAX`] at a time. And while several keys come and go, decode rows and prompts go into steps of their
 //! own where that costs nothing: steps are half as long, and so is what a newcomer waits for.
 
-use super::Scheduler;
-use super::cost::Pace;
-use super::fair::Accounts;
-use super::sequence::{Next, Sequence, canonical_end};
 use crate::ids::{KeyId, Micros};
+use crate::scheduler::Scheduler;
+use crate::scheduler::policy::cost::Pace;
+use crate::scheduler::policy::fair::Accounts;
+use crate::scheduler::sequence::{Next, Sequence, canonical_end};
 use std::collections::BTreeMap;
 
 /// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer
 /// than this and two steps, whatever the weights and however many keys come at once.
-pub(super) const SITS_OUT_US_MAX: u64 = 250_000;
+pub(in crate::scheduler) const PAUSE_US_MAX: u64 = 250_000;
 
 /// Who sits out a step.
 #[derive(Debug)]
-pub(super) struct SitsOut {
+pub(in crate::scheduler) struct Paused {
     /// All rows of these keys.
-    pub(super) keys: Vec<KeyId>,
+    pub(in crate::scheduler) keys: Vec<KeyId>,
     /// Prompt positions that may be computed at their expense.
-    pub(super) tokens: u32,
+    pub(in crate::scheduler) tokens: u32,
     /// Rows of all keys.
-    pub(super) turn: Turn,
+    pub(in crate::scheduler) kinds: RowKinds,
 }
 
 /// Which rows a step takes where decode rows and prompts go apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(in crate::scheduler) enum RowKinds {
     #[default]
     Both,
     Prompts,
     Decodes,
 }
 
-impl SitsOut {
+impl Paused {
     /// Every row runs.
-    pub(super) fn nobody() -> Self {
-        Self { keys: Vec::new(), tokens: u32::MAX, turn: Turn::Both }
+    pub(in crate::scheduler) fn nobody() -> Self {
+        Self { keys: Vec::new(), tokens: u32::MAX, kinds: RowKinds::Both }
     }
 
-    pub(super) fn is_nobody(&self) -> bool {
-        self.keys.is_empty() && self.turn == Turn::Both
+    pub(in crate::scheduler) fn is_nobody(&self) -> bool {
+        self.keys.is_empty() && self.kinds == RowKinds::Both
     }
 
     /// Whose turn the step was: one that keys sat out for a prompt is the prompts'.
-    pub(super) fn took(&self) -> Turn {
-        if self.turn == Turn::Both && !self.keys.is_empty() { Turn::Prompts } else { self.turn }
+    pub(in crate::scheduler) fn took(&self) -> RowKinds {
+        if self.kinds == RowKinds::Both && !self.keys.is_empty() { RowKinds::Prompts } else { self.kinds }
     }
 
     /// Does a sequence of this key sit out with what it would compute next?
-    pub(super) fn holds(&self, key: KeyId, next: Next) -> bool {
+    pub(in crate::scheduler) fn holds(&self, key: KeyId, next: Next) -> bool {
         let other = match next {
             Next::Nothing => false,
-            Next::Prompt => self.turn == Turn::Decodes,
-            Next::Output(_) => self.turn == Turn::Prompts,
+            Next::Prompt => self.kinds == RowKinds::Decodes,
+            Next::Output(_) => self.kinds == RowKinds::Prompts,
         };
         other || self.keys.contains(&key)
     }
@@ -65,17 +65,17 @@ impl SitsOut {
 
 impl Scheduler {
     /// Who sits out the next step.
-    pub(super) fn sits_out(&self, now: Micros, pace: &Pace) -> SitsOut {
+    pub(in crate::scheduler) fn paused(&self, now: Micros, pace: &Pace) -> Paused {
         if !self.accounts.several_lately(now) {
-            return SitsOut::nobody();
+            return Paused::nobody();
         }
-        let mut out = self.right_of_way(now).unwrap_or_else(SitsOut::nobody);
+        let mut out = self.right_of_way(now).unwrap_or_else(Paused::nobody);
         let runs = |seq: &&Sequence| !out.keys.contains(&seq.key);
         let decodes = self.running.iter().filter(runs).any(|seq| matches!(seq.next(), Next::Output(_)));
         let prompts = self.running.iter().filter(runs).any(|seq| seq.next() == Next::Prompt);
         let starts = self.head_that_may_start().filter(runs).is_some();
         if pace.apart && pace.target_us > 0 && decodes && (prompts || starts) {
-            out.turn = if self.last_turn == Turn::Prompts { Turn::Decodes } else { Turn::Prompts };
+            out.kinds = if self.last_kinds == RowKinds::Prompts { RowKinds::Decodes } else { RowKinds::Prompts };
         }
         out
     }
@@ -87,7 +87,7 @@ impl Scheduler {
     }
 
     /// Keys whose rows sit out for the prompt of the key that was served least of those that have one.
-    fn right_of_way(&self, now: Micros) -> Option<SitsOut> {
+    fn right_of_way(&self, now: Micros) -> Option<Paused> {
         let turn = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key);
         let running = self.running.iter().find(|seq| seq.next() == Next::Prompt);
         let head = self.head_that_may_start().filter(|head| running.is_none_or(|seq| turn(head) < turn(seq)));
@@ -105,7 +105,7 @@ impl Scheduler {
             .map(|other| (*other, self.accounts.claim(first.key, *other, now)))
             .filter(|(_, claim)| *claim >= unit);
         let (keys, claims): (Vec<_>, Vec<_>) = claims.unzip();
-        Some(SitsOut { tokens: claims.into_iter().min()?, keys, turn: Turn::Both })
+        Some(Paused { tokens: claims.into_iter().min()?, keys, kinds: RowKinds::Both })
     }
 }
 
@@ -113,7 +113,7 @@ impl Accounts {
     /// Prompt positions that `key` may compute at the expense of `other`: by how many it was served less. None once
     /// `other` has sat out for long.
     fn claim(&self, key: KeyId, other: KeyId, now: Micros) -> u32 {
-        if self.sits_out_since(other).is_some_and(|since| now.since(since).0 >= SITS_OUT_US_MAX) {
+        if self.sits_out_since(other).is_some_and(|since| now.since(since).0 >= PAUSE_US_MAX) {
             return 0;
         }
         self.tokens_behind(key, other)

@@ -1,7 +1,7 @@
 //! The gate: as many drafts as make the most tokens a millisecond, by what guesses were worth and what steps took. None
 //! is an answer.
 
-use crate::scheduler::drafter::Offer;
+use super::proposal::Proposal;
 
 /// To begin to draft, a step must promise this many times the tokens a time that one without drafts has. What is on
 /// goes on as long as it does not lose: the difference keeps chance from switching it at every step.
@@ -22,7 +22,7 @@ const WORTH_A_TRY: f64 = 3.0;
 
 /// What was chosen last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Gate {
+pub(in crate::scheduler) struct Gate {
     drafts: bool,
     /// Steps with drafts since there were some without, and of those without how many are to come.
     drafted: u32,
@@ -40,12 +40,12 @@ impl Default for Gate {
 
 impl Gate {
     /// One that tries nothing: whoever asks it has a way of its own.
-    pub(super) fn without_tries() -> Self {
+    pub(in crate::scheduler) fn without_tries() -> Self {
         Self { tries_after: u32::MAX, ..Self::default() }
     }
 
     /// A step was launched, with drafts or without; `close` if drafts gain little.
-    pub(super) fn chose(&mut self, drafts: bool, close: bool) {
+    pub(in crate::scheduler) fn chose(&mut self, drafts: bool, close: bool) {
         // What was a rest has not shown that drafts do not pay.
         self.drafts = drafts || self.rests > 1;
         self.rests = self.rests.saturating_sub(u32::from(!drafts));
@@ -63,9 +63,9 @@ impl Gate {
     /// How many tokens of each offer are worth a row, of at most `room` together, beside `rows` rows that are there
     /// anyway. `us`: what the step takes with so many drafts, so many of them of one offer, microseconds; while nobody
     /// knows, nothing is drafted.
-    pub(super) fn choose(
+    pub(in crate::scheduler) fn choose(
         &self,
-        offers: &[Offer],
+        offers: &[Proposal],
         rows: u32,
         room: usize,
         us: impl Fn(u32, u32) -> Option<f64>,
@@ -100,17 +100,17 @@ impl Gate {
 }
 
 /// What waiting for one token that is on its way may bring.
-pub(super) struct Wait {
+pub(in crate::scheduler) struct Wait {
     /// The chance that it is the one that was guessed.
-    pub(super) right: f64,
+    pub(in crate::scheduler) right: f64,
     /// What the wait takes, microseconds.
-    pub(super) us: f64,
+    pub(in crate::scheduler) us: f64,
 }
 
 impl Wait {
     /// Should the only row of the next step wait for its token, because all of `offer` will stand behind it if that is the
     /// one that was guessed? If not, nothing is drafted, and the wait is lost. `us`: what the step takes with so many drafts.
-    pub(super) fn pays(&self, offer: &Offer, us: impl Fn(u32) -> Option<f64>) -> bool {
+    pub(in crate::scheduler) fn pays(&self, offer: &Proposal, us: impl Fn(u32) -> Option<f64>) -> bool {
         let (Some(without), Some(with)) = (us(0), us(offer.tokens.len() as u32)) else { return false };
         let wrong = 1.0 - self.right;
         let tokens = 1.0 + self.right * offer.worth();
@@ -119,7 +119,7 @@ impl Wait {
 }
 
 /// All that is offered, as far as there is room.
-pub(super) fn fill(offers: &[Offer], room: usize) -> Vec<usize> {
+pub(in crate::scheduler) fn fill(offers: &[Proposal], room: usize) -> Vec<usize> {
     let mut granted = vec![0; offers.len()];
     ranked(offers).iter().take(room).for_each(|(_, offer)| granted[*offer] += 1);
     granted
@@ -127,7 +127,7 @@ pub(super) fn fill(offers: &[Offer], room: usize) -> Vec<usize> {
 
 /// The chance of each offered token to count, best first, with whose it is. A token is never more likely than the one
 /// before it, so the tokens of an offer come in their order.
-fn ranked(offers: &[Offer]) -> Vec<(f64, usize)> {
+fn ranked(offers: &[Proposal]) -> Vec<(f64, usize)> {
     let all = offers.iter().enumerate().flat_map(|(i, offer)| {
         let mut chance = 1.0;
         offer.chances.iter().map(move |share| {
@@ -144,11 +144,11 @@ fn ranked(offers: &[Offer]) -> Vec<(f64, usize)> {
 mod tests {
     use super::*;
 
-    fn offer(chances: &[f32]) -> Offer {
-        Offer::with_chances(chances)
+    fn offer(chances: &[f32]) -> Proposal {
+        Proposal::with_chances(chances)
     }
 
-    fn choose(gate: Gate, offers: &[Offer], row_us: f64) -> Vec<usize> {
+    fn choose(gate: Gate, offers: &[Proposal], row_us: f64) -> Vec<usize> {
         let rows = offers.len() as u32;
         gate.choose(offers, rows, 16, |drafts, _| Some(1_000.0 + row_us * f64::from(rows + drafts)))
     }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_was_declined_for_long_is_tried_ever_more_seldom_where_much_could_be_gained() {
-        let tries = |offers: &[Offer]| {
+        let tries = |offers: &[Proposal]| {
             let mut gate = OFF;
             let mut tried = |n: u32| {
                 let drafts = choose(gate, offers, 1e6)[0] > 0;

@@ -4,13 +4,14 @@
 //! budget set aside before the walk, so the walk may follow that order alone. Pages are taken in the same order: who
 //! finds none preempts from the back, where nothing has been planned yet, and who is last itself waits a step.
 
-use super::cost::Pace;
-use super::draft::{Draft, Fork};
-use super::drafter::Offer;
-use super::sequence::{Next, Rank, Role, Sequence, canonical_end};
-use super::yielding::{SitsOut, Turn};
-use super::{LaunchedPiece, LaunchedStep, Scheduler, WaitReason};
+use super::builder::{Fork, PlanBuilder};
+use super::pause::{Paused, RowKinds};
 use crate::ids::{KeyId, Micros, StepId};
+use crate::scheduler::launched::{LaunchedPiece, LaunchedStep};
+use crate::scheduler::policy::cost::Pace;
+use crate::scheduler::sequence::{Next, Rank, Role, Sequence, canonical_end};
+use crate::scheduler::speculation::Proposal;
+use crate::scheduler::{Scheduler, WaitReason};
 use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateExport, StateStart, StepPlan};
 
 /// A sequence's place in the order of a walk.
@@ -22,7 +23,7 @@ struct PieceForm {
     state: StateStart,
     score: Option<ScoreRows>,
     exports: Vec<StateExport>,
-    drafted: Option<Offer>,
+    drafted: Option<Proposal>,
     guesses: u32,
 }
 
@@ -50,44 +51,44 @@ impl Scheduler {
             if let Some(plan) = self.plan_behind(now, pace) {
                 return Some(plan);
             }
-            self.hold_back();
+            self.speculation.hold_back();
             return None;
         }
         self.make_way();
-        let mut draft = self.draft(now, pace, self.sits_out(now, pace));
-        self.walk(&mut draft);
-        if draft.pieces.is_empty() && !draft.out.is_nobody() {
+        let mut builder = self.builder(now, pace, self.paused(now, pace));
+        self.walk(&mut builder);
+        if builder.pieces.is_empty() && !builder.out.is_nobody() {
             // Those for whom rows sat out find no page; then nobody need sit out.
-            draft = self.draft(now, pace, SitsOut::nobody());
-            self.walk(&mut draft);
+            builder = self.builder(now, pace, Paused::nobody());
+            self.walk(&mut builder);
         }
-        if draft.pieces.is_empty() && draft.loading > 0 {
+        if builder.pieces.is_empty() && builder.loading > 0 {
             // Nobody else is held up if the step itself waits.
-            draft = Draft { waits_for_loads: true, ..self.draft(now, pace, SitsOut::nobody()) };
-            self.walk(&mut draft);
+            builder = PlanBuilder { waits_for_loads: true, ..self.builder(now, pace, Paused::nobody()) };
+            self.walk(&mut builder);
         }
-        self.launch(draft)
+        self.launch(builder)
     }
 
-    fn walk(&mut self, draft: &mut Draft<'_>) {
+    fn walk(&mut self, builder: &mut PlanBuilder<'_>) {
         let mut at = 0;
         loop {
-            self.start_before(at, draft);
+            self.start_before(at, builder);
             let Some(seq) = self.running.get(at) else { return };
             let next = seq.next();
             at += match next {
                 Next::Nothing => 1,
-                _ if !draft.waits_for_loads && self.waits_for_load(seq) => {
-                    draft.loading += 1;
+                _ if !builder.waits_for_loads && self.waits_for_load(seq) => {
+                    builder.loading += 1;
                     1
                 }
-                _ if draft.out.holds(seq.key, next) => {
-                    draft.rows_out += u64::from(next == Next::Output(1));
+                _ if builder.out.holds(seq.key, next) => {
+                    builder.rows_out += u64::from(next == Next::Output(1));
                     1
                 }
-                Next::Prompt => 1 + self.plan_prompt(at, draft),
+                Next::Prompt => 1 + self.plan_prompt(at, builder),
                 Next::Output(ahead) => {
-                    self.plan_output(at, ahead, draft);
+                    self.plan_output(at, ahead, builder);
                     1
                 }
             };
@@ -100,13 +101,13 @@ impl Scheduler {
 
     /// Starts the first in the queue if its place is at `at`, and if slots, pages and budget allow. It never preempts
     /// and nobody overtakes it: with both, a request that needs much would wait for ever.
-    fn start_before(&mut self, at: usize, draft: &mut Draft<'_>) {
-        let Some(head) = self.queue.first(&self.accounts).filter(|_| draft.starts) else { return };
+    fn start_before(&mut self, at: usize, builder: &mut PlanBuilder<'_>) {
+        let Some(head) = self.queue.first(&self.accounts).filter(|_| builder.starts) else { return };
         if self.running.get(at).is_some_and(|seq| self.place(seq) < self.place(head)) {
             return;
         }
-        draft.starts = !draft.out.keys.contains(&head.key) && self.can_start(head, draft);
-        if !draft.starts {
+        builder.starts = !builder.out.keys.contains(&head.key) && self.can_start(head, builder);
+        if !builder.starts {
             return;
         }
         let key = head.key;
@@ -115,7 +116,7 @@ impl Scheduler {
             let mut seq = self.queue.pop_first_of(key).expect("a leader's followers wait behind it");
             seq.slot = Some(self.slots.claim().expect("counted by can_start"));
             if seq.role != Role::Follower {
-                self.look_up(&mut seq, draft.pace);
+                self.look_up(&mut seq, builder.pace);
             }
             self.running.insert(place, seq);
             place += 1;
@@ -125,18 +126,18 @@ impl Scheduler {
         }
     }
 
-    fn can_start(&self, head: &Sequence, draft: &Draft<'_>) -> bool {
+    fn can_start(&self, head: &Sequence, builder: &PlanBuilder<'_>) -> bool {
         let first_unit = canonical_end(0, 0, head.prompt_len());
         // A preempted one waits for the tokens that were in flight: they belong to what it recomputes.
         head.pending == 0
             && head.slots_wanted() <= self.slots.free()
-            && first_unit <= draft.room(0)
+            && first_unit <= builder.room(0)
             && self.pages_suffice(head)
     }
 
     /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for
     /// each to grow? Without that a start would soon be undone by a preemption.
-    pub(super) fn pages_suffice(&self, head: &Sequence) -> bool {
+    pub(in crate::scheduler) fn pages_suffice(&self, head: &Sequence) -> bool {
         // Alone it may start with fewer: choices that find no page are preempted, and run one after the other.
         let needed = head.pages_wanted().min(self.pages.total());
         let owed: u32 = self.running.iter().filter(|s| s.role != Role::Follower).map(|s| s.pages_wanted() + 1).sum();
@@ -146,7 +147,7 @@ impl Scheduler {
     }
 
     /// What keeps the first in the queue from starting, for whoever watches.
-    pub(super) fn waits_for(&self) -> WaitReason {
+    pub(in crate::scheduler) fn waits_for(&self) -> WaitReason {
         match self.queue.first(&self.accounts) {
             Some(head) if head.slots_wanted() > self.slots.free() => WaitReason::Slots,
             Some(head) if !self.pages_suffice(head) => WaitReason::Memory,
@@ -155,47 +156,47 @@ impl Scheduler {
     }
 
     /// Plans the next prompt piece of the sequence at `at`. Returns how many choices right behind it forked off.
-    fn plan_prompt(&mut self, at: usize, draft: &mut Draft<'_>) -> usize {
+    fn plan_prompt(&mut self, at: usize, builder: &mut PlanBuilder<'_>) -> usize {
         let (start, prompt_len) = (self.running[at].computed, self.running[at].prompt_len());
         let unit_end = canonical_end(start, start, prompt_len);
-        let room = draft.room(start);
+        let room = builder.room(start);
         if unit_end - start > room || !self.make_room(at, unit_end) {
             return 0;
         }
         let reach = self.running[at].reach(self.pages.available()).min(start.saturating_add(room));
         let end = canonical_end(start, reach, prompt_len);
         self.claim_pages(at, end);
-        draft.grant(end - start, draft.pace.cost.prompt_us(start, end - start, !draft.prompts));
-        draft.prompts = true;
+        builder.grant(end - start, builder.pace.cost.prompt_us(start, end - start, !builder.prompts));
+        builder.prompts = true;
         self.charge_prompt(at, end);
         let state = self.state_start(at);
         if state != StateStart::Continue {
-            self.note_start(at, draft.now);
+            self.note_start(at, builder.now);
         }
-        let exports = self.exports(at, end, draft.pace);
+        let exports = self.exports(at, end, builder.pace);
         self.running[at].computed = end;
         let samples_due = end == prompt_len && self.running[at].sampled() == 0 && self.running[at].output_max > 0;
-        let forked = if samples_due { self.fork(at, draft) } else { 0 };
+        let forked = if samples_due { self.fork(at, builder) } else { 0 };
         let samples = if samples_due { at..at + 1 + forked } else { at..at };
         let score = self.score_rows(at, start, end);
         let tokens = PieceTokens::Known(self.running[at].tokens(start, end));
-        let guesses = if samples_due { self.ask_behind_prompt(at, draft.pace) } else { 0 };
+        let guesses = if samples_due { self.ask_behind_prompt(at, builder.pace) } else { 0 };
         let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None, guesses };
-        self.push_piece(at, form, start, tokens, samples, draft);
+        self.push_piece(at, form, start, tokens, samples, builder);
         forked
     }
 
     /// Plans a decode row, or as many recomputed positions as budget and pages allow.
-    fn plan_output(&mut self, at: usize, ahead: u32, draft: &mut Draft<'_>) {
+    fn plan_output(&mut self, at: usize, ahead: u32, builder: &mut PlanBuilder<'_>) {
         let start = self.running[at].computed;
-        let room = if ahead == 1 { 1 } else { draft.recompute_room(start).min(ahead) };
+        let room = if ahead == 1 { 1 } else { builder.recompute_room(start).min(ahead) };
         if room == 0 || !self.make_room(at, start + 1) {
             return;
         }
         let end = (start + room).min(self.running[at].reach(self.pages.available()));
         self.claim_pages(at, end);
         if ahead > 1 {
-            draft.grant(end - start, draft.recompute_us(start, end - start));
+            builder.grant(end - start, builder.recompute_us(start, end - start));
         }
         let seq = &mut self.running[at];
         seq.computed = end;
@@ -203,22 +204,23 @@ impl Scheduler {
         let tokens = if end <= known { PieceTokens::Known(seq.tokens(start, end)) } else { PieceTokens::Sampled };
         let samples = if end == seq.len() { at..at + 1 } else { at..at };
         let rank = self.running[at].rank;
-        let drafted = draft.drafts.remove(&rank).and_then(|offer| self.room_for(at, offer));
-        let wanted = draft.asked.remove(&rank).unwrap_or(0);
-        let guesses = if draft.asked.is_trial() { wanted } else { self.room_for_guesses(at, drafted.as_ref(), wanted) };
+        let drafted = builder.drafts.remove(&rank).and_then(|offer| self.room_for(at, offer));
+        let wanted = builder.asked.remove(&rank).unwrap_or(0);
+        let guesses =
+            if builder.asked.is_trial() { wanted } else { self.room_for_guesses(at, drafted.as_ref(), wanted) };
         let form = PieceForm { drafted, guesses, ..PieceForm::recurrent() };
-        self.push_piece(at, form, start, tokens, samples, draft);
+        self.push_piece(at, form, start, tokens, samples, builder);
     }
 
     /// Claims pages for what is drafted behind the sequence at `at`; cuts off what finds none.
-    fn room_for(&mut self, at: usize, mut offer: Offer) -> Option<Offer> {
+    fn room_for(&mut self, at: usize, mut offer: Proposal) -> Option<Proposal> {
         let fits = self.claim_spare(at, offer.tokens.len() as u32);
         offer.shorten(fits as usize);
         (!offer.tokens.is_empty()).then_some(offer)
     }
 
     /// Claims pages for guesses that the next step is to have as drafts; says how many find some.
-    pub(super) fn room_for_guesses(&mut self, at: usize, drafted: Option<&Offer>, wanted: u32) -> u32 {
+    pub(super) fn room_for_guesses(&mut self, at: usize, drafted: Option<&Proposal>, wanted: u32) -> u32 {
         let drafts = drafted.map_or(0, |offer| offer.tokens.len() as u32);
         let guesses = self.claim_spare(at, drafts + wanted).saturating_sub(drafts);
         self.running[at].guesses_due = guesses;
@@ -242,7 +244,7 @@ impl Scheduler {
         start: u32,
         tokens: PieceTokens,
         samples: std::ops::Range<usize>,
-        draft: &mut Draft<'_>,
+        builder: &mut PlanBuilder<'_>,
     ) {
         let PieceForm { form, state, score, exports, drafted, guesses } = form;
         let mut rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
@@ -272,7 +274,7 @@ impl Scheduler {
             pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
             exports,
         };
-        draft.launched.push(LaunchedPiece {
+        builder.launched.push(LaunchedPiece {
             rank: seq.rank,
             request: seq.request.id,
             scores: score.map_or(0, |rows| piece.len() - u32::from(rows.next.is_none())),
@@ -283,7 +285,7 @@ impl Scheduler {
             guesses: guesses > 0,
             follows: None,
         });
-        draft.pieces.push(piece);
+        builder.pieces.push(piece);
     }
 
     /// Which scores a prompt piece reports: none if all that it could report were delivered before a preemption.
@@ -314,8 +316,8 @@ impl Scheduler {
 
     /// Orders running sequences by what their keys were served with this plan. Between two plans the order never
     /// changes.
-    fn settle(&mut self, out: &SitsOut, now: Micros) {
-        self.accounts.settle(&out.keys, out.turn != Turn::Prompts, now);
+    fn settle(&mut self, out: &Paused, now: Micros) {
+        self.accounts.settle(&out.keys, out.kinds != RowKinds::Prompts, now);
         if self.accounts.active_count() > 1 {
             let accounts = &self.accounts;
             self.running.sort_by_key(|seq| (accounts.turn(seq.key), seq.key, seq.rank));
@@ -324,34 +326,34 @@ impl Scheduler {
 
     /// Numbers the step. Copies of forks that were planned before it go first; without a piece they stay for the next
     /// step, because nothing on the device changes until then.
-    pub(super) fn launch(&mut self, draft: Draft<'_>) -> Option<StepPlan> {
-        if draft.pieces.is_empty() {
+    pub(super) fn launch(&mut self, builder: PlanBuilder<'_>) -> Option<StepPlan> {
+        if builder.pieces.is_empty() {
             return None;
         }
         let id = StepId(self.next_step);
         self.next_step += 1;
-        let forks = std::mem::replace(&mut self.forks, draft.forks);
-        self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
+        let forks = std::mem::replace(&mut self.forks, builder.forks);
+        self.totals.rows += builder.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         // Whoever computes more than decode rows has no step without to be held against.
-        let toll = self.launch_toll(draft.toll).filter(|_| !draft.granted && !draft.prompts);
-        let prompts = draft.pieces.iter().filter(|piece| piece.form == Form::Chunked);
+        let expected = self.speculation.note_launch(builder.expected).filter(|_| !builder.granted && !builder.prompts);
+        let prompts = builder.pieces.iter().filter(|piece| piece.form == Form::Chunked);
         self.in_flight.push_back(LaunchedStep {
             id,
-            toll,
-            launched: draft.now,
+            expected,
+            launched: builder.now,
             prompt_rows: prompts.map(Piece::len).sum(),
             left_waiting: self.queue.iter().next().is_some(),
-            pieces: draft.launched,
+            pieces: builder.launched,
         });
-        let decodes = draft.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
+        let decodes = builder.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
         let (drafts, guesses): (Vec<_>, Vec<_>) = decodes.map(|piece| (piece.drafts.len(), piece.guesses)).unzip();
-        self.note_drafts(drafts.into_iter());
-        self.note_asked(&guesses, draft.asked.is_trial());
-        self.totals.rows_sat_out += draft.rows_out;
-        self.last_turn = draft.out.took();
-        self.settle(&draft.out, draft.now);
+        self.speculation.note_drafts(drafts.into_iter());
+        self.speculation.note_asked(&guesses, builder.asked.is_trial());
+        self.totals.paused_rows += builder.rows_out;
+        self.last_kinds = builder.out.took();
+        self.settle(&builder.out, builder.now);
         let copies = forks.iter().flat_map(Fork::copies).collect();
         let (transfers, settles) = self.prefix.begin_transfers(id);
-        Some(StepPlan { copies, transfers, settles, ..StepPlan::new(id, draft.pieces) })
+        Some(StepPlan { copies, transfers, settles, ..StepPlan::new(id, builder.pieces) })
     }
 }

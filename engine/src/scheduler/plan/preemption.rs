@@ -1,9 +1,9 @@
 //! Memory for who goes first: slots and pages are taken from who comes last. What is preempted keeps its tokens and is
 //! computed again.
 
-use super::Scheduler;
-use super::sequence::{Role, Sequence};
 use crate::ids::KeyId;
+use crate::scheduler::Scheduler;
+use crate::scheduler::sequence::{Role, Sequence};
 
 impl Scheduler {
     /// Frees slots for the first in the queue where its key has less than its share of them and others have more: the

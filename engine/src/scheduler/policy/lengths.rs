@@ -1,6 +1,5 @@
 //! How long outputs have been lately: what a forecast goes by where a request says only how long its output may be.
 
-use super::sequence::Sequence;
 use std::collections::VecDeque;
 
 /// Outputs of a kind that are remembered.
@@ -13,7 +12,7 @@ const KINDS: usize = u32::BITS as usize + 1;
 /// Lengths of the outputs that ended lately, by kind: callers that allow about the same number of tokens get alike, so
 /// a kind is the number of bits of that maximum.
 #[derive(Clone, Debug)]
-pub(super) struct Lengths {
+pub(in crate::scheduler) struct Lengths {
     kinds: [Kind; KINDS],
 }
 
@@ -34,23 +33,23 @@ struct Kind {
 }
 
 impl Lengths {
-    /// The output of a sequence ends here; one that was never begun says nothing.
-    pub(super) fn note(&mut self, seq: &Sequence) {
-        if !seq.output.is_empty() || seq.output_max == 0 {
-            self.kinds[kind_of(seq.output_max)].ended(seq.output.len() as u32);
+    /// An output that could have had `output_max` tokens ended after `tokens`; one that was never begun says nothing.
+    pub(in crate::scheduler) fn note(&mut self, output_max: u32, tokens: u32) {
+        if tokens > 0 || output_max == 0 {
+            self.kinds[kind_of(output_max)].ended(tokens);
         }
     }
 
     /// Did enough outputs of this kind end, and no fewer than are running? The first that end after a start are the
     /// shortest of those that run, and say little of the others. An output that may be shorter is like one of a larger
     /// kind that is cut off.
-    pub(super) fn knows(&self, output_max: u32, running: u64) -> bool {
+    pub(in crate::scheduler) fn knows(&self, output_max: u32, running: u64) -> bool {
         // One that wants no token, or a single one, leaves nothing to learn.
         output_max <= 1 || self.kinds[kind_of(output_max)..].iter().any(|kind| kind.ended >= running.max(ENDED_MIN))
     }
 
     /// The same of all kinds that are running, by their maxima.
-    pub(super) fn know_all(&self, running: impl Iterator<Item = u32>) -> bool {
+    pub(in crate::scheduler) fn know_all(&self, running: impl Iterator<Item = u32>) -> bool {
         let mut counts = [(0, 0); KINDS];
         for output_max in running {
             let (max, count) = &mut counts[kind_of(output_max)];
@@ -61,7 +60,7 @@ impl Lengths {
 
     /// Tokens still to come after the first `have`: those of a remembered output that was longer than that, the
     /// `quantile`-th of them (0 to 1). Who is longer than all of them is taken to be half done.
-    pub(super) fn left(&self, output_max: u32, have: u32, quantile: f64) -> u32 {
+    pub(in crate::scheduler) fn left(&self, output_max: u32, have: u32, quantile: f64) -> u32 {
         let sorted = &self.kind(output_max).sorted;
         let longer = &sorted[sorted.partition_point(|tokens| *tokens <= have)..];
         let at = (quantile * longer.len() as f64) as usize;
@@ -70,7 +69,7 @@ impl Lengths {
     }
 
     /// Standard deviation over mean of the remembered lengths of a kind.
-    pub(super) fn spread(&self, output_max: u32) -> f64 {
+    pub(in crate::scheduler) fn spread(&self, output_max: u32) -> f64 {
         self.kind(output_max).spread
     }
 

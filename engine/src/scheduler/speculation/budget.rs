@@ -56,7 +56,7 @@ const WAITED_FOR: f64 = 1.0;
 
 /// What a step was expected to take when it was planned, microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::scheduler) struct Toll {
+pub(in crate::scheduler) struct ExpectedStepTime {
     /// Its decode rows, without drafts.
     pub(in crate::scheduler) rows: u32,
     /// Rows that are drafted behind them.
@@ -70,10 +70,10 @@ pub(in crate::scheduler) struct Toll {
     /// It has drafts, asks for guesses, or was not planned ahead because there might be some.
     pub(in crate::scheduler) drafts: bool,
     /// Whose.
-    pub(in crate::scheduler) whose: Whose,
+    pub(in crate::scheduler) whose: ProposerClass,
 }
 
-impl Toll {
+impl ExpectedStepTime {
     /// The most that it counts as, microseconds.
     fn most_us(&self) -> f64 {
         let held_up = if self.tried { HELD_UP_MAX } else { UNTRIED_MAX } * self.expected_us;
@@ -83,7 +83,7 @@ impl Toll {
 
 /// Who guessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::scheduler) enum Whose {
+pub(in crate::scheduler) enum ProposerClass {
     /// The draft head.
     Head,
     /// A source on the host.
@@ -91,7 +91,7 @@ pub(in crate::scheduler) enum Whose {
     LookedUp,
 }
 
-impl From<DraftKind> for Whose {
+impl From<DraftKind> for ProposerClass {
     fn from(kind: DraftKind) -> Self {
         if kind == DraftKind::Mtp { Self::Head } else { Self::LookedUp }
     }
@@ -99,7 +99,7 @@ impl From<DraftKind> for Whose {
 
 /// Late steps with drafts, on average.
 #[derive(Clone, Copy, Debug, Default)]
-struct Late {
+struct RecentGains {
     /// How much of the average they are yet.
     known: f64,
     /// Tokens a row.
@@ -111,9 +111,9 @@ struct Late {
     without_us: f64,
 }
 
-impl Late {
-    fn note(&mut self, toll: &Toll, gave: f64, took: f64) {
-        (self.rows, self.without_us) = (toll.rows, toll.without_us);
+impl RecentGains {
+    fn note(&mut self, expected: &ExpectedStepTime, gave: f64, took: f64) {
+        (self.rows, self.without_us) = (expected.rows, expected.without_us);
         for (average, now) in [(&mut self.known, 1.0), (&mut self.gave, gave), (&mut self.took, took)] {
             *average += LATE_PART * (now - *average);
         }
@@ -164,10 +164,10 @@ impl Telling {
 /// What drafts may lose.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::scheduler) struct Budgets {
-    /// By [`Whose`].
+    /// By [`ProposerClass`].
     each: [Budget; 2],
     /// Whose drafts the last step with some had.
-    last: Whose,
+    last: ProposerClass,
     /// The last commit, if the device has had work since.
     since: Option<Micros>,
     /// A plan was held back since the last step, because something may be drafted.
@@ -177,19 +177,19 @@ pub(in crate::scheduler) struct Budgets {
 impl Budgets {
     /// Is there anything left to lose for what such a source guesses?
     pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
-        !self.each[Whose::from(kind) as usize].spent
+        !self.each[ProposerClass::from(kind) as usize].spent
     }
 
     /// Where a draft head may lose nothing any more because its guesses were wrong: after how many steps without they are
     /// compared with what comes. That they are right says nothing where rows cost more than they bring.
     pub(in crate::scheduler) fn trial_after(&self) -> Option<u32> {
-        let head = &self.each[Whose::Head as usize];
+        let head = &self.each[ProposerClass::Head as usize];
         (head.spent && head.right.share < RIGHT_ALL_THE_SAME).then_some(head.trial_after)
     }
 
     /// What a draft head lost it lost to something else: there is something left to lose again.
     pub(in crate::scheduler) fn begin_again(&mut self) {
-        let head = &mut self.each[Whose::Head as usize];
+        let head = &mut self.each[ProposerClass::Head as usize];
         if head.spent {
             head.trial_after = (2 * head.trial_after).min(TRIAL_AFTER_MAX);
             head.begin_again();
@@ -207,28 +207,34 @@ impl Budgets {
     }
 
     /// A step is launched. Was it held back, it is for those that drafted last.
-    pub(in crate::scheduler) fn launch(&mut self, toll: Option<Toll>) -> Option<Toll> {
-        let (held_back, toll) = (std::mem::take(&mut self.held_back), toll?);
-        let whose = if toll.drafts { toll.whose } else { self.last };
-        Some(Toll { drafts: toll.drafts || held_back, whose, ..toll })
+    pub(in crate::scheduler) fn launch(&mut self, expected: Option<ExpectedStepTime>) -> Option<ExpectedStepTime> {
+        let (held_back, expected) = (std::mem::take(&mut self.held_back), expected?);
+        let whose = if expected.drafts { expected.whose } else { self.last };
+        Some(ExpectedStepTime { drafts: expected.drafts || held_back, whose, ..expected })
     }
 
     /// So many steps' time goes to guesses of the draft head that a later one may have.
     pub(in crate::scheduler) fn pay(&mut self, steps: f64) {
-        self.each[Whose::Head as usize].left -= steps;
+        self.each[ProposerClass::Head as usize].left -= steps;
     }
 
-    /// A step was committed that gave so many tokens; `busy` if there is more to do. Of one without a toll nobody knows
-    /// what it should take.
-    pub(in crate::scheduler) fn commit(&mut self, toll: Option<Toll>, tokens: usize, now: Micros, busy: bool) {
+    /// A step was committed that gave so many tokens; `busy` if there is more to do. A step without
+    /// an expected time counts for nothing.
+    pub(in crate::scheduler) fn commit(
+        &mut self,
+        expected: Option<ExpectedStepTime>,
+        tokens: usize,
+        now: Micros,
+        busy: bool,
+    ) {
         let since = std::mem::replace(&mut self.since, busy.then_some(now));
-        let (Some(toll), Some(since)) = (toll, since) else { return };
+        let (Some(expected), Some(since)) = (expected, since) else { return };
         let us = now.since(since).0 as f64;
-        if toll.drafts {
-            self.last = toll.whose;
-            self.each[toll.whose as usize].drafted(&toll, tokens, us);
+        if expected.drafts {
+            self.last = expected.whose;
+            self.each[expected.whose as usize].drafted(&expected, tokens, us);
         } else {
-            self.each.iter_mut().for_each(|budget| budget.rested(&toll, us));
+            self.each.iter_mut().for_each(|budget| budget.rested(&expected, us));
         }
     }
 }
@@ -239,7 +245,7 @@ struct Budget {
     left: f64,
     /// What steps with drafts gained of late, on average.
     gained: f64,
-    late: Late,
+    late: RecentGains,
     telling: Telling,
     trial_after: u32,
     right: Right,
@@ -249,7 +255,7 @@ struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        let (late, telling) = (Late::default(), Telling::wanting(TELLING));
+        let (late, telling) = (RecentGains::default(), Telling::wanting(TELLING));
         Self {
             left: AT_FIRST,
             gained: 0.0,
@@ -264,20 +270,20 @@ impl Default for Budget {
 
 impl Budget {
     /// A step with such drafts took so long.
-    fn drafted(&mut self, toll: &Toll, tokens: usize, us: f64) {
-        let (gave, took) = (tokens as f64 / f64::from(toll.rows), us.min(toll.most_us()) / toll.without_us);
-        self.late.note(toll, gave, took);
+    fn drafted(&mut self, expected: &ExpectedStepTime, tokens: usize, us: f64) {
+        let (gave, took) = (tokens as f64 / f64::from(expected.rows), us.min(expected.most_us()) / expected.without_us);
+        self.late.note(expected, gave, took);
         self.gained += CLOSE_PART * (gave - took - self.gained);
-        if toll.drafted > 0 {
-            self.right.note((tokens as f64 - f64::from(toll.rows)) / f64::from(toll.drafted));
+        if expected.drafted > 0 {
+            self.right.note((tokens as f64 - f64::from(expected.rows)) / f64::from(expected.drafted));
         }
         self.add(gave - took);
     }
 
     /// A step without drafts took so long.
-    fn rested(&mut self, toll: &Toll, us: f64) {
+    fn rested(&mut self, expected: &ExpectedStepTime, us: f64) {
         self.add(EARNED);
-        if self.spent && self.gained_all_the_same(toll, us) {
+        if self.spent && self.gained_all_the_same(expected, us) {
             self.begin_again();
         }
     }
@@ -297,13 +303,13 @@ impl Budget {
     }
 
     /// Did late steps with drafts gain, by what steps without take now, of which this is one?
-    fn gained_all_the_same(&mut self, toll: &Toll, us: f64) -> bool {
+    fn gained_all_the_same(&mut self, expected: &ExpectedStepTime, us: f64) -> bool {
         let Self { late, telling, .. } = self;
-        if toll.rows != late.rows {
+        if expected.rows != late.rows {
             return false;
         }
         // A step that the machine held up tells nothing of others.
-        (telling.steps, telling.us) = (telling.steps + 1, telling.us + us.min(HELD_UP_MAX * toll.expected_us));
+        (telling.steps, telling.us) = (telling.steps + 1, telling.us + us.min(HELD_UP_MAX * expected.expected_us));
         if telling.steps < telling.wanted {
             return false;
         }
@@ -317,15 +323,15 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn toll(drafts: bool) -> Option<Toll> {
-        Some(Toll {
+    fn expected(drafts: bool) -> Option<ExpectedStepTime> {
+        Some(ExpectedStepTime {
             rows: 2,
             drafted: 14,
             without_us: 100.0,
             expected_us: 200.0,
             tried: true,
             drafts,
-            whose: Whose::Head,
+            whose: ProposerClass::Head,
         })
     }
 
@@ -335,7 +341,7 @@ mod tests {
         budget.commit(None, 0, Micros(now), true);
         for (drafts, tokens, us) in steps {
             now += us;
-            budget.commit(toll(drafts), tokens, Micros(now), true);
+            budget.commit(expected(drafts), tokens, Micros(now), true);
         }
         budget
     }
@@ -391,7 +397,7 @@ mod tests {
     fn time_without_work_and_steps_of_which_nobody_knows_what_they_should_take_count_for_nothing() {
         let mut budget = Budgets::default();
         for i in 0..100 {
-            budget.commit(toll(true), 2, Micros(1_000_000 * i), false);
+            budget.commit(expected(true), 2, Micros(1_000_000 * i), false);
             budget.commit(None, 2, Micros(1_000_000 * i), false);
         }
         assert!(budget.allows(DraftKind::Mtp));

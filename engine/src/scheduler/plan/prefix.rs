@@ -1,11 +1,11 @@
 //! What a sequence takes from the prefix cache when it starts, and what its prompt leaves there.
 
-use super::cost::Pace;
-use super::sequence::Sequence;
-use super::{Request, Scheduler};
 use crate::CHUNK_TOKENS;
 use crate::cache::{Hit, HostHit, pages_for};
 use crate::ids::{CacheScope, PageId, StepId};
+use crate::scheduler::policy::cost::Pace;
+use crate::scheduler::sequence::Sequence;
+use crate::scheduler::{Request, Scheduler};
 use crate::step::{StateExport, StateStart};
 
 /// A junction closer than this behind what is cached anyway is not worth a checkpoint.
@@ -13,7 +13,7 @@ const JUNCTION_TOKENS_MIN: u32 = 2 * CHUNK_TOKENS;
 
 impl Scheduler {
     /// Prompt tokens that the cache would spare this request if it started now.
-    pub(super) fn cached(&self, request: &Request, pace: &Pace) -> u32 {
+    pub(in crate::scheduler) fn cached(&self, request: &Request, pace: &Pace) -> u32 {
         let here = self.find(request).map_or(0, |hit| hit.positions);
         self.find_on_host(request, here, pace).map_or(here, |hit| hit.positions)
     }
@@ -124,7 +124,7 @@ impl Scheduler {
     }
 
     /// A free page, for which the cache gives up entries if it must.
-    pub(super) fn claim_page(&mut self) -> Option<PageId> {
+    pub(in crate::scheduler) fn claim_page(&mut self) -> Option<PageId> {
         self.prefix.free_a_page(StepId(self.next_step), &mut self.pages);
         self.pages.claim()
     }

@@ -5,15 +5,15 @@
 //! All who run are in it, or it is not planned: who is left out would wait for a step more. What it says of a sequence
 //! (`follow_up`) counts when the outcome before it is known.
 
-use super::cost::Pace;
-use super::drafter::{Drafter, Offer};
-use super::drafting::Whose;
-use super::sequence::{FollowUp, Rank, Sequence};
-use super::{LaunchedPiece, Scheduler};
+use super::pause::Paused;
 use crate::cache::pages_for;
 use crate::drafts::DraftKind;
 use crate::ids::{Micros, TokenId};
-use crate::scheduler::yielding::SitsOut;
+use crate::scheduler::Scheduler;
+use crate::scheduler::launched::LaunchedPiece;
+use crate::scheduler::policy::cost::Pace;
+use crate::scheduler::sequence::{FollowUp, Rank, Sequence};
+use crate::scheduler::speculation::{DecodeRows, Proposal, ProposerClass};
 use crate::step::{Form, Piece, PieceTokens, StateStart, StepPlan};
 
 /// How many drafts and guesses can count behind a piece in flight and the one that follows it, whatever counts of what is
@@ -26,17 +26,17 @@ impl Scheduler {
     /// The step behind one whose outcome decides what comes next, where that is all that keeps it from being planned.
     pub(super) fn plan_behind(&mut self, now: Micros, pace: &Pace) -> Option<StepPlan> {
         let follow_ups = self.follow_ups(pace)?;
-        let mut draft = self.draft(now, pace, SitsOut::nobody());
+        let mut builder = self.builder(now, pace, Paused::nobody());
         let (decodes, drafted) = (self.rows_in_doubt(), follow_ups.iter().map(|f| f.drafts).sum());
         let passes = follow_ups.iter().map(|f| f.guesses).max().unwrap_or(0);
         let guesses = follow_ups.iter().map(|f| f.guesses).sum();
-        draft.toll = self.toll_of(decodes, (drafted, Whose::Head), (passes, guesses), pace);
+        builder.expected = self.speculation.expected(decodes, (drafted, ProposerClass::Head), (passes, guesses), pace);
         for (at, follow_up) in follow_ups.into_iter().enumerate() {
             let (piece, launched) = self.follow(at, follow_up);
-            draft.pieces.push(piece);
-            draft.launched.push(launched);
+            builder.pieces.push(piece);
+            builder.launched.push(launched);
         }
-        self.launch(draft)
+        self.launch(builder)
     }
 
     /// Of each sequence that runs what follows its piece in flight; `None` where one of them wants something else.
@@ -57,9 +57,9 @@ impl Scheduler {
         let guesses = self.guesses_granted(&guesses, decodes, pace);
         let of = |(drafts, guesses): (usize, usize)| FollowUp { drafts: drafts as u32, guesses: guesses as u32 };
         let all: Vec<_> = drafts.into_iter().zip(guesses).map(of).collect();
-        let rows = |drafts: u32| decodes.0 + drafts;
+        let rows = |drafts: u32| decodes.rows + drafts;
         let before = rows(self.running.iter().map(|seq| seq.drafted).sum());
-        let few = before.max(rows(all.iter().map(|f| f.drafts).sum())) <= self.drafting.follow_rows_max();
+        let few = before.max(rows(all.iter().map(|f| f.drafts).sum())) <= self.speculation.follow_rows_max();
         (few && all.iter().all(|f| f.drafts > 0 && f.guesses > 0) && self.have_room(&all)).then_some(all)
     }
 
@@ -68,16 +68,16 @@ impl Scheduler {
         seq.guesses_due > 0
             && seq.pending == 1
             && seq.follow_up.is_none()
-            && self.drafting.takes(seq)
+            && self.speculation.takes(&seq.request.spec)
             && seq.rules.are_silent_from(seq.sampled())
     }
 
     /// Of each sequence that runs what could be drafted of the draft head's guesses, of which it can do with so many.
-    fn offers_of_head(&mut self, mut most: impl FnMut(&Sequence) -> u32) -> Vec<Offer> {
-        let Self { running, drafting, .. } = self;
+    fn offers_of_head(&mut self, mut most: impl FnMut(&Sequence) -> u32) -> Vec<Proposal> {
+        let Self { running, speculation, .. } = self;
         let of = |seq: &mut Sequence| {
             let most = most(seq);
-            drafting.offer_guesses(seq, most)
+            speculation.offer_guesses(&mut seq.drafter, most)
         };
         running.iter_mut().map(of).collect()
     }
@@ -85,8 +85,8 @@ impl Scheduler {
     /// Does no other source have a better guess by now? Then the next step had better wait for it.
     fn head_is_best(&mut self, at: usize) -> bool {
         let Some(other) = self.offer(at, 0).filter(|offer| offer.kind != DraftKind::Mtp) else { return true };
-        let Self { running, drafting, .. } = self;
-        other.worth() < drafting.offer_guesses(&mut running[at], u32::MAX).worth()
+        let Self { running, speculation, .. } = self;
+        other.worth() < speculation.offer_guesses(&mut running[at].drafter, u32::MAX).worth()
     }
 
     /// Is there a page for each position that they may come to, beside one for everybody as without?
@@ -141,12 +141,11 @@ impl Scheduler {
     }
 
     /// The guesses of a sequence's piece are known: they are the drafts of the piece that follows it, if one does.
-    pub(super) fn settle_follow_up(&mut self, rank: Rank, guesses: &[TokenId]) {
+    pub(in crate::scheduler) fn settle_follow_up(&mut self, rank: Rank, guesses: &[TokenId]) {
         let next = self.in_flight.front_mut().and_then(|step| step.pieces.iter_mut().find(|piece| piece.rank == rank));
         let Some((piece, most)) = next.and_then(|piece| piece.follows.take().map(|most| (piece, most))) else { return };
         let tokens = guesses.iter().copied().take(most as usize);
-        let mut offer = Drafter::default().offer_guesses(tokens.len(), self.drafting.sources());
-        offer.tokens = tokens.collect();
+        let offer = self.speculation.offer_made(tokens.collect());
         let drafts = offer.tokens.len() as u32;
         piece.drafted = (drafts > 0).then_some(offer);
         if let Some(seq) = self.find_mut(rank) {
@@ -157,7 +156,7 @@ impl Scheduler {
     }
 
     /// Rows of the next step, if each sequence that runs has one, and the positions that they attend to.
-    fn rows_in_doubt(&self) -> (u32, u64) {
-        self.running.iter().fold((0, 0), |(n, sum), seq| (n + 1, sum + u64::from(seq.computed) + 1))
+    fn rows_in_doubt(&self) -> DecodeRows {
+        DecodeRows::of(self.running.iter())
     }
 }

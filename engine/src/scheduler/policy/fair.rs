@@ -5,8 +5,8 @@
 //! back after a pause starts a little ahead of the least served of those that are active: enough for a prompt to go
 //! first, however long it stayed away, so nobody saves up a claim (the virtual counters of fair queueing).
 
-use super::Rejected;
 use crate::ids::{KeyId, Micros};
+use crate::scheduler::Rejected;
 use std::collections::BTreeMap;
 
 /// What a generated token counts, when a prompt token counts 1: it takes a row in a step of its own, whose pass over
@@ -96,7 +96,7 @@ impl Account {
 
 /// The accounts of all keys that are active or were lately.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Accounts {
+pub(in crate::scheduler) struct Accounts {
     all: BTreeMap<KeyId, Account>,
     /// No active key was served less, ever: where a key starts that comes when nobody else is there.
     floor: u64,
@@ -112,7 +112,7 @@ struct Visits {
 
 impl Accounts {
     /// A request of this key was admitted at that time.
-    pub(super) fn visited(&mut self, key: KeyId, now: Micros) {
+    pub(in crate::scheduler) fn visited(&mut self, key: KeyId, now: Micros) {
         let before = self.visits.last.replace((key, now));
         if let Some((_, at)) = before.filter(|(last, _)| *last != key) {
             self.visits.other = Some(at);
@@ -121,12 +121,12 @@ impl Accounts {
 
     /// Do several keys compete, or did they a moment ago? Who asks, reads and asks again is between two requests most
     /// of the time.
-    pub(super) fn several_lately(&self, now: Micros) -> bool {
+    pub(in crate::scheduler) fn several_lately(&self, now: Micros) -> bool {
         self.visits.other.is_some_and(|other| now.since(other).0 < LATELY_US) || self.active_count() > 1
     }
 
     /// May this key have one more request with a prompt of this many tokens?
-    pub(super) fn check(&mut self, terms: &Terms, prompt: u32, now: Micros) -> Result<(), Rejected> {
+    pub(in crate::scheduler) fn check(&mut self, terms: &Terms, prompt: u32, now: Micros) -> Result<(), Rejected> {
         let limits = terms.limits;
         if limits.requests == 0 && limits.tokens_per_minute == 0 {
             return Ok(());
@@ -147,7 +147,7 @@ impl Accounts {
     }
 
     /// A request of this key was admitted, with a prompt of this many tokens.
-    pub(super) fn enter(&mut self, terms: &Terms, prompt: u32) {
+    pub(in crate::scheduler) fn enter(&mut self, terms: &Terms, prompt: u32) {
         self.make_room();
         let level = self.level();
         self.floor = self.floor.max(level);
@@ -162,17 +162,17 @@ impl Accounts {
     }
 
     /// A request of this key is over.
-    pub(super) fn leave(&mut self, key: KeyId) {
+    pub(in crate::scheduler) fn leave(&mut self, key: KeyId) {
         let account = self.all.get_mut(&key).expect("a live request has an account");
         account.live -= 1;
         self.floor = self.floor.max(account.served.min(self.active().map(|(_, a)| a.served).min().unwrap_or(u64::MAX)));
     }
 
-    pub(super) fn prompt_served(&mut self, key: KeyId, tokens: u32) {
+    pub(in crate::scheduler) fn prompt_served(&mut self, key: KeyId, tokens: u32) {
         self.charge(key, u64::from(tokens), 0);
     }
 
-    pub(super) fn output_served(&mut self, key: KeyId) {
+    pub(in crate::scheduler) fn output_served(&mut self, key: KeyId) {
         self.charge(key, OUTPUT_TOKEN, 1);
     }
 
@@ -184,7 +184,7 @@ impl Accounts {
 
     /// From now on sequences are ordered by what was served up to here. The rows of `out` sat out the step; those of
     /// others ran, if `decodes` says that decode rows did.
-    pub(super) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
+    pub(in crate::scheduler) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
         for (key, account) in &mut self.all {
             account.turn = account.served;
             if out.contains(key) {
@@ -195,34 +195,34 @@ impl Accounts {
         }
     }
 
-    pub(super) fn sits_out_since(&self, key: KeyId) -> Option<Micros> {
+    pub(in crate::scheduler) fn sits_out_since(&self, key: KeyId) -> Option<Micros> {
         self.all.get(&key)?.out_since
     }
 
     /// Prompt tokens of `key` until it was served as much as `other`.
-    pub(super) fn tokens_behind(&self, key: KeyId, other: KeyId) -> u32 {
+    pub(in crate::scheduler) fn tokens_behind(&self, key: KeyId, other: KeyId) -> u32 {
         let behind = self.turn(other).saturating_sub(self.turn(key));
         u32::try_from(behind.saturating_mul(u64::from(self.weight(key))) / SCALE).unwrap_or(u32::MAX)
     }
 
     /// Smaller goes first.
-    pub(super) fn turn(&self, key: KeyId) -> u64 {
+    pub(in crate::scheduler) fn turn(&self, key: KeyId) -> u64 {
         self.all.get(&key).map_or(0, |account| account.turn)
     }
 
     /// This key's part of `places`, at least 1, while it and the active keys compete.
-    pub(super) fn share(&self, key: KeyId, places: u32) -> u32 {
+    pub(in crate::scheduler) fn share(&self, key: KeyId, places: u32) -> u32 {
         self.share_with(key, key, places)
     }
 
     /// This active key's part of `places`, rounded up.
-    pub(super) fn share_rounded_up(&self, key: KeyId, places: u32) -> u32 {
+    pub(in crate::scheduler) fn share_rounded_up(&self, key: KeyId, places: u32) -> u32 {
         let total: u64 = self.active().map(|(_, account)| u64::from(account.limits.weight)).sum();
         (u64::from(places) * u64::from(self.weight(key))).div_ceil(total.max(1)) as u32
     }
 
     /// The part of `of`'s places while it, the active keys and `newcomer` compete.
-    pub(super) fn share_with(&self, newcomer: KeyId, of: KeyId, places: u32) -> u32 {
+    pub(in crate::scheduler) fn share_with(&self, newcomer: KeyId, of: KeyId, places: u32) -> u32 {
         let there = self.all.get(&newcomer).is_some_and(|account| account.live > 0);
         let more = if there { 0 } else { self.all.get(&newcomer).map_or(1, |account| account.limits.weight.max(1)) };
         let total: u64 =
@@ -231,7 +231,7 @@ impl Accounts {
     }
 
     /// Where a key stands, or would if it came now.
-    pub(super) fn turn_of_newcomer(&self, key: KeyId) -> u64 {
+    pub(in crate::scheduler) fn turn_of_newcomer(&self, key: KeyId) -> u64 {
         let own = self.all.get(&key);
         if own.is_some_and(|account| account.live > 0) {
             self.turn(key)
@@ -240,7 +240,7 @@ impl Accounts {
         }
     }
 
-    pub(super) fn weight(&self, key: KeyId) -> u32 {
+    pub(in crate::scheduler) fn weight(&self, key: KeyId) -> u32 {
         self.all.get(&key).map_or(1, |account| account.limits.weight)
     }
 
@@ -251,7 +251,7 @@ impl Accounts {
     }
 
     /// Keys with live requests.
-    pub(super) fn active_count(&self) -> usize {
+    pub(in crate::scheduler) fn active_count(&self) -> usize {
         self.active().count()
     }
 
@@ -273,7 +273,7 @@ impl Accounts {
 }
 
 /// What a request of this size will be charged, in the units of [`Accounts::turn`].
-pub(super) fn charge_of(prompt: u32, outputs: u32, weight: u32) -> u64 {
+pub(in crate::scheduler) fn charge_of(prompt: u32, outputs: u32, weight: u32) -> u64 {
     charge(u64::from(prompt) + OUTPUT_TOKEN * u64::from(outputs), weight)
 }
 

@@ -3,7 +3,7 @@
 use crate::drafts::{DRAFTS_MAX, DraftKind, STRENGTHS};
 
 /// Part of an estimate that one observation replaces: of a sequence's own, and of what all have in common.
-pub(super) const OF_ONE: f32 = 1.0 / 8.0;
+pub(in crate::scheduler) const OF_ONE: f32 = 1.0 / 8.0;
 /// See [`OF_ONE`].
 const OF_ALL: f32 = 1.0 / 64.0;
 /// What is expected of guesses before any was compared, by strength.
@@ -16,14 +16,14 @@ const HEAD_HOPED: [f32; DRAFTS_MAX] = [0.95, 0.95, 0.85, 0.75, 0.65, 0.55, 0.5];
 /// sees these before they are drafted, and they are about as good as the last that was.
 const BEYOND: f32 = 1.0 / 4.0;
 /// What the guesses of a draft head rest on, as [`crate::drafts::Guess::strength`] tells: they are all of a kind.
-pub(super) const HEAD_STRENGTH: usize = 2;
+pub(in crate::scheduler) const HEAD_STRENGTH: usize = 2;
 
 /// A guess's source, and how much it rests on: [`crate::drafts::Guess::strength`].
-pub(super) type Basis = (DraftKind, usize);
+pub(in crate::scheduler) type Basis = (DraftKind, usize);
 
 /// Shares of drafts that are right where all before them were.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Acceptance([[[f32; DRAFTS_MAX]; STRENGTHS]; DraftKind::ALL.len()]);
+pub(in crate::scheduler) struct Acceptance([[[f32; DRAFTS_MAX]; STRENGTHS]; DraftKind::ALL.len()]);
 
 impl Default for Acceptance {
     fn default() -> Self {
@@ -35,23 +35,23 @@ impl Default for Acceptance {
 
 impl Acceptance {
     /// A draft head's guesses were right where nobody expected that: from now on they count as nearly always right.
-    pub(super) fn hope(&mut self) {
+    pub(in crate::scheduler) fn hope(&mut self) {
         let shares = self.0[DraftKind::Mtp as usize][HEAD_STRENGTH].iter_mut();
         shares.zip(HEAD_HOPED).for_each(|(share, hoped)| *share = share.max(hoped));
     }
 
     /// How often a draft head's first guess is right.
-    pub(super) fn of_head(&self) -> f64 {
+    pub(in crate::scheduler) fn of_head(&self) -> f64 {
         self.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into()
     }
 
     /// For guesses of this kind and strength.
-    pub(super) fn of(&self, (kind, strength): Basis) -> [f32; DRAFTS_MAX] {
+    pub(in crate::scheduler) fn of(&self, (kind, strength): Basis) -> [f32; DRAFTS_MAX] {
         self.0[kind as usize][strength]
     }
 
     /// The same, and for a draft head's places beyond them as if they had been about as right as the last.
-    pub(super) fn observe_for_all(&mut self, basis: Basis, compared: usize, right: usize) {
+    pub(in crate::scheduler) fn observe_for_all(&mut self, basis: Basis, compared: usize, right: usize) {
         self.observe(basis, compared, right, OF_ALL);
         let (kind, strength) = basis;
         let shares = &mut self.0[kind as usize][strength];
@@ -62,7 +62,7 @@ impl Acceptance {
     }
 
     /// Of the first `compared` tokens of such a guess so many were right before one was not.
-    pub(super) fn observe(&mut self, (kind, strength): Basis, compared: usize, right: usize, part: f32) {
+    pub(in crate::scheduler) fn observe(&mut self, (kind, strength): Basis, compared: usize, right: usize, part: f32) {
         let shares = &mut self.0[kind as usize][strength];
         for (at, share) in shares.iter_mut().enumerate().take(compared.min(right + 1)) {
             let was = if at < right { 1.0 } else { 0.0 };

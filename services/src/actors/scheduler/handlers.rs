@@ -1,0 +1,148 @@
+//! What each message to the scheduler actor does: a call to the pipeline, and then its events and steps go out.
+
+use super::SchedulerActor;
+use crate::actors::late_sources::LateRules;
+use crate::actors::messages::{
+    Cancel, Drain, EngineOverdue, LateFailed, LateLost, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
+};
+use crate::actors::phase::{Phase, SHUTTING_DOWN};
+use actix::prelude::*;
+use chimere_engine::constraint::{Source, Sources};
+use std::time::{Duration, Instant};
+
+impl Handler<Submit> for SchedulerActor {
+    type Result = Result<(), Refusal>;
+
+    fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
+        let Submit { request, terms, events, tables, grammar, warm_up } = msg;
+        let (id, unfinished, prompt, now) =
+            (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
+        let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
+        let rules = LateRules { tables, grammar };
+        debug_assert_eq!(request.spec.waits_for, rules.sources(), "who waits for a source is followed by it");
+        let foreseen = self.pipeline.foresee(&request, &terms, self.clock.now());
+        foreseen.iter().for_each(|forecast| self.meter.foreseen(forecast.start_us));
+        self.pipeline.admit(request, &terms, now).map_err(|reason| self.refuse(id, reason, foreseen))?;
+        let foreseen_us = foreseen.map(|forecast| forecast.start_us);
+        self.meter.leave_out(uncounted);
+        self.streams.open(id, events, unfinished, foreseen_us);
+        if let Some(first) = self.pipeline.scheduler().first_sequence(id) {
+            self.late.follow(id, (first, unfinished), &prompt, rules);
+        }
+        if let Some(deadline) = terms.deadline {
+            self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(now).0));
+            self.watch_deadlines(ctx);
+        }
+        self.pump();
+        Ok(())
+    }
+}
+
+impl Handler<Cancel> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Cancel, _: &mut Context<Self>) {
+        match msg {
+            Cancel::Request(id, seen) => {
+                self.pipeline.cancel(id);
+                // A request that has ended has no stream left, and nothing to free.
+                if self.streams.contains(id) {
+                    self.forget(id);
+                    self.meter.cancelled(self.clock.now().since(seen));
+                }
+            }
+            Cancel::Choice(id, choice) => {
+                if self.pipeline.cancel_choice(id, choice) && self.streams.end_choice(id) {
+                    self.forget(id);
+                }
+            }
+        }
+        self.pump();
+    }
+}
+
+impl Handler<StepDone> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, StepDone(outcome): StepDone, ctx: &mut Context<Self>) {
+        match outcome {
+            Ok(outcome) => self.end_step(outcome, ctx),
+            Err(e) => self.lose(&e.to_string()),
+        }
+    }
+}
+
+impl Handler<EngineOverdue> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, EngineOverdue(why): EngineOverdue, _: &mut Context<Self>) {
+        let awaits = self.pipeline.oldest().map_or(Sources::NONE, |step| step.awaits);
+        let sources: Vec<_> = awaits.iter().map(Source::name).collect();
+        let why = if sources.is_empty() { why } else { format!("{why}; it waits for {}", sources.join(" and ")) };
+        self.lose(&why);
+    }
+}
+
+impl Handler<PlanDue> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: PlanDue, _: &mut Context<Self>) {
+        self.pump();
+    }
+}
+
+impl Handler<RulesSent> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: RulesSent, _: &mut Context<Self>) {
+        let RulesSent { step, source, at, forced } = msg;
+        self.pipeline.answered(step, source, at);
+        if source == Source::Grammar && self.pipeline.forced(forced) {
+            self.pump();
+        }
+    }
+}
+
+impl Handler<LateFailed> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, LateFailed { seq, why }: LateFailed, _: &mut Context<Self>) {
+        if let Some(id) = self.late.grammar_request_of(seq) {
+            tracing::warn!(request = self.live.name(id).as_deref(), why, "ended");
+            self.fail_request(id, why);
+            self.pump();
+        }
+    }
+}
+
+impl Handler<LateLost> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, LateLost(source): LateLost, ctx: &mut Context<Self>) {
+        self.replace(source, &ctx.address());
+    }
+}
+
+impl Handler<Open> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Open, _: &mut Context<Self>) {
+        self.go(Phase::Ready);
+    }
+}
+
+impl Handler<Drain> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Drain, ctx: &mut Context<Self>) {
+        self.pipeline.drain();
+        self.go(Phase::Draining);
+        ctx.run_later(msg.within, |this, _| {
+            if *this.phase.borrow() == Phase::Draining {
+                this.end_all(SHUTTING_DOWN);
+                this.go(Phase::Drained);
+            }
+        });
+        self.pump();
+    }
+}
