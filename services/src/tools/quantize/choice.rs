@@ -1,7 +1,6 @@
 //! Which type each group gets: by measured divergence, by importance-weighted error, by the look of the weights, or one
 //! for all.
 
-use super::plot::Point;
 use super::sensitivity::{Answered, group_distortion};
 use super::{Job, Rounding, Scheme, failed, measured_name};
 use crate::tools::CliError;
@@ -36,6 +35,9 @@ pub(super) struct Choices {
     /// Divergences of single groups in their types, where they were asked for.
     pub(super) measured: Option<Vec<f64>>,
 }
+
+/// Bits a weight over all matrices, and mean divergence.
+pub(super) type Point = (f64, f64);
 
 /// Expected divergences of files that were not written.
 pub(super) struct Others {

@@ -5,7 +5,6 @@ pub(in crate::tools) mod calibration;
 mod card;
 mod choice;
 mod options;
-mod plot;
 mod report;
 mod sensitivity;
 
@@ -48,10 +47,7 @@ pub fn run(args: &QuantizeArgs) -> Result<(), CliError> {
     let report = quantize(args, (&source, &*encoder), &model)?;
     print!("{report}");
     let path = args.report.clone().unwrap_or_else(|| args.out.with_added_extension("json"));
-    let write =
-        |path: &Path, text: String| std::fs::write(path, text).map_err(|e| failed(format!("{}: {e}", path.display())));
-    write(&path, format!("{:#}\n", report.json()))?;
-    report.svg().map_or(Ok(()), |picture| write(&path.with_extension("svg"), picture))
+    std::fs::write(&path, format!("{:#}\n", report.json())).map_err(|e| failed(format!("{}: {e}", path.display())))
 }
 
 /// Who encodes. Only that is done on a GPU: the bytes are the same, and what is measured is measured on the CPU.
@@ -408,6 +404,5 @@ mod tests {
         let report: serde_json::Value =
             serde_json::from_slice(&std::fs::read(out.with_extension("gguf.json")).unwrap()).unwrap();
         assert_eq!(report["groups"][0]["type"], "Q4_K");
-        assert!(!out.with_extension("gguf.svg").exists(), "nothing was measured");
     }
 }

@@ -64,8 +64,7 @@ pub struct QuantizeArgs {
     /// Folder for what was measured: a later run of the same model and options goes on from it.
     #[arg(long, value_name = "DIR")]
     pub work: Option<PathBuf>,
-    /// Where the report goes as JSON, with a picture of divergence over size in .svg beside it where divergences were
-    /// measured [default: the output's name with .json].
+    /// Where the report goes as JSON [default: the output's name with .json].
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// What encodes. The bytes are the same; everything else is done on the CPU.

@@ -2,7 +2,6 @@
 
 use super::QuantizeArgs;
 use super::choice::{Choices, Others};
-use super::plot::Plot;
 use crate::tools::figures::bytes_text;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::quantize::{Divergence, Group};
@@ -64,20 +63,6 @@ impl Report {
             measured,
             others: choices.others,
         }
-    }
-
-    /// Divergence over size, where divergences were measured.
-    pub(super) fn svg(&self) -> Option<String> {
-        let (others, bits) = (self.others.as_ref()?, self.bits());
-        let uniform = others.uniform.iter().map(|(ty, point)| (ty.name().to_owned(), *point)).collect();
-        let plot = Plot {
-            title: format!("{} from {}", self.out, self.model),
-            curve: others.curve.clone(),
-            uniform,
-            expected: self.expected.map(|kl| (bits, kl)),
-            measured: self.measured.as_ref().map(|d| (bits, d.mean())),
-        };
-        plot.svg()
     }
 
     fn bits(&self) -> f64 {
