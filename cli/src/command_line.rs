@@ -4,9 +4,9 @@
 use crate::{chat, info, key};
 use chimere::config::ServeArgs;
 use chimere::printable::printable;
-use chimere_tools::bench::{self, Bench};
-use chimere_tools::eval::{self, Eval};
-use chimere_tools::trace::{self, Trace};
+use chimere_tools::bench::{self, BenchCommand};
+use chimere_tools::eval::{self, EvalCommand};
+use chimere_tools::trace::{self, TraceCommand};
 use chimere_tools::{CliError, engram, kernels, quantize, synth};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -39,24 +39,24 @@ pub(crate) enum Command {
     Synth(synth::SynthArgs),
     /// Write a model file whose weights take fewer bits.
     Quantize(Box<quantize::QuantizeArgs>),
-    /// Compare models.
+    /// Compare a model with another.
     #[command(subcommand)]
-    Eval(Eval),
+    Eval(EvalCommand),
     /// Traces of which experts tokens use: record, draw, look into.
     #[command(subcommand)]
-    Trace(Trace),
+    Trace(TraceCommand),
     /// GPU code, made ahead of time.
     #[command(subcommand)]
-    Kernels(kernels::Kernels),
+    Kernels(kernels::KernelsCommand),
     /// Tables of n-grams: make, look into, join, forget.
     #[command(subcommand)]
-    Engram(engram::Engram),
+    Engram(engram::EngramCommand),
     /// API keys: make one, or the line of the key file for one.
     #[command(subcommand)]
-    Key(key::Key),
+    Key(key::KeyCommand),
     /// Measure the engine, tables, or a running service.
     #[command(subcommand)]
-    Bench(Bench),
+    Bench(BenchCommand),
 }
 
 /// Runs what the command line asks for. The exit code is part of the interface; see [`Cli`].

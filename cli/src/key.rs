@@ -10,7 +10,7 @@ const DRAWN: usize = 44;
 
 /// What to do with keys.
 #[derive(clap::Subcommand, Debug, Clone, Copy)]
-pub(crate) enum Key {
+pub(crate) enum KeyCommand {
     /// Draw a key. It is printed with the line for the key file, and kept nowhere: give the one away, append the other
     /// to the file.
     New,
@@ -19,13 +19,13 @@ pub(crate) enum Key {
 }
 
 /// Prints what was asked for.
-pub(crate) fn run(command: &Key) -> Result<(), CliError> {
+pub(crate) fn run(command: &KeyCommand) -> Result<(), CliError> {
     match command {
-        Key::New => {
+        KeyCommand::New => {
             let key = draw();
             println!("key   {key}\nline  {}", auth::hashed(&key));
         }
-        Key::Hash => {
+        KeyCommand::Hash => {
             let mut text = String::new();
             std::io::stdin()
                 .read_to_string(&mut text)

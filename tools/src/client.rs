@@ -2,7 +2,7 @@
 //! events out, over `http` or `https`.
 
 use super::CliError;
-use super::connection::{Ask, Connections, Reply, Unsent};
+use super::connection::{Ask, Connections, PendingReply, Unsent};
 use actix_http::{Method, StatusCode};
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
@@ -18,7 +18,7 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 
 /// What opens a service's door.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Access<'a> {
+pub struct Credentials<'a> {
     /// The API key itself.
     pub key: Option<&'a str>,
     /// Or a file whose first line it is.
@@ -28,16 +28,16 @@ pub struct Access<'a> {
 }
 
 /// A service that runs somewhere, and how to reach it.
-pub struct Server {
+pub struct ServiceClient {
     base: String,
     bearer: Option<String>,
     connections: Connections,
 }
 
-impl Server {
+impl ServiceClient {
     /// A client for the service at `url`, such as `http://127.0.0.1:8080`. Connects only when something is asked.
     /// Belongs to the runtime it is made on.
-    pub fn new(url: &str, access: Access<'_>) -> Result<Self, CliError> {
+    pub fn new(url: &str, access: Credentials<'_>) -> Result<Self, CliError> {
         let base = base_url(url)?;
         let bearer = access.key.map(|key| Ok(key.to_owned())).or_else(|| access.key_file.map(read_key)).transpose()?;
         let tls = if base.starts_with("https:") {
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// Sends a JSON document and reads a stream of them.
-    pub async fn stream(&self, path: &str, body: &Value) -> Result<Events, Failure> {
+    pub async fn stream(&self, path: &str, body: &Value) -> Result<EventStream, Failure> {
         let mut reply = self.send(path, body).await?;
         if reply.status() != StatusCode::OK {
             return Err(read_json(&mut reply)
@@ -76,15 +76,15 @@ impl Server {
                 .err()
                 .unwrap_or_else(|| Failure::status(reply.status(), &Value::Null)));
         }
-        Ok(Events { reply, parser: SseParser::default(), ready: VecDeque::new() })
+        Ok(EventStream { reply, parser: SseParser::default(), ready: VecDeque::new() })
     }
 
-    async fn send(&self, path: &str, body: &Value) -> Result<Reply, Failure> {
+    async fn send(&self, path: &str, body: &Value) -> Result<PendingReply, Failure> {
         self.ask(Method::POST, path, Some(Bytes::from(body.to_string()))).await
     }
 
     /// A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
-    async fn ask(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<Reply, Failure> {
+    async fn ask(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<PendingReply, Failure> {
         let url = format!("{}{path}", self.base);
         let uri = url.parse().map_err(|e| Failure::Connect(format!("{url} is no address: {e}")))?;
         let ask = Ask { method, uri, bearer: self.bearer.as_deref(), json };
@@ -179,7 +179,7 @@ impl Failure {
     }
 }
 
-async fn read_json(reply: &mut Reply) -> Result<Value, Failure> {
+async fn read_json(reply: &mut PendingReply) -> Result<Value, Failure> {
     let mut body = Vec::new();
     while let Some(bytes) = reply.next().await {
         body.extend_from_slice(&bytes.map_err(Failure::Broken)?);
@@ -196,13 +196,13 @@ async fn read_json(reply: &mut Reply) -> Result<Value, Failure> {
 }
 
 /// A running stream. Dropping it closes the connection, which cancels the request.
-pub struct Events {
-    reply: Reply,
+pub struct EventStream {
+    reply: PendingReply,
     parser: SseParser,
     ready: VecDeque<String>,
 }
 
-impl Events {
+impl EventStream {
     /// The next document; `None` after `[DONE]`. A stream that ends without it is broken.
     pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
@@ -293,6 +293,8 @@ mod tests {
         assert!(certificates(&file).contains("ca.pem"));
         std::fs::write(&file, "nothing").unwrap();
         assert!(certificates(&file).contains("no certificate in it"));
-        assert!(Server::new("http://h:1", Access { ca_file: Some(&file), ..Access::default() }).is_err());
+        assert!(
+            ServiceClient::new("http://h:1", Credentials { ca_file: Some(&file), ..Credentials::default() }).is_err()
+        );
     }
 }

@@ -39,15 +39,15 @@ pub(super) struct Ask<'a> {
 trait Socket: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
 
-type Open = Framed<Box<dyn Socket>, h1::ClientCodec>;
-type Reading = Framed<Box<dyn Socket>, h1::ClientPayloadCodec>;
+type OpenConnection = Framed<Box<dyn Socket>, h1::ClientCodec>;
+type ReadingConnection = Framed<Box<dyn Socket>, h1::ClientPayloadCodec>;
 
 /// Ways to one server. Belongs to the runtime it is made on.
 pub(super) struct Connections {
     tls: Option<TlsConnector>,
     config: ServiceConfig,
     /// Those on which nobody waits for anything.
-    idle: Rc<RefCell<Vec<Open>>>,
+    idle: Rc<RefCell<Vec<OpenConnection>>>,
 }
 
 impl Connections {
@@ -57,7 +57,7 @@ impl Connections {
     }
 
     /// Asks and waits for the head of the reply, for as long as that takes.
-    pub(super) async fn send(&self, ask: Ask<'_>) -> Result<Reply, Unsent> {
+    pub(super) async fn send(&self, ask: Ask<'_>) -> Result<PendingReply, Unsent> {
         let host = ask.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let mut open = match self.waiting() {
             Some(open) => open,
@@ -70,14 +70,14 @@ impl Connections {
         };
         write(&mut open, ask).await.map_err(|e| Unsent::Broken(e.to_string()))?;
         match open.next().await {
-            Some(Ok(head)) => Ok(Reply::new(head.status, open, self.idle.clone())),
+            Some(Ok(head)) => Ok(PendingReply::new(head.status, open, self.idle.clone())),
             Some(Err(e)) => Err(Unsent::Broken(e.to_string())),
             None => Err(Unsent::Broken("the server closed the connection".into())),
         }
     }
 
     /// One that was left open, and which the server has not closed since.
-    fn waiting(&self) -> Option<Open> {
+    fn waiting(&self) -> Option<OpenConnection> {
         let idle = || self.idle.borrow_mut().pop();
         std::iter::from_fn(idle).find_map(|mut open| open.next().now_or_never().is_none().then_some(open))
     }
@@ -92,7 +92,7 @@ impl Connections {
     }
 }
 
-async fn write(open: &mut Open, ask: Ask<'_>) -> std::io::Result<()> {
+async fn write(open: &mut OpenConnection, ask: Ask<'_>) -> std::io::Result<()> {
     let invalid = |e: header::InvalidHeaderValue| std::io::Error::new(std::io::ErrorKind::InvalidInput, e);
     let mut head = RequestHead::default();
     (head.method, head.uri) = (ask.method, ask.uri);
@@ -117,15 +117,15 @@ async fn write(open: &mut Open, ask: Ask<'_>) -> std::io::Result<()> {
 }
 
 /// A reply whose head is there.
-pub(super) struct Reply {
+pub(super) struct PendingReply {
     status: StatusCode,
     /// `None` once all of the body is there.
-    body: Option<Reading>,
-    idle: Rc<RefCell<Vec<Open>>>,
+    body: Option<ReadingConnection>,
+    idle: Rc<RefCell<Vec<OpenConnection>>>,
 }
 
-impl Reply {
-    fn new(status: StatusCode, open: Open, idle: Rc<RefCell<Vec<Open>>>) -> Self {
+impl PendingReply {
+    fn new(status: StatusCode, open: OpenConnection, idle: Rc<RefCell<Vec<OpenConnection>>>) -> Self {
         let none = matches!(open.codec_ref().message_type(), h1::MessageType::None);
         let mut reply = Self { status, body: None, idle };
         let body = open.into_map_codec(h1::ClientCodec::into_payload_codec);
@@ -157,7 +157,7 @@ impl Reply {
     }
 
     /// Leaves a connection for the next request, if the server does.
-    fn leave(&self, body: Reading) {
+    fn leave(&self, body: ReadingConnection) {
         if body.codec_ref().keep_alive() {
             self.idle.borrow_mut().push(body.into_map_codec(h1::ClientPayloadCodec::into_message_codec));
         }
@@ -208,7 +208,7 @@ mod tests {
         Ask { method, uri, bearer: Some("k"), json: json.map(|json| Bytes::from_static(json.as_bytes())) }
     }
 
-    async fn whole(mut reply: Reply) -> (u16, String) {
+    async fn whole(mut reply: PendingReply) -> (u16, String) {
         let mut text = Vec::new();
         while let Some(bytes) = reply.next().await {
             text.extend(bytes.unwrap());

@@ -22,7 +22,7 @@ use std::path::Path;
 
 /// What can be done with tables.
 #[derive(clap::Subcommand, Debug)]
-pub enum Engram {
+pub enum EngramCommand {
     /// Make a table from texts.
     Build(build::BuildArgs),
     /// Show what a table holds.
@@ -40,25 +40,25 @@ pub enum Engram {
 }
 
 /// Runs one of them.
-pub fn run(command: &Engram) -> Result<(), CliError> {
+pub fn run(command: &EngramCommand) -> Result<(), CliError> {
     match command {
-        Engram::Build(args) => build::run(args),
-        Engram::Inspect(args) => inspect::run(args),
-        Engram::Merge(args) => merge::run(args),
-        Engram::Prune(args) => prune::run(args),
-        Engram::Rollback(args) => rollback::run(args),
-        Engram::Calibrate(args) => calibrate::run(args),
-        Engram::Eval(args) => eval::run(args),
+        EngramCommand::Build(args) => build::run(args),
+        EngramCommand::Inspect(args) => inspect::run(args),
+        EngramCommand::Merge(args) => merge::run(args),
+        EngramCommand::Prune(args) => prune::run(args),
+        EngramCommand::Rollback(args) => rollback::run(args),
+        EngramCommand::Calibrate(args) => calibrate::run(args),
+        EngramCommand::Eval(args) => eval::run(args),
     }
 }
 
 /// A model's tokenizer, and what ties tables to it.
-struct Vocabulary {
+struct TableVocabulary {
     tokenizer: Tokenizer,
     fingerprint: Fingerprint,
 }
 
-impl Vocabulary {
+impl TableVocabulary {
     /// Of the model that an option or its absence means; its weights are mapped and not read.
     fn find(asked: Option<&Path>) -> Result<Self, CliError> {
         Self::of(&model::load(&find_model(asked)?).map_err(failed)?)

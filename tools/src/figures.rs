@@ -29,12 +29,12 @@ pub fn count_text(count: u64) -> String {
 }
 
 /// A line on standard error that says how far a long write or read is; nothing when that is no terminal.
-pub(crate) struct Progress {
+pub(crate) struct ByteProgress {
     what: &'static str,
     shown: Option<Instant>,
 }
 
-impl Progress {
+impl ByteProgress {
     const EVERY: Duration = Duration::from_millis(200);
 
     pub(crate) fn new(what: &'static str) -> Self {
@@ -60,19 +60,19 @@ impl Progress {
 
 /// A line on standard error that says how many steps of a long piece of work are done, and how long the rest will take
 /// at this pace; a line at the end where that is no terminal.
-pub(crate) struct Steps {
+pub(crate) struct StepProgress {
     what: String,
     begin: Instant,
     shown: Option<Instant>,
 }
 
-impl Steps {
+impl StepProgress {
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), begin: Instant::now(), shown: None }
     }
 
     pub(crate) fn show(&mut self, done: usize, all: usize) {
-        let due = self.shown.is_none_or(|at| at.elapsed() >= Progress::EVERY);
+        let due = self.shown.is_none_or(|at| at.elapsed() >= ByteProgress::EVERY);
         if due && done > 0 && std::io::stderr().is_terminal() {
             let left = self.begin.elapsed().mul_f64((all - done.min(all)) as f64 / done as f64);
             eprint!("\r{}: {done} of {all}, {} left   ", self.what, time_text(left));

@@ -12,14 +12,14 @@ use std::path::PathBuf;
 
 /// What can be done with kernels.
 #[derive(clap::Subcommand, Debug, Clone)]
-pub enum Kernels {
+pub enum KernelsCommand {
     /// Compile every kernel that a model needs and that the directory lacks. Needs libnvrtc and no GPU.
-    Build(BuildArgs),
+    Build(BuildKernelsArgs),
 }
 
 /// Which kernels to build, and where to keep them.
 #[derive(clap::Args, Debug, Clone)]
-pub struct BuildArgs {
+pub struct BuildKernelsArgs {
     /// Architectures, a list: sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a [default: all of them].
     #[arg(long, value_name = "ARCH,..", value_delimiter = ',')]
     pub arch: Vec<String>,
@@ -37,8 +37,8 @@ pub struct BuildArgs {
 }
 
 /// Does what the subcommand says.
-pub fn run(args: &Kernels) -> Result<(), CliError> {
-    let Kernels::Build(args) = args;
+pub fn run(args: &KernelsCommand) -> Result<(), CliError> {
+    let KernelsCommand::Build(args) = args;
     let archs = archs(&args.arch)?;
     let dir = args.dir.clone().unwrap_or_else(KernelCache::default_dir);
     let mut work: Vec<(Program, Arch)> = Vec::new();

@@ -3,6 +3,7 @@
 //! nothing of them; the program `chimere` has their command line (`cli/`).
 
 pub mod bench;
+mod calibration;
 pub mod client;
 mod connection;
 pub mod engram;

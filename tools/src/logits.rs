@@ -25,7 +25,7 @@ impl LogitReader {
         Self::with(model, window, threads, false)
     }
 
-    /// The same from decoded weights and float activations, so that nothing but the weights makes a difference.
+    /// A reader on decoded weights and float activations, so that nothing but the weights makes a difference.
     pub(crate) fn exact(model: &Model, window: u32, threads: usize) -> Result<Self, String> {
         Self::with(model, window, threads, true)
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A summary of samples, in their unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Stats {
+pub(super) struct OrderStatistics {
     pub(super) count: usize,
     pub(super) mean: f64,
     pub(super) min: f64,
@@ -15,7 +15,7 @@ pub(super) struct Stats {
     pub(super) max: f64,
 }
 
-impl Stats {
+impl OrderStatistics {
     /// `None` without samples. Percentiles are values that were measured (nearest rank), the median of an even count
     /// too.
     pub(super) fn of(samples: &[f64]) -> Option<Self> {
@@ -49,15 +49,15 @@ mod tests {
     #[test]
     fn percentiles_are_the_nearest_measured_values() {
         let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        let s = Stats::of(&samples).unwrap();
+        let s = OrderStatistics::of(&samples).unwrap();
         assert_eq!((s.min, s.p50, s.p90, s.p95, s.p99, s.max), (1.0, 50.0, 90.0, 95.0, 99.0, 100.0));
         assert_eq!((s.mean, s.count), (50.5, 100));
-        assert_eq!(Stats::of(&[7.0]).unwrap().p99, 7.0);
-        assert_eq!(Stats::of(&[]), None);
+        assert_eq!(OrderStatistics::of(&[7.0]).unwrap().p99, 7.0);
+        assert_eq!(OrderStatistics::of(&[]), None);
     }
 
     #[test]
     fn spread_is_half_the_range_over_the_median() {
-        assert_eq!(Stats::of(&[9.0, 10.0, 11.0]).unwrap().spread(), 0.1);
+        assert_eq!(OrderStatistics::of(&[9.0, 10.0, 11.0]).unwrap().spread(), 0.1);
     }
 }

@@ -2,7 +2,7 @@
 //! download.
 
 use super::CliError;
-use super::figures::{Progress, bytes_text};
+use super::figures::{ByteProgress, bytes_text};
 use chimere_engine::format::synth::{self, Mix, SynthError, SynthOptions};
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub fn run(args: &SynthArgs) -> Result<(), CliError> {
         seed: args.seed,
     };
     let file = args.out.as_ref().or(args.file.as_ref()).expect("clap asks for one of them");
-    let mut progress = Progress::new("writing");
+    let mut progress = ByteProgress::new("writing");
     let begin = Instant::now();
     let size = synth::write(file, &options, |done, all| progress.show(done, all)).map_err(|e| match e {
         SynthError::Option(_) => CliError::Usage(e.to_string()),

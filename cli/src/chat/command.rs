@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[(&str, &str)] = &[
 
 /// A line of input, understood.
 #[derive(Debug, PartialEq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     Nothing,
     Exit,
     Reset,
@@ -33,7 +33,7 @@ pub(super) enum Command {
     Say(String),
 }
 
-impl Command {
+impl ChatCommand {
     pub(super) fn parse(line: &str) -> Self {
         let line = line.trim();
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -72,26 +72,29 @@ mod tests {
 
     #[test]
     fn a_slash_is_a_command_and_everything_else_is_said() {
-        assert_eq!(Command::parse("  /think  off "), Command::Think(false));
-        assert_eq!(Command::parse("/exit"), Command::Exit);
-        assert_eq!(Command::parse("/save a b.json"), Command::Save("a b.json".into()));
-        assert_eq!(Command::parse("/system"), Command::System(String::new()));
-        assert_eq!(Command::parse("/model nano"), Command::Model(Some("nano".into())));
-        assert_eq!(Command::parse(" what is 2/3? "), Command::Say("what is 2/3?".into()));
-        assert_eq!(Command::parse("/etc/passwd holds what?"), Command::Say("/etc/passwd holds what?".into()));
-        assert_eq!(Command::parse("two\nlines"), Command::Say("two\nlines".into()));
-        assert_eq!(Command::parse(""), Command::Nothing);
+        assert_eq!(ChatCommand::parse("  /think  off "), ChatCommand::Think(false));
+        assert_eq!(ChatCommand::parse("/exit"), ChatCommand::Exit);
+        assert_eq!(ChatCommand::parse("/save a b.json"), ChatCommand::Save("a b.json".into()));
+        assert_eq!(ChatCommand::parse("/system"), ChatCommand::System(String::new()));
+        assert_eq!(ChatCommand::parse("/model nano"), ChatCommand::Model(Some("nano".into())));
+        assert_eq!(ChatCommand::parse(" what is 2/3? "), ChatCommand::Say("what is 2/3?".into()));
+        assert_eq!(ChatCommand::parse("/etc/passwd holds what?"), ChatCommand::Say("/etc/passwd holds what?".into()));
+        assert_eq!(ChatCommand::parse("two\nlines"), ChatCommand::Say("two\nlines".into()));
+        assert_eq!(ChatCommand::parse(""), ChatCommand::Nothing);
         for wrong in ["/think maybe", "/save", "/undo twice", "/sing"] {
-            assert!(matches!(Command::parse(wrong), Command::Show(text) if text.contains(wrong)), "{wrong}");
+            assert!(matches!(ChatCommand::parse(wrong), ChatCommand::Show(text) if text.contains(wrong)), "{wrong}");
         }
     }
 
     #[test]
     fn help_names_every_command() {
-        let Command::Show(help) = Command::parse("/help") else { panic!("help is shown") };
+        let ChatCommand::Show(help) = ChatCommand::parse("/help") else { panic!("help is shown") };
         for (name, _) in COMMANDS {
             let first = name.split(' ').next().unwrap();
-            assert!(help.contains(name) && Command::parse(&format!("{first} x")) != Command::Say(format!("{first} x")));
+            assert!(
+                help.contains(name)
+                    && ChatCommand::parse(&format!("{first} x")) != ChatCommand::Say(format!("{first} x"))
+            );
         }
     }
 }

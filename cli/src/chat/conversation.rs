@@ -1,7 +1,7 @@
 //! What was said, and how to go on.
 
 use super::ChatArgs;
-use super::screen::Figures;
+use super::screen::AnswerFigures;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Messages, and what goes with each request.
-pub(super) struct Conversation {
+pub(super) struct ChatHistory {
     pub(super) model: String,
     messages: Vec<Value>,
     /// What answers may rely on.
@@ -18,12 +18,12 @@ pub(super) struct Conversation {
     pub(super) think: Option<bool>,
     max_tokens: Option<u32>,
     temperature: Option<f32>,
-    totals: Totals,
+    totals: AnswerTotals,
 }
 
 /// Of all answers so far.
 #[derive(Default)]
-struct Totals {
+struct AnswerTotals {
     answers: u32,
     tokens: u64,
     seconds: f64,
@@ -31,14 +31,14 @@ struct Totals {
     cached_tokens: u64,
 }
 
-impl Conversation {
+impl ChatHistory {
     pub(super) fn new(model: String, args: &ChatArgs, documents: Vec<Value>) -> Self {
         let messages = args.system.iter().map(|text| message("system", text)).collect();
         let (max_tokens, temperature) = (args.max_tokens, args.temperature);
-        Self { model, messages, documents, think: None, max_tokens, temperature, totals: Totals::default() }
+        Self { model, messages, documents, think: None, max_tokens, temperature, totals: AnswerTotals::default() }
     }
 
-    /// The next request.
+    /// The body of the next request.
     pub(super) fn body(&self) -> Value {
         let mut body = json!({
             "model": self.model,
@@ -65,7 +65,7 @@ impl Conversation {
         self.messages.push(message("user", &text));
     }
 
-    pub(super) fn answered(&mut self, text: String, figures: Option<&Figures>) {
+    pub(super) fn answered(&mut self, text: String, figures: Option<&AnswerFigures>) {
         self.messages.push(message("assistant", &text));
         self.totals.answers += 1;
         if let Some(figures) = figures {
@@ -117,7 +117,7 @@ impl Conversation {
     }
 
     pub(super) fn stats(&self) -> String {
-        let Totals { answers, tokens, seconds, prompt_tokens, cached_tokens } = self.totals;
+        let AnswerTotals { answers, tokens, seconds, prompt_tokens, cached_tokens } = self.totals;
         let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
         format!(
             "{answers} answers of {tokens} tokens, {rate:.1} a second; {prompt_tokens} tokens of prompts, of which \
@@ -161,19 +161,19 @@ fn message(role: &str, text: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn chat() -> Conversation {
-        Conversation {
+    fn chat() -> ChatHistory {
+        ChatHistory {
             model: "nano".into(),
             messages: vec![message("system", "be brief")],
             documents: Vec::new(),
             think: None,
             max_tokens: None,
             temperature: None,
-            totals: Totals::default(),
+            totals: AnswerTotals::default(),
         }
     }
 
-    fn texts(chat: &Conversation) -> Vec<&str> {
+    fn texts(chat: &ChatHistory) -> Vec<&str> {
         chat.messages.iter().map(|m| m["content"].as_str().unwrap()).collect()
     }
 

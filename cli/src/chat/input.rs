@@ -20,7 +20,7 @@ const PROMPT: &str = "> ";
 /// Lines of history that are kept.
 const HISTORY_LINES: usize = 1000;
 
-/// What came.
+/// One input of the user: a line, or a key that stands for something.
 #[derive(Debug, PartialEq)]
 pub(super) enum Typed {
     Line(String),
@@ -75,10 +75,10 @@ fn read(mut asked: mpsc::Receiver<()>, typed: &mpsc::Sender<Typed>) {
 fn edit(mut asked: mpsc::Receiver<()>, typed: &mpsc::Sender<Typed>) {
     let config = Config::builder().history_ignore_space(true).max_history_size(HISTORY_LINES);
     let config = config.map(|config| config.auto_add_history(true).build()).unwrap_or_default();
-    let Ok(mut editor) = Editor::<Lines, FileHistory>::with_config(config) else {
+    let Ok(mut editor) = Editor::<LineHelper, FileHistory>::with_config(config) else {
         return read(asked, typed);
     };
-    editor.set_helper(Some(Lines));
+    editor.set_helper(Some(LineHelper));
     let history = history_file();
     if let Some(file) = &history {
         // The first conversation has none.
@@ -110,19 +110,19 @@ fn history_file() -> Option<PathBuf> {
 }
 
 /// What the editor asks about a line.
-struct Lines;
+struct LineHelper;
 
-impl Helper for Lines {}
-impl Highlighter for Lines {}
+impl Helper for LineHelper {}
+impl Highlighter for LineHelper {}
 
-impl Hinter for Lines {
+impl Hinter for LineHelper {
     type Hint = String;
 }
 
-impl Completer for Lines {
+impl Completer for LineHelper {
     type Candidate = String;
 
-    /// Commands.
+    /// Offers the commands that begin as the line does.
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
         Ok((0, commands_like(&line[..at])))
     }
@@ -133,7 +133,7 @@ fn commands_like(typed: &str) -> Vec<String> {
     names.filter(|name| typed.starts_with('/') && name.starts_with(typed)).map(str::to_owned).collect()
 }
 
-impl Validator for Lines {
+impl Validator for LineHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let goes_on = goes_on(context.input());
         Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })

@@ -16,12 +16,12 @@ const PLAIN: &str = "\x1b[0m";
 /// Longer beginnings of a line than this are no mark.
 const MARK_BYTES_MAX: usize = 40;
 
-/// Draws one answer.
+/// Draws the Markdown of one answer as its pieces come.
 #[derive(Debug, Default)]
 pub(super) struct Painter {
     /// What of the line has come while it may still be a mark, or a star that may be half of two.
     held: String,
-    line: Line,
+    line: LineKind,
     fence: bool,
     bold: bool,
     italic: bool,
@@ -30,10 +30,10 @@ pub(super) struct Painter {
     last: Option<char>,
 }
 
-/// What the line is.
+/// The kind of the line that is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Line {
-    /// Not known yet.
+enum LineKind {
+    /// The line has just begun, and its kind is not known yet.
     #[default]
     Begins,
     Heading,
@@ -54,7 +54,7 @@ impl Painter {
     pub(super) fn end(mut self) -> String {
         let mut out = String::new();
         self.release(&mut out);
-        if self.fence || self.bold || self.italic || self.code || self.line != Line::Begins {
+        if self.fence || self.bold || self.italic || self.code || self.line != LineKind::Begins {
             out.push_str(PLAIN);
         }
         out
@@ -65,25 +65,25 @@ impl Painter {
             return self.new_line(out);
         }
         match self.line {
-            Line::Begins => {
+            LineKind::Begins => {
                 self.held.push(c);
                 self.begin(out);
             }
-            Line::Text if !self.fence => self.inline(c, out),
-            Line::Heading | Line::Fence | Line::Text => out.push(c),
+            LineKind::Text if !self.fence => self.inline(c, out),
+            LineKind::Heading | LineKind::Fence | LineKind::Text => out.push(c),
         }
     }
 
     fn new_line(&mut self, out: &mut String) {
-        if self.line == Line::Begins && is_fence(&self.held) {
+        if self.line == LineKind::Begins && is_fence(&self.held) {
             self.toggle_fence(out);
         }
         self.release(out);
-        if self.bold || self.italic || self.code || self.line == Line::Heading || self.line == Line::Fence {
+        if self.bold || self.italic || self.code || self.line == LineKind::Heading || self.line == LineKind::Fence {
             out.push_str(PLAIN);
         }
         (self.bold, self.italic, self.code, self.last) = (false, false, false, None);
-        self.line = Line::Begins;
+        self.line = LineKind::Begins;
         out.push('\n');
         if self.fence {
             out.push_str(CODE);
@@ -114,27 +114,27 @@ impl Painter {
             "- " | "* " | "+ " => format!("{spaces}• "),
             "> " => format!("{spaces}{DIM}│{PLAIN} "),
             _ if mark.ends_with(' ') && (2..=7).contains(&mark.len()) && mark.trim_end().chars().all(|c| c == '#') => {
-                (self.line, self.held) = (Line::Heading, String::new());
+                (self.line, self.held) = (LineKind::Heading, String::new());
                 return out.push_str(BOLD);
             }
             _ if may_be_fence || matches!(mark, "-" | "*" | "+" | ">") || is_part_of_heading(mark) => return,
             _ => return self.plain(out),
         };
         self.held.clear();
-        self.line = Line::Text;
+        self.line = LineKind::Text;
         out.push_str(&drawn);
     }
 
     /// It is text like any other.
     fn plain(&mut self, out: &mut String) {
-        self.line = Line::Text;
+        self.line = LineKind::Text;
         let held = std::mem::take(&mut self.held);
         held.chars().for_each(|c| self.take(c, out));
     }
 
     fn toggle_fence(&mut self, out: &mut String) {
         self.fence = !self.fence;
-        self.line = Line::Fence;
+        self.line = LineKind::Fence;
         out.push_str(PLAIN);
         out.push_str(DIM);
         out.push_str(&std::mem::take(&mut self.held));
@@ -184,7 +184,7 @@ impl Painter {
 
     /// What is held will not become a mark any more.
     fn release(&mut self, out: &mut String) {
-        if self.line == Line::Text && self.held == "*" {
+        if self.line == LineKind::Text && self.held == "*" {
             self.held.clear();
             return self.star(' ', out);
         }

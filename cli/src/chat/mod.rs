@@ -7,11 +7,11 @@ mod markdown;
 mod screen;
 
 use chimere_tools::CliError;
-use chimere_tools::client::{Access, Failure, Server};
-use command::Command;
-use conversation::Conversation;
+use chimere_tools::client::{Credentials, Failure, ServiceClient};
+use command::ChatCommand;
+use conversation::ChatHistory;
 use input::{Input, Typed};
-use screen::{Figures, Screen};
+use screen::{AnswerFigures, Screen};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -63,18 +63,18 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), CliError> {
 }
 
 async fn start(args: &ChatArgs) -> Result<(), CliError> {
-    let access = Access {
+    let access = Credentials {
         key: args.api_key.as_deref(),
         key_file: args.api_key_file.as_deref(),
         ca_file: args.ca_file.as_deref(),
     };
-    let server = Server::new(&args.url, access)?;
+    let server = ServiceClient::new(&args.url, access)?;
     let model = match &args.model {
         Some(model) => model.clone(),
         None => first_model(&server).await?,
     };
     let mut screen = Screen::new(args.no_color);
-    let chat = Conversation::new(model, args, documents(&args.document)?);
+    let chat = ChatHistory::new(model, args, documents(&args.document)?);
     match &args.question {
         Some(question) => ask_once(&server, chat, question, &mut screen).await,
         None => talk(&server, chat, &mut screen).await,
@@ -99,11 +99,11 @@ fn document(file: &Path) -> Result<Value, String> {
     Ok(json!({ "id": file.file_name().map(|name| name.to_string_lossy()), "text": text }))
 }
 
-async fn first_model(server: &Server) -> Result<String, CliError> {
+async fn first_model(server: &ServiceClient) -> Result<String, CliError> {
     Ok(models(server).await?.into_iter().next().unwrap_or_default())
 }
 
-async fn models(server: &Server) -> Result<Vec<String>, CliError> {
+async fn models(server: &ServiceClient) -> Result<Vec<String>, CliError> {
     let start = "start one with `chimere serve`, or name another with --url";
     let list = server.get("/v1/models").await.map_err(|e| match e {
         Failure::Connect(_) => CliError::Failed(format!("no server at {} ({e}); {start}", server.base())),
@@ -115,8 +115,8 @@ async fn models(server: &Server) -> Result<Vec<String>, CliError> {
 
 /// One question with what comes through a pipe below it; the answer alone goes to standard output.
 async fn ask_once(
-    server: &Server,
-    mut chat: Conversation,
+    server: &ServiceClient,
+    mut chat: ChatHistory,
     question: &str,
     screen: &mut Screen,
 ) -> Result<(), CliError> {
@@ -144,7 +144,7 @@ async fn ask_once(
     }
 }
 
-async fn talk(server: &Server, mut chat: Conversation, screen: &mut Screen) -> Result<(), CliError> {
+async fn talk(server: &ServiceClient, mut chat: ChatHistory, screen: &mut Screen) -> Result<(), CliError> {
     let mut input = Input::start();
     if input.is_terminal() {
         screen.note(&format!("{} at {}; /help lists the commands", chat.model, server.base()));
@@ -156,8 +156,8 @@ async fn talk(server: &Server, mut chat: Conversation, screen: &mut Screen) -> R
             Typed::Cleared => continue,
             Typed::End => break,
         };
-        let command = Command::parse(&line);
-        if command == Command::Exit {
+        let command = ChatCommand::parse(&line);
+        if command == ChatCommand::Exit {
             break;
         }
         failed = obey(command, server, &mut chat, screen).await.err();
@@ -173,33 +173,38 @@ async fn talk(server: &Server, mut chat: Conversation, screen: &mut Screen) -> R
 }
 
 /// Does what a line of input says. An error is for the user to read, and the conversation goes on.
-async fn obey(command: Command, server: &Server, chat: &mut Conversation, screen: &mut Screen) -> Result<(), String> {
+async fn obey(
+    command: ChatCommand,
+    server: &ServiceClient,
+    chat: &mut ChatHistory,
+    screen: &mut Screen,
+) -> Result<(), String> {
     match command {
-        Command::Exit | Command::Nothing => {}
-        Command::Show(text) => screen.note(text.trim_end()),
-        Command::Reset => chat.reset(),
-        Command::Think(on) => chat.think = Some(on),
-        Command::System(text) => chat.set_system(&text),
-        Command::Undo => screen.note(&format!("took back {:?}", chat.undo().ok_or("nothing was asked yet")?)),
-        Command::Stats => screen.note(&chat.stats()),
-        Command::Save(file) => {
+        ChatCommand::Exit | ChatCommand::Nothing => {}
+        ChatCommand::Show(text) => screen.note(text.trim_end()),
+        ChatCommand::Reset => chat.reset(),
+        ChatCommand::Think(on) => chat.think = Some(on),
+        ChatCommand::System(text) => chat.set_system(&text),
+        ChatCommand::Undo => screen.note(&format!("took back {:?}", chat.undo().ok_or("nothing was asked yet")?)),
+        ChatCommand::Stats => screen.note(&chat.stats()),
+        ChatCommand::Save(file) => {
             let count = chat.save(Path::new(&file))?;
             screen.note(&format!("{count} messages are in {file}"));
         }
-        Command::Load(file) => {
+        ChatCommand::Load(file) => {
             let count = chat.load(Path::new(&file))?;
             screen.note(&format!("{count} messages from {file}"));
         }
-        Command::Model(None) => {
+        ChatCommand::Model(None) => {
             let names = models(server).await.map_err(|e| e.to_string())?;
             screen.note(&format!("talking to {}; there are {}", chat.model, names.join(", ")));
         }
-        Command::Model(Some(name)) => chat.model = name,
-        Command::Say(text) => {
+        ChatCommand::Model(Some(name)) => chat.model = name,
+        ChatCommand::Say(text) => {
             chat.ask(text);
             answer(server, chat, screen).await.map_err(|e| e.to_string())?;
         }
-        Command::Retry => {
+        ChatCommand::Retry => {
             let before = chat.retry()?;
             if let Err(failure) = answer(server, chat, screen).await {
                 chat.put_back(before);
@@ -221,7 +226,7 @@ enum AnswerEnd {
 
 /// Shows the answer to what was asked last. What a stopped answer had said so far stays in the conversation; a failed
 /// one leaves no trace.
-async fn answer(server: &Server, chat: &mut Conversation, screen: &mut Screen) -> Result<AnswerEnd, Failure> {
+async fn answer(server: &ServiceClient, chat: &mut ChatHistory, screen: &mut Screen) -> Result<AnswerEnd, Failure> {
     let (body, mut said) = (chat.body(), String::new());
     let (ended, how) = tokio::select! {
         ended = stream(server, &body, screen, &mut said) => (ended, AnswerEnd::Whole),
@@ -243,11 +248,11 @@ async fn answer(server: &Server, chat: &mut Conversation, screen: &mut Screen) -
 
 /// Draws an answer as it comes; what the service says of it at the end.
 async fn stream(
-    server: &Server,
+    server: &ServiceClient,
     body: &Value,
     screen: &mut Screen,
     said: &mut String,
-) -> Result<Option<Figures>, Failure> {
+) -> Result<Option<AnswerFigures>, Failure> {
     let mut events = server.stream("/v1/chat/completions", body).await?;
     let mut figures = None;
     while let Some(event) = events.next().await? {
@@ -259,7 +264,7 @@ async fn stream(
             screen.text(text);
             said.push_str(text);
         }
-        figures = Figures::of(&event).or(figures);
+        figures = AnswerFigures::of(&event).or(figures);
     }
     Ok(figures)
 }
@@ -278,7 +283,7 @@ mod tests {
     #[test]
     fn only_what_the_user_set_is_sent() {
         let args = Cli::parse_from(["x", "--system", "be brief", "--temperature", "0"]).args;
-        let mut chat = Conversation::new("nano".into(), &args, Vec::new());
+        let mut chat = ChatHistory::new("nano".into(), &args, Vec::new());
         chat.ask("hi".into());
         let body = chat.body();
         let keys: Vec<_> = body.as_object().unwrap().keys().collect();
@@ -294,7 +299,7 @@ mod tests {
         std::fs::write(&notes, "The Ferfen capital is Melkar.\n").unwrap();
         std::fs::write(&empty, " \n").unwrap();
         let args = Cli::parse_from(["x", "--document", notes.to_str().unwrap()]).args;
-        let mut chat = Conversation::new("nano".into(), &args, documents(&args.document).unwrap());
+        let mut chat = ChatHistory::new("nano".into(), &args, documents(&args.document).unwrap());
         chat.ask("hi".into());
         let document = json!({"id": "notes.txt", "text": "The Ferfen capital is Melkar.\n"});
         assert_eq!(chat.body()["engram"], json!({ "documents": [document] }));

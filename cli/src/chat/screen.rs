@@ -10,7 +10,7 @@ const PLAIN: &str = "\x1b[0m";
 
 /// What the service says of an answer when it is over.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Figures {
+pub(super) struct AnswerFigures {
     pub(super) tokens: u64,
     /// That generating them took.
     pub(super) seconds: f64,
@@ -19,7 +19,7 @@ pub(super) struct Figures {
     pub(super) cached_tokens: u64,
 }
 
-impl Figures {
+impl AnswerFigures {
     /// From the event that has them: `usage`, and this service's `timings` where there are any.
     pub(super) fn of(event: &Value) -> Option<Self> {
         let usage = Some(&event["usage"]).filter(|usage| usage.is_object())?;
@@ -35,7 +35,7 @@ impl Figures {
     }
 }
 
-impl std::fmt::Display for Figures {
+impl std::fmt::Display for AnswerFigures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} tokens", self.tokens)?;
         if self.seconds > 0.0 {
@@ -51,7 +51,7 @@ impl std::fmt::Display for Figures {
     }
 }
 
-/// See the module.
+/// Standard output and standard error, with the state of the answer that is written to them.
 pub(super) struct Screen {
     /// Standard output is a terminal.
     terminal: bool,
@@ -59,11 +59,11 @@ pub(super) struct Screen {
     color: bool,
     painter: Painter,
     /// What was written last.
-    part: Part,
+    part: LastWritten,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
+enum LastWritten {
     Nothing,
     Thought,
     Text,
@@ -73,12 +73,12 @@ impl Screen {
     pub(super) fn new(no_color: bool) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let wished = !no_color && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { terminal, color: terminal && wished, painter: Painter::default(), part: Part::Nothing }
+        Self { terminal, color: terminal && wished, painter: Painter::default(), part: LastWritten::Nothing }
     }
 
     /// Beside the answer: dimmed before it at a terminal, on standard error where the answer goes through a pipe.
     pub(super) fn thought(&mut self, text: &str) {
-        self.part = Part::Thought;
+        self.part = LastWritten::Thought;
         let text = printable(text);
         match (self.terminal, self.color) {
             (true, true) => write(&format!("{DIM}{text}{PLAIN}")),
@@ -88,7 +88,7 @@ impl Screen {
     }
 
     pub(super) fn text(&mut self, text: &str) {
-        if std::mem::replace(&mut self.part, Part::Text) == Part::Thought {
+        if std::mem::replace(&mut self.part, LastWritten::Text) == LastWritten::Thought {
             if self.terminal { write("\n\n") } else { eprint("\n") }
         }
         match (self.terminal, self.color) {
@@ -105,16 +105,16 @@ impl Screen {
         if self.color {
             write(&rest);
         }
-        match std::mem::replace(&mut self.part, Part::Nothing) {
-            Part::Thought if !self.terminal => eprint("\n"),
+        match std::mem::replace(&mut self.part, LastWritten::Nothing) {
+            LastWritten::Thought if !self.terminal => eprint("\n"),
             _ => write("\n"),
         }
     }
 
     /// How an answer was made, below it.
-    pub(super) fn figures(&self, figures: Option<&Figures>) {
+    pub(super) fn figures(&self, figures: Option<&AnswerFigures>) {
         if self.terminal {
-            self.note(&figures.map_or_else(|| "stopped".to_owned(), Figures::to_string));
+            self.note(&figures.map_or_else(|| "stopped".to_owned(), AnswerFigures::to_string));
         }
     }
 
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_the_last_event_and_say_only_what_is_known() {
-        assert_eq!(Figures::of(&json!({"choices": [], "usage": null})), None);
+        assert_eq!(AnswerFigures::of(&json!({"choices": [], "usage": null})), None);
         let all = json!({
             "usage": {"completion_tokens": 50, "prompt_tokens": 90, "prompt_tokens_details": {"cached_tokens": 64}},
             "timings": {"decode_ms": 100.0, "ttft_ms": 12.3}
         });
-        let said = Figures::of(&all).unwrap().to_string();
+        let said = AnswerFigures::of(&all).unwrap().to_string();
         assert_eq!(said, "50 tokens, 500.0 a second, the first after 12 ms, 64 of 90 read before");
         let other = json!({"usage": {"completion_tokens": 3, "prompt_tokens": 9}});
-        assert_eq!(Figures::of(&other).unwrap().to_string(), "3 tokens");
+        assert_eq!(AnswerFigures::of(&other).unwrap().to_string(), "3 tokens");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn encrypted(socket: TcpStream, name: &'static str) -> Encrypted {
     offering(socket, name, &[])
 }
 
-/// The same, by a client that speaks these protocols.
+/// An encrypted connection of a client that offers these protocols.
 fn offering(socket: TcpStream, name: &'static str, protocols: &[&str]) -> Encrypted {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(data("tls_certificate.pem")).unwrap()).unwrap();

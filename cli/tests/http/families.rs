@@ -53,7 +53,7 @@ fn served(dir: &TempDir, preset: &str, pre: &str, template: Option<&str>) -> Pat
     path
 }
 
-/// The same bytes alone, among others and streamed.
+/// Checks that an answer has equal bytes alone, among others and streamed.
 fn check_completions(program: &Program) {
     let body = json!({"prompt": "Once upon a TIME in 1234 lines\n\n", "max_tokens": 24, "temperature": 0, "logprobs": 2, "ignore_eos": true});
     let alone = post(program.addr, "/v1/completions", &body).json();

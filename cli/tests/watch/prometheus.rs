@@ -85,7 +85,7 @@ pub(crate) fn until_no_complaint(mut complaints: impl FnMut(usize) -> Vec<String
 pub(crate) struct Prometheus {
     child: Child,
     pub(crate) addr: SocketAddr,
-    /// Goes with it.
+    /// Holds its files; the directory is removed when this is dropped.
     _dir: tempfile::TempDir,
 }
 

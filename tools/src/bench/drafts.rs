@@ -9,7 +9,7 @@ use crate::{CliError, find_model};
 use chimere::config::{Budget, Device};
 use chimere_engine::drafts::DraftKind;
 use serde::Serialize;
-use side::{Answered, Side};
+use side::{DecodeTally, Side};
 use std::path::{Path, PathBuf};
 
 /// Measures drafts at a stated acceptance, with those who decide whether to draft.
@@ -42,8 +42,8 @@ pub struct BenchDraftsArgs {
     #[arg(long, value_name = "SHARE,..", default_value = "0,0.3,0.5,0.7,0.9", value_delimiter = ',',
         value_parser = parse_share)]
     pub mtp: Vec<f64>,
-    /// Likewise of what stood before in prompt and output: the share of its tokens with which a text goes on as its
-    /// prompt does.
+    /// Shares of its tokens with which a text goes on as its prompt does, so that guesses from what stood before in prompt
+    /// and output are right.
     #[arg(long, value_name = "SHARE,..", value_delimiter = ',', value_parser = parse_share)]
     pub ngram: Vec<f64>,
     /// Tokens of each sequence in a turn.
@@ -77,16 +77,17 @@ impl BenchDraftsArgs {
     }
 
     /// What is measured; cases of as many users and such a context one after another.
-    fn cases(&self) -> Vec<Case> {
+    fn cases(&self) -> Vec<DraftCase> {
         let places = self.context.iter().flat_map(|context| self.users.iter().map(move |users| (*context, *users)));
-        let case = |(context, users)| self.shares().map(move |(source, right)| Case { source, context, users, right });
+        let case =
+            |(context, users)| self.shares().map(move |(source, right)| DraftCase { source, context, users, right });
         places.flat_map(case).collect()
     }
 }
 
-/// Whose guesses are right, how often, for how many, and where they stand.
+/// One case: the proposer, the share of its guesses that are right, users, and tokens of context.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct DraftCase {
     source: DraftKind,
     context: u32,
     users: u32,
@@ -95,7 +96,7 @@ struct Case {
 
 /// What came of a case.
 #[derive(Debug, Serialize)]
-struct Row {
+struct DraftGain {
     source: &'static str,
     context: u32,
     users: u32,
@@ -112,9 +113,9 @@ struct Row {
     accepted: f64,
 }
 
-impl Row {
-    fn of(case: Case, turns: &[(Answered, Answered)]) -> Self {
-        let sum = |of: &dyn Fn(&(Answered, Answered)) -> f64| turns.iter().map(of).sum::<f64>();
+impl DraftGain {
+    fn of(case: DraftCase, turns: &[(DecodeTally, DecodeTally)]) -> Self {
+        let sum = |of: &dyn Fn(&(DecodeTally, DecodeTally)) -> f64| turns.iter().map(of).sum::<f64>();
         let (off, on) = (sum(&|t| t.0.seconds), sum(&|t| t.1.seconds));
         let (without, with) = (sum(&|t| t.0.tokens as f64) / off, sum(&|t| t.1.tokens as f64) / on);
         let each = turns.iter().map(|(off, on)| on.rate() / off.rate());
@@ -167,8 +168,8 @@ pub fn run(args: &BenchDraftsArgs) -> Result<(), CliError> {
     }
 }
 
-async fn measure(args: &BenchDraftsArgs, path: &Path) -> Result<Vec<Row>, CliError> {
-    println!("{}", Row::heading());
+async fn measure(args: &BenchDraftsArgs, path: &Path) -> Result<Vec<DraftGain>, CliError> {
+    println!("{}", DraftGain::heading());
     let cases = args.cases();
     let (mut turns, mut rows) = (vec![Vec::new(); cases.len()], Vec::new());
     for (on_first, count) in [(false, args.turns.div_ceil(2)), (true, args.turns / 2)] {
@@ -185,7 +186,7 @@ async fn measure(args: &BenchDraftsArgs, path: &Path) -> Result<Vec<Row>, CliErr
                 turns[i].push(turn(args, *case, &mut off, &mut on, n.is_multiple_of(2)).await?);
             }
             if turns[i].len() == args.turns as usize {
-                let row = Row::of(*case, &turns[i]);
+                let row = DraftGain::of(*case, &turns[i]);
                 println!("{}", row.line());
                 rows.push(row);
             }
@@ -209,11 +210,11 @@ async fn start(args: &BenchDraftsArgs, path: &Path, on_first: bool) -> Result<(S
 /// What comes of a case without drafts and with them, which may go first.
 async fn turn(
     args: &BenchDraftsArgs,
-    case: Case,
+    case: DraftCase,
     off: &mut Side,
     on: &mut Side,
     drafts_first: bool,
-) -> Result<(Answered, Answered), CliError> {
+) -> Result<(DecodeTally, DecodeTally), CliError> {
     if drafts_first {
         let with = on.answer(case, args.tokens).await?;
         return Ok((off.answer(case, args.tokens).await?, with));

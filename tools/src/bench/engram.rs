@@ -3,7 +3,7 @@
 
 use crate::CliError;
 use crate::figures::{bytes_text, count_text};
-use crate::stats::Stats;
+use crate::stats::OrderStatistics;
 use chimere_engine::constraint::Awaiting;
 use chimere_engine::engram::{
     Auto, BuildOptions, Context, Filter, JointPrior, Member, Mode, ORDER_MAX, Orders, PredictionRules, Query,
@@ -70,7 +70,7 @@ pub struct BenchEngramArgs {
 
 /// What was measured, as it is printed.
 #[derive(Serialize)]
-struct Report {
+struct LookupReport {
     tables: u32,
     ngrams: u64,
     table_bytes: u64,
@@ -84,16 +84,16 @@ struct Report {
     tables_s: f64,
     filter_s: f64,
     /// Nanoseconds of a probe, round by round.
-    probe_ns: Vec<Stats>,
-    step_us: Vec<Steps>,
-    own_table_ms: Vec<(usize, Stats)>,
+    probe_ns: Vec<OrderStatistics>,
+    step_us: Vec<StepTimes>,
+    own_table_ms: Vec<(usize, OrderStatistics)>,
 }
 
 /// A step's edits, made by so many threads.
 #[derive(Serialize)]
-struct Steps {
+struct StepTimes {
     threads: u32,
-    rounds: Vec<Stats>,
+    rounds: Vec<OrderStatistics>,
 }
 
 /// Makes tables, measures, prints.
@@ -120,12 +120,12 @@ pub fn run(args: &BenchEngramArgs) -> Result<(), CliError> {
     let (mut step_us, mut positions_hit_rate) = (Vec::new(), 0.0);
     for &threads in &args.threads {
         let measured = steps(filter.clone(), tables.clone(), &mut walks, args, threads).map_err(|e| failed(&e))?;
-        step_us.push(Steps { threads, rounds: measured.0 });
+        step_us.push(StepTimes { threads, rounds: measured.0 });
         positions_hit_rate = measured.1;
     }
     let own_table_ms = OWN_TOKENS.iter().map(|&n| (n, own_table(&mut walks.words, n, args.orders))).collect();
     let (tables, sequences) = (args.tables, args.sequences);
-    let report = Report {
+    let report = LookupReport {
         tables,
         ngrams,
         table_bytes,
@@ -183,7 +183,7 @@ fn options(orders: Orders) -> BuildOptions {
 }
 
 /// Nanoseconds a probe: a step's probes are asked for first and then made, as lookups do it.
-fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Vec<Stats> {
+fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Vec<OrderStatistics> {
     let all = |contexts: &[Context]| contexts.len() * args.orders.iter().count();
     let mut one = || {
         let contexts = walks.contexts();
@@ -216,7 +216,7 @@ fn steps(
     walks: &mut Walks<'_>,
     args: &BenchEngramArgs,
     threads: u32,
-) -> Result<(Vec<Stats>, f64), Box<dyn Error>> {
+) -> Result<(Vec<OrderStatistics>, f64), Box<dyn Error>> {
     let request = Arc::new(RequestTables {
         filter,
         prior: Some(Arc::new(JointPrior::of(tables.iter().map(Member::table)))),
@@ -258,7 +258,7 @@ fn auto() -> Auto {
 }
 
 /// Milliseconds to make a request's own table of so many tokens.
-fn own_table(words: &mut Words, tokens: usize, orders: Orders) -> Stats {
+fn own_table(words: &mut Words, tokens: usize, orders: Orders) -> OrderStatistics {
     let text = words.text(tokens);
     let mut one = || {
         let begin = Instant::now();
@@ -268,10 +268,10 @@ fn own_table(words: &mut Words, tokens: usize, orders: Orders) -> Stats {
     measured(20, &mut one)
 }
 
-fn measured(times: u32, one: &mut dyn FnMut() -> f64) -> Stats {
+fn measured(times: u32, one: &mut dyn FnMut() -> f64) -> OrderStatistics {
     (0..times.div_ceil(10)).for_each(|_| _ = black_box(one()));
     let samples: Vec<f64> = (0..times).map(|_| one()).collect();
-    Stats::of(&samples).expect("at least one was measured")
+    OrderStatistics::of(&samples).expect("at least one was measured")
 }
 
 /// Ids with the frequencies of words: the nth most frequent one 1/n as often. Splitmix64 underneath.
@@ -344,9 +344,9 @@ impl<'a> Walks<'a> {
     }
 }
 
-impl Report {
+impl LookupReport {
     fn text(&self) -> String {
-        let line = |what: String, unit: &str, s: &Stats| {
+        let line = |what: String, unit: &str, s: &OrderStatistics| {
             format!(
                 "{what:<52} {unit}: least {:.1}, median {:.1}, p90 {:.1}, p99 {:.1}, most {:.1}\n",
                 s.min, s.p50, s.p90, s.p99, s.max
@@ -369,7 +369,7 @@ impl Report {
         for stats in &self.probe_ns {
             text += &line("a probe of the filter".into(), "ns", stats);
         }
-        for Steps { threads, rounds } in &self.step_us {
+        for StepTimes { threads, rounds } in &self.step_us {
             for stats in rounds {
                 text +=
                     &line(format!("edits of a step of {} sequences, threads: {threads}", self.sequences), "us", stats);

@@ -9,7 +9,7 @@ use super::CliError;
 
 /// What can be measured.
 #[derive(clap::Subcommand, Debug)]
-pub enum Bench {
+pub enum BenchCommand {
     /// The engine alone: decoding and prefill on one device.
     Step(step::BenchStepArgs),
     /// What drafts gain or cost at a stated acceptance, through the scheduler and its gate.
@@ -21,11 +21,11 @@ pub enum Bench {
 }
 
 /// Measures, and prints what came out.
-pub fn run(bench: &Bench) -> Result<(), CliError> {
+pub fn run(bench: &BenchCommand) -> Result<(), CliError> {
     match bench {
-        Bench::Step(args) => step::run(args),
-        Bench::Drafts(args) => drafts::run(args),
-        Bench::Engram(args) => engram::run(args),
-        Bench::Serve(args) => serve::run(args),
+        BenchCommand::Step(args) => step::run(args),
+        BenchCommand::Drafts(args) => drafts::run(args),
+        BenchCommand::Engram(args) => engram::run(args),
+        BenchCommand::Serve(args) => serve::run(args),
     }
 }

@@ -3,8 +3,8 @@
 //! wait for a free place.
 
 use crate::CliError;
-use crate::client::{Access, Failure, Server};
-use crate::stats::Stats;
+use crate::client::{Credentials, Failure, ServiceClient};
+use crate::stats::OrderStatistics;
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -69,9 +69,9 @@ pub fn run(args: &BenchServeArgs) -> Result<(), CliError> {
     }
 }
 
-async fn measure(args: &BenchServeArgs) -> Result<Report, CliError> {
-    let access = Access { key_file: args.api_key_file.as_deref(), ..Access::default() };
-    let server = Rc::new(Server::new(&args.url, access)?);
+async fn measure(args: &BenchServeArgs) -> Result<LoadReport, CliError> {
+    let access = Credentials { key_file: args.api_key_file.as_deref(), ..Credentials::default() };
+    let server = Rc::new(ServiceClient::new(&args.url, access)?);
     let asked = |e: Failure| CliError::Failed(format!("{}: {e}", args.url));
     let model = server.get("/v1/models").await.map_err(asked)?["data"][0]["id"].as_str().unwrap_or_default().to_owned();
     let vocabulary = words(&server, &model).await.map_err(asked)?;
@@ -89,7 +89,7 @@ async fn measure(args: &BenchServeArgs) -> Result<Report, CliError> {
     let wall = start.elapsed();
     let results =
         results.into_iter().map(|r| r.map_err(|e| CliError::Failed(format!("a client task ended early: {e}"))));
-    Ok(Report::new(args, model, wall, results.collect::<Result<_, _>>()?))
+    Ok(LoadReport::new(args, model, wall, results.collect::<Result<_, _>>()?))
 }
 
 /// When each request arrives, from the start on.
@@ -104,7 +104,7 @@ fn arrivals(rate: f64, count: u32, rng: &mut impl Rng) -> Vec<Duration> {
 }
 
 /// Token ids to make prompts of: ordinary text through the service's own tokenizer, so none of them is special.
-async fn words(server: &Server, model: &str) -> Result<Vec<u64>, Failure> {
+async fn words(server: &ServiceClient, model: &str) -> Result<Vec<u64>, Failure> {
     let text = "the quick brown fox counts seven small boats on a wide river while rain falls over old stone walls and warm light \
                 moves along every narrow street past open doors with bread salt tea iron glass paper wool and a clock";
     let reply = server.post("/tokenize", &json!({ "model": model, "prompt": text })).await?;
@@ -121,7 +121,7 @@ fn body(args: &BenchServeArgs, model: &str, vocabulary: &[u64], rng: &mut impl R
 }
 
 /// What one request measured, in seconds from its arrival.
-struct Measured {
+struct MeasuredRequest {
     /// When the first text came; `None` if none did. Random weights mostly sample ids that stand for no text, and a
     /// service sends nothing for these, so such a stream is whole and its tokens are not seen from here.
     first: Option<f64>,
@@ -135,12 +135,12 @@ struct Measured {
 }
 
 async fn one(
-    server: &Server,
+    server: &ServiceClient,
     places: &Semaphore,
     start: Instant,
     at: Duration,
     body: &Value,
-) -> Result<Measured, Failure> {
+) -> Result<MeasuredRequest, Failure> {
     actix_rt::time::sleep_until((start + at).into()).await;
     let _place = places.acquire().await.expect("the semaphore is never closed");
     let arrived = start + at;
@@ -169,7 +169,7 @@ async fn one(
     let first = times.first().copied();
     let gaps = times.windows(2).map(|w| w[1] - w[0]).collect();
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
-    Ok(Measured {
+    Ok(MeasuredRequest {
         first,
         gaps,
         end,
@@ -181,7 +181,7 @@ async fn one(
 
 /// The figures of one run.
 #[derive(Debug, Serialize)]
-struct Report {
+struct LoadReport {
     url: String,
     model: String,
     /// `null` for all at once.
@@ -198,17 +198,22 @@ struct Report {
     requests_per_s: f64,
     prompt_tokens_per_s: f64,
     output_tokens_per_s: f64,
-    ttft_ms: Option<Stats>,
-    itl_ms: Option<Stats>,
-    e2e_ms: Option<Stats>,
-    /// The same by the replies' own `timings`: from admission to the first token, and each request's 95th percentile
-    /// between tokens.
-    service_ttft_ms: Option<Stats>,
-    service_itl_p95_ms: Option<Stats>,
+    ttft_ms: Option<OrderStatistics>,
+    itl_ms: Option<OrderStatistics>,
+    e2e_ms: Option<OrderStatistics>,
+    /// Times by the replies' own `timings`: from admission to the first token, and each request's 95th percentile between
+    /// tokens.
+    service_ttft_ms: Option<OrderStatistics>,
+    service_itl_p95_ms: Option<OrderStatistics>,
 }
 
-impl Report {
-    fn new(args: &BenchServeArgs, model: String, wall: Duration, results: Vec<Result<Measured, Failure>>) -> Self {
+impl LoadReport {
+    fn new(
+        args: &BenchServeArgs,
+        model: String,
+        wall: Duration,
+        results: Vec<Result<MeasuredRequest, Failure>>,
+    ) -> Self {
         let mut errors = BTreeMap::new();
         let mut done = Vec::new();
         for result in results {
@@ -217,7 +222,7 @@ impl Report {
                 Err(failure) => *errors.entry(failure.kind()).or_default() += 1,
             }
         }
-        let ms = |seconds: Vec<f64>| Stats::of(&seconds.into_iter().map(|s| s * 1e3).collect::<Vec<_>>());
+        let ms = |seconds: Vec<f64>| OrderStatistics::of(&seconds.into_iter().map(|s| s * 1e3).collect::<Vec<_>>());
         let per_s = |n: u64| n as f64 / wall.as_secs_f64();
         Self {
             url: args.url.clone(),
@@ -236,8 +241,10 @@ impl Report {
             ttft_ms: ms(done.iter().filter_map(|m| m.first).collect()),
             itl_ms: ms(done.iter().flat_map(|m| m.gaps.clone()).collect()),
             e2e_ms: ms(done.iter().map(|m| m.end).collect()),
-            service_ttft_ms: Stats::of(&done.iter().filter_map(|m| Some(m.timings?.0)).collect::<Vec<_>>()),
-            service_itl_p95_ms: Stats::of(&done.iter().filter_map(|m| Some(m.timings?.1)).collect::<Vec<_>>()),
+            service_ttft_ms: OrderStatistics::of(&done.iter().filter_map(|m| Some(m.timings?.0)).collect::<Vec<_>>()),
+            service_itl_p95_ms: OrderStatistics::of(
+                &done.iter().filter_map(|m| Some(m.timings?.1)).collect::<Vec<_>>(),
+            ),
         }
     }
 
@@ -306,7 +313,7 @@ mod tests {
     fn failures_are_counted_by_kind_and_only_answers_are_measured() {
         let args = Cli::parse_from(["x"]).args;
         let timings = Some((400.0, 20.0));
-        let answer = Measured {
+        let answer = MeasuredRequest {
             first: Some(0.5),
             gaps: vec![0.01, 0.03],
             end: 1.0,
@@ -315,10 +322,10 @@ mod tests {
             timings,
         };
         let silent =
-            Measured { first: None, gaps: Vec::new(), end: 3.0, prompt_tokens: 128, output_tokens: 32, timings };
+            MeasuredRequest { first: None, gaps: Vec::new(), end: 3.0, prompt_tokens: 128, output_tokens: 32, timings };
         let refused = || Failure::Status { code: 429, message: "full".into() };
         let results = vec![Ok(answer), Ok(silent), Err(refused()), Err(refused()), Err(Failure::Broken("x".into()))];
-        let report = Report::new(&args, "nano".into(), Duration::from_secs(2), results);
+        let report = LoadReport::new(&args, "nano".into(), Duration::from_secs(2), results);
         assert_eq!(report.errors_text(), "broken 1, http_429 2");
         assert_eq!((report.completed, report.output_tokens_per_s, report.prompt_tokens_per_s), (2, 32.0, 128.0));
         assert_eq!((report.silent, report.ttft_ms.unwrap().count, report.e2e_ms.unwrap().max), (1, 1, 3000.0));

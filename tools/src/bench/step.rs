@@ -15,12 +15,12 @@ use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::BackendError;
 use chimere_engine::model::{self, Summary};
 use driver::Driver;
-pub(super) use driver::Measured;
+pub(super) use driver::MeasuredBackend;
 use replay::Replay;
-use report::{Case, Decode, Moved, Prefill, Report};
+use report::{Decode, DecodeCase, Moved, Prefill, StepReport};
 use std::path::PathBuf;
 use std::time::Instant;
-use traffic::{Kv, Traffic};
+use traffic::{KvBytes, Traffic};
 
 /// Sequences that each prompt length is measured with.
 const PREFILL_SEQUENCES: [u32; 2] = [1, 8];
@@ -119,13 +119,14 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     setup.set_room(&MemoryPlan { pages: cases.pages(), ..plan });
     eprintln!("{said}\n{plan}\n{dropped}loading {}", bytes_text(Summary::of(&model).bytes()));
     let summary = Summary::of(&model);
-    let traffic = Traffic::of(&model.config, &summary, model.weights.head.is_none(), Kv::of(args.kv_type, args.exact));
+    let traffic =
+        Traffic::of(&model.config, &summary, model.weights.head.is_none(), KvBytes::of(args.kv_type, args.exact));
     if trace.is_some() && matches!(setup, Setup::Cpu(_)) {
         return Err(CliError::Usage("--expert-trace: a trace is replayed on a GPU only".into()));
     }
-    let mut report = Report::new(&path, &model, &summary, &setup, args);
+    let mut report = StepReport::new(&path, &model, &summary, &setup, args);
     let begin = Instant::now();
-    let mut backend: Box<dyn Measured> = match setup.build(&model, &mut |_| {}).map_err(CliError::Failed)? {
+    let mut backend: Box<dyn MeasuredBackend> = match setup.build(&model, &mut |_| {}).map_err(CliError::Failed)? {
         Built::Cpu(backend) => Box::new(backend),
         Built::Cuda(backend) => Box::new(backend),
     };
@@ -274,7 +275,7 @@ fn measure(
     cases: &Cases,
     args: &BenchStepArgs,
     traffic: &Traffic,
-    report: &mut Report,
+    report: &mut StepReport,
 ) -> Result<(), BackendError> {
     for &(batch, context) in &cases.decode {
         let lacks = driver.lacks_room_for(batch, args.drafts);
@@ -299,7 +300,7 @@ fn measure(
             let bytes = traffic.decode_bytes(batch, context + positions / 2, distinct);
             let found = found(&runs);
             let moved = Moved { bytes, distinct_experts: distinct, found, copy_bandwidth: report.copy_bandwidth };
-            let row = Decode::new(Case { batch, context, steps: args.steps, drafts }, moved, &runs);
+            let row = Decode::new(DecodeCase { batch, context, steps: args.steps, drafts }, moved, &runs);
             print!("{}{}", if report.decode.is_empty() { Decode::heading() } else { String::new() }, row.line());
             report.decode.push(row);
         }

@@ -1,7 +1,7 @@
 //! `chimere engram build`: a table from texts.
 
 use super::corpus::{self, TextOptions};
-use super::{Vocabulary, failed, now, write};
+use super::{TableVocabulary, failed, now, write};
 use crate::CliError;
 use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, build};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub struct BuildArgs {
 }
 
 pub(super) fn run(args: &BuildArgs) -> Result<(), CliError> {
-    let vocabulary = Vocabulary::find(args.tokenizer_of.as_deref())?;
+    let vocabulary = TableVocabulary::find(args.tokenizer_of.as_deref())?;
     let texts = corpus::read(&args.from, &args.text, |text| vocabulary.encode(text, args.text.markup))?;
     let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
     let options = BuildOptions {

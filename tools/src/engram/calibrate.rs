@@ -1,8 +1,8 @@
 //! `chimere engram calibrate`: fits the strengths of `mode: "auto"` to a text and the served model.
 
 use super::corpus::{self, TextOptions};
-use super::{Vocabulary, failed};
-use crate::figures::Progress;
+use super::{TableVocabulary, failed};
+use crate::figures::ByteProgress;
 use crate::logits::LogitReader;
 use crate::{CliError, find_model};
 use chimere::engram::{Question, Told, recollections};
@@ -72,19 +72,19 @@ fn weight(text: &str) -> Result<(String, f64), String> {
     }
 }
 
-/// A line of a text to fit to.
-struct Sample {
-    /// Of which file.
+/// A line of a file of texts that strengths are fitted to.
+struct FitLine {
+    /// The index of its file among the files of texts.
     kind: usize,
     judged: bool,
     prompt: String,
     text: String,
     documents: Vec<String>,
-    /// Places among `--table`.
+    /// Indices of its tables among those of `--table`.
     tables: Vec<usize>,
 }
 
-/// The same in ids.
+/// A line of text as token ids, with what its matches come from.
 struct Passage {
     kind: usize,
     judged: bool,
@@ -107,7 +107,7 @@ struct TextKind {
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), CliError> {
     let model = model::load(&find_model(args.model.as_deref())?).map_err(failed)?;
-    let vocabulary = Vocabulary::of(&model)?;
+    let vocabulary = TableVocabulary::of(&model)?;
     let window = model.config.context.min(WINDOW_TOKENS);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if args.threads == 0 { cores } else { args.threads };
@@ -156,8 +156,8 @@ fn tell(name: &str, fit: &Fit, before: &Strengths, after: &Strengths) {
 
 fn passages(
     args: &CalibrateArgs,
-    vocabulary: &Vocabulary,
-    samples: Vec<Sample>,
+    vocabulary: &TableVocabulary,
+    samples: Vec<FitLine>,
     window: usize,
 ) -> Result<Vec<Passage>, CliError> {
     let words = Arc::new(vocabulary.tokenizer.word_starts());
@@ -185,7 +185,7 @@ fn passages(
     }
 }
 
-fn samples(args: &CalibrateArgs) -> Result<(Vec<Sample>, Vec<TextKind>), CliError> {
+fn samples(args: &CalibrateArgs) -> Result<(Vec<FitLine>, Vec<TextKind>), CliError> {
     let (mut samples, mut kinds) = (Vec::new(), Vec::<TextKind>::new());
     let names: Vec<_> = args.table.iter().map(|path| stem(path)).collect();
     corpus::each_row(&args.on, &args.text.field, &mut |file, text, row| {
@@ -196,7 +196,7 @@ fn samples(args: &CalibrateArgs) -> Result<(Vec<Sample>, Vec<TextKind>), CliErro
         });
         kinds[kind].texts += 1;
         let field = |name: &str| row.and_then(|row| row.get(name)).cloned().unwrap_or_default();
-        samples.push(Sample {
+        samples.push(FitLine {
             kind,
             judged: args.judge_one_in > 0 && kinds[kind].texts % args.judge_one_in == 0,
             prompt: optional::<String>("prompt", field("prompt"))?.unwrap_or_default(),
@@ -230,7 +230,7 @@ fn places(wanted: Option<Vec<String>>, names: &[String]) -> Result<Vec<usize>, S
     wanted.iter().map(place).collect()
 }
 
-fn auto(vocabulary: &Vocabulary, words: &Arc<WordStarts>, sample: &Sample, prompt: &[TokenId]) -> Auto {
+fn auto(vocabulary: &TableVocabulary, words: &Arc<WordStarts>, sample: &FitLine, prompt: &[TokenId]) -> Auto {
     let texts: Vec<Vec<TokenId>> = sample.documents.iter().map(|d| vocabulary.encode(d, false)).collect();
     let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
     let told: Vec<Told<'_>> = sample.documents.iter().map(|text| Told { title: "", text }).collect();
@@ -247,16 +247,16 @@ fn auto(vocabulary: &Vocabulary, words: &Arc<WordStarts>, sample: &Sample, promp
 /// Reads every passage with the model and asks everything that is known at every position.
 fn observe(
     args: &CalibrateArgs,
-    vocabulary: &Vocabulary,
+    vocabulary: &TableVocabulary,
     passages: &[Passage],
     reader: &mut LogitReader,
     kinds: &mut [TextKind],
 ) -> Result<(), CliError> {
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-    let mut rows = args.rows.as_deref().map(Rows::create).transpose()?;
+    let mut rows = args.rows.as_deref().map(RowsFile::create).transpose()?;
     let filter = Filter::of_tables(tables.iter().map(|t| &**t));
     let members = Member::all(tables.iter().cloned());
-    let mut progress = Progress::new("reading");
+    let mut progress = ByteProgress::new("reading");
     let (mut done, all) = (0, passages.iter().map(|p| p.ids.len() as u64 * 4).sum());
     for (number, passage) in passages.iter().enumerate() {
         let mut copied = 0;
@@ -290,7 +290,7 @@ fn observe(
         progress.show(done, all);
     }
     progress.end();
-    rows.map_or(Ok(()), Rows::finish)
+    rows.map_or(Ok(()), RowsFile::finish)
 }
 
 /// What an answer of this many tokens has behind it.
@@ -309,13 +309,13 @@ fn probabilities(logits: &[f32], next: TokenId) -> (f64, f64) {
 }
 
 /// The file of rows.
-struct Rows {
+struct RowsFile {
     file: BufWriter<File>,
     /// The first thing that went wrong.
     failed: io::Result<()>,
 }
 
-impl Rows {
+impl RowsFile {
     fn create(path: &Path) -> Result<Self, CliError> {
         let file = File::create(path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
         Ok(Self { file: BufWriter::new(file), failed: Ok(()) })

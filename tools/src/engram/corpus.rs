@@ -1,7 +1,7 @@
 //! Texts from files: what tables are made from, and what they are judged on.
 
 use crate::CliError;
-use crate::figures::Progress;
+use crate::figures::ByteProgress;
 use chimere_engine::ids::TokenId;
 use serde_json::{Map, Value};
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) fn read(
 ) -> Result<Vec<Vec<TokenId>>, CliError> {
     let files = files(from)?;
     let all = files.iter().filter_map(|f| fs::metadata(f).ok()).map(|m| m.len()).sum();
-    let mut progress = Progress::new("reading");
+    let mut progress = ByteProgress::new("reading");
     let (mut done, mut texts) = (0, Vec::new());
     for file in &files {
         each_text(file, &options.field, &mut |text, _, bytes| {
@@ -50,15 +50,14 @@ pub(super) fn read(
     Ok(texts)
 }
 
-/// The same without making ids: hands over each text with its file, and the rest of the line that it stood in, if it
-/// was one.
+/// Hands over each text as it is written, with its file and with the other fields of its line where it stood in one.
 pub(super) fn each_row(from: &Path, field: &str, take: &mut TakeRow<'_>) -> Result<(), CliError> {
     files(from)?.iter().try_for_each(|file| each_text(file, field, &mut |text, row, _| take(file, text, row)))
 }
 
 /// Takes a file's text and the other fields of its line; what is wrong with these.
 type TakeRow<'a> = dyn FnMut(&Path, &str, Option<&Map<String, Value>>) -> Result<(), String> + 'a;
-/// The same with the bytes of the file that it took.
+/// Takes a text, the other fields of its line, and the bytes of the file that it took.
 type TakeText<'a> = dyn FnMut(&str, Option<&Map<String, Value>>, u64) -> Result<(), String> + 'a;
 
 fn files(from: &Path) -> Result<Vec<PathBuf>, CliError> {

@@ -1,9 +1,9 @@
 //! `chimere engram eval`: what tables do to the model's surprise at a text that neither has seen.
 
 use super::corpus::{self, TextOptions};
-use super::{Vocabulary, failed};
+use super::{TableVocabulary, failed};
 use crate::CliError;
-use crate::figures::Progress;
+use crate::figures::ByteProgress;
 use crate::find_model;
 use crate::logits::LogitReader;
 use chimere_engine::engram::{
@@ -70,10 +70,10 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), CliError> {
     }
 }
 
-pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError> {
+pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<EvalReport, CliError> {
     let modes = modes(args)?;
     let window = window(args, model.config.context)?;
-    let vocabulary = Vocabulary::of(model)?;
+    let vocabulary = TableVocabulary::of(model)?;
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let words = Arc::new(vocabulary.tokenizer.word_starts());
     let auto =
@@ -96,14 +96,14 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
     let mut reader = LogitReader::new(model, window, threads).map_err(failed)?;
     let mut baseline = Blocks::default();
     let rules = PredictionRules { min_count: args.min_count };
-    let mut progress = Progress::new("judging");
+    let mut progress = ByteProgress::new("judging");
     let (mut done, all) = (0, windows.iter().map(|w| w.len() as u64 * 4).sum());
     for ids in &windows {
         baseline.next_window();
         reader
             .read(ids, |at, logits| {
                 let Some(&next) = ids.get(at + 1) else { return };
-                let row = Row::new(logits, next);
+                let row = PositionLogits::new(logits, next);
                 baseline.add(at, row.nll(&Mixing::Add(Vec::new())));
                 let said = &ids[..=at];
                 subjects.iter_mut().for_each(|s| s.judge(&row, said, rules, baseline.place(at)));
@@ -115,7 +115,7 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
     }
     progress.end();
     let windows = windows.len();
-    Ok(Report { windows, baseline, subjects: subjects.into_iter().map(|s| s.figures).collect() })
+    Ok(EvalReport { windows, baseline, subjects: subjects.into_iter().map(|s| s.figures).collect() })
 }
 
 fn modes(args: &EvalArgs) -> Result<Vec<(String, Option<Mode>)>, CliError> {
@@ -141,13 +141,13 @@ fn window(args: &EvalArgs, context: u32) -> Result<u32, CliError> {
 }
 
 /// Logits of one position, and the token that really stands next.
-struct Row<'a> {
+struct PositionLogits<'a> {
     logits: &'a [f32],
     lse: f64,
     next: TokenId,
 }
 
-impl<'a> Row<'a> {
+impl<'a> PositionLogits<'a> {
     fn new(logits: &'a [f32], next: TokenId) -> Self {
         let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = logits.iter().map(|l| f64::from(l - best).exp()).sum();
@@ -181,7 +181,7 @@ struct Subject<'a> {
     filter: Filter,
     auto: &'a Auto,
     modes: &'a [(String, Option<Mode>)],
-    figures: Figures,
+    figures: EvalFigures,
 }
 
 impl<'a> Subject<'a> {
@@ -202,11 +202,11 @@ impl<'a> Subject<'a> {
             filter: Filter::of_tables(tables.iter().map(|t| &**t)),
             auto,
             modes,
-            figures: Figures { name, known: 0, listed: 0, modes: modes_of },
+            figures: EvalFigures { name, known: 0, listed: 0, modes: modes_of },
         }
     }
 
-    fn judge(&mut self, row: &Row<'_>, said: &[TokenId], rules: PredictionRules, place: usize) {
+    fn judge(&mut self, row: &PositionLogits<'_>, said: &[TokenId], rules: PredictionRules, place: usize) {
         let context = Context::new(said);
         let queries = [Query { context: &context, tables: &self.tables, prior: None, own: &[] }];
         let found = lookup(&self.filter, &queries);
@@ -276,7 +276,7 @@ impl Blocks {
 }
 
 /// What one table, or all together, came to.
-pub(super) struct Figures {
+pub(super) struct EvalFigures {
     pub(super) name: String,
     /// Positions with a prediction.
     pub(super) known: u64,
@@ -286,13 +286,13 @@ pub(super) struct Figures {
 }
 
 /// All figures of an evaluation.
-pub(super) struct Report {
+pub(super) struct EvalReport {
     windows: usize,
     pub(super) baseline: Blocks,
-    pub(super) subjects: Vec<Figures>,
+    pub(super) subjects: Vec<EvalFigures>,
 }
 
-impl std::fmt::Display for Report {
+impl std::fmt::Display for EvalReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let tokens = self.baseline.tokens();
         writeln!(
@@ -320,13 +320,13 @@ impl std::fmt::Display for Report {
     }
 }
 
-impl Report {
+impl EvalReport {
     fn json(&self) -> serde_json::Value {
         let mode = |(name, blocks): &(String, Blocks)| {
             let (change, half) = blocks.change(&self.baseline);
             serde_json::json!({"mode": name, "nats": blocks.mean(), "change": change, "half_width": half})
         };
-        let subject = |s: &Figures| {
+        let subject = |s: &EvalFigures| {
             let modes: Vec<_> = s.modes.iter().map(mode).collect();
             serde_json::json!({"table": s.name, "known": s.known, "listed": s.listed, "modes": modes})
         };
@@ -352,7 +352,7 @@ mod tests {
         let prediction = Prediction { listed, order: 2, seen: 9 };
         for mode in [Mode::bias(1.3).unwrap(), Mode::mixture(0.4).unwrap()] {
             let mixing = Mixing::new(&prediction, mode);
-            let lse = Row::new(&logits, 0).lse;
+            let lse = PositionLogits::new(&logits, 0).lse;
             let mut all: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
             match &mixing {
                 Mixing::Add(list) => list.iter().for_each(|(t, bias)| all[*t as usize] += f64::from(*bias)),
@@ -365,7 +365,7 @@ mod tests {
             let sum: f64 = all.iter().map(|l| l.exp()).sum();
             for next in [4, 5, 30] {
                 let want = sum.ln() - all[next];
-                let got = Row::new(&logits, next as TokenId).nll(&mixing);
+                let got = PositionLogits::new(&logits, next as TokenId).nll(&mixing);
                 assert!((got - want).abs() < 1e-5, "{mode:?}, token {next}: {got} instead of {want}");
             }
         }

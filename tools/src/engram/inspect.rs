@@ -1,6 +1,6 @@
 //! `chimere engram inspect`: what a table holds.
 
-use super::{Vocabulary, failed, now};
+use super::{TableVocabulary, failed, now};
 use crate::CliError;
 use crate::figures::{bytes_text, count_text};
 use chimere_engine::engram::{Entry, Ngrams, Table};
@@ -28,7 +28,7 @@ pub struct InspectArgs {
 }
 
 pub(super) fn run(args: &InspectArgs) -> Result<(), CliError> {
-    let vocabulary = args.tokenizer_of.as_deref().map(|path| Vocabulary::find(Some(path))).transpose()?;
+    let vocabulary = args.tokenizer_of.as_deref().map(|path| TableVocabulary::find(Some(path))).transpose()?;
     let table = match &vocabulary {
         Some(vocabulary) => vocabulary.open(&args.table)?,
         None => Table::open(&args.table).map_err(failed)?,
@@ -86,7 +86,7 @@ fn keep_best(entries: &mut Vec<Entry>, n: usize) {
     entries.truncate(n);
 }
 
-fn show(ids: &[TokenId], vocabulary: Option<&Vocabulary>) -> String {
+fn show(ids: &[TokenId], vocabulary: Option<&TableVocabulary>) -> String {
     match vocabulary {
         Some(vocabulary) => format!("{:?}", vocabulary.tokenizer.decode(ids, true)),
         None => format!("{ids:?}"),

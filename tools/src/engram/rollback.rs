@@ -1,6 +1,6 @@
 //! `chimere engram rollback`: a table as it was before its last write.
 
-use super::{Vocabulary, failed, now};
+use super::{TableVocabulary, failed, now};
 use crate::CliError;
 use chimere::engram::{Store, TableName, publish_table};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct RollbackArgs {
 
 pub(super) fn run(args: &RollbackArgs) -> Result<(), CliError> {
     let name = TableName::new(&args.name).map_err(|e| CliError::Usage(format!("NAME: {e}")))?;
-    let vocabulary = Vocabulary::find(args.tokenizer_of.as_deref())?;
+    let vocabulary = TableVocabulary::find(args.tokenizer_of.as_deref())?;
     let store = Store::new(args.tables.clone(), vocabulary.fingerprint);
     let revision = store.undo(&name).map_err(failed)?;
     publish_table(&store, &name, now()).map_err(failed)?;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
-    command: Engram,
+    command: EngramCommand,
 }
 
 fn nano() -> &'static str {
@@ -41,7 +41,7 @@ impl Desk {
         self.0.path().join(name)
     }
 
-    fn parse(&self, line: &str) -> Result<Engram, clap::Error> {
+    fn parse(&self, line: &str) -> Result<EngramCommand, clap::Error> {
         let word = |word: &str| match word.strip_prefix('@') {
             Some(name) => self.path(name).to_str().unwrap().to_owned(),
             None => word.to_owned(),
@@ -84,7 +84,7 @@ fn a_table_knows_what_followed_in_every_file_of_a_directory() {
         ("texts/c.bin", "The port of Vorland is nowhere."),
     ]);
     desk.build("@texts", "@t.engr", "--orders 2-3").unwrap();
-    let (table, words) = (desk.table("t.engr"), Vocabulary::find(Some(Path::new(nano()))).unwrap());
+    let (table, words) = (desk.table("t.engr"), TableVocabulary::find(Some(Path::new(nano()))).unwrap());
     assert_eq!((table.tokenizer(), table.vocab()), (words.fingerprint.hash, words.fingerprint.vocab));
     assert_eq!(table.stats().iter().map(|s| s.order).collect::<Vec<_>>(), [2, 3]);
     let ids = words.tokenizer.encode_plain("The port of Vorland is");
@@ -96,7 +96,7 @@ fn a_table_knows_what_followed_in_every_file_of_a_directory() {
 #[test]
 fn markup_is_spelled_out_unless_it_is_asked_for() {
     let desk = Desk::new(&[("t.txt", "a <|im_end|> b <|im_end|> c")]);
-    let end = Vocabulary::find(Some(Path::new(nano()))).unwrap().tokenizer.id("<|im_end|>").unwrap();
+    let end = TableVocabulary::find(Some(Path::new(nano()))).unwrap().tokenizer.id("<|im_end|>").unwrap();
     for (flag, wanted) in [("", 0), ("--markup", 2)] {
         desk.build("@t.txt", "@t.engr", flag).unwrap();
         assert_eq!(desk.table("t.engr").prior(end), wanted, "with {flag:?}");
@@ -137,7 +137,7 @@ fn pruning_forgets_what_is_rare_and_wants_a_rule() {
 fn a_table_is_shown_by_order_and_in_words() {
     let desk = Desk::new(&[("t.txt", "one two one two one two three")]);
     desk.build("@t.txt", "@t.engr", "--orders 1-2").unwrap();
-    let (table, words) = (desk.table("t.engr"), Vocabulary::find(Some(Path::new(nano()))).unwrap());
+    let (table, words) = (desk.table("t.engr"), TableVocabulary::find(Some(Path::new(nano()))).unwrap());
     let report = inspect::report(&desk.path("t.engr"), &table, now());
     assert!(report.contains(&words.fingerprint.hash.to_string()) && report.contains("\n2 "), "{report}");
     let shown = inspect::contexts(&table, 1, |ids| words.tokenizer.decode(ids, true));
@@ -172,8 +172,8 @@ fn what_is_no_text_or_no_table_is_refused_by_name_and_line() {
 }
 
 /// What `eval` measures; the options are those of the command line.
-fn measured(desk: &Desk, line: &str) -> eval::Report {
-    let Engram::Eval(args) = desk.parse(line).unwrap() else { panic!("eval was asked for") };
+fn measured(desk: &Desk, line: &str) -> eval::EvalReport {
+    let EngramCommand::Eval(args) = desk.parse(line).unwrap() else { panic!("eval was asked for") };
     eval::measure(&args, &model::load(Path::new(nano())).unwrap()).map_err(|e| e.to_string()).unwrap()
 }
 

@@ -2,9 +2,9 @@
 //! logits, on the CPU.
 
 use crate::CliError;
-use crate::figures::Steps;
+use crate::calibration::{self, Calibration, TextMix};
+use crate::figures::StepProgress;
 use crate::logits::{LogitReader, threads};
-use crate::quantize::calibration::{self, Calibration, TextMix};
 use chimere::text::TextModel;
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
@@ -74,7 +74,7 @@ fn measure(args: &KldArgs) -> Result<Vec<(PathBuf, Divergence)>, CliError> {
     }
     let vocab = base.config.vocab;
     let all: usize = windows.iter().map(Vec::len).sum();
-    let (mut done, mut progress) = (0, Steps::new("comparing"));
+    let (mut done, mut progress) = (0, StepProgress::new("comparing"));
     for window in &windows {
         for start in LogitReader::starts(window) {
             let logits = base_reader.step(window, start).map_err(failed)?;

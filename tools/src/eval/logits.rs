@@ -28,7 +28,7 @@ pub struct LogitsArgs {
     /// Threads that compute, 0 for every core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// File to write.
+    /// File to write the logits to.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 }

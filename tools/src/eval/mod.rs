@@ -7,7 +7,7 @@ use super::CliError;
 
 /// What can be compared, or handed over to be.
 #[derive(clap::Subcommand, Debug)]
-pub enum Eval {
+pub enum EvalCommand {
     /// How far next-token distributions are from those of a base model.
     Kld(kld::KldArgs),
     /// The logits of given tokens, as numbers in a file.
@@ -15,9 +15,9 @@ pub enum Eval {
 }
 
 /// Does what was asked, and prints what came out.
-pub fn run(eval: &Eval) -> Result<(), CliError> {
+pub fn run(eval: &EvalCommand) -> Result<(), CliError> {
     match eval {
-        Eval::Kld(args) => kld::run(args),
-        Eval::Logits(args) => logits::run(args),
+        EvalCommand::Kld(args) => kld::run(args),
+        EvalCommand::Logits(args) => logits::run(args),
     }
 }

@@ -20,15 +20,15 @@ const STEP_TOKENS: u32 = 128;
 
 /// A card, and what is to run on it: with keys of 8.5 and values of 4.5 bits, and the embedding's rows in the host's
 /// memory.
-pub(super) struct Card {
+pub(super) struct CardTarget {
     config: CudaConfig,
-    /// For everything.
+    /// Bytes of the card's memory for all that runs on it.
     budget: u64,
     /// Whether the head is the embedding again.
     tied: bool,
 }
 
-impl Card {
+impl CardTarget {
     /// `bytes`: of the card.
     pub(super) fn new(bytes: u64, (context, seqs): (u32, u32), model: &Model) -> Self {
         let wanted = DeviceRequest {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn groups_take_on_a_card_what_the_planner_says_that_files_of_other_types_take_more_or_less() {
         let (source, model) = nano();
-        let card = Card::new(2 << 30, (2048, 4), &model);
+        let card = CardTarget::new(2 << 30, (2048, 4), &model);
         let groups = groups(&source, model.config.layers.len());
         let groups: Vec<_> = groups.into_iter().filter(|g| g.role != MatrixRole::Draft).collect();
         let (none, dir) = (Importance::default(), tempfile::tempdir().unwrap());
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_card_that_is_full_without_weights_is_refused_with_the_numbers() {
         let (_, model) = nano();
-        let room = |bytes| Card::new(bytes, (4096, 4), &model).room(&model);
+        let room = |bytes| CardTarget::new(bytes, (4096, 4), &model).room(&model);
         assert!(room(2 << 30).unwrap() > 0);
         let error = room(600 << 20).unwrap_err().to_string();
         assert!(error.contains("4 sequences of 4096 tokens take") && error.contains("88.0 MiB"), "{error}");

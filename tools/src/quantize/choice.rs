@@ -1,10 +1,10 @@
 //! Which type each group gets: by measured divergence, by importance-weighted error, by the look of the weights, or one
 //! for all.
 
-use super::sensitivity::{Answered, group_distortion};
-use super::{Job, Rounding, Scheme, failed, measured_name};
+use super::sensitivity::{BaseAnswers, group_distortion};
+use super::{QuantizeJob, RoundingMethod, Scheme, failed, measured_name};
 use crate::CliError;
-use crate::figures::Steps;
+use crate::figures::StepProgress;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::quantize::{
     Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, fitting, weight_shape,
@@ -22,9 +22,9 @@ const ROWS_MIN: usize = 64;
 /// Sizes of which the best mix is drawn, less one.
 const CURVE_STEPS: u64 = 24;
 
-/// Types with what they are expected to do.
+/// The chosen types, with the divergences that are expected of them.
 pub(super) struct Choices {
-    /// One a group.
+    /// The chosen type of each group.
     pub(super) types: Vec<BlockType>,
     /// `t^2` of the group's type.
     pub(super) t2: Vec<f64>,
@@ -53,7 +53,11 @@ impl Choices {
         self.alpha.as_ref().map(|alpha| alpha.iter().zip(&self.t2).map(|(a, t2)| a * t2).sum())
     }
 
-    pub(super) fn of(job: &Job<'_>, importance: &Importance, answered: Option<&Answered>) -> Result<Self, CliError> {
+    pub(super) fn of(
+        job: &QuantizeJob<'_>,
+        importance: &Importance,
+        answered: Option<&BaseAnswers>,
+    ) -> Result<Self, CliError> {
         if let Scheme::Uniform(ty) = job.args.scheme {
             let types = vec![ty; job.groups.len()];
             let t2 = job.groups.iter().map(|g| sampled(job, g, ty, importance).map(|d| d.t2()));
@@ -61,7 +65,7 @@ impl Choices {
             return Ok(Self { types, t2, alpha: None, others: None, measured: None });
         }
         let budget = job.budget()?;
-        let table = Table::measure(job, importance)?;
+        let table = DistortionTable::measure(job, importance)?;
         let alpha = match job.args.scheme {
             Scheme::Kl => Some(alphas(job, importance, answered.expect("divergences are measured for this scheme"))?),
             _ => None,
@@ -99,7 +103,7 @@ impl Choices {
 
 impl Others {
     /// `choices` are the table's entries with what each takes and costs.
-    fn of(job: &Job<'_>, table: &Table, choices: &[Vec<Choice>]) -> Self {
+    fn of(job: &QuantizeJob<'_>, table: &DistortionTable, choices: &[Vec<Choice>]) -> Self {
         let weights: u64 = job.groups.iter().map(|g| g.weights).sum();
         let point = |picks: &[usize]| -> Point {
             let each = || picks.iter().enumerate();
@@ -127,13 +131,13 @@ impl Others {
 
 /// The divergence of every group alone in its type.
 fn each_measured(
-    job: &Job<'_>,
+    job: &QuantizeJob<'_>,
     types: &[BlockType],
     importance: &Importance,
-    answered: &Answered,
+    answered: &BaseAnswers,
 ) -> Result<Vec<f64>, CliError> {
-    let mut kept = Kept::open(job);
-    let mut progress = Steps::new("measuring groups");
+    let mut kept = KeptDivergences::open(job);
+    let mut progress = StepProgress::new("measuring groups");
     let mut all = Vec::new();
     for (group, ty) in job.groups.iter().zip(types) {
         // What was measured to choose is kept under the group's name alone.
@@ -155,22 +159,27 @@ fn menu<'a>(source: &'a Gguf, group: &'a Group) -> impl Iterator<Item = BlockTyp
 }
 
 /// Bytes of a group in its smallest type.
-pub(super) fn smallest(job: &Job<'_>, group: &Group) -> u64 {
+pub(super) fn smallest(job: &QuantizeJob<'_>, group: &Group) -> u64 {
     menu(job.source, group).map(|ty| job.bytes(group, ty)).min().expect("groups have rows of whole blocks of 32")
 }
 
-fn sampled(job: &Job<'_>, group: &Group, ty: BlockType, importance: &Importance) -> Result<Distortion, CliError> {
+fn sampled(
+    job: &QuantizeJob<'_>,
+    group: &Group,
+    ty: BlockType,
+    importance: &Importance,
+) -> Result<Distortion, CliError> {
     let rows = |name: &String| job.source.tensor(name).map_or(0, |t| t.rows() * t.matrices());
     let rows: usize = group.tensors.iter().map(rows).sum();
     group_distortion((job.source, job.encoder), group, ty, importance, EVERY.min(rows / ROWS_MIN).max(1))
 }
 
 /// Of each group, its types with what they do to it.
-struct Table(Vec<Vec<(BlockType, Distortion)>>);
+struct DistortionTable(Vec<Vec<(BlockType, Distortion)>>);
 
-impl Table {
-    fn measure(job: &Job<'_>, importance: &Importance) -> Result<Self, CliError> {
-        let mut progress = Steps::new("trying types");
+impl DistortionTable {
+    fn measure(job: &QuantizeJob<'_>, importance: &Importance) -> Result<Self, CliError> {
+        let mut progress = StepProgress::new("trying types");
         let mut rows = Vec::new();
         for (i, group) in job.groups.iter().enumerate() {
             let each = menu(job.source, group).map(|ty| Ok((ty, sampled(job, group, ty, importance)?)));
@@ -188,14 +197,14 @@ fn look(source: &Gguf, group: &Group) -> Result<f64, CliError> {
 }
 
 /// `alpha` of every group: measured at some depths of each role, between them interpolated in its logarithm.
-fn alphas(job: &Job<'_>, importance: &Importance, answered: &Answered) -> Result<Vec<f64>, CliError> {
+fn alphas(job: &QuantizeJob<'_>, importance: &Importance, answered: &BaseAnswers) -> Result<Vec<f64>, CliError> {
     let mut roles: BTreeMap<MatrixRole, Vec<usize>> = BTreeMap::new();
     job.groups.iter().enumerate().for_each(|(i, g)| roles.entry(g.role).or_default().push(i));
     let depths = job.args.depths as usize;
     let probes: Vec<Vec<usize>> = roles.values().map(|all| spread(all, depths)).collect();
-    let mut kept = Kept::open(job);
+    let mut kept = KeptDivergences::open(job);
     let (all, mut done) = (probes.iter().map(Vec::len).sum(), 0);
-    let mut progress = Steps::new("measuring divergences");
+    let mut progress = StepProgress::new("measuring divergences");
     let mut alpha = vec![0.0; job.groups.len()];
     for (role, probes) in roles.values().zip(&probes) {
         let mut known = Vec::new();
@@ -239,16 +248,16 @@ fn between(known: &[(usize, f64)], at: usize) -> f64 {
 }
 
 /// Divergences that an earlier run measured, by group.
-struct Kept {
+struct KeptDivergences {
     path: Option<PathBuf>,
     groups: Map<String, Value>,
 }
 
-impl Kept {
-    fn open(job: &Job<'_>) -> Self {
+impl KeptDivergences {
+    fn open(job: &QuantizeJob<'_>) -> Self {
         let importance = match (job.args.importance.as_str(), job.args.rounding()) {
-            ("self", Rounding::Correlated) => "-correlated",
-            ("self", Rounding::Nearest) => "",
+            ("self", RoundingMethod::Correlated) => "-correlated",
+            ("self", RoundingMethod::Nearest) => "",
             _ => "-other",
         };
         let name = format!("{}-{}{importance}.divergences.json", measured_name(job.args), job.args.tokens);

@@ -1,20 +1,19 @@
 //! `chimere quantize`: a model file whose weights take fewer bits. The engine has the encoders, the knapsack and the
 //! writer; here the model is run to learn what each part is worth.
 
-pub(crate) mod calibration;
 mod card;
 mod choice;
 mod options;
 mod report;
 mod sensitivity;
 
-pub use options::{Mtp, QuantizeArgs, Rounding, Rule, Scheme, Target};
+pub use options::{Mtp, QuantizeArgs, RoundingMethod, Scheme, Target, TypeRule};
 
 use super::CliError;
-use super::figures::{Steps, bytes_text};
+use super::calibration::{self, Calibration, TextMix};
+use super::figures::{StepProgress, bytes_text};
 use super::logits::threads;
-use calibration::{Calibration, TextMix};
-use card::Card;
+use card::CardTarget;
 use chimere::config::Device;
 use chimere::device::ORDINAL;
 use chimere::text::{TextModel, tokenizer};
@@ -24,8 +23,8 @@ use chimere_engine::format::{BlockType, Gguf, TextAssets};
 use chimere_engine::model::{self, Model, Opened};
 use chimere_engine::quantize::{self, Encoder, Group, Importance, MatrixRole, Output, Threads, fitting, groups};
 use choice::Choices;
-use report::{Report, Wrote};
-use sensitivity::Answered;
+use report::{QuantizeReport, Wrote};
+use sensitivity::BaseAnswers;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Instant;
@@ -82,7 +81,7 @@ fn open(path: &Path) -> Result<(Gguf, Model), CliError> {
 }
 
 /// What is to be done with a file's tensors, before anything was measured.
-struct Job<'a> {
+struct QuantizeJob<'a> {
     args: &'a QuantizeArgs,
     source: &'a Gguf,
     encoder: &'a dyn Encoder,
@@ -94,10 +93,10 @@ struct Job<'a> {
     keys: Vec<(String, MetaValue)>,
     /// What the weights are to fit into, where that is the target, with the room that they have there beside tensors of
     /// no group.
-    card: Option<(Card, u64)>,
+    card: Option<(CardTarget, u64)>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> QuantizeJob<'a> {
     fn new(
         args: &'a QuantizeArgs,
         (source, encoder): (&'a Gguf, &'a dyn Encoder),
@@ -133,7 +132,7 @@ impl<'a> Job<'a> {
 
     fn plan_card(&mut self, model: &Model) -> Result<(), CliError> {
         let Some(Target::Card(bytes)) = self.args.target else { return Ok(()) };
-        let card = Card::new(bytes, (self.args.context, self.args.seqs), model);
+        let card = CardTarget::new(bytes, (self.args.context, self.args.seqs), model);
         // Everything is planned once with some types, so that what is in no group is counted as the planner does.
         let none = Importance::default();
         let all = card.weights_of(&self.output(&vec![DRAFT_TYPE; self.groups.len()], &none), &self.args.out)?;
@@ -165,8 +164,8 @@ impl<'a> Job<'a> {
     /// Tensors whose values are rounded together.
     fn correlated(&self) -> HashSet<String> {
         match self.args.rounding() {
-            Rounding::Nearest => HashSet::new(),
-            Rounding::Correlated => {
+            RoundingMethod::Nearest => HashSet::new(),
+            RoundingMethod::Correlated => {
                 self.groups.iter().flat_map(|g| &g.tensors).chain(self.settled.keys()).cloned().collect()
             }
         }
@@ -236,8 +235,12 @@ impl<'a> Job<'a> {
     }
 }
 
-fn quantize(args: &QuantizeArgs, (source, encoder): (&Gguf, &dyn Encoder), model: &Model) -> Result<Report, CliError> {
-    let job = Job::new(args, (source, encoder), model)?;
+fn quantize(
+    args: &QuantizeArgs,
+    (source, encoder): (&Gguf, &dyn Encoder),
+    model: &Model,
+) -> Result<QuantizeReport, CliError> {
+    let job = QuantizeJob::new(args, (source, encoder), model)?;
     // What cannot be is refused before hours of measuring.
     if !matches!(args.scheme, Scheme::Uniform(_)) {
         job.budget()?;
@@ -248,18 +251,18 @@ fn quantize(args: &QuantizeArgs, (source, encoder): (&Gguf, &dyn Encoder), model
     if let Some(takes) = job.check_card(&output, model)? {
         eprintln!("weights on the card: {}", bytes_text(takes));
     }
-    let (mut progress, begin) = (Steps::new("writing"), Instant::now());
+    let (mut progress, begin) = (StepProgress::new("writing"), Instant::now());
     let kib = |bytes: u64| (bytes >> 10) as usize;
     let bytes = quantize::write(&args.out, &output, |done, all| progress.show(kib(done), kib(all))).map_err(failed)?;
     progress.end();
     let seconds = begin.elapsed().as_secs_f64();
     let measured = answered.map(|a| a.divergence_of_file(&args.out)).transpose()?;
     let wrote = Wrote { bytes, on: encoder.name().to_owned(), seconds };
-    Ok(Report::new(args, &job.groups, source, choices, wrote, measured))
+    Ok(QuantizeReport::new(args, &job.groups, source, choices, wrote, measured))
 }
 
 /// How much inputs count and, where a scheme asks for divergences, the base model's answers.
-fn calibrate(job: &Job<'_>, model: &Model) -> Result<(Importance, Option<Answered>), CliError> {
+fn calibrate(job: &QuantizeJob<'_>, model: &Model) -> Result<(Importance, Option<BaseAnswers>), CliError> {
     let args = job.args;
     let own = args.importance == "self";
     let given = match args.importance.as_str() {
@@ -270,7 +273,7 @@ fn calibrate(job: &Job<'_>, model: &Model) -> Result<(Importance, Option<Answere
         return Ok((given, None));
     }
     if args.scheme != Scheme::Kl
-        && args.rounding() == Rounding::Nearest
+        && args.rounding() == RoundingMethod::Nearest
         && let Some(kept) = kept_importance(args)?
     {
         return Ok((kept, None));
@@ -319,7 +322,7 @@ fn kept_importance(args: &QuantizeArgs) -> Result<Option<Importance>, CliError> 
     importance_path(args).filter(|path| path.exists()).map(|path| Importance::open(&path).map_err(failed)).transpose()
 }
 
-impl Job<'_> {
+impl QuantizeJob<'_> {
     /// Bytes that the groups may take together; an error if their smallest types take more.
     fn budget(&self) -> Result<u64, CliError> {
         let target = self.args.target;
@@ -377,9 +380,9 @@ mod tests {
         let args = |options: &[&str]| {
             Command::parse_from([&["quantize", "--model", "m", "--out", "o"], options].concat()).args
         };
-        assert_eq!(args(&["--target", "4bpw"]).rounding(), Rounding::Correlated);
-        assert_eq!(args(&["--target", "4bpw", "--importance", "i.gguf"]).rounding(), Rounding::Nearest);
-        assert_eq!(args(&["--scheme", "uniform:Q4_K"]).rounding(), Rounding::Nearest);
+        assert_eq!(args(&["--target", "4bpw"]).rounding(), RoundingMethod::Correlated);
+        assert_eq!(args(&["--target", "4bpw", "--importance", "i.gguf"]).rounding(), RoundingMethod::Nearest);
+        assert_eq!(args(&["--scheme", "uniform:Q4_K"]).rounding(), RoundingMethod::Nearest);
         let asked = args(&["--scheme", "uniform:Q4_K", "--rounding", "correlated", "--importance", "none"]);
         let refused = asked.check().unwrap_err().to_string();
         assert!(refused.contains("wanted --importance self") && refused.ends_with("got `none`"), "{refused}");

@@ -15,7 +15,7 @@ pub struct QuantizeArgs {
     /// Source: a GGUF file of any types that are read here, or a Hugging Face directory.
     #[arg(long, value_name = "FILE|DIR")]
     pub model: PathBuf,
-    /// File to write.
+    /// File to write the model to.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Size of the file, such as 14.7GiB or 900MB; or bits a weight over all matrices, such as 4.1bpw; or a card that
@@ -34,7 +34,7 @@ pub struct QuantizeArgs {
     pub scheme: Scheme,
     /// A type for tensors whose names match, such as 'ffn_down_exps=Q5_K'. The first rule that matches holds.
     #[arg(long, value_name = "REGEX=TYPE")]
-    pub tensor_type: Vec<Rule>,
+    pub tensor_type: Vec<TypeRule>,
     /// The draft head's matrices: quantise (Q4_K or the uniform type), keep as they are, or drop the head.
     #[arg(long, value_enum, default_value_t = Mtp::Quantise)]
     pub mtp: Mtp,
@@ -45,7 +45,7 @@ pub struct QuantizeArgs {
     /// by how inputs are correlated in calibration text, with --importance self [default: correlated with scheme kl,
     /// else nearest].
     #[arg(long, value_enum)]
-    pub rounding: Option<Rounding>,
+    pub rounding: Option<RoundingMethod>,
     /// Sequences of 512 tokens that the model writes for calibration.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub sequences: u32,
@@ -77,18 +77,18 @@ pub struct QuantizeArgs {
 
 impl QuantizeArgs {
     /// How values are rounded: as asked, or as the scheme does.
-    pub(super) fn rounding(&self) -> Rounding {
+    pub(super) fn rounding(&self) -> RoundingMethod {
         let own = if self.scheme == Scheme::Kl && self.importance == "self" {
-            Rounding::Correlated
+            RoundingMethod::Correlated
         } else {
-            Rounding::Nearest
+            RoundingMethod::Nearest
         };
         self.rounding.unwrap_or(own)
     }
 
     /// Whether options go together, before anything is opened.
     pub(super) fn check(&self) -> Result<(), CliError> {
-        if self.rounding() == Rounding::Correlated && self.importance != "self" {
+        if self.rounding() == RoundingMethod::Correlated && self.importance != "self" {
             return Err(CliError::Usage(format!(
                 "--rounding correlated: wanted --importance self, which says how inputs are correlated, got `{}`",
                 self.importance
@@ -101,7 +101,7 @@ impl QuantizeArgs {
 /// How values are rounded.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the option says what they are")]
-pub enum Rounding {
+pub enum RoundingMethod {
     Nearest,
     Correlated,
 }
@@ -138,7 +138,7 @@ pub enum Scheme {
 
 /// A type for tensors of some names.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub struct TypeRule {
     pub(super) names: Regex,
     pub(super) ty: BlockType,
 }
@@ -190,7 +190,7 @@ impl FromStr for Scheme {
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for TypeRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -215,8 +215,8 @@ mod tests {
         assert_eq!("uniform:q4_k".parse(), Ok(Scheme::Uniform(BlockType::Q4K)));
         assert!("uniform:Q2_K".parse::<Scheme>().unwrap_err().contains("Q4_K"));
         assert!("best".parse::<Scheme>().is_err());
-        let rule: Rule = "blk\\.[01]\\.ffn=IQ3_S".parse().unwrap();
+        let rule: TypeRule = "blk\\.[01]\\.ffn=IQ3_S".parse().unwrap();
         assert!(rule.names.is_match("blk.1.ffn_up.weight") && rule.ty == BlockType::Iq3S);
-        assert!("ffn".parse::<Rule>().is_err() && "(=Q4_K".parse::<Rule>().is_err());
+        assert!("ffn".parse::<TypeRule>().is_err() && "(=Q4_K".parse::<TypeRule>().is_err());
     }
 }

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use std::fmt;
 
 /// A quantised file in figures.
-pub(super) struct Report {
+pub(super) struct QuantizeReport {
     model: String,
     out: String,
     scheme: String,
-    rows: Vec<Row>,
+    rows: Vec<GroupRow>,
     wrote: Wrote,
     expected: Option<f64>,
     measured: Option<Divergence>,
@@ -23,12 +23,12 @@ pub(super) struct Report {
 /// How the file was written.
 pub(super) struct Wrote {
     pub(super) bytes: u64,
-    /// What encoded.
+    /// Name of the device that encoded.
     pub(super) on: String,
     pub(super) seconds: f64,
 }
 
-struct Row {
+struct GroupRow {
     name: String,
     ty: BlockType,
     bytes: u64,
@@ -38,7 +38,7 @@ struct Row {
     measured: Option<f64>,
 }
 
-impl Report {
+impl QuantizeReport {
     pub(super) fn new(
         args: &QuantizeArgs,
         groups: &[Group],
@@ -51,7 +51,7 @@ impl Report {
             let (ty, t2) = (choices.types[i], choices.t2[i]);
             let alpha = choices.alpha.as_ref().map(|a| a[i]);
             let measured = choices.measured.as_ref().map(|kl| kl[i]);
-            Row { name: g.name(), ty, bytes: g.bytes(source, ty), weights: g.weights, t2, alpha, measured }
+            GroupRow { name: g.name(), ty, bytes: g.bytes(source, ty), weights: g.weights, t2, alpha, measured }
         };
         Self {
             model: args.model.display().to_string(),
@@ -66,12 +66,12 @@ impl Report {
     }
 
     fn bits(&self) -> f64 {
-        let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum::<u64>() as f64;
+        let sum = |of: fn(&GroupRow) -> u64| self.rows.iter().map(of).sum::<u64>() as f64;
         8.0 * sum(|r| r.bytes) / sum(|r| r.weights).max(1.0)
     }
 
     pub(super) fn json(&self) -> Value {
-        let row = |r: &Row| {
+        let row = |r: &GroupRow| {
             json!({
                 "group": r.name, "type": r.ty.name(), "bytes": r.bytes, "weights": r.weights, "t2": r.t2,
                 "alpha": r.alpha, "expected_kl": r.alpha.map(|a| a * r.t2), "measured_kl": r.measured,
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for QuantizeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kl = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.6}"));
         let head = ["size", "t^2", "expected KL", "measured KL"];

@@ -5,7 +5,7 @@
 //! measured with one encoding and holds for the others as long as errors are small.
 
 use crate::CliError;
-use crate::figures::{Steps, bytes_text};
+use crate::figures::{StepProgress, bytes_text};
 use crate::logits::LogitReader;
 use chimere_engine::backend::cpu::CpuBackend;
 use chimere_engine::format::{BlockType, Gguf, Tensor};
@@ -22,7 +22,7 @@ const BASE_LOGIT_BYTES_MAX: usize = 4 << 30;
 const MOMENT_BYTES_MAX: usize = 2 << 30;
 
 /// Calibration text that the base model has answered.
-pub(super) struct Answered {
+pub(super) struct BaseAnswers {
     windows: Vec<Vec<TokenId>>,
     /// Of all positions, one row after the other.
     logits: Vec<f32>,
@@ -37,14 +37,14 @@ pub(super) fn answer(
     mut windows: Vec<Vec<TokenId>>,
     (tokens, correlated): (usize, &HashSet<String>),
     threads: usize,
-) -> Result<(Importance, Answered), CliError> {
+) -> Result<(Importance, BaseAnswers), CliError> {
     let longest = windows.iter().map(Vec::len).max().unwrap_or(0);
     let mut reader = LogitReader::exact(model, longest as u32, threads).map_err(CliError::Failed)?;
     watch(reader.backend(), correlated);
     let vocab = model.config.vocab;
     let tokens = tokens.min(BASE_LOGIT_BYTES_MAX / vocab / size_of::<f32>());
     let mut logits = Vec::with_capacity(tokens * vocab);
-    let (mut kept, mut progress) = (0, Steps::new("reading calibration text"));
+    let (mut kept, mut progress) = (0, StepProgress::new("reading calibration text"));
     for (i, window) in windows.iter().enumerate() {
         let keep = logits.len() < tokens * vocab;
         kept += usize::from(keep);
@@ -68,7 +68,7 @@ pub(super) fn answer(
             importance.correlate(&source.tensor, source.index, products);
         }
     }
-    Ok((importance, Answered { windows, logits, vocab, threads }))
+    Ok((importance, BaseAnswers { windows, logits, vocab, threads }))
 }
 
 /// All matrices; what any two inputs make where there is room for it, smallest matrices first.
@@ -95,7 +95,7 @@ fn failed(e: impl std::fmt::Display) -> CliError {
     CliError::Failed(e.to_string())
 }
 
-impl Answered {
+impl BaseAnswers {
     /// How far another model's answers are from the base model's.
     pub(super) fn divergence(&self, model: &Model) -> Result<Divergence, CliError> {
         let longest = self.windows.iter().map(Vec::len).max().unwrap_or(0);
@@ -110,7 +110,7 @@ impl Answered {
         Ok(sum)
     }
 
-    /// The same of a file.
+    /// The divergence of the model in a file.
     pub(super) fn divergence_of_file(&self, path: &Path) -> Result<Divergence, CliError> {
         self.divergence(&model::load(path).map_err(failed)?)
     }

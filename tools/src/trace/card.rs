@@ -11,7 +11,7 @@ const LEFT_AFTER: usize = 2;
 
 /// What a step finds, on average over the second half of a trace; before that the card fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Found {
+pub(super) struct CardHits {
     /// Experts that lie on the card.
     pub(super) hits: f64,
     /// Those that are read in the host's memory.
@@ -20,14 +20,14 @@ pub(super) struct Found {
     pub(super) came: f64,
 }
 
-impl Found {
+impl CardHits {
     pub(super) fn share(self) -> f64 {
         self.hits / (self.hits + self.misses).max(f64::MIN_POSITIVE)
     }
 }
 
 /// A card as the engine's tier of experts sees it.
-struct Card {
+struct SimulatedCard {
     layers: usize,
     places: ExpertPlaces,
     /// Places in reserve of each layer.
@@ -38,7 +38,7 @@ struct Card {
     leaving: VecDeque<(usize, usize, Going)>,
 }
 
-impl Card {
+impl SimulatedCard {
     fn new(trace: &ExpertTrace, resident: f64) -> Self {
         let (layers, experts) = (trace.head.layers, trace.head.experts);
         let device = (resident * (layers * experts) as f64) as usize;
@@ -82,8 +82,8 @@ impl Card {
 }
 
 /// The first `sequences` side by side, a step a token, where `resident` of all experts have room.
-pub(super) fn found(trace: &ExpertTrace, sequences: usize, resident: f64) -> Found {
-    let (mut card, steps) = (Card::new(trace, resident), trace.tokens(sequences));
+pub(super) fn found(trace: &ExpertTrace, sequences: usize, resident: f64) -> CardHits {
+    let (mut card, steps) = (SimulatedCard::new(trace, resident), trace.tokens(sequences));
     let mut all = [0; 3];
     for step in 0..steps {
         let uses = (0..sequences).flat_map(|s| trace.token(s, step).iter().enumerate());
@@ -93,19 +93,19 @@ pub(super) fn found(trace: &ExpertTrace, sequences: usize, resident: f64) -> Fou
         }
     }
     let [hits, misses, came] = all.map(|n| n as f64 / (steps - steps / 2).max(1) as f64);
-    Found { hits, misses, came }
+    CardHits { hits, misses, came }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::Head;
+    use super::super::file::TraceHead;
     use super::*;
 
     #[test]
     fn what_repeats_is_found_where_it_has_room_and_everything_is_where_all_have() {
         let pairs = |t: u16| [t / 8 % 4 * 2, t / 8 % 4 * 2 + 1];
         let trace = ExpertTrace {
-            head: Head::new(1, 32, 2, "by hand".into()),
+            head: TraceHead::new(1, 32, 2, "by hand".into()),
             sequences: vec![(0..512).flat_map(pairs).collect()],
         };
         let (half, none) = (found(&trace, 1, 0.5), found(&trace, 1, 0.0));

@@ -7,7 +7,7 @@
 //! tokens, four fifths within 8, and 74, 89 and 96 % found with room for 19, 38 and 64 % of the experts. A third repeat
 //! at once, where 45 % do there.
 
-use super::file::{EXPERTS_MAX, ExpertTrace, Head};
+use super::file::{EXPERTS_MAX, ExpertTrace, TraceHead};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Draws a trace; the defaults are the 35B's shape.
 #[derive(clap::Args, Debug)]
 pub struct DrawArgs {
-    /// File to write.
+    /// File to write the trace to.
     #[arg(long, value_name = "FILE")]
     pub(super) out: PathBuf,
     /// Half of the uses repeat one that is at most this many tokens ago.
@@ -28,7 +28,7 @@ pub struct DrawArgs {
     /// Sequences, each with experts of its own.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     sequences: u32,
-    /// Tokens of each.
+    /// Tokens of each sequence.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     tokens: u32,
     /// Layers that choose experts.
@@ -41,7 +41,7 @@ pub struct DrawArgs {
     /// Of them, those that a token uses; no more than there are.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     used: u32,
-    /// The same seed draws the same trace.
+    /// Seed of the draws; equal seeds draw equal traces.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -61,11 +61,11 @@ pub(super) fn run(args: &DrawArgs) -> ExpertTrace {
     let DrawArgs { distance, stray, seed, .. } = *args;
     let made = format!("drawn, half of the uses within {distance} tokens, {stray} astray, seed {seed}");
     // (1 - stray) distance / (distance + half) = 1 / 2; strays that happen to be near are few.
-    let near = Near { half: distance * (1.0 - 2.0 * stray), stray };
-    let head = Head::new(args.layers as usize, experts, used, made);
+    let near = DistanceLaw { half: distance * (1.0 - 2.0 * stray), stray };
+    let head = TraceHead::new(args.layers as usize, experts, used, made);
     let mut rng = StdRng::seed_from_u64(seed);
     let sequence = |_| {
-        let mut layers: Vec<Layer> = (0..args.layers).map(|_| Layer::new(experts, &mut rng)).collect();
+        let mut layers: Vec<DrawnLayer> = (0..args.layers).map(|_| DrawnLayer::new(experts, &mut rng)).collect();
         let mut all = Vec::with_capacity(args.tokens as usize * head.choices());
         for token in 1..=u64::from(args.tokens) {
             for layer in &mut layers {
@@ -80,16 +80,16 @@ pub(super) fn run(args: &DrawArgs) -> ExpertTrace {
 
 /// How near uses are.
 #[derive(Clone, Copy)]
-struct Near {
+struct DistanceLaw {
     /// Half of those that do not stray repeat within so many tokens.
     half: f64,
     stray: f64,
 }
 
 /// A layer's experts, the last used first, with the token of that use; 0 for never.
-struct Layer(Vec<(u16, u64)>);
+struct DrawnLayer(Vec<(u16, u64)>);
 
-impl Layer {
+impl DrawnLayer {
     fn new(experts: usize, rng: &mut StdRng) -> Self {
         let mut all: Vec<(u16, u64)> = (0..experts).map(|e| (e as u16, 0)).collect();
         all.shuffle(rng);
@@ -97,7 +97,7 @@ impl Layer {
     }
 
     /// What the next token, number `now` from 1 on, uses.
-    fn token(&mut self, now: u64, used: usize, near: Near, rng: &mut StdRng) -> Vec<u16> {
+    fn token(&mut self, now: u64, used: usize, near: DistanceLaw, rng: &mut StdRng) -> Vec<u16> {
         let mut picked = Vec::with_capacity(used);
         for _ in 0..used {
             let (strays, u): (bool, f64) = (rng.random_bool(near.stray), rng.random_range(0.0..1.0));

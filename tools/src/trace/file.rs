@@ -12,7 +12,7 @@ pub(super) const EXPERTS_MAX: usize = 1 << 16;
 
 /// What a trace is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Head {
+pub(crate) struct TraceHead {
     format: String,
     /// Layers that choose experts.
     pub(crate) layers: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Head {
     pub(crate) made: String,
 }
 
-impl Head {
+impl TraceHead {
     pub(super) fn new(layers: usize, experts: usize, used: usize, made: String) -> Self {
         Self { format: FORMAT.into(), layers, experts, used, made }
     }
@@ -38,14 +38,14 @@ impl Head {
 /// Which experts tokens used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpertTrace {
-    pub(crate) head: Head,
+    pub(crate) head: TraceHead,
     /// Of each sequence, token by token: `[tokens][layers][used]`, those of a layer all different.
     pub(crate) sequences: Vec<Vec<u16>>,
 }
 
 /// A token of a file.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct TraceLine {
     sequence: usize,
     experts: Vec<Vec<u16>>,
 }
@@ -69,7 +69,7 @@ impl ExpertTrace {
         for (sequence, tokens) in self.sequences.iter().enumerate() {
             for token in tokens.chunks_exact(self.head.choices()) {
                 let experts = token.chunks_exact(self.head.used).map(<[u16]>::to_vec).collect();
-                writeln!(file, "{}", serde_json::to_string(&Line { sequence, experts })?)?;
+                writeln!(file, "{}", serde_json::to_string(&TraceLine { sequence, experts })?)?;
             }
         }
         file.flush()
@@ -98,12 +98,12 @@ impl ExpertTrace {
     }
 }
 
-fn head(text: &str) -> Result<Head, String> {
-    let head: Head = serde_json::from_str(text).map_err(|e| format!("wanted what the trace is of: {e}"))?;
+fn head(text: &str) -> Result<TraceHead, String> {
+    let head: TraceHead = serde_json::from_str(text).map_err(|e| format!("wanted what the trace is of: {e}"))?;
     if head.format != FORMAT {
         return Err(format!("format: wanted `{FORMAT}`, got `{}`", head.format));
     }
-    let Head { layers, experts, used, .. } = head;
+    let TraceHead { layers, experts, used, .. } = head;
     if layers == 0 || used == 0 || used > experts || experts > EXPERTS_MAX {
         return Err(format!(
             "wanted layers that use 1 or more of at most {EXPERTS_MAX} experts, got {layers} with {used} of {experts}"
@@ -113,8 +113,8 @@ fn head(text: &str) -> Result<Head, String> {
 }
 
 /// Sequence and experts of a line, where `sequences` have come before it.
-fn token(text: &str, head: &Head, sequences: usize) -> Result<(usize, Vec<u16>), String> {
-    let Line { sequence, experts } = serde_json::from_str(text).map_err(|e| e.to_string())?;
+fn token(text: &str, head: &TraceHead, sequences: usize) -> Result<(usize, Vec<u16>), String> {
+    let TraceLine { sequence, experts } = serde_json::from_str(text).map_err(|e| e.to_string())?;
     if sequence > sequences {
         return Err(format!("sequence: wanted at most {sequences}, the next one, got {sequence}"));
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_file_gives_back_what_was_saved_and_names_the_line_that_is_wrong() {
         let trace = ExpertTrace {
-            head: Head::new(2, 8, 2, "by hand".into()),
+            head: TraceHead::new(2, 8, 2, "by hand".into()),
             sequences: vec![vec![0, 1, 2, 3, 4, 5, 6, 7], vec![7, 6, 5, 4]],
         };
         let dir = tempfile::tempdir().unwrap();

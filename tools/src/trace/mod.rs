@@ -15,25 +15,25 @@ use std::path::{Path, PathBuf};
 
 /// What can be done with traces of experts.
 #[derive(clap::Subcommand, Debug)]
-pub enum Trace {
+pub enum TraceCommand {
     /// Record which experts a model's answers use.
     Experts(record::RecordArgs),
     /// Draw a trace whose uses of experts repeat within a given number of tokens.
     Draw(draw::DrawArgs),
     /// How soon uses repeat in a trace, and how often they would find their expert on a card with room for a part.
     Show {
-        /// The trace.
+        /// File that holds the trace.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
 }
 
 /// Does what was asked, and prints what is in the trace.
-pub fn run(trace: &Trace) -> Result<(), CliError> {
+pub fn run(trace: &TraceCommand) -> Result<(), CliError> {
     match trace {
-        Trace::Experts(args) => written(&args.out, &record::run(args)?),
-        Trace::Draw(args) => written(&args.out, &draw::run(args)),
-        Trace::Show { file } => {
+        TraceCommand::Experts(args) => written(&args.out, &record::run(args)?),
+        TraceCommand::Draw(args) => written(&args.out, &draw::run(args)),
+        TraceCommand::Show { file } => {
             print!("{}", shown(&ExpertTrace::open(file)?));
             Ok(())
         }
@@ -89,7 +89,7 @@ fn shown(trace: &ExpertTrace) -> String {
 fn on_a_card(trace: &ExpertTrace, sequences: usize) -> String {
     let line = |resident: f64| {
         let found = card::found(trace, sequences, resident);
-        let (share, room, card::Found { misses, came, .. }) = (100.0 * found.share(), 100.0 * resident, found);
+        let (share, room, card::CardHits { misses, came, .. }) = (100.0 * found.share(), 100.0 * resident, found);
         let [q4, q8] = [EXPERT_BYTES[0], EXPERT_BYTES[1]].map(|bytes| misses * bytes / BUS_BYTES_S * 1e3);
         format!(
             "  on a card with room for {room:.0} %: {share:.1} %, {misses:.1} a step missed, of which {came:.1} stay; \

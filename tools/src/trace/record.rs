@@ -1,11 +1,11 @@
 //! Which experts a model's own answers use, on the CPU: conversations and free text that it writes at temperature 1, as
 //! for calibration. Every token that was drawn is one of the trace; what the template puts between turns is not.
 
-use super::file::{ExpertTrace, Head};
+use super::file::{ExpertTrace, TraceHead};
 use crate::CliError;
+use crate::calibration::{self, Calibration, TextMix};
 use crate::find_model;
 use crate::logits::threads;
-use crate::quantize::calibration::{self, Calibration, TextMix};
 use chimere::text::TextModel;
 use chimere_engine::model::{self, MoeConfig};
 use chimere_engine::step::Sample;
@@ -17,7 +17,7 @@ pub struct RecordArgs {
     /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
     #[arg(long, value_name = "FILE|DIR")]
     model: Option<PathBuf>,
-    /// File to write.
+    /// File to write the trace to.
     #[arg(long, value_name = "FILE")]
     pub(super) out: PathBuf,
     /// Conversations, side by side.
@@ -26,7 +26,7 @@ pub struct RecordArgs {
     /// Tokens of each, those of the template among them.
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..))]
     tokens: u32,
-    /// The same seed writes the same text.
+    /// Seed of the text; equal seeds write equal texts.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Threads that compute, 0 for every core.
@@ -56,5 +56,5 @@ pub(super) fn run(args: &RecordArgs) -> Result<ExpertTrace, CliError> {
     };
     calibration::write_watched(&model, &text, &options, true, &mut note)?;
     let made = format!("recorded while {} wrote, seed {seed}", model.config.name);
-    Ok(ExpertTrace { head: Head::new(layers, experts, used, made), sequences: all })
+    Ok(ExpertTrace { head: TraceHead::new(layers, experts, used, made), sequences: all })
 }

@@ -83,11 +83,11 @@ pub(super) fn hits(trace: &ExpertTrace, sequences: usize, resident: f64) -> f64 
 
 #[cfg(test)]
 mod tests {
-    use super::super::file::Head;
+    use super::super::file::TraceHead;
     use super::*;
 
     fn trace(sequences: Vec<Vec<u16>>) -> ExpertTrace {
-        ExpertTrace { head: Head::new(1, 8, 2, "by hand".into()), sequences }
+        ExpertTrace { head: TraceHead::new(1, 8, 2, "by hand".into()), sequences }
     }
 
     #[test]

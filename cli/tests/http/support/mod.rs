@@ -37,7 +37,7 @@ pub fn ask(text: &str) -> Value {
     })
 }
 
-/// With more fields.
+/// The body with the fields of `more` laid over it.
 pub fn with(mut body: Value, more: Value) -> Value {
     for (key, value) in more.as_object().unwrap() {
         body[key] = value.clone();

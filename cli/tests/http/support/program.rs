@@ -47,12 +47,12 @@ impl Program {
         Self::run(command(args))
     }
 
-    /// The same with another model.
+    /// Starts the program with another model.
     pub fn of(model: &Path, args: &[&str]) -> Self {
         Self::run(serving(model, args))
     }
 
-    /// The same with the model that ships.
+    /// Starts the program with the model that ships.
     pub fn shipped(args: &[&str]) -> Self {
         Self::run(shipped_command(args))
     }

@@ -108,7 +108,7 @@ impl Default for Options {
 /// To the thread that the service lives on: drain within this time, and say when it is over.
 type Drains = tokio::sync::mpsc::UnboundedSender<(Duration, oneshot::Sender<()>)>;
 
-/// A running service.
+/// A service that runs in this process, around the backend of these tests.
 pub struct Server {
     pub addr: SocketAddr,
     /// Where probes are answered, if they have a listener.

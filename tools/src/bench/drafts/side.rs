@@ -1,10 +1,10 @@
 //! One of the two services that are compared: its actors around a backend that says a stated text, and sequences that
 //! decode there.
 
-use super::stated::{Stated, Text};
-use super::{BenchDraftsArgs, Case};
+use super::stated::{Stated, StatedText};
+use super::{BenchDraftsArgs, DraftCase};
 use crate::CliError;
-use crate::bench::step::Measured;
+use crate::bench::step::MeasuredBackend;
 use chimere::actors::messages::{Cancel, Open, RequestEvent, Submit};
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
@@ -32,28 +32,28 @@ const BEFORE: u32 = 16;
 /// A sequence may have so many times the tokens of the average one.
 const AHEAD_MAX: u32 = 4;
 
-/// What sequences said while it was measured.
+/// Tokens and drafts of the sequences while they were measured.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Answered {
+pub(super) struct DecodeTally {
     pub(super) tokens: u64,
     pub(super) seconds: f64,
     pub(super) drafted: u64,
     pub(super) accepted: u64,
 }
 
-impl Answered {
-    /// Tokens a second.
+impl DecodeTally {
+    /// Tokens a second over all sequences.
     pub(super) fn rate(&self) -> f64 {
         self.tokens as f64 / self.seconds
     }
 }
 
-/// See the file's head.
+/// One service of the comparison.
 pub(super) struct Side {
     actors: Actors,
-    text: Arc<Text>,
+    text: Arc<StatedText>,
     clock: Clock,
-    /// Requests so far.
+    /// Requests that were submitted so far; the next one has this number.
     asked: u64,
 }
 
@@ -68,7 +68,7 @@ impl Side {
         }
         let users = *args.users.iter().max().expect("there is a number of users");
         let setup = set_up(args, &model, (users, positions), drafts)?;
-        let text = Arc::new(Text::new(model.config.vocab as u32));
+        let text = Arc::new(StatedText::new(model.config.vocab as u32));
         let (said, step_tokens, clock) = (text.clone(), setup.step_tokens(), Clock::start());
         let scheduler = SchedulerConfig {
             slots: users,
@@ -103,7 +103,7 @@ impl Side {
     }
 
     /// Lets a case's users decode `tokens` each on average, all of them from a moment on when all do.
-    pub(super) async fn answer(&mut self, case: Case, tokens: u32) -> Result<Answered, CliError> {
+    pub(super) async fn answer(&mut self, case: DraftCase, tokens: u32) -> Result<DecodeTally, CliError> {
         self.text.state(case.source, case.right);
         let (ids, mut heard) = self.ask(case, tokens).await?;
         let answered = counted(&mut heard, case.users, tokens).await;
@@ -118,7 +118,7 @@ impl Side {
     /// Submits a request for each user; all report to one channel.
     async fn ask(
         &mut self,
-        case: Case,
+        case: DraftCase,
         tokens: u32,
     ) -> Result<(Vec<RequestId>, mpsc::Receiver<RequestEvent>), CliError> {
         let (prompt, most) = (self.text.prompt(case.context), output_max(tokens));
@@ -157,8 +157,8 @@ fn request(n: u64, prompt: &Arc<[u32]>, max_tokens: u32) -> Request {
 }
 
 /// Hears `users` sequences until they have said enough.
-async fn counted(heard: &mut mpsc::Receiver<RequestEvent>, users: u32, tokens: u32) -> Result<Answered, CliError> {
-    let (mut begun, mut before, mut since, mut answered) = (0, 0, None, Answered::default());
+async fn counted(heard: &mut mpsc::Receiver<RequestEvent>, users: u32, tokens: u32) -> Result<DecodeTally, CliError> {
+    let (mut begun, mut before, mut since, mut answered) = (0, 0, None, DecodeTally::default());
     let enough = u64::from(users) * u64::from(tokens);
     while answered.tokens < enough {
         let event = heard.recv().await.ok_or_else(|| CliError::Failed("the service is gone".into()))?;
@@ -224,7 +224,7 @@ fn set_up(
 
 /// With made-up values in all slots and pages.
 fn filled(built: Built) -> Box<dyn Backend> {
-    fn filled(mut backend: impl Measured + 'static) -> Box<dyn Backend> {
+    fn filled(mut backend: impl MeasuredBackend + 'static) -> Box<dyn Backend> {
         let (slots, pages) = (backend.info().slots, backend.info().pages);
         let pages: Vec<_> = (0..pages).map(PageId).collect();
         let each = pages.len().div_ceil(slots as usize).max(1);

@@ -19,7 +19,7 @@ const STRETCH_MAX: u32 = 64;
 const THOUSAND: u32 = 1000;
 
 /// What sequences say: each the text of its seed.
-pub(super) struct Text {
+pub(super) struct StatedText {
     vocab: u32,
     /// Thousandths of the draft head's guesses that are right where those before them are.
     head: AtomicU32,
@@ -28,7 +28,7 @@ pub(super) struct Text {
     copies: AtomicU32,
 }
 
-impl Text {
+impl StatedText {
     /// Of a model that knows so many tokens.
     pub(super) fn new(vocab: u32) -> Self {
         Self { vocab, head: AtomicU32::new(0), copies: AtomicU32::new(0) }
@@ -84,7 +84,7 @@ fn mixed(seed: u64, n: u64) -> u64 {
 /// See the file's head.
 pub(super) struct Stated {
     inner: Box<dyn Backend>,
-    text: Arc<Text>,
+    text: Arc<StatedText>,
     /// What the last step says to pieces that follow it: the text is known before it is computed.
     followed: Followed,
     /// The next step that is computed.
@@ -94,8 +94,8 @@ pub(super) struct Stated {
 }
 
 impl Stated {
-    /// Says `text`.
-    pub(super) fn new(inner: Box<dyn Backend>, text: Arc<Text>) -> Self {
+    /// A backend that computes on `inner` and answers with `text`.
+    pub(super) fn new(inner: Box<dyn Backend>, text: Arc<StatedText>) -> Self {
         let fresh = vec![false; inner.info().slots as usize];
         Self { inner, text, followed: Followed::default(), next: StepId(0), fresh }
     }
@@ -127,7 +127,7 @@ impl Backend for Stated {
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
         let plan = self.followed.settle(&plan)?.unwrap_or(plan);
-        let said = Said::of(&plan, &self.text);
+        let said = StatedSequence::of(&plan, &self.text);
         self.followed = Followed::of(&plan.pieces, &said.outcome);
         let (id, plan) = (plan.id, self.computed(plan));
         if plan.pieces.is_empty() {
@@ -144,15 +144,15 @@ impl Backend for Stated {
 }
 
 /// What a step says.
-struct Said {
+struct StatedSequence {
     outcome: StepOutcome,
     /// Of each piece that asks for guesses, whether it is computed.
     computed: Vec<bool>,
 }
 
-impl Said {
+impl StatedSequence {
     /// The text in the place of what will be sampled.
-    fn of(plan: &StepPlan, text: &Text) -> Self {
+    fn of(plan: &StepPlan, text: &StatedText) -> Self {
         let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };
         let mut computed = Vec::new();
         for piece in &plan.pieces {
@@ -201,8 +201,8 @@ fn said(seq: SeqId, token: TokenId) -> Sample {
 mod tests {
     use super::*;
 
-    fn text(source: DraftKind, share: f64) -> Text {
-        let text = Text::new(5_000);
+    fn text(source: DraftKind, share: f64) -> StatedText {
+        let text = StatedText::new(5_000);
         text.state(source, share);
         text
     }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_text_goes_on_as_its_prompt_does_where_that_is_what_is_stated() {
         let prompt = text(DraftKind::Ngram, 0.9).prompt(600);
-        let follows = |text: &Text| {
+        let follows = |text: &StatedText| {
             let pairs: std::collections::HashSet<_> = prompt.windows(2).map(|pair| (pair[0], pair[1])).collect();
             let tokens: Vec<_> = (0..2_000).map(|i| text.token(3, i)).collect();
             tokens.windows(2).filter(|pair| pairs.contains(&(pair[0], pair[1]))).count() as f64 / 2_000.0

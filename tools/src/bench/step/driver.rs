@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A backend whose contexts can be made up, and that may know more about its steps.
-pub(in crate::bench) trait Measured: Backend {
+pub(in crate::bench) trait MeasuredBackend: Backend {
     /// Overwrites a slot's state and these pages with random values.
     fn fill(&mut self, slot: SlotId, pages: &[PageId]);
 
@@ -43,13 +43,13 @@ pub(in crate::bench) trait Measured: Backend {
     }
 }
 
-impl Measured for CpuBackend {
+impl MeasuredBackend for CpuBackend {
     fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
         self.fill_context(slot, pages);
     }
 }
 
-impl Measured for CudaBackend {
+impl MeasuredBackend for CudaBackend {
     fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
         self.fill_context(slot, pages);
     }
@@ -86,7 +86,7 @@ pub(super) struct StepsRun {
 
 /// Drives one backend. Sequence `i` has slot `i` and its own stretch of pages.
 pub(super) struct Driver<'a> {
-    backend: &'a mut dyn Measured,
+    backend: &'a mut dyn MeasuredBackend,
     next: u64,
     rng: StdRng,
     /// A sequence's own, so that sequences draw different numbers.
@@ -102,7 +102,7 @@ impl<'a> Driver<'a> {
     /// Prompts are drawn from the whole vocabulary. Decoded tokens are sampled on the device at temperature 1, by a
     /// seed a sequence, and fed back there: greedy decoding falls into loops, in which all rows pick the same experts
     /// and batches look faster than they are.
-    pub(super) fn new(backend: &'a mut dyn Measured, seed: u64, step_tokens: u32) -> std::io::Result<Self> {
+    pub(super) fn new(backend: &'a mut dyn MeasuredBackend, seed: u64, step_tokens: u32) -> std::io::Result<Self> {
         let slots = u64::from(backend.info().slots);
         let own = |slot| {
             Arc::new(SamplingParams { seed: seed.wrapping_mul(slots).wrapping_add(slot), ..SamplingParams::default() })
@@ -429,7 +429,7 @@ mod tests {
         }
     }
 
-    impl Measured for Notes {
+    impl MeasuredBackend for Notes {
         fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
             self.filled.push((slot, pages.len()));
         }

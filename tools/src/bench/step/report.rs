@@ -4,7 +4,7 @@ use super::BenchStepArgs;
 use super::driver::StepsRun;
 use crate::CliError;
 use crate::figures::bytes_text;
-use crate::stats::Stats;
+use crate::stats::OrderStatistics;
 use chimere::device::Setup;
 use chimere_engine::model::{Model, Summary};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Everything one call measured.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct StepReport {
     version: &'static str,
     model: ModelFigures,
     device: &'static str,
@@ -56,10 +56,10 @@ pub(super) struct Decode {
     /// Drafted rows behind each sequence's own.
     drafts: u32,
     /// Milliseconds a step, over the repetitions.
-    step_ms: Stats,
-    steps_per_s: Stats,
+    step_ms: OrderStatistics,
+    steps_per_s: OrderStatistics,
     /// Tokens a second, over all sequences.
-    tokens_per_s: Stats,
+    tokens_per_s: OrderStatistics,
     /// Of a step, the sampler's mean part.
     sample_ms: f64,
     /// Distinct routed experts a layer in a step, where they are counted.
@@ -74,9 +74,9 @@ pub(super) struct Decode {
     copy_percent: Option<f64>,
 }
 
-/// What is decoded.
+/// The shape of one case of decoding.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
+pub(super) struct DecodeCase {
     pub(super) batch: u32,
     pub(super) context: u32,
     pub(super) steps: u32,
@@ -97,11 +97,11 @@ pub(super) struct Moved {
 }
 
 impl Decode {
-    pub(super) fn new(case: Case, moved: Moved, runs: &[StepsRun]) -> Self {
-        let Case { batch, context, steps, drafts } = case;
+    pub(super) fn new(case: DecodeCase, moved: Moved, runs: &[StepsRun]) -> Self {
+        let DecodeCase { batch, context, steps, drafts } = case;
         let step_s = |r: &StepsRun| r.wall.as_secs_f64() / f64::from(steps);
         let stats = |f: &dyn Fn(&StepsRun) -> f64| {
-            Stats::of(&runs.iter().map(f).collect::<Vec<_>>()).expect("there is a repetition")
+            OrderStatistics::of(&runs.iter().map(f).collect::<Vec<_>>()).expect("there is a repetition")
         };
         let step_ms = stats(&|r| step_s(r) * 1e3);
         Self {
@@ -128,22 +128,23 @@ pub(super) struct Prefill {
     sequences: u32,
     tokens: u32,
     /// Milliseconds for all prompts, over the repetitions.
-    ms: Stats,
+    ms: OrderStatistics,
     /// Tokens a second, over all sequences.
-    tokens_per_s: Stats,
+    tokens_per_s: OrderStatistics,
 }
 
 impl Prefill {
     pub(super) fn new(sequences: u32, tokens: u32, runs: &[StepsRun]) -> Self {
         let stats = |f: &dyn Fn(f64) -> f64| {
-            Stats::of(&runs.iter().map(|r| f(r.wall.as_secs_f64())).collect::<Vec<_>>()).expect("there is a repetition")
+            OrderStatistics::of(&runs.iter().map(|r| f(r.wall.as_secs_f64())).collect::<Vec<_>>())
+                .expect("there is a repetition")
         };
         let all = f64::from(sequences * tokens);
         Self { sequences, tokens, ms: stats(&|s| s * 1e3), tokens_per_s: stats(&|s| all / s) }
     }
 }
 
-impl Report {
+impl StepReport {
     pub(super) fn new(file: &Path, model: &Model, summary: &Summary, setup: &Setup, args: &BenchStepArgs) -> Self {
         let (device, processor, threads) = match setup {
             Setup::Cpu(c) => ("cpu", processor(), Some(c.threads)),
@@ -272,18 +273,18 @@ mod tests {
             sampling: Duration::from_millis(1),
             ..StepsRun::default()
         };
-        let case = Case { batch: 8, context: 0, steps: 10, drafts: 0 };
+        let case = DecodeCase { batch: 8, context: 0, steps: 10, drafts: 0 };
         let d = Decode::new(case, Moved { bytes: 2e6, ..Moved::default() }, &[run(90), run(100), run(110)]);
         assert_eq!((d.step_ms.p50, d.steps_per_s.p50, d.tokens_per_s.p50), (10.0, 100.0, 800.0));
         assert!((d.sample_ms - 0.1).abs() < 1e-9 && (d.gb_per_s - 0.2).abs() < 1e-9, "{d:?}");
         assert_eq!((d.copy_percent, d.distinct_experts), (None, None));
         let moved = Moved { bytes: 2e6, distinct_experts: Some(31.5), found: Some(0.963), copy_bandwidth: Some(4e8) };
-        let d = Decode::new(Case { batch: 8, context: 0, steps: 10, drafts: 0 }, moved, &[run(100)]);
+        let d = Decode::new(DecodeCase { batch: 8, context: 0, steps: 10, drafts: 0 }, moved, &[run(100)]);
         assert_eq!(d.copy_percent.map(f64::round), Some(50.0));
         let line = d.line();
         assert!(line.contains("50.0%") && line.contains("31.5") && line.contains("96.3%"), "{line}");
         let drafting = StepsRun { accepted: 40, ..run(100) };
-        let case = Case { batch: 8, context: 0, steps: 10, drafts: 0 };
+        let case = DecodeCase { batch: 8, context: 0, steps: 10, drafts: 0 };
         let d = Decode::new(case, Moved::default(), &[drafting]);
         assert_eq!((d.steps_per_s.p50, d.tokens_per_s.p50), (100.0, 1200.0));
         let p = Prefill::new(2, 512, &[run(1024)]);

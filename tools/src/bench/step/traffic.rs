@@ -6,16 +6,16 @@ use chimere_engine::model::{ModelConfig, MoeConfig, Role, Summary};
 
 /// Bytes of one value of the keys and of one of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Kv(f64, f64);
+pub(super) struct KvBytes(f64, f64);
 
-impl Kv {
+impl KvBytes {
     /// As they are stored.
     pub(super) fn of(kv_type: KvType, exact: bool) -> Self {
         match (exact, kv_type) {
-            (true, _) | (_, KvType::F32) => Kv(4.0, 4.0),
-            (_, KvType::F16) => Kv(2.0, 2.0),
-            (_, KvType::Q8_0) => Kv(34.0 / 32.0, 34.0 / 32.0),
-            (_, KvType::Q8_0Q4_0) => Kv(34.0 / 32.0, 18.0 / 32.0),
+            (true, _) | (_, KvType::F32) => KvBytes(4.0, 4.0),
+            (_, KvType::F16) => KvBytes(2.0, 2.0),
+            (_, KvType::Q8_0) => KvBytes(34.0 / 32.0, 34.0 / 32.0),
+            (_, KvType::Q8_0Q4_0) => KvBytes(34.0 / 32.0, 18.0 / 32.0),
         }
     }
 }
@@ -39,7 +39,7 @@ pub(super) struct Traffic {
 
 impl Traffic {
     /// What steps of this model read and write.
-    pub(super) fn of(config: &ModelConfig, summary: &Summary, tied: bool, kv: Kv) -> Self {
+    pub(super) fn of(config: &ModelConfig, summary: &Summary, tied: bool, kv: KvBytes) -> Self {
         let role = |role: Role| summary.roles.get(&role).map_or(0, |r| r.bytes) as f64;
         // The embedding is a look-up of some rows, the draft head does not run; a tied embedding is read as the head.
         let skipped = role(Role::Draft) + role(Role::Experts) + if tied { 0.0 } else { role(Role::Embedding) };
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn quantised_keys_and_values_move_fewer_bytes() {
-        assert_eq!(Kv::of(KvType::Q8_0Q4_0, false), Kv(1.0625, 0.5625));
-        assert_eq!(Kv::of(KvType::F16, true), Kv(4.0, 4.0));
+        assert_eq!(KvBytes::of(KvType::Q8_0Q4_0, false), KvBytes(1.0625, 0.5625));
+        assert_eq!(KvBytes::of(KvType::F16, true), KvBytes(4.0, 4.0));
     }
 }

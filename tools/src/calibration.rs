@@ -1,9 +1,10 @@
 //! Text that the model writes itself: what its inputs look like where it is used, without a data set.
 //!
-//! Sequences are conversations in the model's own template, in which it speaks both parts, or free text. All are drawn at temperature 1 and computed side by side.
+//! Sequences are conversations in the model's own template, in which it speaks both parts, or free text. All are drawn
+//! at temperature 1 and computed side by side.
 
 use crate::CliError;
-use crate::figures::Steps;
+use crate::figures::StepProgress;
 use chimere::text::{Conversation, TextModel, TokenKind};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
@@ -25,11 +26,11 @@ const BATCH: u32 = 64;
 /// Stands for what the user says when the template is asked what is around it.
 const MARK: &str = "\u{fdd4}user\u{fdd4}";
 
-/// How much is written.
+/// How much text is written, of which kind, and on how many threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calibration {
     pub(crate) sequences: u32,
-    /// Tokens of each.
+    /// Tokens of each sequence.
     pub(crate) tokens: u32,
     pub(crate) mix: TextMix,
     pub(crate) seed: u64,
@@ -64,8 +65,8 @@ pub(crate) fn write(model: &Model, text: &TextModel, options: &Calibration) -> R
     write_watched(model, text, options, false, &mut |_, _| {})
 }
 
-/// The same; `each` is told every token that was drawn, with the number of its sequence, and, if they are to be told,
-/// with the experts that its row was given to.
+/// Writes the sequences as [`write`] does and hands `each` every token that was drawn, with the number of its sequence
+/// and, if `experts` asks for them, with the experts that its row was given to.
 pub(crate) fn write_watched(
     model: &Model,
     text: &TextModel,
@@ -73,13 +74,13 @@ pub(crate) fn write_watched(
     experts: bool,
     each: EachSample<'_>,
 ) -> Result<Vec<Vec<TokenId>>, CliError> {
-    let turns = Turns::of(model, text);
-    let mut progress = Steps::new("writing calibration text");
+    let turns = TemplateParts::of(model, text);
+    let mut progress = StepProgress::new("writing calibration text");
     let (mut all, steps) = (Vec::new(), options.sequences.div_ceil(BATCH) as usize * options.tokens as usize);
     while (all.len() as u32) < options.sequences {
         let (first, done) = (all.len() as u32, all.len().div_ceil(BATCH as usize) * options.tokens as usize);
         let count = BATCH.min(options.sequences - first);
-        let sequence = |i| Sequence::new(i, &turns, (model, text), (options, experts));
+        let sequence = |i| WrittenSequence::new(i, &turns, (model, text), (options, experts));
         let sequences = (first..first + count).map(sequence).collect();
         let each = &mut |of: u32, sample: &Sample| each(first + of, sample);
         all.extend(batch(model, &turns, options, sequences, (each, |at| progress.show(done + at, steps)))?);
@@ -89,7 +90,7 @@ pub(crate) fn write_watched(
 }
 
 /// What the template puts around turns.
-struct Turns {
+struct TemplateParts {
     /// Before the user's first words.
     user: Vec<TokenId>,
     /// From the end of the user's words to the assistant's.
@@ -101,7 +102,7 @@ struct Turns {
     parts: Vec<TokenId>,
 }
 
-impl Turns {
+impl TemplateParts {
     /// Nothing of a model without a template: it writes free text only.
     fn of(model: &Model, text: &TextModel) -> Option<Self> {
         let template = text.template()?;
@@ -124,7 +125,7 @@ impl Turns {
 }
 
 /// One text while it is written.
-struct Sequence {
+struct WrittenSequence {
     ids: Vec<TokenId>,
     /// Of `ids`, those that were computed.
     fed: usize,
@@ -137,10 +138,10 @@ struct Sequence {
     opening: u32,
 }
 
-impl Sequence {
+impl WrittenSequence {
     fn new(
         index: u32,
-        turns: &Option<Turns>,
+        turns: &Option<TemplateParts>,
         (model, text): (&Model, &TextModel),
         (options, report): (&Calibration, bool),
     ) -> Self {
@@ -159,7 +160,7 @@ impl Sequence {
     }
 
     /// Takes a token, and what the template puts behind it.
-    fn push(&mut self, token: TokenId, turns: &Option<Turns>) {
+    fn push(&mut self, token: TokenId, turns: &Option<TemplateParts>) {
         self.samples += 1;
         self.ids.push(token);
         let Some(turns) = turns.as_ref().filter(|_| !self.free) else { return };
@@ -183,12 +184,12 @@ impl Sequence {
 }
 
 /// What ends a text and no turn: where texts follow one another, the next one begins behind it.
-fn between_texts(turns: &Option<Turns>, model: &Model) -> Option<TokenId> {
+fn between_texts(turns: &Option<TemplateParts>, model: &Model) -> Option<TokenId> {
     let of_turns = |id: &TokenId| turns.as_ref().is_some_and(|t| t.parts.contains(id));
     model.text.end_ids.iter().copied().find(|id| !of_turns(id))
 }
 
-/// Any ordinary token.
+/// A token that stands for text, drawn by the seed and the sequence's number.
 fn first_word(model: &Model, text: &TextModel, seed: u64, index: u32) -> TokenId {
     let mut rng = SplitMix::new(seed, u64::from(index));
     let draw = |rng: &mut SplitMix| (rng.next_u64() % model.config.vocab as u64) as TokenId;
@@ -200,9 +201,9 @@ fn first_word(model: &Model, text: &TextModel, seed: u64, index: u32) -> TokenId
 
 fn batch(
     model: &Model,
-    turns: &Option<Turns>,
+    turns: &Option<TemplateParts>,
     options: &Calibration,
-    mut sequences: Vec<Sequence>,
+    mut sequences: Vec<WrittenSequence>,
     (each, mut progress): (EachSample<'_>, impl FnMut(usize)),
 ) -> Result<Vec<Vec<TokenId>>, CliError> {
     let failed = |e: &dyn std::fmt::Display| CliError::Failed(e.to_string());
@@ -234,12 +235,12 @@ fn batch(
         }
         progress(step as usize);
     }
-    let cut = |s: Sequence| s.ids.into_iter().take(options.tokens as usize).collect();
+    let cut = |s: WrittenSequence| s.ids.into_iter().take(options.tokens as usize).collect();
     Ok(sequences.into_iter().map(cut).collect())
 }
 
 /// What a sequence has not computed yet, and the token to draw after it.
-fn piece(index: u32, s: &Sequence, pages: u32) -> Piece {
+fn piece(index: u32, s: &WrittenSequence, pages: u32) -> Piece {
     let (seq, slot) = (SeqId(index.into()), SlotId(index));
     let end = s.ids.len() as u32;
     let sample = SampleRow { output_index: s.samples, ..SampleRow::new(seq, slot, s.params.clone()) };
