@@ -1,6 +1,6 @@
-//! The commands that an operator or a developer runs beside the service: benchmarks, tables of n-grams from texts, model
-//! files of random weights or of fewer bits, GPU code made ahead of time. They use the service's library, which knows
-//! nothing of them; the program `chimere` has their command line (`cli/`).
+//! The commands that an operator or a developer runs beside the service: benchmarks, tables of n-grams from texts,
+//! model files of random weights or of fewer bits, GPU code made ahead of time. They use the service's library, which
+//! knows nothing of them; the program `chimere` has their command line (`cli/`).
 
 pub mod bench;
 mod calibration;

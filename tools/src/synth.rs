@@ -18,10 +18,13 @@ pub struct SynthArgs {
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Released shape to take.
-    #[arg(long, value_name = "NAME", default_value = "qwen3.5-35b-a3b", value_parser = PossibleValuesParser::new(SynthOptions::shapes()))]
+    #[arg(long, value_name = "NAME", default_value = "qwen3.5-35b-a3b",
+        value_parser = PossibleValuesParser::new(SynthOptions::shapes()))]
     pub shape: String,
-    /// Encodings: f32 nothing rounded; q8 all Q8_0; q4 experts Q4_K, head Q6_K, the rest Q8_0; iq3 experts IQ3_S, the rest Q5_K and Q6_K.
-    #[arg(long, value_name = "MIX", default_value = "q4", value_parser = PossibleValuesParser::new(Mix::ALL.map(|m| m.1)))]
+    /// Encodings: f32 nothing rounded; q8 all Q8_0; q4 experts Q4_K, head Q6_K, the rest Q8_0; iq3 experts IQ3_S, the
+    /// rest Q5_K and Q6_K.
+    #[arg(long, value_name = "MIX", default_value = "q4",
+        value_parser = PossibleValuesParser::new(Mix::ALL.map(|m| m.1)))]
     pub mix: String,
     /// Layers [default: the shape's own].
     #[arg(long, value_name = "N")]

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Measures drafts at a stated acceptance, with those who decide whether to draft.
 ///
-/// The model computes; what sequences say is made up, so that of a source's guesses a stated share is right and the other
-/// source's never are. Prompts are made up too.
+/// The model computes; what sequences say is made up, so that of a source's guesses a stated share is right and the
+/// other source's never are. Prompts are made up too.
 #[derive(clap::Args, Debug, Clone)]
 pub struct BenchDraftsArgs {
     /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
@@ -42,16 +42,16 @@ pub struct BenchDraftsArgs {
     #[arg(long, value_name = "SHARE,..", default_value = "0,0.3,0.5,0.7,0.9", value_delimiter = ',',
         value_parser = parse_share)]
     pub mtp: Vec<f64>,
-    /// Shares of its tokens with which a text goes on as its prompt does, so that guesses from what stood before in prompt
-    /// and output are right.
+    /// Shares of its tokens with which a text goes on as its prompt does, so that guesses from what stood before in
+    /// prompt and output are right.
     #[arg(long, value_name = "SHARE,..", value_delimiter = ',', value_parser = parse_share)]
     pub ngram: Vec<f64>,
     /// Tokens of each sequence in a turn.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(16..=10_000))]
     pub tokens: u32,
-    /// Turns of each case, with drafts and without; half of them with services that were started in the other order, since
-    /// where weights lie on a device shows in a small model's rate. Before the first case of so many users and such a
-    /// context comes one that does not count.
+    /// Turns of each case, with drafts and without; half of them with services that were started in the other order,
+    /// since where weights lie on a device shows in a small model's rate. Before the first case of so many users and
+    /// such a context comes one that does not count.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub turns: u32,
     /// Neither service drafts: what is off 1 then is the machine's.

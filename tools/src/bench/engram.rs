@@ -32,7 +32,8 @@ const PROMPT_TOKENS: usize = 8;
 pub struct BenchEngramArgs {
     /// N-grams of each table, all orders together; 10 M take about 500 MB on the disk, twice that in memory while they
     /// are made.
-    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+        value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     pub ngrams: u64,
     /// Tables that each sequence uses.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -51,7 +52,8 @@ pub struct BenchEngramArgs {
     pub rounds: u32,
     /// Threads that share the lookups of a step, a list of numbers that are measured one after the other; 1 leaves them
     /// to one.
-    #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
     /// The strength is computed at each position, as it is by default, and not given.
     #[arg(long)]

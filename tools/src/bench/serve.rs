@@ -201,8 +201,8 @@ struct LoadReport {
     ttft_ms: Option<OrderStatistics>,
     itl_ms: Option<OrderStatistics>,
     e2e_ms: Option<OrderStatistics>,
-    /// Times by the replies' own `timings`: from admission to the first token, and each request's 95th percentile between
-    /// tokens.
+    /// Times by the replies' own `timings`: from admission to the first token, and each request's 95th percentile
+    /// between tokens.
     service_ttft_ms: Option<OrderStatistics>,
     service_itl_p95_ms: Option<OrderStatistics>,
 }

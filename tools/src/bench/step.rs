@@ -76,7 +76,8 @@ pub struct BenchStepArgs {
     /// Drafted tokens behind each decoded one. They are random tokens, and whether they are accepted is drawn too, as
     /// --accept says: what is measured is how long steps take that verify them and, where the model has a draft head, in
     /// which it guesses as many.
-    #[arg(long, value_name = "K", default_value_t = 0, requires = "accept", value_parser = clap::value_parser!(u32).range(0..=7))]
+    #[arg(long, value_name = "K", default_value_t = 0, requires = "accept",
+        value_parser = clap::value_parser!(u32).range(0..=7))]
     pub drafts: u32,
     /// The share of steps in which at least the first, the first two, and so on, of the drafts are accepted: K falling
     /// numbers from 1 to 0.

@@ -18,8 +18,8 @@ pub struct BuildArgs {
     /// Lengths of the contexts, one number or a range within 1-8.
     #[arg(long, value_name = "N-M", default_value = "2-8")]
     pub orders: Orders,
-    /// The longest contexts, up to 32: those of more than 8 tokens are kept where they say more than their ends do. A table
-    /// with such is of format 3, which earlier programs refuse, and cannot be merged or pruned.
+    /// The longest contexts, up to 32: those of more than 8 tokens are kept where they say more than their ends do. A
+    /// table with such is of format 3, which earlier programs refuse, and cannot be merged or pruned.
     #[arg(long, value_name = "N", default_value_t = ORDER_MAX)]
     pub longest: usize,
     /// Continuations that follow a context less often than this are not listed.

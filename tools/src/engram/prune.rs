@@ -28,7 +28,8 @@ pub struct PruneArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_count: Option<u32>,
     /// A count weighs half after this long without being seen again, for --min-count.
-    #[arg(long, value_name = "DAYS", requires = "min_count", value_parser = clap::value_parser!(u32).range(1..=DAYS_MAX))]
+    #[arg(long, value_name = "DAYS", requires = "min_count",
+        value_parser = clap::value_parser!(u32).range(1..=DAYS_MAX))]
     pub half_life_days: Option<u32>,
 }
 

@@ -18,7 +18,8 @@ use std::path::Path;
 /// The base model's logits take at most so much memory; the text is cut to fit.
 const BASE_LOGIT_BYTES_MAX: usize = 4 << 30;
 
-/// So much memory at most is for how inputs are correlated; where all matrices together want more, the smallest have it.
+/// So much memory at most is for how inputs are correlated; where all matrices together want more, the smallest have
+/// it.
 const MOMENT_BYTES_MAX: usize = 2 << 30;
 
 /// Calibration text that the base model has answered.
@@ -30,8 +31,8 @@ pub(super) struct BaseAnswers {
     threads: usize,
 }
 
-/// Reads all windows once: sums of squares of every matrix's inputs from all of them, and how they are correlated where a
-/// tensor's name is one of `correlated`; logits of the first `tokens`.
+/// Reads all windows once: sums of squares of every matrix's inputs from all of them, and how they are correlated where
+/// a tensor's name is one of `correlated`; logits of the first `tokens`.
 pub(super) fn answer(
     model: &Model,
     mut windows: Vec<Vec<TokenId>>,

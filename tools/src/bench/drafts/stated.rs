@@ -1,6 +1,6 @@
 //! A backend that computes what it is asked for and says something else: a text that is known beforehand, of which a
-//! stated share of the guesses is right. So a service around it takes the time that drafts take, and they are worth what
-//! was stated. Prompts are not computed: what stands before the decoded positions is made up once.
+//! stated share of the guesses is right. So a service around it takes the time that drafts take, and they are worth
+//! what was stated. Prompts are not computed: what stands before the decoded positions is made up once.
 
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Followed, Pending};
 use chimere_engine::constraint::{Sources, StepRules};
@@ -174,8 +174,8 @@ impl StatedSequence {
         Self { outcome, computed }
     }
 
-    /// The outcome of what was computed, with what is said in the place of what was sampled, and no more guesses than were
-    /// made.
+    /// The outcome of what was computed, with what is said in the place of what was sampled, and no more guesses than
+    /// were made.
     fn instead_of(self, done: StepOutcome) -> StepOutcome {
         let StepOutcome { id, samples, accepted, mut guesses, .. } = self.outcome;
         let made = guesses.iter_mut().zip(self.computed).filter_map(|(guesses, computed)| computed.then_some(guesses));

@@ -199,9 +199,10 @@ impl<'a> Driver<'a> {
         self.backend.info().drafts.guesses
     }
 
-    /// Steps with as many random drafts behind each row as there are `shares`, and with so many guesses of the draft head,
-    /// if there is one: those in which at least the first, the first two, and so on, are taken for accepted, whatever was
-    /// sampled. A step is made when the one before it is done, as where drafts are guessed by what came last.
+    /// Steps with as many random drafts behind each row as there are `shares`, and with so many guesses of the draft
+    /// head, if there is one: those in which at least the first, the first two, and so on, are taken for accepted,
+    /// whatever was sampled. A step is made when the one before it is done, as where drafts are guessed by what came
+    /// last.
     pub(super) fn decode_drafted(
         &mut self,
         sequences: u32,

@@ -26,8 +26,8 @@ pub(super) struct StepReport {
     /// Of the experts that decoded tokens were given, if they did not choose.
     expert_trace: Option<String>,
     step_tokens: u32,
-    /// Random drafts behind each decoded token, and in what share of steps at least the first, the first two, and so on,
-    /// were taken for accepted.
+    /// Random drafts behind each decoded token, and in what share of steps at least the first, the first two, and so
+    /// on, were taken for accepted.
     drafts: Vec<f64>,
     /// How many the model's draft head guessed in each of those steps.
     pub(super) guesses: u32,
