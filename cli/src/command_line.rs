@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     pub(crate) serve: ServeArgs,
 }
 
-/// What the program can be asked to do.
+/// The commands of the program.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Serve a model over HTTP (the default).

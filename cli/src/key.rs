@@ -8,7 +8,7 @@ use std::io::Read;
 /// Characters of a key that are drawn: 62 of them each, so more than 256 bits together.
 const DRAWN: usize = 44;
 
-/// What to do with keys.
+/// The commands on keys.
 #[derive(clap::Subcommand, Debug, Clone, Copy)]
 pub(crate) enum KeyCommand {
     /// Draw a key. It is printed with the line for the key file, and kept nowhere: give the one away, append the other

@@ -37,7 +37,7 @@ pub(crate) struct Calibration {
     pub(crate) threads: usize,
 }
 
-/// What is written of which kind.
+/// The shares of conversations and of free text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextMix {
     /// To weigh by: one sequence in eight is a conversation, the others begin behind the token that parts texts. The
@@ -89,7 +89,7 @@ pub(crate) fn write_watched(
     Ok(all)
 }
 
-/// What the template puts around turns.
+/// Tokens that the template puts around turns.
 struct TemplateParts {
     /// Before the user's first words.
     user: Vec<TokenId>,
@@ -239,7 +239,7 @@ fn batch(
     Ok(sequences.into_iter().map(cut).collect())
 }
 
-/// What a sequence has not computed yet, and the token to draw after it.
+/// A piece of the tokens that a sequence has not computed yet, with a draw of the token after them.
 fn piece(index: u32, s: &WrittenSequence, pages: u32) -> Piece {
     let (seq, slot) = (SeqId(index.into()), SlotId(index));
     let end = s.ids.len() as u32;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Bytes of a reply that is not a stream.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// What opens a service's door.
+/// The key and the certificates that a client needs of a service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Credentials<'a> {
     /// The API key itself.
@@ -107,7 +107,7 @@ fn base_url(url: &str) -> Result<String, CliError> {
     }
 }
 
-/// Who vouches for the service: the certificates of a file, or those that the system trusts.
+/// TLS by the certificates of a file, or else by those that the system trusts.
 fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, CliError> {
     let mut roots = RootCertStore::empty();
     match ca_file {

@@ -20,7 +20,7 @@ use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::path::Path;
 
-/// What can be done with tables.
+/// The commands on tables.
 #[derive(clap::Subcommand, Debug)]
 pub enum EngramCommand {
     /// Make a table from texts.

@@ -14,7 +14,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// What the process reports: 2 for a wrong command line, as clap does, 1 for everything else.
+    /// The exit code of the process: 2 for a wrong command line, as clap has it, 1 for everything else.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             CliError::Usage(_) => ExitCode::from(2),

@@ -10,7 +10,7 @@ use chimere_engine::model::{self, Model};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-/// What can be done with kernels.
+/// The commands on kernels.
 #[derive(clap::Subcommand, Debug, Clone)]
 pub enum KernelsCommand {
     /// Compile every kernel that a model needs and that the directory lacks. Needs libnvrtc and no GPU.

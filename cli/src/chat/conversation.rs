@@ -13,7 +13,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct ChatHistory {
     pub(super) model: String,
     messages: Vec<Value>,
-    /// What answers may rely on.
+    /// Documents that answers may rely on.
     documents: Vec<Value>,
     pub(super) think: Option<bool>,
     max_tokens: Option<u32>,

@@ -109,7 +109,7 @@ fn history_file() -> Option<PathBuf> {
     Some(folder.join("chat_history"))
 }
 
-/// What the editor asks about a line.
+/// Answers the editor's questions about a line: whether it goes on, and which commands begin so.
 struct LineHelper;
 
 impl Helper for LineHelper {}

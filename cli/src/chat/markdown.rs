@@ -43,14 +43,14 @@ enum LineKind {
 }
 
 impl Painter {
-    /// What to write for the next piece.
+    /// The text to write for the next piece.
     pub(super) fn push(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         text.chars().for_each(|c| self.take(c, &mut out));
         out
     }
 
-    /// What was held, and an end to all that is open.
+    /// The text that was held, and an end to all styles that are open.
     pub(super) fn end(mut self) -> String {
         let mut out = String::new();
         self.release(&mut out);

@@ -81,7 +81,7 @@ async fn start(args: &ChatArgs) -> Result<(), CliError> {
     }
 }
 
-/// What a request brings of the files: their texts, called as they are.
+/// The documents that a request brings: the texts of the files, under the files' names.
 fn documents(files: &[PathBuf]) -> Result<Vec<Value>, CliError> {
     files.iter().map(|file| document(file).map_err(|e| CliError::Failed(format!("{}: {e}", file.display())))).collect()
 }
@@ -215,7 +215,7 @@ async fn obey(
     Ok(())
 }
 
-/// How an answer came to its end.
+/// The way in which an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerEnd {
     /// The service ended it.

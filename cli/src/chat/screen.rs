@@ -8,11 +8,11 @@ use std::io::{IsTerminal, Write};
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What the service says of an answer when it is over.
+/// Tokens and times of an answer, as the service reports them at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AnswerFigures {
     pub(super) tokens: u64,
-    /// That generating them took.
+    /// Seconds that generating the tokens took.
     pub(super) seconds: f64,
     pub(super) first_ms: f64,
     pub(super) prompt_tokens: u64,
@@ -58,7 +58,7 @@ pub(super) struct Screen {
     /// And may be coloured.
     color: bool,
     painter: Painter,
-    /// What was written last.
+    /// The kind of text that was written last.
     part: LastWritten,
 }
 
@@ -111,7 +111,7 @@ impl Screen {
         }
     }
 
-    /// How an answer was made, below it.
+    /// Writes tokens and times below an answer.
     pub(super) fn figures(&self, figures: Option<&AnswerFigures>) {
         if self.terminal {
             self.note(&figures.map_or_else(|| "stopped".to_owned(), AnswerFigures::to_string));

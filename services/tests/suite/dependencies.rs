@@ -121,7 +121,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("tools/src/bench", &["engram", "serve", "step", "drafts"]),
     ("tools/src/bench/step", &["traffic", "replay", "driver", "report"]),
-    ("tools/src/quantize", &["options", "card", "sensitivity", "choice", "report"]),
+    ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
     ("services/src/http", &["wire", "edge", "body", "app", "intake", "turn", "endpoints", "dialects", "server"]),

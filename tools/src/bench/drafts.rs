@@ -1,6 +1,6 @@
-//! `chimere bench drafts`: what drafts gain or cost at a stated acceptance, through the scheduler, the gate and the actors
-//! of the service. Two services stand beside each other in one process, one that drafts as it comes and one that was
-//! told not to, and answer the same in turns.
+//! `chimere bench drafts`: the gain or the cost of drafts at a stated acceptance, through the scheduler, the gate and
+//! the actors of the service. Two services stand beside each other in one process, one that drafts as it comes and one
+//! that drafts nothing, and answer equal requests in turns.
 
 mod side;
 mod stated;
@@ -76,7 +76,7 @@ impl BenchDraftsArgs {
         of(DraftKind::Mtp, &self.mtp).into_iter().chain(of(DraftKind::Ngram, &self.ngram))
     }
 
-    /// What is measured; cases of as many users and such a context one after another.
+    /// The cases to measure; those of equal users and context stand one after another.
     fn cases(&self) -> Vec<DraftCase> {
         let places = self.context.iter().flat_map(|context| self.users.iter().map(move |users| (*context, *users)));
         let case =
@@ -94,7 +94,7 @@ struct DraftCase {
     right: f64,
 }
 
-/// What came of a case.
+/// The figures of one case.
 #[derive(Debug, Serialize)]
 struct DraftGain {
     source: &'static str,
@@ -136,15 +136,16 @@ impl DraftGain {
     }
 
     fn heading() -> &'static str {
-        "| source | context | users | right | without, tokens/s | with | over it | turns | drafted a token | accepted |\n\
+        "| source | context | users | right | without, tokens/s | with | over it | turns | drafted a token | \
+         accepted |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     }
 
     fn line(&self) -> String {
         let Self { source, context, users, right, without, with, ratio, low, high, drafted, accepted } = self;
         format!(
-            "| {source} | {context} | {users} | {right} | {without:.0} | {with:.0} | {ratio:.3} | {low:.3} to {high:.3} | \
-             {drafted:.2} | {accepted:.2} |"
+            "| {source} | {context} | {users} | {right} | {without:.0} | {with:.0} | {ratio:.3} | \
+             {low:.3} to {high:.3} | {drafted:.2} | {accepted:.2} |"
         )
     }
 }
@@ -207,7 +208,7 @@ async fn start(args: &BenchDraftsArgs, path: &Path, on_first: bool) -> Result<(S
     Ok((Side::start(args, path, false).await?, Side::start(args, path, drafts).await?))
 }
 
-/// What comes of a case without drafts and with them, which may go first.
+/// Measures a case without drafts and with them, in the order that is asked for.
 async fn turn(
     args: &BenchDraftsArgs,
     case: DraftCase,

@@ -70,7 +70,7 @@ pub struct BenchEngramArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What was measured, as it is printed.
+/// The figures of one run, as they are printed.
 #[derive(Serialize)]
 struct LookupReport {
     tables: u32,
@@ -198,7 +198,7 @@ fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Vec
     (0..args.rounds).map(|_| measured(args.steps, &mut one)).collect()
 }
 
-/// How many of the contexts that tables are asked for they know.
+/// The share of the looked-up contexts that a table knows.
 fn hit_rate(filter: &Filter, tables: &[Member], walks: &mut Walks<'_>, args: &BenchEngramArgs) -> f64 {
     let (mut asked, mut hits) = (0, 0);
     for _ in 0..args.steps.min(500) {

@@ -1,4 +1,4 @@
-//! `chimere bench`: what can be measured, each in a file of its own.
+//! `chimere bench`: the benchmarks, each in a file of its own.
 
 pub mod drafts;
 pub mod engram;
@@ -7,7 +7,7 @@ pub mod step;
 
 use super::CliError;
 
-/// What can be measured.
+/// The benchmarks that the program has.
 #[derive(clap::Subcommand, Debug)]
 pub enum BenchCommand {
     /// The engine alone: decoding and prefill on one device.

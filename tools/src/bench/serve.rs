@@ -105,8 +105,9 @@ fn arrivals(rate: f64, count: u32, rng: &mut impl Rng) -> Vec<Duration> {
 
 /// Token ids to make prompts of: ordinary text through the service's own tokenizer, so none of them is special.
 async fn words(server: &ServiceClient, model: &str) -> Result<Vec<u64>, Failure> {
-    let text = "the quick brown fox counts seven small boats on a wide river while rain falls over old stone walls and warm light \
-                moves along every narrow street past open doors with bread salt tea iron glass paper wool and a clock";
+    let text = "the quick brown fox counts seven small boats on a wide river while rain falls over old stone walls and \
+                warm light moves along every narrow street past open doors with bread salt tea iron glass paper wool \
+                and a clock";
     let reply = server.post("/tokenize", &json!({ "model": model, "prompt": text })).await?;
     let ids: Vec<u64> = reply["tokens"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
     if ids.is_empty() { Err(Failure::Broken("/tokenize gave no tokens".into())) } else { Ok(ids) }
@@ -120,7 +121,7 @@ fn body(args: &BenchServeArgs, model: &str, vocabulary: &[u64], rng: &mut impl R
     })
 }
 
-/// What one request measured, in seconds from its arrival.
+/// Times of one request, in seconds from its arrival, and its tokens.
 struct MeasuredRequest {
     /// When the first text came; `None` if none did. Random weights mostly sample ids that stand for no text, and a
     /// service sends nothing for these, so such a stream is whole and its tokens are not seen from here.
@@ -257,7 +258,8 @@ impl LoadReport {
 
     fn table(&self) -> String {
         let mut out = format!(
-            "{} requests done in {:.1} s, {} of them without text, failed: {}\n{:.2} requests/s, {:.0} prompt tokens/s, {:.1} output tokens/s\n\n",
+            "{} requests done in {:.1} s, {} of them without text, failed: {}\n{:.2} requests/s, \
+             {:.0} prompt tokens/s, {:.1} output tokens/s\n\n",
             self.completed,
             self.wall_s,
             self.silent,

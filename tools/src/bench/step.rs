@@ -74,8 +74,8 @@ pub struct BenchStepArgs {
     #[arg(long)]
     pub exact: bool,
     /// Drafted tokens behind each decoded one. They are random tokens, and whether they are accepted is drawn too, as
-    /// --accept says: what is measured is how long steps take that verify them and, where the model has a draft head, in
-    /// which it guesses as many.
+    /// --accept says: what is measured is how long steps take that verify them and, where the model has a draft head,
+    /// in which it guesses as many.
     #[arg(long, value_name = "K", default_value_t = 0, requires = "accept",
         value_parser = clap::value_parser!(u32).range(0..=7))]
     pub drafts: u32,
@@ -146,7 +146,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     report.write(args.json.as_deref())
 }
 
-/// What is measured, checked against the model.
+/// The cases to measure, checked against the model.
 #[derive(Debug, PartialEq)]
 struct Cases {
     /// (sequences, position of the first decoded token)
@@ -249,12 +249,12 @@ impl Cases {
     }
 }
 
-/// What the draft head guesses in each step with drafts.
+/// Guesses of the draft head in each step with drafts.
 fn guesses(args: &BenchStepArgs) -> u32 {
     args.guesses.unwrap_or(args.drafts)
 }
 
-/// That the shares of accepted drafts are such.
+/// Refuses shares of accepted drafts that are no falling probabilities.
 fn check_shares(args: &BenchStepArgs) -> Result<(), CliError> {
     let falls = args.accept.windows(2).all(|pair| pair[0] >= pair[1]);
     if args.accept.len() != args.drafts as usize || !falls || args.accept.iter().any(|p| !(0.0..=1.0).contains(p)) {

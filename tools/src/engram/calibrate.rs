@@ -101,7 +101,7 @@ struct TextKind {
     name: String,
     texts: usize,
     fitted: Fit,
-    /// What was left out of the fit.
+    /// The figures of lines that were left out of the fit, which judge it.
     judged: Fit,
 }
 
@@ -344,8 +344,8 @@ fn refuse_copy(on: &Path, text: &str, tokens: usize, copied: usize) -> Result<()
     }
     let shown: String = text.chars().take(60).collect();
     Err(failed(format!(
-        "{}: wanted texts that are in no table, got one of which {copied} of {tokens} tokens stand there after the same \
-         {COPIED_TOKENS}: {shown:?}; on it tables would learn to trust themselves",
+        "{}: wanted texts that are in no table, got one of which {copied} of {tokens} tokens stand there after the \
+         same {COPIED_TOKENS}: {shown:?}; on it tables would learn to trust themselves",
         on.display()
     )))
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// What a directory is searched for. A file that is named itself may be called anything.
 const EXTENSIONS: [&str; 3] = ["jsonl", "md", "txt"];
 
-/// How files become token ids.
+/// The options by which files become token ids.
 #[derive(clap::Args, Debug, Clone)]
 pub struct TextOptions {
     /// The string that each line of a .jsonl file has its text in.

@@ -275,7 +275,7 @@ impl Blocks {
     }
 }
 
-/// What one table, or all together, came to.
+/// The figures of one table, or of all together.
 pub(super) struct EvalFigures {
     pub(super) name: String,
     /// Positions with a prediction.

@@ -137,8 +137,9 @@ fn table(path: &Path, d: &Divergence) -> String {
     let [median, high, most] = d.quantiles([0.5, 0.999, 1.0]);
     let [base, other] = d.perplexities();
     format!(
-        "{}: {} positions\n  divergence   mean {:.6} +- {:.6}, median {median:.6}, 99.9 % {high:.5}, largest {most:.4}\n  \
-         same top     {:.3} %\n  change of p  {:.3} % (root of the mean square)\n  perplexity   {other:.4}, base {base:.4}\n",
+        "{}: {} positions\n  divergence   mean {:.6} +- {:.6}, median {median:.6}, 99.9 % {high:.5}, \
+         largest {most:.4}\n  same top     {:.3} %\n  change of p  {:.3} % (root of the mean square)\n  \
+         perplexity   {other:.4}, base {base:.4}\n",
         path.display(),
         d.positions(),
         d.mean(),

@@ -1,5 +1,5 @@
-//! `chimere eval logits`: the model's logits of given tokens in a file, whole rows, so that what another program says of
-//! the same model file can be held beside them (`scripts/compare_logits.py`).
+//! `chimere eval logits`: the model's logits of given tokens in a file, whole rows, to be compared with those of
+//! another program for the same model file (`scripts/compare_logits.py`).
 
 use crate::CliError;
 use crate::logits::{LogitReader, threads};

@@ -5,7 +5,7 @@ pub mod logits;
 
 use super::CliError;
 
-/// What can be compared, or handed over to be.
+/// The commands that compare a model with another, or write down what a comparison needs.
 #[derive(clap::Subcommand, Debug)]
 pub enum EvalCommand {
     /// How far next-token distributions are from those of a base model.

@@ -61,12 +61,12 @@ impl CardTarget {
         })
     }
 
-    /// What all weights of a model take there.
+    /// Bytes that all weights of a model take on the card.
     pub(super) fn weights(&self, model: &Model) -> u64 {
         CudaMemory::of(model, &self.config).weights
     }
 
-    /// What a group's tensors take there, each in the encoding that fits it in the place of `ty`.
+    /// Bytes that a group's tensors take on the card, each in the encoding that fits it in the place of `ty`.
     pub(super) fn bytes(&self, source: &Gguf, group: &Group, ty: BlockType) -> u64 {
         let fits = |t: &Tensor| fitting(ty, t.cols()).expect("a group has only tensors that fit");
         // The embedding's rows lie in the host's memory; where they are the head too, that lies on the card.
@@ -77,7 +77,7 @@ impl CardTarget {
         group.tensors.iter().filter_map(|name| source.tensor(name)).map(bytes).sum()
     }
 
-    /// What all weights of a file take that is not written yet.
+    /// Bytes that all weights of a file take on the card before the file is written.
     ///
     /// `beside`: the file that will be written; an outline of it, without values, stands there for a moment.
     pub(super) fn weights_of(&self, output: &Output<'_>, beside: &Path) -> Result<u64, CliError> {

@@ -1,17 +1,17 @@
 //! Which type each group gets: by measured divergence, by importance-weighted error, by the look of the weights, or one
 //! for all.
 
+use super::job::{QuantizeJob, menu};
+use super::kept::KeptDivergences;
 use super::sensitivity::{BaseAnswers, group_distortion};
-use super::{QuantizeJob, RoundingMethod, Scheme, failed, measured_name};
+use super::{Scheme, failed};
 use crate::CliError;
 use crate::figures::StepProgress;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::quantize::{
     Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, fitting, weight_shape,
 };
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 /// The type that divergences are measured with: its errors are of the size that targets lead to.
 const PROBE: BlockType = BlockType::Q4K;
@@ -149,20 +149,6 @@ fn each_measured(
     Ok(all)
 }
 
-/// Types that a group may have.
-fn menu<'a>(source: &'a Gguf, group: &'a Group) -> impl Iterator<Item = BlockType> + 'a {
-    let fits = move |ty: &BlockType| {
-        let cols = |name: &String| source.tensor(name).expect("a group's tensors are the file's").cols();
-        group.tensors.iter().all(|name| cols(name).is_multiple_of(ty.elements()))
-    };
-    MENU.into_iter().filter(fits)
-}
-
-/// Bytes of a group in its smallest type.
-pub(super) fn smallest(job: &QuantizeJob<'_>, group: &Group) -> u64 {
-    menu(job.source, group).map(|ty| job.bytes(group, ty)).min().expect("groups have rows of whole blocks of 32")
-}
-
 fn sampled(
     job: &QuantizeJob<'_>,
     group: &Group,
@@ -244,48 +230,6 @@ fn between(known: &[(usize, f64)], at: usize) -> f64 {
         }
         (Some((_, y)), None) | (None, Some(&(_, y))) => y,
         (None, None) => 0.0,
-    }
-}
-
-/// Divergences that an earlier run measured, by group.
-struct KeptDivergences {
-    path: Option<PathBuf>,
-    groups: Map<String, Value>,
-}
-
-impl KeptDivergences {
-    fn open(job: &QuantizeJob<'_>) -> Self {
-        let importance = match (job.args.importance.as_str(), job.args.rounding()) {
-            ("self", RoundingMethod::Correlated) => "-correlated",
-            ("self", RoundingMethod::Nearest) => "",
-            _ => "-other",
-        };
-        let name = format!("{}-{}{importance}.divergences.json", measured_name(job.args), job.args.tokens);
-        let path = job.args.work.as_ref().map(|dir| dir.join(name));
-        // What cannot be read is measured again.
-        let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        let groups = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        Self { path, groups }
-    }
-
-    fn or_measure(
-        &mut self,
-        group: &str,
-        measure: impl FnOnce() -> Result<(f64, f64), CliError>,
-    ) -> Result<(f64, f64), CliError> {
-        let number = |key: &str| self.groups.get(group)?.get(key)?.as_f64();
-        if let (Some(kl), Some(t2)) = (number("kl"), number("t2")) {
-            return Ok((kl, t2));
-        }
-        let (kl, t2) = measure()?;
-        self.groups.insert(group.to_owned(), json!({"kl": kl, "t2": t2}));
-        if let Some(path) = &self.path {
-            let partial = path.with_added_extension("partial");
-            let text = Value::Object(self.groups.clone()).to_string();
-            let kept = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
-            kept.map_err(|e| failed(format!("{}: {e}", path.display())))?;
-        }
-        Ok((kl, t2))
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct QuantizeReport {
     others: Option<Others>,
 }
 
-/// How the file was written.
+/// Size of the written file, and the device and the time of its encoding.
 pub(super) struct Wrote {
     pub(super) bytes: u64,
     /// Name of the device that encoded.
@@ -78,7 +78,10 @@ impl QuantizeReport {
             })
         };
         let measured = self.measured.as_ref().map(|d| {
-            json!({"positions": d.positions(), "mean": d.mean(), "p99.9": d.quantiles([0.999])[0], "same_top": d.same_top()})
+            json!({
+                "positions": d.positions(), "mean": d.mean(), "p99.9": d.quantiles([0.999])[0],
+                "same_top": d.same_top(),
+            })
         });
         let uniform = |o: &Others| o.uniform.iter().map(|(ty, point)| json!([ty.name(), point])).collect::<Vec<_>>();
         json!({

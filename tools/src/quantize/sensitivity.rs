@@ -97,7 +97,7 @@ fn failed(e: impl std::fmt::Display) -> CliError {
 }
 
 impl BaseAnswers {
-    /// How far another model's answers are from the base model's.
+    /// The divergence of another model's answers from the base model's.
     pub(super) fn divergence(&self, model: &Model) -> Result<Divergence, CliError> {
         let longest = self.windows.iter().map(Vec::len).max().unwrap_or(0);
         let mut reader = LogitReader::exact(model, longest as u32, self.threads).map_err(CliError::Failed)?;
@@ -138,7 +138,7 @@ fn encoded(encoder: &dyn Encoder, tensor: &Tensor, ty: BlockType, importance: &I
     Ok(Tensor::owned(tensor.name.clone(), ty, tensor.shape.clone(), bytes).expect("as many bytes as the type takes"))
 }
 
-/// What encoding does to a group, from every `every`th row.
+/// The distortion of a group by an encoding, computed from every `every`th row.
 pub(super) fn group_distortion(
     (source, encoder): (&Gguf, &dyn Encoder),
     group: &Group,

@@ -9,7 +9,7 @@ const LEARNED_AFTER: usize = 2;
 /// Steps that it takes to leave.
 const LEFT_AFTER: usize = 2;
 
-/// What a step finds, on average over the second half of a trace; before that the card fills.
+/// Experts of a step by where they are found, on average over the second half of a trace; before that the card fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CardHits {
     /// Experts that lie on the card.

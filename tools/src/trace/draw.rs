@@ -78,7 +78,7 @@ pub(super) fn run(args: &DrawArgs) -> ExpertTrace {
     ExpertTrace { head, sequences }
 }
 
-/// How near uses are.
+/// The distribution of reuse distances.
 #[derive(Clone, Copy)]
 struct DistanceLaw {
     /// Half of those that do not stray repeat within so many tokens.
@@ -96,7 +96,7 @@ impl DrawnLayer {
         Self(all)
     }
 
-    /// What the next token, number `now` from 1 on, uses.
+    /// Experts that the next token uses; `now` is its number, from 1 on.
     fn token(&mut self, now: u64, used: usize, near: DistanceLaw, rng: &mut StdRng) -> Vec<u16> {
         let mut picked = Vec::with_capacity(used);
         for _ in 0..used {

@@ -10,7 +10,7 @@ const FORMAT: &str = "chimere expert trace 1";
 /// Experts of a layer, at most.
 pub(super) const EXPERTS_MAX: usize = 1 << 16;
 
-/// What a trace is of.
+/// The first line of a trace: the shape of the model, and the way that the trace was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TraceHead {
     format: String,
@@ -20,7 +20,7 @@ pub(crate) struct TraceHead {
     pub(crate) experts: usize,
     /// Of them, those that a token uses.
     pub(crate) used: usize,
-    /// How it came to be.
+    /// The way that the trace was made, for people.
     pub(crate) made: String,
 }
 
@@ -57,7 +57,7 @@ impl ExpertTrace {
         all.map(|s| s.len() / self.head.choices().max(1)).min().unwrap_or(0)
     }
 
-    /// What token `at` of a sequence used, layer by layer.
+    /// Experts that token `at` of a sequence used, layer by layer.
     pub(crate) fn token(&self, sequence: usize, at: usize) -> &[u16] {
         let each = self.head.choices();
         &self.sequences[sequence][at * each..(at + 1) * each]

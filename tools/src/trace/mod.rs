@@ -13,7 +13,7 @@ use super::CliError;
 use reuse::Reuse;
 use std::path::{Path, PathBuf};
 
-/// What can be done with traces of experts.
+/// The commands on traces of experts.
 #[derive(clap::Subcommand, Debug)]
 pub enum TraceCommand {
     /// Record which experts a model's answers use.
@@ -85,7 +85,7 @@ fn shown(trace: &ExpertTrace) -> String {
     out
 }
 
-/// What the engine's rule finds, and what misses cost.
+/// Lines on the share of experts that the engine's rule finds, and on the time that misses cost.
 fn on_a_card(trace: &ExpertTrace, sequences: usize) -> String {
     let line = |resident: f64| {
         let found = card::found(trace, sequences, resident);

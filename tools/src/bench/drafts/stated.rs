@@ -18,7 +18,7 @@ const STRETCH_MAX: u32 = 64;
 /// Shares are kept as whole numbers of this.
 const THOUSAND: u32 = 1000;
 
-/// What sequences say: each the text of its seed.
+/// The texts that sequences say: each sequence has the text of its seed.
 pub(super) struct StatedText {
     vocab: u32,
     /// Thousandths of the draft head's guesses that are right where those before them are.
@@ -100,7 +100,7 @@ impl Stated {
         Self { inner, text, followed: Followed::default(), next: StepId(0), fresh }
     }
 
-    /// What is computed of a plan.
+    /// The part of a plan that is computed.
     fn computed(&mut self, plan: StepPlan) -> StepPlan {
         let (prompts, mut pieces): (Vec<_>, Vec<_>) = plan.pieces.into_iter().partition(is_prompt);
         prompts.iter().for_each(|piece| self.fresh[piece.slot.0 as usize] = true);
@@ -127,7 +127,7 @@ impl Backend for Stated {
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
         let plan = self.followed.settle(&plan)?.unwrap_or(plan);
-        let said = StatedSequence::of(&plan, &self.text);
+        let said = StatedOutcome::of(&plan, &self.text);
         self.followed = Followed::of(&plan.pieces, &said.outcome);
         let (id, plan) = (plan.id, self.computed(plan));
         if plan.pieces.is_empty() {
@@ -143,14 +143,14 @@ impl Backend for Stated {
     }
 }
 
-/// What a step says.
-struct StatedSequence {
+/// The tokens and guesses that a step answers.
+struct StatedOutcome {
     outcome: StepOutcome,
     /// Of each piece that asks for guesses, whether it is computed.
     computed: Vec<bool>,
 }
 
-impl StatedSequence {
+impl StatedOutcome {
     /// The text in the place of what will be sampled.
     fn of(plan: &StepPlan, text: &StatedText) -> Self {
         let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };

@@ -71,7 +71,7 @@ impl MeasuredBackend for CudaBackend {
     }
 }
 
-/// What a run of steps took.
+/// Times and counts of a run of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct StepsRun {
     pub(super) wall: Duration,

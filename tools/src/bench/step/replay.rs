@@ -51,7 +51,7 @@ impl Replay {
         Ok(Self { trace, at: 0, step: Vec::new() })
     }
 
-    /// What the rows of the next step use, `[layers][rows][used]`.
+    /// Experts that the rows of the next step use, `[layers][rows][used]`.
     pub(super) fn next(&mut self, rows: usize) -> &[u32] {
         let used = self.trace.head.used;
         let layers = 0..self.trace.head.layers;
@@ -62,7 +62,8 @@ impl Replay {
         &self.step
     }
 
-    /// That the last step's rows used what they were given: `used`, layer by layer, rows that are none last.
+    /// Checks that the last step's rows used the experts that they were given: `used`, layer by layer, padding rows
+    /// last.
     ///
     /// # Panics
     /// If they did not, which is a bug: nothing that was measured would be of the trace.

@@ -83,7 +83,7 @@ pub(super) struct DecodeCase {
     pub(super) drafts: u32,
 }
 
-/// What a step moves, and how fast a copy is.
+/// Bytes and experts of a step, and the rate of a copy to compare them with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moved {
     /// The least bytes a step moves.
@@ -180,7 +180,7 @@ impl StepReport {
         std::fs::write(file, text + "\n").map_err(|e| CliError::Failed(format!("cannot write {}: {e}", file.display())))
     }
 
-    /// What is measured on what: the table's first line.
+    /// The table's first line: the model, the device and the options.
     pub(super) fn title(&self) -> String {
         let weights = bytes_text(self.model.weight_bytes);
         let mut out = format!("chimere {}: {} ({weights}), {}", self.version, self.model.name, self.processor);
@@ -198,7 +198,7 @@ impl StepReport {
 }
 
 impl Decode {
-    /// What stands above its lines.
+    /// The names of the columns.
     pub(super) fn heading() -> String {
         format!(
             "\n{:<8}{:>6}{:>9}{:>8}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>8}{:>11}\n",
@@ -237,7 +237,7 @@ impl Decode {
 }
 
 impl Prefill {
-    /// What stands above its lines.
+    /// The names of the columns.
     pub(super) fn heading() -> String {
         let names = ["prefill", "seqs", "tokens", "ms", "±", "", "tokens/s"];
         let [a, b, c, d, e, f, g] = names;

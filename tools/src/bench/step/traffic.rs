@@ -38,7 +38,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// What steps of this model read and write.
+    /// The traffic of steps of this model.
     pub(super) fn of(config: &ModelConfig, summary: &Summary, tied: bool, kv: KvBytes) -> Self {
         let role = |role: Role| summary.roles.get(&role).map_or(0, |r| r.bytes) as f64;
         // The embedding is a look-up of some rows, the draft head does not run; a tied embedding is read as the head.
