@@ -41,7 +41,7 @@ SAME_LETTERS = 80
 REQUEST_FIELD = "priority"
 # Written by a program from other files of the tree, which checks that it is current.
 GENERATED_PAGES = {"docs/reference/metrics.md"}
-CRATES = ("kernels", "engine", "services", "tools")
+CRATES = ("kernels", "engine", "services", "tools", "cli")
 
 
 # ---- reading the tree

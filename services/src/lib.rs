@@ -1,8 +1,7 @@
-//! The streaming inference service: HTTP, text, actors, metrics and the command line around `chimere-engine`.
+//! The streaming inference service: HTTP, text, actors and metrics around `chimere-engine`.
 
 pub mod actors;
 pub mod audit;
-pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod database;
@@ -21,5 +20,4 @@ pub mod semantic;
 pub mod serve;
 pub mod service;
 pub mod text;
-pub mod tools;
 pub mod traces;

@@ -1,7 +1,7 @@
 //! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes
 //! from and what a signal means is not here.
 
-pub(crate) mod actors;
+pub mod actors;
 
 use crate::actors::engine::Build;
 use crate::actors::live::LiveRequests;

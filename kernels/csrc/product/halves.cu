@@ -5,7 +5,7 @@
 //
 // A tile is 16 outputs, a block has WT tiles and WK warps a tile. Warp i of a tile goes through the units [i, i + 1) * UNITS / WK in order, 16
 // inputs at a time, with one set of sums in f32; then the warps' sums are added, the first one's first. The instruction of a warp adds 16
-// products to a sum as that of a warpgroup does (scripts/matrix_sums.cu), and weights are expanded by the same code (weights/halves.cuh).
+// products to a sum as that of a warpgroup does (docs/measurements/equal-bytes.md), and weights are expanded by the same code (weights/halves.cuh).
 //
 // Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
 //

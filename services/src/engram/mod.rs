@@ -23,12 +23,12 @@ pub use keeper::Keeper;
 pub use name::TableName;
 pub(crate) use opening::opening;
 pub use parts::EngramParts;
-pub(crate) use question::Question;
-pub(crate) use recollect::recollections;
+pub use question::Question;
+pub use recollect::recollections;
 pub use store::{Layers, Store, StoreError, Texts, Write};
 pub use tables::{NotThere, TableInfo, TableSet, Tables, TablesError};
 pub use teacher::{Teacher, publish_table};
-pub(crate) use wording::Told;
+pub use wording::Told;
 
 /// Seconds since 1970, as tables count them.
 pub fn unix_seconds() -> u32 {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const QUESTION_TOKENS: usize = 192;
 
 /// What a user asked: the words that count as asked for, and those of them that no answer has to bring.
-pub(crate) struct Question {
+pub struct Question {
     /// Keys of all words shortly before the answer.
     pub(super) around: BTreeSet<String>,
     /// Keys of the last turn's.
@@ -21,7 +21,7 @@ pub(crate) struct Question {
 
 impl Question {
     /// Of what stands shortly before an answer.
-    pub(crate) fn of_prompt(tokenizer: &Tokenizer, prompt: &[TokenId]) -> Self {
+    pub fn of_prompt(tokenizer: &Tokenizer, prompt: &[TokenId]) -> Self {
         let tail = &prompt[prompt.len().saturating_sub(QUESTION_TOKENS)..];
         let segments = tail.split(|&id| tokenizer.kind(id) != TokenKind::Text).map(|ids| tokenizer.decode(ids, false));
         let segments: Vec<String> = segments.collect();

@@ -17,7 +17,7 @@ const PIECES: f64 = 0.5;
 const DISTANCE: f64 = 0.1;
 
 /// Sentences that may answer, in the order of the documents.
-pub(crate) fn recollections(tokenizer: &Tokenizer, documents: &[Told<'_>], question: &Question) -> Vec<Recollection> {
+pub fn recollections(tokenizer: &Tokenizer, documents: &[Told<'_>], question: &Question) -> Vec<Recollection> {
     let mut spelled = Spelling::new(tokenizer);
     let mut found = Vec::new();
     for (number, document) in documents.iter().enumerate() {

@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashMap};
 pub(super) const SENTENCE_WORDS_MAX: usize = 64;
 
 /// A document as a request brings it.
-pub(crate) struct Told<'a> {
+pub struct Told<'a> {
     /// Its words count as said in each of its sentences.
-    pub(crate) title: &'a str,
+    pub title: &'a str,
     /// What it says.
-    pub(crate) text: &'a str,
+    pub text: &'a str,
 }
 
 /// Letters and digits in a row.

@@ -11,7 +11,7 @@ use crate::config::{Config, ServeArgs};
 use crate::service::Service;
 use log::Log;
 use prepare::Prepared;
-pub(crate) use prepare::pace;
+pub use prepare::pace;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};

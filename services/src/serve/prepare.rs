@@ -361,7 +361,7 @@ fn drafts(config: &Config) -> DraftSettings {
 }
 
 /// Targets and bounds in time.
-pub(crate) fn pace(config: &Config, setup: &Setup) -> Pace {
+pub fn pace(config: &Config, setup: &Setup) -> Pace {
     Pace {
         target_us: 1_000 * u64::from(config.engine.itl_target_ms),
         wait_us_max: config.limits.predicted_wait_seconds.saturating_mul(1_000_000),

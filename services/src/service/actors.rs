@@ -24,39 +24,39 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// What the actors are made of.
-pub(crate) struct Crew {
+pub struct Crew {
     /// Makes the backend, on its own thread.
-    pub(crate) build: Build,
+    pub build: Build,
     /// Core of that thread.
-    pub(crate) core: Option<usize>,
+    pub core: Option<usize>,
     /// Bounds of the scheduler.
-    pub(crate) scheduler: SchedulerConfig,
+    pub scheduler: SchedulerConfig,
     /// What is drafted, but for the backend's word on it.
-    pub(crate) drafts: DraftSettings,
+    pub drafts: DraftSettings,
     /// Its targets in time.
-    pub(crate) pace: Pace,
+    pub pace: Pace,
     /// Threads that share large batches of lookups, and likewise the rows under grammars.
-    pub(crate) lookup_threads: usize,
+    pub lookup_threads: usize,
     /// What time it is.
-    pub(crate) clock: Clock,
+    pub clock: Clock,
     /// Requests that are not answered yet.
-    pub(crate) live: LiveRequests,
+    pub live: LiveRequests,
     /// Series under other engines' names.
-    pub(crate) gateway: Arc<Gateway>,
+    pub gateway: Arc<Gateway>,
     /// What single steps are shown by.
-    pub(crate) step_log: Arc<StepLog>,
+    pub step_log: Arc<StepLog>,
     /// When a step is overdue, and what ends the process then.
-    pub(crate) watchdog: (StepLimits, fn()),
+    pub watchdog: (StepLimits, fn()),
 }
 
 /// The running actors. Their threads end with [`Actors::stop`].
-pub(crate) struct Actors {
+pub struct Actors {
     /// The actor that runs requests.
-    pub(crate) scheduler: Addr<SchedulerActor>,
+    pub scheduler: Addr<SchedulerActor>,
     /// Where the service stands.
-    pub(crate) phase: watch::Receiver<Phase>,
+    pub phase: watch::Receiver<Phase>,
     /// What computes, and what it can hold.
-    pub(crate) info: BackendInfo,
+    pub info: BackendInfo,
     arbiters: [Arbiter; 4],
     _watchdog: Watchdog,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Actors {
 impl Actors {
     /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is
     /// no backend.
-    pub(crate) async fn start(crew: Crew) -> Result<Self, String> {
+    pub async fn start(crew: Crew) -> Result<Self, String> {
         let Crew {
             build,
             core,
@@ -118,14 +118,14 @@ impl Actors {
     }
 
     /// Ends the threads of the actors.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         for arbiter in &self.arbiters {
             arbiter.stop();
         }
     }
 
     /// The same, and waits until they have dropped what they own.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         self.stop();
         // A thread that panicked has said so.
         self.arbiters.into_iter().for_each(|arbiter| drop(arbiter.join()));

@@ -1,5 +1,5 @@
-//! Which crate may know which: services -> engine -> kernels and never back, no asynchronous runtime below services, no
-//! C++. Also the directions between modules, where a crate's compiler cannot see them.
+//! Which crate may know which: cli -> tools -> services -> engine -> kernels and never back, no asynchronous runtime
+//! below services, no C++. Also the directions between modules, where a crate's compiler cannot see them.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each crate of the workspace and the ones it may name.
-const DIRECTIONS: &[(&str, &[&str])] =
-    &[("chimere", &["chimere-engine"]), ("chimere-engine", &["chimere-kernels"]), ("chimere-kernels", &[])];
+const DIRECTIONS: &[(&str, &[&str])] = &[
+    ("chimere-cli", &["chimere-tools", "chimere", "chimere-engine"]),
+    ("chimere-tools", &["chimere", "chimere-engine"]),
+    ("chimere", &["chimere-engine"]),
+    ("chimere-engine", &["chimere-kernels"]),
+    ("chimere-kernels", &[]),
+];
 
 /// What only services may bring in, directly or not.
 const ASYNCHRONOUS: &[&str] =
@@ -120,10 +125,32 @@ const ROOMS: &[(&str, &[&str])] = &[
             "http",
             "service",
             "serve",
-            "tools",
-            "cli",
         ],
     ),
+    (
+        "tools/src",
+        &[
+            "error",
+            "stats",
+            "figures",
+            "connection",
+            "client",
+            "logits",
+            "calibration",
+            "synth",
+            "kernels",
+            "engram",
+            "quantize",
+            "trace",
+            "eval",
+            "bench",
+        ],
+    ),
+    ("tools/src/bench", &["engram", "serve", "step", "drafts"]),
+    ("tools/src/bench/step", &["traffic", "replay", "driver", "report"]),
+    ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
+    ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
+    ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
     ("services/src/http", &["wire", "edge", "body", "app", "intake", "turn", "endpoints", "dialects", "server"]),
 ];
 

@@ -1,6 +1,6 @@
 //! The service's library and the repository without a socket: what may depend on what, pages that are made from the
 //! source, texts of real models, the corpus of the fuzzer. One binary, because each one is linked with the whole
-//! service. Beside it stand `http`, which talks to the service, and `watch`, whose load would make these slow.
+//! service. Tests that talk to the service or need the program stand in `cli/tests`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 

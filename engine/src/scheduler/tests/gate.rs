@@ -40,7 +40,7 @@ struct Machine {
     gap: f64,
 }
 
-/// The shipped model on two threads of an EPYC, as `draft_bound.py` measured rows and guesses.
+/// The shipped model on two threads of an EPYC: times of rows and guesses that were measured there.
 const TWO_THREADS: Machine = Machine {
     steps: &[(1, 170.0), (2, 240.0), (8, 660.0), (64, 4_600.0)],
     attended: 60.0,

@@ -1,0 +1,326 @@
+//! A whole service in this process, on a free port, with a fake backend.
+
+use super::{Fake, PATIENCE, eventually};
+use chimere::actors::engine::Build;
+use chimere::actors::live::LiveRequests;
+use chimere::actors::phase::Phase;
+use chimere::actors::watchdog::StepLimits;
+use chimere::clock::Clock;
+use chimere::engram::Tables;
+use chimere::http::auth::Keys;
+use chimere::http::edge::{Edge, Patience};
+use chimere::http::request::ModelLimits;
+use chimere::semantic::{Collections, Settings};
+use chimere::service::{Service, ServiceParts};
+use chimere::text::{Fingerprint, TextModel, Thoughts};
+use chimere_engine::backend::BackendInfo;
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+use chimere_engine::drafts::DraftKinds;
+use chimere_engine::scheduler::{DraftMode, DraftSettings, Pace, PrefixConfig, SchedulerConfig};
+use chimere_engine::step::DraftRoom;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Bounds of the service under test.
+#[derive(Clone)]
+pub struct Options {
+    pub slots: u32,
+    pub pages: u32,
+    pub context: u32,
+    pub queue_requests: u32,
+    pub queue_tokens: u64,
+    pub body_bytes: usize,
+    pub bodies_bytes: usize,
+    pub keep_alive: Duration,
+    pub unread: Duration,
+    pub silence: Duration,
+    pub body_time: Duration,
+    /// For a request's head.
+    pub head_time: Duration,
+    /// Addresses that many come from.
+    pub proxies: Vec<std::net::IpAddr>,
+    /// A listener for probes alone.
+    pub probes: bool,
+    pub trust_gateway: bool,
+    pub pace: Pace,
+    /// When a step is overdue. Tests hold steps back for as long as a busy machine needs, so by default hardly ever.
+    pub step_limits: StepLimits,
+    /// Ends the process if the service whose engine is lost does not.
+    pub end_process: fn(),
+    pub clock: Clock,
+    pub tls: bool,
+    pub origins: &'static [&'static str],
+    pub keys: Keys,
+    pub connections: usize,
+    pub audit: chimere::audit::Audit,
+    /// A chat template in the place of the golden model's.
+    pub template: Option<&'static str>,
+    pub thinking: chimere::config::Thinking,
+    /// Where tables lie, if any are offered; looked at again every 50 ms.
+    pub tables: Option<PathBuf>,
+    /// What is kept of conversations.
+    pub responses: chimere::responses::ResponseBounds,
+    /// Compute instead of doing what prompts say.
+    pub real: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            slots: 16,
+            pages: 1024,
+            context: 2048,
+            queue_requests: 64,
+            queue_tokens: 1 << 16,
+            body_bytes: 1 << 20,
+            bodies_bytes: 1 << 24,
+            keep_alive: Duration::from_secs(10),
+            unread: Duration::from_secs(60),
+            silence: Duration::from_secs(60),
+            body_time: Duration::from_secs(60),
+            head_time: Duration::from_secs(30),
+            proxies: Vec::new(),
+            probes: false,
+            trust_gateway: false,
+            pace: Pace::default(),
+            step_limits: StepLimits { least: Duration::from_secs(3_600), ..StepLimits::default() },
+            end_process: || {},
+            clock: Clock::start(),
+            tls: false,
+            origins: &[],
+            keys: Keys::Open,
+            connections: 1000,
+            audit: Default::default(),
+            template: None,
+            thinking: Default::default(),
+            tables: None,
+            responses: chimere::config::Responses::default().bounds(),
+            real: false,
+        }
+    }
+}
+
+/// To the thread that the service lives on: drain within this time, and say when it is over.
+type Drains = tokio::sync::mpsc::UnboundedSender<(Duration, oneshot::Sender<()>)>;
+
+/// A service that runs in this process, around the backend of these tests.
+pub struct Server {
+    pub addr: SocketAddr,
+    /// Where probes are answered, if they have a listener.
+    pub probes: Option<SocketAddr>,
+    pub fake: Fake,
+    drains: Option<Drains>,
+    phase: tokio::sync::watch::Receiver<Phase>,
+    live: LiveRequests,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The model whose tokenizer and template are used.
+pub fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe/model.gguf")
+}
+
+/// Numbers of the golden model's hidden states.
+pub const WIDTH: u32 = 32;
+
+/// A file beside these tests.
+pub fn data(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../services/tests/data").join(file)
+}
+
+impl Server {
+    pub fn start(options: Options) -> Self {
+        let (ready, started) = mpsc::channel();
+        let listener = options.probes.then(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let probes = listener.as_ref().map(|listener| listener.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            actix_rt::System::new().block_on(async move {
+                let mut assets = chimere_engine::model::load(&golden()).unwrap().text;
+                let own = || std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap();
+                assets.chat_template = Some(options.template.map_or_else(own, str::to_owned));
+                let text = TextModel::new(&assets).unwrap();
+                let end_id = text.tokenizer().id("<|im_end|>").unwrap();
+                let fake = Fake::new(text.tokenizer().clone(), end_id);
+                let service = Service::start(parts(options, text, &fake, end_id, listener)).await.unwrap();
+                service.warm_up().await.unwrap();
+                let (drains, mut inbox): (Drains, _) = tokio::sync::mpsc::unbounded_channel();
+                ready.send((service.address(), fake, drains, service.phase(), service.live())).unwrap();
+                while let Some((within, done)) = inbox.recv().await {
+                    service.drain(within).await;
+                    done.send(()).ok();
+                }
+                service.stop().await;
+            });
+        });
+        let (addr, fake, drains, phase, live) = started.recv_timeout(PATIENCE).expect("the service starts");
+        Self { addr, probes, fake, drains: Some(drains), phase, live, thread: Some(thread) }
+    }
+
+    /// Begins to drain; the receiver hears when it is over.
+    pub fn drain(&self, within: Duration) -> oneshot::Receiver<()> {
+        let (done, over) = oneshot::channel();
+        self.drains.as_ref().unwrap().send((within, done)).ok().unwrap();
+        over
+    }
+
+    /// Waits until no step moves any more: as many have finished as may, and as many as may be in flight hang. What is
+    /// launched after that is launched because a step was let go.
+    #[track_caller]
+    pub fn wait_for_standstill(&self) {
+        eventually("the engine stands still", || self.fake.hangs(chimere::limits::STEPS_IN_FLIGHT_MAX));
+    }
+
+    /// Waits until this many requests are live. Ask for a number that stays: one that only passes by may never be seen.
+    #[track_caller]
+    pub fn wait_for_live(&self, want: usize) {
+        eventually(&format!("{want} live requests"), || self.live.len() == want);
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Steps that a test holds back must not hold up its end.
+        self.fake.allow_all();
+        drop(self.drains.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the service's thread panicked");
+        }
+    }
+}
+
+/// The golden model on the CPU. Its weights are random, but they are weights.
+fn real(options: &Options) -> Build {
+    let config = CpuConfig {
+        threads: 2,
+        slots: options.slots,
+        pages: options.pages,
+        checkpoints: 0,
+        kv_type: KvType::F16,
+        exact: false,
+        step_rows_max: 512,
+        context: options.context,
+        drafts: 7,
+        mtp: true,
+    };
+    Box::new(move || {
+        let model = chimere_engine::model::load(&golden()).map_err(|e| e.to_string())?;
+        Ok(Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?))
+    })
+}
+
+fn parts(
+    options: Options,
+    text: TextModel,
+    fake: &Fake,
+    end_id: u32,
+    probes: Option<std::net::TcpListener>,
+) -> ServiceParts {
+    let scheduler = SchedulerConfig {
+        slots: options.slots,
+        pages: options.pages,
+        step_tokens: 256,
+        context: options.context,
+        queue_requests_max: options.queue_requests,
+        queue_prompt_tokens_max: options.queue_tokens,
+        steps_in_flight_max: chimere::limits::STEPS_IN_FLIGHT_MAX,
+        prefix: PrefixConfig::OFF,
+    };
+    let info = BackendInfo {
+        device: "cpu",
+        slots: options.slots,
+        pages: options.pages,
+        checkpoints: 0,
+        host_blocks: 0,
+        step_rows_max: 512,
+        vocab: text.tokenizer().len(),
+        context: options.context,
+        drafts: DraftRoom::default(),
+        threads: 1,
+    };
+    let build: Build = if options.real {
+        real(&options)
+    } else {
+        Box::new({
+            let fake = fake.clone();
+            move || Ok(fake.backend(info))
+        })
+    };
+    let ids = Fingerprint::of(text.tokenizer());
+    let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
+    let settings = Settings { model: "tiny".into(), width: WIDTH as usize, bytes_max: 1 << 20 };
+    let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
+    let limits = ModelLimits {
+        name: "tiny".into(),
+        aliases: vec!["gpt-tiny".into()],
+        vocab: text.tokenizer().len(),
+        width: WIDTH,
+        choices_max: chimere::limits::CHOICES_MAX.min(options.slots),
+        end_ids: vec![end_id],
+        defaults: Default::default(),
+        template_options: text.template().unwrap().options().map(str::to_owned).collect(),
+        experts: Some(4),
+        thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
+    };
+    ServiceParts {
+        listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+        workers: 1,
+        connections: options.connections,
+        build,
+        core: None,
+        gpu: None,
+        scheduler,
+        drafts: DraftSettings { mode: DraftMode::Auto, kinds: DraftKinds::all(), ..DraftSettings::default() },
+        text,
+        limits,
+        keys: Arc::new(options.keys.into()),
+        audit: options.audit,
+        tables: Arc::new(tables),
+        collections,
+        responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
+        learn_quality_min: 0.5,
+        strengths: chimere_engine::engram::Strengths::shipped(),
+        tables_period: Duration::from_millis(50),
+        lookup_threads: 2,
+        body_bytes_max: options.body_bytes,
+        bodies_bytes_max: options.bodies_bytes,
+        edge: Edge {
+            patience: Patience {
+                unread: options.unread,
+                silence: options.silence,
+                body: options.body_time,
+                head: options.head_time,
+                ..Patience::default()
+            },
+            tls: options
+                .tls
+                .then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
+            origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
+            console: true,
+            hosts: Vec::new(),
+            proxies: options.proxies,
+            probes,
+        },
+        log_prompts: false,
+        clock: options.clock,
+        trust_gateway: options.trust_gateway,
+        pace: options.pace,
+        keep_alive: options.keep_alive,
+        step_limits: options.step_limits,
+        end_process: options.end_process,
+        traces: Default::default(),
+        metrics: true,
+        fingerprint: "fp_test".into(),
+    }
+}

@@ -1,0 +1,300 @@
+//! A small client of the service's own HTTP interface, for `chat` and `bench serve`: JSON in, JSON or server-sent
+//! events out, over `http` or `https`.
+
+use super::CliError;
+use super::connection::{Ask, Connections, PendingReply, Unsent};
+use actix_http::{Method, StatusCode};
+use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a reply that is not a stream.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// The key and the certificates that a client needs of a service.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Credentials<'a> {
+    /// The API key itself.
+    pub key: Option<&'a str>,
+    /// Or a file whose first line it is.
+    pub key_file: Option<&'a Path>,
+    /// Certificates that vouch for an https address, instead of the system's.
+    pub ca_file: Option<&'a Path>,
+}
+
+/// A service that runs somewhere, and how to reach it.
+pub struct ServiceClient {
+    base: String,
+    bearer: Option<String>,
+    connections: Connections,
+}
+
+impl ServiceClient {
+    /// A client for the service at `url`, such as `http://127.0.0.1:8080`. Connects only when something is asked.
+    /// Belongs to the runtime it is made on.
+    pub fn new(url: &str, access: Credentials<'_>) -> Result<Self, CliError> {
+        let base = base_url(url)?;
+        let bearer = access.key.map(|key| Ok(key.to_owned())).or_else(|| access.key_file.map(read_key)).transpose()?;
+        let tls = if base.starts_with("https:") {
+            Some(Arc::new(tls(access.ca_file)?))
+        } else if let Some(file) = access.ca_file {
+            return Err(CliError::Usage(format!("--ca-file {} is for an https address, not {base}", file.display())));
+        } else {
+            None
+        };
+        Ok(Self { base, bearer, connections: Connections::new(tls) })
+    }
+
+    /// Where the service is.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Asks for a JSON document.
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        let mut reply = self.ask(Method::GET, path, None).await?;
+        read_json(&mut reply).await
+    }
+
+    /// Sends a JSON document and reads one.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let mut reply = self.send(path, body).await?;
+        read_json(&mut reply).await
+    }
+
+    /// Sends a JSON document and reads a stream of them.
+    pub async fn stream(&self, path: &str, body: &Value) -> Result<EventStream, Failure> {
+        let mut reply = self.send(path, body).await?;
+        if reply.status() != StatusCode::OK {
+            return Err(read_json(&mut reply)
+                .await
+                .err()
+                .unwrap_or_else(|| Failure::status(reply.status(), &Value::Null)));
+        }
+        Ok(EventStream { reply, parser: SseParser::default(), ready: VecDeque::new() })
+    }
+
+    async fn send(&self, path: &str, body: &Value) -> Result<PendingReply, Failure> {
+        self.ask(Method::POST, path, Some(Bytes::from(body.to_string()))).await
+    }
+
+    /// A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
+    async fn ask(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<PendingReply, Failure> {
+        let url = format!("{}{path}", self.base);
+        let uri = url.parse().map_err(|e| Failure::Connect(format!("{url} is no address: {e}")))?;
+        let ask = Ask { method, uri, bearer: self.bearer.as_deref(), json };
+        self.connections.send(ask).await.map_err(|unsent| match unsent {
+            Unsent::Connect(why) => Failure::Connect(why),
+            Unsent::Broken(why) => Failure::Broken(why),
+        })
+    }
+}
+
+fn base_url(url: &str) -> Result<String, CliError> {
+    let url = url.trim_end_matches('/');
+    let url = url.strip_suffix("/v1").unwrap_or(url);
+    match url.split_once("://") {
+        Some(("http" | "https", _)) => Ok(url.to_owned()),
+        Some((scheme, _)) => {
+            Err(CliError::Usage(format!("--url takes http://HOST:PORT or https://HOST:PORT, not the scheme {scheme}")))
+        }
+        None => Ok(format!("http://{url}")),
+    }
+}
+
+/// TLS by the certificates of a file, or else by those that the system trusts.
+fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, CliError> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(file) => {
+            let failed = |e: &dyn std::fmt::Display| CliError::Failed(format!("--ca-file {}: {e}", file.display()));
+            for certificate in CertificateDer::pem_file_iter(file).map_err(|e| failed(&e))? {
+                let certificate = certificate.map_err(|e| failed(&e))?;
+                roots.add(certificate).map_err(|e| failed(&e))?;
+            }
+            if roots.is_empty() {
+                return Err(failed(&"no certificate in it"));
+            }
+        }
+        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    }
+    if roots.is_empty() {
+        let why = "the system trusts no certificates: give --ca-file";
+        return Err(CliError::Failed(why.into()));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| CliError::Failed(e.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn read_key(file: &Path) -> Result<String, CliError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| CliError::Failed(format!("cannot read the key file {}: {e}", file.display())))?;
+    let key = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    key.map(str::to_owned).ok_or_else(|| CliError::Failed(format!("the key file {} has no key", file.display())))
+}
+
+/// Why a request did not end well.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Failure {
+    /// No connection could be made.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// The service answered with an error.
+    #[error("the server answered {code}: {message}")]
+    Status {
+        /// Status of the HTTP reply.
+        code: u16,
+        /// The error's own message.
+        message: String,
+    },
+    /// The stream carried an error.
+    #[error("the stream ended with an error: {0}")]
+    Event(String),
+    /// The connection broke, or what came was no JSON.
+    #[error("the reply broke off: {0}")]
+    Broken(String),
+}
+
+impl Failure {
+    fn status(code: StatusCode, body: &Value) -> Self {
+        let message = body["error"]["message"].as_str().unwrap_or("no message").to_owned();
+        Failure::Status { code: code.as_u16(), message }
+    }
+
+    /// A short name to count by.
+    pub fn kind(&self) -> String {
+        match self {
+            Failure::Connect(_) => "connect".into(),
+            Failure::Status { code, .. } => format!("http_{code}"),
+            Failure::Event(_) => "error_event".into(),
+            Failure::Broken(_) => "broken".into(),
+        }
+    }
+}
+
+async fn read_json(reply: &mut PendingReply) -> Result<Value, Failure> {
+    let mut body = Vec::new();
+    while let Some(bytes) = reply.next().await {
+        body.extend_from_slice(&bytes.map_err(Failure::Broken)?);
+        if body.len() > REPLY_BYTES_MAX {
+            return Err(Failure::Broken(format!("it has more than {REPLY_BYTES_MAX} bytes")));
+        }
+    }
+    let json: Result<Value, _> = serde_json::from_slice(&body);
+    match (reply.status().is_success(), json) {
+        (true, Ok(json)) => Ok(json),
+        (true, Err(e)) => Err(Failure::Broken(format!("the reply is no JSON: {e}"))),
+        (false, json) => Err(Failure::status(reply.status(), &json.unwrap_or(Value::Null))),
+    }
+}
+
+/// A running stream. Dropping it closes the connection, which cancels the request.
+pub struct EventStream {
+    reply: PendingReply,
+    parser: SseParser,
+    ready: VecDeque<String>,
+}
+
+impl EventStream {
+    /// The next document; `None` after `[DONE]`. A stream that ends without it is broken.
+    pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
+        loop {
+            if let Some(data) = self.ready.pop_front() {
+                return document(&data);
+            }
+            match self.reply.next().await {
+                Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
+                Some(Err(e)) => return Err(Failure::Broken(e)),
+                None => return Err(Failure::Broken("no [DONE] at the end of the stream".into())),
+            }
+        }
+    }
+}
+
+fn document(data: &str) -> Result<Option<Value>, Failure> {
+    if data == "[DONE]" {
+        return Ok(None);
+    }
+    let json: Value = serde_json::from_str(data).map_err(|e| Failure::Broken(format!("an event is no JSON: {e}")))?;
+    match json.get("error") {
+        None | Some(Value::Null) => Ok(Some(json)),
+        Some(error) => Err(Failure::Event(error["message"].as_str().unwrap_or("no message").to_owned())),
+    }
+}
+
+/// Splits a byte stream into the data of server-sent events, wherever the bytes were cut.
+#[derive(Default)]
+struct SseParser {
+    rest: Vec<u8>,
+}
+
+impl SseParser {
+    /// The data lines that these bytes complete. Comments and other fields are passed over; the service sends one data
+    /// line an event.
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.rest.extend_from_slice(bytes);
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(len) = self.rest[at..].iter().position(|b| *b == b'\n') {
+            let line = String::from_utf8_lossy(&self.rest[at..at + len]);
+            if let Some(data) = line.trim_end_matches('\r').strip_prefix("data:") {
+                found.push(data.trim_start().to_owned());
+            }
+            at += len + 1;
+        }
+        self.rest.drain(..at);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_wherever_the_bytes_are_cut() {
+        let stream = ": waiting\n\ndata: {\"a\":\"\u{e9}\"}\r\n\r\nevent: x\ndata:[DONE]\n\n".as_bytes();
+        for cut in 0..stream.len() {
+            let mut parser = SseParser::default();
+            let mut found = parser.push(&stream[..cut]);
+            found.extend(parser.push(&stream[cut..]));
+            assert_eq!(found, ["{\"a\":\"\u{e9}\"}", "[DONE]"], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_a_document_an_end_or_an_error() {
+        assert_eq!(document("[DONE]"), Ok(None));
+        assert_eq!(document("{\"x\":1}"), Ok(Some(serde_json::json!({"x": 1}))));
+        assert_eq!(document("{\"error\":{\"message\":\"engine lost\"}}"), Err(Failure::Event("engine lost".into())));
+        assert!(matches!(document("{"), Err(Failure::Broken(_))));
+    }
+
+    #[test]
+    fn an_address_may_leave_out_the_scheme_and_keep_the_v1() {
+        assert_eq!(base_url("127.0.0.1:8080").unwrap(), "http://127.0.0.1:8080");
+        assert_eq!(base_url("http://h:1/v1/").unwrap(), "http://h:1");
+        assert_eq!(base_url("https://h:1").unwrap(), "https://h:1");
+        assert!(base_url("ftp://h:1").is_err());
+    }
+
+    #[test]
+    fn an_https_address_needs_somebody_who_vouches_for_it() {
+        let (folder, certificates) =
+            (tempfile::tempdir().unwrap(), |file: &Path| tls(Some(file)).unwrap_err().to_string());
+        let file = folder.path().join("ca.pem");
+        assert!(certificates(&file).contains("ca.pem"));
+        std::fs::write(&file, "nothing").unwrap();
+        assert!(certificates(&file).contains("no certificate in it"));
+        assert!(
+            ServiceClient::new("http://h:1", Credentials { ca_file: Some(&file), ..Credentials::default() }).is_err()
+        );
+    }
+}
