@@ -5,9 +5,9 @@
 //! last mark, on the thread that waits for it. Sampled tokens stay on the device for the step after.
 //!
 //! The rooms, from the ground up: [`layout`] computes without a device what a model takes of one; [`rank`] has the
-//! memory and the weights of one device; [`blocks`] launches the operators of a layer and [`network`] all layers; [`step`]
-//! lays a plan's rows out and brings its results back; [`draft_head`] drafts behind them; [`backend`] runs plans through
-//! all of these. Kernels are those of `chimere_kernels::cuda`.
+//! memory and the weights of one device; [`blocks`] launches the operators of a layer and [`network`] all layers;
+//! [`step`] lays a plan's rows out and brings its results back; [`draft_head`] drafts behind them; [`backend`] runs
+//! plans through all of these. Kernels are those of `chimere_kernels::cuda`.
 
 mod backend;
 mod blocks;

@@ -7,7 +7,6 @@
 //! the residual stream.
 
 use crate::backend::cuda::blocks::{BlockPass, BlockPlace, Bound, Kernels};
-use crate::backend::cuda::draft_head::mtp::{Head, Listed};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::operators::OpQuery;
@@ -22,9 +21,10 @@ use crate::backend::cuda::rank::residual::Next;
 use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::{DeviceWeights, Embedding, Matrix};
 use crate::backend::cuda::rank::workspace::Workspace;
-use crate::model::{BlockConfig, ModelConfig, Shortlist};
+use crate::format::BlockType;
+use crate::model::{BlockConfig, ModelConfig, OpConfig};
 use chimere_kernels::cuda::attention::KvType;
-use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
+use chimere_kernels::cuda::embed::{Embed, Table, TableShape, TokenRows};
 use chimere_kernels::cuda::gather::Gather;
 use chimere_kernels::cuda::pool::HiddenRows;
 use chimere_kernels::cuda::quantized::Planes;
@@ -56,8 +56,6 @@ pub(crate) struct Network {
     gather: Gather,
     pub(crate) head: Matrix,
     pub(crate) head_product: Product,
-    /// The draft head, if there is one and its guesses are wanted.
-    pub(crate) draft: Option<Head>,
     pub(crate) beside: Device,
 }
 
@@ -84,48 +82,67 @@ fn check_replay(most: usize, rows: usize) -> Result<(), CudaBackendError> {
     })
 }
 
-impl Network {
-    /// Loads every kernel that the model's layers take; `super::blocks::check` has passed the model.
+/// Loads blocks: those of the model, then those of whatever computes beside it. Products of one shape are loaded once.
+pub(crate) struct BlockLoader<'a> {
+    pub(crate) products: ProductKernels<'a>,
+    /// What the look-up of embeddings is made for.
+    pub(crate) table: TableShape,
+    pub(crate) setting: Setting,
+    shapes: Vec<&'a OpConfig>,
+    place: BlockPlace,
+}
+
+impl<'a> BlockLoader<'a> {
+    /// For a model that `layout::operators::check` has passed; `embedding` is the encoding of its rows on the device.
     pub(crate) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        c: &ModelConfig,
+        device: &'a Device,
+        cache: &'a KernelCache,
+        c: &'a ModelConfig,
         config: &CudaConfig,
-        planes: Planes,
-        (weights, shortlist): (DeviceWeights, Option<&Shortlist>),
+        (planes, embedding): (Planes, BlockType),
     ) -> Result<Self, CudaBackendError> {
         let (setting, shapes) = (Setting::of(c, config, planes, device.arch()), c.shapes());
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
         let choice = Choice { chip: Chip::of(device), replayed: config.replayed };
-        let mut products = ProductKernels::new(device, cache, classes, choice, planes, halves);
-        let (mut place, table) = (BlockPlace::default(), embed_shape(c, weights.embed.ty, planes));
-        let mut bind =
-            |of: &BlockConfig, block: weights::Block<Matrix, CudaSlice<f32>>, products: &mut ProductKernels<'_>| {
-                let shape = shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
-                let bound = Block { norm: block.norm, op: Bound::new(block.op, products, c.hidden)?, shape, place };
-                place = place.after(OpQuery(&of.op), setting.kv);
-                Ok::<_, CudaBackendError>(bound)
-            };
+        let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
+        Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })
+    }
+
+    /// Loads the products of the block that comes next.
+    pub(crate) fn bind(
+        &mut self,
+        of: &BlockConfig,
+        block: weights::Block<Matrix, CudaSlice<f32>>,
+    ) -> Result<Block, CudaBackendError> {
+        let shape = self.shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
+        let op = Bound::new(block.op, &mut self.products, self.setting.hidden)?;
+        let bound = Block { norm: block.norm, op, shape, place: self.place };
+        self.place = self.place.after(OpQuery(&of.op), self.setting.kv);
+        Ok(bound)
+    }
+}
+
+impl Network {
+    /// Loads every kernel that the model's layers take.
+    pub(crate) fn new(
+        loader: &mut BlockLoader<'_>,
+        c: &ModelConfig,
+        weights: DeviceWeights,
+    ) -> Result<Self, CudaBackendError> {
+        let (device, cache) = (loader.products.device, loader.products.cache);
         let mut blocks = Vec::with_capacity(weights.blocks.len());
         for (of, block) in c.blocks().zip(weights.blocks) {
-            blocks.push(bind(of, block, &mut products)?);
+            blocks.push(loader.bind(of, block)?);
         }
-        if config.replayed {
-            check_replay(products.replayed_rows_max(), config.slots as usize)?;
+        if loader.products.choice.replayed {
+            check_replay(loader.products.replayed_rows_max(), loader.setting.counts.slots)?;
         }
-        let draft = match weights.draft {
-            None => None,
-            Some(mut draft) => {
-                let own = std::mem::take(&mut draft.blocks).into_iter().zip(&c.draft);
-                let own = own.map(|(block, of)| bind(of, block, &mut products)).collect::<Result<_, _>>()?;
-                let listed = shortlist.map(|list| Listed::new(&mut products, &weights.head, list, draft.listed.take()));
-                Some(Head::new(&mut products, draft, own, (table, setting.counts), listed.transpose()?)?)
-            }
-        };
-        let load = |shape| Kernels::load(shape, device, cache, &setting);
-        let kernels = shapes.into_iter().map(load).collect::<Result<_, _>>()?;
+        let BlockLoader { products, table, setting, shapes, .. } = loader;
+        let table = *table;
+        let load = |shape| Kernels::load(shape, device, cache, setting);
+        let kernels = shapes.iter().copied().map(load).collect::<Result<_, _>>()?;
         Ok(Self {
             hidden: c.hidden,
             vocab: c.vocab,
@@ -138,10 +155,9 @@ impl Network {
             blocks,
             kernels,
             norm: weights.norm,
-            gather: Gather::load(device, cache, c.hidden, planes)?,
+            gather: Gather::load(device, cache, c.hidden, setting.planes)?,
             head_product: products.of(ProductKind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
             head: weights.head,
-            draft,
             beside: device.beside()?,
         })
     }

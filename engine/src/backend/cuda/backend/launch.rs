@@ -1,12 +1,9 @@
 //! The launch of a step: copies and clears, prompts, decode graphs, the head, the sampler, and the results' way back.
 
 use super::{CudaBackend, Forwarded};
-use crate::backend::cuda::draft_head::mtp;
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::error::During;
-use crate::backend::cuda::layout::draft_head::GRAPH_PASSES;
-use crate::backend::cuda::layout::shape::bucket;
-use crate::backend::cuda::layout::shape::{GuessShape, PassShape};
+use crate::backend::cuda::draft_head::ModelRank;
+use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::layout::shape::{PassShape, bucket};
 use crate::backend::cuda::rank::experts::{ExpertTier, PassKind};
 use crate::backend::cuda::rank::pass::{Pass, Prompts};
 use crate::backend::cuda::rank::staging::{Staging, stage};
@@ -18,23 +15,9 @@ use crate::constraint::Constraint;
 use crate::ids::SlotId;
 use crate::step::{Piece, StateCopy, StateStart, StepPlan};
 use chimere_kernels::cuda::attention::{TileChip, tiles};
-use chimere_kernels::cuda::draft_head::{BEHIND_WORDS, Behind};
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
 
 impl CudaBackend {
-    /// Kernels of passes of guesses with their samplers, and between two of what the next one reads.
-    pub(super) fn enqueue_guesses(&mut self, GuessShape { rows, passes }: GuessShape) -> Result<(), CudaBackendError> {
-        let Self { device, network, guessing: Some(guessing), store, work, .. } = self else { return Ok(()) };
-        for nth in 0..passes {
-            if nth > 0 {
-                network.next_guesses(device, None, guessing, (rows, nth - 1))?;
-            }
-            network.guess(device, &Pass::guesses(rows, guessing.room, &guessing.rows), store, work)?;
-            guessing.draw(device, (work, store), (rows, nth))?;
-        }
-        Ok(())
-    }
-
     /// The first kernels of a decode pass with drafts.
     pub(super) fn enqueue_first(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
         if !drafts {
@@ -46,15 +29,19 @@ impl CudaBackend {
 
     /// Kernels of a decode pass, but for the first of one with drafts, up to its rows' logits.
     pub(super) fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
-        let pass = Pass::decode(rows, &self.decode_rows, drafts);
+        let Self { device, network, store, work, draft_model, decode_rows, .. } = self;
+        let pass = Pass::decode(rows, decode_rows, drafts);
         match drafts {
-            true => self.network.go_on(&self.device, &pass, &mut self.store, &mut self.work)?,
-            false => self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?,
+            true => network.go_on(device, &pass, store, work)?,
+            false => network.forward(device, &pass, store, work)?,
         }
-        self.network.decode_head(&self.device, rows, &mut self.work)?;
-        match drafts {
-            true => self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?,
-            false => self.network.keep_rows(&self.device, &pass, &mut self.store, &mut self.work)?,
+        network.decode_head(device, rows, work)?;
+        if let Some(model) = draft_model {
+            let rank = &mut ModelRank { device, network, store, work };
+            match drafts {
+                true => model.observe(rank, &pass)?,
+                false => model.keep(rank, &pass)?,
+            }
         }
         self.note_experts(PassKind::Decode, rows)
     }
@@ -89,7 +76,7 @@ impl CudaBackend {
             host.grow();
         }
         self.stored.begin(plan);
-        self.late.iter_mut().for_each(|late| late.begin(plan));
+        self.draft_model.iter_mut().for_each(|model| model.begin(plan));
         let leader = self.leader.take();
         let room = PassRoom { rows: self.counts.decode, drafts: self.counts.drafts };
         let rows = StepRows::of(plan, room, &mut self.stored, leader.as_ref())?;
@@ -108,7 +95,7 @@ impl CudaBackend {
             _ => self.decode(&rows.passes, &staging)?,
         };
         let asking = plan.pieces.iter().filter(|piece| piece.guesses > 0);
-        self.read_late(asking.map(|piece| piece.slot), &staging)?;
+        self.backfill(asking.map(|piece| piece.slot), &staging)?;
         if !prompts.is_empty() {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
@@ -170,7 +157,7 @@ impl CudaBackend {
         staging: &Staging,
         wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
-        self.read_late(rows.pieces.iter().map(PieceRows::slot), staging)?;
+        self.backfill(rows.pieces.iter().map(PieceRows::slot), staging)?;
         let n = rows.prefill.len();
         stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(&rows.prefill, n))?;
         let pieces: Vec<i32> = rows.pieces.iter().flat_map(|p| [p.slot, p.start, p.first_row, p.rows]).collect();
@@ -207,8 +194,9 @@ impl CudaBackend {
             tile_count: tiles.len(),
             exports: None,
         };
-        let pass = Pass::prompts(n, &self.prefill_rows, prompts_of);
-        self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)
+        let Self { device, network, store, work, draft_model: Some(model), .. } = self else { return Ok(()) };
+        model
+            .observe(&mut ModelRank { device, network, store, work }, &Pass::prompts(n, &self.prefill_rows, prompts_of))
     }
 
     /// Sends where states are kept on the way, if any are.
@@ -237,31 +225,26 @@ impl CudaBackend {
     fn decode(&mut self, passes: &[Vec<Row>], staging: &Staging) -> Result<usize, CudaBackendError> {
         let mut decoded = 0;
         for pass in passes {
-            if self.late.as_ref().is_some_and(|late| late.is_due(pass)) {
-                self.read_late(pass.iter().map(Row::slot), staging)?;
+            if self.draft_model.as_ref().is_some_and(|model| model.is_due(pass)) {
+                self.backfill(pass.iter().map(Row::slot), staging)?;
             }
             decoded = bucket(pass.len());
             stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
             let shape = PassShape { rows: decoded, drafts: rows::takes_drafts(pass) };
             self.launch_pass(shape)?;
-            if let (Some(late), false) = (&mut self.late, shape.drafts) {
-                late.wait(pass);
+            if let (Some(model), false) = (&mut self.draft_model, shape.drafts) {
+                model.defer(pass);
             }
         }
         Ok(decoded)
     }
 
-    /// A decode pass that follows the step before, whose outcome the device alone knows; returns the rows of logits that it
-    /// left.
+    /// A decode pass that follows the step before, whose outcome the device alone knows; returns the rows of logits
+    /// that it left.
     fn follow(&mut self, rows: &StepRows, leader: &Leader, staging: &Staging) -> Result<usize, CudaBackendError> {
-        let (Some(guessing), Some(pass)) = (&mut self.guessing, rows.passes.last()) else { return Ok(0) };
-        let count = bucket(pass.len());
-        stage(&self.device, staging, &mut guessing.planned, 0, &columns(pass, count))?;
-        let mut behind = rows.behind.clone();
-        behind.resize(BEHIND_WORDS * count, -1);
-        stage(&self.device, staging, &mut guessing.behind, 0, &behind)?;
-        let behind = (count, leader);
-        self.network.follow(&self.device, guessing, behind, &mut self.decode_rows, &mut self.sampling)?;
+        let (Some(model), Some(pass)) = (&mut self.draft_model, rows.passes.last()) else { return Ok(0) };
+        let (count, what) = (bucket(pass.len()), (&pass[..], &rows.behind[..], leader));
+        model.follow(&self.device, staging, what, &mut self.decode_rows, &mut self.sampling)?;
         self.launch_pass(PassShape { rows: count, drafts: true })?;
         Ok(count)
     }
@@ -275,59 +258,30 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Has the draft head read what waits of these slots.
-    fn read_late(&mut self, slots: impl Iterator<Item = SlotId>, staging: &Staging) -> Result<(), CudaBackendError> {
-        let Some(late) = &mut self.late else { return Ok(()) };
-        for rows in late.take(slots).chunks(self.counts.prefill) {
-            stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(rows, rows.len()))?;
-            let pass = Pass::late(rows.len(), &self.prefill_rows);
-            self.network.remember_late(&self.device, &pass, &mut self.store, &mut self.work)?;
-        }
-        Ok(())
+    /// Has the draft model read what waits of these slots.
+    fn backfill(&mut self, mut slots: impl Iterator<Item = SlotId>, staging: &Staging) -> Result<(), CudaBackendError> {
+        let Self { device, network, store, work, draft_model: Some(model), .. } = self else { return Ok(()) };
+        let rank = &mut ModelRank { device, network, store, work };
+        model.backfill(rank, &mut slots, staging, (&mut self.prefill_rows, self.counts.prefill))
     }
 
     /// The sampler, and the way back of its results.
     pub(super) fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> Result<InFlight, CudaBackendError> {
         let Forwarded { id, staging, mut wanted } = step;
         // Between kernels a copy takes the device longer than either: none stands between the samples and the guesses.
-        if let Some(guessing) = &mut self.guessing {
-            guessing.ask(&self.device, &staging, &wanted.asked(), &self.sampling)?;
+        if let Some(model) = &mut self.draft_model {
+            model.ask(&self.device, &staging, &wanted.asked(), &self.sampling)?;
         }
         self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
         staging.sampled.record(self.device.stream()).during("marking a step")?;
-        self.guess(&staging, &mut wanted)?;
+        if let Some(model) = &mut self.draft_model {
+            let proposed = model.propose(&self.device, &self.decode_rows, &self.sampling, &staging, &mut wanted)?;
+            self.leader = proposed.or(self.leader.take());
+        }
         self.sampling.fetch(&self.device, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         let experts = self.experts.as_ref().map(ExpertTier::counts);
         let device = self.device.clone();
         Ok(InFlight::new((device, id), staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
-    }
-
-    /// The draft head's guesses behind what was sampled.
-    fn guess(&mut self, staging: &Staging, wanted: &mut WantedOutputs) -> Result<(), CudaBackendError> {
-        let (asked, passes) = wanted.guesses();
-        let Self { device, network, guessing: Some(guessing), sampling, .. } = self else { return Ok(()) };
-        if asked.is_empty() {
-            return Ok(());
-        }
-        let rows = bucket(asked.len());
-        let settled = wanted.will_guess(GuessShape { rows, passes }, guessing.listed_ids());
-        let (mut done, mut last) = (0, 0);
-        while done < passes {
-            // Behind a prompt alone no row of it is looked up.
-            let step = Pass::decode(wanted.decoded.max(1), &self.decode_rows, false);
-            let (results, ahead) = sampling.results();
-            let (rows_of_step, ahead) = (mtp::rows_of(&step), wanted.follows.then_some(&ahead));
-            let behind = (done == 0).then_some(Behind { results: &results, rows: rows_of_step, ahead });
-            network.next_guesses(device, behind, guessing, (rows, last))?;
-            let shape = GuessShape { rows, passes: (passes - done).min(GRAPH_PASSES) };
-            self.guess_graphs.launch(shape)?;
-            guessing.fetch(device, staging, shape, done)?;
-            (done, last) = (done + shape.passes, shape.passes - 1);
-        }
-        // There the guesses of all passes lie one behind another; nobody takes the place before the next step is done.
-        let guessed = staging.guesses_address();
-        self.leader = Some(Leader { asked, guessed, guess_rows: rows, settled });
-        Ok(())
     }
 }

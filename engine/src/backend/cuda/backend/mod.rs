@@ -5,11 +5,9 @@ mod laps;
 mod launch;
 mod start;
 
-use crate::backend::cuda::draft_head::backfill::LateRows;
-use crate::backend::cuda::draft_head::mtp::Guessing;
+use crate::backend::cuda::draft_head::DraftModel;
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::layout::shape::Counts;
-use crate::backend::cuda::layout::shape::GuessShape;
 use crate::backend::cuda::network::Network;
 use crate::backend::cuda::rank::experts::ExpertTier;
 use crate::backend::cuda::rank::graphs::Graphs;
@@ -37,8 +35,8 @@ pub struct CudaBackend {
     counts: Counts,
     store: Store,
     stored: StoredStates,
-    /// If there is a draft head whose guesses are wanted.
-    late: Option<LateRows>,
+    /// If there is one whose proposals are wanted.
+    draft_model: Option<Box<dyn DraftModel>>,
     /// If there is a second tier of the prefix cache.
     host: Option<HostTier>,
     /// If not all experts lie on the device.
@@ -67,9 +65,6 @@ pub struct CudaBackend {
     /// The first layers of passes with drafts. Such a step is launched when the device has nothing to do, and launching
     /// a graph takes the longer the more it has: the device begins while the host launches the others.
     first_graphs: Graphs,
-    /// Passes of the draft head, and what they read, if there is one and its guesses are wanted.
-    guess_graphs: Graphs<GuessShape>,
-    guessing: Option<Guessing>,
     network: Network,
     ring: Ring,
     device: Arc<Device>,

@@ -3,20 +3,17 @@
 use super::CudaBackend;
 use super::laps::Laps;
 use crate::backend::BackendInfo;
-use crate::backend::cuda::draft_head::backfill::LateRows;
-use crate::backend::cuda::draft_head::mtp::Guessing;
+use crate::backend::cuda::draft_head::{self, DraftModel, ModelRank};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::error::During;
 use crate::backend::cuda::layout::config::CudaConfig;
-use crate::backend::cuda::layout::draft_head::GRAPH_PASSES;
-use crate::backend::cuda::layout::draft_head::shortlist;
+use crate::backend::cuda::layout::draft_head::proposals_max;
 use crate::backend::cuda::layout::operators;
 use crate::backend::cuda::layout::outputs::units_max;
 use crate::backend::cuda::layout::programs::programs;
-use crate::backend::cuda::layout::shape::GuessShape;
-use crate::backend::cuda::layout::shape::{Counts, SLOTS_MAX, Widths, bucket, buckets, passes};
+use crate::backend::cuda::layout::shape::{Counts, SLOTS_MAX, Widths, passes};
 use crate::backend::cuda::layout::store::StoreShape;
-use crate::backend::cuda::network::Network;
+use crate::backend::cuda::network::{BlockLoader, Network};
 use crate::backend::cuda::rank::experts::ExpertTier;
 use crate::backend::cuda::rank::graphs::Graphs;
 use crate::backend::cuda::rank::staging::{Ring, STAGING_BYTES};
@@ -31,8 +28,7 @@ use crate::backend::cuda::step::sampling::Sampling;
 use crate::backend::cuda::step::stored::StoredStates;
 use crate::backend::steps::UnfinishedSteps;
 use crate::cache::HostBlocks;
-use crate::drafts::DRAFTS_MAX;
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use chimere_kernels::cuda::attention::{TileChip, tiles_max};
 use chimere_kernels::cuda::carry::Carrier;
 use chimere_kernels::cuda::draft_head::ROW_WORDS;
@@ -69,6 +65,37 @@ fn load(
     })
 }
 
+/// The sizes of a backend as its callers see them.
+fn info(config: &CudaConfig, vocab: usize, host: Option<&HostTier>) -> BackendInfo {
+    BackendInfo {
+        device: "cuda",
+        slots: config.slots,
+        pages: config.pages,
+        checkpoints: config.checkpoints,
+        host_blocks: host.map_or(0, HostTier::blocks_max),
+        step_rows_max: config.step_rows_max,
+        vocab: vocab as u32,
+        context: config.context,
+        drafts: config.draft_room(),
+        threads: 0,
+    }
+}
+
+/// Puts the layers together, and the draft model where its proposals are wanted.
+fn layers(
+    device: &Device,
+    cache: &KernelCache,
+    (model, c): (&Model, &ModelConfig),
+    config: &CudaConfig,
+    mut weights: DeviceWeights,
+) -> Result<(Network, Option<Box<dyn DraftModel>>), CudaBackendError> {
+    let (own, planes) = (weights.draft.take(), config.activations.planes(model));
+    let mut loader = BlockLoader::new(device, cache, c, config, (planes, weights.embed.ty))?;
+    let network = Network::new(&mut loader, c, weights)?;
+    let draft_model = own.map(|own| draft_head::load(&mut loader, &network, model, &c.draft, own)).transpose()?;
+    Ok((network, draft_model))
+}
+
 impl CudaBackend {
     /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use.
     /// `progress` hears the share done, 0 to 1.
@@ -93,8 +120,7 @@ impl CudaBackend {
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         let (weights, experts) = load(model, config, &device, &cache, progress)?;
         laps.end("kernels and weights are there");
-        let shortlist = shortlist(model);
-        let network = Network::new(&device, &cache, c, config, planes, (weights, shortlist))?;
+        let (network, draft_model) = layers(&device, &cache, (model, c), config, weights)?;
         laps.end("the network is put together");
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
@@ -103,8 +129,7 @@ impl CudaBackend {
         let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (units_max(counts), widths.hidden);
-        let guesses = if config.mtp { DRAFTS_MAX * bucket(counts.slots) } else { 0 };
-        let results = (counts.prefill + counts.logits + 1, guesses);
+        let results = (counts.prefill + counts.logits + 1, proposals_max(config));
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
         let host = HostTier::new(stream.context(), cut, config.host_cache_bytes)?;
@@ -113,22 +138,11 @@ impl CudaBackend {
             work.replay(&device, c)?;
         }
         let mut backend = Self {
-            info: BackendInfo {
-                device: "cuda",
-                slots: config.slots,
-                pages: config.pages,
-                checkpoints: config.checkpoints,
-                host_blocks: host.as_ref().map_or(0, HostTier::blocks_max),
-                step_rows_max: config.step_rows_max,
-                vocab: widths.vocab as u32,
-                context: config.context,
-                drafts: config.draft_room(),
-                threads: 0,
-            },
+            info: info(config, widths.vocab, host.as_ref()),
             counts,
             store: Store::new(&device, shape)?,
             stored: StoredStates::new(config.slots),
-            late: config.mtp.then(|| LateRows::new(config.slots)),
+            draft_model,
             host,
             experts,
             work,
@@ -145,8 +159,6 @@ impl CudaBackend {
             pooling,
             graphs: Graphs::default(),
             first_graphs: Graphs::default(),
-            guess_graphs: Graphs::default(),
-            guessing: config.mtp.then(|| Guessing::new(&device, &cache, model, counts)).transpose()?,
             network,
             ring: Ring::new((stream.context(), &carrier), rows_bytes + STAGING_BYTES, results, sums)?,
             device,
@@ -181,26 +193,10 @@ impl CudaBackend {
             (self.first_graphs, self.graphs) = (first, graphs);
             captured?;
         }
-        if self.guessing.is_some() {
-            self.capture_guesses()?;
+        let Self { device, network, store, work, draft_model, .. } = self;
+        if let Some(model) = draft_model {
+            model.capture(&mut ModelRank { device, network, store, work }, self.counts.slots)?;
         }
         self.device.stream().synchronize().during("capturing graphs")
-    }
-
-    /// The same for passes of guesses.
-    fn capture_guesses(&mut self) -> Result<(), CudaBackendError> {
-        for rows in buckets(self.counts.slots) {
-            self.enqueue_guesses(GuessShape { rows, passes: GRAPH_PASSES })?;
-            self.device.stream().synchronize().during("running the kernels for the first time")?;
-            for passes in 1..=GRAPH_PASSES {
-                let shape = GuessShape { rows, passes };
-                let mut graphs = std::mem::take(&mut self.guess_graphs);
-                let device = self.device.clone();
-                let captured = graphs.capture(&device, shape, || self.enqueue_guesses(shape));
-                self.guess_graphs = graphs;
-                captured?;
-            }
-        }
-        Ok(())
     }
 }

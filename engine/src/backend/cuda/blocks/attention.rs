@@ -134,8 +134,8 @@ fn attend(
     })
 }
 
-/// Calls `launch` with the pass's rows, what the in-projections left of them, as f16 or not, and the block's part of the
-/// cache.
+/// Calls `launch` with the pass's rows, what the in-projections left of them, as f16 or not, and the block's part of
+/// the cache.
 fn with_cache(
     bound: &Bound,
     (at, half_inputs): (BlockPass<'_>, bool),

@@ -167,7 +167,9 @@ macro_rules! running_operators {
                 work: &mut Workspace,
             ) -> Result<(), CudaBackendError> {
                 match (self, kernels) {
-                    $((Self::$kind(bound), Kernels::$kind(kernels)) => $config::launch(bound, kernels, at, store, work),)*
+                    $((Self::$kind(bound), Kernels::$kind(kernels)) => {
+                        $config::launch(bound, kernels, at, store, work)
+                    })*
                     _ => unreachable!("a block's kernels are those of its shape"),
                 }
             }
@@ -181,7 +183,9 @@ macro_rules! running_operators {
                 work: &mut Workspace,
             ) -> Result<(), CudaBackendError> {
                 match (self, kernels) {
-                    $((Self::$kind(bound), Kernels::$kind(kernels)) => $config::remember(bound, kernels, at, store, work),)*
+                    $((Self::$kind(bound), Kernels::$kind(kernels)) => {
+                        $config::remember(bound, kernels, at, store, work)
+                    })*
                     _ => unreachable!("a block's kernels are those of its shape"),
                 }
             }

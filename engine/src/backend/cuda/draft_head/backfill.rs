@@ -10,18 +10,18 @@ use chimere_kernels::cuda::draft_head::{KEPT, RING};
 use std::ops::Range;
 
 /// Positions that wait, by slot. Rows that were read at once may be among them: reading one twice changes nothing.
-pub(crate) struct LateRows {
+pub(super) struct LateRows {
     slots: Vec<Range<i32>>,
 }
 
 impl LateRows {
     /// Of slots that are empty.
-    pub(crate) fn new(slots: u32) -> Self {
+    pub(super) fn new(slots: u32) -> Self {
         Self { slots: vec![0..0; slots as usize] }
     }
 
     /// What a plan copies, clears and restores before its rows.
-    pub(crate) fn begin(&mut self, plan: &StepPlan) {
+    pub(super) fn begin(&mut self, plan: &StepPlan) {
         for copy in &plan.copies {
             if let StateCopy::Slot { from, to } = copy {
                 self.slots[to.0 as usize] = self.slots[from.0 as usize].clone();
@@ -36,7 +36,7 @@ impl LateRows {
     }
 
     /// The rows of a pass wait from now on.
-    pub(crate) fn wait(&mut self, rows: &[Row]) {
+    pub(super) fn wait(&mut self, rows: &[Row]) {
         for row in rows {
             let waits = self.slots[row.slot as usize].clone();
             let goes_on = !waits.is_empty() && (waits.end..waits.start + RING as i32).contains(&row.position);
@@ -47,7 +47,7 @@ impl LateRows {
     }
 
     /// Would these rows take the place of the hidden state before one that waits?
-    pub(crate) fn is_due(&self, rows: &[Row]) -> bool {
+    pub(super) fn is_due(&self, rows: &[Row]) -> bool {
         rows.iter().any(|row| {
             let waits = &self.slots[row.slot as usize];
             !waits.is_empty() && row.position + 1 - waits.start >= RING as i32
@@ -55,7 +55,7 @@ impl LateRows {
     }
 
     /// What waits of these slots, which is to be read now.
-    pub(crate) fn take(&mut self, slots: impl Iterator<Item = SlotId>) -> Vec<Row> {
+    pub(super) fn take(&mut self, slots: impl Iterator<Item = SlotId>) -> Vec<Row> {
         let rows = slots.flat_map(|slot| {
             let waits = std::mem::take(&mut self.slots[slot.0 as usize]);
             waits.map(move |position| kept(slot, position))

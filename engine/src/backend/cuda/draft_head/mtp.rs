@@ -12,424 +12,183 @@
 //! position 0 is attended to, and behind a checkpoint the hidden state before it is taken for zeros: guesses are a
 //! little other ones then.
 
-use crate::backend::cuda::blocks::BlockPass;
+use super::backfill::LateRows;
+use super::guessing::Guessing;
+use super::layer::{HeadLayer, Listed, rows_of};
+use super::{DraftModel, ModelRank};
 use crate::backend::cuda::error::{CudaBackendError, During};
-use crate::backend::cuda::layout::draft_head::{GRAPH_PASSES, input_product, listed_product, shortlist};
-use crate::backend::cuda::layout::outputs::LIST_WORDS;
-use crate::backend::cuda::layout::shape::{Counts, GuessShape, bucket};
+use crate::backend::cuda::layout::draft_head::{GRAPH_PASSES, shortlist};
+use crate::backend::cuda::layout::shape::{GuessShape, bucket, buckets};
 use crate::backend::cuda::layout::weights::Draft;
-use crate::backend::cuda::network::{Block, Network};
+use crate::backend::cuda::network::{BlockLoader, Network};
+use crate::backend::cuda::rank::graphs::Graphs;
 use crate::backend::cuda::rank::pass::Pass;
-use crate::backend::cuda::rank::products::{Product, ProductKernels};
-use crate::backend::cuda::rank::quantized::Quantized;
-use crate::backend::cuda::rank::residual::Next;
 use crate::backend::cuda::rank::staging::{Staging, stage};
-use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::Matrix;
-use crate::backend::cuda::rank::workspace::Workspace;
 use crate::backend::cuda::step::leader::{AskedAt, Leader};
-use crate::backend::cuda::step::rows::columns;
-use crate::backend::cuda::step::sampling::Sampling;
-use crate::drafts::DRAFTS_MAX;
-use crate::ids::TokenId;
-use crate::model::{Model, Shortlist};
-use chimere_kernels::cuda::draft_head::{
-    self, BEHIND_WORDS, Behind, DraftHead, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, HeadRows,
-    ROW_WORDS,
-};
-use chimere_kernels::cuda::embed::{Table, TableShape};
-use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
-use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, DevicePtr};
-use std::sync::Arc;
+use crate::backend::cuda::step::rows::{Row, columns};
+use crate::backend::cuda::step::sampling::{Sampling, WantedOutputs};
+use crate::ids::SlotId;
+use crate::model::{BlockConfig, Model};
+use crate::step::StepPlan;
+use chimere_kernels::cuda::Device;
+use chimere_kernels::cuda::draft_head::{BEHIND_WORDS, Behind};
+use cudarc::driver::CudaSlice;
 
-const _: () = assert!(draft_head::RING > 2 * (DRAFTS_MAX + 1), "a step's rows and its guesses are fewer");
-
-/// A shortlist's product, with its rows where they are not the first of the model's head.
-pub(crate) struct Listed {
-    ids: usize,
-    product: Product,
-    rows: Option<Matrix>,
+/// A draft head of one layer, with the graphs of its passes and the rows that it has not read.
+pub(super) struct MtpHead {
+    layer: HeadLayer,
+    guessing: Guessing,
+    /// Passes of guesses, several with their samplers in one.
+    graphs: Graphs<GuessShape>,
+    late: LateRows,
 }
 
-impl Listed {
-    /// Loads its kernels.
-    pub(crate) fn new(
-        products: &mut ProductKernels<'_>,
-        head: &Matrix,
-        list: &Shortlist,
-        rows: Option<Matrix>,
+impl MtpHead {
+    /// Loads its kernels and takes its memory; `blocks` are the head's among those of the model.
+    pub(super) fn new(
+        loader: &mut BlockLoader<'_>,
+        network: &Network,
+        model: &Model,
+        blocks: &[BlockConfig],
+        mut weights: Draft<Matrix, CudaSlice<f32>>,
     ) -> Result<Self, CudaBackendError> {
-        let product = products.of(listed_product(head, list, head.cols)?)?;
-        Ok(Self { ids: list.len(), product, rows })
+        let own = std::mem::take(&mut weights.blocks).into_iter().zip(blocks);
+        let own = own.map(|(block, of)| loader.bind(of, block)).collect::<Result<_, _>>()?;
+        let rows = weights.listed.take();
+        let listed = shortlist(model).map(|list| Listed::new(&mut loader.products, &network.head, list, rows));
+        let (table, counts) = (loader.table, loader.setting.counts);
+        let layer = HeadLayer::new(&mut loader.products, weights, own, (table, counts), listed.transpose()?)?;
+        let guessing = Guessing::new(loader.products.device, loader.products.cache, model, counts)?;
+        let late = LateRows::new(counts.slots as u32);
+        Ok(Self { layer, guessing, graphs: Graphs::default(), late })
     }
-}
 
-/// The head's weights with their products and kernels.
-pub(crate) struct Head {
-    kernels: DraftHead,
-    embed_norm: CudaSlice<f32>,
-    hidden_norm: CudaSlice<f32>,
-    fc: Matrix,
-    fc_product: Product,
-    blocks: Vec<Block>,
-    /// Before the model's head.
-    norm: CudaSlice<f32>,
-    /// Both halves of the input, `[rows, 2 * hidden]`.
-    input: Quantized,
-    listed: Option<Listed>,
-}
-
-impl Head {
-    /// Loads its kernels. `blocks` are bound already.
-    pub(crate) fn new(
-        products: &mut ProductKernels<'_>,
-        weights: Draft<Matrix, CudaSlice<f32>>,
-        blocks: Vec<Block>,
-        (table, counts): (TableShape, Counts),
-        listed: Option<Listed>,
-    ) -> Result<Self, CudaBackendError> {
-        let Draft { fc, embed_norm, hidden_norm, norm, .. } = weights;
-        let device = products.device;
-        Ok(Self {
-            kernels: DraftHead::load(device, products.cache, table)?,
-            embed_norm,
-            hidden_norm,
-            fc_product: products.of(input_product(&fc)?)?,
-            fc,
-            blocks,
-            norm,
-            input: Quantized::new(device, counts.rows(), 2 * table.cols, table.planes)?,
-            listed,
-        })
-    }
-}
-
-impl Network {
-    /// Enqueues that the head's layer and the slots remember the rows of a pass that has just gone through all layers.
-    /// The residual stream is used up.
-    pub(crate) fn remember(
+    /// Kernels of passes of guesses with their samplers, and between two of what the next one reads.
+    fn enqueue(
         &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
+        rank: &mut ModelRank<'_>,
+        GuessShape { rows, passes }: GuessShape,
     ) -> Result<(), CudaBackendError> {
-        self.with_head(|network, head| {
-            network.read(head, device, pass, true, store, work)?;
-            network.keep(head, device, pass, &network.norm, store, work)?;
-            network.run(head, device, pass, true, store, work)
-        })
-    }
-
-    /// Does `work` with the head, taken out meanwhile; nothing where there is none.
-    fn with_head(
-        &mut self,
-        work: impl FnOnce(&mut Self, &mut Head) -> Result<(), CudaBackendError>,
-    ) -> Result<(), CudaBackendError> {
-        let Some(mut head) = self.draft.take() else { return Ok(()) };
-        let done = work(self, &mut head);
-        self.draft = Some(head);
-        done
-    }
-
-    /// Enqueues that the slots keep what the head is to read of the rows of a decode pass that has just gone through all
-    /// layers. The residual stream is used up.
-    pub(crate) fn keep_rows(
-        &self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        let Some(head) = &self.draft else { return Ok(()) };
-        self.keep(head, device, pass, &self.norm, store, work)
-    }
-
-    /// Enqueues that the head's layer remembers rows that waited. Between passes: the residual stream is used up.
-    pub(crate) fn remember_late(
-        &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        self.with_head(|network, head| {
-            network.read(head, device, pass, false, store, work)?;
-            network.run(head, device, pass, true, store, work)
-        })
-    }
-
-    /// Enqueues a pass of guesses, up to their logits.
-    pub(crate) fn guess(
-        &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        self.with_head(|network, head| {
-            network.read(head, device, pass, false, store, work)?;
-            network.run(head, device, pass, false, store, work)?;
-            network.logits(device, pass.rows.count, network.guessed_head(head), work)?;
-            network.keep(head, device, pass, &head.norm, store, work)
-        })
-    }
-
-    /// Product, rows and number of the ids that are guessed among.
-    fn guessed_head<'a>(&'a self, head: &'a Head) -> (&'a Product, &'a Matrix, usize) {
-        match &head.listed {
-            None => (&self.head_product, &self.head, self.vocab),
-            Some(Listed { ids, product, rows }) => (product, rows.as_ref().unwrap_or(&self.head), *ids),
-        }
-    }
-
-    /// The input of the head's rows, behind what the model's last layer has just left or behind what slots carry.
-    fn read(
-        &self,
-        head: &mut Head,
-        device: &Device,
-        pass: &Pass<'_>,
-        behind_model: bool,
-        store: &Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        let bytes = self.embedding.bytes();
-        let table = Table { address: bytes.device_ptr(device.stream()).0, bytes: bytes.len() };
-        let norms = HeadNorms {
-            model: &self.norm.as_view(),
-            embedding: &head.embed_norm.as_view(),
-            hidden: &head.hidden_norm.as_view(),
-            eps: self.eps,
-        };
-        let sampled = (rows_of(pass), &store.sampled.as_view());
-        let (mut codes, mut meta) = head.input.views_mut();
-        let out = (&mut codes, &mut meta);
-        let carried = store.carried.as_view();
-        let mut x = work.stream.x.as_view_mut();
-        let (x, begin) = if behind_model { (Some(x.as_view()), None) } else { (None, Some(&mut x)) };
-        // SAFETY: the table lives as long as the network; slots were checked against the store when the step was
-        // planned.
-        Ok(unsafe {
-            let table = (table, self.embedding_scale);
-            head.kernels.input(device, table, sampled, norms, x.as_ref(), &carried, out, begin)
-        }?)
-    }
-
-    /// The slots carry on what the rows left; `norm` is the one behind that.
-    fn keep(
-        &self,
-        head: &Head,
-        device: &Device,
-        pass: &Pass<'_>,
-        norm: &CudaSlice<f32>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        let rows = (rows_of(pass), &store.sampled.as_view(), pass.prompts.is_some());
-        let (x, carried) = (&mut work.stream.x.as_view_mut(), &mut store.carried.as_view_mut());
-        // SAFETY: as above; a decode pass has fewer rows of a slot than are carried.
-        Ok(unsafe { head.kernels.keep(device, rows, (&norm.as_view(), self.eps), x, carried) }?)
-    }
-
-    /// The head's first product and its layer, or of this only what later rows find.
-    fn run(
-        &mut self,
-        head: &Head,
-        device: &Device,
-        pass: &Pass<'_>,
-        remember: bool,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        let next = |i: usize| match head.blocks.get(i) {
-            Some(next) => next.op.reader(&next.norm, pass.rows),
-            None => Next { norm: &head.norm, matrix: &self.head, halves: None },
-        };
-        work.stream.add_product(device, pass.rows, (&head.fc_product, &head.fc), &head.input, next(0))?;
-        let (hidden, eps, beside) = (self.hidden, self.eps, &self.beside);
-        for (i, block) in head.blocks.iter().enumerate() {
-            let (norm, place, next) = (&block.norm, block.place, next(i + 1));
-            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
-            let kernels = &mut self.kernels[block.shape];
-            if remember {
-                return block.op.remember(kernels, at, store, work);
+        let Self { layer, guessing, .. } = self;
+        for nth in 0..passes {
+            if nth > 0 {
+                layer.next_guesses(rank.device, None, guessing, (rows, nth - 1))?;
             }
-            block.op.launch(kernels, at, store, work)?;
+            layer.guess(rank, &Pass::guesses(rows, guessing.room, &guessing.rows))?;
+            guessing.draw(rank.device, (rank.work, rank.store), (rows, nth))?;
+        }
+        Ok(())
+    }
+}
+
+impl DraftModel for MtpHead {
+    fn capture(&mut self, rank: &mut ModelRank<'_>, slots: usize) -> Result<(), CudaBackendError> {
+        for rows in buckets(slots) {
+            self.enqueue(rank, GuessShape { rows, passes: GRAPH_PASSES })?;
+            rank.device.stream().synchronize().during("running the kernels for the first time")?;
+            for passes in 1..=GRAPH_PASSES {
+                let (shape, device) = (GuessShape { rows, passes }, rank.device);
+                let mut graphs = std::mem::take(&mut self.graphs);
+                let captured = graphs.capture(device, shape, || self.enqueue(rank, shape));
+                self.graphs = graphs;
+                captured?;
+            }
         }
         Ok(())
     }
 
-    /// Makes the rows of the next pass of guesses: behind what the step accepted, or behind those that a pass of the last
-    /// graph drew.
-    pub(crate) fn next_guesses(
-        &self,
-        device: &Device,
-        behind: Option<Behind<'_>>,
-        guessing: &mut Guessing,
-        (rows, drawn): (usize, usize),
+    fn begin(&mut self, plan: &StepPlan) {
+        self.late.begin(plan);
+    }
+
+    fn observe(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+        self.layer.remember(rank, pass)
+    }
+
+    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+        self.layer.keep_rows(rank, pass)
+    }
+
+    fn defer(&mut self, rows: &[Row]) {
+        self.late.wait(rows);
+    }
+
+    fn is_due(&self, rows: &[Row]) -> bool {
+        self.late.is_due(rows)
+    }
+
+    fn backfill(
+        &mut self,
+        rank: &mut ModelRank<'_>,
+        slots: &mut dyn Iterator<Item = SlotId>,
+        staging: &Staging,
+        (words, rows_max): (&mut CudaSlice<i32>, usize),
     ) -> Result<(), CudaBackendError> {
-        let Some(head) = &self.draft else { return Ok(()) };
-        let room = guessing.room;
-        let results = guessing.results.slice(drawn * rows..(drawn + 1) * rows);
-        let ids = guessing.ids.as_ref().map(|ids| ids.as_view());
-        let guessed = Guessed { results: &results, ids: ids.as_ref() };
-        let (mut tokens, mut rest) = guessing.rows.split_at_mut(room);
-        let (mut slots, mut rest) = rest.split_at_mut(room);
-        let mut positions = rest.slice_mut(..rows);
-        let rows = GuessingRows {
-            count: rows,
-            asked: &guessing.asked.slice(..4 * rows),
-            params: &mut guessing.params.as_view_mut(),
-            tokens: &mut tokens,
-            slots: &mut slots,
-            positions: &mut positions,
-        };
-        // SAFETY: who asks has rows and results of the step, as its plan says, and the sampler draws places of the list.
-        Ok(unsafe { head.kernels.rows(device, behind, guessed, rows) }?)
+        for rows in self.late.take(slots).chunks(rows_max) {
+            stage(rank.device, staging, words, 0, &columns(rows, rows.len()))?;
+            self.layer.remember_late(rank, &Pass::late(rows.len(), words))?;
+        }
+        Ok(())
     }
 
-    /// Makes the rows of a pass that follows the step before, in the place of that one's: `planned` and what each follows
-    /// lie with `guessing`.
-    pub(crate) fn follow(
-        &self,
-        device: &Device,
-        guessing: &Guessing,
-        (count, leader): (usize, &Leader),
-        decode_rows: &mut CudaSlice<i32>,
-        sampling: &mut Sampling,
-    ) -> Result<(), CudaBackendError> {
-        let Some(head) = &self.draft else { return Ok(()) };
-        let ids = guessing.ids.as_ref().map(|ids| ids.as_view());
-        let guessed = GuessedBefore { address: leader.guessed, rows: leader.guess_rows, ids: ids.as_ref() };
-        let (results, ahead) = sampling.results_and_ahead();
-        let pass = Following {
-            count,
-            behind: &guessing.behind.as_view(),
-            planned: &guessing.planned.as_view(),
-            results: &results,
-            guessed,
-            rows: &mut decode_rows.as_view_mut(),
-            ahead: &mut ahead.as_view_mut(),
-        };
-        // SAFETY: what pieces follow was looked up among those that asked for guesses in the step before.
-        Ok(unsafe { head.kernels.follow(device, pass) }?)
-    }
-}
-
-/// A pass's rows as the head's kernels take them.
-pub(crate) fn rows_of<'a>(pass: &'a Pass<'_>) -> HeadRows<'a> {
-    HeadRows { count: pass.rows.count, tokens: &pass.tokens, slots: &pass.slots, positions: &pass.positions }
-}
-
-/// What passes of guesses read and leave, beside the workspace.
-pub(crate) struct Guessing {
-    /// As [`Pass`] reads them, arrays of `room` each: what is not made anew for a pass stays zero.
-    pub(crate) rows: CudaSlice<i32>,
-    pub(crate) room: usize,
-    /// `[sequences, 4]`.
-    asked: CudaSlice<i32>,
-    params: CudaSlice<SampleParams>,
-    /// What these name.
-    lists: CudaSlice<u32>,
-    /// `[GRAPH_PASSES, rows of a pass]`.
-    results: CudaSlice<SampleResult>,
-    /// What the rows of a pass follow, `[draft_head::ROWS_MAX, BEHIND_WORDS]`, and these rows as they were planned,
-    /// `[ROW_WORDS, rows]`.
-    pub(crate) behind: CudaSlice<i32>,
-    pub(crate) planned: CudaSlice<i32>,
-    /// For as many ids as are guessed among.
-    sampler: Sampler,
-    shortlist: Option<Shortlist>,
-    /// The ids of the shortlist by place, where these differ.
-    ids: Option<CudaSlice<u32>>,
-}
-
-impl Guessing {
-    /// For as many sequences as there are slots.
-    pub(crate) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        model: &Model,
-        counts: Counts,
-    ) -> Result<Self, CudaBackendError> {
-        let (stream, rows, doing) = (device.stream(), bucket(counts.slots), "allocating the draft head's memory");
-        let list = shortlist(model).cloned();
-        let among = list.as_ref().map_or(model.config.vocab, Shortlist::len);
-        let ids = list.as_ref().and_then(Shortlist::ids).map(|ids| stream.clone_htod(&ids[..]));
-        Ok(Self {
-            room: rows,
-            rows: stream.clone_htod(&columns(&[], rows)).during(doing)?,
-            asked: stream.alloc_zeros(4 * rows).during(doing)?,
-            params: stream.clone_htod(&vec![SampleParams::default(); rows]).during(doing)?,
-            lists: stream.alloc_zeros(LIST_WORDS).during(doing)?,
-            results: stream.alloc_zeros(GRAPH_PASSES * rows).during(doing)?,
-            behind: stream.alloc_zeros(draft_head::ROWS_MAX * BEHIND_WORDS).during(doing)?,
-            planned: stream.alloc_zeros(draft_head::ROWS_MAX * ROW_WORDS).during(doing)?,
-            sampler: Sampler::load(device, cache, among, rows)?,
-            shortlist: list,
-            ids: ids.transpose().during(doing)?,
-        })
-    }
-
-    /// Sends who asks, and how their guesses are drawn.
-    pub(crate) fn ask(
+    fn ask(
         &mut self,
         device: &Device,
         staging: &Staging,
         asked: &[AskedAt],
         sampling: &Sampling,
     ) -> Result<(), CudaBackendError> {
-        if asked.is_empty() {
-            return Ok(());
-        }
-        let rows = bucket(asked.len());
-        // Rows behind those that ask have no room for a position, and are none.
-        let mut words: Vec<i32> = asked.iter().flat_map(AskedAt::words).collect();
-        words.resize(4 * rows, 0);
-        stage(device, staging, &mut self.asked, 0, &words)?;
-        let (mut params, lists) = sampling.params_of_guesses(asked, self.shortlist.as_ref());
-        stage(device, staging, &mut self.lists, 0, &lists)?;
-        params.resize(rows, SampleParams::default());
-        stage(device, staging, &mut self.params, 0, &params)
+        self.guessing.ask(device, staging, asked, sampling)
     }
 
-    /// Draws the guesses of the `nth` pass of a graph, whose logits lie in the workspace.
-    pub(crate) fn draw(
+    fn propose(
         &mut self,
         device: &Device,
-        (work, store): (&Workspace, &mut Store),
-        (rows, nth): (usize, usize),
-    ) -> Result<(), CudaBackendError> {
-        // SAFETY: two tokens of 16 bits lie in each word.
-        let history =
-            unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
-        let (logits, params, lists) = (&work.logits.as_view(), &self.params.slice(..rows), &self.lists.as_view());
-        let history = &history;
-        let inputs = SampleInputs { logits, params, lists, history, ahead: None, tally: None, processed: false };
-        let mut results = self.results.slice_mut(nth * rows..(nth + 1) * rows);
-        let outputs = SampleOutputs { results: &mut results, sampled: &mut store.sampled.as_view_mut() };
-        // SAFETY: rows of logits are those of the pass; the parameters name no slot and no history, and parts of lists
-        // that are their own.
-        Ok(unsafe { self.sampler.launch(device, rows, inputs, outputs) }?)
+        decode_rows: &CudaSlice<i32>,
+        sampling: &Sampling,
+        staging: &Staging,
+        wanted: &mut WantedOutputs,
+    ) -> Result<Option<Leader>, CudaBackendError> {
+        let (asked, passes) = wanted.guesses();
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        let Self { layer, guessing, graphs, .. } = self;
+        let rows = bucket(asked.len());
+        let settled = wanted.will_guess(GuessShape { rows, passes }, guessing.listed_ids());
+        let (mut done, mut last) = (0, 0);
+        while done < passes {
+            // Behind a prompt alone no row of it is looked up.
+            let step = Pass::decode(wanted.decoded.max(1), decode_rows, false);
+            let (results, ahead) = sampling.results();
+            let (rows_of_step, ahead) = (rows_of(&step), wanted.follows.then_some(&ahead));
+            let behind = (done == 0).then_some(Behind { results: &results, rows: rows_of_step, ahead });
+            layer.next_guesses(device, behind, guessing, (rows, last))?;
+            let shape = GuessShape { rows, passes: (passes - done).min(GRAPH_PASSES) };
+            graphs.launch(shape)?;
+            guessing.fetch(device, staging, shape, done)?;
+            (done, last) = (done + shape.passes, shape.passes - 1);
+        }
+        // There the guesses of all passes lie one behind another; nobody takes the place before the next step is done.
+        let guessed = staging.guesses_address();
+        Ok(Some(Leader { asked, guessed, guess_rows: rows, settled }))
     }
 
-    /// Sends what a graph of so many passes drew behind the step's results, behind those of `before` passes.
-    pub(crate) fn fetch(
-        &self,
+    fn follow(
+        &mut self,
         device: &Device,
         staging: &Staging,
-        GuessShape { rows, passes }: GuessShape,
-        before: usize,
+        (pass, behind, leader): (&[Row], &[i32], &Leader),
+        decode_rows: &mut CudaSlice<i32>,
+        sampling: &mut Sampling,
     ) -> Result<(), CudaBackendError> {
-        let (place, n) = (staging.guesses + before * rows, passes * rows);
-        let from = self.results.device_ptr(device.stream()).0;
-        // SAFETY: this part of the pinned results belongs to these passes alone, and is read after the step's last mark.
-        unsafe { staging.fetch(device, from, &mut staging.results.as_mut_slice()[place..place + n]) }
-    }
-
-    /// The ids that guesses stand for by place, where these differ.
-    pub(crate) fn listed_ids(&self) -> Option<Arc<[TokenId]>> {
-        self.shortlist.as_ref().and_then(Shortlist::ids).cloned()
+        let Self { layer, guessing, .. } = self;
+        let count = bucket(pass.len());
+        stage(device, staging, &mut guessing.planned, 0, &columns(pass, count))?;
+        let mut behind = behind.to_vec();
+        behind.resize(BEHIND_WORDS * count, -1);
+        stage(device, staging, &mut guessing.behind, 0, &behind)?;
+        layer.follow(device, guessing, (count, leader), decode_rows, sampling)
     }
 }

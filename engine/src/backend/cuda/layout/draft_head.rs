@@ -1,5 +1,6 @@
 //! The model's draft head before there is a device: whether this backend computes it, its products, its bytes.
 
+use super::config::CudaConfig;
 use super::matrix::{MatrixForm, Packed};
 use super::operators::OpQuery;
 use super::outputs::LIST_WORDS;
@@ -7,6 +8,7 @@ use super::products::ProductKind;
 use super::shape::{Counts, bucket};
 use super::workspace::quantized_bytes;
 use crate::backend::cuda::error::CudaBackendError;
+use crate::drafts::DRAFTS_MAX;
 use crate::model::{Model, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::draft_head::{self, BEHIND_WORDS, ROW_WORDS};
@@ -16,6 +18,13 @@ use chimere_kernels::cuda::wide::Epilogue;
 
 /// Passes of guesses in one graph at most; more of them are several.
 pub(crate) const GRAPH_PASSES: usize = 3;
+
+const _: () = assert!(draft_head::RING > 2 * (DRAFTS_MAX + 1), "a step's rows and its proposals are fewer");
+
+/// Tokens that a step's draft head proposes at most, for all sequences.
+pub(crate) fn proposals_max(config: &CudaConfig) -> usize {
+    if config.mtp { DRAFTS_MAX * bucket(config.slots as usize) } else { 0 }
+}
 
 /// Whether this backend computes such a draft head: its blocks are like some of the model's, attention first, and then
 /// what looks at one row alone.

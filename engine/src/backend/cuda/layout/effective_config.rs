@@ -10,7 +10,8 @@ use crate::step::DraftRoom;
 use chimere_kernels::cuda::draft_head::ROWS_MAX;
 
 impl CudaConfig {
-    /// What is done of it for this model: one with an operator whose state drafted rows would change for good takes none.
+    /// What is done of it for this model: one with an operator whose state drafted rows would change for good takes
+    /// none.
     pub fn of(&self, model: &ModelConfig) -> Self {
         let takes = model.blocks().all(|block| OpQuery(&block.op).takes_drafts());
         let drafts = if takes { self.drafts } else { 0 };

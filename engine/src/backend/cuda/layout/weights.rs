@@ -51,8 +51,8 @@ pub(crate) struct Block<M, V> {
 pub(crate) type WeightsPlan<'a> = Weights<MatrixPlan<'a>, VectorPlan<'a>, EmbeddingPlan<'a>>;
 
 impl<'a> WeightsPlan<'a> {
-    /// Of a model, with its draft head where that is computed. Where its experts do not fit into their bytes, if there is
-    /// such a limit, a table will say where they lie.
+    /// Of a model, with its draft head where that is computed. Where its experts do not fit into their bytes, if
+    /// there is such a limit, a table will say where they lie.
     pub(crate) fn of(model: &'a Model, placement: Placement) -> Self {
         let plan = Self::whole(model, placement.draft);
         let Some(bytes) = placement.expert_bytes else { return plan };

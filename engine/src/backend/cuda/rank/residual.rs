@@ -118,8 +118,8 @@ impl<'a> FoldedViewMut<'a> {
 pub(crate) struct Residual {
     pub(crate) x: CudaSlice<f32>,
     pub(crate) rows: FoldedRows,
-    /// What a launch that reads `rows` writes for the reader after it: they change places then. Where two operators read
-    /// the same rows, what the first one writes for a reader goes here, and nobody reads it.
+    /// What a launch that reads `rows` writes for the reader after it: they change places then. Where two operators
+    /// read the same rows, what the first one writes for a reader goes here, and nobody reads it.
     spare: FoldedRows,
     hidden: usize,
 }

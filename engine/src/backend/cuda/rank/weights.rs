@@ -92,9 +92,9 @@ impl Embedding {
 pub(crate) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, Embedding>;
 
 impl DeviceWeights {
-    /// Packs and copies a model, with its embedding in host memory if the configuration says so, and of its experts as many as
-    /// do not fit into the bytes that they have. When this returns, everything is there.
-    /// `progress` hears the share done, 0 to 1, on this thread.
+    /// Packs and copies a model, with its embedding in host memory if the configuration says so, and of its experts
+    /// as many as do not fit into the bytes that they have. When this returns, everything is there. `progress` hears
+    /// the share done, 0 to 1, on this thread.
     ///
     /// # Errors
     /// If memory does not suffice, or the driver fails.

@@ -1,6 +1,6 @@
 //! What a step leaves for pieces that follow it before anybody has heard how many of its drafts count
-//! ([`crate::step::Piece::follows`]): where on the device that is to be found, and for the host a place where it will be
-//! told.
+//! ([`crate::step::Piece::follows`]): where on the device that is to be found, and for the host a place where it will
+//! be told.
 
 use crate::PAGE_TOKENS;
 use crate::backend::cuda::error::CudaBackendError;

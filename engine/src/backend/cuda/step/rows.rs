@@ -1,8 +1,8 @@
 //! A step's plan as the device sees it: arrays of rows, pieces and sample places. Data in, data out: no device.
 //!
-//! Decode rows run in passes through a captured graph, one position of a sequence a pass and what is drafted behind it;
-//! prompt pieces run beside them. Several positions of the recurrent form (recomputed after preemption) go as drafts do,
-//! all of which count: so many in a pass as a sequence may have drafts, and the row before them.
+//! Decode rows run in passes through a captured graph, one position of a sequence a pass and what is drafted behind
+//! it; prompt pieces run beside them. Several positions of the recurrent form (recomputed after preemption) go as
+//! drafts do, all of which count: so many in a pass as a sequence may have drafts, and the row before them.
 
 use super::leader::{AskedAt, Lead, Leader, RowPlace};
 use super::stored::{Lacking, StoredStates};
@@ -130,7 +130,8 @@ pub(crate) struct StepRows {
     pub(crate) passes: Vec<Vec<Row>>,
     pub(crate) prefill: Vec<Row>,
     pub(crate) pieces: Vec<PieceRows>,
-    /// What the rows of the last pass follow, `[BEHIND_WORDS]` each as the device reads it; empty if they follow nothing.
+    /// What the rows of the last pass follow, `[BEHIND_WORDS]` each as the device reads it; empty if they follow
+    /// nothing.
     pub(crate) behind: Vec<i32>,
     /// In the plan's order.
     pub(crate) samples: Vec<SampleAt>,

@@ -466,7 +466,8 @@ impl InFlight {
 }
 
 impl WantedOutputs {
-    /// Takes over which guesses are the drafts of pieces that follow others. False where these have not been waited for.
+    /// Takes over which guesses are the drafts of pieces that follow others. False where these have not been waited
+    /// for.
     fn learn_drafts(&mut self) -> bool {
         self.drafted.iter_mut().all(|DraftedAt { tokens, lead, .. }| {
             let Some(lead) = lead else { return true };
@@ -495,8 +496,8 @@ impl WantedOutputs {
         self.drafted.iter().position(|at| at.first_sample == first_sample).map_or(0, |i| accepted[i])
     }
 
-    /// The guesses of each piece that asks, as far as there was room for them. `accepted`: of each piece with drafts, how
-    /// many count.
+    /// The guesses of each piece that asks, as far as there was room for them. `accepted`: of each piece with drafts,
+    /// how many count.
     fn guessed(&self, results: &[SampleResult], accepted: &[u32]) -> Vec<Vec<TokenId>> {
         if self.guess_passes == 0 {
             return vec![Vec::new(); self.asked.len()];

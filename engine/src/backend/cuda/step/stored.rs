@@ -16,8 +16,8 @@ const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a
 /// By slot.
 pub(crate) struct StoredStates {
     slots: Vec<Stored>,
-    /// A row whose position was not known when it was launched: that if no draft before it counts, how many stand behind
-    /// it, after how many positions it stores, and what tells.
+    /// A row whose position was not known when it was launched: that if no draft before it counts, how many stand
+    /// behind it, after how many positions it stores, and what tells.
     open: Vec<Option<(u32, u32, usize, Lead)>>,
     /// After how many positions a row of this step stores.
     every: usize,

@@ -1,8 +1,8 @@
 //! The operators as they are planned: what of a block is brought over and kept, which kernels and products it takes.
 //!
-//! An operator is a file here that implements [`OperatorPlan`] for the model's configuration of it, a file in `blocks`
-//! that launches it, and a line in [`for_each_operator`]: the only place of this backend that tells operators apart. One
-//! that is not in the list is refused by name.
+//! An operator is a file here that implements [`OperatorPlan`] for the model's configuration of it, a file in
+//! `blocks` that launches it, and a line in [`for_each_operator`]: the only place of this backend that tells
+//! operators apart. One that is not in the list is refused by name.
 
 pub(crate) mod attention;
 pub(crate) mod gdn;
@@ -109,7 +109,11 @@ macro_rules! planned_operators {
 
         impl<M, V> Op<M, V> {
             /// The same with other leaves.
-            pub(crate) fn map<N, W>(self, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Op<N, W> {
+            pub(crate) fn map<N, W>(
+                self,
+                matrix: &mut impl FnMut(M) -> N,
+                vector: &mut impl FnMut(V) -> W,
+            ) -> Op<N, W> {
                 match self {
                     $(Self::$kind(config, weights) => Op::$kind(config, $config::map(weights, matrix, vector)),)*
                     Self::Refused => Op::Refused,

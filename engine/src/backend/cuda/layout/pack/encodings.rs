@@ -1,4 +1,5 @@
-//! Encodings that have a layout of their own: a row of a file's blocks becomes a row of a tile, value by value the same.
+//! Encodings that have a layout of their own: a row of a file's blocks becomes a row of a tile, value by value the
+//! same.
 
 use super::IQ3_XXS;
 use super::tile::{Quads, TileRow, quads, spread};
