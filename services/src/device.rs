@@ -4,6 +4,10 @@
 //! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found
 //! out by [`usable`].
 
+mod card;
+
+pub use card::{CardPlan, plan_for_card};
+
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, Residents};
 use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
@@ -194,6 +198,17 @@ impl DeviceRequest {
         let least = (if pages >= all { all } else { most_of(pages) }, most_of(experts));
         let fits = |c: &CudaConfig| room(c).is_some_and(|(pages, experts)| pages >= least.0 && experts >= least.1);
         [with(config.drafts, config.mtp), with(config.drafts, false)].into_iter().find(fits).unwrap_or(without)
+    }
+}
+
+/// Positions that a sequence may have, with the model's word where the configuration has none.
+pub fn context(engine: &Engine, model: &Model) -> Result<u32, String> {
+    match (engine.max_context, model.config.context) {
+        (0, most) => Ok(most),
+        (n, most) if n > most => {
+            Err(format!("max-context {n} is more than the {most} tokens that the model was made for"))
+        }
+        (n, _) => Ok(n),
     }
 }
 

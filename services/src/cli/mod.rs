@@ -4,6 +4,7 @@
 pub mod chat;
 pub mod info;
 pub mod key;
+pub mod plan;
 
 use crate::config::ServeArgs;
 use crate::printable::printable;
@@ -38,6 +39,8 @@ pub enum Command {
     Chat(chat::ChatArgs),
     /// Show what a model file holds and what it will need.
     Info(info::InfoArgs),
+    /// Show what takes which bytes of a GPU's memory, without a GPU.
+    Plan(Box<plan::PlanArgs>),
     /// Write a model file of a released shape with random weights.
     Synth(synth::SynthArgs),
     /// Write a model file whose weights take fewer bits.
@@ -68,6 +71,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => crate::serve::run(&args),
         Command::Chat(args) => finish(chat::run(&args)),
         Command::Info(args) => finish(info::run(&args)),
+        Command::Plan(args) => finish(plan::run(&args)),
         Command::Synth(args) => finish(synth::run(&args)),
         Command::Quantize(args) => finish(quantize::run(&args)),
         Command::Eval(eval) => finish(eval::run(&eval)),

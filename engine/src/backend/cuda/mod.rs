@@ -28,7 +28,7 @@ pub use error::CudaBackendError;
 pub use gpu::{GpuInfo, probe};
 pub use layout::config::{Activations, CudaConfig, KvStorage};
 pub use layout::matrix::matrix_bytes;
-pub use layout::memory::CudaMemory;
+pub use layout::memory::{CudaMemory, MemoryPart};
 pub use layout::programs::programs;
 
 use crate::model::ModelConfig;

@@ -56,9 +56,9 @@ pub struct CudaConfig {
     /// Bytes of the device's memory for routed experts. Those beyond lie in pinned memory of the host, and kernels read
     /// them there. `None` for all that there are.
     pub expert_bytes: Option<u64>,
-    /// Decode rows take the experts that [`super::CudaBackend::give_experts`] says and choose none: for benchmarks.
+    /// Decode rows take the experts that [`crate::backend::cuda::CudaBackend::give_experts`] says and choose none: for benchmarks.
     pub replayed: bool,
-    /// Where compiled kernels are kept; `None` takes [`super::KernelCache::default_dir`].
+    /// Where compiled kernels are kept; `None` takes [`crate::backend::cuda::KernelCache::default_dir`].
     pub kernel_cache: Option<PathBuf>,
 }
 

@@ -50,7 +50,7 @@ impl CudaMemory {
     /// not a measurement, so that the same command makes the same plan on the same card, whoever else uses it.
     pub const CONTEXT_BYTES: u64 = 264 << 20;
 
-    /// What [`super::CudaBackend::new`] will take. Needs no device.
+    /// What [`crate::backend::cuda::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
         let config = &config.of(&model.config);
         let c = &config.computed(&model.config);
@@ -60,11 +60,10 @@ impl CudaMemory {
             + pooling_bytes(c.hidden, counts)
             + history_bytes(config.context)
             + guessing_bytes((model, c), counts, planes);
-        let graphs = passes(counts).len() + if config.mtp { buckets(counts.slots).len() } else { 0 };
         Self {
             weights: weights.device(),
             workspace: workspace::bytes(c, counts, planes) + scratch_bytes(c, config) + outputs,
-            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * graphs as u64,
+            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * graphs(config) as u64,
             slot: shape.slot_bytes(),
             checkpoint: shape.checkpoint_bytes(),
             page: shape.page_bytes(),
@@ -73,6 +72,61 @@ impl CudaMemory {
             residents: weights.residents,
         }
     }
+
+    /// The same bytes part by part, those of one sequence, one checkpoint and one page among them. Needs no device.
+    pub fn parts(model: &Model, config: &CudaConfig) -> Vec<MemoryPart> {
+        let config = &config.of(&model.config);
+        let c = &config.computed(&model.config);
+        let (counts, planes) = (Counts::of(config), config.activations.planes(model));
+        let (weights, shape) = (planned_bytes(model, config.placement()), StoreShape::of(c, config));
+        let buffers = workspace::parts(c, counts, planes).into_iter().map(|(name, bytes)| (name, bytes as u64));
+        let outputs = [
+            ("scratch of attention and routers", scratch_bytes(c, config)),
+            ("sampler", sampling_bytes(counts)),
+            ("sums of hidden states", pooling_bytes(c.hidden, counts)),
+            ("tokens of a prompt", history_bytes(config.context)),
+            ("draft head", guessing_bytes((model, c), counts, planes)),
+        ];
+        let all = [
+            ("weights", weights.device_parts().to_vec()),
+            ("workspace", buffers.chain(outputs).collect()),
+            ("reserve", reserve_parts(config).to_vec()),
+            ("states", shape.slot_parts().to_vec()),
+            ("checkpoints", vec![("recurrent state, convolution", shape.checkpoint_bytes())]),
+            ("kv", shape.page_parts().to_vec()),
+            ("host", vec![("embedding", weights.host_embedding), ("routed experts", weights.host_experts)]),
+        ];
+        let parts =
+            all.into_iter().flat_map(|(of, parts)| parts.into_iter().map(move |(name, bytes)| (of, name, bytes)));
+        parts.filter(|part| part.2 > 0).map(|(of, name, bytes)| MemoryPart { of, name, bytes }).collect()
+    }
+}
+
+/// A part of the memory that a backend takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPart {
+    /// The use that it is a part of: `weights`, `workspace`, `reserve`, `states`, `checkpoints`, `kv` or `host`.
+    pub of: &'static str,
+    /// The name of the buffer or of the matrices.
+    pub name: &'static str,
+    /// Its bytes; those of one sequence, one checkpoint or one page where there are many.
+    pub bytes: u64,
+}
+
+/// Graphs that a backend captures.
+fn graphs(config: &CudaConfig) -> usize {
+    let counts = Counts::of(config);
+    passes(counts).len() + if config.mtp { buckets(counts.slots).len() } else { 0 }
+}
+
+/// What the driver takes for itself on a backend's behalf.
+fn reserve_parts(config: &CudaConfig) -> [(&'static str, u64); 4] {
+    [
+        ("context of the driver", CudaMemory::CONTEXT_BYTES),
+        ("stacks of threads", STACK_BYTES),
+        ("machine code", CODE_BYTES),
+        ("graphs", GRAPH_BYTES * graphs(config) as u64),
+    ]
 }
 
 #[cfg(test)]
@@ -145,11 +199,9 @@ mod tests {
             };
             println!("\n{slots} x {context}, steps of {step_tokens}: {:?}", Counts::of(&config));
             let m = CudaMemory::of(&model, &config);
-            let (counts, own) = (Counts::of(&config), scratch_bytes(&model.config, &config));
-            workspace::print(&model.config, counts, config.activations.planes(&model));
-            println!("  {:32} {own:>14}", "scratch of attention, router");
-            println!("  {:32} {:>14}", "sampler", sampling_bytes(counts));
-            println!("  {:32} {:>14}", "sums of hidden states", pooling_bytes(model.config.hidden, counts));
+            for MemoryPart { of, name, bytes } in CudaMemory::parts(&model, &config) {
+                println!("  {of:12}{name:36} {bytes:>14}");
+            }
             let states = m.slot * u64::from(slots);
             let kv = m.page * u64::from(config.pages);
             let all = m.weights + m.workspace + m.reserve + states + kv;
@@ -164,6 +216,20 @@ mod tests {
                 println!("{name:34} {bytes:>14} {:8.3} GiB", bytes as f64 / (1u64 << 30) as f64);
             }
             println!("{:34} {:>14}", "left of 15.5 GiB", budget - all as i64);
+        }
+    }
+
+    #[test]
+    fn parts_add_up_to_what_is_planned() {
+        let model = released();
+        let half = planned_bytes(&model, Placement::default()).experts / 2;
+        for (host_embedding, expert_bytes, drafts) in [(false, None, 0), (true, None, 7), (true, Some(half), 7)] {
+            let config = CudaConfig { host_embedding, expert_bytes, drafts, ..CudaConfig::of_slots(4) };
+            let (memory, parts) = (CudaMemory::of(&model, &config), CudaMemory::parts(&model, &config));
+            let sum = |of: &str| parts.iter().filter(|part| part.of == of).map(|part| part.bytes).sum::<u64>();
+            let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host, .. } = memory;
+            let wanted = [weights, workspace, reserve, slot, checkpoint, page, host];
+            assert_eq!(["weights", "workspace", "reserve", "states", "checkpoints", "kv", "host"].map(sum), wanted);
         }
     }
 }

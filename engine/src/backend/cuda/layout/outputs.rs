@@ -11,7 +11,7 @@ pub(crate) const LIST_WORDS: usize = 1 << 20;
 /// Rows sampled by one launch at most.
 pub(crate) const LAUNCH_ROWS: usize = 256;
 
-/// Bytes of device memory that a [`Sampling`] takes beside the sampler's own.
+/// Bytes of device memory that sampling takes beside the sampler's own.
 pub(crate) fn sampling_bytes(counts: Counts) -> u64 {
     let rows = counts.logits.max(LAUNCH_ROWS) + 1;
     (rows * (size_of::<SampleParams>() + size_of::<SampleResult>()) + 4 * (LIST_WORDS + LAUNCH_ROWS)) as u64
@@ -24,12 +24,12 @@ pub(crate) fn units_max(counts: Counts) -> usize {
     counts.prefill / CHUNK_TOKENS as usize + counts.slots
 }
 
-/// Bytes of device memory that a [`Pooling`] takes.
+/// Bytes of device memory that sums of hidden states take.
 pub(crate) fn pooling_bytes(hidden: usize, counts: Counts) -> u64 {
     (units_max(counts) * (4 * hidden + 8)) as u64
 }
 
-/// Bytes of device memory that a [`History`] takes.
+/// Bytes of device memory that the tokens of a prompt take.
 pub(crate) fn history_bytes(context: u32) -> u64 {
     4 * u64::from(context)
 }

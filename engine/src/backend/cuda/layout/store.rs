@@ -62,8 +62,17 @@ impl StoreShape {
 
     /// Bytes of a slot, its page table included.
     pub(crate) fn slot_bytes(&self) -> u64 {
-        let recurrent = self.recurrent * (self.state + self.ring + self.updates);
-        (4 * (recurrent + self.carried + self.counts + self.table + 1)) as u64
+        self.slot_parts().iter().map(|part| part.1).sum()
+    }
+
+    /// Bytes of each part of a slot, with its name.
+    pub(crate) fn slot_parts(&self) -> [(&'static str, u64); 4] {
+        [
+            ("recurrent state, convolution", self.checkpoint_bytes()),
+            ("updates that the state may lack", (4 * self.recurrent * self.updates) as u64),
+            ("hidden states for the draft head", (4 * self.carried) as u64),
+            ("token history, page table", (4 * (self.counts + self.table + 1)) as u64),
+        ]
     }
 
     /// Slots and checkpoints.
@@ -78,6 +87,11 @@ impl StoreShape {
 
     /// Bytes of a page in all layers.
     pub(crate) fn page_bytes(&self) -> u64 {
-        (self.cached * (self.key_page + self.value_page)) as u64
+        self.page_parts().iter().map(|part| part.1).sum()
+    }
+
+    /// Bytes of each part of a page in all layers, with its name.
+    pub(crate) fn page_parts(&self) -> [(&'static str, u64); 2] {
+        [("keys", (self.cached * self.key_page) as u64), ("values", (self.cached * self.value_page) as u64)]
     }
 }

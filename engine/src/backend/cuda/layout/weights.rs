@@ -94,7 +94,7 @@ fn block(block: &model::Block) -> Block<MatrixPlan<'_>, VectorPlan<'_>> {
     Block { norm: VectorPlan::Values(&block.norm), op: Op::plan(&block.op, block.scale) }
 }
 
-/// Bytes that [`DeviceWeights::load`] will allocate.
+/// Bytes that the weights of a model take, by part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WeightBytes {
     /// The embedding, on the device.
@@ -118,13 +118,25 @@ pub(crate) struct WeightBytes {
 }
 
 impl WeightBytes {
+    /// The parts that are on the device, with their names.
+    pub(crate) fn device_parts(&self) -> [(&'static str, u64); 6] {
+        [
+            ("embedding", self.embedding),
+            ("output head", self.head),
+            ("mixers", self.mixers),
+            ("routed experts", self.experts),
+            ("shared experts, dense parts", self.shared),
+            ("norms, routers and others in f32", self.small),
+        ]
+    }
+
     /// All that is on the device.
     pub(crate) fn device(&self) -> u64 {
-        self.embedding + self.head + self.mixers + self.experts + self.shared + self.small
+        self.device_parts().iter().map(|part| part.1).sum()
     }
 }
 
-/// What [`DeviceWeights::load`] will allocate, before it does.
+/// The bytes that the weights will take, before anything is allocated.
 pub(crate) fn planned_bytes(model: &Model, placement: Placement) -> WeightBytes {
     let Placement { host_embedding, expert_bytes, .. } = placement;
     let (tree, matrices, vectors) = WeightsPlan::of(model, placement).take_apart();

@@ -7,13 +7,13 @@ use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::wide::halves::HalfRows;
 
-/// Bytes that [`Workspace::new`] takes of the device, and the products' rows of f16.
+/// Bytes that the buffers take of the device, and the products' rows of f16.
 pub(crate) fn bytes(c: &ModelConfig, n: Counts, planes: Planes) -> u64 {
     parts(c, n, planes).iter().map(|part| part.1 as u64).sum()
 }
 
 /// Bytes of each buffer, with its name.
-fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize)> {
+pub(crate) fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize)> {
     let (w, routed) = (Widths::of(c), all_routed(c));
     let (rows, used) = (n.rows(), w.used);
     let pairs = (rows * used).max(1);
@@ -32,12 +32,6 @@ fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize
         ("rows as f16", half_bytes(c, n)),
         ("logits", 4 * n.logits * w.vocab + folded_bytes(n.logits, w.hidden, planes)),
     ]
-}
-
-/// Prints [`Workspace::parts`] as a table.
-#[cfg(test)]
-pub(crate) fn print(c: &ModelConfig, n: Counts, planes: Planes) {
-    parts(c, n, planes).iter().for_each(|(name, bytes)| println!("  {name:32} {bytes:>14}"));
 }
 
 /// Decode rows of a step that can be given experts, at most: as many as one launch of the kernels for few rows takes.
@@ -79,7 +73,7 @@ pub(crate) fn shared_half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     (rows.max(1), rows * padded(w.hidden).max(padded(w.shared)))
 }
 
-/// How many rows [`Workspace::made`] has, and how many values all of them together.
+/// How many rows of f16 one launch makes for the next product, and how many values all of them together.
 pub(crate) fn made_rows(w: &Widths, rows: usize) -> (usize, usize) {
     (rows * w.used.max(1), rows * padded(w.mixed).max(w.used * padded(w.width)))
 }
@@ -90,7 +84,7 @@ fn half_bytes(c: &ModelConfig, n: Counts) -> usize {
     all.into_iter().map(|(rows, values)| HalfRows::bytes(rows, values)).sum()
 }
 
-/// How many values [`Workspace::scratch`] has.
+/// How many values the scratch of mixers and experts has.
 pub(crate) fn scratch(c: &ModelConfig, n: Counts) -> usize {
     c.blocks().map(|block| OpQuery(&block.op).scratch(n, c.hidden)).max().unwrap_or(0).max(1)
 }
@@ -99,12 +93,12 @@ pub(crate) fn quantized_bytes(rows: usize, cols: usize, planes: Planes) -> usize
     rows * padded(cols) / BLOCK * (BLOCK + 8) * planes.count()
 }
 
-/// Bytes that [`FoldedRows::new`] takes of the device.
+/// Bytes that rows with a norm folded in take of the device.
 pub(crate) fn folded_bytes(rows: usize, cols: usize, planes: Planes) -> usize {
     quantized_bytes(rows, cols, planes) + 4 * (rows * cols / BLOCK)
 }
 
-/// Bytes that [`Residual::new`] takes of the device.
+/// Bytes that the residual stream takes of the device.
 pub(crate) fn residual_bytes(rows: usize, hidden: usize, planes: Planes) -> usize {
     4 * rows * hidden + 2 * folded_bytes(rows, hidden, planes)
 }
