@@ -1,9 +1,9 @@
 //! The model's draft head on the device: a layer that guesses, from the hidden state of a position and the token behind
-//! it, which token comes after that. The CPU's page (`cpu/mtp.rs`) says what is computed.
+//! it, which token comes after that. The CPU's page (`cpu/draft_head.rs`) says what is computed.
 //!
 //! Rows of prompts and of passes with drafts leave the layer's keys and values behind their pass: the head's input,
 //! its first product, in-projections, and a launch that writes them. All others leave their hidden state and token
-//! alone, one launch, and are read together later (`late.rs`), so that whoever asks for no guesses pays next to
+//! alone, one launch, and are read together later (`backfill.rs`), so that whoever asks for no guesses pays next to
 //! nothing. The hidden states of a slot's last positions stay in the store, so that rows behind a step find the one
 //! before them, however many drafts were accepted. The whole layer is computed for guesses alone: a kernel finds
 //! behind which row of the step a sequence goes on, the sampler draws each guess as it would draw the output, and the

@@ -50,7 +50,7 @@ pub struct CudaConfig {
     /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
     pub drafts: u32,
     /// Guesses of the model's draft head are wanted, where it has one.
-    pub mtp: bool,
+    pub draft_head: bool,
     /// Rows of the embedding stay in pinned host memory and are read over the bus.
     pub host_embedding: bool,
     /// Bytes of the device's memory for routed experts. Those beyond lie in pinned memory of the host, and kernels read
@@ -98,7 +98,7 @@ impl CudaConfig {
             step_rows_max: 64,
             context: 64,
             drafts: 0,
-            mtp: false,
+            draft_head: false,
             host_embedding: false,
             expert_bytes: None,
             replayed: false,

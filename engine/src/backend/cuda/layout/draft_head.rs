@@ -23,7 +23,7 @@ const _: () = assert!(draft_head::RING > 2 * (DRAFTS_MAX + 1), "a step's rows an
 
 /// Tokens that a step's draft head proposes at most, for all sequences.
 pub(crate) fn proposals_max(config: &CudaConfig) -> usize {
-    if config.mtp { DRAFTS_MAX * bucket(config.slots as usize) } else { 0 }
+    if config.draft_head { DRAFTS_MAX * bucket(config.slots as usize) } else { 0 }
 }
 
 /// Whether this backend computes such a draft head: its blocks are like some of the model's, attention first, and then
@@ -41,7 +41,7 @@ pub(crate) fn is_computed(model: &ModelConfig) -> bool {
 
 /// What the head guesses among, if that is not the whole vocabulary.
 pub(crate) fn shortlist(model: &Model) -> Option<&Shortlist> {
-    model.weights.mtp.as_ref()?.shortlist.as_ref()
+    model.weights.draft_head.as_ref()?.shortlist.as_ref()
 }
 
 /// What the product with the rows of a shortlist is chosen by; `head` is the model's.

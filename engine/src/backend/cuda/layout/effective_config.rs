@@ -16,19 +16,19 @@ impl CudaConfig {
         let takes = model.blocks().all(|block| OpQuery(&block.op).takes_drafts());
         let drafts = if takes { self.drafts } else { 0 };
         // Experts of the head are not among those that lie in two memories.
-        let mtp = self.mtp && drafts > 0 && self.expert_bytes.is_none() && is_computed(model);
-        Self { drafts, mtp, ..self.clone() }
+        let draft_head = self.draft_head && drafts > 0 && self.expert_bytes.is_none() && is_computed(model);
+        Self { drafts, draft_head, ..self.clone() }
     }
 
     /// The model as far as it is computed: without a draft head where its guesses are not wanted.
     pub(crate) fn computed(&self, model: &ModelConfig) -> ModelConfig {
-        let draft = if self.mtp { model.draft.clone() } else { Vec::new() };
+        let draft = if self.draft_head { model.draft.clone() } else { Vec::new() };
         ModelConfig { draft, ..model.clone() }
     }
 
     /// What of the weights is brought, and where.
     pub(crate) fn placement(&self) -> Placement {
-        Placement { host_embedding: self.host_embedding, expert_bytes: self.expert_bytes, draft: self.mtp }
+        Placement { host_embedding: self.host_embedding, expert_bytes: self.expert_bytes, draft: self.draft_head }
     }
 
     /// Drafted tokens that steps may have: as many as the largest decode graph has rows for.
@@ -37,7 +37,7 @@ impl CudaConfig {
             return DraftRoom::default();
         }
         let rows_max = Counts::of(self).decode as u32;
-        let (piece_max, step_max, guesses) = (self.drafts, rows_max, self.mtp);
+        let (piece_max, step_max, guesses) = (self.drafts, rows_max, self.draft_head);
         let follow_rows_max = rows_max.min(ROWS_MAX as u32).min(LAUNCH_ROWS as u32);
         DraftRoom { piece_max, step_max, rows_max, penalties: false, guesses, follow_rows_max }
     }

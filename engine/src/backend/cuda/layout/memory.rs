@@ -116,7 +116,7 @@ pub struct MemoryPart {
 /// Graphs that a backend captures.
 fn graphs(config: &CudaConfig) -> usize {
     let counts = Counts::of(config);
-    passes(counts).len() + if config.mtp { buckets(counts.slots).len() } else { 0 }
+    passes(counts).len() + if config.draft_head { buckets(counts.slots).len() } else { 0 }
 }
 
 /// What the driver takes for itself on a backend's behalf.

@@ -7,7 +7,7 @@ use super::config::Placement;
 use super::experts::TierShape;
 use super::matrix::{EmbeddingPlan, MatrixPlan, MatrixUse, VectorPlan};
 use super::operators::Op;
-use crate::model::{self, Model, MtpWeights, Shortlist};
+use crate::model::{self, DraftHeadWeights, Model, Shortlist};
 
 /// A model: matrices `M`, f32 values `V`, the embedding `E`.
 pub(crate) struct Weights<M, V, E> {
@@ -73,12 +73,12 @@ impl<'a> WeightsPlan<'a> {
             head: head.times(model.config.logit_scale),
             norm: VectorPlan::Values(&w.norm),
             blocks: w.layers.iter().flatten().map(block).collect(),
-            draft: w.mtp.as_ref().filter(|_| drafts).map(|w| draft(w, model.config.logit_scale)),
+            draft: w.draft_head.as_ref().filter(|_| drafts).map(|w| draft(w, model.config.logit_scale)),
         }
     }
 }
 
-fn draft(w: &MtpWeights, logit_scale: f32) -> Draft<MatrixPlan<'_>, VectorPlan<'_>> {
+fn draft(w: &DraftHeadWeights, logit_scale: f32) -> Draft<MatrixPlan<'_>, VectorPlan<'_>> {
     let listed = w.shortlist.as_ref().and_then(Shortlist::rows);
     Draft {
         fc: MatrixPlan::whole(MatrixUse::Mixers, &w.fc),

@@ -29,7 +29,7 @@ use super::workspace::WorkspaceRoom;
 use crate::constraint::Constraint;
 use crate::format::NotFinite;
 use crate::ids::{SeqId, TokenId};
-use crate::model::{Model, ModelConfig, MtpWeights, OpConfig, Shortlist, StateShape};
+use crate::model::{DraftHeadWeights, Model, ModelConfig, OpConfig, Shortlist, StateShape};
 use crate::sampling::SamplingParams;
 use crate::step::SampleRow;
 use std::ops::Range;
@@ -58,7 +58,7 @@ pub(super) fn is_computed(model: &ModelConfig) -> bool {
 
 impl DraftHead {
     /// Packs it, for a model whose configuration says that it is computed.
-    pub(super) fn pack(model: &Model, w: &MtpWeights, exact: bool) -> Result<Self, NotFinite> {
+    pub(super) fn pack(model: &Model, w: &DraftHeadWeights, exact: bool) -> Result<Self, NotFinite> {
         let packing = Packing { exact, eps: model.config.rms_eps };
         let blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing)?;
         let rows = w.shortlist.as_ref().and_then(Shortlist::rows).map(|rows| PackedMatrix::pack(rows, 0, exact));
@@ -74,7 +74,7 @@ impl DraftHead {
     }
 
     /// Bytes of [`DraftHead::matrices`] before they are packed.
-    pub(super) fn planned_bytes(w: &MtpWeights, exact: bool) -> u64 {
+    pub(super) fn planned_bytes(w: &DraftHeadWeights, exact: bool) -> u64 {
         let blocks = w.layer.iter().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
         let listed = w.shortlist.as_ref().and_then(Shortlist::rows);
         let listed = listed.map_or(0, |rows| PackedMatrix::planned_bytes(rows, exact));
@@ -248,7 +248,7 @@ impl Pass<'_> {
     /// Leaves each row's hidden state in the workspace and, where a piece is read at once, the head's keys and values of
     /// all rows. Begins behind the last look at the residual stream, which is used up.
     pub(super) fn read(&self, team: Team, outputs: &Outputs) {
-        let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
+        let (Some(head), Some(ws)) = (&self.model.draft_head, self.ws.head) else { return };
         let c = &self.model.config;
         for row in team.share(self.batch.rows()) {
             // SAFETY: the row is in this thread's share; the stream is finished.
@@ -275,7 +275,7 @@ impl Pass<'_> {
 
     /// The same of rows that waited, each with its place among the hidden states that wait.
     fn read_late(&self, team: Team, places: &[usize]) {
-        let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
+        let (Some(head), Some(ws)) = (&self.model.draft_head, self.ws.head) else { return };
         for row in team.share(places.len()) {
             self.steps.iter().for_each(|step| step.begin(row, self.batch.positions[row]));
         }
@@ -341,7 +341,7 @@ impl Pass<'_> {
         rows: &[GuessRow<'_>],
         found: &Mutex<Vec<(usize, TokenId)>>,
     ) {
-        let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
+        let (Some(head), Some(ws)) = (&self.model.draft_head, self.ws.head) else { return };
         let (hidden, vocab) = (self.model.config.hidden, self.model.config.vocab);
         for row in team.share(rows.len()) {
             self.steps.iter().for_each(|step| step.begin(row, self.batch.positions[row]));
