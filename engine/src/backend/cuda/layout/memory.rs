@@ -73,7 +73,8 @@ impl CudaMemory {
         }
     }
 
-    /// The same bytes part by part, those of one sequence, one checkpoint and one page among them. Needs no device.
+    /// Every part of these bytes with its name, those of one sequence, one checkpoint and one page among them. Needs no
+    /// device.
     pub fn parts(model: &Model, config: &CudaConfig) -> Vec<MemoryPart> {
         let config = &config.of(&model.config);
         let c = &config.computed(&model.config);

@@ -14,7 +14,7 @@ use cudarc::driver::CudaViewMut;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// ProductKernels by what they were made for: layers of equal shapes share them.
+/// Kernels by what they were made for: layers of equal shapes share them.
 pub(crate) struct ProductKernels<'a> {
     pub(crate) device: &'a Device,
     pub(crate) cache: &'a KernelCache,
