@@ -1,7 +1,7 @@
 //! The command line: one variant a subcommand. What a subcommand does is in a file of its own, here or in
 //! [`chimere_tools`].
 
-use crate::{chat, info, key};
+use crate::{chat, info, key, plan};
 use chimere::config::ServeArgs;
 use chimere::printable::printable;
 use chimere_tools::bench::{self, BenchCommand};
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Chat(chat::ChatArgs),
     /// Show what a model file holds and what it will need.
     Info(info::InfoArgs),
+    /// Show what takes which bytes of a GPU's memory, without a GPU.
+    Plan(Box<plan::PlanArgs>),
     /// Write a model file of a released shape with random weights.
     Synth(synth::SynthArgs),
     /// Write a model file whose weights take fewer bits.
@@ -65,6 +67,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Serve(args) => chimere::serve::run(&args),
         Command::Chat(args) => finish(chat::run(&args)),
         Command::Info(args) => finish(info::run(&args)),
+        Command::Plan(args) => finish(plan::run(&args)),
         Command::Synth(args) => finish(synth::run(&args)),
         Command::Quantize(args) => finish(quantize::run(&args)),
         Command::Eval(eval) => finish(eval::run(&eval)),

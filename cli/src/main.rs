@@ -5,6 +5,7 @@ mod chat;
 mod command_line;
 mod info;
 mod key;
+mod plan;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -39,7 +39,7 @@ fn backend(model: &Model) -> CpuBackend {
         step_rows_max: 64,
         context: 96,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
     };
     CpuBackend::new(model, &config, &mut |_| {}).unwrap()
 }

@@ -46,7 +46,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         step_rows_max: 64,
         context: 96,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
         host_embedding: false,
         expert_bytes: None,
         replayed: false,
@@ -70,7 +70,7 @@ fn cpu() -> CpuBackend {
         step_rows_max: 64,
         context: 96,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
     };
     CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap()
 }

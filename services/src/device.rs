@@ -4,6 +4,10 @@
 //! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found
 //! out by [`usable`].
 
+mod card;
+
+pub use card::{CardPlan, plan_for_card};
+
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, Residents};
 use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
@@ -65,7 +69,7 @@ pub struct DeviceRequest {
     /// Drafted tokens that may stand behind one.
     pub drafts: u32,
     /// The model's own draft head drafts too.
-    pub mtp: bool,
+    pub draft_head: bool,
     /// Memory for all that the process takes on its device.
     pub budget: Budget,
 }
@@ -86,7 +90,7 @@ impl DeviceRequest {
             exact: engine.exact,
             replayed: false,
             drafts: engine.drafts.room(),
-            mtp: engine.draft_sources.0.contains(DraftKind::Mtp),
+            draft_head: engine.draft_sources.0.contains(DraftKind::Mtp),
             budget: engine.vram_budget,
         }
     }
@@ -130,7 +134,7 @@ impl DeviceRequest {
             step_rows_max: step_rows(self.step_tokens_or(limits::STEP_TOKENS_CPU), slots),
             context: self.context,
             drafts: self.drafts,
-            mtp: self.mtp,
+            draft_head: self.draft_head,
         })
     }
 
@@ -152,7 +156,7 @@ impl DeviceRequest {
             step_rows_max: step_rows(self.step_tokens_or(STEP_TOKENS_FEWEST), slots),
             context: self.context,
             drafts: self.drafts,
-            mtp: self.mtp,
+            draft_head: self.draft_head,
             host_embedding: self.embedding == Embedding::Host,
             expert_bytes: None,
             replayed: self.replayed,
@@ -177,11 +181,11 @@ impl DeviceRequest {
         config.activations = config.activations.of(model);
         let with_experts = |config: CudaConfig| {
             // Where experts lie in two memories there is no draft head.
-            let without_head = CudaConfig { mtp: false, ..config.clone() };
+            let without_head = CudaConfig { draft_head: false, ..config.clone() };
             let expert_bytes = expert_bytes(self.experts_resident, Some(bytes), model, &without_head);
             CudaConfig { expert_bytes, ..config }.of(&model.config)
         };
-        let with = |drafts, mtp| with_experts(CudaConfig { drafts, mtp, ..config.clone() });
+        let with = |drafts, draft_head| with_experts(CudaConfig { drafts, draft_head, ..config.clone() });
         let without = with(0, false);
         let room = |c: &CudaConfig| {
             let plan = MemoryPlan::new(bytes, cuda_needs(model, c)).ok()?;
@@ -193,7 +197,18 @@ impl DeviceRequest {
         let most_of = |n: u64| n - n / limits::DRAFTS_MEMORY_SHARE;
         let least = (if pages >= all { all } else { most_of(pages) }, most_of(experts));
         let fits = |c: &CudaConfig| room(c).is_some_and(|(pages, experts)| pages >= least.0 && experts >= least.1);
-        [with(config.drafts, config.mtp), with(config.drafts, false)].into_iter().find(fits).unwrap_or(without)
+        [with(config.drafts, config.draft_head), with(config.drafts, false)].into_iter().find(fits).unwrap_or(without)
+    }
+}
+
+/// Positions that a sequence may have, with the model's word where the configuration has none.
+pub fn context(engine: &Engine, model: &Model) -> Result<u32, String> {
+    match (engine.max_context, model.config.context) {
+        (0, most) => Ok(most),
+        (n, most) if n > most => {
+            Err(format!("max-context {n} is more than the {most} tokens that the model was made for"))
+        }
+        (n, _) => Ok(n),
     }
 }
 
@@ -287,7 +302,7 @@ pub fn choose(wanted: &DeviceRequest, model: &Model, look: EarlyLook) -> Result<
 /// What of drafts was asked for, could be done for the model, and has no room.
 fn left_out(wanted: &DeviceRequest, model: &Model, config: &CudaConfig) -> &'static str {
     let could = wanted.cuda().of(&model.config);
-    match (could.drafts > config.drafts, could.mtp && !config.mtp) {
+    match (could.drafts > config.drafts, could.draft_head && !config.draft_head) {
         (true, _) => ", no drafts: sequences and experts need the memory",
         (false, true) => ", no draft head: sequences and experts need the memory",
         (false, false) => "",

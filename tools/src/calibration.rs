@@ -218,7 +218,7 @@ fn batch(
         step_rows_max: (sequences.len() * PENDING_TOKENS_MAX) as u32,
         context: pages * PAGE_TOKENS,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
     };
     let mut backend = CpuBackend::new(model, &config, &mut |_| {}).map_err(|e| failed(&e))?;
     for step in 0.. {

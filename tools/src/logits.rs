@@ -41,7 +41,7 @@ impl LogitReader {
             step_rows_max: STEP_TOKENS,
             context: window,
             drafts: 0,
-            mtp: false,
+            draft_head: false,
         };
         let mut backend = CpuBackend::new(model, &config, &mut |_| {}).map_err(|e| e.to_string())?;
         backend.set_probe(Probe { record: true, ..Probe::default() });

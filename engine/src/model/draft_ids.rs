@@ -90,9 +90,9 @@ impl Model {
         if count == 0 {
             return Err("no id is listed, at least one is needed".into());
         }
-        let Some(mtp) = &mut self.weights.mtp else { return Ok(()) };
+        let Some(draft_head) = &mut self.weights.draft_head else { return Ok(()) };
         let head = self.weights.head.as_ref().unwrap_or(&self.weights.embed);
-        mtp.shortlist = match ids {
+        draft_head.shortlist = match ids {
             Some(ids) => Some(Shortlist::Listed { rows: head.gather_rows(&runs(&ids)), ids: ids.into() }),
             None => Some(count.next_multiple_of(IDS_STEP)).filter(|n| *n < vocab).map(Shortlist::First),
         };

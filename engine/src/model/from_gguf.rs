@@ -52,14 +52,14 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
         norm: reader.values("output_norm.weight", &[hidden])?,
         head: reader.find("output.weight", &[vocab, hidden])?,
         layers: main.iter().enumerate().map(|(i, plan)| layer(i, plan)).collect::<Result<_, _>>()?,
-        mtp: match drafts {
+        draft_head: match drafts {
             false => None,
-            true => mtp(reader, keys.main, hidden, || layer(keys.main, &draft)),
+            true => draft_head(reader, keys.main, hidden, || layer(keys.main, &draft)),
         },
     };
     let files = file.files().clone();
     files.check()?;
-    let draft = weights.mtp.as_ref().map(|_| &draft);
+    let draft = weights.draft_head.as_ref().map(|_| &draft);
     Ok(Model { config: shape.with_layers(&main, draft), weights, text, files })
 }
 
@@ -113,11 +113,11 @@ impl<'a> Keys<'a> {
         if blocks == 0 || blocks > tensors as u64 {
             return Err(keys.error("block_count", format_args!("1 to {tensors}, the number of tensors"), blocks));
         }
-        let mtp = meta.u64(&keys.key("nextn_predict_layers"))?.unwrap_or(0);
-        if mtp >= blocks {
-            return Err(keys.error("nextn_predict_layers", format_args!("less than the block count of {blocks}"), mtp));
+        let own = meta.u64(&keys.key("nextn_predict_layers"))?.unwrap_or(0);
+        if own >= blocks {
+            return Err(keys.error("nextn_predict_layers", format_args!("less than the block count of {blocks}"), own));
         }
-        (keys.blocks, keys.main) = (blocks as usize, (blocks - mtp) as usize);
+        (keys.blocks, keys.main) = (blocks as usize, (blocks - own) as usize);
         Ok(keys)
     }
 
@@ -264,15 +264,15 @@ impl<'a> Keys<'a> {
 
 /// The draft head after `main` layers, if it can be read; without a last norm of its own it has the main model's. A file
 /// whose main model is whole is served either way.
-fn mtp(
+fn draft_head(
     reader: Reader<'_>,
     main: usize,
     hidden: usize,
     layer: impl FnOnce() -> Result<Vec<Block>, LoadError>,
-) -> Option<MtpWeights> {
+) -> Option<DraftHeadWeights> {
     let norm = |name: &str| reader.values(&format!("blk.{main}.nextn.{name}.weight"), &[hidden]);
     let read = || {
-        Ok::<_, LoadError>(MtpWeights {
+        Ok::<_, LoadError>(DraftHeadWeights {
             embed_norm: norm("enorm")?,
             hidden_norm: norm("hnorm")?,
             fc: reader.need(&format!("blk.{main}.nextn.eh_proj.weight"), &[hidden, 2 * hidden])?,

@@ -56,7 +56,7 @@ fn read_renamed(dir: &RenamedDir<'_>, family: &'static Family) -> Result<Model, 
         norm: reader.values("output_norm.weight", &[hidden])?,
         head: (!dir.inner.config().is_tied()).then(head).transpose()?,
         layers: main.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
-        mtp: None,
+        draft_head: None,
     };
     let files = dir.inner.files().clone();
     files.check()?;
@@ -78,11 +78,11 @@ fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
         norm: plus_one(reader.values(&format!("{prefix}norm.weight"), &[hidden])?),
         head: head(dir, reader, &config)?,
         layers: layers.collect::<Result<_, _>>()?,
-        mtp: mtp(dir, reader, hidden, |prefix| layer(&format!("{prefix}layers.0."), &draft)),
+        draft_head: draft_head(dir, reader, hidden, |prefix| layer(&format!("{prefix}layers.0."), &draft)),
     };
     let files = dir.files().clone();
     files.check()?;
-    let config = if weights.mtp.is_some() { config } else { ModelConfig { draft: Vec::new(), ..config } };
+    let config = if weights.draft_head.is_some() { config } else { ModelConfig { draft: Vec::new(), ..config } };
     Ok(Model { config, weights, text, files })
 }
 
@@ -171,16 +171,16 @@ fn head(dir: &HfDir, reader: Reader<'_>, config: &ModelConfig) -> Result<Option<
 }
 
 /// The draft head, if the directory has one that can be read. A main model that is whole is served either way.
-fn mtp(
+fn draft_head(
     dir: &HfDir,
     reader: Reader<'_>,
     hidden: usize,
     layer: impl FnOnce(&str) -> Result<Vec<Block>, LoadError>,
-) -> Option<MtpWeights> {
+) -> Option<DraftHeadWeights> {
     let prefix = draft_prefix(dir)?;
     let norm = |name: &str| reader.values(&format!("{prefix}{name}.weight"), &[hidden]).map(plus_one);
     let read = || {
-        Ok::<_, LoadError>(MtpWeights {
+        Ok::<_, LoadError>(DraftHeadWeights {
             embed_norm: norm("pre_fc_norm_embedding")?,
             hidden_norm: norm("pre_fc_norm_hidden")?,
             fc: reader.need(&format!("{prefix}fc.weight"), &[hidden, 2 * hidden])?,

@@ -135,12 +135,12 @@ pub struct Weights {
     /// As many as [`ModelConfig::layers`].
     pub layers: Vec<Vec<Block>>,
     /// The draft head, where the file has one.
-    pub mtp: Option<MtpWeights>,
+    pub draft_head: Option<DraftHeadWeights>,
 }
 
 /// The draft head: one attention layer of its own, the main model's embedding and head.
 #[derive(Debug)]
-pub struct MtpWeights {
+pub struct DraftHeadWeights {
     /// Norm of the embedding half, `[hidden]`.
     pub embed_norm: Vec<f32>,
     /// Norm of the hidden half, `[hidden]`.

@@ -88,8 +88,8 @@ impl Summary {
         w.head.iter().for_each(|t| s.tensor(Role::Head, t));
         s.values(Role::Other, &w.norm);
         w.layers.iter().for_each(|l| s.layer(l));
-        if let Some(mtp) = &w.mtp {
-            s.draft(mtp);
+        if let Some(draft_head) = &w.draft_head {
+            s.draft(draft_head);
         }
         s
     }
@@ -128,11 +128,13 @@ impl Summary {
         }
     }
 
-    fn draft(&mut self, mtp: &MtpWeights) {
+    fn draft(&mut self, draft_head: &DraftHeadWeights) {
         let mut own = Self::default();
-        own.layer(&mtp.layer);
-        own.tensor(Role::Draft, &mtp.fc);
-        [&mtp.embed_norm, &mtp.hidden_norm, &mtp.norm].into_iter().for_each(|x| own.values(Role::Draft, x));
+        own.layer(&draft_head.layer);
+        own.tensor(Role::Draft, &draft_head.fc);
+        [&draft_head.embed_norm, &draft_head.hidden_norm, &draft_head.norm]
+            .into_iter()
+            .for_each(|x| own.values(Role::Draft, x));
         let draft = self.roles.entry(Role::Draft).or_default();
         for r in own.roles.into_values() {
             draft.parameters += r.parameters;

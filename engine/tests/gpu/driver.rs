@@ -25,7 +25,7 @@ pub(super) fn config(slots: u32, pages: u32) -> CudaConfig {
         step_rows_max: 512,
         context: 4096,
         drafts: 7,
-        mtp: true,
+        draft_head: true,
         host_embedding: false,
         expert_bytes: None,
         replayed: false,

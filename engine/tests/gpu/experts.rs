@@ -130,7 +130,7 @@ fn where_experts_lie_changes_no_byte() {
     {
         let requests = || (0..16).map(|id| request(id, model.config.vocab as u64, 300)).collect::<Vec<_>>();
         // Where experts lie in two memories there is no draft head.
-        let config = CudaConfig { mtp: false, ..config(9, 600) };
+        let config = CudaConfig { draft_head: false, ..config(9, 600) };
         let all = CudaMemory::of(&model, &config).experts;
         if all == 0 {
             continue;

@@ -429,7 +429,7 @@ fn a_draft_head_that_cannot_be_read_is_left_out() {
     let tiny =
         Tiny::new().set("qwen35.block_count", MetaValue::U32(3)).set("qwen35.nextn_predict_layers", MetaValue::U32(1));
     let model = tiny.loads();
-    assert!(model.weights.mtp.is_none());
+    assert!(model.weights.draft_head.is_none());
     assert_eq!(model.weights.layers.len(), 2);
 }
 

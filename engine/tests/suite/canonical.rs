@@ -121,7 +121,7 @@ fn run(model: &Model, setup: Setup) -> Run {
             step_rows_max: config.step_rows_max(),
             context: 2048,
             drafts: 0,
-            mtp: false,
+            draft_head: false,
         },
         &mut |_| {},
     )

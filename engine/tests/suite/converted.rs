@@ -69,7 +69,7 @@ fn quantized_alike(preset: &str, ty: BlockType) {
         let path = dir.path().join(name);
         quantize::write(&path, &output, |_, _| ()).unwrap();
         let model = model::load(&path).unwrap();
-        assert!(model.weights.mtp.is_some(), "the draft head is in it");
+        assert!(model.weights.draft_head.is_some(), "the draft head is in it");
         Driver::recording(&model, &config(true, 2)).run(Form::Chunked, 0, &ids).logits.clone()
     };
     let (directory, file) = (converted(preset), written(preset));
@@ -174,7 +174,7 @@ fn what_a_directory_lacks_its_file_lacks_too() {
     export.config["tie_word_embeddings"] = json!(true);
     export.config["text_config"]["tie_word_embeddings"] = json!(true);
     let (file, model) = as_gguf(export.write(), &gguf("moe").text).unwrap();
-    assert!(model.weights.mtp.is_none() && model.weights.head.is_none());
+    assert!(model.weights.draft_head.is_none() && model.weights.head.is_none());
     assert_eq!(file.meta().u64("qwen35moe.block_count").unwrap(), Some(4));
     assert_eq!(file.meta().u64("qwen35moe.nextn_predict_layers").unwrap(), None);
 }

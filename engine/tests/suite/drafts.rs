@@ -23,7 +23,7 @@ fn on_the_cpu(model: &Model, setup: &Setup, step_rows_max: u32) -> CpuBackend {
         step_rows_max,
         context: CONTEXT,
         drafts: if setup.drafts == DraftMode::Off { 0 } else { 7 },
-        mtp: true,
+        draft_head: true,
     };
     let mut backend = CpuBackend::new(model, &cpu, &mut |_| {}).unwrap();
     backend.poison();
@@ -71,7 +71,7 @@ fn guesses_among_few_ids_are_those_of_all_where_these_are_listed() {
     let greedy = Arc::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() });
     let prompt: Vec<TokenId> = (0..20).map(|i| i * 23 % 512).collect();
     let guessed = |model: &Model| {
-        let config = CpuConfig { drafts: 3, mtp: true, ..support::config(false, 1) };
+        let config = CpuConfig { drafts: 3, draft_head: true, ..support::config(false, 1) };
         let mut driver = Driver::recording(model, &config);
         let samples = vec![SampleRow::new(SeqId(1), SlotId(0), greedy.clone())];
         let first = driver.step(vec![Piece { samples, ..support::piece(Form::Chunked, 0, &prompt) }]).samples[0].token;
@@ -85,7 +85,7 @@ fn guesses_among_few_ids_are_those_of_all_where_these_are_listed() {
     assert_eq!(guessed(&support::guessing_among(support::gguf("moe"), &with)).0, all);
     for ids in [DraftIds::First(64), DraftIds::Listed((400..464).filter(|id| *id != all[0]).collect())] {
         let model = support::guessing_among(support::gguf("moe"), &ids);
-        let list = model.weights.mtp.as_ref().unwrap().shortlist.clone().unwrap();
+        let list = model.weights.draft_head.as_ref().unwrap().shortlist.clone().unwrap();
         let (among, _) = guessed(&model);
         let of = |id: &TokenId| logits[*id as usize];
         let best = (0..vocab as TokenId).filter(|id| list.place(*id).is_some()).max_by(|a, b| of(a).total_cmp(&of(b)));

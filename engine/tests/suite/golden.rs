@@ -222,7 +222,7 @@ fn hidden_states_are_summed_after_the_final_norm_from_where_it_was_asked() {
 
 /// Of a prompt of `len` tokens in pieces of 64, behind which the next token of `ids` is said.
 fn draft_logits(model: &Model, ids: &[u32], len: usize) -> Vec<f32> {
-    let mut driver = Driver::recording(model, &CpuConfig { drafts: 2, mtp: true, ..config(true, 2) });
+    let mut driver = Driver::recording(model, &CpuConfig { drafts: 2, draft_head: true, ..config(true, 2) });
     driver.backend.poison();
     let last = (len - 1) / 64 * 64;
     (0..last).step_by(64).for_each(|start| drop(driver.run(Form::Chunked, start, &ids[start..start + 64])));

@@ -79,7 +79,7 @@ fn strip(dir: &Path, error: &str) -> String {
 /// Every byte of every weight, in a fixed order.
 fn all_bytes(m: &Model) -> Vec<Vec<u8>> {
     let mut out = vec![m.weights.embed.bytes().to_vec()];
-    let layers = m.weights.layers.iter().chain(m.weights.mtp.as_ref().map(|mtp| &mtp.layer));
+    let layers = m.weights.layers.iter().chain(m.weights.draft_head.as_ref().map(|head| &head.layer));
     for layer in layers {
         match &layer[0].op {
             Op::Gdn(g) => out.extend([&g.qkv, &g.z, &g.b, &g.a, &g.out].map(|t| t.bytes().to_vec())),
@@ -135,7 +135,7 @@ fn text_only_exports_with_a_flat_config_and_short_names_are_the_same_model() {
     export.rename("mtp.", "model.mtp.");
     export.config = export.config["text_config"].clone();
     let model = export.load();
-    assert!(model.weights.mtp.is_some());
+    assert!(model.weights.draft_head.is_some());
     assert!(all_bytes(&model) == whole);
 }
 
@@ -224,9 +224,9 @@ fn a_tied_head_is_the_embedding_and_an_untied_one_must_be_there() {
 fn a_missing_draft_head_is_no_error_and_a_broken_one_is_left_out() {
     let mut export = Export::new();
     export.tensors.remove("mtp.norm.weight");
-    assert!(export.load().weights.mtp.is_none());
+    assert!(export.load().weights.draft_head.is_none());
     export.tensors.retain(|name, _| !name.starts_with("mtp."));
-    assert!(export.load().weights.mtp.is_none());
+    assert!(export.load().weights.draft_head.is_none());
 }
 
 #[test]

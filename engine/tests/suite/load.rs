@@ -32,7 +32,7 @@ fn the_reference_files_have_the_shapes_they_were_made_with() {
             m.config.layers.iter().all(|layer| layer.len() == 2 && layer[1].op.name() == "feed-forward"),
             "{preset}"
         );
-        assert!(m.weights.mtp.is_some() && m.weights.head.is_some(), "{preset}");
+        assert!(m.weights.draft_head.is_some() && m.weights.head.is_some(), "{preset}");
         assert_eq!((m.config.vocab, m.config.context, m.config.rms_eps), (512, 8192, 1e-6), "{preset}");
         let attention: Vec<&AttentionConfig> = m.config.each().collect();
         assert_eq!(attention[0].rope, Some(Rope { dim: 64, theta: 1e7 }), "{preset}");
@@ -123,12 +123,12 @@ fn canonical(m: &Model) -> Vec<Named> {
     for (i, layer) in w.layers.iter().enumerate() {
         push_layer(&mut out, &format!("{i}."), layer);
     }
-    let mtp = w.mtp.as_ref().unwrap();
-    push(&mut out, "mtp.fc", &mtp.fc);
-    for (name, x) in [("embed_norm", &mtp.embed_norm), ("hidden_norm", &mtp.hidden_norm), ("norm", &mtp.norm)] {
+    let head = w.draft_head.as_ref().unwrap();
+    push(&mut out, "mtp.fc", &head.fc);
+    for (name, x) in [("embed_norm", &head.embed_norm), ("hidden_norm", &head.hidden_norm), ("norm", &head.norm)] {
         out.push((format!("mtp.{name}"), vec![], x.clone()));
     }
-    push_layer(&mut out, "mtp.", &mtp.layer);
+    push_layer(&mut out, "mtp.", &head.layer);
     out
 }
 
@@ -290,7 +290,10 @@ fn old_files_with_all_projections_in_one_tensor_give_the_same_weights() {
 fn the_shipped_model_loads_from_its_directory() {
     let m = load(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/nano")).unwrap();
     assert_eq!(m.config.architecture, "qwen35moe");
-    assert!(m.weights.mtp.is_some() && m.weights.head.is_none(), "a draft head, and a head tied to the embedding");
+    assert!(
+        m.weights.draft_head.is_some() && m.weights.head.is_none(),
+        "a draft head, and a head tied to the embedding"
+    );
     assert!(m.text.chat_template.is_some());
     assert_eq!(m.text.end_ids.len(), 2);
 }

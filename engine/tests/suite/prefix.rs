@@ -21,7 +21,7 @@ fn run(model: &Model, (slots, pages, threads): (u32, u32, usize), setting: Setti
         step_rows_max: setting.step_tokens.max(slots + 64),
         context: 2048,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
     };
     let mut backend = CpuBackend::new(model, &config, &mut |_| {}).unwrap();
     backend.poison();

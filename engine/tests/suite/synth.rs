@@ -129,8 +129,8 @@ fn a_draft_head_stands_behind_the_layers_and_changes_none_of_their_bytes() {
         write(&path, &SynthOptions { draft_head, ..small(Mix::Q4) }, |_, _| ()).unwrap();
         load(&path).unwrap()
     });
-    assert!(plain.weights.mtp.is_none() && plain.config.draft.is_empty());
-    let head = drafting.weights.mtp.as_ref().unwrap();
+    assert!(plain.weights.draft_head.is_none() && plain.config.draft.is_empty());
+    let head = drafting.weights.draft_head.as_ref().unwrap();
     assert_eq!((head.fc.rows(), head.fc.cols(), drafting.config.draft.len()), (2048, 4096, 2));
     let last = |model: &chimere_engine::model::Model| {
         let block = model.weights.layers.last().unwrap().last().unwrap().norm.clone();

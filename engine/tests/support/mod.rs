@@ -44,7 +44,7 @@ pub fn nano() -> Model {
 /// A model whose draft head guesses among these ids.
 pub fn guessing_among(mut model: Model, ids: &DraftIds) -> Model {
     model.limit_draft_ids(ids).unwrap();
-    assert!(model.weights.mtp.as_ref().unwrap().shortlist.is_some(), "fewer than all");
+    assert!(model.weights.draft_head.as_ref().unwrap().shortlist.is_some(), "fewer than all");
     model
 }
 
@@ -113,7 +113,7 @@ pub fn config(exact: bool, threads: usize) -> CpuConfig {
         step_rows_max: 128,
         context: 512,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
     }
 }
 

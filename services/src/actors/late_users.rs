@@ -164,7 +164,7 @@ mod tests {
             step_rows_max: 128,
             context: 128,
             drafts: 0,
-            mtp: false,
+            draft_head: false,
         };
         CpuBackend::new(&model, &config, &mut |_| {}).unwrap()
     }

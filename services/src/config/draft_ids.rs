@@ -105,7 +105,7 @@ mod tests {
         let file = dir.path().join("ids");
         let mut limited = |ids: &DraftIds| {
             ids.limit(&mut model)?;
-            Ok::<_, String>(model.weights.mtp.as_ref().unwrap().shortlist.as_ref().map(model::Shortlist::len))
+            Ok::<_, String>(model.weights.draft_head.as_ref().unwrap().shortlist.as_ref().map(model::Shortlist::len))
         };
         assert_eq!(limited(&DraftIds::Auto), Ok(None), "the shipped model has few ids");
         assert_eq!(limited(&DraftIds::First(1000)), Ok(Some(1024)));

@@ -262,20 +262,9 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Positions that a sequence may have, with the model's word where the configuration has none.
-fn context(config: &Config, model: &Model) -> Result<u32, ServeError> {
-    match (config.engine.max_context, model.config.context) {
-        (0, most) => Ok(most),
-        (n, most) if n > most => Err(ServeError::Usage(format!(
-            "max-context {n} is more than the {most} tokens that the model was made for"
-        ))),
-        (n, _) => Ok(n),
-    }
-}
-
 /// Decides where to compute and what for, and tells.
 fn set_up(config: &Config, model: &Model, look: EarlyLook, log: &Log) -> Result<(Setup, PrefixConfig), ServeError> {
-    let wanted = DeviceRequest::of(&config.engine, context(config, model)?);
+    let wanted = DeviceRequest::of(&config.engine, device::context(&config.engine, model).map_err(ServeError::Usage)?);
     let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),

@@ -102,6 +102,60 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["pause", "guesses", "drafts", "builder", "fork", "preemption", "prefix", "overlap", "walk"],
     ),
     (
+        "engine/src/backend/cuda",
+        &["error", "gpu", "encode", "layout", "rank", "blocks", "network", "step", "draft_head", "backend"],
+    ),
+    (
+        "engine/src/backend/cuda/layout",
+        &[
+            "config",
+            "shape",
+            "pack",
+            "matrix",
+            "products",
+            "operators",
+            "experts",
+            "weights",
+            "activations",
+            "outputs",
+            "workspace",
+            "draft_head",
+            "effective_config",
+            "store",
+            "programs",
+            "memory",
+        ],
+    ),
+    ("engine/src/backend/cuda/layout/pack", &["source", "tile", "encodings", "unpack"]),
+    (
+        "engine/src/backend/cuda/layout/operators",
+        &["operator", "projections", "latent", "mlp", "attention", "gdn", "mamba2", "moe", "parallel"],
+    ),
+    (
+        "engine/src/backend/cuda/rank",
+        &[
+            "pinned",
+            "staging",
+            "upload",
+            "experts",
+            "weights",
+            "products",
+            "quantized",
+            "residual",
+            "workspace",
+            "store",
+            "graphs",
+            "pass",
+        ],
+    ),
+    (
+        "engine/src/backend/cuda/blocks",
+        &["projections", "latent", "mlp", "attention", "gdn", "mamba2", "moe", "parallel"],
+    ),
+    ("engine/src/backend/cuda/step", &["leader", "stored", "rows", "history", "pooling", "host", "sampling"]),
+    ("engine/src/backend/cuda/draft_head", &["backfill", "guessing", "layer", "mtp"]),
+    ("engine/src/backend/cuda/backend", &["laps", "start", "launch", "inspection"]),
+    (
         "services/src",
         &[
             "limits",
@@ -159,6 +213,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/scheduler", &["std::time", "Instant::now"], "the scheduler is data in, data out"),
     ("engine/src/constraint", &["step::"], "what may be said does not know who plans and computes it"),
     ("engine/src/backend", &["scheduler::"], "a backend runs plans and asks nobody for them"),
+    ("engine/src/backend/cuda/layout", &["cudarc", "Device"], "a layout is computed without a device"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
 ];
 

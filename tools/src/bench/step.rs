@@ -206,7 +206,7 @@ impl Cases {
             exact: args.exact,
             replayed: args.expert_trace.is_some(),
             drafts: args.drafts,
-            mtp: guesses(args) > 0,
+            draft_head: guesses(args) > 0,
             budget: args.vram_budget,
         }
     }

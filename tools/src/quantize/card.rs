@@ -38,7 +38,7 @@ impl CardTarget {
             kv_type: KvType::Q8_0Q4_0,
             embedding: Embedding::Host,
             drafts: 0,
-            mtp: false,
+            draft_head: false,
             ..DeviceRequest::of(&Engine::default(), context)
         };
         let config = wanted.cuda().of(&model.config);

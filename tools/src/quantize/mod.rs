@@ -178,7 +178,7 @@ mod tests {
         run(&Command::parse_from(options).args).unwrap();
         let (base, small) = (model::load(&source).unwrap(), model::load(&out).unwrap());
         assert_eq!((base.config.name.as_str(), small.config.name.as_str()), ("moe", "moe"));
-        assert!(small.weights.mtp.is_some() && small.weights.embed.ty == BlockType::Q5_0, "rows of 32");
+        assert!(small.weights.draft_head.is_some() && small.weights.embed.ty == BlockType::Q5_0, "rows of 32");
         assert_eq!(base.text.end_ids, small.text.end_ids);
         assert_eq!(base.text.chat_template, small.text.chat_template);
         let text = "<|im_start|>user\nÀ l'été";

@@ -212,7 +212,7 @@ fn real(options: &Options) -> Build {
         step_rows_max: 512,
         context: options.context,
         drafts: 7,
-        mtp: true,
+        draft_head: true,
     };
     Box::new(move || {
         let model = chimere_engine::model::load(&golden()).map_err(|e| e.to_string())?;

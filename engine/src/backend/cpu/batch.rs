@@ -1,6 +1,6 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
-use super::mtp::HeadPiece;
+use super::draft_head::HeadPiece;
 use super::store::Store;
 use crate::backend::BackendError;
 use crate::ids::{SeqId, TokenId};

@@ -29,7 +29,7 @@ pub struct MemoryUse {
 impl MemoryUse {
     /// Bytes of the packed weights.
     pub fn weight_bytes(model: &Model, config: &CpuConfig) -> u64 {
-        CpuModel::planned_bytes(model, config.exact, config.of(&model.config).mtp)
+        CpuModel::planned_bytes(model, config.exact, config.of(&model.config).draft_head)
     }
 
     /// What [`super::CpuBackend::new`] will allocate beside the packed weights.

@@ -7,6 +7,7 @@
 
 mod batch;
 mod blocks;
+mod draft_head;
 mod drafted;
 mod forward;
 mod gemm;
@@ -14,7 +15,6 @@ mod history;
 mod logits;
 pub mod matmul;
 mod memory;
-mod mtp;
 mod near;
 mod norm;
 mod output;
@@ -97,7 +97,7 @@ pub struct CpuConfig {
     /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
     pub drafts: u32,
     /// Guesses of the model's draft head are wanted, where it has one.
-    pub mtp: bool,
+    pub draft_head: bool,
 }
 
 impl CpuConfig {
@@ -114,12 +114,12 @@ impl CpuConfig {
     pub fn of(&self, model: &ModelConfig) -> Self {
         let takes = model.blocks().all(|block| block.op.state().takes_drafts());
         let drafts = if takes { self.drafts } else { 0 };
-        Self { drafts, mtp: self.mtp && drafts > 0 && mtp::is_computed(model), ..*self }
+        Self { drafts, draft_head: self.draft_head && drafts > 0 && draft_head::is_computed(model), ..*self }
     }
 
     /// The model as far as it is computed: without a draft head where its guesses are not wanted.
     fn computed(&self, model: &ModelConfig) -> ModelConfig {
-        let draft = if self.mtp { model.draft.clone() } else { Vec::new() };
+        let draft = if self.draft_head { model.draft.clone() } else { Vec::new() };
         ModelConfig { draft, ..model.clone() }
     }
 
@@ -130,7 +130,7 @@ impl CpuConfig {
         }
         let step_max = self.logit_rows() as u32 - self.slots;
         let rows_max = self.slots + step_max;
-        let (piece_max, guesses, follow_rows_max) = (self.drafts, self.mtp, rows_max);
+        let (piece_max, guesses, follow_rows_max) = (self.drafts, self.draft_head, rows_max);
         DraftRoom { piece_max, step_max, rows_max, penalties: true, guesses, follow_rows_max }
     }
 }
@@ -199,7 +199,7 @@ impl CpuBackend {
         }
         let config = &config.of(&model.config);
         let pool = Pool::new(config.threads)?;
-        let packed = CpuModel::pack(model, config.exact, config.mtp, progress)?;
+        let packed = CpuModel::pack(model, config.exact, config.draft_head, progress)?;
         let shape = StoreShape::of(&packed.config);
         Ok(Self {
             info: BackendInfo {

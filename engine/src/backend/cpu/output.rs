@@ -2,9 +2,9 @@
 //! of hidden states, for those who want no tokens.
 
 use super::batch::{Batch, BatchPiece};
+use super::draft_head::{Asked, HeadOutputs, Read};
 use super::forward::{Pass, ThreadScratch};
 use super::history::History;
-use super::mtp::{Asked, HeadOutputs, Read};
 use super::pool::Team;
 use super::routes::Routes;
 use super::sampler;

@@ -2,9 +2,9 @@
 //! every block says.
 
 use super::blocks::PAGE;
+use super::draft_head::{HeadSlot, LATE_MAX};
 use super::drafted::{DraftedRows, DraftedShape};
 use super::history::History;
-use super::mtp::{HeadSlot, LATE_MAX};
 use super::shared::Shared;
 use super::{CpuConfig, KvType};
 use crate::ids::{CheckpointId, TokenId};

@@ -1,8 +1,8 @@
 //! A model's weights as this backend multiplies with them.
 
 use super::blocks::{Block, Op, Packing};
+use super::draft_head::DraftHead;
 use super::matmul::PackedMatrix;
-use super::mtp::DraftHead;
 use crate::format::{NotFinite, Tensor};
 use crate::model::{self, BlockConfig, Model, ModelConfig};
 
@@ -16,7 +16,7 @@ pub(super) struct CpuModel {
     /// Of all layers, in the order in which rows go through them.
     pub(super) blocks: Vec<Block>,
     /// Where its guesses are wanted.
-    pub(super) mtp: Option<DraftHead>,
+    pub(super) draft_head: Option<DraftHead>,
 }
 
 /// Packs blocks, each with its configuration; an error names the tensor whose weights are no finite numbers.
@@ -37,11 +37,11 @@ pub(super) fn packed_blocks<'a>(
 
 impl CpuModel {
     /// Packs a model that [`super::blocks::check`] has passed; `progress` hears the share done after each block, 0 to
-    /// 1. Its draft head is packed if `mtp`. An error names the tensor whose weights are no finite numbers.
+    /// 1. Its draft head is packed if `draft_head`. An error names the tensor whose weights are no finite numbers.
     pub(super) fn pack(
         model: &Model,
         exact: bool,
-        mtp: bool,
+        draft_head: bool,
         progress: &mut dyn FnMut(f32),
     ) -> Result<Self, NotFinite> {
         let (c, w) = (&model.config, &model.weights);
@@ -52,21 +52,22 @@ impl CpuModel {
             progress(blocks.len() as f32 / (all + 1) as f32);
         }
         let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact)?;
-        let mtp = w.mtp.as_ref().filter(|_| mtp).map(|w| DraftHead::pack(model, w, exact)).transpose()?;
+        let draft_head =
+            w.draft_head.as_ref().filter(|_| draft_head).map(|w| DraftHead::pack(model, w, exact)).transpose()?;
         let embed = w.embed.finite_in_memory()?;
         progress(1.0);
-        let draft = if mtp.is_some() { c.draft.clone() } else { Vec::new() };
+        let draft = if draft_head.is_some() { c.draft.clone() } else { Vec::new() };
         let config = ModelConfig { draft, ..c.clone() };
-        Ok(Self { config, embed, norm: w.norm.clone(), head, blocks, mtp })
+        Ok(Self { config, embed, norm: w.norm.clone(), head, blocks, draft_head })
     }
 
     /// What [`CpuModel::bytes`] will say, before anything is packed.
-    pub(super) fn planned_bytes(model: &Model, exact: bool, mtp: bool) -> u64 {
+    pub(super) fn planned_bytes(model: &Model, exact: bool, draft_head: bool) -> u64 {
         let w = &model.weights;
         let blocks = w.layers.iter().flatten().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
         let head = PackedMatrix::planned_bytes(w.head.as_ref().unwrap_or(&w.embed), exact);
-        let mtp = w.mtp.as_ref().filter(|_| mtp).map_or(0, |w| DraftHead::planned_bytes(w, exact));
-        blocks + head + mtp + w.embed.bytes().len() as u64
+        let draft_head = w.draft_head.as_ref().filter(|_| draft_head).map_or(0, |w| DraftHead::planned_bytes(w, exact));
+        blocks + head + draft_head + w.embed.bytes().len() as u64
     }
 
     /// All packed matrices, the head after those of the layers, and then the draft head's.
@@ -75,7 +76,7 @@ impl CpuModel {
             .iter()
             .flat_map(|block| block.op.matrices())
             .chain([&self.head])
-            .chain(self.mtp.iter().flat_map(DraftHead::matrices))
+            .chain(self.draft_head.iter().flat_map(DraftHead::matrices))
     }
 
     /// Bytes of the embedding and of packed matrices.
@@ -93,9 +94,13 @@ mod tests {
         for preset in ["moe", "dense", "next", "quant"] {
             let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
             let model = crate::model::load(path.as_ref()).unwrap();
-            for (exact, mtp) in [(false, false), (true, false), (false, true), (true, true)] {
-                let packed = CpuModel::pack(&model, exact, mtp, &mut |_| {}).unwrap();
-                assert_eq!(CpuModel::planned_bytes(&model, exact, mtp), packed.bytes(), "{preset}, exact {exact}");
+            for (exact, draft_head) in [(false, false), (true, false), (false, true), (true, true)] {
+                let packed = CpuModel::pack(&model, exact, draft_head, &mut |_| {}).unwrap();
+                assert_eq!(
+                    CpuModel::planned_bytes(&model, exact, draft_head),
+                    packed.bytes(),
+                    "{preset}, exact {exact}"
+                );
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use super::batch::Batch;
 use super::blocks::{Buffers, Step};
+use super::draft_head;
 use super::matmul::{ActivationRows, RowsView};
-use super::mtp;
 use super::shared::{PerThread, Shared};
 use crate::model::ModelConfig;
 
@@ -70,7 +70,7 @@ pub(super) struct Workspace {
     /// Of each of the model's shapes.
     shapes: Vec<Buffers>,
     /// Where the model guesses.
-    pub(super) head: Option<mtp::Buffers>,
+    pub(super) head: Option<draft_head::Buffers>,
     hidden: usize,
     logit_rows: usize,
 }
@@ -90,7 +90,7 @@ pub(super) struct Views<'a> {
     pub(super) plain: &'a Plain,
     pub(super) normed: RowsView<'a>,
     pub(super) last: RowsView<'a>,
-    pub(super) head: Option<mtp::Views<'a>>,
+    pub(super) head: Option<draft_head::Views<'a>>,
 }
 
 impl Workspace {
@@ -110,7 +110,7 @@ impl Workspace {
             normed: room.activations(1, c.hidden),
             last: room.activation_rows(logit_rows, c.hidden),
             shapes: c.shapes_with_draft().into_iter().map(|shape| Buffers::new(shape, room)).collect(),
-            head: (!c.draft.is_empty()).then(|| mtp::Buffers::new(room, logit_rows)),
+            head: (!c.draft.is_empty()).then(|| draft_head::Buffers::new(room, logit_rows)),
             hidden: c.hidden,
             logit_rows,
         }

@@ -59,7 +59,7 @@ impl CudaBackendError {
 }
 
 /// Names what was being done when the driver refused.
-pub(super) trait During<T> {
+pub(crate) trait During<T> {
     fn during(self, doing: &'static str) -> Result<T, CudaBackendError>;
 }
 

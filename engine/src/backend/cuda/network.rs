@@ -6,130 +6,65 @@
 //! in-projections; the mixer; out-projection into the residual stream; experts, which rows choose there, summed into
 //! the residual stream.
 
-use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
-use super::config::CudaConfig;
-use super::error::CudaBackendError;
-use super::matrices::{Choice, Kernels as Products, Product, ProductKind, RowCount, classes};
-use super::mtp::{Head, Listed};
-use super::programs::embed_shape;
-use super::residual::Next;
-use super::store::Store;
-use super::weights::{self, DeviceWeights, Embedding, Matrix};
-use super::workspace::{Workspace, half_rows, routed_blocks, shared_half_rows};
-use crate::model::{BlockConfig, ModelConfig, Shortlist};
+use crate::backend::cuda::blocks::{BlockPass, BlockPlace, Bound, Kernels};
+use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::layout::config::CudaConfig;
+use crate::backend::cuda::layout::operators::OpQuery;
+use crate::backend::cuda::layout::operators::operator::Setting;
+use crate::backend::cuda::layout::products::{Choice, ProductKind, RowCount, classes};
+use crate::backend::cuda::layout::programs::embed_shape;
+use crate::backend::cuda::layout::weights;
+use crate::backend::cuda::layout::workspace::{half_rows, routed_blocks, shared_half_rows};
+use crate::backend::cuda::rank::pass::Pass;
+use crate::backend::cuda::rank::products::{Product, ProductKernels};
+use crate::backend::cuda::rank::residual::Next;
+use crate::backend::cuda::rank::store::Store;
+use crate::backend::cuda::rank::weights::{DeviceWeights, Embedding, Matrix};
+use crate::backend::cuda::rank::workspace::Workspace;
+use crate::format::BlockType;
+use crate::model::{BlockConfig, ModelConfig, OpConfig};
 use chimere_kernels::cuda::attention::KvType;
-use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
+use chimere_kernels::cuda::embed::{Embed, Table, TableShape, TokenRows};
 use chimere_kernels::cuda::gather::Gather;
 use chimere_kernels::cuda::pool::HiddenRows;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{Chip, Columns, Epilogue, Output};
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, CudaView, DevicePtr};
+use cudarc::driver::{CudaSlice, DevicePtr};
 use std::ops::Range;
 
 /// Blocks that a pass begins with: a tenth of those of a large model.
 const FIRST_BLOCKS: usize = 8;
 
-/// Rows on their way through the layers.
-pub(super) struct Pass<'a> {
-    pub(super) rows: RowCount,
-    pub(super) tokens: CudaView<'a, i32>,
-    pub(super) slots: CudaView<'a, i32>,
-    pub(super) positions: CudaView<'a, i32>,
-    prompt_lens: CudaView<'a, i32>,
-    /// Positions before a decode row that the stored states lack.
-    pub(super) pending: CudaView<'a, i32>,
-    /// Of those how many were drafted rows of the step before.
-    pub(super) drafted: CudaView<'a, i32>,
-    pub(super) cuts: CudaView<'a, i32>,
-    /// Decode rows may be drafted, or lack drafted positions.
-    pub(super) drafts: bool,
-    pub(super) prompts: Option<Prompts<'a>>,
-}
-
-/// Where the prompts of a prefill begin and end.
-#[derive(Clone, Copy)]
-pub(super) struct Prompts<'a> {
-    /// `[count, 4]`.
-    pub(super) pieces: &'a CudaView<'a, i32>,
-    pub(super) count: usize,
-    /// `[tiles, 2]`.
-    pub(super) tiles: &'a CudaView<'a, i32>,
-    pub(super) tile_count: usize,
-    /// By number of a chunk, where the state after it is kept.
-    pub(super) exports: Option<&'a CudaView<'a, i32>>,
-}
-
-impl<'a> Pass<'a> {
-    /// `words` holds tokens, slots, positions, prompt lengths, cuts, pending updates and drafted positions of `count`
-    /// rows, one array of `room` rows after another; those of a decode pass have drafts if it is so.
-    fn new(
-        (count, room): (usize, usize),
-        words: &'a CudaSlice<i32>,
-        drafts: bool,
-        prompts: Option<Prompts<'a>>,
-    ) -> Self {
-        let part = |i: usize| words.slice(i * room..i * room + count);
-        let rows = RowCount { count, prefill: prompts.is_some() };
-        // The cuts are read as pairs, so they stand behind an even number of arrays.
-        let (cuts, pending, drafted) = (words.slice(4 * room..4 * room + 2 * count), part(6), part(7));
-        let (tokens, slots, positions, prompt_lens) = (part(0), part(1), part(2), part(3));
-        Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, drafts, prompts }
-    }
-
-    /// A decode pass of `count` rows.
-    pub(super) fn decode(count: usize, words: &'a CudaSlice<i32>, drafts: bool) -> Self {
-        Self::new((count, count), words, drafts, None)
-    }
-
-    /// A pass of `count` guesses, whose arrays have `room` for more.
-    pub(super) fn guesses(count: usize, room: usize, words: &'a CudaSlice<i32>) -> Self {
-        Self::new((count, room), words, false, None)
-    }
-
-    /// A pass of `count` rows that the draft head reads late, computed as those of a prompt are: they are many.
-    pub(super) fn late(count: usize, words: &'a CudaSlice<i32>) -> Self {
-        let pass = Self::new((count, count), words, false, None);
-        Self { rows: RowCount { count, prefill: true }, ..pass }
-    }
-
-    /// Rows of prompts.
-    pub(super) fn prompts(count: usize, words: &'a CudaSlice<i32>, prompts: Prompts<'a>) -> Self {
-        Self::new((count, count), words, false, Some(prompts))
-    }
-}
-
 /// The model on the device, ready to be launched; the module's head says how.
-pub(super) struct Network {
-    pub(super) hidden: usize,
-    pub(super) vocab: usize,
-    pub(super) eps: f32,
+pub(crate) struct Network {
+    pub(crate) hidden: usize,
+    pub(crate) vocab: usize,
+    pub(crate) eps: f32,
     /// Experts that a row uses, and blocks that choose some.
     used: usize,
     routed: usize,
-    pub(super) embedding: Embedding,
+    pub(crate) embedding: Embedding,
     /// What rows of it are multiplied with.
-    pub(super) embedding_scale: f32,
+    pub(crate) embedding_scale: f32,
     embed: Embed,
     blocks: Vec<Block>,
     /// Of each of the model's shapes.
-    pub(super) kernels: Vec<Kernels>,
-    pub(super) norm: CudaSlice<f32>,
+    pub(crate) kernels: Vec<Kernels>,
+    pub(crate) norm: CudaSlice<f32>,
     gather: Gather,
-    pub(super) head: Matrix,
-    pub(super) head_product: Product,
-    /// The draft head, if there is one and its guesses are wanted.
-    pub(super) draft: Option<Head>,
-    pub(super) beside: Device,
+    pub(crate) head: Matrix,
+    pub(crate) head_product: Product,
+    pub(crate) beside: Device,
 }
 
-pub(super) struct Block {
-    pub(super) norm: CudaSlice<f32>,
-    pub(super) op: Bound,
+pub(crate) struct Block {
+    pub(crate) norm: CudaSlice<f32>,
+    pub(crate) op: Bound,
     /// Which of the model's shapes the operator has, and so which kernels are its.
-    pub(super) shape: usize,
-    pub(super) place: BlockPlace,
+    pub(crate) shape: usize,
+    pub(crate) place: BlockPlace,
 }
 
 /// That a trace of experts can be replayed by so many sequences, where a launch takes at most `most` rows.
@@ -147,47 +82,67 @@ fn check_replay(most: usize, rows: usize) -> Result<(), CudaBackendError> {
     })
 }
 
-impl Network {
-    /// Loads every kernel that the model's layers take; `super::blocks::check` has passed the model.
-    pub(super) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        c: &ModelConfig,
+/// Loads blocks: those of the model, then those of whatever computes beside it. Products of one shape are loaded once.
+pub(crate) struct BlockLoader<'a> {
+    pub(crate) products: ProductKernels<'a>,
+    /// What the look-up of embeddings is made for.
+    pub(crate) table: TableShape,
+    pub(crate) setting: Setting,
+    shapes: Vec<&'a OpConfig>,
+    place: BlockPlace,
+}
+
+impl<'a> BlockLoader<'a> {
+    /// For a model that `layout::operators::check` has passed; `embedding` is the encoding of its rows on the device.
+    pub(crate) fn new(
+        device: &'a Device,
+        cache: &'a KernelCache,
+        c: &'a ModelConfig,
         config: &CudaConfig,
-        planes: Planes,
-        (weights, shortlist): (DeviceWeights, Option<&Shortlist>),
+        (planes, embedding): (Planes, BlockType),
     ) -> Result<Self, CudaBackendError> {
         let (setting, shapes) = (Setting::of(c, config, planes, device.arch()), c.shapes());
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
         let choice = Choice { chip: Chip::of(device), replayed: config.replayed };
-        let mut products = Products::new(device, cache, classes, choice, planes, halves);
-        let (mut place, table) = (BlockPlace::default(), embed_shape(c, weights.embed.ty, planes));
-        let mut bind = |of: &BlockConfig, block: weights::Block, products: &mut Products<'_>| {
-            let shape = shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
-            let bound = Block { norm: block.norm, op: block.op.bind(products, c.hidden)?, shape, place };
-            place = place.after(OpQuery(&of.op), setting.kv);
-            Ok::<_, CudaBackendError>(bound)
-        };
+        let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
+        Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })
+    }
+
+    /// Loads the products of the block that comes next.
+    pub(crate) fn bind(
+        &mut self,
+        of: &BlockConfig,
+        block: weights::Block<Matrix, CudaSlice<f32>>,
+    ) -> Result<Block, CudaBackendError> {
+        let shape = self.shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
+        let op = Bound::new(block.op, &mut self.products, self.setting.hidden)?;
+        let bound = Block { norm: block.norm, op, shape, place: self.place };
+        self.place = self.place.after(OpQuery(&of.op), self.setting.kv);
+        Ok(bound)
+    }
+}
+
+impl Network {
+    /// Loads every kernel that the model's layers take.
+    pub(crate) fn new(
+        loader: &mut BlockLoader<'_>,
+        c: &ModelConfig,
+        weights: DeviceWeights,
+    ) -> Result<Self, CudaBackendError> {
+        let (device, cache) = (loader.products.device, loader.products.cache);
         let mut blocks = Vec::with_capacity(weights.blocks.len());
         for (of, block) in c.blocks().zip(weights.blocks) {
-            blocks.push(bind(of, block, &mut products)?);
+            blocks.push(loader.bind(of, block)?);
         }
-        if config.replayed {
-            check_replay(products.replayed_rows_max(), config.slots as usize)?;
+        if loader.products.choice.replayed {
+            check_replay(loader.products.replayed_rows_max(), loader.setting.counts.slots)?;
         }
-        let draft = match weights.draft {
-            None => None,
-            Some(mut draft) => {
-                let own = std::mem::take(&mut draft.blocks).into_iter().zip(&c.draft);
-                let own = own.map(|(block, of)| bind(of, block, &mut products)).collect::<Result<_, _>>()?;
-                let listed = shortlist.map(|list| Listed::new(&mut products, &weights.head, list, draft.listed.take()));
-                Some(Head::new(&mut products, draft, own, (table, setting.counts), listed.transpose()?)?)
-            }
-        };
-        let load = |shape| Kernels::load(shape, device, cache, &setting);
-        let kernels = shapes.into_iter().map(load).collect::<Result<_, _>>()?;
+        let BlockLoader { products, table, setting, shapes, .. } = loader;
+        let table = *table;
+        let load = |shape| Kernels::load(shape, device, cache, setting);
+        let kernels = shapes.iter().copied().map(load).collect::<Result<_, _>>()?;
         Ok(Self {
             hidden: c.hidden,
             vocab: c.vocab,
@@ -200,27 +155,26 @@ impl Network {
             blocks,
             kernels,
             norm: weights.norm,
-            gather: Gather::load(device, cache, c.hidden, planes)?,
+            gather: Gather::load(device, cache, c.hidden, setting.planes)?,
             head_product: products.of(ProductKind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
             head: weights.head,
-            draft,
             beside: device.beside()?,
         })
     }
 
     /// Experts that a row uses.
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 
     /// Blocks with experts to choose from.
-    pub(super) fn routed_blocks(&self) -> usize {
+    pub(crate) fn routed_blocks(&self) -> usize {
         self.routed
     }
 
     /// Token rows through all layers: the residual stream and its int8 form for the head lie in the workspace
     /// afterwards.
-    pub(super) fn forward(
+    pub(crate) fn forward(
         &mut self,
         device: &Device,
         pass: &Pass<'_>,
@@ -232,7 +186,7 @@ impl Network {
     }
 
     /// The first layers of [`Network::forward`], then the others.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         device: &Device,
         pass: &Pass<'_>,
@@ -244,7 +198,7 @@ impl Network {
     }
 
     /// See [`Network::begin`].
-    pub(super) fn go_on(
+    pub(crate) fn go_on(
         &mut self,
         device: &Device,
         pass: &Pass<'_>,
@@ -305,7 +259,7 @@ impl Network {
     }
 
     /// Logits of all rows of a decode pass, into the first rows of logits.
-    pub(super) fn decode_head(
+    pub(crate) fn decode_head(
         &self,
         device: &Device,
         rows: usize,
@@ -315,7 +269,7 @@ impl Network {
     }
 
     /// The same of a head of so many ids.
-    pub(super) fn logits(
+    pub(crate) fn logits(
         &self,
         device: &Device,
         rows: usize,
@@ -331,13 +285,13 @@ impl Network {
     }
 
     /// What a prefill that has just been enqueued leaves, and the final norm.
-    pub(super) fn hidden_rows<'a>(&'a self, work: &'a Workspace) -> HiddenRows<'a> {
+    pub(crate) fn hidden_rows<'a>(&'a self, work: &'a Workspace) -> HiddenRows<'a> {
         let (x, squares) = (work.stream.x.as_view(), work.stream.rows.squares());
         HiddenRows { x, squares, weight: self.norm.as_view(), eps: self.eps }
     }
 
     /// Brings the int8 form of the listed rows together, for [`Network::head`].
-    pub(super) fn gather(
+    pub(crate) fn gather(
         &self,
         device: &Device,
         rows: usize,
@@ -350,7 +304,7 @@ impl Network {
     }
 
     /// Logits of the gathered rows, into rows of logits from `first` on.
-    pub(super) fn head(
+    pub(crate) fn head(
         &self,
         device: &Device,
         rows: usize,

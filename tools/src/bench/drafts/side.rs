@@ -204,7 +204,7 @@ fn set_up(
         exact: false,
         replayed: false,
         drafts: if drafts { DRAFTS_MAX as u32 } else { 0 },
-        mtp: drafts,
+        draft_head: drafts,
         budget: args.vram_budget,
     };
     let (mut setup, said) = device::choose(&wanted, model, EarlyLook::later()).map_err(|e| match e {

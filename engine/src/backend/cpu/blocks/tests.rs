@@ -69,7 +69,7 @@ fn config(threads: usize) -> CpuConfig {
         step_rows_max: 8,
         context: 2 * PAGE_TOKENS,
         drafts: 0,
-        mtp: false,
+        draft_head: false,
     }
 }
 

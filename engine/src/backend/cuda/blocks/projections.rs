@@ -1,27 +1,18 @@
 //! The products around what mixes tokens: one for all that it reads of a row, one that adds what it made to the
 //! residual stream.
 
-use super::{BlockPass, WantedProducts};
+use super::BlockPass;
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, RowCount, Stacked};
-use crate::backend::cuda::pack::Heads;
-use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, TensorRows, segments};
-use crate::backend::cuda::weights::{Matrix, Packed, Segments};
-use crate::backend::cuda::workspace::Workspace;
-use crate::format::Tensor;
+use crate::backend::cuda::layout::operators::projections::Projections;
+use crate::backend::cuda::layout::products::{ProductKind, RowCount};
+use crate::backend::cuda::rank::products::{Product, ProductKernels, Stacked};
+use crate::backend::cuda::rank::weights::Matrix;
+use crate::backend::cuda::rank::workspace::Workspace;
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::wide::{Epilogue, HalfPlace, Source};
 
-/// The matrices into an operator and out of it.
-pub(in crate::backend::cuda) struct Projections<M> {
-    /// `[rows of all inputs, hidden]`.
-    pub(in crate::backend::cuda) inputs: Segments<M>,
-    /// `[hidden, mixed]`.
-    pub(in crate::backend::cuda) out: M,
-}
-
 /// Their matrices on the device, with the products.
-pub(super) struct BoundProjections {
+pub(crate) struct BoundProjections {
     inputs: Stacked,
     out: Matrix,
     out_product: Product,
@@ -29,45 +20,10 @@ pub(super) struct BoundProjections {
     may_mix_halves: bool,
 }
 
-impl<'a> Projections<MatrixPlan<'a>> {
-    /// `scale`: what the outputs are multiplied with.
-    pub(super) fn plan(inputs: Vec<TensorRows<'a>>, out: &'a Tensor, hidden: usize, scale: f32) -> Self {
-        Self::of_heads(inputs, (out, None), hidden, scale)
-    }
-
-    /// The same of heads that have zeros behind them.
-    pub(super) fn of_heads(
-        inputs: Vec<TensorRows<'a>>,
-        (out, heads): (&'a Tensor, Option<Heads>),
-        hidden: usize,
-        scale: f32,
-    ) -> Self {
-        let out = MatrixPlan::of_heads(MatrixUse::Mixers, out, heads).times(scale);
-        Self { inputs: segments(hidden, inputs), out }
-    }
-}
-
-impl<M> Projections<M> {
-    pub(super) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Projections<N> {
-        Projections { inputs: self.inputs.map(m), out: m(self.out) }
-    }
-}
-
-impl<M: Packed> Projections<M> {
-    /// Adds their products to those that blocks want.
-    pub(super) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError> {
-        for segment in &self.inputs.parts {
-            wanted.kinds.push(ProductKind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
-        }
-        wanted.kinds.push(ProductKind::dense(&self.out, Epilogue::Residual, None)?);
-        Ok(())
-    }
-}
-
 impl BoundProjections {
     /// Loads their products with the matrices on the device.
-    pub(super) fn new(
-        products: &mut Products<'_>,
+    pub(crate) fn new(
+        products: &mut ProductKernels<'_>,
         weights: Projections<Matrix>,
         hidden: usize,
     ) -> Result<Self, CudaBackendError> {
@@ -78,32 +34,32 @@ impl BoundProjections {
     }
 
     /// The same of an operator that can make f16 of a prompt's mixed rows of this width, with nothing behind them.
-    pub(super) fn mixing_halves(self, width: usize) -> Self {
+    pub(crate) fn mixing_halves(self, width: usize) -> Self {
         Self { may_mix_halves: width == padded(width), ..self }
     }
 
     /// Whether the pass's rows are f16 where they are mixed, in [`Workspace::made`] and not in [`Workspace::mixed`].
-    pub(super) fn mixes_halves(&self, at: BlockPass<'_>) -> bool {
+    pub(crate) fn mixes_halves(&self, at: BlockPass<'_>) -> bool {
         self.may_mix_halves && at.pass.prompts.is_some() && self.out_product.takes_halves(at.pass.rows)
     }
 
     /// The matrix that is read first.
-    pub(super) fn first(&self) -> &Matrix {
+    pub(crate) fn first(&self) -> &Matrix {
         self.inputs.first()
     }
 
     /// Where such rows of the stream become f16 for what reads them first, if they do.
-    pub(super) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
+    pub(crate) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
         self.inputs.half_place(rows)
     }
 
     /// From the residual stream into [`Workspace::inputs`].
-    pub(super) fn read(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(crate) fn read(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         self.read_as(at, work, false)
     }
 
     /// The same, as f16 for an operator that takes such rows.
-    pub(super) fn read_as(
+    pub(crate) fn read_as(
         &self,
         at: BlockPass<'_>,
         work: &mut Workspace,
@@ -115,14 +71,14 @@ impl BoundProjections {
     }
 
     /// From the mixed rows into the residual stream.
-    pub(super) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(crate) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let (codes, meta) = work.mixed.views();
         let x = Source::plain(&codes, &meta).made(self.mixes_halves(at).then_some(&work.made));
         work.stream.add_product_of(at.device, at.pass.rows, (&self.out_product, &self.out), &x, at.next)
     }
 
     /// The same where another operator has yet to read what this one read of the stream.
-    pub(super) fn write_aside(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(crate) fn write_aside(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         work.stream.turn();
         let written = self.write(at, work);
         work.stream.turn();

@@ -1,0 +1,116 @@
+//! A dense feed-forward part, or an expert of many: gate and up or, where a squared ReLU stands between, up alone, and
+//! down. A dense part's down is a product into the residual stream; what experts make is summed by whoever chose them.
+
+use super::operator::{OperatorPlan, Setting, WantedProducts};
+use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed};
+use crate::backend::cuda::layout::products::ProductKind;
+use crate::backend::cuda::layout::shape::Widths;
+use crate::model::{Activation, MlpConfig, MlpWeights};
+use chimere_kernels::cuda::Program;
+use chimere_kernels::cuda::wide::Epilogue;
+
+/// The matrices of an expert, or of a stack of them.
+pub(crate) struct ExpertMatrices<M> {
+    /// Rows of gate and up in turns of 8: `[2 * width, hidden]`; or of up alone, and zeros up to a multiple of 64.
+    pub(crate) gate_up: M,
+    /// `[hidden, width]`.
+    pub(crate) down: M,
+    /// What stands between.
+    pub(crate) activation: Activation,
+}
+
+/// Rows of a matrix of up alone: what the experts' kernels do at a time.
+const UP_ROWS: usize = 64;
+
+/// What an expert is in its layer.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// One of many, of which a row uses some.
+    Routed { used: usize, of: usize },
+    /// That of all rows, beside those; `few`: whether few rows have it done with those.
+    Shared { few: bool },
+    /// A dense part.
+    Alone,
+}
+
+impl<'a> ExpertMatrices<MatrixPlan<'a>> {
+    /// `scale`: what the outputs are multiplied with.
+    pub(crate) fn plan(part: MatrixUse, w: &'a MlpWeights, scale: f32) -> Self {
+        let gate_up = match &w.gate {
+            Some(gate) => MatrixPlan::interleaved(part, gate, &w.up),
+            None => MatrixPlan::whole(part, &w.up).in_rows_of(UP_ROWS),
+        };
+        Self { gate_up, down: MatrixPlan::whole(part, &w.down).times(scale), activation: w.config.activation }
+    }
+}
+
+impl<M> ExpertMatrices<M> {
+    pub(crate) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> ExpertMatrices<N> {
+        ExpertMatrices { gate_up: m(self.gate_up), down: m(self.down), activation: self.activation }
+    }
+}
+
+impl<M: Packed> ExpertMatrices<M> {
+    /// Kinds of the two products. `norm`: of how many values the rows that they read have a norm folded in, if any.
+    pub(crate) fn kinds(&self, norm: Option<usize>, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
+        let kind = |m: &M, epilogue, norm| match place {
+            Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
+            Place::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
+            Place::Alone => ProductKind::dense(m, epilogue, norm),
+        };
+        let activated = match self.activation {
+            Activation::SiluGated => Epilogue::Gated,
+            Activation::Relu2 => Epilogue::Squared,
+        };
+        let last = if matches!(place, Place::Alone) { Epilogue::Residual } else { Epilogue::Plain };
+        let (gate_up, down) = (kind(&self.gate_up, activated, norm)?, kind(&self.down, last, None)?);
+        // Hidden rows of a shared expert or a dense part have no place as f16.
+        Ok(if let Place::Routed { .. } = place { [gate_up.feeding(&down), down] } else { [gate_up, down] })
+    }
+
+    /// Values between the matrices, with those that are zeros.
+    pub(crate) fn width(&self) -> usize {
+        let rows = self.gate_up.form().rows;
+        if self.activation.is_gated() { rows / 2 } else { rows }
+    }
+}
+
+impl OperatorPlan for MlpConfig {
+    type Source = MlpWeights;
+    type Weights<M, V> = ExpertMatrices<M>;
+
+    fn check(&self) -> Result<(), CudaBackendError> {
+        Ok(())
+    }
+
+    fn widths(&self) -> Widths {
+        Widths { shared: self.width, ..Widths::default() }
+    }
+
+    fn plan(w: &MlpWeights, scale: f32) -> ExpertMatrices<MatrixPlan<'_>> {
+        ExpertMatrices::plan(MatrixUse::Shared, w, scale)
+    }
+
+    fn map<M, V, N, W>(
+        w: ExpertMatrices<M>,
+        matrix: &mut impl FnMut(M) -> N,
+        _: &mut impl FnMut(V) -> W,
+    ) -> ExpertMatrices<N> {
+        w.map(matrix)
+    }
+
+    fn products<M: Packed, V>(
+        &self,
+        w: &ExpertMatrices<M>,
+        hidden: usize,
+        wanted: &mut WantedProducts,
+    ) -> Result<(), CudaBackendError> {
+        wanted.kinds.extend(w.kinds(Some(hidden), Place::Alone)?);
+        Ok(())
+    }
+
+    fn programs(&self, _: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+        Ok(Vec::new())
+    }
+}
