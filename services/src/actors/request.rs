@@ -5,34 +5,31 @@
 //! that has room for all.
 
 use super::choice::{Choice, scored};
-use super::draft_account::DraftAccount;
 use super::live::LiveEntry;
 use super::messages::{Cancel, Refusal, RequestEvent, Submit};
-use super::output::{
-    Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, RequestUsage, SourceAccount, ThinkingAccount,
-};
+use super::output::{Delta, Finish, Output, RequestUsage};
 use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
 use super::reader::Reader;
+use super::report::{ChangedToken, Report, ThinkingReport};
+use super::report_builder::ReportBuilder;
 use super::scheduler::SchedulerActor;
 use super::spec::RequestSpec;
 use super::stopwatch::Stopwatch;
-use super::token_report::{EngramReport, TokenReport};
+use super::token_report::{DocumentName, TokenEngram, TokenReport};
 use crate::clock::Clock;
-use crate::limits;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
 use crate::text::grammar::GrammarStart;
 use crate::traces::{Ended, Trace};
 use actix::prelude::*;
-use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
-use chimere_engine::engram::{Origin, RequestTables, Tally};
+use chimere_engine::engram::{Origin, RequestTables};
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -54,16 +51,14 @@ pub struct Job {
     pub terms: Terms,
     /// What the request said about thinking, if anything.
     pub thinking: Option<ThinkingJob>,
-    /// What trying an answer without a thought gave, if that was done.
-    pub probe: Option<ProbeAccount>,
     /// What tables and documents do for each prompt, if anything.
     pub engram: EngramJob,
     /// What the output of each choice has to keep to.
     pub grammar: Option<GrammarStart>,
     /// RequestEvent when it has ended, if traces are wanted.
     pub trace: Option<Trace>,
-    /// Which examples are in the prompt, if some were asked for.
-    pub examples: Option<ExamplesAccount>,
+    /// Reports on what was done for its prompt, which come behind those on its output.
+    pub reports: Vec<Report>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
@@ -74,7 +69,7 @@ pub struct EngramJob {
     /// As many as there are prompts, or none.
     pub tables: Vec<Arc<RequestTables>>,
     /// The documents' ids and titles, as far as they have some.
-    pub names: Vec<(Option<String>, Option<String>)>,
+    pub names: Vec<DocumentName>,
     /// Each changed token is to be accounted for.
     pub sources: bool,
 }
@@ -114,16 +109,7 @@ pub struct RequestActor {
     choices: Vec<Choice>,
     watch: Stopwatch,
     cached_tokens: u32,
-    /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
-    changed_tokens: Option<u32>,
-    /// Where they come from, the first [`limits::ENGRAM_SOURCES_MAX`] of them.
-    sources: Vec<SourceAccount>,
-    /// Documents that said otherwise, with those that were followed.
-    contradicted: BTreeSet<(u32, u32)>,
-    /// Sources of rules that were not followed for some token.
-    yielded: Sources,
-    /// What was drafted.
-    drafts: DraftAccount,
+    reports: ReportBuilder,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -170,6 +156,27 @@ impl Drop for Hangup {
     }
 }
 
+impl EngramJob {
+    /// Where a token comes from, if it is the one that Engram wanted most at this output of a prompt's choice.
+    fn origin(&self, (prompt, choice, index): (usize, u32, u32), token: TokenId) -> Option<Origin> {
+        let source = self.tables.get(prompt)?.tally.source(choice, index)?;
+        (source.token == token).then_some(source.origin)
+    }
+
+    /// The report on one token, for a prompt that tables or documents do something for.
+    fn token(&self, at: (usize, u32, u32), token: TokenId, changed: Option<bool>) -> Option<TokenEngram> {
+        self.tables.get(at.0)?;
+        let source = self.origin(at, token).map(|origin| {
+            let name = match origin {
+                Origin::Document(place, _) => self.names.get(place.document as usize).cloned(),
+                Origin::Tables(_) => None,
+            };
+            (origin, name.unwrap_or_default())
+        });
+        Some(TokenEngram { changed, source })
+    }
+}
+
 impl ThinkingJob {
     /// The rules that it thinks by.
     pub fn rules(&self) -> Option<Arc<Thinking>> {
@@ -211,11 +218,7 @@ impl RequestActor {
             entries,
             choices,
             cached_tokens: 0,
-            changed_tokens: Some(0),
-            sources: Vec::new(),
-            contradicted: BTreeSet::new(),
-            yielded: Sources::NONE,
-            drafts: DraftAccount::default(),
+            reports: ReportBuilder::new(),
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -293,17 +296,16 @@ impl RequestActor {
         self.watch.token(at, self.handles.clock.now());
         ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
         self.handles.gateway.token();
-        self.count_changed(changed);
+        self.reports.count_changed(changed);
         if changed != Some(false) {
             self.account_for(prompt, choice, index, token);
         }
-        self.yielded = self.yielded.with(yielded);
-        drafts.into_iter().for_each(|report| self.drafts.add(report));
+        self.reports.add(yielded, drafts);
         let report = report.map(|row| {
             Box::new(TokenReport {
                 certainty,
                 row: *row,
-                engram: self.engram_report((prompt, choice, index), token, changed),
+                engram: self.job.engram.token((prompt, choice, index), token, changed),
                 draft: self.choices[at].drafts.next(drafts),
                 thought_left: self.thought_left(at),
             })
@@ -324,40 +326,16 @@ impl RequestActor {
         prompt * self.job.spec.engine.choices as usize + choice as usize
     }
 
-    fn count_changed(&mut self, changed: Option<bool>) {
-        self.changed_tokens = self.changed_tokens.zip(changed).map(|(n, changed)| n + u32::from(changed));
-        ::metrics::counter!(metrics::ENGRAM_CHANGED_TOKENS).increment(u64::from(changed == Some(true)));
-    }
-
     /// Remembers where a token that Engram may have changed comes from, if it is the one that was wanted there.
     fn account_for(&mut self, prompt: usize, choice: u32, index: u32, token: TokenId) {
-        let Some(origin) = self.origin((prompt, choice, index), token) else { return };
-        if let Origin::Document(place, Some(against)) = origin {
-            self.contradicted.insert((against.document, place.document));
-        }
-        if self.job.engram.sources && self.sources.len() < limits::ENGRAM_SOURCES_MAX {
-            let text = self.handles.tokenizer.text(token).into_owned();
-            let choice = self.at(prompt, choice) as u32;
-            self.sources.push(SourceAccount { choice, index, text, origin });
-        }
-    }
-
-    /// Where a token comes from, if it is the one that Engram wanted most at this output of a prompt's choice.
-    fn origin(&self, (prompt, choice, index): (usize, u32, u32), token: TokenId) -> Option<Origin> {
-        let source = self.job.engram.tables.get(prompt)?.tally.source(choice, index)?;
-        (source.token == token).then_some(source.origin)
-    }
-
-    fn engram_report(&self, at: (usize, u32, u32), token: TokenId, changed: Option<bool>) -> Option<EngramReport> {
-        self.job.engram.tables.get(at.0)?;
-        let source = self.origin(at, token).map(|origin| {
-            let name = match origin {
-                Origin::Document(place, _) => self.job.engram.names.get(place.document as usize).cloned(),
-                Origin::Tables(_) => None,
-            };
-            (origin, name.unwrap_or_default())
+        let Some(origin) = self.job.engram.origin((prompt, choice, index), token) else { return };
+        let (choice, tokenizer) = (self.at(prompt, choice) as u32, &self.handles.tokenizer);
+        self.reports.add_origin(origin, self.job.engram.sources, || ChangedToken {
+            choice,
+            index,
+            text: tokenizer.text(token).into_owned(),
+            origin,
         });
-        Some(EngramReport { changed, source })
     }
 
     /// What the budget of a thought leaves behind the next token, if that belongs to one that has a budget.
@@ -399,12 +377,7 @@ impl RequestActor {
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.handles.clock.now()),
             room: self.room(),
-            thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
-            engram: self.engram_account(),
-            examples: self.job.examples.clone(),
-            yielded: self.yielded,
-            drafts: self.drafts,
-            predicted: self.job.spec.engine.prediction.is_some(),
+            reports: self.all_reports(),
         };
         self.handles.gateway.completed(&account.completion());
         account
@@ -417,7 +390,14 @@ impl RequestActor {
         self.job.spec.engine.max_tokens.filter(|&asked| asked > room).map(|_| room)
     }
 
-    fn thinking(&self, job: &ThinkingJob) -> ThinkingAccount {
+    /// All reports of the reply: those on its output, then those on its prompt, which may add to them.
+    fn all_reports(&mut self) -> Vec<Report> {
+        let thinking = self.job.thinking.as_ref().map(|job| Report::Thinking(self.thinking(job)));
+        let tokens = self.reports.reports(&self.job.engram, self.job.spec.engine.prediction.is_some());
+        thinking.into_iter().chain(tokens).chain(std::mem::take(&mut self.job.reports)).collect()
+    }
+
+    fn thinking(&self, job: &ThinkingJob) -> ThinkingReport {
         let ended = |choice: &Choice| match (job, choice.thought) {
             (ThinkingJob::Skipped(why), _) => *why,
             (_, Some(thought)) => thinking_end(thought.end),
@@ -427,25 +407,10 @@ impl RequestActor {
         };
         // A thought that was cut off has as many tokens as were told.
         let tokens = |choice: &Choice| choice.thought.map_or(choice.reasoning_tokens, |thought| thought.tokens);
-        ThinkingAccount {
+        ThinkingReport {
             tokens: self.choices.iter().map(tokens).sum(),
             ended: self.choices.iter().map(ended).collect(),
-            probe: self.job.probe,
         }
-    }
-
-    fn engram_account(&mut self) -> Option<Box<EngramAccount>> {
-        let EngramJob { tables, names, sources } = &self.job.engram;
-        let sum = |of: fn(&Tally) -> u32| tables.iter().map(|g| of(&g.tally)).sum();
-        let account = (!tables.is_empty()).then(|| EngramAccount {
-            lookups: sum(Tally::lookups),
-            hits: sum(Tally::hits),
-            changed_tokens: self.changed_tokens,
-            sources: sources.then(|| std::mem::take(&mut self.sources)),
-            contradicted: std::mem::take(&mut self.contradicted).into_iter().collect(),
-            names: names.clone(),
-        });
-        account.map(Box::new)
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.

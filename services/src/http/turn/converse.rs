@@ -5,6 +5,7 @@ use super::examples::with_examples;
 use super::generate::{EndpointJob, generate};
 use super::thinking::{PromptAndThinking, Question, prompt_and_thinking};
 use crate::actors::reader::{Answer, Reader};
+use crate::actors::report::Report;
 use crate::http::app::App;
 use crate::http::body::chat::ChatRequest;
 use crate::http::edge::keys::auth::Caller;
@@ -38,6 +39,7 @@ pub(in crate::http) async fn converse<S: Dialect>(
     let name = RequestName::of(request);
     let PromptAndThinking { prompt, thinking: rules, probe } =
         prompt_and_thinking(app, name, &generation, question).await?;
+    let reports = [probe.map(Report::Probe), examples.map(Report::Examples)].into_iter().flatten().collect();
     let grammar = app.grammars.grammar_of(holder, generation.form.take(), calls, Some(prompt.thinking)).await?;
     // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart.
     drop(room);
@@ -52,8 +54,7 @@ pub(in crate::http) async fn converse<S: Dialect>(
         turns: prompt.turns.into(),
         prompt_field: "messages",
         thinking: rules,
-        probe,
-        examples,
+        reports,
         grammar,
         reader: Box::new(reader),
         shape,

@@ -1,7 +1,7 @@
 //! From the field `engram.semantic` to examples in a conversation: what is nearest to the last question comes before it
 //! as turns that were answered well.
 
-use crate::actors::output::ExamplesAccount;
+use crate::actors::report::ExamplesReport;
 use crate::http::app::App;
 use crate::http::body::generation::Generation;
 use crate::http::body::semantic::SemanticRequest;
@@ -22,7 +22,7 @@ pub(super) async fn with_examples(
     asked: SemanticRequest,
     conversation: &mut Conversation,
     bytes: usize,
-) -> Result<ExamplesAccount, ApiError> {
+) -> Result<ExamplesReport, ApiError> {
     let query = last_question(&conversation.messages)?.to_owned();
     let looked = Search {
         collection: asked.collection.clone(),
@@ -49,7 +49,7 @@ pub(super) async fn with_examples(
         conversation.messages = plain;
     }
     let ids = hits.iter().map(|hit| hit.item.id.clone()).collect();
-    Ok(ExamplesAccount { collection: asked.collection, ids, query_tokens: query_tokens as u32 })
+    Ok(ExamplesReport { collection: asked.collection, ids, query_tokens: query_tokens as u32 })
 }
 
 /// Tokens that a prompt with examples may have: what the answer was promised stays free, or else a quarter of the

@@ -3,8 +3,8 @@
 use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
 use super::sse::Events;
 use super::tables::tables_of;
-use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::{Plain, Reader};
+use crate::actors::report::Report;
 use crate::actors::request::{Job, Outputs, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
 use crate::holder::Holder;
@@ -37,10 +37,8 @@ pub(in crate::http) struct EndpointJob<S> {
     pub(in crate::http) prompt_field: &'static str,
     /// What the request said about thinking, if anything.
     pub(in crate::http) thinking: Option<ThinkingJob>,
-    /// What trying an answer without a thought gave.
-    pub(in crate::http) probe: Option<ProbeAccount>,
-    /// Which examples were put into the prompt.
-    pub(in crate::http) examples: Option<ExamplesAccount>,
+    /// Reports on what was done for the prompts.
+    pub(in crate::http) reports: Vec<Report>,
     /// What the output has to keep to.
     pub(in crate::http) grammar: Option<GrammarStart>,
     /// How the text of a choice, given its number, is understood.
@@ -65,8 +63,7 @@ impl<S> EndpointJob<S> {
             turns: Arc::new([]),
             prompt_field: "prompt",
             thinking: None,
-            probe: None,
-            examples: None,
+            reports: Vec::new(),
             grammar,
             reader: Box::new(|_| Box::new(Plain)),
             shape,
@@ -104,7 +101,7 @@ pub(in crate::http) async fn generate<S: Dialect>(
 /// What the request actor is to do, how the answer looks, and the seed of its random numbers.
 async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -> Result<(Job, S, u64), ApiError> {
     let terms = terms_of(request)?;
-    let EndpointJob { generation, prompts, turns, thinking, probe, examples, grammar, reader, shape, .. } = endpoint;
+    let EndpointJob { generation, prompts, turns, thinking, reports, grammar, reader, shape, .. } = endpoint;
     let Generation { spec, seed, engram, cache, prediction, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
@@ -121,7 +118,7 @@ async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -
         arrived: Caller::of(request).arrived,
         stream: spec.stream,
     });
-    let job = Job { prompts, turns, spec, terms, thinking, probe, engram, grammar, trace, examples, reader };
+    let job = Job { prompts, turns, spec, terms, thinking, engram, grammar, trace, reports, reader };
     Ok((job, shape, seed))
 }
 

@@ -1,7 +1,7 @@
 //! From what a chat says about thinking to its prompt and the rules for its thoughts.
 
-use crate::actors::output::ProbeAccount;
 use crate::actors::probe::{Trial, probe};
+use crate::actors::report::ProbeReport;
 use crate::actors::request::ThinkingJob;
 use crate::holder::Holder;
 use crate::http::app::App;
@@ -22,7 +22,7 @@ pub(super) struct PromptAndThinking {
     /// `None` if the request says nothing about it.
     pub(super) thinking: Option<ThinkingJob>,
     /// For the effort `auto`.
-    pub(super) probe: Option<ProbeAccount>,
+    pub(super) probe: Option<ProbeReport>,
 }
 
 /// A conversation that came in a body of this many bytes, and what its request says about thinking.
@@ -97,7 +97,7 @@ async fn try_answer(
     thoughts: &Thoughts,
     direct: &ChatPrompt,
     (terms, cache): (Terms, Option<CacheScope>),
-) -> Result<ProbeAccount, ApiError> {
+) -> Result<ProbeReport, ApiError> {
     app.check_open()?;
     let (asked, tokens) = (&generation.spec.engine, thoughts.probe.tokens);
     let trial = Trial {
@@ -114,5 +114,5 @@ async fn try_answer(
     let found = probe(&app.handles, app.live.enter(name), trial).await;
     let found = found.map_err(|e| direct_error(e, "messages"))?;
     let sure = found.entropy <= thoughts.probe.entropy_max;
-    Ok(ProbeAccount { tokens: found.tokens, entropy: thoughts.share(found.entropy), sure })
+    Ok(ProbeReport { tokens: found.tokens, entropy: thoughts.share(found.entropy), sure })
 }
