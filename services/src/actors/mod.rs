@@ -17,6 +17,7 @@ pub mod direct;
 pub mod embed;
 pub mod engine;
 pub mod engram;
+pub mod generation_request;
 pub mod grammar;
 pub mod late;
 pub mod late_users;

@@ -1,7 +1,7 @@
 //! Builds the reports of a request while its tokens come.
 
+use super::generation_request::EngramPlan;
 use super::report::{ChangedToken, EngramReport, Report};
-use super::request::EngramJob;
 use super::speculation_report::SpeculationReport;
 use crate::limits;
 use crate::metrics;
@@ -59,7 +59,7 @@ impl ReportBuilder {
 
     /// The reports on all tokens, of which a reply tells each where there is something to tell. `predicted` says that
     /// the request said what its answer may be.
-    pub(super) fn reports(&mut self, engram: &EngramJob, predicted: bool) -> Vec<Report> {
+    pub(super) fn reports(&mut self, engram: &EngramPlan, predicted: bool) -> Vec<Report> {
         let yielded = (!self.yielded.is_empty()).then_some(Report::Yielded(self.yielded));
         let speculation = self.drafts.sources().next().is_some().then_some(Report::Speculation(self.drafts));
         let prediction = predicted.then(|| Report::Prediction(self.drafts.of(DraftKind::Prediction)));
@@ -67,8 +67,8 @@ impl ReportBuilder {
         [yielded, speculation, prediction, engram].into_iter().flatten().collect()
     }
 
-    fn engram(&mut self, engram: &EngramJob) -> Option<EngramReport> {
-        let EngramJob { tables, names, sources } = engram;
+    fn engram(&mut self, engram: &EngramPlan) -> Option<EngramReport> {
+        let EngramPlan { tables, names, sources } = engram;
         let sum = |of: fn(&Tally) -> u32| tables.iter().map(|tables| of(&tables.tally)).sum();
         (!tables.is_empty()).then(|| EngramReport {
             lookups: sum(Tally::lookups),

@@ -3,9 +3,10 @@
 use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
 use super::sse::Events;
 use super::tables::tables_of;
+use crate::actors::generation_request::{GenerationRequest, ThinkingPlan};
 use crate::actors::reader::{Plain, Reader};
 use crate::actors::report::Report;
-use crate::actors::request::{Job, Outputs, RequestActor, ThinkingJob};
+use crate::actors::request::{Outputs, RequestActor};
 use crate::clock::unix_seconds;
 use crate::holder::Holder;
 use crate::http::app::App;
@@ -36,7 +37,7 @@ pub(in crate::http) struct EndpointJob<S> {
     /// The field that the prompts came from, for errors.
     pub(in crate::http) prompt_field: &'static str,
     /// What the request said about thinking, if anything.
-    pub(in crate::http) thinking: Option<ThinkingJob>,
+    pub(in crate::http) thinking: Option<ThinkingPlan>,
     /// Reports on what was done for the prompts.
     pub(in crate::http) reports: Vec<Report>,
     /// What the output has to keep to.
@@ -81,15 +82,15 @@ pub(in crate::http) async fn generate<S: Dialect>(
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
     let (prompt_field, id_prefix) = (endpoint.prompt_field, endpoint.id_prefix);
-    let (job, shape, seed) = job_of(app, request, endpoint).await?;
+    let (generation, shape) = request_of(app, request, endpoint).await?;
     let name = RequestName::of(request);
-    log_prompts(app, &name, &job.prompts);
-    let (prompts, prompt_tokens) = (job.prompts.len(), job.prompts.iter().map(|p| p.len()).sum());
-    let choices = prompts * job.spec.engine.choices as usize;
-    let (stream, include_usage) = (job.spec.stream, job.spec.include_usage);
-    let envelope = envelope(app, id_prefix, seed);
-    let entries = job.prompts.iter().map(|_| app.live.enter(name.clone())).collect();
-    let outputs = RequestActor::submit(job, entries, app.handles.clone()).await.map_err(|refusal| {
+    log_prompts(app, &name, &generation.prompts);
+    let (prompts, prompt_tokens) = (generation.prompts.len(), generation.prompt_tokens());
+    let choices = generation.choices();
+    let (stream, include_usage) = (generation.spec.stream, generation.spec.include_usage);
+    let envelope = envelope(app, id_prefix, generation.spec.engine.sampling.seed);
+    let entries = generation.prompts.iter().map(|_| app.live.enter(name.clone())).collect();
+    let outputs = RequestActor::submit(generation, entries, app.handles.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
         refused(refusal, prompt_field)
     })?;
@@ -98,10 +99,15 @@ pub(in crate::http) async fn generate<S: Dialect>(
     if stream { Ok(streamed(app, outputs, shape, begun)) } else { whole(outputs, shape, begun).await }
 }
 
-/// What the request actor is to do, how the answer looks, and the seed of its random numbers.
-async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -> Result<(Job, S, u64), ApiError> {
+/// What the request actor is to run, and how the answer looks.
+async fn request_of<S>(
+    app: &App,
+    request: &HttpRequest,
+    endpoint: EndpointJob<S>,
+) -> Result<(GenerationRequest, S), ApiError> {
     let terms = terms_of(request)?;
-    let EndpointJob { generation, prompts, turns, thinking, reports, grammar, reader, shape, .. } = endpoint;
+    let EndpointJob { generation, prompts, turns, prompt_field, thinking, reports, grammar, reader, shape, .. } =
+        endpoint;
     let Generation { spec, seed, engram, cache, prediction, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
@@ -109,7 +115,7 @@ async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -
     let waits_for = late_sources(!engram.tables.is_empty(), grammar.is_some());
     let scope = cache::of_request(Caller::of(request).cache, cache.on, cache.salt.as_deref());
     let prediction = predicted(app, app.holder(request), prediction).await?;
-    let rules = thinking.as_ref().and_then(ThinkingJob::rules);
+    let rules = thinking.as_ref().and_then(ThinkingPlan::rules);
     let spec = spec.complete(seed, rules, waits_for, scope, prediction);
     let trace = app.traces.begin(remote(request), || About {
         path: request.path().to_owned(),
@@ -118,8 +124,8 @@ async fn job_of<S>(app: &App, request: &HttpRequest, endpoint: EndpointJob<S>) -
         arrived: Caller::of(request).arrived,
         stream: spec.stream,
     });
-    let job = Job { prompts, turns, spec, terms, thinking, engram, grammar, trace, reports, reader };
-    Ok((job, shape, seed))
+    let rules = GenerationRequest { thinking, engram, grammar, ..GenerationRequest::new(spec, terms) };
+    Ok((GenerationRequest { prompts, prompt_field, turns, trace, reports, reader, ..rules }, shape))
 }
 
 fn log_prompts(app: &App, name: &str, prompts: &[Arc<[TokenId]>]) {

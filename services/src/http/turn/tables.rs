@@ -1,7 +1,7 @@
 //! From the field `engram` to what tables do for a request: names become tables, documents become a table of the
 //! request's own.
 
-use crate::actors::request::EngramJob;
+use crate::actors::generation_request::EngramPlan;
 use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, opening, recollections};
 use crate::holder::Holder;
 use crate::http::app::App;
@@ -30,12 +30,12 @@ pub(super) async fn tables_of(
     asked: EngramRequest,
     prompts: &[Arc<[TokenId]>],
     end_ids: &[TokenId],
-) -> Result<EngramJob, ApiError> {
+) -> Result<EngramPlan, ApiError> {
     let (set, asker, holder) = (app.engram.tables.snapshot(), asker(request), app.holder(request));
     let settings = asked.settings.over(&app.engram.tables.defaults(&set, asker.key.as_ref()));
     let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), &asker)?;
     if tables.is_empty() && asked.documents.is_empty() {
-        return Ok(EngramJob::default());
+        return Ok(EngramPlan::default());
     }
     let mode = mode(&settings)?;
     let documents: Arc<[DocumentRequest]> = asked.documents.into();
@@ -70,7 +70,7 @@ pub(super) async fn tables_of(
     };
     let tables = prompts.iter().enumerate().map(of_prompt).collect();
     let names = documents.iter().map(|d| (d.id.clone(), d.title.clone())).collect();
-    Ok(EngramJob { tables, names, sources: asked.sources })
+    Ok(EngramPlan { tables, names, sources: asked.sources })
 }
 
 /// What becomes of a request's documents: a table where a strength was given, else what the longest matches are looked

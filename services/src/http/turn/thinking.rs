@@ -1,8 +1,8 @@
 //! From what a chat says about thinking to its prompt and the rules for its thoughts.
 
+use crate::actors::generation_request::ThinkingPlan;
 use crate::actors::probe::{Trial, probe};
 use crate::actors::report::ProbeReport;
-use crate::actors::request::ThinkingJob;
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::body::generation::Generation;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct PromptAndThinking {
     pub(super) prompt: ChatPrompt,
     /// `None` if the request says nothing about it.
-    pub(super) thinking: Option<ThinkingJob>,
+    pub(super) thinking: Option<ThinkingPlan>,
     /// For the effort `auto`.
     pub(super) probe: Option<ProbeReport>,
 }
@@ -63,7 +63,7 @@ pub(super) async fn prompt_and_thinking(
                 .increment(u64::from(generation.spec.engine.choices));
             return Ok(PromptAndThinking {
                 prompt: direct,
-                thinking: Some(ThinkingJob::Skipped("sure")),
+                thinking: Some(ThinkingPlan::Skipped("sure")),
                 probe: Some(account),
             });
         }
@@ -71,7 +71,7 @@ pub(super) async fn prompt_and_thinking(
     }
     let prompt = prompt_of(app, holder, conversation, bytes, room).await?;
     let rules = thoughts.rules(reasoning, prompt.thinking, tools);
-    let thinking = rules.map_or(ThinkingJob::Skipped("off"), |rules| ThinkingJob::Bounded(Arc::new(rules)));
+    let thinking = rules.map_or(ThinkingPlan::Skipped("off"), |rules| ThinkingPlan::Bounded(Arc::new(rules)));
     Ok(PromptAndThinking { prompt, thinking: Some(thinking), probe: found })
 }
 
