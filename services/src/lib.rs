@@ -23,3 +23,4 @@ pub mod service;
 pub mod text;
 pub mod tools;
 pub mod traces;
+pub mod turn;

@@ -14,7 +14,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
-use crate::http::app::{App, GrammarMaker};
+use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, Origins, Ring, Room};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
@@ -23,6 +23,7 @@ use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
+use crate::turn::{GrammarMaker, TurnServices};
 use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
@@ -173,9 +174,9 @@ impl Service {
             // One body must fit, whatever the configuration says of the size of all.
             room: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),
         };
-        let app = App {
+        let turns = TurnServices {
+            thoughts: parts.limits.thinking.clone(),
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone(), text.call_form())?,
-            limits: parts.limits,
             engram: engram_parts(
                 parts.tables,
                 parts.strengths,
@@ -184,14 +185,18 @@ impl Service {
                 parts.tables_period,
             )?,
             collections: Arc::new(parts.collections),
-            responses: parts.responses,
             text,
             lanes,
             handles,
             phase: actors.phase.clone(),
             live: live.clone(),
-            gate: web::Data::new(gate),
             log_prompts: parts.log_prompts,
+        };
+        let app = App {
+            limits: parts.limits,
+            turns,
+            responses: parts.responses,
+            gate: web::Data::new(gate),
             traces: parts.traces,
             console: parts.edge.console,
             slots: parts.scheduler.slots,

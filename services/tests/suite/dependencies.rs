@@ -90,6 +90,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "memory",
             "device",
             "actors",
+            "turn",
             "http",
             "service",
             "serve",
@@ -97,7 +98,26 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cli",
         ],
     ),
-    ("services/src/http", &["wire", "edge", "body", "app", "intake", "turn", "endpoints", "dialects", "server"]),
+    (
+        "services/src/turn",
+        &[
+            "error",
+            "options",
+            "caller",
+            "grammar",
+            "services",
+            "state",
+            "prompts",
+            "vectors",
+            "search",
+            "reader",
+            "tables",
+            "examples",
+            "thinking",
+            "stages",
+        ],
+    ),
+    ("services/src/http", &["wire", "edge", "body", "app", "intake", "reply", "endpoints", "dialects", "server"]),
 ];
 
 /// (folder or file, what its code must not mention, why): what the order of rooms does not say.
@@ -106,6 +126,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/constraint", &["step::"], "what may be said does not know who plans and computes it"),
     ("engine/src/backend", &["scheduler::"], "a backend runs plans and asks nobody for them"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
+    ("services/src/turn", &["actix"], "a turn knows no HTTP"),
 ];
 
 struct Graph {

@@ -1,31 +1,14 @@
 //! `POST /v1/chat/completions`.
 
 use super::fields::{Fields, missing, wrong_type};
-use super::generation::{Generation, output_limit};
+use super::generation::output_limit;
 use super::model::{ModelLimits, check_model};
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::text::Conversation;
-use crate::text::grammar::Calls;
-use crate::text::thinking::Reasoning;
-use crate::text::tools::Tools;
+use crate::turn::options::{ChatRequest, Generation};
 use serde_json::{Map, Value as Json};
-
-/// A chat request, checked; only the template may still object to the conversation.
-#[derive(Clone, Debug)]
-pub struct ChatRequest {
-    /// What the body says about generating.
-    pub generation: Generation,
-    /// What to render. Without tools when `tool_choice` is `none`, so that the model does not know of any.
-    pub conversation: Conversation,
-    /// The tools whose calls are to be found in the output, if any.
-    pub tools: Option<Tools>,
-    /// What its calls have to keep to, if anything.
-    pub calls: Option<Calls>,
-    /// What it says about thinking, if anything.
-    pub reasoning: Option<Reasoning>,
-}
 
 impl ChatRequest {
     /// Reads and checks a body.

@@ -20,7 +20,7 @@ pub(in crate::http) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
         fields.ignore_rest();
         Ok(message)
     };
-    let messages: Result<Vec<_>, _> = list.into_iter().enumerate().map(one).collect();
+    let messages: Result<Vec<_>, ApiError> = list.into_iter().enumerate().map(one).collect();
     Ok(one_system(messages?).into_iter().map(Json::Object).collect())
 }
 

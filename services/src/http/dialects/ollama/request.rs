@@ -1,13 +1,13 @@
 //! Ollama's endpoints under `/api/`: its words for conversations, prompts and embeddings, made into requests of ours.
 
-use crate::http::body::chat::ChatRequest;
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, missing, whole, wrong_type};
-use crate::http::body::generation::Generation;
 use crate::http::body::messages;
 use crate::http::body::model::{ModelLimits, unknown_model};
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
+use crate::turn::options::ChatRequest;
+use crate::turn::options::Generation;
 use serde_json::{Map, Value as Json, json};
 
 /// What `/api/chat` or `/api/generate` asks for.

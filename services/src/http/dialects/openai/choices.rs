@@ -3,7 +3,7 @@
 
 use super::report::write;
 use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
-use crate::http::turn::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
+use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::engine_error;
 use bytes::{BufMut, BytesMut};

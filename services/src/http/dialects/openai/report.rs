@@ -55,7 +55,8 @@ fn engram_json(report: &EngramReport) -> Value {
         json["sources"] = sources.iter().map(|token| changed_token_json(token, report)).collect();
     }
     if !report.contradicted.is_empty() {
-        let pair = |&(said, followed): &(u32, u32)| json!({"document": name_json(said, report), "by": name_json(followed, report)});
+        let name = |document: u32| name_json(document, report);
+        let pair = |&(said, followed): &(u32, u32)| json!({"document": name(said), "by": name(followed)});
         json["contradicted"] = report.contradicted.iter().map(pair).collect();
     }
     json

@@ -1,46 +1,42 @@
 //! From the field `engram.semantic` to examples in a conversation: what is nearest to the last question comes before it
 //! as turns that were answered well.
 
+use super::error::TurnError;
+use super::options::SemanticRequest;
+use super::prompts::prompt_of;
+use super::search::{Search, look};
+use super::services::TurnServices;
+use super::state::{ChatTurn, Turn};
 use crate::actors::report::ExamplesReport;
-use crate::http::app::App;
-use crate::http::body::generation::Generation;
-use crate::http::body::semantic::SemanticRequest;
-use crate::http::intake::prompts::prompt_of;
-use crate::http::intake::search::{Search, look};
-use crate::http::wire::error::ApiError;
 use crate::semantic::{By, Hit};
-use crate::text::Conversation;
-use actix_web::HttpRequest;
+use chimere_engine::scheduler::Spec;
 use serde_json::{Value, json};
 
-/// Puts examples into a conversation that came in a body of this many bytes, as many of them as leave room for the
-/// rest.
+/// Puts examples into a conversation, as many of them as leave room for the rest.
 pub(super) async fn with_examples(
-    app: &App,
-    request: &HttpRequest,
-    generation: &Generation,
-    asked: SemanticRequest,
-    conversation: &mut Conversation,
-    bytes: usize,
-) -> Result<ExamplesReport, ApiError> {
+    turn: &Turn<'_>,
+    wanted: SemanticRequest,
+    chat: &mut ChatTurn,
+) -> Result<ExamplesReport, TurnError> {
+    let conversation = &mut chat.conversation;
     let query = last_question(&conversation.messages)?.to_owned();
     let looked = Search {
-        collection: asked.collection.clone(),
+        collection: wanted.collection.clone(),
         query,
-        k: asked.k,
+        k: wanted.k,
         by: By::Both,
         examples: true,
         field: "messages",
     };
-    let (mut hits, query_tokens) = look(app, request, looked).await.map_err(in_chat)?;
-    let plain = std::mem::take(&mut conversation.messages);
+    let (mut hits, query_tokens) = look(turn.services, &turn.caller, looked).await.map_err(in_chat)?;
+    let (plain, room) = (std::mem::take(&mut conversation.messages), room(turn.services, &turn.request.spec.engine));
     // Rendered whole, because what a turn takes is the template's matter; short of room, the examples least like the
     // question go.
     while !hits.is_empty() {
         conversation.messages = with_turns(&plain, &hits);
-        let more = hits.iter().map(|hit| hit.item.text_bytes()).sum::<usize>();
-        match prompt_of(app, app.holder(request), conversation.clone(), bytes + more, usize::MAX).await {
-            Ok(prompt) if prompt.ids.len() <= room(app, generation) => break,
+        let bytes = chat.bytes + hits.iter().map(|hit| hit.item.text_bytes()).sum::<usize>();
+        match prompt_of(turn.services, turn.caller.holder, conversation.clone(), bytes, usize::MAX).await {
+            Ok(prompt) if prompt.ids.len() <= room => break,
             // Without examples the conversation itself may be at fault, and then it is told so.
             _ => hits.pop(),
         };
@@ -49,25 +45,21 @@ pub(super) async fn with_examples(
         conversation.messages = plain;
     }
     let ids = hits.iter().map(|hit| hit.item.id.clone()).collect();
-    Ok(ExamplesReport { collection: asked.collection, ids, query_tokens: query_tokens as u32 })
+    Ok(ExamplesReport { collection: wanted.collection, ids, query_tokens: query_tokens as u32 })
 }
 
 /// Tokens that a prompt with examples may have: what the answer was promised stays free, or else a quarter of the
 /// context.
-fn room(app: &App, generation: &Generation) -> usize {
-    let context = app.handles.context;
-    context.saturating_sub(generation.spec.engine.max_tokens.unwrap_or(context / 4)) as usize
+fn room(services: &TurnServices, spec: &Spec) -> usize {
+    let context = services.handles.context;
+    context.saturating_sub(spec.max_tokens.unwrap_or(context / 4)) as usize
 }
 
-/// In a chat the fault lies in a field.
-fn in_chat(error: ApiError) -> ApiError {
-    match error.code {
-        Some("collection_not_found" | "other_model") => {
-            let message = format!("`engram.semantic.collection`: {}", error.message);
-            ApiError::invalid("engram.semantic.collection", message).with_code(error.code.unwrap_or_default())
-        }
-        Some("unsupported_parameter") => ApiError { param: Some("engram.semantic".into()), ..error },
-        _ => error,
+/// In a chat the fault lies in the field that names the collection.
+fn in_chat(error: TurnError) -> TurnError {
+    match error {
+        TurnError::Collection(error) => TurnError::Examples(error),
+        other => other,
     }
 }
 
@@ -75,11 +67,11 @@ fn role(message: &Value) -> &str {
     message["role"].as_str().unwrap_or_default()
 }
 
-fn last_question(messages: &[Value]) -> Result<&str, ApiError> {
+fn last_question(messages: &[Value]) -> Result<&str, TurnError> {
     let last = messages.iter().rev().find(|message| role(message) == "user");
     last.and_then(|message| message["content"].as_str()).filter(|text| !text.is_empty()).ok_or_else(|| {
         let message = "`engram.semantic` looks for what is like the last text of a user, and `messages` has none";
-        ApiError::invalid("messages", message)
+        TurnError::invalid("messages", message)
     })
 }
 
@@ -115,6 +107,7 @@ mod tests {
             ["system s", "user q2", "assistant a2", "user q1", "assistant a1", "user u", "assistant a", "user v"];
         assert_eq!(got, want);
         assert_eq!(last_question(&messages).unwrap(), "v");
-        assert_eq!(last_question(&messages[..1]).unwrap_err().param.as_deref(), Some("messages"));
+        let error = last_question(&messages[..1]).unwrap_err();
+        assert!(matches!(error, TurnError::Invalid { field, .. } if field == "messages"));
     }
 }
