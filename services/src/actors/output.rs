@@ -119,7 +119,7 @@ pub struct ShownToken {
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// An end id.
+    /// The model chose an end id.
     Stop,
     /// This one of the request's stop strings.
     StopString(usize),

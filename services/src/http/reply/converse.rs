@@ -13,7 +13,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
-/// Answers a conversation.
+/// Answers a conversation with one generation.
 pub(in crate::http) async fn converse<S: Dialect>(
     app: &App,
     request: &HttpRequest,
