@@ -9,8 +9,8 @@ use super::services::TurnServices;
 use super::state::{ChatTurn, Turn};
 use crate::actors::report::ExamplesReport;
 use crate::semantic::{By, Hit};
+use crate::text::{Message, Role};
 use chimere_engine::scheduler::Spec;
-use serde_json::{Value, json};
 
 /// Puts examples into a conversation, as many of them as leave room for the rest.
 pub(super) async fn with_examples(
@@ -63,24 +63,20 @@ fn in_chat(error: TurnError) -> TurnError {
     }
 }
 
-fn role(message: &Value) -> &str {
-    message["role"].as_str().unwrap_or_default()
-}
-
-fn last_question(messages: &[Value]) -> Result<&str, TurnError> {
-    let last = messages.iter().rev().find(|message| role(message) == "user");
-    last.and_then(|message| message["content"].as_str()).filter(|text| !text.is_empty()).ok_or_else(|| {
+fn last_question(messages: &[Message]) -> Result<&str, TurnError> {
+    let last = messages.iter().rev().find(|message| message.role == Role::User);
+    last.and_then(|message| message.content.as_deref()).filter(|text| !text.is_empty()).ok_or_else(|| {
         let message = "`engram.semantic` looks for what is like the last text of a user, and `messages` has none";
         TurnError::invalid("messages", message)
     })
 }
 
 /// After what the system says, least like the question first, so that the most like it stands nearest.
-fn with_turns(messages: &[Value], hits: &[Hit]) -> Vec<Value> {
-    let system = messages.iter().take_while(|message| ["system", "developer"].contains(&role(message))).count();
+fn with_turns(messages: &[Message], hits: &[Hit]) -> Vec<Message> {
+    let system = messages.iter().take_while(|message| message.role == Role::System).count();
     let turn = |hit: &Hit| {
         let answer = hit.item.answer.as_deref().unwrap_or_default();
-        [json!({"role": "user", "content": hit.item.text}), json!({"role": "assistant", "content": answer})]
+        [Message::new(Role::User, &*hit.item.text), Message::new(Role::Assistant, answer)]
     };
     let turns = hits.iter().rev().flat_map(turn);
     messages[..system].iter().cloned().chain(turns).chain(messages[system..].iter().cloned()).collect()
@@ -99,10 +95,10 @@ mod tests {
 
     #[test]
     fn examples_stand_between_the_system_and_the_conversation_the_best_last() {
-        let said = |role: &str, content: &str| json!({"role": role, "content": content});
-        let messages = [said("system", "s"), said("user", "u"), said("assistant", "a"), said("user", "v")];
+        let messages = [(Role::System, "s"), (Role::User, "u"), (Role::Assistant, "a"), (Role::User, "v")];
+        let messages = messages.map(|(role, text)| Message::new(role, text));
         let got = with_turns(&messages, &[hit("1"), hit("2")]);
-        let got: Vec<_> = got.iter().map(|m| format!("{} {}", role(m), m["content"].as_str().unwrap())).collect();
+        let got: Vec<_> = got.iter().map(|m| format!("{} {}", m.role.name(), m.content.as_deref().unwrap())).collect();
         let want =
             ["system s", "user q2", "assistant a2", "user q1", "assistant a1", "user u", "assistant a", "user v"];
         assert_eq!(got, want);

@@ -6,7 +6,7 @@ use super::model::{ModelLimits, check_model};
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
-use crate::text::Conversation;
+use crate::text::{Conversation, Message, RawJson, Role};
 use crate::turn::options::{ChatRequest, Generation};
 use serde_json::{Map, Value as Json};
 
@@ -22,7 +22,7 @@ impl ChatRequest {
     /// Of a conversation that was checked, and all else that a body says. Other dialects call fields what they are
     /// called here and come this way too, so that nothing is decided twice.
     pub(in crate::http) fn about(
-        messages: Vec<Json>,
+        messages: Vec<Message>,
         mut fields: Fields,
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
@@ -42,13 +42,14 @@ impl ChatRequest {
         }
         fields.finish()?;
         let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
-        let conversation = Conversation { messages, tools: declared, options, continues };
+        let conversation =
+            Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
         Ok(Self { generation, conversation, tools, calls, reasoning })
     }
 }
 
 /// Whether the answer goes on with the last message, which must be one that can be gone on with.
-fn continues(fields: &mut Fields, messages: &[Json]) -> Result<bool, ApiError> {
+fn continues(fields: &mut Fields, messages: &[Message]) -> Result<bool, ApiError> {
     let field = "continue_final_message";
     if fields.bool(field)? != Some(true) {
         return Ok(false);
@@ -59,7 +60,7 @@ fn continues(fields: &mut Fields, messages: &[Json]) -> Result<bool, ApiError> {
             format!("`{field}` contradicts `add_generation_prompt`: give one of them"),
         ));
     }
-    let last = messages.last().filter(|last| last["role"] == "assistant" && last.get("tool_calls").is_none());
+    let last = messages.last().filter(|last| last.role == Role::Assistant && last.tool_calls.is_empty());
     let wanted = "wants the last message to be the assistant's, without `tool_calls`";
     last.map(|_| true).ok_or_else(|| ApiError::invalid(field, format!("`{field}` {wanted}")))
 }

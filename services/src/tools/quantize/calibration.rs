@@ -2,7 +2,7 @@
 //!
 //! Sequences are conversations in the model's own template, in which it speaks both parts, or free text. All are drawn at temperature 1 and computed side by side.
 
-use crate::text::{Conversation, TextModel, TokenKind};
+use crate::text::{Conversation, Message, Role, TextModel, TokenKind};
 use crate::tools::CliError;
 use crate::tools::figures::Steps;
 use chimere_engine::PAGE_TOKENS;
@@ -13,7 +13,6 @@ use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{Form, Piece, PieceTokens, Sample, SampleRow, StateStart, StepPlan};
-use serde_json::json;
 use std::sync::Arc;
 
 /// A user's turn that is longer than this is closed.
@@ -109,10 +108,10 @@ impl Turns {
     /// Nothing of a model without a template: it writes free text only.
     fn of(model: &Model, text: &TextModel) -> Option<Self> {
         let template = text.template()?;
-        let user = json!({"role": "user", "content": MARK});
+        let user = Message::new(Role::User, MARK);
         let conversation = |messages| Conversation { messages, ..Conversation::default() };
         let one = template.render(&conversation(vec![user.clone()])).ok()?;
-        let said = json!({"role": "assistant", "content": MARK});
+        let said = Message::new(Role::Assistant, MARK);
         let two = template.render(&conversation(vec![user.clone(), said, user])).ok()?;
         let (before, after) = one.split_once(MARK)?;
         let between = two.rsplit(MARK).nth(1)?;
