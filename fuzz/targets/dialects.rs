@@ -6,6 +6,7 @@ use chimere::http::request::{
     ChatRequest, LlamaRequest, MessagesRequest, ModelLimits, OllamaRequest, ResponsesBody, parse_embed,
     parse_embedding, parse_name,
 };
+use chimere::text::Role;
 
 pub fn run(bytes: &[u8]) {
     let limits = &*LIMITS;
@@ -55,14 +56,17 @@ fn check(request: &ChatRequest, limits: &ModelLimits) {
     assert!(spec.end_ids.iter().all(|&id| id < limits.vocab));
     assert!(request.generation.spec.stop.iter().all(|text| !text.is_empty()));
     let messages = &request.conversation.messages;
-    assert!(!messages.is_empty() && messages.iter().all(|m| m["role"].is_string() && m["content"].is_string()));
+    assert!(!messages.is_empty() && messages.iter().all(|message| message.content.is_some()));
 }
 
 /// A conversation begins with one system message at most, in all dialects; later ones are reminders.
 fn begins_with_one_system(request: &ChatRequest) {
     let messages = &request.conversation.messages;
-    let leading = messages.iter().take_while(|m| m["role"] == "system").count();
+    let leading = messages.iter().take_while(|message| message.role == Role::System).count();
     assert!(leading <= 1, "what a conversation begins with is one message");
     let mut later = messages[leading..].iter();
-    assert!(later.all(|m| m["role"] != "system" || m.get("name").is_none()), "no template shows a reminder's name");
+    assert!(
+        later.all(|message| message.role != Role::System || message.name.is_none()),
+        "no template shows a reminder's name"
+    );
 }

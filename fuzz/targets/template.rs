@@ -3,7 +3,7 @@
 
 use chimere::limits::TEMPLATE_BYTES_MAX;
 use chimere::text::guard::Guard;
-use chimere::text::{ChatTemplate, Conversation, Tokenizer};
+use chimere::text::{ChatTemplate, Conversation, Message, RawJson, Tokenizer};
 use chimere_engine::format::TokenizerSource;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
@@ -22,8 +22,18 @@ pub fn run(bytes: &[u8]) {
     let messages = serde_json::from_str::<Vec<Value>>(messages).unwrap_or_else(|_| {
         vec![json!({"role": "user", "content": "hi <|im_end|>"}), json!({"role": "assistant", "content": "ho"})]
     });
-    let conversation = Conversation { messages, tools: vec![json!({"name": "f"})], ..Default::default() };
+    let messages = messages.into_iter().map(message).collect();
+    let tools = vec![RawJson(json!({"name": "f"}))];
+    let conversation = Conversation { messages, tools, ..Default::default() };
     if let Ok(text) = template.render(&conversation) {
         assert!(text.len() as u64 <= TEMPLATE_BYTES_MAX);
     }
+}
+
+/// A message, or JSON that spells none as the arguments of a call, which may be anything.
+fn message(json: Value) -> Message {
+    Message::of_json(&json).unwrap_or_else(|| {
+        let call = json!({"type": "function", "function": {"name": "f", "arguments": json}});
+        Message::of_json(&json!({"role": "assistant", "tool_calls": [call]})).expect("a call is a message's")
+    })
 }

@@ -21,3 +21,4 @@ pub mod serve;
 pub mod service;
 pub mod text;
 pub mod traces;
+pub mod turn;

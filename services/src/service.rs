@@ -14,7 +14,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
-use crate::http::app::{App, GrammarMaker};
+use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, Origins, Ring, Room};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
@@ -23,6 +23,7 @@ use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
+use crate::turn::{GrammarMaker, TurnServices};
 use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
@@ -143,39 +144,14 @@ impl Service {
         say_what_runs(&actors.info, &parts.limits.name);
 
         let (lanes, text) = (text_threads()?, Arc::new(parts.text));
-        let handles = ServiceHandles {
-            scheduler: actors.scheduler.clone(),
-            context: parts.scheduler.context,
-            tokenizer: text.tokenizer().clone(),
-            clock,
-            unread: parts.edge.patience.unread,
-            gateway,
-        };
-        let gate = Gatekeeper {
-            origins: Origins::of(
-                &parts.edge.origins,
-                &parts.edge.hosts,
-                &parts.keys.keys(),
-                parts.listener.local_addr().ok().map(|a| a.ip()),
-            ),
-            keys: parts.keys,
-            wrong_keys: Default::default(),
-            proxies: parts.edge.proxies.clone(),
-            trust_gateway: parts.trust_gateway,
-            audit: parts.audit,
-            clock: handles.clock.clone(),
-            replies: Room::new(limits::WHOLE_REPLIES_BYTES_MAX, 0),
-            unread: handles.unread,
-        };
-        let bodies = Bodies {
-            time: parts.edge.patience.body,
-            bytes_max: parts.body_bytes_max,
-            // One body must fit, whatever the configuration says of the size of all.
-            room: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),
-        };
-        let app = App {
+        let (context, unread) = (parts.scheduler.context, parts.edge.patience.unread);
+        let (scheduler, tokenizer) = (actors.scheduler.clone(), text.tokenizer().clone());
+        let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
+        let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
+        let bodies = bodies(parts.edge.patience.body, parts.body_bytes_max, parts.bodies_bytes_max);
+        let turns = TurnServices {
+            thoughts: parts.limits.thinking.clone(),
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone(), text.call_form())?,
-            limits: parts.limits,
             engram: engram_parts(
                 parts.tables,
                 parts.strengths,
@@ -184,14 +160,18 @@ impl Service {
                 parts.tables_period,
             )?,
             collections: Arc::new(parts.collections),
-            responses: parts.responses,
             text,
             lanes,
             handles,
             phase: actors.phase.clone(),
             live: live.clone(),
-            gate: web::Data::new(gate),
             log_prompts: parts.log_prompts,
+        };
+        let app = App {
+            limits: parts.limits,
+            turns,
+            responses: parts.responses,
+            gate: web::Data::new(gate),
             traces: parts.traces,
             console: parts.edge.console,
             slots: parts.scheduler.slots,
@@ -287,6 +267,34 @@ impl Service {
         }
         self.actors.stop();
     }
+}
+
+/// The part that decides who is let in.
+fn gatekeeper(
+    edge: &Edge,
+    keys: Arc<Ring>,
+    (audit, trust_gateway): (Audit, bool),
+    listener: &TcpListener,
+    handles: &ServiceHandles,
+) -> Gatekeeper {
+    let address = listener.local_addr().ok().map(|address| address.ip());
+    Gatekeeper {
+        origins: Origins::of(&edge.origins, &edge.hosts, &keys.keys(), address),
+        keys,
+        wrong_keys: Default::default(),
+        proxies: edge.proxies.clone(),
+        trust_gateway,
+        audit,
+        clock: handles.clock.clone(),
+        replies: Room::new(limits::WHOLE_REPLIES_BYTES_MAX, 0),
+        unread: handles.unread,
+    }
+}
+
+/// The bounds within which bodies arrive.
+fn bodies(time: Duration, bytes_max: usize, all_bytes_max: usize) -> Bodies {
+    // One body must fit, whatever the configuration says of the size of all.
+    Bodies { time, bytes_max, room: Room::new(all_bytes_max.max(bytes_max), bytes_max) }
 }
 
 /// Starts the HTTP servers: the one for all, and the one of probes where they have a socket.

@@ -5,7 +5,7 @@
 
 use crate::CliError;
 use crate::figures::StepProgress;
-use chimere::text::{Conversation, TextModel, TokenKind};
+use chimere::text::{Conversation, Message, Role, TextModel, TokenKind};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
@@ -14,7 +14,6 @@ use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{Form, Piece, PieceTokens, Sample, SampleRow, StateStart, StepPlan};
-use serde_json::json;
 use std::sync::Arc;
 
 /// A user's turn that is longer than this is closed.
@@ -106,10 +105,10 @@ impl TemplateParts {
     /// Nothing of a model without a template: it writes free text only.
     fn of(model: &Model, text: &TextModel) -> Option<Self> {
         let template = text.template()?;
-        let user = json!({"role": "user", "content": MARK});
+        let user = Message::new(Role::User, MARK);
         let conversation = |messages| Conversation { messages, ..Conversation::default() };
         let one = template.render(&conversation(vec![user.clone()])).ok()?;
-        let said = json!({"role": "assistant", "content": MARK});
+        let said = Message::new(Role::Assistant, MARK);
         let two = template.render(&conversation(vec![user.clone(), said, user])).ok()?;
         let (before, after) = one.split_once(MARK)?;
         let between = two.rsplit(MARK).nth(1)?;

@@ -30,7 +30,7 @@ impl Deadlines {
         }
     }
 
-    /// The next one.
+    /// The time of the next deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }

@@ -15,7 +15,7 @@ pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
 
 /// An engine actor that runs, and what others know it by.
 pub struct Started {
-    /// Takes steps.
+    /// The actor that takes steps.
     pub engine: Addr<EngineActor>,
     /// Takes rules of late sources.
     pub rules: RulesLink,
@@ -25,7 +25,7 @@ pub struct Started {
     pub progress: Progress,
 }
 
-/// Owns the backend.
+/// The actor that owns the backend and launches its steps.
 pub struct EngineActor {
     backend: Box<dyn Backend>,
     /// Rules whose message has not been handled: the backend may have taken them.

@@ -14,7 +14,7 @@ pub type EngramActor = LateActor<EngramSource>;
 /// Where it is found.
 pub type EngramLink = LateLink<EngramSource>;
 
-/// Owns the tracker.
+/// The source that owns the tracker of tables.
 pub struct EngramSource {
     tracker: Tracker,
     figures: Figures,

@@ -50,7 +50,7 @@ pub trait LateSource: Unpin + 'static {
 
 /// What a source says of a step.
 pub struct LateAnswer {
-    /// Its rules.
+    /// Rules of the source for a step.
     pub rules: StepRules,
     /// Sequences that cannot go on, and why.
     pub failed: Vec<(SeqId, String)>,

@@ -63,7 +63,7 @@ pub enum RequestEvent {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// The scheduler's reason.
+    /// The reason that the scheduler gave.
     pub reason: Rejected,
     /// For a reason that passes: the time until there should be room.
     pub retry_after: Option<Duration>,
@@ -114,7 +114,7 @@ pub struct Awaits(pub Awaiting);
 pub struct Sampled {
     /// Steps that were launched meanwhile and wait, as in [`Awaits`].
     pub launched: Vec<Awaiting>,
-    /// What was sampled.
+    /// The token that each sequence got.
     pub tokens: Vec<(SeqId, TokenId)>,
 }
 

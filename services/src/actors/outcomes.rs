@@ -64,7 +64,7 @@ struct Hearer {
     scheduler: Recipient<StepDone>,
 }
 
-/// Both ends.
+/// The engine's end and the completion thread's end.
 pub fn outcomes() -> (Outcomes, Launched) {
     let (launched, steps) = crossbeam::channel::unbounded();
     let way = Arc::<Way>::default();

@@ -1,11 +1,9 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
-use super::draft_account::DraftAccount;
+use super::report::Report;
 use super::token_report::TokenReport;
 use crate::metrics::gateway::Completion;
 use crate::text::parser::TextPart;
-use chimere_engine::constraint::Sources;
-use chimere_engine::engram::Origin;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
@@ -121,7 +119,7 @@ pub struct ShownToken {
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// An end id.
+    /// The model chose an end id.
     Stop,
     /// This one of the request's stop strings.
     StopString(usize),
@@ -157,18 +155,8 @@ pub struct RequestUsage {
     pub timings: Timings,
     /// The most tokens that a choice could have, where more were asked for than the context has room for.
     pub room: Option<u32>,
-    /// How thinking went, if the request said anything about it.
-    pub thinking: Option<ThinkingAccount>,
-    /// What tables did, for a request that uses some.
-    pub engram: Option<Box<EngramAccount>>,
-    /// Which examples were put before the question, if that was asked for.
-    pub examples: Option<ExamplesAccount>,
-    /// Sources of rules that yielded for at least one token, because with their rule none would have been left.
-    pub yielded: Sources,
-    /// What was drafted for its choices.
-    pub drafts: DraftAccount,
-    /// It said what its answer may be.
-    pub predicted: bool,
+    /// What else the reply tells, in the order in which it does.
+    pub reports: Vec<Report>,
 }
 
 impl RequestUsage {
@@ -178,72 +166,6 @@ impl RequestUsage {
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
         Completion { total, prefill, decode, itl_mean, prompt_tokens, completion_tokens }
     }
-}
-
-/// Which examples a conversation got.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExamplesAccount {
-    /// Name of the collection that the examples are from.
-    pub collection: String,
-    /// Ids of its items, the one most like the question first.
-    pub ids: Vec<String>,
-    /// Tokens of the question, which were read once more to find them.
-    pub query_tokens: u32,
-}
-
-/// How long the choices thought, and why each thought ended.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ThinkingAccount {
-    /// Thinking tokens of all choices: those that the model chose, not those that closed it.
-    pub tokens: u32,
-    /// Why it ended, by choice: `model`, `budget`, `certain`, `off` (not to think was asked for), `sure` (the answer
-    /// was sure without),
-    /// `cut off` (the choice ended first), `none` (the model did not think).
-    pub ended: Vec<&'static str>,
-    /// The answer that was tried, for the effort `auto`.
-    pub probe: Option<ProbeAccount>,
-}
-
-/// What trying an answer without a thought gave.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ProbeAccount {
-    /// Tokens of the answer that were generated for it.
-    pub tokens: u32,
-    /// The most entropy that one of them had up to the first that had too much, as a share of the greatest that the
-    /// vocabulary allows.
-    pub entropy: f32,
-    /// That was little enough.
-    pub sure: bool,
-}
-
-/// What tables and documents did for a request, over all its choices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EngramAccount {
-    /// Positions that the tables were asked about.
-    pub lookups: u32,
-    /// Of these, the ones where a table knew what might follow.
-    pub hits: u32,
-    /// Tokens that became others than they would have been; `None` where the device cannot tell.
-    pub changed_tokens: Option<u32>,
-    /// Where changed tokens come from, if that was asked for.
-    pub sources: Option<Vec<SourceAccount>>,
-    /// Documents that said otherwise, each with the later one that was followed.
-    pub contradicted: Vec<(u32, u32)>,
-    /// Ids and titles of the documents, as far as they have some.
-    pub names: Vec<(Option<String>, Option<String>)>,
-}
-
-/// Where one token comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceAccount {
-    /// Whose token it is.
-    pub choice: u32,
-    /// Its number among the choice's tokens.
-    pub index: u32,
-    /// The token by itself.
-    pub text: String,
-    /// Which document, and where in it; or the tables.
-    pub origin: Origin,
 }
 
 /// Where the time of a request went; 0 where it never came to that.

@@ -5,34 +5,28 @@
 //! that has room for all.
 
 use super::choice::{Choice, scored};
-use super::draft_account::DraftAccount;
+use super::generation_request::{GenerationRequest, ThinkingPlan};
 use super::live::LiveEntry;
 use super::messages::{Cancel, Refusal, RequestEvent, Submit};
-use super::output::{
-    Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, RequestUsage, SourceAccount, ThinkingAccount,
-};
+use super::output::{Delta, Finish, Output, RequestUsage};
 use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
-use super::reader::Reader;
+use super::report::{ChangedToken, Report, ThinkingReport};
+use super::report_builder::ReportBuilder;
 use super::scheduler::SchedulerActor;
-use super::spec::RequestSpec;
 use super::stopwatch::Stopwatch;
-use super::token_report::{EngramReport, TokenReport};
+use super::token_report::TokenReport;
 use crate::clock::Clock;
-use crate::limits;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
-use crate::text::grammar::GrammarStart;
-use crate::traces::{Ended, Trace};
+use crate::traces::Ended;
 use actix::prelude::*;
-use chimere_engine::constraint::Sources;
-use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
-use chimere_engine::engram::{Origin, RequestTables, Tally};
+use chimere_engine::constraint::thinking::ThoughtEnd;
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms};
-use std::collections::{BTreeSet, VecDeque};
+use chimere_engine::scheduler::{Event, Rejected, Request, Spec};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -41,52 +35,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Outputs that wait for a slow client before the actor does.
 const OUTPUTS_MAX: usize = 32;
-
-/// What to run, checked against the model's limits.
-pub struct Job {
-    /// Each becomes a request of its own to the scheduler.
-    pub prompts: Vec<Arc<[TokenId]>>,
-    /// Where turns begin in the only prompt of a conversation.
-    pub turns: Arc<[u32]>,
-    /// What is asked for each of them.
-    pub spec: RequestSpec,
-    /// Whose it is, and by when it has to be done.
-    pub terms: Terms,
-    /// What the request said about thinking, if anything.
-    pub thinking: Option<ThinkingJob>,
-    /// What trying an answer without a thought gave, if that was done.
-    pub probe: Option<ProbeAccount>,
-    /// What tables and documents do for each prompt, if anything.
-    pub engram: EngramJob,
-    /// What the output of each choice has to keep to.
-    pub grammar: Option<GrammarStart>,
-    /// RequestEvent when it has ended, if traces are wanted.
-    pub trace: Option<Trace>,
-    /// Which examples are in the prompt, if some were asked for.
-    pub examples: Option<ExamplesAccount>,
-    /// How the text of a choice, given its number, is understood.
-    pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
-}
-
-/// What tables and documents do.
-#[derive(Default)]
-pub struct EngramJob {
-    /// As many as there are prompts, or none.
-    pub tables: Vec<Arc<RequestTables>>,
-    /// The documents' ids and titles, as far as they have some.
-    pub names: Vec<(Option<String>, Option<String>)>,
-    /// Each changed token is to be accounted for.
-    pub sources: bool,
-}
-
-/// What becomes of what a request said about thinking.
-#[derive(Clone, Debug)]
-pub enum ThinkingJob {
-    /// It thinks, by these rules.
-    Bounded(Arc<Thinking>),
-    /// It answers at once, for this reason.
-    Skipped(&'static str),
-}
 
 /// What a request actor needs from the service.
 #[derive(Clone)]
@@ -108,22 +56,13 @@ pub struct ServiceHandles {
 /// Owns all of a request's text state.
 pub struct RequestActor {
     handles: ServiceHandles,
-    job: Job,
+    generation: GenerationRequest,
     entries: Vec<LiveEntry>,
     /// Choices of the first prompt, then of the next.
     choices: Vec<Choice>,
     watch: Stopwatch,
     cached_tokens: u32,
-    /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
-    changed_tokens: Option<u32>,
-    /// Where they come from, the first [`limits::ENGRAM_SOURCES_MAX`] of them.
-    sources: Vec<SourceAccount>,
-    /// Documents that said otherwise, with those that were followed.
-    contradicted: BTreeSet<(u32, u32)>,
-    /// Sources of rules that were not followed for some token.
-    yielded: Sources,
-    /// What was drafted.
-    drafts: DraftAccount,
+    reports: ReportBuilder,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -170,16 +109,6 @@ impl Drop for Hangup {
     }
 }
 
-impl ThinkingJob {
-    /// The rules that it thinks by.
-    pub fn rules(&self) -> Option<Arc<Thinking>> {
-        match self {
-            Self::Bounded(rules) => Some(rules.clone()),
-            Self::Skipped(_) => None,
-        }
-    }
-}
-
 /// There is no scheduler any more, as at the very end of the service.
 fn unheard() -> Refusal {
     Refusal { reason: Rejected::Draining, retry_after: None }
@@ -196,26 +125,28 @@ fn thinking_end(end: ThoughtEnd) -> &'static str {
 
 impl RequestActor {
     /// Starts an actor on this thread and returns when the scheduler has said yes or no. `entries` has one id a prompt.
-    pub async fn submit(job: Job, entries: Vec<LiveEntry>, handles: ServiceHandles) -> Result<Outputs, Refusal> {
-        assert_eq!(job.prompts.len(), entries.len(), "one id a prompt");
+    pub async fn submit(
+        generation: GenerationRequest,
+        entries: Vec<LiveEntry>,
+        handles: ServiceHandles,
+    ) -> Result<Outputs, Refusal> {
+        assert_eq!(generation.prompts.len(), entries.len(), "one id a prompt");
         let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
         let (reply, answer) = oneshot::channel();
         let ids = entries.iter().map(|e| e.id).collect();
         let hangup = Hangup { scheduler: handles.scheduler.clone(), clock: handles.clock.clone(), ids };
-        let n = job.prompts.len() * job.spec.engine.choices as usize;
-        let choices = (0..n).map(|i| Choice::new(handles.tokenizer.clone(), &job.spec.stop, (job.reader)(i))).collect();
+        let n = generation.choices();
+        let choices = (0..n)
+            .map(|i| Choice::new(handles.tokenizer.clone(), &generation.spec.stop, (generation.reader)(i)))
+            .collect();
         let actor = RequestActor {
             watch: Stopwatch::new(n, handles.gateway.clone()),
             handles,
-            job,
+            generation,
             entries,
             choices,
             cached_tokens: 0,
-            changed_tokens: Some(0),
-            sources: Vec::new(),
-            contradicted: BTreeSet::new(),
-            yielded: Sources::NONE,
-            drafts: DraftAccount::default(),
+            reports: ReportBuilder::new(),
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -231,14 +162,14 @@ impl RequestActor {
     }
 
     fn request(&self, prompt: usize) -> Request {
-        let request = Request::new(self.entries[prompt].id, self.job.prompts[prompt].clone(), self.spec(prompt));
-        request.with_turns(self.job.turns.clone())
+        let request = Request::new(self.entries[prompt].id, self.generation.prompts[prompt].clone(), self.spec(prompt));
+        request.with_turns(self.generation.turns.clone())
     }
 
     /// How tokens of this prompt are chosen. Each prompt draws for itself, or equal ones would get equal samples; the
     /// first one draws as it would alone.
     fn spec(&self, prompt: usize) -> Arc<Spec> {
-        let spec = &self.job.spec.engine;
+        let spec = &self.generation.spec.engine;
         if prompt == 0 {
             return spec.clone();
         }
@@ -293,23 +224,22 @@ impl RequestActor {
         self.watch.token(at, self.handles.clock.now());
         ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
         self.handles.gateway.token();
-        self.count_changed(changed);
+        self.reports.count_changed(changed);
         if changed != Some(false) {
             self.account_for(prompt, choice, index, token);
         }
-        self.yielded = self.yielded.with(yielded);
-        drafts.into_iter().for_each(|report| self.drafts.add(report));
+        self.reports.add(yielded, drafts);
         let report = report.map(|row| {
             Box::new(TokenReport {
                 certainty,
                 row: *row,
-                engram: self.engram_report((prompt, choice, index), token, changed),
+                engram: self.generation.engram.token((prompt, choice, index), token, changed),
                 draft: self.choices[at].drafts.next(drafts),
                 thought_left: self.thought_left(at),
             })
         });
         let mut delta = Delta::default();
-        let is_end = self.job.spec.engine.end_ids.contains(&token);
+        let is_end = self.generation.spec.engine.end_ids.contains(&token);
         let before = self.choices[at].reasoning_tokens;
         let stopped = self.choices[at].push(token, (logprobs.as_ref(), report), is_end, &mut delta);
         ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
@@ -321,48 +251,24 @@ impl RequestActor {
     }
 
     fn at(&self, prompt: usize, choice: u32) -> usize {
-        prompt * self.job.spec.engine.choices as usize + choice as usize
-    }
-
-    fn count_changed(&mut self, changed: Option<bool>) {
-        self.changed_tokens = self.changed_tokens.zip(changed).map(|(n, changed)| n + u32::from(changed));
-        ::metrics::counter!(metrics::ENGRAM_CHANGED_TOKENS).increment(u64::from(changed == Some(true)));
+        prompt * self.generation.spec.engine.choices as usize + choice as usize
     }
 
     /// Remembers where a token that Engram may have changed comes from, if it is the one that was wanted there.
     fn account_for(&mut self, prompt: usize, choice: u32, index: u32, token: TokenId) {
-        let Some(origin) = self.origin((prompt, choice, index), token) else { return };
-        if let Origin::Document(place, Some(against)) = origin {
-            self.contradicted.insert((against.document, place.document));
-        }
-        if self.job.engram.sources && self.sources.len() < limits::ENGRAM_SOURCES_MAX {
-            let text = self.handles.tokenizer.text(token).into_owned();
-            let choice = self.at(prompt, choice) as u32;
-            self.sources.push(SourceAccount { choice, index, text, origin });
-        }
-    }
-
-    /// Where a token comes from, if it is the one that Engram wanted most at this output of a prompt's choice.
-    fn origin(&self, (prompt, choice, index): (usize, u32, u32), token: TokenId) -> Option<Origin> {
-        let source = self.job.engram.tables.get(prompt)?.tally.source(choice, index)?;
-        (source.token == token).then_some(source.origin)
-    }
-
-    fn engram_report(&self, at: (usize, u32, u32), token: TokenId, changed: Option<bool>) -> Option<EngramReport> {
-        self.job.engram.tables.get(at.0)?;
-        let source = self.origin(at, token).map(|origin| {
-            let name = match origin {
-                Origin::Document(place, _) => self.job.engram.names.get(place.document as usize).cloned(),
-                Origin::Tables(_) => None,
-            };
-            (origin, name.unwrap_or_default())
+        let Some(origin) = self.generation.engram.origin((prompt, choice, index), token) else { return };
+        let (choice, tokenizer) = (self.at(prompt, choice) as u32, &self.handles.tokenizer);
+        self.reports.add_origin(origin, self.generation.engram.sources, || ChangedToken {
+            choice,
+            index,
+            text: tokenizer.text(token).into_owned(),
+            origin,
         });
-        Some(EngramReport { changed, source })
     }
 
     /// What the budget of a thought leaves behind the next token, if that belongs to one that has a budget.
     fn thought_left(&self, at: usize) -> Option<u32> {
-        let tokens_max = self.job.spec.engine.thinking.as_ref()?.tokens_max?;
+        let tokens_max = self.generation.spec.engine.thinking.as_ref()?.tokens_max?;
         let choice = &self.choices[at];
         choice.is_reasoning().then(|| tokens_max.saturating_sub(choice.reasoning_tokens + 1))
     }
@@ -393,18 +299,13 @@ impl RequestActor {
 
     fn account(&mut self) -> RequestUsage {
         let account = RequestUsage {
-            prompt_tokens: self.job.prompts.iter().map(|p| p.len() as u32).sum(),
+            prompt_tokens: self.generation.prompt_tokens() as u32,
             cached_tokens: self.cached_tokens,
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.handles.clock.now()),
             room: self.room(),
-            thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
-            engram: self.engram_account(),
-            examples: self.job.examples.clone(),
-            yielded: self.yielded,
-            drafts: self.drafts,
-            predicted: self.job.spec.engine.prediction.is_some(),
+            reports: self.all_reports(),
         };
         self.handles.gateway.completed(&account.completion());
         account
@@ -412,14 +313,21 @@ impl RequestActor {
 
     /// How many tokens the longest prompt leaves, where that is less than what was asked for.
     fn room(&self) -> Option<u32> {
-        let longest = self.job.prompts.iter().map(|p| p.len() as u32).max()?;
+        let longest = self.generation.prompts.iter().map(|p| p.len() as u32).max()?;
         let room = self.handles.context.saturating_sub(longest);
-        self.job.spec.engine.max_tokens.filter(|&asked| asked > room).map(|_| room)
+        self.generation.spec.engine.max_tokens.filter(|&asked| asked > room).map(|_| room)
     }
 
-    fn thinking(&self, job: &ThinkingJob) -> ThinkingAccount {
-        let ended = |choice: &Choice| match (job, choice.thought) {
-            (ThinkingJob::Skipped(why), _) => *why,
+    /// All reports of the reply: those on its output, then those on its prompt, which may add to them.
+    fn all_reports(&mut self) -> Vec<Report> {
+        let thinking = self.generation.thinking.as_ref().map(|plan| Report::Thinking(self.thinking(plan)));
+        let tokens = self.reports.reports(&self.generation.engram, self.generation.spec.engine.prediction.is_some());
+        thinking.into_iter().chain(tokens).chain(std::mem::take(&mut self.generation.reports)).collect()
+    }
+
+    fn thinking(&self, plan: &ThinkingPlan) -> ThinkingReport {
+        let ended = |choice: &Choice| match (plan, choice.thought) {
+            (ThinkingPlan::Skipped(why), _) => *why,
             (_, Some(thought)) => thinking_end(thought.end),
             // The end of its thought was not read any more, or it never thought.
             (_, None) if choice.reasoning_tokens > 0 => "cut off",
@@ -427,25 +335,10 @@ impl RequestActor {
         };
         // A thought that was cut off has as many tokens as were told.
         let tokens = |choice: &Choice| choice.thought.map_or(choice.reasoning_tokens, |thought| thought.tokens);
-        ThinkingAccount {
+        ThinkingReport {
             tokens: self.choices.iter().map(tokens).sum(),
             ended: self.choices.iter().map(ended).collect(),
-            probe: self.job.probe,
         }
-    }
-
-    fn engram_account(&mut self) -> Option<Box<EngramAccount>> {
-        let EngramJob { tables, names, sources } = &self.job.engram;
-        let sum = |of: fn(&Tally) -> u32| tables.iter().map(|g| of(&g.tally)).sum();
-        let account = (!tables.is_empty()).then(|| EngramAccount {
-            lookups: sum(Tally::lookups),
-            hits: sum(Tally::hits),
-            changed_tokens: self.changed_tokens,
-            sources: sources.then(|| std::mem::take(&mut self.sources)),
-            contradicted: std::mem::take(&mut self.contradicted).into_iter().collect(),
-            names: names.clone(),
-        });
-        account.map(Box::new)
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
@@ -525,10 +418,10 @@ impl Actor for RequestActor {
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.handles.context));
             answers.push(self.handles.scheduler.send(Submit {
                 request,
-                terms: self.job.terms,
+                terms: self.generation.terms,
                 events,
-                tables: self.job.engram.tables.get(prompt).cloned(),
-                grammar: self.job.grammar.clone(),
+                tables: self.generation.engram.tables.get(prompt).cloned(),
+                grammar: self.generation.grammar.clone(),
                 warm_up: false,
             }));
             ctx.add_stream(Numbered { prompt, told });
@@ -546,8 +439,8 @@ impl Actor for RequestActor {
         }
         let tokens: u32 = self.choices.iter().map(|c| c.tokens).sum();
         tracing::info!(request = self.entries.first().map(|e| e.name()), outcome = self.outcome, tokens, "ended");
-        if let Some(trace) = self.job.trace.take() {
-            let prompt_tokens = self.job.prompts.iter().map(|p| p.len()).sum();
+        if let Some(trace) = self.generation.trace.take() {
+            let prompt_tokens = self.generation.prompt_tokens();
             let at = self.handles.clock.now();
             trace.end(self.watch.moments(), Ended { outcome: self.outcome, prompt_tokens, output_tokens: tokens, at });
         }

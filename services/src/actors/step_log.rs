@@ -17,7 +17,7 @@ const ROWS_MAX: usize = 64;
 /// A step as it was computed.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepSeen {
-    /// The step's number.
+    /// Number of the step in the order of launches.
     pub id: u64,
     /// Milliseconds from the end of the step before, or its own launch, to its end.
     pub ms: f64,
@@ -97,7 +97,7 @@ struct Kept {
 }
 
 impl StepLog {
-    /// Whether anybody looks.
+    /// True while anybody looks at the log.
     pub fn is_watched(&self) -> bool {
         self.watchers.load(Ordering::Relaxed) > 0
     }

@@ -4,15 +4,15 @@ use chimere_engine::drafts::{DraftKind, DraftReport};
 use chimere_engine::engram::Origin;
 use chimere_engine::step::{Certainty, RowReport};
 
-/// See the file's head.
+/// The report on one token of a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenReport {
     /// How sure the model was.
     pub certainty: Option<Certainty>,
-    /// What the engine says.
+    /// The engine's report on the row of the token.
     pub row: RowReport,
     /// What tables and documents did, for a request that uses some.
-    pub engram: Option<EngramReport>,
+    pub engram: Option<TokenEngram>,
     /// Whose guess it was, or said otherwise.
     pub draft: Option<DraftedToken>,
     /// Tokens that the thought may have after it, of one that is bounded.
@@ -21,7 +21,7 @@ pub struct TokenReport {
 
 /// What tables and documents did at one token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EngramReport {
+pub struct TokenEngram {
     /// They made it another one; `None` where the device cannot tell.
     pub changed: Option<bool>,
     /// Where it comes from, if it is what they wanted most, and the document's id and title.
@@ -34,9 +34,9 @@ pub type DocumentName = (Option<String>, Option<String>);
 /// A token that was guessed, or that came in place of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftedToken {
-    /// Who guessed.
+    /// The source that drafted the token.
     pub kind: DraftKind,
-    /// It is what was guessed.
+    /// True if the token is the drafted one.
     pub accepted: bool,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Vigil {
 
 /// An actor whose thread can be kept awake.
 pub(super) trait Watchful: Actor<Context = Context<Self>> {
-    /// Its own.
+    /// The vigil of this actor.
     fn vigil(&mut self) -> &mut Vigil;
 
     /// Stays awake from now on for a moment.

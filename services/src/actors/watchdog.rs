@@ -69,7 +69,7 @@ impl StepLimits {
 pub(super) enum Awaited {
     /// The oldest step in flight ends.
     Step {
-        /// Its number.
+        /// Number of the step that is awaited.
         id: StepId,
         /// Its predicted duration in microseconds; `None` while nothing predicts it.
         predicted_us: Option<f64>,
@@ -94,7 +94,7 @@ struct Waiting {
     awaited: Awaited,
     /// The backend's progress at the last look.
     progress: u64,
-    /// Time without progress.
+    /// Time in which nothing has made progress.
     waited: Duration,
 }
 
@@ -134,18 +134,18 @@ pub(crate) struct WatchdogParts {
     pub(crate) watch: EngineWatch,
     /// When a step is overdue.
     pub(crate) limits: StepLimits,
-    /// The backend's own.
+    /// The backend's own count of its progress.
     pub(crate) progress: Progress,
     /// Where the service stands.
     pub(crate) phase: watch::Sender<Phase>,
-    /// Ends all streams.
+    /// The actor that ends all streams.
     pub(crate) scheduler: Recipient<EngineOverdue>,
     /// Ends the process without destructors and exit handlers.
     pub(crate) end_process: fn(),
 }
 
 impl Watchdog {
-    /// Starts the thread.
+    /// Starts the thread that watches the engine.
     pub(crate) fn start(parts: WatchdogParts) -> std::io::Result<Self> {
         let watch = parts.watch.clone();
         std::thread::Builder::new().name("chimere-watch".into()).spawn(move || parts.run())?;

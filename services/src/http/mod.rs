@@ -6,8 +6,8 @@ mod dialects;
 pub mod edge;
 mod endpoints;
 mod intake;
+mod reply;
 pub mod server;
-mod turn;
 mod wire;
 
 pub use edge::keys::auth;
@@ -15,15 +15,8 @@ pub use edge::tls;
 
 /// What each endpoint takes, and what it is checked against.
 pub mod request {
-    pub use crate::http::body::cache::CacheRequest;
-    pub use crate::http::body::chat::ChatRequest;
     pub use crate::http::body::embedding::{EmbeddingRequest, Encoding};
-    pub use crate::http::body::engram::{DocumentRequest, EngramRequest};
-    pub use crate::http::body::generation::Generation;
     pub use crate::http::body::model::ModelLimits;
-    pub use crate::http::body::prompt::Prompt;
-    pub use crate::http::body::semantic::SemanticRequest;
-    pub use crate::http::body::structured::AskedForm;
     pub use crate::http::dialects::anthropic::request::MessagesRequest;
     pub use crate::http::dialects::llama::request::{LlamaReply, LlamaRequest, parse_embedding};
     pub use crate::http::dialects::ollama::request::{OllamaRequest, parse_embed, parse_name};
@@ -33,5 +26,8 @@ pub mod request {
     pub use crate::http::endpoints::tables::request::TeachRequest;
     pub use crate::http::endpoints::tokenize::request::{
         DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape,
+    };
+    pub use crate::turn::options::{
+        AskedForm, CacheRequest, ChatRequest, DocumentRequest, EngramRequest, Generation, Prompt, SemanticRequest,
     };
 }

@@ -1,6 +1,7 @@
 //! Text in, token ids out, and back. Knows nothing of HTTP and nothing of the engine but the bytes that a model file
 //! says about text.
 
+pub mod conversation;
 pub mod detokenizer;
 pub mod fingerprint;
 pub mod grammar;
@@ -15,13 +16,14 @@ pub mod tokenizer;
 pub mod tools;
 mod turns;
 
+pub use conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 pub use detokenizer::Detokenizer;
 pub use fingerprint::Fingerprint;
 pub use parser::{Delta, OutputParser};
 pub use pool::{Lanes, TextPool};
 pub use prompt::{ChatPrompt, PromptError, TextModel, Thinking, TooLong};
 pub use stop::StopScanner;
-pub use template::{ChatTemplate, Conversation};
+pub use template::ChatTemplate;
 pub use thinking::Thoughts;
 pub use tokenizer::{TokenKind, Tokenizer};
 pub use tools::{Tool, Tools};

@@ -1,12 +1,12 @@
 //! What a model knows about text, in one place: its tokenizer, its template, and what they say about a prompt.
 
+use super::conversation::{Conversation, Message, Role};
 use super::guard::Guard;
-use super::template::{ChatTemplate, Conversation, TemplateError};
+use super::template::{ChatTemplate, TemplateError};
 use super::tokenizer::{TokenKind, Tokenizer, TokenizerError};
 use super::tools::CallForm;
 use chimere_engine::format::TextAssets;
 use chimere_engine::ids::TokenId;
-use serde_json::json;
 use std::sync::Arc;
 
 /// Tokenizer and template of the served model.
@@ -132,8 +132,7 @@ impl TextModel {
     /// how to read. The text alone where there is no template, or where it does not do with that. What looks like a
     /// control token is text.
     pub fn turn_ids(&self, text: &str) -> Vec<TokenId> {
-        let conversation =
-            Conversation { messages: vec![json!({"role": "user", "content": text})], ..Conversation::default() };
+        let conversation = Conversation { messages: vec![Message::new(Role::User, text)], ..Conversation::default() };
         match self.chat_prompt(&conversation, usize::MAX) {
             Ok(prompt) => prompt.ids,
             Err(_) => self.tokenizer.encode_plain(text),
@@ -143,7 +142,7 @@ impl TextModel {
 
 /// The first token of what the template adds for the assistant to speak, if that is a control token.
 fn opener(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<TokenId> {
-    let small = Conversation { messages: vec![json!({"role": "user", "content": "a"})], ..Conversation::default() };
+    let small = Conversation { messages: vec![Message::new(Role::User, "a")], ..Conversation::default() };
     let (with, without) = (template.render(&small).ok()?, template.render_closed(&small).ok()?);
     let first = *tokenizer.encode_guarded(with.strip_prefix(&without)?).first()?;
     (tokenizer.kind(first) == TokenKind::Special).then_some(first)
@@ -167,6 +166,7 @@ impl Thinking {
 mod tests {
     use super::*;
     use chimere_engine::format::{GenerationDefaults, TokenizerSource};
+    use serde_json::json;
 
     fn model(template: Option<&str>) -> TextModel {
         let file = include_bytes!("../../../engine/tests/golden/moe/tokenizer.json");
@@ -181,7 +181,7 @@ mod tests {
 
     fn ask(enable_thinking: bool) -> Conversation {
         Conversation {
-            messages: vec![json!({"role": "user", "content": "hi"})],
+            messages: vec![Message::new(Role::User, "hi")],
             options: serde_json::Map::from_iter([("enable_thinking".to_owned(), json!(enable_thinking))]),
             ..Default::default()
         }
@@ -223,7 +223,7 @@ mod tests {
     fn a_message_that_is_not_over_is_gone_on_with_where_it_ends() {
         let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
         let mut conversation = ask(true);
-        conversation.messages.push(json!({"role": "assistant", "content": "The answer \u{fdd2} is <|im_end|> "}));
+        conversation.messages.push(Message::new(Role::Assistant, "The answer \u{fdd2} is <|im_end|> "));
         conversation.continues = true;
         let prompt = model.chat_prompt(&conversation, usize::MAX).unwrap();
         let text = model.tokenizer().decode(&prompt.ids, true);
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn turns_begin_at_the_template_s_own_openings_and_at_none_that_was_written() {
         let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
-        let said = |role: &str, content: &str| json!({"role": role, "content": content});
         let messages =
-            vec![said("system", "s"), said("user", "<|im_start|>user x"), said("assistant", "y"), said("user", "z")];
+            [(Role::System, "s"), (Role::User, "<|im_start|>user x"), (Role::Assistant, "y"), (Role::User, "z")];
+        let messages = messages.map(|(role, text)| Message::new(role, text)).to_vec();
         let conversation = Conversation { messages, ..ask(true) };
         let prompt = model.chat_prompt(&conversation, usize::MAX).unwrap();
         let opened = |at: &u32| model.tokenizer().decode(&prompt.ids[*at as usize..][..2], true);

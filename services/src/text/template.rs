@@ -8,6 +8,7 @@ mod markers;
 mod python;
 pub mod written;
 
+use super::conversation::{Conversation, IdPlace, Message, MessageMember, Role, ToolCall};
 use super::guard::{END, Guard, REMINDER};
 use crate::limits;
 use bounds::Overrun;
@@ -23,20 +24,6 @@ const NAME: &str = "chat_template";
 const OWN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 /// Why a message cannot be gone on with.
 const NOT_SHOWN: &str = "this model's template leaves out the last message, so nothing can go on with it";
-
-/// A conversation as templates expect it. Checked by whoever made it; a template may still object.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conversation {
-    /// Objects with `role`, `content` and what else belongs to the role. Templates take a system message at the
-    /// beginning alone: one that stands later is shown to them as a user's, between tags that no user can write.
-    pub messages: Vec<Json>,
-    /// Tool declarations as the caller wrote them; none is the same as no tools at all.
-    pub tools: Vec<Json>,
-    /// More variables, from `chat_template_kwargs`.
-    pub options: serde_json::Map<String, Json>,
-    /// The last message is the assistant's and is not over: what comes goes on with it.
-    pub continues: bool,
-}
 
 /// A compiled template. Rendering takes a while for long conversations, so the async threads leave it to the pool.
 #[derive(Debug)]
@@ -130,7 +117,7 @@ impl ChatTemplate {
         unfinished: Option<usize>,
     ) -> Result<String, TemplateError> {
         let user = |v: &Json| self.value(v, Voice::Other);
-        let tools = conversation.tools.iter().map(user).collect::<Vec<_>>();
+        let tools = conversation.tools.iter().map(|tool| user(&tool.0)).collect::<Vec<_>>();
         let tools = if tools.is_empty() { Value::from(()) } else { Value::from(tools) };
         let messages = conversation.messages.iter().enumerate();
         let messages = messages.map(|(i, v)| self.message(v, i, unfinished == Some(i))).collect::<Vec<_>>();
@@ -161,27 +148,45 @@ impl ChatTemplate {
     }
 
     /// A message as the template's value.
-    fn message(&self, message: &Json, place: usize, unfinished: bool) -> Value {
-        let role = message["role"].as_str();
-        let Some(map) = message.as_object() else { return self.value(message, Voice::Other) };
-        let reminds = role == Some("system") && place > 0;
-        let voice = if matches!(role, Some("assistant" | "system")) { Voice::Model } else { Voice::Other };
-        let entry = |(name, value): (&String, &Json)| {
-            let shown = match (name.as_str(), value) {
-                ("role", _) if reminds => Value::from("user"),
-                ("content", Json::String(text)) if reminds => {
+    fn message(&self, message: &Message, place: usize, unfinished: bool) -> Value {
+        let reminds = message.role == Role::System && place > 0;
+        let voice = if matches!(message.role, Role::Assistant | Role::System) { Voice::Model } else { Voice::Other };
+        let member = |(name, member): (&'static str, MessageMember<'_>)| {
+            let shown = match member {
+                MessageMember::Role(_) if reminds => Value::from(Role::User.name()),
+                MessageMember::Role(role) => Value::from(self.guarded(role.name(), voice)),
+                MessageMember::Content(None) => Value::from(()),
+                MessageMember::Content(Some(text)) if reminds => {
                     let [begin, end] = REMINDER;
                     Value::from(format!("{begin}\n{}\n{end}", self.guard.all(text)))
                 }
-                ("content", Json::String(text)) if unfinished => {
+                MessageMember::Content(Some(text)) if unfinished => {
                     Value::from(format!("{}{END}{END}", self.guarded(text, voice)))
                 }
-                ("tool_calls", calls) => self.value(calls, Voice::Other),
-                _ => self.value(value, voice),
+                MessageMember::Content(Some(text)) | MessageMember::Text(text) => {
+                    Value::from(self.guarded(text, voice))
+                }
+                MessageMember::Calls(calls) => {
+                    Value::from(calls.iter().map(|call| self.call(call)).collect::<Vec<_>>())
+                }
             };
-            (self.guarded(name, voice).into_owned(), shown)
+            (name, shown)
         };
-        Value::from_pairs(map.iter().map(entry))
+        Value::from_pairs(message.members().map(member))
+    }
+
+    /// A call as the template's value. Its words are a client's, whatever model made it.
+    fn call(&self, call: &ToolCall) -> Value {
+        let text = |text: &str| Value::from(self.guarded(text, Voice::Other));
+        let arguments = self.value(&call.arguments.0, Voice::Other);
+        let function = Value::from_pairs([("name", text(&call.name)), ("arguments", arguments)]);
+        let id = call.id.as_deref().map(|id| ("id", text(id)));
+        let (before, after) = match call.id_place {
+            IdPlace::BeforeFunction => (id, None),
+            IdPlace::AfterFunction => (None, id),
+        };
+        let kind = [("type", text("function"))].into_iter();
+        Value::from_pairs(kind.chain(before).chain([("function", function)]).chain(after))
     }
 
     fn guarded<'a>(&self, text: &'a str, voice: Voice) -> Cow<'a, str> {

@@ -176,6 +176,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "memory",
             "device",
             "actors",
+            "turn",
             "http",
             "service",
             "serve",
@@ -205,7 +206,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
-    ("services/src/http", &["wire", "edge", "body", "app", "intake", "turn", "endpoints", "dialects", "server"]),
+    (
+        "services/src/turn",
+        &[
+            "error", "options", "caller", "grammar", "services", "state", "prompts", "vectors", "search", "reader",
+            "tables", "examples", "thinking", "stages",
+        ],
+    ),
+    ("services/src/http", &["wire", "edge", "body", "app", "intake", "reply", "endpoints", "dialects", "server"]),
 ];
 
 /// (folder or file, what its code must not mention, why): what the order of rooms does not say.
@@ -215,6 +223,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/backend", &["scheduler::"], "a backend runs plans and asks nobody for them"),
     ("engine/src/backend/cuda/layout", &["cudarc", "Device"], "a layout is computed without a device"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
+    ("services/src/turn", &["actix"], "a turn knows no HTTP"),
 ];
 
 struct Graph {

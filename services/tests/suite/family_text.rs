@@ -1,7 +1,8 @@
 //! Tokenizers and templates of real files: the model that ships, and the family's release where `CHIMERE_FAMILY_DIR`
 //! has it (`qwen35-vocab.gguf`, `qwen3.5-chat-template.jinja`).
 
-use chimere::text::{ChatTemplate, Conversation, TextModel, Thinking, Tokenizer, guard::Guard};
+use chimere::text::guard::Guard;
+use chimere::text::{ChatTemplate, Conversation, Message, RawJson, Role, TextModel, Thinking, Tokenizer};
 use chimere_engine::format::{Gguf, TextAssets, TokenizerSource};
 use proptest::test_runner::{Config, TestRunner};
 use rustix::time::{ClockId, clock_gettime};
@@ -144,10 +145,9 @@ fn a_text_ten_times_as_long_takes_about_ten_times_as_long_to_encode() {
 }
 
 fn render(template: &ChatTemplate, messages: Json, tools: Json, options: Json) -> String {
-    let list = |v: Json| v.as_array().cloned().unwrap_or_default();
     let conversation = Conversation {
-        messages: list(messages),
-        tools: list(tools),
+        messages: messages_of(&messages),
+        tools: tools_of(&tools),
         options: options.as_object().cloned().unwrap_or_default(),
         continues: false,
     };
@@ -162,7 +162,15 @@ fn tool_loop() -> Conversation {
         {"role": "tool", "content": "r1"},
         {"role": "tool", "content": "r2"},
     ]);
-    Conversation { messages: messages.as_array().cloned().unwrap(), ..Default::default() }
+    Conversation { messages: messages_of(&messages), ..Default::default() }
+}
+
+fn messages_of(list: &Json) -> Vec<Message> {
+    list.as_array().unwrap().iter().map(|message| Message::of_json(message).expect("a message")).collect()
+}
+
+fn tools_of(list: &Json) -> Vec<RawJson> {
+    list.as_array().unwrap().iter().cloned().map(RawJson).collect()
 }
 
 fn family_template() -> Option<ChatTemplate> {
@@ -294,8 +302,7 @@ fn told(text: &str) -> Conversation {
     ]);
     let tools = json!([{"type": "function", "function": {"name": "lookup", "description": text,
         "parameters": {"type": "object", "properties": {text: {"type": "string", "description": text}}}}}]);
-    let list = |v: Json| v.as_array().cloned().unwrap();
-    Conversation { messages: list(messages), tools: list(tools), ..Default::default() }
+    Conversation { messages: messages_of(&messages), tools: tools_of(&tools), ..Default::default() }
 }
 
 /// A prompt's text, and where its tokens end in it.
@@ -393,7 +400,7 @@ fn nor_by_any_text_that_is_made_of_pieces_of_markers() {
 fn ordinary_texts_have_the_tokens_that_they_have_by_themselves() {
     for (name, model, _) in marked() {
         for text in CORPUS.iter().filter(|text| !text.trim().is_empty() && !text.contains("<|im_end|>")) {
-            let said = json!({"role": "user", "content": text});
+            let said = Message::new(Role::User, *text);
             let conversation = Conversation { messages: vec![said], ..Default::default() };
             let ids = model.chat_prompt(&conversation, usize::MAX).unwrap().ids;
             let text = model.tokenizer().decode(&ids, true);

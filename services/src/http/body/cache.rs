@@ -3,15 +3,7 @@
 use super::fields::Fields;
 use crate::http::wire::error::ApiError;
 use crate::limits::CACHE_SALT_BYTES_MAX;
-
-/// Whether a request goes on from what others left, and leaves something.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CacheRequest {
-    /// It does both, or neither.
-    pub on: bool,
-    /// Only with those of the same caller that say the same.
-    pub salt: Option<String>,
-}
+use crate::turn::options::CacheRequest;
 
 impl CacheRequest {
     pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {

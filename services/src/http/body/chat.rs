@@ -1,31 +1,14 @@
 //! `POST /v1/chat/completions`.
 
 use super::fields::{Fields, missing, wrong_type};
-use super::generation::{Generation, output_limit};
+use super::generation::output_limit;
 use super::model::{ModelLimits, check_model};
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
-use crate::text::Conversation;
-use crate::text::grammar::Calls;
-use crate::text::thinking::Reasoning;
-use crate::text::tools::Tools;
+use crate::text::{Conversation, Message, RawJson, Role};
+use crate::turn::options::{ChatRequest, Generation};
 use serde_json::{Map, Value as Json};
-
-/// A chat request, checked; only the template may still object to the conversation.
-#[derive(Clone, Debug)]
-pub struct ChatRequest {
-    /// What the body says about generating.
-    pub generation: Generation,
-    /// What to render. Without tools when `tool_choice` is `none`, so that the model does not know of any.
-    pub conversation: Conversation,
-    /// The tools whose calls are to be found in the output, if any.
-    pub tools: Option<Tools>,
-    /// What its calls have to keep to, if anything.
-    pub calls: Option<Calls>,
-    /// What it says about thinking, if anything.
-    pub reasoning: Option<Reasoning>,
-}
 
 impl ChatRequest {
     /// Reads and checks a body.
@@ -39,7 +22,7 @@ impl ChatRequest {
     /// Of a conversation that was checked, and all else that a body says. Other dialects call fields what they are
     /// called here and come this way too, so that nothing is decided twice.
     pub(in crate::http) fn about(
-        messages: Vec<Json>,
+        messages: Vec<Message>,
         mut fields: Fields,
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
@@ -59,13 +42,14 @@ impl ChatRequest {
         }
         fields.finish()?;
         let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
-        let conversation = Conversation { messages, tools: declared, options, continues };
+        let conversation =
+            Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
         Ok(Self { generation, conversation, tools, calls, reasoning })
     }
 }
 
 /// Whether the answer goes on with the last message, which must be one that can be gone on with.
-fn continues(fields: &mut Fields, messages: &[Json]) -> Result<bool, ApiError> {
+fn continues(fields: &mut Fields, messages: &[Message]) -> Result<bool, ApiError> {
     let field = "continue_final_message";
     if fields.bool(field)? != Some(true) {
         return Ok(false);
@@ -76,7 +60,7 @@ fn continues(fields: &mut Fields, messages: &[Json]) -> Result<bool, ApiError> {
             format!("`{field}` contradicts `add_generation_prompt`: give one of them"),
         ));
     }
-    let last = messages.last().filter(|last| last["role"] == "assistant" && last.get("tool_calls").is_none());
+    let last = messages.last().filter(|last| last.role == Role::Assistant && last.tool_calls.is_empty());
     let wanted = "wants the last message to be the assistant's, without `tool_calls`";
     last.map(|_| true).ok_or_else(|| ApiError::invalid(field, format!("`{field}` {wanted}")))
 }

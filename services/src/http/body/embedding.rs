@@ -3,9 +3,10 @@
 use super::fields::{Fields, missing};
 use super::generation::priority;
 use super::model::{ModelLimits, check_model};
-use super::prompt::{Prompt, prompts};
+use super::prompt::prompts;
 use crate::http::wire::error::ApiError;
 use crate::limits::EMBEDDING_INPUTS_MAX;
+use crate::turn::options::Prompt;
 use chimere_engine::scheduler::Pooling;
 
 /// Texts to embed, checked.

@@ -1,36 +1,12 @@
 //! The field `engram`: which tables, how strongly, where, and texts to make a table of for this request alone.
 
 use super::fields::{Fields, at_most, missing, wrong_type};
-use super::semantic::SemanticRequest;
 use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::http::wire::error::ApiError;
 use crate::limits;
+use crate::turn::options::{DocumentRequest, EngramRequest, SemanticRequest};
 use chimere_engine::engram::{ALPHA_MAX, LAMBDA_MAX};
 use serde_json::Value as Json;
-
-/// What a request says; the rest comes from the configuration.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct EngramRequest {
-    /// Settings that were given. A strength without a mode means its mode.
-    pub settings: Overrides,
-    /// Texts; none is empty.
-    pub documents: Vec<DocumentRequest>,
-    /// The reply is to say where each changed token comes from.
-    pub sources: bool,
-    /// Where examples come from, in a chat.
-    pub semantic: Option<SemanticRequest>,
-}
-
-/// A text that a request brings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DocumentRequest {
-    /// What the reply calls it; without one it has its number.
-    pub id: Option<String>,
-    /// What it is about; counts as said in each of its sentences.
-    pub title: Option<String>,
-    /// What it says; not empty.
-    pub text: String,
-}
 
 impl EngramRequest {
     /// Takes the field; absent it says nothing.

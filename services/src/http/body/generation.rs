@@ -1,13 +1,12 @@
 //! The fields that chat and completions share: how to sample, when to stop, how to answer.
 
-use super::cache::CacheRequest;
-use super::engram::EngramRequest;
 use super::fields::{Fields, at_most, integer, number, wrong_type};
 use super::model::ModelLimits;
-use super::structured::{self, AskedForm};
+use super::structured;
 use crate::actors::spec::RequestSpec;
 use crate::http::wire::error::ApiError;
 use crate::limits;
+use crate::turn::options::{AskedForm, CacheRequest, EngramRequest, Generation};
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
@@ -15,25 +14,6 @@ use chimere_engine::scheduler::Spec;
 use chimere_engine::step::ExpertCut;
 use serde_json::Value as Json;
 use std::sync::Arc;
-
-/// How to generate, checked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Generation {
-    /// All that is asked for, but for what depends on the prompt: see [`RequestSpec::complete`]. `end_ids` are the
-    /// model's unless `ignore_eos`, and `stop_token_ids`; `sampling` has the request's values over the model's defaults
-    /// over neutral ones.
-    pub spec: RequestSpec,
-    /// The caller's seed. Without one the server draws it and reports it.
-    pub seed: Option<u64>,
-    /// What the request says of Engram's tables.
-    pub engram: EngramRequest,
-    /// Whether its prompt is looked up and kept.
-    pub cache: CacheRequest,
-    /// What the answer has to look like.
-    pub form: Option<AskedForm>,
-    /// What the answer may be, to compute it sooner: it would be the same without.
-    pub prediction: Option<String>,
-}
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
 const UNSUPPORTED: [(&str, &str); 10] = [

@@ -4,12 +4,13 @@ use super::fields::{Fields, missing, wrong_type};
 use super::turns::BETWEEN;
 use crate::http::wire::error::ApiError;
 use crate::text::template::written;
-use serde_json::{Map, Value as Json, json};
+use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
+use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 
 /// Checks every message and the order of tool results. System messages at the beginning become one, which is what
 /// templates take; later ones stay where they are, so that what was said before them reads as it did.
-pub(in crate::http) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
+pub(in crate::http) fn checked(list: Vec<Json>) -> Result<Vec<Message>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
     }
@@ -20,8 +21,8 @@ pub(in crate::http) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
         fields.ignore_rest();
         Ok(message)
     };
-    let messages: Result<Vec<_>, _> = list.into_iter().enumerate().map(one).collect();
-    Ok(one_system(messages?).into_iter().map(Json::Object).collect())
+    let messages: Result<Vec<_>, ApiError> = list.into_iter().enumerate().map(one).collect();
+    Ok(one_system(messages?))
 }
 
 /// A message that says that it has no content, as distinct from one that says nothing about it, has an empty one.
@@ -33,17 +34,17 @@ fn with_content(mut message: Json) -> Json {
 }
 
 /// With one system message in the place of those that the conversation begins with.
-fn one_system(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
-    let leading = messages.iter().take_while(|message| message["role"] == "system").count();
+fn one_system(mut messages: Vec<Message>) -> Vec<Message> {
+    let leading = messages.iter().take_while(|message| message.role == Role::System).count();
     // No template shows the name of one that comes later.
-    for message in messages[leading..].iter_mut().filter(|message| message["role"] == "system") {
-        message.shift_remove("name");
+    for message in messages[leading..].iter_mut().filter(|message| message.role == Role::System) {
+        message.name = None;
     }
     if leading > 1 {
-        let texts: Vec<&str> = messages[..leading].iter().filter_map(|message| message["content"].as_str()).collect();
+        let texts: Vec<&str> = messages[..leading].iter().filter_map(|message| message.content.as_deref()).collect();
         let text = texts.join(BETWEEN);
         messages.drain(1..leading);
-        messages[0].insert("content".into(), text.into());
+        messages[0].content = Some(text);
     }
     messages
 }
@@ -53,19 +54,21 @@ fn one_system(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
 #[derive(Default)]
 struct OpenCalls(Option<HashSet<Option<String>>>);
 
-fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Map<String, Json>, ApiError> {
+fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Message, ApiError> {
     let path = fields.path("role");
     let role = fields.string("role")?.ok_or_else(|| missing(&path, "a role"))?;
-    let mut out = Map::new();
-    let shown = if role == "developer" { "system" } else { role.as_str() };
-    out.insert("role".into(), shown.into());
     if role != "tool" && role != "assistant" {
         calls.0 = None;
     }
-    match role.as_str() {
-        "system" | "developer" | "user" => drop(out.insert("content".into(), required_content(fields)?.into())),
-        "assistant" => calls.0 = assistant(fields, &mut out)?,
-        "tool" => tool(fields, &mut out, calls)?,
+    let mut message = match role.as_str() {
+        "system" | "developer" => Message::new(Role::System, required_content(fields)?),
+        "user" => Message::new(Role::User, required_content(fields)?),
+        "assistant" => {
+            let (message, open) = assistant(fields)?;
+            *calls = open;
+            message
+        }
+        "tool" => tool(fields, calls)?,
         "function" => {
             return Err(ApiError::unsupported(&path, format!("`{path}` \"function\" is not supported; use \"tool\"")));
         }
@@ -73,16 +76,14 @@ fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Map<String, Jso
             let wanted = "system, developer, user, assistant or tool";
             return Err(ApiError::invalid(&path, format!("`{path}` must be {wanted}, got {other:?}")));
         }
-    }
+    };
     // Templates may use it; most do not.
-    if let Some(name) = fields.string("name")? {
-        out.insert("name".into(), name.into());
-    }
-    Ok(out)
+    message.name = fields.string("name")?;
+    Ok(message)
 }
 
-/// What an assistant said before. Returns the ids of its calls, if it made any.
-fn assistant(fields: &mut Fields, out: &mut Map<String, Json>) -> Result<Option<HashSet<Option<String>>>, ApiError> {
+/// What an assistant said before, and the ids of its calls, if it made any.
+fn assistant(fields: &mut Fields) -> Result<(Message, OpenCalls), ApiError> {
     let path = fields.path("content");
     let content = content(fields)?;
     // Other services have a field of its own for an answer that is a refusal.
@@ -102,20 +103,17 @@ fn assistant(fields: &mut Fields, out: &mut Map<String, Json>) -> Result<Option<
     if content.is_none() && reasoning.is_none() && calls.is_none() {
         return Err(missing(&path, "a string or an array of parts, unless there are `tool_calls`"));
     }
-    out.insert("content".into(), content.unwrap_or_default().into());
-    if let Some(reasoning) = reasoning {
-        out.insert("reasoning_content".into(), reasoning.into());
-    }
-    let Some(calls) = calls else { return Ok(None) };
-    let checked: Result<Vec<_>, _> =
+    let mut message = Message { reasoning, ..Message::new(Role::Assistant, content.unwrap_or_default()) };
+    let Some(calls) = calls else { return Ok((message, OpenCalls(None))) };
+    let checked: Result<Vec<_>, ApiError> =
         calls.into_iter().enumerate().map(|(i, c)| tool_call(format!("{calls_path}[{i}]"), c)).collect();
-    let (ids, calls): (HashSet<_>, Vec<_>) = checked?.into_iter().unzip();
-    out.insert("tool_calls".into(), calls.into());
-    Ok(Some(ids))
+    message.tool_calls = checked?;
+    let ids = message.tool_calls.iter().map(|call| call.id.clone()).collect();
+    Ok((message, OpenCalls(Some(ids))))
 }
 
 /// One call, with its arguments as an object, which is what templates iterate over.
-fn tool_call(path: String, value: Json) -> Result<(Option<String>, Json), ApiError> {
+fn tool_call(path: String, value: Json) -> Result<ToolCall, ApiError> {
     let mut fields = Fields::nested(path, value)?;
     let id = fields.string("id")?;
     // Left over from a stream's chunks.
@@ -133,11 +131,7 @@ fn tool_call(path: String, value: Json) -> Result<(Option<String>, Json), ApiErr
     let name = function.string("name")?.ok_or_else(|| missing(&path, "a string"))?;
     let arguments = arguments(&mut function)?;
     function.ignore_rest();
-    let mut call = json!({"type": "function", "function": {"name": name, "arguments": arguments}});
-    if let Some(id) = &id {
-        call["id"] = id.as_str().into();
-    }
-    Ok((id, call))
+    Ok(ToolCall { id, name, arguments: RawJson(arguments), id_place: IdPlace::AfterFunction })
 }
 
 fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
@@ -153,8 +147,8 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
 }
 
 /// A tool's result. It must follow the assistant's call, or another result of the same turn.
-fn tool(fields: &mut Fields, out: &mut Map<String, Json>, calls: &OpenCalls) -> Result<(), ApiError> {
-    out.insert("content".into(), required_content(fields)?.into());
+fn tool(fields: &mut Fields, calls: &OpenCalls) -> Result<Message, ApiError> {
+    let content = required_content(fields)?;
     let path = fields.path("role");
     let Some(open) = &calls.0 else {
         let message =
@@ -167,8 +161,7 @@ fn tool(fields: &mut Fields, out: &mut Map<String, Json>, calls: &OpenCalls) -> 
     if let Some(id) = id.as_ref().filter(|_| !open.contains(&None) && !open.contains(&id)) {
         return Err(ApiError::invalid(&path, format!("`{path}` is {id:?}, which no call of the turn before has")));
     }
-    id.into_iter().for_each(|id| drop(out.insert("tool_call_id".into(), id.into())));
-    Ok(())
+    Ok(Message { tool_call_id: id, ..Message::new(Role::Tool, content) })
 }
 
 fn required_content(fields: &mut Fields) -> Result<String, ApiError> {

@@ -3,39 +3,9 @@
 use super::fields::{at_most, integer, wrong_type};
 use super::generation::token_ids;
 use crate::http::wire::error::ApiError;
+use crate::turn::options::Prompt;
 use chimere_engine::ids::TokenId;
 use serde_json::Value as Json;
-
-/// A prompt that no template is laid around.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Prompt {
-    /// Text, in which added tokens are written out. Never empty.
-    Text(String),
-    /// Ids of the vocabulary. Never empty.
-    Tokens(Vec<TokenId>),
-    /// Texts and ids in a row, none of them such a row itself, with an id at least.
-    Mixed(Vec<Prompt>),
-}
-
-impl Prompt {
-    /// All texts in it.
-    pub fn texts(&self) -> Vec<&str> {
-        match self {
-            Self::Text(text) => vec![text],
-            Self::Tokens(_) => Vec::new(),
-            Self::Mixed(parts) => parts.iter().flat_map(Self::texts).collect(),
-        }
-    }
-
-    /// Its ids, where texts become what `encode` makes of them.
-    pub fn into_ids(self, encode: &impl Fn(&str) -> Vec<TokenId>) -> Vec<TokenId> {
-        match self {
-            Self::Text(text) => encode(&text),
-            Self::Tokens(ids) => ids,
-            Self::Mixed(parts) => parts.into_iter().flat_map(|part| part.into_ids(encode)).collect(),
-        }
-    }
-}
 
 /// One text or several, as strings or as token ids. An array with a number in it is one.
 pub(in crate::http) fn prompts(

@@ -3,18 +3,10 @@
 use super::fields::{Fields, missing};
 use crate::http::wire::error::ApiError;
 use crate::limits::SEMANTIC_K_MAX;
+use crate::turn::options::SemanticRequest;
 
 /// How many items are looked for where a request does not say.
 const K: u32 = 4;
-
-/// Where a chat's examples come from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SemanticRequest {
-    /// A collection of the caller's own.
-    pub collection: String,
-    /// The most examples, at least 1.
-    pub k: u32,
-}
 
 impl SemanticRequest {
     /// Takes the field of `engram`, if it is there.

@@ -5,17 +5,9 @@ use super::fields::{Fields, missing, wrong_type};
 use super::model::ModelLimits;
 use crate::http::wire::error::ApiError;
 use crate::text::grammar::AnswerForm;
+use crate::turn::options::AskedForm;
 use chimere_engine::ids::TokenId;
 use serde_json::{Value as Json, json};
-
-/// What was asked for, and the field that asks for it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AskedForm {
-    /// Its path, for errors.
-    pub field: &'static str,
-    /// What the answer is to be.
-    pub form: AnswerForm,
-}
 
 const SCHEMA: &str = "response_format.json_schema.schema";
 /// What vLLM had before `structured_outputs`.

@@ -5,11 +5,10 @@ use crate::http::request::{
     MessagesRequest, ModelLimits, OllamaRequest, Prompt, SemanticRequest, TokenizeInput, TokenizeRequest, TokensShape,
 };
 use crate::http::wire::error::ApiError;
-use crate::text::Thoughts;
-use crate::text::Tokenizer;
 use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::{Mode, Reasoning};
 use crate::text::tools::Tool;
+use crate::text::{Message, Role, Thoughts, Tokenizer};
 use chimere_engine::engram::LAMBDA_MAX;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::format::TokenizerSource;
@@ -75,7 +74,7 @@ fn the_least_request_has_neutral_values() {
     let g = request.generation;
     assert_eq!((g.spec.stream, g.spec.include_usage, g.seed), (false, false, None));
     assert_eq!(*g.spec.engine, Spec { end_ids: [470, 468].into(), ..Spec::default() });
-    assert_eq!(request.conversation.messages, [json!({"role": "user", "content": "hi"})]);
+    assert_eq!(request.conversation.messages, [Message::new(Role::User, "hi")]);
     assert!(request.tools.is_none());
 }
 

@@ -2,7 +2,8 @@
 //! it stands, an assistant's thoughts, words and calls one by one, results of tools.
 
 use crate::http::wire::error::ApiError;
-use serde_json::{Map, Value as Json, json};
+use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
+use serde_json::{Map, Value as Json};
 use std::collections::HashSet;
 
 /// Between texts that are made one.
@@ -13,7 +14,7 @@ pub(in crate::http) const BETWEEN: &str = "\n\n";
 pub(in crate::http) struct Turns {
     /// One text of them all stands first.
     system: Vec<String>,
-    out: Vec<Json>,
+    out: Vec<Message>,
     /// The assistant's turn that is not over.
     turn: Option<AssistantTurn>,
     /// Ids of the calls so far, which results may answer.
@@ -25,7 +26,7 @@ pub(in crate::http) struct Turns {
 struct AssistantTurn {
     text: String,
     thoughts: Vec<String>,
-    calls: Vec<Json>,
+    calls: Vec<ToolCall>,
 }
 
 impl Turns {
@@ -35,14 +36,14 @@ impl Turns {
             self.system.push(text);
         } else {
             self.end_turn();
-            self.out.push(json!({"role": "system", "content": text}));
+            self.out.push(Message::new(Role::System, text));
         }
     }
 
     /// The user says something.
     pub(in crate::http) fn user(&mut self, text: String) {
         self.end_turn();
-        self.out.push(json!({"role": "user", "content": text}));
+        self.out.push(Message::new(Role::User, text));
     }
 
     /// The assistant says something.
@@ -58,22 +59,20 @@ impl Turns {
 
     /// The assistant calls a tool, with an object of arguments.
     pub(in crate::http) fn call(&mut self, id: String, name: &str, arguments: Json) {
-        let call = json!({"type": "function", "id": id, "function": {"name": name, "arguments": arguments}});
-        self.turn.get_or_insert_default().calls.push(call);
+        self.turn.get_or_insert_default().calls.push(ToolCall {
+            id: Some(id.clone()),
+            name: name.to_owned(),
+            arguments: RawJson(arguments),
+            id_place: IdPlace::BeforeFunction,
+        });
         self.calls.insert(id);
     }
 
     /// The assistant's turn is over, also where it said nothing.
     pub(in crate::http) fn end_turn(&mut self) {
         let Some(AssistantTurn { text, thoughts, calls }) = self.turn.take() else { return };
-        let mut turn = Map::from_iter([("role".into(), "assistant".into()), ("content".into(), text.into())]);
-        if !thoughts.is_empty() {
-            turn.insert("reasoning_content".into(), thoughts.join(BETWEEN).into());
-        }
-        if !calls.is_empty() {
-            turn.insert("tool_calls".into(), calls.into());
-        }
-        self.out.push(turn.into());
+        let reasoning = (!thoughts.is_empty()).then(|| thoughts.join(BETWEEN));
+        self.out.push(Message { reasoning, tool_calls: calls, ..Message::new(Role::Assistant, text) });
     }
 
     /// What a tool answered. `path` is that of the call's id.
@@ -82,26 +81,26 @@ impl Turns {
             return Err(ApiError::invalid(path, format!("`{path}` is {call:?}, which no call before it has")));
         }
         self.end_turn();
-        self.out.push(json!({"role": "tool", "content": text, "tool_call_id": call}));
+        self.out.push(Message { tool_call_id: Some(call), ..Message::new(Role::Tool, text) });
         Ok(())
     }
 
     /// The last that was said was a tool's result.
     pub(in crate::http) fn after_result(&self) -> bool {
-        self.turn.is_none() && self.out.last().is_some_and(|last| last["role"] == "tool")
+        self.turn.is_none() && self.out.last().is_some_and(|last| last.role == Role::Tool)
     }
 
     /// Ends the conversation and gives all of its messages, the system prompt first.
-    pub(in crate::http) fn end(mut self) -> Vec<Json> {
+    pub(in crate::http) fn end(mut self) -> Vec<Message> {
         self.end_turn();
-        let system = (!self.system.is_empty()).then(|| json!({"role": "system", "content": self.system.join(BETWEEN)}));
+        let system = (!self.system.is_empty()).then(|| Message::new(Role::System, self.system.join(BETWEEN)));
         system.into_iter().chain(self.out).collect()
     }
 }
 
 /// Who ends with the assistant's turn wants the answer to go on with it.
-pub(in crate::http) fn go_on(messages: &[Json], chat: &mut Map<String, Json>) {
-    if messages.last().is_some_and(|last| last["role"] == "assistant") {
+pub(in crate::http) fn go_on(messages: &[Message], chat: &mut Map<String, Json>) {
+    if messages.last().is_some_and(|last| last.role == Role::Assistant) {
         chat.insert("continue_final_message".into(), true.into());
     }
 }

@@ -47,7 +47,7 @@ fn model_object(app: &App, name: &str) -> Value {
         "object": "model",
         "created": app.created,
         "owned_by": "chimere",
-        "max_model_len": app.handles.context,
+        "max_model_len": app.turns.handles.context,
     })
 }
 
@@ -63,7 +63,7 @@ async fn version() -> HttpResponse {
 
 /// `GET /health`: 200 until the engine is lost, then 503 with the reason.
 async fn health(app: web::Data<App>) -> HttpResponse {
-    match &*app.phase.borrow() {
+    match &*app.turns.phase.borrow() {
         Phase::Lost(why) => HttpResponse::ServiceUnavailable().json(json!({"status": "engine lost", "reason": why})),
         _ => status(true, "ok"),
     }
@@ -71,7 +71,7 @@ async fn health(app: web::Data<App>) -> HttpResponse {
 
 /// `GET /ready`: 200 when a request would be answered.
 async fn ready(app: web::Data<App>) -> HttpResponse {
-    let word = match *app.phase.borrow() {
+    let word = match *app.turns.phase.borrow() {
         Phase::Starting => "starting",
         Phase::Ready => "ready",
         Phase::Draining | Phase::Drained => "draining",

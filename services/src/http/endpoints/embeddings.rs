@@ -5,10 +5,10 @@ use crate::http::app::App;
 use crate::http::body::embedding::{EmbeddingRequest, Encoding};
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::bodies::parsed;
-use crate::http::intake::vectors::{Layout, tokens, vectors};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::only;
+use crate::turn::vectors::{Layout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -27,11 +27,11 @@ async fn embeddings(
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
-    let prompts = tokens(&app, app.holder(&request), "input", (inputs, Layout::Alone)).await?;
+    let prompts = tokens(&app.turns, app.holder(&request), "input", (inputs, Layout::Alone)).await?;
     let terms = terms_of(&request)?;
     let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
     let vectors =
-        vectors(&app, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
+        vectors(&app.turns, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
     let data = vectors.into_iter().enumerate().map(|(index, v)| Embedding {
         object: "embedding",
         index,

@@ -17,7 +17,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 
 /// The document, which stays the same while the service runs.
 async fn document(app: web::Data<App>) -> HttpResponse {
-    let made = || described(&app.limits, app.handles.context, app.bodies.bytes_max).to_string().into();
+    let made = || described(&app.limits, app.turns.handles.context, app.bodies.bytes_max).to_string().into();
     HttpResponse::Ok().content_type(ContentType::json()).body(app.openapi.get_or_init(made).clone())
 }
 
@@ -484,7 +484,6 @@ fn id(model: &ModelLimits) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::body::chat::ChatRequest;
     use crate::http::body::embedding::EmbeddingRequest;
     use crate::http::body::fields::known_names;
     use crate::http::dialects::anthropic::request::MessagesRequest;
@@ -496,6 +495,7 @@ mod tests {
     use crate::http::endpoints::hints::PATHS;
     use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeRequest};
     use crate::http::wire::error::ApiError;
+    use crate::turn::options::ChatRequest;
     use std::collections::BTreeSet;
 
     fn limits() -> ModelLimits {

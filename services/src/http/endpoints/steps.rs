@@ -79,10 +79,10 @@ impl StepView {
 /// Steps and figures, four times a second, until the client goes away.
 async fn steps(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     require_admin(&request)?;
-    app.check_open()?;
+    app.turns.check_open()?;
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let look = StepView { watcher: app.step_log.watch(), ticks, last: Instant::now(), phase: app.phase.clone() };
+    let look = StepView { watcher: app.step_log.watch(), ticks, last: Instant::now(), phase: app.turns.phase.clone() };
     let reply = HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header((header::CACHE_CONTROL, "no-store"))

@@ -1,7 +1,6 @@
 //! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
 //! of them share, and hold that room until whoever reads them has let go of what they said.
 
-use super::prompts::work;
 use crate::holder::Holder;
 use crate::http::app::App;
 use crate::http::edge::encoding::Coding;
@@ -10,6 +9,7 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::json::weight;
 use crate::limits::PARSED_BYTES_MAX;
 use crate::text::Lanes;
+use crate::turn::prompts::work;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(in crate::http) async fn take<T: Send + 'static>(
         let body = known.bodies.decoded(body, coding, holder)?;
         apart(&known.parsed, holder, &body, |body| parse(body, &known))
     };
-    came.run(&app.lanes, holder, job).await?
+    came.run(&app.turns.lanes, holder, job).await?
 }
 
 /// How much came, of which nobody knows yet what it will be.
@@ -61,7 +61,8 @@ impl Came {
         holder: Holder,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        work(lanes, holder, self.bytes, self.bytes <= INLINE_BYTES && self.coding == Coding::Identity, job).await
+        let here = self.bytes <= INLINE_BYTES && self.coding == Coding::Identity;
+        Ok(work(lanes, holder, self.bytes, here, job).await?)
     }
 }
 

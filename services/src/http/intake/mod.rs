@@ -1,6 +1,5 @@
-//! From what came to what the engine reads: bodies taken apart, prompts, vectors, the nearest items of a collection.
+//! From a request as it came to what a turn reads: bodies taken apart, the caller, replies that take long to write.
 
 pub(in crate::http) mod bodies;
-pub(in crate::http) mod prompts;
-pub(in crate::http) mod search;
-pub(in crate::http) mod vectors;
+pub(in crate::http) mod caller;
+pub(in crate::http) mod written;

@@ -4,15 +4,43 @@
 use super::error::ApiError;
 use crate::actors::direct::DirectError;
 use crate::actors::messages::Refusal;
-use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
+use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::database::DatabaseError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::grammar::CANNOT_GO_ON;
 use crate::text::pool::PoolError;
+use crate::turn::TurnError;
 use actix_web::http::StatusCode;
 use chimere_engine::scheduler::{NOT_FINITE, Rejected};
 use std::time::Duration;
+
+impl From<TurnError> for ApiError {
+    fn from(error: TurnError) -> Self {
+        match error {
+            TurnError::Invalid { field, message, code, reason } => {
+                let error = code.into_iter().fold(Self::invalid(field, message), Self::with_code);
+                reason.into_iter().fold(error, Self::rejected_as)
+            }
+            TurnError::TooLong { field, error } => too_long(field, &error),
+            TurnError::TextThreads(error) => busy(error),
+            TurnError::GrammarThreads(error) => grammar_threads_busy(error),
+            TurnError::Collection(error) => collection_error(&error),
+            TurnError::Examples(error) => examples_error(&error),
+            TurnError::Engine { field, error } => direct_error(error, field),
+            TurnError::Closed(phase) => closed(&phase),
+            TurnError::Internal(message) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
+        }
+    }
+}
+
+/// The service takes nothing new in this phase.
+fn closed(phase: &Phase) -> ApiError {
+    match phase {
+        Phase::Lost(_) => unavailable(ENGINE_LOST, "engine_unavailable").rejected_as("engine_lost"),
+        _ => unavailable(SHUTTING_DOWN, "shutting_down").rejected_as("draining"),
+    }
+}
 
 /// 503 with a reason.
 pub(in crate::http) fn unavailable(message: &str, code: &'static str) -> ApiError {
@@ -114,10 +142,38 @@ pub(in crate::http) fn busy(error: PoolError) -> ApiError {
     }
 }
 
+/// The threads of grammars have no room, or one of them broke.
+fn grammar_threads_busy(error: PoolError) -> ApiError {
+    match error {
+        PoolError::Full { max } => {
+            let message =
+                format!("there is no room for this grammar to wait for a thread now: all requests share {max} places");
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+            error.with_code("queue_full").with_retry_after(Duration::from_secs(1)).rejected_as("text_threads_busy")
+        }
+        PoolError::Panicked => {
+            let message = "making the grammar failed, which is a fault of the server";
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+        }
+    }
+}
+
 /// A text that cannot fit was not even tokenized.
 pub(in crate::http) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
     let refusal = ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded");
     refusal.with_prompt(error.least, error.max).rejected_as("prompt_too_long")
+}
+
+/// Why a chat gets no examples from a collection: the fault may lie in the field that names it.
+fn examples_error(error: &CollectionError) -> ApiError {
+    let error = collection_error(error);
+    match error.code {
+        Some(code @ ("collection_not_found" | "other_model")) => {
+            let field = "engram.semantic.collection";
+            ApiError::invalid(field, format!("`{field}`: {}", error.message)).with_code(code)
+        }
+        _ => error,
+    }
 }
 
 /// Why a collection does not do what was asked of it.

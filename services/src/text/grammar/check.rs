@@ -189,7 +189,7 @@ impl<'a> SchemaSize<'a> {
 /// What may have to hold at once for one value.
 #[derive(Clone, Copy, Default)]
 struct Load {
-    /// Conditions.
+    /// How many conditions there are.
     count: usize,
     multiples: Option<Multiples>,
 }

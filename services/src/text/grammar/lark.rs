@@ -54,7 +54,7 @@ enum Piece<'a> {
 #[derive(Default)]
 struct Outline<'a> {
     definitions: Vec<Definition<'a>>,
-    /// The deepest bracket.
+    /// Depth of the deepest bracket so far.
     brackets: usize,
     /// Signs for what has to hold at once.
     conjunctions: usize,
@@ -77,7 +77,7 @@ struct Definition<'a> {
 #[derive(Clone, Copy)]
 struct Named<'a> {
     name: &'a str,
-    /// Brackets around it.
+    /// Brackets that stand around the definition.
     brackets: usize,
     /// Right behind the sign between alternatives: if it begins another definition, nothing is the last one here.
     after_bar: bool,
@@ -88,7 +88,7 @@ struct Named<'a> {
 struct Size {
     /// Calls within calls: definitions and brackets.
     levels: usize,
-    /// All expressions.
+    /// Count of all expressions so far.
     written: Written,
 }
 

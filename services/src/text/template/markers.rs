@@ -3,10 +3,11 @@
 //! that none of these conversations takes.
 
 use super::{ChatTemplate, Conversation, TemplateError};
+use crate::text::conversation::{IdPlace, Message, RawJson, Role, ToolCall};
 use crate::text::tokenizer::Tokenizer;
 use minijinja::machinery::{Token, tokenize};
 use regex::Regex;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -120,42 +121,21 @@ fn texts(source: &str) -> Vec<String> {
 /// Conversations that take what templates have of branches: with and without a system prompt, thoughts, tools, one call
 /// or two, results in the middle and at the end, documents. Each with whether the assistant's turn is opened.
 fn conversations() -> impl Iterator<Item = (Conversation, bool)> {
-    let said = |role: &str, n| json!({"role": role, "content": word(n)});
-    let thought = json!({"role": "assistant", "content": word(2), "reasoning_content": word(3)});
-    let plain = vec![said("user", 1), said("assistant", 2), said("user", 4)];
-    let thoughtful = vec![said("user", 1), thought.clone(), said("user", 4), thought];
-    let called = |content: Json, count: u32| {
-        let mut all = vec![
-            said("user", 1),
-            json!({"role": "assistant", "content": content, "tool_calls":
-            (0..count).map(|n| json!({"type": "function", "id": word(10 + n),
-                "function": {"name": word(20), "arguments": {word(30): word(31), word(32): [word(33)]}}})).collect::<Vec<_>>()}),
-        ];
-        all.extend(
-            (0..count).map(
-                |n| json!({"role": "tool", "content": word(40 + n), "tool_call_id": word(10 + n), "name": word(20)}),
-            ),
-        );
-        all
-    };
-    let ended = |mut all: Vec<Json>| {
-        all.extend([said("assistant", 5), said("user", 6)]);
-        all
-    };
-    let contents = [json!(""), json!(word(2)), Json::Null];
+    let thought = Message { reasoning: Some(word(3)), ..said(Role::Assistant, 2) };
+    let plain = vec![said(Role::User, 1), said(Role::Assistant, 2), said(Role::User, 4)];
+    let thoughtful = vec![said(Role::User, 1), thought.clone(), said(Role::User, 4), thought];
+    let contents = [Some(String::new()), Some(word(2)), None];
     let calls: Vec<_> = contents.iter().flat_map(|c| [1, 2].map(|count| called(c.clone(), count))).collect();
-    let tools = json!([{"type": "function", "function": {"name": word(20), "description": word(21), "parameters":
-        {"type": "object", "properties": {word(30): {"type": "string", "description": word(22)}}, "required": [word(30)]}}}]);
-    let tools = tools.as_array().cloned().unwrap_or_default();
+    let tools = vec![declared()];
     // Results without the calls before them, whose names and ids would stand between the contents.
-    let results = vec![said("user", 1), said("assistant", 2), said("tool", 40), said("tool", 41)];
+    let results = [(Role::User, 1), (Role::Assistant, 2), (Role::Tool, 40), (Role::Tool, 41)];
+    let results = results.map(|(role, n)| said(role, n)).to_vec();
     let results = [results.clone(), ended(results)];
     let mut all = vec![(plain.clone(), vec![]), (thoughtful, vec![]), (plain, tools.clone())];
     all.extend(results.map(|messages| (messages, vec![])));
     all.extend(calls.iter().cloned().chain(calls.iter().cloned().map(ended)).map(|messages| (messages, tools.clone())));
-    let system = said("system", 0);
     let with_system = all.clone().into_iter().map(move |(mut messages, tools)| {
-        messages.insert(0, system.clone());
+        messages.insert(0, said(Role::System, 0));
         (messages, tools)
     });
     let document = json!({"title": word(50), "text": word(51), "content": word(51)});
@@ -165,8 +145,39 @@ fn conversations() -> impl Iterator<Item = (Conversation, bool)> {
         let documents = Conversation { options: options.clone(), ..conversation.clone() };
         [(documents, true), (conversation, true)]
     });
-    let closed = Conversation { messages: vec![json!({"role": "user", "content": word(1)})], ..Default::default() };
+    let closed = Conversation { messages: vec![said(Role::User, 1)], ..Default::default() };
     conversations.chain([(closed, false)])
+}
+
+fn said(role: Role, n: u32) -> Message {
+    Message::new(role, word(n))
+}
+
+/// A question, as many calls after it, and their results.
+fn called(content: Option<String>, count: u32) -> Vec<Message> {
+    let call = |n| ToolCall {
+        id: Some(word(10 + n)),
+        name: word(20),
+        arguments: RawJson(json!({word(30): word(31), word(32): [word(33)]})),
+        id_place: IdPlace::BeforeFunction,
+    };
+    let calls = Message { content, tool_calls: (0..count).map(call).collect(), ..said(Role::Assistant, 0) };
+    let result = |n| Message { tool_call_id: Some(word(10 + n)), name: Some(word(20)), ..said(Role::Tool, 40 + n) };
+    [said(Role::User, 1), calls].into_iter().chain((0..count).map(result)).collect()
+}
+
+/// A conversation that goes on with an answer and another question.
+fn ended(mut all: Vec<Message>) -> Vec<Message> {
+    all.extend([said(Role::Assistant, 5), said(Role::User, 6)]);
+    all
+}
+
+/// The declaration of a tool.
+fn declared() -> RawJson {
+    let properties = json!({word(30): {"type": "string", "description": word(22)}});
+    let parameters = json!({"type": "object", "properties": properties, "required": [word(30)]});
+    RawJson(json!({"type": "function",
+        "function": {"name": word(20), "description": word(21), "parameters": parameters}}))
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ impl<'a> Text<'a> {
 struct Reader<'t> {
     /// Those that have not come yet.
     kept: &'t [(usize, &'t str)],
-    /// Numbers that came.
+    /// How many numbers have come.
     seen: usize,
     unique: bool,
 }

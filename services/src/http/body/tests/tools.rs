@@ -1,6 +1,7 @@
 //! Forms of answers, tools and the choice among them, and variables of templates.
 
 use super::*;
+use crate::text::RawJson;
 
 #[test]
 fn a_form_is_read_from_the_field_that_asks_for_it() {
@@ -79,7 +80,7 @@ fn a_choice_of_tools_says_which_may_and_which_must_be_called() {
 fn tools_reach_template_and_parser() {
     let weather = json!({"type": "function", "function": {"name": "w", "description": "d", "parameters": {"type": "object", "properties": {}}}});
     let request = chat(json!({"tools": [weather], "tool_choice": "auto"})).unwrap();
-    assert_eq!(Json::from(request.conversation.tools), json!([weather]));
+    assert_eq!(request.conversation.tools, [RawJson(weather.clone())]);
     let tool = Tool { name: "w".into(), parameters: weather["function"]["parameters"].clone() };
     assert_eq!(request.tools, Some(crate::text::Tools::new(vec![tool])));
     let none = chat(json!({"tools": [weather], "tool_choice": "none"})).unwrap();

@@ -1,12 +1,12 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's words for a conversation, made into a chat request.
 
 use super::turns;
-use crate::http::body::chat::ChatRequest;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
+use crate::turn::options::ChatRequest;
 use serde_json::{Map, Value as Json, json};
 
 /// A request for a message, checked.

@@ -4,10 +4,10 @@ use super::answer::MessageFormat;
 use super::request::MessagesRequest;
 use crate::http::app::App;
 use crate::http::intake::bodies::{Taken, take};
-use crate::http::intake::prompts::prompt_of;
-use crate::http::turn::converse::converse;
+use crate::http::reply::converse::converse;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
+use crate::turn::prompts::prompt_of;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 
@@ -34,6 +34,6 @@ async fn count_tokens(
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
     let Taken { asked, bytes, room: _room } = take(&app, &request, payload, parse).await?;
-    let prompt = prompt_of(&app, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await?;
+    let prompt = prompt_of(&app.turns, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await?;
     Ok(HttpResponse::Ok().json(json!({"input_tokens": prompt.ids.len()})))
 }

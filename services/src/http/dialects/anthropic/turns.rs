@@ -3,6 +3,7 @@
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::turns::{BETWEEN, Turns};
 use crate::http::wire::error::ApiError;
+use crate::text::Message;
 use serde_json::Value as Json;
 
 /// A line with which some programs begin their system prompt. It is for the books of the other service, and changes
@@ -10,7 +11,7 @@ use serde_json::Value as Json;
 const BILLING: &str = "x-anthropic-billing-header";
 
 /// The messages as templates take them, from the system prompt and the turns as they came.
-pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
+pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<Vec<Message>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
     }

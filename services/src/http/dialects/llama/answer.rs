@@ -3,11 +3,11 @@
 use super::error;
 use super::request::LlamaReply;
 use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, ShownToken, Timings};
-use crate::http::body::generation::Generation;
-use crate::http::turn::dialect::{Begun, Dialect, Frames, WholeReply, event};
+use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::logprob;
 use crate::http::wire::refusals::engine_error;
+use crate::turn::options::Generation;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
 use std::time::Duration;

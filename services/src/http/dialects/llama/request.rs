@@ -2,11 +2,13 @@
 
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, at_most, missing, whole, wrong_type};
-use crate::http::body::generation::{Generation, output_limit};
+use crate::http::body::generation::output_limit;
 use crate::http::body::model::{ModelLimits, OURS, check_model};
-use crate::http::body::prompt::{Prompt, prompts};
+use crate::http::body::prompt::prompts;
 use crate::http::wire::error::ApiError;
 use crate::limits::{LLAMA_RANDOM_SEED, PROMPTS_MAX, RESPONSE_FIELDS_MAX, TOP_LOGPROBS_MAX};
+use crate::turn::options::Generation;
+use crate::turn::options::Prompt;
 use serde_json::{Map, Value as Json};
 
 /// A body of `/completion`, checked.

@@ -7,13 +7,13 @@ use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::bodies::{Taken, parsed, take};
-use crate::http::intake::prompts::prompt_ids;
-use crate::http::intake::vectors::{Layout, tokens, vectors};
-use crate::http::turn::generate::{EndpointJob, generate};
+use crate::http::reply::converse::go_on_from;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read};
 use crate::limits::LLAMA_RANDOM_SEED;
+use crate::turn::prompts::prompt_ids;
+use crate::turn::vectors::{Layout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
@@ -39,32 +39,28 @@ async fn completion(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| LlamaRequest::parse(body, &app.limits);
-    let Taken { asked: LlamaRequest { mut generation, prompts, reply }, room, .. } =
+    let Taken { asked: LlamaRequest { generation, prompts, reply }, room, .. } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut repeated = Vec::with_capacity(prompts.len());
     for prompt in prompts {
-        let (tokens, text) = prompt_ids(&app, holder, prompt, app.room(&generation)).await?;
-        let text = text.unwrap_or_else(|| app.text.tokenizer().decode(&tokens, true));
+        let (tokens, text) = prompt_ids(&app.turns, holder, prompt, app.turns.room(&generation.spec.engine)).await?;
+        let text = text.unwrap_or_else(|| app.turns.text.tokenizer().decode(&tokens, true));
         repeated.push(LlamaPrompt { text, tokens: tokens.len() });
         ids.push(tokens.into());
     }
-    let grammar = app.grammars.grammar_of(holder, generation.form.take(), None, None).await?;
-    // Only now: what waits for a thread is as large as its body was when it was taken apart.
-    drop(room);
     let shape = Llama::new(repeated, &generation, reply);
-    let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "llama-");
-    generate(&app, &request, endpoint).await
+    go_on_from(&app, &request, (ids, generation, room), shape, "llama-").await
 }
 
 /// `POST /embedding`, also called `/embeddings`: a list of vectors, each in a list of its own.
 async fn embedding(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| parse_embedding(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(&app, app.holder(&request), "content", (inputs, Layout::Alone)).await?;
+    let prompts = tokens(&app.turns, app.holder(&request), "content", (inputs, Layout::Alone)).await?;
     let texts = Texts { prompts, pooling, priority, terms: terms_of(&request)? };
-    let all = vectors(&app, RequestName::of(&request), "content", texts).await?;
+    let all = vectors(&app.turns, RequestName::of(&request), "content", texts).await?;
     let entry = |(index, vector)| json!({"index": index, "embedding": [vector]});
     Ok(HttpResponse::Ok().json(all.into_iter().enumerate().map(entry).collect::<Vec<_>>()))
 }
@@ -76,10 +72,11 @@ async fn infill() -> Result<HttpResponse, ApiError> {
 
 /// `GET /props`: what a program has to know of the server and its model.
 async fn props(app: web::Data<App>) -> HttpResponse {
-    let template = app.text.template().and_then(|template| template.source());
-    let text = |id: Option<&TokenId>| id.map_or_else(String::new, |id| app.text.tokenizer().text(*id).into_owned());
+    let template = app.turns.text.template().and_then(|template| template.source());
+    let text =
+        |id: Option<&TokenId>| id.map_or_else(String::new, |id| app.turns.text.tokenizer().text(*id).into_owned());
     HttpResponse::Ok().json(json!({
-        "default_generation_settings": {"n_ctx": app.handles.context, "params": defaults(&app)},
+        "default_generation_settings": {"n_ctx": app.turns.handles.context, "params": defaults(&app)},
         "total_slots": app.slots,
         "model_path": app.limits.name,
         "model_alias": app.limits.name,
@@ -109,7 +106,7 @@ fn defaults(app: &App) -> Value {
 /// `GET /slots`: how many places are taken. Whose request has which is told to nobody, so those that are taken come
 /// first.
 async fn slots(app: web::Data<App>) -> HttpResponse {
-    let (taken, context) = (app.live.len(), app.handles.context);
+    let (taken, context) = (app.turns.live.len(), app.turns.handles.context);
     let slot = |id: u32| json!({"id": id, "n_ctx": context, "is_processing": (id as usize) < taken});
     HttpResponse::Ok().json((0..app.slots).map(slot).collect::<Vec<_>>())
 }

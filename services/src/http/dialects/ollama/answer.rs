@@ -3,8 +3,8 @@
 use super::error;
 use crate::actors::output::{Finish, Output, RequestUsage};
 use crate::clock::rfc3339;
-use crate::http::turn::dialect::{Begun, Dialect, Frames, WholeReply, json as write};
-use crate::http::turn::parts::{Part, PartStep, Parts};
+use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, json as write};
+use crate::http::reply::parts::{Part, PartStep, Parts};
 use crate::http::wire::error::ApiError;
 use bytes::{BufMut, BytesMut};
 use serde_json::{Map, Value, json};

@@ -1,13 +1,14 @@
 //! Ollama's endpoints under `/api/`: its words for conversations, prompts and embeddings, made into requests of ours.
 
-use crate::http::body::chat::ChatRequest;
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, missing, whole, wrong_type};
-use crate::http::body::generation::Generation;
 use crate::http::body::messages;
 use crate::http::body::model::{ModelLimits, unknown_model};
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
+use crate::text::{Message, Role};
+use crate::turn::options::ChatRequest;
+use crate::turn::options::Generation;
 use serde_json::{Map, Value as Json, json};
 
 /// What `/api/chat` or `/api/generate` asks for.
@@ -88,8 +89,8 @@ impl OllamaRequest {
             let generation = Box::new(generation.map_err(|e| e.renamed(&NAMES))?);
             return Ok(Self::Raw { prompt, generation });
         }
-        let system = system.filter(|text| !text.is_empty()).map(|text| json!({"role": "system", "content": text}));
-        let messages = system.into_iter().chain([json!({"role": "user", "content": prompt})]).collect();
+        let system = system.filter(|text| !text.is_empty()).map(|text| Message::new(Role::System, text));
+        let messages = system.into_iter().chain([Message::new(Role::User, prompt)]).collect();
         let chat = ChatRequest::about(messages, chat, limits);
         Ok(Self::Chat(Box::new(chat.map_err(|e| e.renamed(&NAMES))?)))
     }

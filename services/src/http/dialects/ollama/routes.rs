@@ -6,19 +6,18 @@ use crate::actors::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
-use crate::http::body::generation::Generation;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{Taken, parsed, take};
-use crate::http::intake::prompts::ids_of;
-use crate::http::intake::vectors::{Layout, tokens, vectors};
-use crate::http::turn::converse::converse;
-use crate::http::turn::generate::{EndpointJob, generate};
+use crate::http::reply::converse::{converse, go_on_from};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::too_long;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read};
 use crate::limits::OLLAMA_VERSION;
+use crate::turn::options::Generation;
+use crate::turn::prompts::ids_of;
+use crate::turn::vectors::{Layout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -70,17 +69,13 @@ async fn answer(
 async fn raw(
     app: &App,
     request: &HttpRequest,
-    (prompt, mut generation): (String, Generation),
+    (prompt, generation): (String, Generation),
     room: Option<Share>,
     shape: Ollama,
 ) -> Result<HttpResponse, ApiError> {
-    app.text.may_fit(&prompt, app.room(&generation)).map_err(|e| too_long("prompt", &e))?;
-    let grammar = app.grammars.grammar_of(app.holder(request), generation.form.take(), None, None).await?;
-    let prompts = vec![ids_of(app, app.holder(request), prompt, true).await?.into()];
-    // Only now: what waits for a thread is as large as its body was when it was taken apart.
-    drop(room);
-    let endpoint = EndpointJob::of_texts(prompts, generation, grammar, shape, "ollama-");
-    generate(app, request, endpoint).await
+    app.turns.text.may_fit(&prompt, app.turns.room(&generation.spec.engine)).map_err(|e| too_long("prompt", &e))?;
+    let prompts = vec![ids_of(&app.turns, app.holder(request), prompt, true).await?.into()];
+    go_on_from(app, request, (prompts, generation, room), shape, "ollama-").await
 }
 
 /// `POST /api/embed`: makes vectors of texts.
@@ -111,10 +106,10 @@ async fn embedded(
 ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
     let asked = parsed(app, request, payload, |body, app| parse_embed(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(app, app.holder(request), "input", (inputs, Layout::Alone)).await?;
+    let prompts = tokens(&app.turns, app.holder(request), "input", (inputs, Layout::Alone)).await?;
     let count = prompts.iter().map(|p| p.len()).sum();
     let texts = Texts { prompts, pooling, priority, terms: terms_of(request)? };
-    Ok((vectors(app, RequestName::of(request), "input", texts).await?, count))
+    Ok((vectors(&app.turns, RequestName::of(request), "input", texts).await?, count))
 }
 
 /// `GET /api/version`: of the API that is spoken, which programs compare with what they need.
@@ -132,7 +127,7 @@ async fn tags(app: web::Data<App>) -> HttpResponse {
 async fn loaded_models(app: web::Data<App>) -> HttpResponse {
     let mut model = model(&app, &app.limits.name);
     model["expires_at"] = json!("9999-12-31T23:59:59Z");
-    model["context_length"] = json!(app.handles.context);
+    model["context_length"] = json!(app.turns.handles.context);
     HttpResponse::Ok().json(json!({"models": [model]}))
 }
 
@@ -140,7 +135,7 @@ async fn loaded_models(app: web::Data<App>) -> HttpResponse {
 async fn show(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     parsed(&app, &request, payload, |body, app| parse_name(body, &app.limits)).await?;
     let mut capabilities = vec!["completion", "embedding"];
-    if app.text.template().is_some() {
+    if app.turns.text.template().is_some() {
         capabilities.push("tools");
     }
     if app.limits.thinking.is_some() {
@@ -149,7 +144,7 @@ async fn show(app: web::Data<App>, request: HttpRequest, payload: web::Payload) 
     let info = json!({
         "general.architecture": "chimere",
         "general.basename": app.limits.name,
-        "chimere.context_length": app.handles.context,
+        "chimere.context_length": app.turns.handles.context,
         "chimere.embedding_length": app.limits.width,
         "chimere.vocab_size": app.limits.vocab,
     });

@@ -1,7 +1,7 @@
 //! Choices of `/v1/chat/completions`.
 
 use super::choices::ChoiceFormat;
-use super::report::report_json;
+use super::token_report::report_json;
 use crate::actors::output::{Delta, Finish, Scored, ShownToken, ToolCallDelta};
 use crate::http::wire::json::{logprob, object};
 use crate::text::parser::TextPart;

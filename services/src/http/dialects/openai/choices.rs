@@ -1,19 +1,12 @@
 //! Replies of choices, as OpenAI's first endpoints give them: how [`Output`]s become a whole reply or the chunks of a
 //! stream. Both are made here, from the same pieces; `chat.rs` and `completion.rs` say what a choice looks like.
 
-use super::report::origin_into;
-use crate::actors::draft_account::{DraftAccount, SourceDrafts};
-use crate::actors::output::{
-    Delta, EngramAccount, Finish, Output, RequestUsage, Scored, SourceAccount, ThinkingAccount, Timings,
-};
-use crate::http::turn::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
+use super::report::write;
+use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
+use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
-use crate::http::wire::json::object;
 use crate::http::wire::refusals::engine_error;
 use bytes::{BufMut, BytesMut};
-use chimere_engine::constraint::Source;
-use chimere_engine::drafts::DraftKind;
-use chimere_engine::engram::Origin;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -193,78 +186,14 @@ fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
         "prompt_tokens_details": { "cached_tokens": account.cached_tokens },
         "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
     });
-    if account.predicted {
-        let SourceDrafts { drafted, accepted, .. } = account.drafts.of(DraftKind::Prediction);
-        let details = &mut reply["usage"]["completion_tokens_details"];
-        details["accepted_prediction_tokens"] = json!(accepted);
-        details["rejected_prediction_tokens"] = json!(drafted - accepted);
-    }
     reply["timings"] = timings(&account.timings);
     reply["timings"]["prompt_n"] = json!(account.prompt_tokens - account.cached_tokens);
     reply["timings"]["cache_n"] = json!(account.cached_tokens);
     if let Some(room) = account.room {
         reply["timings"]["max_tokens"] = json!(room);
     }
-    if let Some(thinking) = &account.thinking {
-        reply["timings"]["thinking"] = thinking_json(thinking);
-    }
-    if !account.yielded.is_empty() {
-        reply["timings"]["yielded"] = account.yielded.iter().map(Source::name).collect();
-    }
-    if let Some(drafts) = drafts_json(&account.drafts) {
-        reply["timings"]["drafts"] = drafts;
-    }
-    if let Some(e) = &account.engram {
-        reply["timings"]["engram"] = engram_json(e);
-    }
-    if let Some(e) = &account.examples {
-        reply["timings"]["engram"]["semantic"] =
-            json!({"collection": e.collection, "ids": e.ids, "query_tokens": e.query_tokens});
-    }
+    account.reports.iter().for_each(|report| write(report, reply));
     reply["seed"] = json!(seed);
-}
-
-/// What was drafted, all sources together, and by whom.
-fn drafts_json(account: &DraftAccount) -> Option<Value> {
-    let all: Vec<_> = account.sources().collect();
-    let sum = |of: fn(&SourceDrafts) -> u32| all.iter().map(|(_, drafts)| of(drafts)).sum::<u32>();
-    let names: Vec<_> = all.iter().map(|(kind, _)| kind.name()).collect();
-    (!all.is_empty()).then(|| {
-        json!({
-            "source": names.join(","),
-            "drafted": sum(|d| d.drafted),
-            "accepted": sum(|d| d.accepted),
-            "steps": sum(|d| d.steps),
-        })
-    })
-}
-
-fn engram_json(e: &EngramAccount) -> Value {
-    let mut json = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
-    if let Some(sources) = &e.sources {
-        json["sources"] = sources.iter().map(|source| source_json(source, e)).collect();
-    }
-    if !e.contradicted.is_empty() {
-        let pair = |&(said, followed): &(u32, u32)| json!({"document": named(said, e), "by": named(followed, e)});
-        json["contradicted"] = e.contradicted.iter().map(pair).collect();
-    }
-    json
-}
-
-/// A document's id, or its number from 0.
-fn named(document: u32, e: &EngramAccount) -> Value {
-    let id = e.names.get(document as usize).and_then(|(id, _)| id.as_ref());
-    id.map_or_else(|| json!(document), |id| json!(id))
-}
-
-fn source_json(source: &SourceAccount, e: &EngramAccount) -> Value {
-    let mut json = json!({"choice": source.choice, "token": source.index, "text": source.text});
-    let name = match source.origin {
-        Origin::Document(place, _) => e.names.get(place.document as usize),
-        Origin::Tables(_) => None,
-    };
-    origin_into(&mut json, source.origin, name);
-    json
 }
 
 fn timings(t: &Timings) -> Value {
@@ -280,15 +209,6 @@ fn timings(t: &Timings) -> Value {
     })
 }
 
-fn thinking_json(t: &ThinkingAccount) -> Value {
-    object([
-        ("tokens", Some(json!(t.tokens))),
-        ("ended", Some(json!(t.ended))),
-        ("probe_tokens", t.probe.map(|p| json!(p.tokens))),
-        ("probe_entropy", t.probe.map(|p| json!(p.entropy))),
-    ])
-}
-
 fn append(all: &mut Delta, more: Delta) {
     all.content.push_str(&more.content);
     all.reasoning.push_str(&more.reasoning);
@@ -300,11 +220,12 @@ fn append(all: &mut Delta, more: Delta) {
 mod tests {
     use super::*;
     use crate::actors::output::{ShownToken, ToolCallDelta};
+    use crate::actors::report::Report;
     use crate::http::dialects::openai::chat::Chat;
     use crate::http::dialects::openai::completion::{Completion, Echo};
     use crate::http::wire::json::logprob;
     use crate::text::parser::TextPart;
-    use chimere_engine::constraint::Sources;
+    use chimere_engine::constraint::{Source, Sources};
 
     fn scored(text: &str, logprob: f32) -> Scored {
         let piece =
@@ -375,7 +296,8 @@ mod tests {
                 Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
             let mut whole = Whole::new(envelope, Chat { logprobs: false }, 1);
             whole.of(Output::Finished { choice: 0, reason: Finish::Stop }).unwrap();
-            whole.of(Output::End(RequestUsage { yielded, ..RequestUsage::default() })).unwrap().unwrap()["timings"]
+            let reports = (!yielded.is_empty()).then_some(Report::Yielded(yielded)).into_iter().collect();
+            whole.of(Output::End(RequestUsage { reports, ..RequestUsage::default() })).unwrap().unwrap()["timings"]
                 .clone()
         };
         let both: Sources = [Source::HeldWords, Source::MinTokens].into_iter().collect();

@@ -6,3 +6,4 @@ mod completion;
 mod report;
 pub(in crate::http) mod request;
 pub(in crate::http::dialects) mod routes;
+mod token_report;

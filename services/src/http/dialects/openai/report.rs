@@ -1,84 +1,113 @@
-//! What stood behind a token, as JSON: documented in `docs/using/clients.md`.
+//! The reports of a request, as JSON in its reply: documented in `docs/using/clients.md`.
 
-use crate::actors::token_report::{DocumentName, EngramReport, TokenReport};
-use crate::http::wire::json::object;
+use super::token_report::origin_into;
+use crate::actors::report::{ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport};
+use crate::actors::speculation_report::{SourceDrafts, SpeculationReport};
 use chimere_engine::constraint::Source;
 use chimere_engine::engram::Origin;
 use serde_json::{Value, json};
 
-/// The `report` of a token.
-pub(super) fn report_json(report: &TokenReport) -> Value {
-    let TokenReport { certainty, row, engram, draft, thought_left } = report;
-    let rules = || row.ruled.iter().map(Source::name).collect::<Vec<_>>();
-    object([
-        ("entropy", certainty.map(|c| json!(c.entropy))),
-        ("top_prob", certainty.map(|c| json!(c.top_prob))),
-        ("rules", (!row.ruled.is_empty()).then(|| json!(rules()))),
-        ("allowed", row.allowed.map(|n| json!(n))),
-        ("engram", engram.as_ref().map(engram_json)),
-        ("draft", draft.map(|d| json!({"source": d.kind.name(), "accepted": d.accepted}))),
-        ("thought_left", thought_left.map(|n| json!(n))),
-        ("experts", row.experts.as_ref().map(|layers| json!(layers))),
-    ])
+/// Writes a report into a reply that has its `usage` and its `timings`.
+pub(super) fn write(report: &Report, reply: &mut Value) {
+    let timings = &mut reply["timings"];
+    match report {
+        Report::Thinking(thinking) => timings["thinking"] = thinking_json(thinking),
+        Report::Probe(probe) => probe_into(&mut timings["thinking"], probe),
+        Report::Yielded(sources) => timings["yielded"] = sources.iter().map(Source::name).collect(),
+        Report::Speculation(drafts) => timings["drafts"] = speculation_json(drafts),
+        Report::Prediction(drafts) => prediction_into(&mut reply["usage"]["completion_tokens_details"], drafts),
+        Report::Engram(engram) => timings["engram"] = engram_json(engram),
+        Report::Examples(examples) => timings["engram"]["semantic"] = examples_json(examples),
+    }
+}
+
+fn thinking_json(thinking: &ThinkingReport) -> Value {
+    json!({"tokens": thinking.tokens, "ended": thinking.ended})
+}
+
+fn probe_into(thinking: &mut Value, probe: &ProbeReport) {
+    thinking["probe_tokens"] = json!(probe.tokens);
+    thinking["probe_entropy"] = json!(probe.entropy);
+}
+
+/// All drafts together, and the names of their sources.
+fn speculation_json(report: &SpeculationReport) -> Value {
+    let all: Vec<_> = report.sources().collect();
+    let sum = |of: fn(&SourceDrafts) -> u32| all.iter().map(|(_, drafts)| of(drafts)).sum::<u32>();
+    let names: Vec<_> = all.iter().map(|(kind, _)| kind.name()).collect();
+    json!({
+        "source": names.join(","),
+        "drafted": sum(|d| d.drafted),
+        "accepted": sum(|d| d.accepted),
+        "steps": sum(|d| d.steps),
+    })
+}
+
+fn prediction_into(details: &mut Value, drafts: &SourceDrafts) {
+    details["accepted_prediction_tokens"] = json!(drafts.accepted);
+    details["rejected_prediction_tokens"] = json!(drafts.drafted - drafts.accepted);
 }
 
 fn engram_json(report: &EngramReport) -> Value {
-    let mut json = json!({"changed": report.changed});
-    if let Some((origin, name)) = &report.source {
-        origin_into(&mut json, *origin, Some(name));
+    let (hits, changed) = (report.hits, report.changed_tokens);
+    let mut json = json!({"lookups": report.lookups, "hits": hits, "changed_tokens": changed});
+    if let Some(sources) = &report.sources {
+        json["sources"] = sources.iter().map(|token| changed_token_json(token, report)).collect();
+    }
+    if !report.contradicted.is_empty() {
+        let name = |document: u32| name_json(document, report);
+        let pair = |&(said, followed): &(u32, u32)| json!({"document": name(said), "by": name(followed)});
+        json["contradicted"] = report.contradicted.iter().map(pair).collect();
     }
     json
 }
 
-/// Adds where a token comes from: a document, by its id or its number from 0, and the place in it; or the tables.
-pub(super) fn origin_into(json: &mut Value, origin: Origin, name: Option<&DocumentName>) {
-    match origin {
-        Origin::Document(place, _) => {
-            let (id, title) = name.map_or((None, None), |(id, title)| (id.as_ref(), title.as_ref()));
-            json["document"] = id.map_or_else(|| json!(place.document), |id| json!(id));
-            json["at_token"] = json!(place.token);
-            if let Some(title) = title {
-                json["title"] = json!(title);
-            }
-        }
-        Origin::Tables(context) => json["context_tokens"] = json!(context),
-    }
+/// A document's id, or its number from 0.
+fn name_json(document: u32, report: &EngramReport) -> Value {
+    let id = report.names.get(document as usize).and_then(|(id, _)| id.as_ref());
+    id.map_or_else(|| json!(document), |id| json!(id))
+}
+
+fn changed_token_json(token: &ChangedToken, report: &EngramReport) -> Value {
+    let mut json = json!({"choice": token.choice, "token": token.index, "text": token.text});
+    let name = match token.origin {
+        Origin::Document(place, _) => report.names.get(place.document as usize),
+        Origin::Tables(_) => None,
+    };
+    origin_into(&mut json, token.origin, name);
+    json
+}
+
+fn examples_json(examples: &ExamplesReport) -> Value {
+    json!({"collection": examples.collection, "ids": examples.ids, "query_tokens": examples.query_tokens})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::token_report::DraftedToken;
-    use chimere_engine::constraint::Sources;
-    use chimere_engine::drafts::DraftKind;
-    use chimere_engine::engram::Place;
-    use chimere_engine::step::{Certainty, RowReport};
 
     #[test]
-    fn a_report_has_what_there_is_to_tell_and_nothing_else() {
-        assert_eq!(report_json(&TokenReport::default()), json!({}));
-        let place = Place { document: 1, token: 40 };
-        let report = TokenReport {
-            certainty: Some(Certainty { entropy: 0.5, top_prob: 0.75 }),
-            row: RowReport {
-                ruled: Sources::only(Source::Grammar),
-                allowed: Some(1),
-                experts: Some(vec![vec![3, 1], vec![0, 2]]),
-            },
-            engram: Some(EngramReport {
-                changed: Some(true),
-                source: Some((Origin::Document(place, None), (None, Some("Notes".into())))),
-            }),
-            draft: Some(DraftedToken { kind: DraftKind::Ngram, accepted: true }),
-            thought_left: Some(7),
-        };
-        let want = json!({
-            "entropy": 0.5, "top_prob": 0.75, "rules": ["grammar"], "allowed": 1, "thought_left": 7,
-            "engram": {"changed": true, "document": 1, "at_token": 40, "title": "Notes"},
-            "draft": {"source": "ngram", "accepted": true}, "experts": [[3, 1], [0, 2]],
-        });
-        assert_eq!(report_json(&report), want);
-        let tables = EngramReport { changed: None, source: Some((Origin::Tables(3), (None, None))) };
-        assert_eq!(engram_json(&tables), json!({"changed": null, "context_tokens": 3}));
+    fn a_report_that_adds_to_another_one_stands_behind_it_in_the_same_object() {
+        let mut reply = json!({"usage": {"completion_tokens_details": {"reasoning_tokens": 0}}, "timings": {}});
+        let thinking = ThinkingReport { tokens: 3, ended: vec!["model"] };
+        let probe = ProbeReport { tokens: 2, entropy: 0.5, sure: false };
+        let engram = EngramReport { lookups: 7, hits: 1, changed_tokens: None, ..EngramReport::default() };
+        let examples = ExamplesReport { collection: "c".into(), ids: vec!["a".into()], query_tokens: 5 };
+        for report in [
+            Report::Thinking(thinking),
+            Report::Prediction(SourceDrafts { drafted: 4, accepted: 1, steps: 1 }),
+            Report::Engram(Box::new(engram)),
+            Report::Probe(probe),
+            Report::Examples(examples),
+        ] {
+            write(&report, &mut reply);
+        }
+        let want = concat!(
+            r#"{"usage":{"completion_tokens_details":{"reasoning_tokens":0,"accepted_prediction_tokens":1,"#,
+            r#""rejected_prediction_tokens":3}},"timings":{"thinking":{"tokens":3,"ended":["model"],"#,
+            r#""probe_tokens":2,"probe_entropy":0.5},"engram":{"lookups":7,"hits":1,"changed_tokens":null,"#,
+            r#""semantic":{"collection":"c","ids":["a"],"query_tokens":5}}}}"#
+        );
+        assert_eq!(reply.to_string(), want);
     }
 }

@@ -1,12 +1,14 @@
 //! The body of `POST /v1/completions`.
 
 use crate::http::body::fields::{Fields, missing};
-use crate::http::body::generation::{Generation, output_limit};
+use crate::http::body::generation::output_limit;
 use crate::http::body::model::{ModelLimits, check_model};
-use crate::http::body::prompt::{Prompt, prompts};
+use crate::http::body::prompt::prompts;
 use crate::http::body::semantic::refuse_semantic;
 use crate::http::wire::error::ApiError;
 use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};
+use crate::turn::options::Generation;
+use crate::turn::options::Prompt;
 use std::sync::Arc;
 
 /// A completion request, checked.

@@ -4,14 +4,13 @@ use super::chat::Chat;
 use super::completion::{Completion, Echo};
 use super::request::CompletionRequest;
 use crate::http::app::App;
-use crate::http::body::chat::ChatRequest;
 use crate::http::intake::bodies::{Taken, take};
-use crate::http::intake::prompts::prompt_ids;
-use crate::http::turn::converse::converse;
-use crate::http::turn::generate::{EndpointJob, generate};
+use crate::http::reply::converse::{converse, go_on_from};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
 use crate::text::Tokenizer;
+use crate::turn::options::ChatRequest;
+use crate::turn::prompts::prompt_ids;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -36,23 +35,19 @@ async fn completions(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
-    let Taken { asked: CompletionRequest { mut generation, prompts, echo }, room, .. } =
+    let Taken { asked: CompletionRequest { generation, prompts, echo }, room, .. } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
-        let (tokens, text) = prompt_ids(&app, holder, prompt, app.room(&generation)).await?;
-        echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
+        let (tokens, text) = prompt_ids(&app.turns, holder, prompt, app.turns.room(&generation.spec.engine)).await?;
+        echoes.push(echo.then(|| echo_of(app.turns.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
-    let grammar = app.grammars.grammar_of(holder, generation.form.take(), None, None).await?;
-    // Only now: what waits for a thread is as large as its body was when it was taken apart.
-    drop(room);
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
-    let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "cmpl-");
-    generate(&app, &request, endpoint).await
+    go_on_from(&app, &request, (ids, generation, room), shape, "cmpl-").await
 }
 
 fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {

@@ -3,8 +3,8 @@
 use super::items::SEALED;
 use super::request::ThoughtsShown;
 use crate::actors::output::{Finish, Output, RequestUsage};
-use crate::http::turn::dialect::{Begun, Dialect, Frames, WholeReply, event};
-use crate::http::turn::parts::{Part, PartCall, PartStep, Parts};
+use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
+use crate::http::reply::parts::{Part, PartCall, PartStep, Parts};
 use crate::http::wire::error::ApiError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

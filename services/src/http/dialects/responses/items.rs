@@ -5,6 +5,7 @@ use crate::http::body::turns::{BETWEEN, Turns};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
+use crate::text::{Message, Role};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value as Json;
@@ -14,7 +15,7 @@ use serde_json::Value as Json;
 pub(super) const SEALED: &str = "chimere1:";
 
 /// The messages as templates take them: what was said before, and what came now.
-pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json]) -> Result<Vec<Json>, ApiError> {
+pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json]) -> Result<Vec<Message>, ApiError> {
     if new.is_empty() && before.is_empty() {
         return Err(ApiError::invalid("input", "`input` must not be empty"));
     }
@@ -27,7 +28,7 @@ pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json
         take(&mut turns, format!("input[{i}]"), item.clone())?;
     }
     let messages = turns.end();
-    if messages.last().is_some_and(|last| last["role"] == "assistant") {
+    if messages.last().is_some_and(|last| last.role == Role::Assistant) {
         let message = "`input` must not end with the assistant's turn: a response begins with one of its own";
         return Err(ApiError::unsupported("input", message));
     }

@@ -1,12 +1,12 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
 use super::items::{self, SEPARATOR, flat};
-use crate::http::body::chat::ChatRequest;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
+use crate::turn::options::ChatRequest;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 

@@ -9,13 +9,14 @@ use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{INLINE_BYTES, Taken, more_room, take};
-use crate::http::intake::prompts::{prompt_of, work, written};
-use crate::http::turn::converse::converse;
+use crate::http::intake::written::written;
+use crate::http::reply::converse::converse;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{database_error, unavailable};
 use crate::http::wire::routing::{only, read, several};
 use crate::limits;
 use crate::responses::KeptResponse;
+use crate::turn::prompts::{prompt_of, work};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
@@ -50,8 +51,8 @@ async fn input_tokens(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let Taken { asked, bytes, room: _room } = asked(&app, &request, payload).await?;
-    let prompt =
-        prompt_of(&app, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await.map_err(of_input)?;
+    let prompt = prompt_of(&app.turns, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await;
+    let prompt = prompt.map_err(|error| of_input(error.into()))?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
 }
 
@@ -195,7 +196,7 @@ async fn asked(
         let body = body.resolved(|id| items.get(id).cloned())?;
         body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits)
     };
-    Ok(Taken { asked: work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
+    Ok(Taken { asked: work(&app.turns.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
 }
 
 /// The caller's responses that have the items which a body refers to.

@@ -4,17 +4,18 @@ use super::request::{SearchRequest, parse_items, parse_nothing};
 use crate::clock::unix_seconds;
 use crate::engram::TableName;
 use crate::http::app::App;
-use crate::http::body::prompt::Prompt;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::bodies::parsed;
-use crate::http::intake::search::{LAYOUT, Search, look, texts_of};
-use crate::http::intake::vectors::{tokens, vectors};
+use crate::http::intake::caller::turn_caller;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, collection_error};
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read, several};
 use crate::semantic::{CollectionError, Collections, Hit, Info};
+use crate::turn::options::Prompt;
+use crate::turn::search::{LAYOUT, Search, look, texts_of};
+use crate::turn::vectors::{tokens, vectors};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
@@ -36,13 +37,13 @@ pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
 
 /// `GET /v1/engram/collections`: those of the caller's account.
 async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
-    let data: Vec<Value> = app.collections.list(Caller::of(&request).key).iter().map(object).collect();
+    let data: Vec<Value> = app.turns.collections.list(Caller::of(&request).key).iter().map(object).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
 /// `GET /v1/engram/collections/{name}`: describes one of them.
 async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let info = app.collections.info(Caller::of(&request).key, &name).map_err(|e| collection_error(&e))?;
+    let info = app.turns.collections.info(Caller::of(&request).key, &name).map_err(|e| collection_error(&e))?;
     Ok(HttpResponse::Ok().json(object(&info)))
 }
 
@@ -85,15 +86,15 @@ async fn add(
     // On the thread that takes them apart: the room for their words is counted by reading them.
     let parse = move |body: &[u8], app: &App| {
         let items = parse_items(body)?;
-        app.collections.check_room(owner, &collection, &items).map_err(|e| collection_error(&e))?;
+        app.turns.collections.check_room(owner, &collection, &items).map_err(|e| collection_error(&e))?;
         Ok(items)
     };
     let items = parsed(&app, &request, payload, parse).await?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
-    let prompts = tokens(&app, app.holder(&request), "items", (texts, LAYOUT)).await?;
+    let prompts = tokens(&app.turns, app.holder(&request), "items", (texts, LAYOUT)).await?;
     let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
     let texts = texts_of(prompts, terms_of(&request)?);
-    let vectors = vectors(&app, RequestName::of(&request), "items", texts).await?;
+    let vectors = vectors(&app.turns, RequestName::of(&request), "items", texts).await?;
     let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
     let items = items.into_iter().zip(vectors).collect();
     let info = change(&app, &request, move |all| all.add(owner, &name, items)).await?;
@@ -112,7 +113,7 @@ async fn search(
 ) -> Result<HttpResponse, ApiError> {
     let SearchRequest { query, k, by } = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
     let looked = Search { collection: name.into_inner(), query, k, by, examples: false, field: "query" };
-    let (hits, query_tokens) = look(&app, &request, looked).await?;
+    let (hits, query_tokens) = look(&app.turns, &turn_caller(&app, &request)?, looked).await?;
     let data: Vec<Value> = hits.iter().map(hit_object).collect();
     let usage = json!({"prompt_tokens": query_tokens, "total_tokens": query_tokens});
     Ok(HttpResponse::Ok().json(json!({"object": "list", "data": data, "usage": usage})))
@@ -138,9 +139,10 @@ async fn change<T: Send + 'static>(
     request: &HttpRequest,
     write: impl FnOnce(&Collections) -> Result<T, CollectionError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let all = app.collections.clone();
-    let changed = app.lanes.for_bytes(usize::MAX).run(app.holder(request), move || write(&all)).await.map_err(busy)?;
-    app.collections.export();
+    let all = app.turns.collections.clone();
+    let changed =
+        app.turns.lanes.for_bytes(usize::MAX).run(app.holder(request), move || write(&all)).await.map_err(busy)?;
+    app.turns.collections.export();
     changed.map_err(|e| collection_error(&e))
 }
 

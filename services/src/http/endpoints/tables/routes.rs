@@ -32,13 +32,13 @@ pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
 
 /// `GET /v1/engram/tables`: those that the caller's key may use.
 async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
-    let data: Vec<Value> = app.engram.tables.snapshot().infos(&asker(&request)).iter().map(object).collect();
+    let data: Vec<Value> = app.turns.engram.tables.snapshot().infos(&asker(&request)).iter().map(object).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
 /// `GET /v1/engram/tables/{name}`: describes one of them.
 async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let infos = app.engram.tables.snapshot().infos(&asker(&request));
+    let infos = app.turns.engram.tables.snapshot().infos(&asker(&request));
     let info = infos.iter().find(|info| info.name == *name).ok_or_else(|| no_such_table(&name))?;
     Ok(HttpResponse::Ok().json(object(info)))
 }
@@ -64,8 +64,8 @@ async fn learn(
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     let (asked, quality) = parsed(&app, &request, payload, |body, _| TeachRequest::parse_learn(body)).await?;
-    if quality < app.engram.quality_min {
-        let reason = format!("quality {quality} is below {}", app.engram.quality_min);
+    if quality < app.turns.engram.quality_min {
+        let reason = format!("quality {quality} is below {}", app.turns.engram.quality_min);
         return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
     }
     teach(&app, Teaching::of(&app, &request, teacher, name), asked, Write::Learn).await
@@ -108,13 +108,17 @@ fn object(info: &TableInfo) -> Value {
 /// Lets an administrator pass, if there is anything to administer.
 fn admin(app: &App, request: &HttpRequest) -> Result<Arc<Teacher>, ApiError> {
     require_admin(request)?;
-    app.engram.teacher.clone().ok_or_else(|| conflict("there is no directory for tables: set engram.directory".into()))
+    app.turns
+        .engram
+        .teacher
+        .clone()
+        .ok_or_else(|| conflict("there is no directory for tables: set engram.directory".into()))
 }
 
 /// The name of a table that the caller may use: what he may not read he may not write, nor learn that it is there.
 fn checked(app: &App, request: &HttpRequest, name: &str) -> Result<TableName, ApiError> {
     let checked = TableName::new(name).map_err(|e| ApiError::invalid("table", format!("the table's name: {e}")))?;
-    let allowed = app.engram.tables.snapshot().allows(name, &asker(request));
+    let allowed = app.turns.engram.tables.snapshot().allows(name, &asker(request));
     allowed.then_some(checked).ok_or_else(|| no_such_table(name))
 }
 
@@ -150,7 +154,7 @@ async fn teach(
     asked: TeachRequest,
     kind: fn(Texts) -> Write,
 ) -> Result<HttpResponse, ApiError> {
-    let tokenizer = app.text.tokenizer().clone();
+    let tokenizer = app.turns.text.tokenizer().clone();
     change(app, holder, name, move |name| {
         // What looks like a control token is text: nobody should be taught to end a turn by a document.
         let texts: Vec<_> = asked.texts.iter().map(|text| tokenizer.encode_plain(text)).collect();
@@ -173,8 +177,8 @@ async fn change(
     write: impl FnOnce(&TableName) -> Result<u64, ApiError> + Send + 'static,
 ) -> Result<HttpResponse, ApiError> {
     let id = name.clone();
-    let revision = app.lanes.for_bytes(usize::MAX).run(holder, move || write(&name)).await.map_err(busy)??;
-    app.engram.keeper.wake();
+    let revision = app.turns.lanes.for_bytes(usize::MAX).run(holder, move || write(&name)).await.map_err(busy)??;
+    app.turns.engram.keeper.wake();
     Ok(HttpResponse::Ok().json(json!({"id": id.as_str(), "accepted": true, "revision": revision})))
 }
 

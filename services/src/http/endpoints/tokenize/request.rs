@@ -6,7 +6,7 @@ use crate::http::body::generation::token_ids;
 use crate::http::body::model::{ModelLimits, check_model};
 use crate::http::body::{messages, tools};
 use crate::http::wire::error::ApiError;
-use crate::text::Conversation;
+use crate::text::{Conversation, RawJson};
 use chimere_engine::ids::TokenId;
 
 /// A text or a conversation to count.
@@ -72,7 +72,7 @@ fn chat(fields: &mut Fields, limits: &ModelLimits) -> Result<TokenizeInput, ApiE
     let tools = tools::take(fields)?.map(|t| t.declared).unwrap_or_default();
     Ok(TokenizeInput::Chat(Conversation {
         messages,
-        tools,
+        tools: tools.into_iter().map(RawJson).collect(),
         options: template_options(fields, limits)?,
         continues: false,
     }))

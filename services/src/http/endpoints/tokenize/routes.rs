@@ -2,12 +2,13 @@
 
 use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::app::App;
-use crate::http::body::chat::ChatRequest;
 use crate::http::intake::bodies::{Taken, take};
-use crate::http::intake::prompts::{ids_of, prompt_of, written};
+use crate::http::intake::written::written;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
 use crate::text::ChatPrompt;
+use crate::turn::options::ChatRequest;
+use crate::turn::prompts::{ids_of, prompt_of};
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use serde::Serialize;
@@ -30,10 +31,10 @@ async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Paylo
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
     let tokens = match input {
-        TokenizeInput::Text { text, parse_special } => ids_of(&app, holder, text, parse_special).await?,
-        TokenizeInput::Chat(conversation) => prompt_of(&app, holder, conversation, bytes, usize::MAX).await?.ids,
+        TokenizeInput::Text { text, parse_special } => ids_of(&app.turns, holder, text, parse_special).await?,
+        TokenizeInput::Chat(conversation) => prompt_of(&app.turns, holder, conversation, bytes, usize::MAX).await?.ids,
     };
-    let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.handles.context);
+    let (tokenizer, max_model_len) = (app.turns.text.tokenizer().clone(), app.turns.handles.context);
     written(&app, holder, bytes, move || match shape {
         TokensShape::Vllm { strings } => {
             let token_strs = strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
@@ -62,7 +63,7 @@ async fn detokenize(
     let parse = |body: &[u8], app: &App| DetokenizeRequest::parse(body, &app.limits);
     let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
-    let tokenizer = app.text.tokenizer().clone();
+    let tokenizer = app.turns.text.tokenizer().clone();
     written(&app, app.holder(&request), bytes, move || {
         let text = tokenizer.decode(&tokens, true);
         serde_json::to_vec(&json!({"prompt": text, "content": text}))
@@ -87,7 +88,7 @@ async fn apply_template(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (prompt, bytes) = chat_prompt(&app, &request, payload).await?;
-    let tokenizer = app.text.tokenizer().clone();
+    let tokenizer = app.turns.text.tokenizer().clone();
     let write = move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&prompt.ids, true)}));
     written(&app, app.holder(&request), bytes, write).await
 }
@@ -100,7 +101,7 @@ async fn chat_prompt(
 ) -> Result<(ChatPrompt, usize), ApiError> {
     let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
     let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
-    Ok((prompt_of(app, app.holder(request), asked.conversation, bytes, usize::MAX).await?, bytes))
+    Ok((prompt_of(&app.turns, app.holder(request), asked.conversation, bytes, usize::MAX).await?, bytes))
 }
 
 /// The reply of `/tokenize`.

@@ -1,18 +1,15 @@
-//! From what a request says of its answer and its calls to what they are followed by. Grammars are made on threads of
+//! From the form that a request wants of its answer and its calls to a grammar. Grammars are made on threads of
 //! their own: a hard one takes a second, and neither a prompt nor the network may wait for it.
 
+use super::error::TurnError;
+use super::options::AskedForm;
 use crate::holder::Holder;
-use crate::http::body::structured::AskedForm;
-use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::{Calls, FormError, GrammarStart, Grammars, Structure};
-use crate::text::pool::PoolError;
 use crate::text::tools::CallForm;
 use crate::text::{TextPool, Thinking, Tokenizer};
-use actix_web::http::StatusCode;
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What grammars are made with, and the threads that make them.
 pub struct GrammarMaker {
@@ -28,42 +25,32 @@ impl GrammarMaker {
         let pool = pool.map_err(|e| format!("threads of grammars: {e}"))?;
         Ok(Self { grammars: Arc::new(Grammars::new(tokenizer, end_ids).with_calls(calls)), pool })
     }
-    /// What the choices of a request are followed by; `None` where nothing is asked for. `thinking` says how an answer
-    /// begins, and is `None` where there are no thoughts.
-    pub(in crate::http) async fn grammar_of(
+
+    /// The grammar that the choices of a request keep to; `None` where nothing is asked for. `thinking` says how an
+    /// answer begins, and is `None` where there are no thoughts.
+    pub(super) async fn grammar_of(
         &self,
         holder: Holder,
         form: Option<AskedForm>,
         calls: Option<Calls>,
         thinking: Option<Thinking>,
-    ) -> Result<Option<GrammarStart>, ApiError> {
+    ) -> Result<Option<GrammarStart>, TurnError> {
         if form.is_none() && calls.is_none() {
             return Ok(None);
         }
         let field = form.as_ref().map_or("tools", |asked| asked.field);
         let structure = Structure { form: form.map(|asked| asked.form), calls };
         let grammars = self.grammars.clone();
-        let made = self.pool.run(holder, move || grammars.compile(&structure)?.after(thinking)).await.map_err(busy)?;
+        let made = self
+            .pool
+            .run(holder, move || grammars.compile(&structure)?.after(thinking))
+            .await
+            .map_err(TurnError::GrammarThreads)?;
         made.map(Some).map_err(|error| refused(field, &error))
     }
 }
 
-fn refused(field: &str, error: &FormError) -> ApiError {
+fn refused(field: &str, error: &FormError) -> TurnError {
     let code = if error.too_large { "grammar_too_large" } else { "invalid_grammar" };
-    ApiError::invalid(field, format!("`{field}` cannot be followed: {error}")).with_code(code).rejected_as("grammar")
-}
-
-fn busy(error: PoolError) -> ApiError {
-    match error {
-        PoolError::Full { max } => {
-            let message =
-                format!("there is no room for this grammar to wait for a thread now: all requests share {max} places");
-            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
-            error.with_code("queue_full").with_retry_after(Duration::from_secs(1)).rejected_as("text_threads_busy")
-        }
-        PoolError::Panicked => {
-            let message = "making the grammar failed, which is a fault of the server";
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
-        }
-    }
+    TurnError::coded(field, format!("`{field}` cannot be followed: {error}"), code).counted_as("grammar")
 }

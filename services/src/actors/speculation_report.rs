@@ -1,24 +1,24 @@
-//! What was drafted for a request, as its reply tells it.
+//! The drafted tokens of a request, by source.
 
 use chimere_engine::drafts::{DraftKind, DraftReport};
 
 /// Drafts of all choices of a request, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DraftAccount([SourceDrafts; DraftKind::ALL.len()]);
+pub struct SpeculationReport([SourceDrafts; DraftKind::ALL.len()]);
 
-/// What one source drafted.
+/// The drafts of one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceDrafts {
-    /// Drafted tokens.
+    /// How many tokens the source drafted.
     pub drafted: u32,
-    /// Of these, the ones that came.
+    /// How many of these the model chose too.
     pub accepted: u32,
-    /// Steps with drafts of it.
+    /// Steps in which the source drafted.
     pub steps: u32,
 }
 
-impl DraftAccount {
-    /// Adds what was drafted in a step.
+impl SpeculationReport {
+    /// Adds the drafts of a step.
     pub fn add(&mut self, report: DraftReport) {
         let source = &mut self.0[report.kind as usize];
         source.drafted += report.drafted;
@@ -26,7 +26,7 @@ impl DraftAccount {
         source.steps += 1;
     }
 
-    /// What this source drafted.
+    /// The drafts of this source.
     pub fn of(&self, kind: DraftKind) -> SourceDrafts {
         self.0[kind as usize]
     }
@@ -43,12 +43,12 @@ mod tests {
 
     #[test]
     fn drafts_are_added_up_by_source() {
-        let mut account = DraftAccount::default();
-        assert_eq!(account.sources().count(), 0);
+        let mut report = SpeculationReport::default();
+        assert_eq!(report.sources().count(), 0);
         for (drafted, accepted) in [(4, 1), (7, 7)] {
-            account.add(DraftReport { kind: DraftKind::Prediction, drafted, accepted });
+            report.add(DraftReport { kind: DraftKind::Prediction, drafted, accepted });
         }
         let want = SourceDrafts { drafted: 11, accepted: 8, steps: 2 };
-        assert_eq!(account.sources().collect::<Vec<_>>(), [(DraftKind::Prediction, want)]);
+        assert_eq!(report.sources().collect::<Vec<_>>(), [(DraftKind::Prediction, want)]);
     }
 }

@@ -1,0 +1,97 @@
+//! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
+
+use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
+use super::sse::Events;
+use crate::actors::generation_request::GenerationRequest;
+use crate::actors::request::{Outputs, RequestActor};
+use crate::clock::unix_seconds;
+use crate::http::app::App;
+use crate::http::edge::keys::auth::Caller;
+use crate::http::wire::error::ApiError;
+use crate::http::wire::refusals::{engine_error, refused};
+use crate::http::wire::reply::RequestName;
+use crate::traces::{About, Remote, Trace};
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse};
+use chimere_engine::ids::TokenId;
+use std::sync::Arc;
+
+/// Runs a generation and answers it.
+pub(super) async fn generate<S: Dialect>(
+    app: &App,
+    request: &HttpRequest,
+    mut generation: GenerationRequest,
+    shape: S,
+    id_prefix: &'static str,
+) -> Result<HttpResponse, ApiError> {
+    generation.trace = trace(app, request, generation.spec.stream);
+    let (name, prompt_field) = (RequestName::of(request), generation.prompt_field);
+    log_prompts(app, &name, &generation.prompts);
+    let (prompts, prompt_tokens) = (generation.prompts.len(), generation.prompt_tokens());
+    let choices = generation.choices();
+    let (stream, include_usage) = (generation.spec.stream, generation.spec.include_usage);
+    let envelope = envelope(app, id_prefix, generation.spec.engine.sampling.seed);
+    let entries = generation.prompts.iter().map(|_| app.turns.live.enter(name.clone())).collect();
+    let outputs = RequestActor::submit(generation, entries, app.turns.handles.clone()).await.map_err(|refusal| {
+        tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
+        refused(refusal, prompt_field)
+    })?;
+    tracing::info!(request = &*name, prompts, prompt_tokens, choices, stream, "accepted");
+    let begun = Begun { envelope, choices, include_usage, prompt_tokens };
+    if stream { Ok(streamed(app, outputs, shape, begun)) } else { whole(outputs, shape, begun).await }
+}
+
+/// The trace of a request, if traces are wanted.
+fn trace(app: &App, request: &HttpRequest, stream: bool) -> Option<Trace> {
+    app.traces.begin(remote(request), || About {
+        path: request.path().to_owned(),
+        name: RequestName::of(request),
+        model: app.limits.name.clone(),
+        arrived: Caller::of(request).arrived,
+        stream,
+    })
+}
+
+fn log_prompts(app: &App, name: &str, prompts: &[Arc<[TokenId]>]) {
+    for prompt in prompts.iter().filter(|_| app.turns.log_prompts) {
+        tracing::info!(request = name, prompt = app.turns.text.tokenizer().decode(prompt, true), "asked");
+    }
+}
+
+/// An answer that goes out as it comes.
+fn streamed<S: Dialect>(app: &App, outputs: Outputs, shape: S, begun: Begun) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, S::Stream::CONTENT_TYPE))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .insert_header(("x-accel-buffering", "no"))
+        .body(Events::new(outputs, shape.streamed(begun), app.keep_alive))
+}
+
+/// An answer that goes out when it is whole.
+async fn whole<S: Dialect>(mut outputs: Outputs, shape: S, begun: Begun) -> Result<HttpResponse, ApiError> {
+    let mut whole = shape.collected(begun);
+    while let Some(output) = outputs.next().await {
+        if let Some(reply) = whole.of(output)? {
+            return Ok(HttpResponse::Ok().json(reply));
+        }
+    }
+    Err(engine_error("the answer broke off".into()))
+}
+
+/// What every piece of a reply says.
+fn envelope(app: &App, id_prefix: &str, seed: u64) -> Envelope {
+    Envelope {
+        id: format!("{id_prefix}{}", uuid::Uuid::new_v4().simple()),
+        created: unix_seconds(),
+        model: app.limits.name.clone(),
+        fingerprint: app.fingerprint.clone(),
+        // As the caller wrote it: negative seeds are taken too.
+        seed: seed as i64,
+    }
+}
+
+/// What a caller that traces says of its trace.
+fn remote(request: &HttpRequest) -> Remote<'_> {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    Remote { parent: header("traceparent"), state: header("tracestate") }
+}

@@ -1,0 +1,7 @@
+//! How a turn is answered in any dialect: its generation runs, and its outputs become a stream or a whole reply.
+
+pub(in crate::http) mod converse;
+pub(in crate::http) mod dialect;
+pub(in crate::http) mod generate;
+pub(in crate::http) mod parts;
+mod sse;

@@ -1,0 +1,22 @@
+//! On whose behalf a turn runs, as far as its stages need to know.
+
+use crate::engram::Asker;
+use crate::holder::Holder;
+use chimere_engine::ids::KeyId;
+use chimere_engine::scheduler::Terms;
+use std::sync::Arc;
+
+/// The caller of a turn, found by whoever let the request in.
+#[derive(Clone, Debug)]
+pub struct TurnCaller {
+    /// Name of the request in the log.
+    pub name: Arc<str>,
+    /// The one on whose account the request takes of what is shared.
+    pub holder: Holder,
+    /// The account that owns the caller's collections.
+    pub account: KeyId,
+    /// The key that tables are asked for with.
+    pub asker: Asker,
+    /// Terms of the request, which its trial and its vectors run under too.
+    pub terms: Terms,
+}

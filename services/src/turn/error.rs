@@ -1,0 +1,78 @@
+//! Why a turn has no generation. Whoever asked for the turn puts it into words that its client reads.
+
+use crate::actors::direct::DirectError;
+use crate::actors::phase::Phase;
+use crate::semantic::CollectionError;
+use crate::text::TooLong;
+use crate::text::pool::PoolError;
+
+/// Why a turn has no generation.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// A field of the request is at fault.
+    #[error("{message}")]
+    Invalid {
+        /// Path of the field.
+        field: String,
+        /// Says what was wanted and what came.
+        message: String,
+        /// A word for programs, where there is one.
+        code: Option<&'static str>,
+        /// The reason that the refusal is counted under, where it has one of its own.
+        reason: Option<&'static str>,
+    },
+    /// A text that cannot fit was not even tokenized.
+    #[error("{error}")]
+    TooLong {
+        /// The field that the text came in.
+        field: &'static str,
+        /// The text's size and the room for it.
+        error: TooLong,
+    },
+    /// The threads of texts have no room, or one of them broke.
+    #[error(transparent)]
+    TextThreads(PoolError),
+    /// The threads of grammars have no room, or one of them broke.
+    #[error(transparent)]
+    GrammarThreads(PoolError),
+    /// A collection that was to be searched cannot be.
+    #[error(transparent)]
+    Collection(CollectionError),
+    /// The collection that a chat's examples come from cannot be searched.
+    #[error(transparent)]
+    Examples(CollectionError),
+    /// The engine has no result for a text that had to be read first.
+    #[error("{error}")]
+    Engine {
+        /// The field that the text came in.
+        field: &'static str,
+        /// The scheduler's or the engine's reason.
+        error: DirectError,
+    },
+    /// The service takes nothing new.
+    #[error("the service takes nothing new")]
+    Closed(Phase),
+    /// A fault of the service.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl TurnError {
+    /// A field of the request is at fault.
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), message: message.into(), code: None, reason: None }
+    }
+
+    /// A field of the request is at fault, in a way that programs have a word for.
+    pub fn coded(field: impl Into<String>, message: impl Into<String>, code: &'static str) -> Self {
+        Self::Invalid { field: field.into(), message: message.into(), code: Some(code), reason: None }
+    }
+
+    /// With a reason of its own that the refusal is counted under.
+    pub fn counted_as(self, counted: &'static str) -> Self {
+        match self {
+            Self::Invalid { field, message, code, .. } => Self::Invalid { field, message, code, reason: Some(counted) },
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What happens before a generation: from a conversation or from prompts to one request for the engine. Knows texts,
+//! collections, tables and actors, and nothing of HTTP.
+
+mod caller;
+mod error;
+mod examples;
+mod grammar;
+pub mod options;
+pub mod prompts;
+mod reader;
+pub mod search;
+mod services;
+mod stages;
+mod state;
+mod tables;
+mod thinking;
+pub mod vectors;
+
+pub use caller::TurnCaller;
+pub use error::TurnError;
+pub use grammar::GrammarMaker;
+pub use services::TurnServices;
+pub use state::Turn;

@@ -1,0 +1,125 @@
+//! The options of a request that its turn acts on, checked by whoever read them.
+
+use crate::actors::spec::RequestSpec;
+use crate::engram::Overrides;
+use crate::text::Conversation;
+use crate::text::grammar::{AnswerForm, Calls};
+use crate::text::thinking::Reasoning;
+use crate::text::tools::Tools;
+use chimere_engine::ids::TokenId;
+
+/// A chat request, checked; only the template may still object to the conversation.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    /// Options of the generation.
+    pub generation: Generation,
+    /// The conversation to render. Without tools when `tool_choice` is `none`, so that the model does not know of any.
+    pub conversation: Conversation,
+    /// The tools whose calls are to be found in the output, if any.
+    pub tools: Option<Tools>,
+    /// Rules that its calls have to keep to, if there are some.
+    pub calls: Option<Calls>,
+    /// Options of its thinking, if it has some.
+    pub reasoning: Option<Reasoning>,
+}
+
+/// How to generate, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// All that is asked for, but for what depends on the prompt: see [`RequestSpec::complete`]. `end_ids` are the
+    /// model's unless `ignore_eos`, and `stop_token_ids`; `sampling` has the request's values over the model's defaults
+    /// over neutral ones.
+    pub spec: RequestSpec,
+    /// The caller's seed. Without one the server draws it and reports it.
+    pub seed: Option<u64>,
+    /// Options of Engram's tables.
+    pub engram: EngramRequest,
+    /// Whether its prompt is looked up and kept.
+    pub cache: CacheRequest,
+    /// The form that the answer has to have.
+    pub form: Option<AskedForm>,
+    /// A text that the answer may be, to compute it sooner: it would be the same without.
+    pub prediction: Option<String>,
+}
+
+/// Engram's options in a request; the rest comes from the configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngramRequest {
+    /// Settings that were given. A strength without a mode means its mode.
+    pub settings: Overrides,
+    /// Texts; none is empty.
+    pub documents: Vec<DocumentRequest>,
+    /// The reply is to say where each changed token comes from.
+    pub sources: bool,
+    /// Where examples come from, in a chat.
+    pub semantic: Option<SemanticRequest>,
+}
+
+/// A text that a request brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DocumentRequest {
+    /// Its name in the reply; without one it has its number.
+    pub id: Option<String>,
+    /// Its subject, which counts as said in each of its sentences.
+    pub title: Option<String>,
+    /// Its text, which is not empty.
+    pub text: String,
+}
+
+/// Where a chat's examples come from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SemanticRequest {
+    /// A collection of the caller's own.
+    pub collection: String,
+    /// The most examples, at least 1.
+    pub k: u32,
+}
+
+/// Whether a request goes on from what others left, and leaves something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheRequest {
+    /// It does both, or neither.
+    pub on: bool,
+    /// Only with those of the same caller that say the same.
+    pub salt: Option<String>,
+}
+
+/// A form that was asked for, and the field that asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AskedForm {
+    /// Its path, for errors.
+    pub field: &'static str,
+    /// The form that the answer is to have.
+    pub form: AnswerForm,
+}
+
+/// A prompt that no template is laid around.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// Text, in which added tokens are written out. Never empty.
+    Text(String),
+    /// Ids of the vocabulary. Never empty.
+    Tokens(Vec<TokenId>),
+    /// Texts and ids in a row, none of them such a row itself, with an id at least.
+    Mixed(Vec<Prompt>),
+}
+
+impl Prompt {
+    /// All texts in it.
+    pub fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => vec![text],
+            Self::Tokens(_) => Vec::new(),
+            Self::Mixed(parts) => parts.iter().flat_map(Self::texts).collect(),
+        }
+    }
+
+    /// Its ids, where texts become what `encode` makes of them.
+    pub fn into_ids(self, encode: &impl Fn(&str) -> Vec<TokenId>) -> Vec<TokenId> {
+        match self {
+            Self::Text(text) => encode(&text),
+            Self::Tokens(ids) => ids,
+            Self::Mixed(parts) => parts.into_iter().flat_map(|part| part.into_ids(encode)).collect(),
+        }
+    }
+}

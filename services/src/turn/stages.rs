@@ -1,0 +1,123 @@
+//! A turn as a state machine: its stages, one after the other, make of what a client says one request for the engine.
+
+use super::error::TurnError;
+use super::examples::with_examples;
+use super::prompts::ids_of;
+use super::reader::of_answers;
+use super::state::Turn;
+use super::tables::tables_of;
+use super::thinking::prompt_and_thinking;
+use crate::actors::generation_request::{GenerationRequest, ThinkingPlan};
+use crate::actors::report::Report;
+use chimere_engine::constraint::{Source, Sources};
+
+/// A step of a turn before its generation. A new step is one more stage here, in one of the two lists, and in
+/// [`Turn::run`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Examples from a collection are put before the question.
+    Examples,
+    /// The conversation becomes a prompt, with the rules for its thoughts.
+    Prompt,
+    /// The form of the answer and of its calls becomes a grammar.
+    Grammar,
+    /// Tables are found by their names, and documents become tables.
+    Tables,
+    /// The text that the answer may be becomes tokens.
+    Prediction,
+}
+
+/// The stages that need the words of the request.
+const PREPARATION: [Stage; 3] = [Stage::Examples, Stage::Prompt, Stage::Grammar];
+/// The stages behind them, which need its prompts.
+const COMPLETION: [Stage; 2] = [Stage::Tables, Stage::Prediction];
+
+impl Turn<'_> {
+    /// Runs the stages that need the words of the request, after which nothing as large as its body is kept.
+    pub async fn prepare(&mut self) -> Result<(), TurnError> {
+        for stage in PREPARATION {
+            self.run(stage).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs the other stages and gives the request.
+    pub async fn complete(mut self) -> Result<GenerationRequest, TurnError> {
+        self.services.check_open()?;
+        for stage in COMPLETION {
+            self.run(stage).await?;
+        }
+        Ok(self.into_request())
+    }
+
+    async fn run(&mut self, stage: Stage) -> Result<(), TurnError> {
+        match stage {
+            Stage::Examples => self.add_examples().await,
+            Stage::Prompt => self.make_prompt().await,
+            Stage::Grammar => self.make_grammar().await,
+            Stage::Tables => self.find_tables().await,
+            Stage::Prediction => self.tokenize_prediction().await,
+        }
+    }
+
+    async fn add_examples(&mut self) -> Result<(), TurnError> {
+        let Some(wanted) = self.engram.semantic.take() else { return Ok(()) };
+        let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        let report = with_examples(self, wanted, &mut chat).await?;
+        self.request.reports.push(Report::Examples(report));
+        self.chat = Some(chat);
+        Ok(())
+    }
+
+    async fn make_prompt(&mut self) -> Result<(), TurnError> {
+        let Some(chat) = self.chat.take() else { return Ok(()) };
+        let made = prompt_and_thinking(self, chat).await?;
+        self.begins = Some(made.prompt.thinking);
+        let request = &mut self.request;
+        (request.prompt_field, request.reader) = ("messages", of_answers(made.prompt.thinking, made.tools));
+        (request.prompts, request.turns) = (vec![made.prompt.ids.into()], made.prompt.turns.into());
+        request.thinking = made.thinking;
+        request.reports.extend(made.probe.map(Report::Probe));
+        Ok(())
+    }
+
+    async fn make_grammar(&mut self) -> Result<(), TurnError> {
+        let (form, calls) = (self.form.take(), self.calls.take());
+        let made = self.services.grammars.grammar_of(self.caller.holder, form, calls, self.begins).await?;
+        self.request.grammar = made;
+        Ok(())
+    }
+
+    async fn find_tables(&mut self) -> Result<(), TurnError> {
+        let wanted = std::mem::take(&mut self.engram);
+        let (prompts, end_ids) = (&self.request.prompts, &self.request.spec.engine.end_ids);
+        let found = tables_of(self.services, &self.caller, wanted, prompts, end_ids).await?;
+        self.request.engram = found;
+        Ok(())
+    }
+
+    /// No answer is longer than the context.
+    async fn tokenize_prediction(&mut self) -> Result<(), TurnError> {
+        let Some(text) = self.prediction.take() else { return Ok(()) };
+        let mut ids = ids_of(self.services, self.caller.holder, text, false).await?;
+        ids.truncate(self.services.handles.context as usize);
+        self.predicted = Some(ids.into());
+        Ok(())
+    }
+
+    fn into_request(self) -> GenerationRequest {
+        let mut request = self.request;
+        // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
+        let seed = self.seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
+        let waits_for = late_sources(!request.engram.tables.is_empty(), request.grammar.is_some());
+        let rules = request.thinking.as_ref().and_then(ThinkingPlan::rules);
+        request.spec = request.spec.complete(seed, rules, waits_for, self.cache, self.predicted);
+        request
+    }
+}
+
+/// The sources of rules that each row waits for.
+fn late_sources(tables: bool, grammar: bool) -> Sources {
+    let late = [(Source::Tables, tables), (Source::Grammar, grammar)];
+    late.into_iter().filter(|(_, speaks)| *speaks).map(|(source, _)| source).collect()
+}

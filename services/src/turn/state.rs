@@ -1,0 +1,69 @@
+//! The state of a turn: what it has to say before its generation, and the request that its stages make of it.
+
+use super::caller::TurnCaller;
+use super::options::{AskedForm, ChatRequest, EngramRequest, Generation};
+use super::services::TurnServices;
+use crate::actors::generation_request::GenerationRequest;
+use crate::text::grammar::Calls;
+use crate::text::thinking::Reasoning;
+use crate::text::{Conversation, Thinking, Tools};
+use chimere_engine::ids::{CacheScope, TokenId};
+use std::sync::Arc;
+
+/// A turn on its way to a generation: what its stages have not taken yet, and what they have made.
+pub struct Turn<'a> {
+    pub(super) services: &'a TurnServices,
+    pub(super) caller: TurnCaller,
+    /// Among whose prompts its own is looked up, if it is.
+    pub(super) cache: Option<CacheScope>,
+    pub(super) chat: Option<ChatTurn>,
+    pub(super) calls: Option<Calls>,
+    pub(super) form: Option<AskedForm>,
+    pub(super) engram: EngramRequest,
+    pub(super) prediction: Option<String>,
+    /// Tokens of the prediction.
+    pub(super) predicted: Option<Arc<[TokenId]>>,
+    pub(super) seed: Option<u64>,
+    /// How a chat's answer begins.
+    pub(super) begins: Option<Thinking>,
+    pub(super) request: GenerationRequest,
+}
+
+/// A conversation that has no prompt yet.
+pub(super) struct ChatTurn {
+    pub(super) conversation: Conversation,
+    /// Bytes of the body that it came in.
+    pub(super) bytes: usize,
+    pub(super) reasoning: Option<Reasoning>,
+    /// The tools that may be called.
+    pub(super) tools: Option<Tools>,
+}
+
+impl<'a> Turn<'a> {
+    /// The turn of a conversation that came in a body of this many bytes.
+    pub fn of_chat(
+        services: &'a TurnServices,
+        caller: TurnCaller,
+        cache: Option<CacheScope>,
+        (chat, bytes): (ChatRequest, usize),
+    ) -> Self {
+        let ChatRequest { generation, conversation, tools, calls, reasoning } = chat;
+        let mut turn = Self::of_texts(services, caller, cache, (Vec::new(), generation));
+        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools });
+        turn.calls = calls;
+        turn
+    }
+
+    /// The turn of prompts that no template is laid around.
+    pub fn of_texts(
+        services: &'a TurnServices,
+        caller: TurnCaller,
+        cache: Option<CacheScope>,
+        (prompts, generation): (Vec<Arc<[TokenId]>>, Generation),
+    ) -> Self {
+        let Generation { spec, seed, engram, form, prediction, .. } = generation;
+        let request = GenerationRequest { prompts, ..GenerationRequest::new(spec, caller.terms) };
+        let (chat, calls, begins, predicted) = (None, None, None, None);
+        Self { services, caller, cache, chat, calls, form, engram, prediction, predicted, seed, begins, request }
+    }
+}
