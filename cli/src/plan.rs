@@ -1,7 +1,7 @@
 //! `chimere plan`: what takes which bytes of a GPU's memory. It asks no GPU, so that a card can be planned for before it is
 //! there.
 
-use chimere::config::{Budget, Config, PrefixCacheMode, ServeArgs};
+use chimere::config::{Budget, Config, ServeArgs};
 use chimere::device::{self, CardPlan, DeviceRequest};
 use chimere_engine::model::{self, Model};
 use chimere_tools::{CliError, find_model};
@@ -10,7 +10,8 @@ use std::path::Path;
 /// Shows how `serve` with the same flags would split the memory of a card, and the bytes of each part.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct PlanArgs {
-    /// Memory of the card, which nobody else uses: bytes such as 16GiB
+    /// Memory of the card that nobody else uses: bytes such as 16GiB. The card need not be here, so `--device` and the
+    /// memory of this machine are not looked at
     #[arg(long, value_name = "BYTES", value_parser = card_bytes)]
     pub(crate) vram: u64,
     /// Flags of `serve`; those of the network count for nothing here.
@@ -38,13 +39,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), CliError> {
 fn plan(config: &Config, vram: u64, model: &Model) -> Result<CardPlan, CliError> {
     let context = device::context(&config.engine, model).map_err(CliError::Usage)?;
     let wanted = DeviceRequest::of(&config.engine, context);
-    let prefix = config.cache.prefix != PrefixCacheMode::Off;
-    device::plan_for_card(&wanted, vram, model, prefix).map_err(CliError::Failed)
+    device::plan_for_card(&wanted, vram, model, config.cache.prefix).map_err(CliError::Failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chimere::config::PrefixCacheMode;
 
     fn nano() -> Model {
         model::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf")).unwrap()
@@ -72,6 +73,14 @@ mod tests {
         let config = Config::load(&ServeArgs::default(), [].into_iter()).unwrap();
         let Err(CliError::Failed(why)) = plan(&config, 400 << 20, &nano()) else { panic!("it does not fit") };
         assert!(why.starts_with("the memory budget of ") && why.contains("--vram-budget"), "{why}");
+        let on = ServeArgs { prefix_cache: Some(PrefixCacheMode::On), ..ServeArgs::default() };
+        let config = Config::load(&on, [].into_iter()).unwrap();
+        let least = (400..2000).map(|mib| plan(&config, mib << 20, &nano())).find(|planned| match planned {
+            Err(CliError::Failed(why)) => !why.starts_with("the memory budget of "),
+            _ => true,
+        });
+        let Some(Err(CliError::Failed(why))) = least else { panic!("the first that fits has a checkpoint") };
+        assert!(why.starts_with("prefix-cache on: a state of "), "{why}");
         assert!(card_bytes("auto").is_err());
         assert_eq!(card_bytes("16GiB"), Ok(16 << 30));
     }

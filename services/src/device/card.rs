@@ -1,8 +1,9 @@
 //! The plan of a GPU's memory before there is one.
 
-use super::{DeviceRequest, cuda_needs, gpu_budget};
+use super::{DeviceRequest, cuda_needs, gpu_budget, left_out};
+use crate::config::PrefixCacheMode;
 use crate::memory::{Bytes, MemoryPlan, Needs};
-use chimere_engine::backend::cuda::{self, CudaMemory, MemoryPart};
+use chimere_engine::backend::cuda::{self, Arch, CudaMemory, MemoryPart};
 use chimere_engine::model::Model;
 use std::fmt;
 
@@ -11,13 +12,17 @@ use std::fmt;
 pub struct CardPlan {
     /// The uses of the budget.
     pub plan: MemoryPlan,
+    /// Why something that was asked for is missing.
+    pub notes: Vec<String>,
     /// The bytes of each part of a use, those of all sequences, pages and checkpoints together.
     pub parts: Vec<MemoryPart>,
 }
 
 impl fmt::Display for CardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\nparts", self.plan)?;
+        write!(f, "{}", self.plan)?;
+        self.notes.iter().try_for_each(|note| write!(f, "\n{note}"))?;
+        f.write_str("\nparts")?;
         for part in &self.parts {
             let text = Bytes(part.bytes).to_string();
             write!(f, "\n  {:<11}{text:>12}  {:<36}{:>16} B", part.of, part.name, part.bytes)?;
@@ -26,20 +31,28 @@ impl fmt::Display for CardPlan {
     }
 }
 
-/// Plans for a GPU with so many bytes of memory that nobody else uses. Such a GPU need not be there.
+/// Plans for a GPU with so many bytes of memory that nobody else uses. Such a GPU need not be there. What depends on
+/// this machine is not looked at: the device that was asked for, and the host's memory.
 ///
 /// # Errors
 /// If no GPU does what is asked, or the memory does not suffice.
-pub fn plan_for_card(wanted: &DeviceRequest, bytes: u64, model: &Model, prefix: bool) -> Result<CardPlan, String> {
+pub fn plan_for_card(
+    wanted: &DeviceRequest,
+    bytes: u64,
+    model: &Model,
+    prefix: PrefixCacheMode,
+) -> Result<CardPlan, String> {
     if let Some(what) = wanted.needs_cpu() {
         return Err(what.into());
     }
     cuda::check(&model.config).map_err(|e| e.to_string())?;
     let budget = gpu_budget(wanted.budget, bytes.saturating_sub(CudaMemory::CONTEXT_BYTES), bytes)?;
     let config = wanted.cuda_on(budget, model);
+    cuda::programs(model, &config, Arch::ALL[0], None).map_err(|e| e.to_string())?;
     let needs = cuda_needs(model, &config);
-    let checkpoint = needs.checkpoint.filter(|_| prefix);
+    let checkpoint = needs.checkpoint.filter(|_| prefix != PrefixCacheMode::Off);
     let plan = MemoryPlan::new(budget, Needs { checkpoint, ..needs }).map_err(|e| e.to_string())?;
+    let notes = notes(&plan, left_out(wanted, model, &config), prefix)?;
     let times = |part: &MemoryPart| match part.of {
         "states" => plan.needs.seqs,
         "checkpoints" => plan.checkpoints,
@@ -48,5 +61,19 @@ pub fn plan_for_card(wanted: &DeviceRequest, bytes: u64, model: &Model, prefix: 
     };
     let all = CudaMemory::parts(model, &config).into_iter();
     let parts = all.map(|part| MemoryPart { bytes: part.bytes * u64::from(times(&part)), ..part });
-    Ok(CardPlan { plan, parts: parts.filter(|part| part.bytes > 0).collect() })
+    Ok(CardPlan { plan, notes, parts: parts.filter(|part| part.bytes > 0).collect() })
+}
+
+/// Explains what is missing from a plan. Without room for a checkpoint there is no prefix cache, which is an error if
+/// one was asked for.
+fn notes(plan: &MemoryPlan, left_out: &str, prefix: PrefixCacheMode) -> Result<Vec<String>, String> {
+    let left_out = left_out.trim_start_matches(", ");
+    let mut notes: Vec<String> = (!left_out.is_empty()).then(|| left_out.into()).into_iter().collect();
+    if let Some(why) = plan.no_checkpoint() {
+        if prefix == PrefixCacheMode::On {
+            return Err(format!("prefix-cache on: {why}, or give --prefix-cache off"));
+        }
+        notes.push(format!("no prefix cache: {why}"));
+    }
+    Ok(notes)
 }

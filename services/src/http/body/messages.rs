@@ -143,7 +143,10 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
             .map_err(|e| ApiError::invalid(&path, format!("`{path}` must be a JSON object in a string: {e}")))?,
         Some(other) => other,
     };
-    if value.is_object() { Ok(value) } else { Err(wrong_type(&path, "a JSON object in a string", &value)) }
+    if written::is_object(&value) {
+        return Ok(value);
+    }
+    Err(wrong_type(&path, "a JSON object in a string", &written::plain(&value)))
 }
 
 /// A tool's result. It must follow the assistant's call, or another result of the same turn.

@@ -194,6 +194,11 @@ pub fn number(map: &Map<String, Json>) -> Option<&str> {
     map.get(NAME).filter(|_| map.len() == 1)?.as_str().filter(|text| is_number(text))
 }
 
+/// Whether a value is an object, and none that stands for a number.
+pub fn is_object(value: &Json) -> bool {
+    value.as_object().is_some_and(|map| number(map).is_none())
+}
+
 /// A value in which every number is one, as near as a value can hold it.
 pub fn plain(value: &Json) -> Json {
     match value {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What passes of guesses read and leave, beside the workspace.
 pub(super) struct Guessing {
-    /// As [`Pass`] reads them, arrays of `room` each: what is not made anew for a pass stays zero.
+    /// As a pass reads them, arrays of `room` each: what is not made anew for a pass stays zero.
     pub(super) rows: CudaSlice<i32>,
     pub(super) room: usize,
     /// `[sequences, 4]`.

@@ -86,7 +86,7 @@ impl CudaMemory {
             ("sampler", sampling_bytes(counts)),
             ("sums of hidden states", pooling_bytes(c.hidden, counts)),
             ("tokens of a prompt", history_bytes(config.context)),
-            ("draft head", guessing_bytes((model, c), counts, planes)),
+            ("buffers of the draft head", guessing_bytes((model, c), counts, planes)),
         ];
         let all = [
             ("weights", weights.device_parts().to_vec()),
@@ -114,7 +114,8 @@ pub struct MemoryPart {
     pub bytes: u64,
 }
 
-/// Graphs that a backend captures.
+/// Graphs that the reserve is planned for: one for each shape of a pass. Some shapes are captured more than once, and
+/// share most of their memory.
 fn graphs(config: &CudaConfig) -> usize {
     let counts = Counts::of(config);
     passes(counts).len() + if config.draft_head { buckets(counts.slots).len() } else { 0 }
@@ -125,7 +126,7 @@ fn reserve_parts(config: &CudaConfig) -> [(&'static str, u64); 4] {
     [
         ("context of the driver", CudaMemory::CONTEXT_BYTES),
         ("stacks of threads", STACK_BYTES),
-        ("machine code", CODE_BYTES),
+        ("machine code, small buffers", CODE_BYTES),
         ("graphs", GRAPH_BYTES * graphs(config) as u64),
     ]
 }
@@ -225,7 +226,9 @@ mod tests {
         let model = released();
         let half = planned_bytes(&model, Placement::default()).experts / 2;
         for (host_embedding, expert_bytes, drafts) in [(false, None, 0), (true, None, 7), (true, Some(half), 7)] {
-            let config = CudaConfig { host_embedding, expert_bytes, drafts, ..CudaConfig::of_slots(4) };
+            let (draft_head, checkpoints) = (drafts > 0, drafts);
+            let config =
+                CudaConfig { host_embedding, expert_bytes, drafts, draft_head, checkpoints, ..CudaConfig::of_slots(4) };
             let (memory, parts) = (CudaMemory::of(&model, &config), CudaMemory::parts(&model, &config));
             let sum = |of: &str| parts.iter().filter(|part| part.of == of).map(|part| part.bytes).sum::<u64>();
             let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host, .. } = memory;

@@ -78,7 +78,7 @@ pub(crate) fn made_rows(w: &Widths, rows: usize) -> (usize, usize) {
     (rows * w.used.max(1), rows * padded(w.mixed).max(w.used * padded(w.width)))
 }
 
-/// Bytes of all three; [`super::matrices::Kernels`] has the first two.
+/// Bytes of all three; `ProductKernels` of a rank has the first two.
 fn half_bytes(c: &ModelConfig, n: Counts) -> usize {
     let all = [half_rows(c, n), shared_half_rows(c, n), made_rows(&Widths::of(c), n.rows())];
     all.into_iter().map(|(rows, values)| HalfRows::bytes(rows, values)).sum()

@@ -124,6 +124,11 @@ fn calls_and_results_are_checked() {
         "messages[0].tool_calls[0].function.arguments",
         "got an array",
     );
+    // Numbers whose digits are kept have the form of an object on their way to the template.
+    for number in ["-0", "1.50000000000000000001"] {
+        let arguments = "messages[0].tool_calls[0].function.arguments";
+        refused(messages(json!([said(call(json!(number)))])), arguments, "a JSON object in a string, got ");
+    }
     refused(
         messages(json!([said(json!({"id": "c", "function": {}}))])),
         "messages[0].tool_calls[0].function.name",

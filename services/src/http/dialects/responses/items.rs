@@ -134,7 +134,7 @@ fn call(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
     let name = fields.string("namespace")?.map_or(name.clone(), |space| flat(&space, &name));
     let text = fields.string("arguments")?.unwrap_or_default();
     let text = if text.trim().is_empty() { "{}" } else { text.as_str() };
-    let arguments = written::parse(text).ok().filter(Json::is_object);
+    let arguments = written::parse(text).ok().filter(written::is_object);
     let wrong = || ApiError::invalid(&path, format!("`{path}` must be a JSON object in a string"));
     turns.call(id, &name, arguments.ok_or_else(wrong)?);
     Ok(())
