@@ -8,7 +8,7 @@ mod card;
 
 pub use card::{CardPlan, plan_for_card};
 
-use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, Residents};
+use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, PrefixCacheMode, Residents};
 use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
 use chimere_engine::backend::Backend;
@@ -306,6 +306,18 @@ fn left_out(wanted: &DeviceRequest, model: &Model, config: &CudaConfig) -> &'sta
         (true, _) => ", no drafts: sequences and experts need the memory",
         (false, true) => ", no draft head: sequences and experts need the memory",
         (false, false) => "",
+    }
+}
+
+/// Why a plan has no prefix cache, if it lacks one for want of room.
+///
+/// # Errors
+/// If the prefix cache was asked for.
+pub fn missing_prefix_cache(plan: &MemoryPlan, wanted: PrefixCacheMode) -> Result<Option<String>, String> {
+    match (plan.no_checkpoint(), wanted) {
+        (None, _) => Ok(None),
+        (Some(why), PrefixCacheMode::On) => Err(format!("prefix-cache on: {why}, or give --prefix-cache off")),
+        (Some(why), _) => Ok(Some(format!("no prefix cache: {why}"))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a neighbour may try who has a key, or only the address: none of it ends the process, and none of it harms
 //! others.
 
-use crate::support::client::{bytes, connect, connect_from, read_reply};
+use crate::support::client::{bytes, connect, connect_from, opened, read_reply};
 use crate::support::program::command;
 use crate::support::*;
 use chimere::audit::Audit;
@@ -162,14 +162,7 @@ fn long_heads_of_one_address_share_a_room_and_leave_as_much_to_others() {
     let server = Server::start(Options::default());
     let long = format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}", "a".repeat(120 << 10));
     // Half of the room is some 150 of these.
-    let mut held: Vec<TcpStream> = (0..200)
-        .map(|_| {
-            let mut socket = connect_from([127, 0, 0, 2], server.addr);
-            // Of those that find no room the end may not be sent any more.
-            socket.write_all(long.as_bytes()).ok();
-            socket
-        })
-        .collect();
+    let mut held = opened(200, [127, 0, 0, 2], server.addr, &long);
     let ended = |socket: &mut TcpStream| {
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let got = socket.read(&mut [0; 256]);

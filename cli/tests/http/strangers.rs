@@ -2,7 +2,7 @@
 //! keys, lines of the log. And that clients which are merely in a hurry are served as before.
 
 use crate::edge::encrypted;
-use crate::support::client::{bytes, connect, connect_from, read_reply};
+use crate::support::client::{bytes, connect, connect_from, opened, read_reply};
 use crate::support::*;
 use chimere::http::auth::Keys;
 use serde_json::json;
@@ -45,14 +45,7 @@ fn long_heads_share_a_room_whatever_comes_before_them() {
         let full = fault(server.addr, "no_room");
         let long = format!("{before}GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}", "a".repeat(120 << 10));
         // Half of the room is some 150 of these.
-        let mut held: Vec<TcpStream> = (0..200)
-            .map(|_| {
-                let mut socket = connect_from([127, 0, 0, 2], server.addr);
-                // Of those that find no room the end may not be sent any more.
-                socket.write_all(long.as_bytes()).ok();
-                socket
-            })
-            .collect();
+        let mut held = opened(200, [127, 0, 0, 2], server.addr, &long);
         eventually("those beyond its share are ended", || {
             held.retain_mut(|socket| !ended(socket));
             held.len() <= 160

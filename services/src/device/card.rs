@@ -1,6 +1,6 @@
 //! The plan of a GPU's memory before there is one.
 
-use super::{DeviceRequest, cuda_needs, gpu_budget, left_out};
+use super::{DeviceRequest, cuda_needs, gpu_budget, left_out, missing_prefix_cache};
 use crate::config::PrefixCacheMode;
 use crate::memory::{Bytes, MemoryPlan, Needs};
 use chimere_engine::backend::cuda::{self, Arch, CudaMemory, MemoryPart};
@@ -52,7 +52,9 @@ pub fn plan_for_card(
     let needs = cuda_needs(model, &config);
     let checkpoint = needs.checkpoint.filter(|_| prefix != PrefixCacheMode::Off);
     let plan = MemoryPlan::new(budget, Needs { checkpoint, ..needs }).map_err(|e| e.to_string())?;
-    let notes = notes(&plan, left_out(wanted, model, &config), prefix)?;
+    // It goes on from another sentence elsewhere.
+    let no_drafts = left_out(wanted, model, &config).strip_prefix(", ").map(str::to_owned);
+    let notes = no_drafts.into_iter().chain(missing_prefix_cache(&plan, prefix)?).collect();
     let times = |part: &MemoryPart| match part.of {
         "states" => plan.needs.seqs,
         "checkpoints" => plan.checkpoints,
@@ -62,18 +64,4 @@ pub fn plan_for_card(
     let all = CudaMemory::parts(model, &config).into_iter();
     let parts = all.map(|part| MemoryPart { bytes: part.bytes * u64::from(times(&part)), ..part });
     Ok(CardPlan { plan, notes, parts: parts.filter(|part| part.bytes > 0).collect() })
-}
-
-/// Explains what is missing from a plan. Without room for a checkpoint there is no prefix cache, which is an error if
-/// one was asked for.
-fn notes(plan: &MemoryPlan, left_out: &str, prefix: PrefixCacheMode) -> Result<Vec<String>, String> {
-    let left_out = left_out.trim_start_matches(", ");
-    let mut notes: Vec<String> = (!left_out.is_empty()).then(|| left_out.into()).into_iter().collect();
-    if let Some(why) = plan.no_checkpoint() {
-        if prefix == PrefixCacheMode::On {
-            return Err(format!("prefix-cache on: {why}, or give --prefix-cache off"));
-        }
-        notes.push(format!("no prefix cache: {why}"));
-    }
-    Ok(notes)
 }

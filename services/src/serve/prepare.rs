@@ -275,11 +275,8 @@ fn set_up(config: &Config, model: &Model, look: EarlyLook, log: &Log) -> Result<
         setup.plan(config.engine.vram_budget, model, wanted != PrefixCacheMode::Off).map_err(ServeError::Start)?;
     let plan = setup.with_host_cache(plan, config.cache.host_budget).map_err(ServeError::Start)?;
     log.say(&plan.to_string());
-    if let Some(why) = plan.no_checkpoint() {
-        if wanted == PrefixCacheMode::On {
-            return Err(ServeError::Start(format!("prefix-cache on: {why}, or give --prefix-cache off")));
-        }
-        log.say(&format!("no prefix cache: {why}"));
+    if let Some(note) = device::missing_prefix_cache(&plan, wanted).map_err(ServeError::Start)? {
+        log.say(&note);
     }
     plan.export();
     setup.set_room(&plan);

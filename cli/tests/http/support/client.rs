@@ -200,3 +200,14 @@ pub fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
+
+/// Opens `count` connections from another address of this machine and sends `head` on each. A connection that the
+/// service ends for want of room may not take all of it.
+pub fn opened(count: usize, source: [u8; 4], to: SocketAddr, head: &str) -> Vec<TcpStream> {
+    let open = |_| {
+        let mut socket = connect_from(source, to);
+        socket.write_all(head.as_bytes()).ok();
+        socket
+    };
+    (0..count).map(open).collect()
+}
