@@ -15,6 +15,7 @@ pub mod locate;
 pub mod memory;
 pub mod metrics;
 pub mod printable;
+pub mod replicas;
 pub mod responses;
 pub mod semantic;
 pub mod serve;

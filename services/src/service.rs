@@ -1,8 +1,6 @@
 //! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes
 //! from and what a signal means is not here.
 
-pub mod actors;
-
 use crate::actors::engine::Build;
 use crate::actors::live::LiveRequests;
 use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
@@ -19,6 +17,7 @@ use crate::http::edge::{Bodies, Edge, Gatekeeper, Origins, Ring, Room};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
 use crate::metrics::gateway::Gateway;
+use crate::replicas::{Replica, ReplicaParts};
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
@@ -28,7 +27,6 @@ use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
 use actix_web::web;
-use actors::{Actors, Crew};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::engram::Strengths;
 use chimere_engine::scheduler::{DraftSettings, Event, Pace, Request, SchedulerConfig, Spec, Terms};
@@ -111,7 +109,7 @@ pub struct ServiceParts {
 /// A service that accepts connections.
 pub struct Service {
     address: SocketAddr,
-    actors: Actors,
+    replica: Replica,
     live: LiveRequests,
     server: ServerHandle,
     probes: Option<ServerHandle>,
@@ -126,7 +124,7 @@ impl Service {
         parts.collections.export();
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
-        let crew = Crew {
+        let replica = ReplicaParts {
             build: parts.build,
             core: parts.core,
             scheduler: parts.scheduler,
@@ -139,13 +137,13 @@ impl Service {
             step_log: step_log.clone(),
             watchdog: (parts.step_limits, parts.end_process),
         };
-        let actors = Actors::start(crew).await?;
+        let replica = Replica::start(replica).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
-        say_what_runs(&actors.info, &parts.limits.name);
+        say_what_runs(&replica.info, &parts.limits.name);
 
         let (lanes, text) = (text_threads()?, Arc::new(parts.text));
         let (context, unread) = (parts.scheduler.context, parts.edge.patience.unread);
-        let (scheduler, tokenizer) = (actors.scheduler.clone(), text.tokenizer().clone());
+        let (scheduler, tokenizer) = (replica.scheduler.clone(), text.tokenizer().clone());
         let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
         let bodies = bodies(parts.edge.patience.body, parts.body_bytes_max, parts.bodies_bytes_max);
@@ -163,7 +161,7 @@ impl Service {
             text,
             lanes,
             handles,
-            phase: actors.phase.clone(),
+            phase: replica.phase.clone(),
             live: live.clone(),
             log_prompts: parts.log_prompts,
         };
@@ -187,7 +185,7 @@ impl Service {
         };
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
         let (server, probes) = listen(app, parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, actors, live, server, probes })
+        Ok(Self { address, replica, live, server, probes })
     }
 
     /// The address that it listens on.
@@ -197,7 +195,7 @@ impl Service {
 
     /// What computes, and how much it can hold.
     pub fn info(&self) -> &BackendInfo {
-        &self.actors.info
+        &self.replica.info
     }
 
     /// Requests that are not answered yet.
@@ -207,36 +205,36 @@ impl Service {
 
     /// Where it stands, to look at and to wait for.
     pub fn phase(&self) -> watch::Receiver<Phase> {
-        self.actors.phase.clone()
+        self.replica.phase.clone()
     }
 
     /// Runs one small request through the whole engine, then opens the doors.
     pub async fn warm_up(&self) -> Result<(), String> {
         let entry = self.live.enter("warm-up".into());
         let request = Request::new(entry.id, [0], Spec::greedy(2));
-        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.actors.info.context));
+        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.replica.info.context));
         let terms = Terms { exempt: true, ..Terms::default() };
         let submitted = self
-            .actors
+            .replica
             .scheduler
             .send(Submit { request, terms, events, tables: None, grammar: None, warm_up: true })
             .await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(event) = heard.recv().await {
             if let RequestEvent::Event(Event::Failed(why)) = event {
-                return Err(match &*self.actors.phase.borrow() {
+                return Err(match &*self.replica.phase.borrow() {
                     Phase::Lost(reason) => format!("warm-up: {reason}"),
                     _ => format!("warm-up: {why}"),
                 });
             }
         }
-        self.actors.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
+        self.replica.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
     }
 
     /// Takes nothing new, and ends what still runs when the time is over. Returns when all replies are on their way.
     pub async fn drain(&self, within: Duration) {
-        self.actors.scheduler.do_send(Drain { within });
-        let mut phase = self.actors.phase.clone();
+        self.replica.scheduler.do_send(Drain { within });
+        let mut phase = self.replica.phase.clone();
         // An error means that the scheduler is gone, and then nothing runs any more.
         phase.wait_for(|p| matches!(p, Phase::Drained | Phase::Lost(_))).await.ok();
         self.flush().await;
@@ -252,7 +250,7 @@ impl Service {
 
     /// Why the engine was lost; never returns while it lives.
     pub async fn lost(&self) -> String {
-        let mut phase = self.actors.phase.clone();
+        let mut phase = self.replica.phase.clone();
         match phase.wait_for(|p| matches!(p, Phase::Lost(_))).await.as_deref() {
             Ok(Phase::Lost(why)) => why.clone(),
             _ => "the scheduler is gone".into(),
@@ -265,7 +263,7 @@ impl Service {
         if let Some(probes) = &self.probes {
             probes.stop(true).await;
         }
-        self.actors.stop();
+        self.replica.stop();
     }
 }
 

@@ -176,6 +176,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "memory",
             "device",
             "actors",
+            "replicas",
             "turn",
             "http",
             "service",

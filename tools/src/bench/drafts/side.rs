@@ -13,8 +13,8 @@ use chimere::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup}
 use chimere::limits;
 use chimere::memory::MemoryPlan;
 use chimere::metrics::gateway::Gateway;
+use chimere::replicas::{Replica, ReplicaParts};
 use chimere::serve::{end_process_now, pace};
-use chimere::service::actors::{Actors, Crew};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::drafts::{DRAFTS_MAX, DraftKinds};
@@ -50,7 +50,7 @@ impl DecodeTally {
 
 /// One service of the comparison.
 pub(super) struct Side {
-    actors: Actors,
+    replica: Replica,
     text: Arc<StatedText>,
     clock: Clock,
     /// Requests that were submitted so far; the next one has this number.
@@ -81,7 +81,7 @@ impl Side {
             prefix: PrefixConfig::OFF,
         };
         let mode = if drafts { DraftMode::Auto } else { DraftMode::Off };
-        let crew = Crew {
+        let parts = ReplicaParts {
             scheduler,
             drafts: DraftSettings { mode, kinds: DraftKinds::all(), ..DraftSettings::default() },
             pace: pace(&Config::default(), &setup),
@@ -97,9 +97,9 @@ impl Side {
             step_log: Default::default(),
             watchdog: (StepLimits::default(), end_process_now),
         };
-        let actors = Actors::start(crew).await.map_err(CliError::Failed)?;
-        actors.scheduler.send(Open).await.map_err(|e| CliError::Failed(format!("scheduler: {e}")))?;
-        Ok(Self { actors, text, clock, asked: 0 })
+        let replica = Replica::start(parts).await.map_err(CliError::Failed)?;
+        replica.scheduler.send(Open).await.map_err(|e| CliError::Failed(format!("scheduler: {e}")))?;
+        Ok(Self { replica, text, clock, asked: 0 })
     }
 
     /// Lets a case's users decode `tokens` each on average, all of them from a moment on when all do.
@@ -108,7 +108,7 @@ impl Side {
         let (ids, mut heard) = self.ask(case, tokens).await?;
         let answered = counted(&mut heard, case.users, tokens).await;
         for id in ids {
-            self.actors.scheduler.do_send(Cancel::Request(id, self.clock.now()));
+            self.replica.scheduler.do_send(Cancel::Request(id, self.clock.now()));
         }
         // The scheduler drops its ends when it has heard of that.
         while heard.recv().await.is_some() {}
@@ -131,7 +131,7 @@ impl Side {
             let terms = Terms { exempt: true, ..Terms::default() };
             let (events, warm_up) = (events.clone(), false);
             let submit = Submit { request, terms, events, tables: None, grammar: None, warm_up };
-            let taken = self.actors.scheduler.send(submit).await;
+            let taken = self.replica.scheduler.send(submit).await;
             taken
                 .map_err(|e| CliError::Failed(format!("scheduler: {e}")))?
                 .map_err(|e| CliError::Failed(e.to_string()))?;
@@ -141,7 +141,7 @@ impl Side {
 
     /// Ends its threads, and waits for what its backend holds to be free.
     pub(super) fn end(self) {
-        self.actors.end();
+        self.replica.end();
     }
 }
 

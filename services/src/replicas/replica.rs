@@ -1,4 +1,4 @@
-//! The actors that run requests, each on a thread of its own, and the threads between them.
+//! One replica: the actors that run requests on one backend, each on a thread of its own, and the threads between them.
 
 use crate::actors::engine::{Build, EngineActor, Started};
 use crate::actors::engram::EngramSource;
@@ -23,49 +23,49 @@ use chimere_engine::scheduler::{DraftSettings, Pace, SchedulerConfig};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What the actors are made of.
-pub struct Crew {
-    /// Makes the backend, on its own thread.
+/// The parts that a replica is made of.
+pub struct ReplicaParts {
+    /// Builds the backend; it is called on the engine's thread.
     pub build: Build,
-    /// Core of that thread.
+    /// The core that the engine's thread is bound to.
     pub core: Option<usize>,
     /// Bounds of the scheduler.
     pub scheduler: SchedulerConfig,
-    /// What is drafted, but for the backend's word on it.
+    /// Bounds of speculation; the backend lowers them to the drafts that it has room for.
     pub drafts: DraftSettings,
-    /// Its targets in time.
+    /// Targets and bounds in time; the time that steps take is measured.
     pub pace: Pace,
-    /// Threads that share large batches of lookups, and likewise the rows under grammars.
+    /// Threads that share large batches of table lookups, and as many again for rows under grammars.
     pub lookup_threads: usize,
-    /// What time it is.
+    /// The clock that requests are timed by.
     pub clock: Clock,
     /// Requests that are not answered yet.
     pub live: LiveRequests,
-    /// Series under other engines' names.
+    /// Metrics under the names that other engines give them.
     pub gateway: Arc<Gateway>,
-    /// What single steps are shown by.
+    /// The log of single steps that the live view shows.
     pub step_log: Arc<StepLog>,
-    /// When a step is overdue, and what ends the process then.
+    /// The time at which a step is overdue, and the function that ends the process then.
     pub watchdog: (StepLimits, fn()),
 }
 
-/// The running actors. Their threads end with [`Actors::stop`].
-pub struct Actors {
+/// A running replica. Its threads end with [`Replica::stop`].
+pub struct Replica {
     /// The actor that runs requests.
     pub scheduler: Addr<SchedulerActor>,
-    /// Where the service stands.
+    /// The phase of its life: starting, ready, draining, drained or lost.
     pub phase: watch::Receiver<Phase>,
-    /// What computes, and what it can hold.
+    /// The kind of backend, and the number of sequences and tokens that it can hold.
     pub info: BackendInfo,
     arbiters: [Arbiter; 4],
     _watchdog: Watchdog,
 }
 
-impl Actors {
-    /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is
-    /// no backend.
-    pub async fn start(crew: Crew) -> Result<Self, String> {
-        let Crew {
+impl Replica {
+    /// Starts a replica on the current actix system. An error names the thread that could not be started, or says why
+    /// there is no backend.
+    pub async fn start(parts: ReplicaParts) -> Result<Self, String> {
+        let ReplicaParts {
             build,
             core,
             scheduler: config,
@@ -77,7 +77,7 @@ impl Actors {
             gateway,
             step_log,
             watchdog,
-        } = crew;
+        } = parts;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
 
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
@@ -117,14 +117,14 @@ impl Actors {
         })
     }
 
-    /// Ends the threads of the actors.
+    /// Asks the threads of the actors to end.
     pub fn stop(&self) {
         for arbiter in &self.arbiters {
             arbiter.stop();
         }
     }
 
-    /// The same, and waits until they have dropped what they own.
+    /// Ends the threads of the actors, and waits until they have dropped what they own.
     pub fn end(self) {
         self.stop();
         // A thread that panicked has said so.
@@ -132,7 +132,7 @@ impl Actors {
     }
 }
 
-/// What it takes to start a late source on this thread.
+/// The parts that a late source is started from, on the arbiter's thread.
 fn starter<S: LateSource>(
     arbiter: &Arbiter,
     rules: &RulesLink,
