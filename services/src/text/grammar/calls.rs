@@ -6,7 +6,7 @@
 //! anything else as JSON.
 
 use super::check::{FormError, schema_within_limits};
-use super::{Tokenizer, with_options};
+use super::{Tokenizer, references, with_options};
 use crate::limits;
 use crate::text::parser::CALL;
 use crate::text::template::written;
@@ -63,6 +63,32 @@ impl Calls {
         }
         rules.finish()
     }
+
+    /// An error of the library in the words of the tools: it names a line of the grammar, whose rule is that of an
+    /// argument or a tool.
+    pub(super) fn located(&self, grammar: &str, error: FormError) -> FormError {
+        let place = || {
+            let (line, cause) = error.message.strip_prefix("at ")?.split_once("): ")?;
+            let line = grammar.lines().nth(line.split('(').next()?.parse::<usize>().ok()?.checked_sub(1)?)?;
+            let mut numbers = line.split(':').next()?.strip_prefix('f')?.split('_').map(str::parse::<usize>);
+            let tool = self.tools.get(numbers.next()?.ok()?)?;
+            let argument = numbers.next().and_then(Result::ok).and_then(|at| {
+                let properties = tool.parameters.get("properties").and_then(Json::as_object)?;
+                properties.keys().nth(at)
+            });
+            // Behind the cause the library shows the lines around it.
+            let cause = cause
+                .split_once(" | ")
+                .map_or(cause, |(cause, _)| cause.trim_end_matches(|c: char| c.is_ascii_digit()));
+            Some((tool, argument, cause.trim_end()))
+        };
+        let Some((tool, argument, cause)) = place() else { return error };
+        let message = match argument {
+            Some(argument) => format!("its argument {argument:?}: {cause}"),
+            None => cause.to_owned(),
+        };
+        of_tool(tool, FormError { message, ..error })
+    }
 }
 
 /// A marker as its own token where it is one.
@@ -107,8 +133,9 @@ impl Rules {
 
     /// `<function=NAME>` and its arguments, without its end.
     fn function(&mut self, rule: &str, tool: &Tool) -> Result<(), FormError> {
-        schema_within_limits(&tool.parameters)?;
-        let root = written::plain(&tool.parameters);
+        let parameters = references::decoded(&tool.parameters);
+        schema_within_limits(&parameters)?;
+        let root = written::plain(&parameters);
         let open = quoted(&format!("<function={}>\n", tool.name));
         let Some(properties) = root.get("properties").and_then(Json::as_object) else {
             // A schema that names none leaves them free; no schema at all means that there are none.
@@ -141,7 +168,9 @@ impl Rules {
                 continue;
             }
             let argument = format!("{rule}_{i}");
-            let value = self.value(&argument, &root, schema, readings.reading(&tool.name, key))?;
+            let value = self.value(&argument, &root, schema, readings.reading(&tool.name, key));
+            let value =
+                value.map_err(|e| FormError { message: format!("its argument {key:?}: {}", e.message), ..e })?;
             self.line(format_args!("{argument}: {} {value}", quoted(&format!("<parameter={key}>\n"))));
             arguments.push((argument, must));
         }
@@ -172,8 +201,9 @@ impl Rules {
 
     /// A call as one JSON object.
     fn object(&mut self, rule: &str, tool: &Tool) -> Result<(), FormError> {
-        schema_within_limits(&tool.parameters)?;
-        let mut arguments = match written::plain(&tool.parameters) {
+        let parameters = references::decoded(&tool.parameters);
+        schema_within_limits(&parameters)?;
+        let mut arguments = match written::plain(&parameters) {
             Json::Object(schema) if !schema.is_empty() => schema,
             _ => Map::from_iter([("additionalProperties".to_owned(), Json::Bool(false))]),
         };

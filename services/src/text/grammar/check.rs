@@ -1,6 +1,6 @@
 //! What a form may be at most, and why one is refused.
 
-use super::{AnswerForm, lark};
+use super::{AnswerForm, NOTHING, lark, references};
 use crate::limits;
 use serde_json::{Map, Value as Json};
 use std::collections::{HashMap, HashSet};
@@ -34,6 +34,10 @@ impl FormError {
             );
             return Self::unusable("the library that makes grammars fails on it".into());
         }
+        // What the library calls a rule that leads to no text at all.
+        if text.contains("NoExtensionBias") {
+            return Self::unusable(NOTHING.into());
+        }
         let line: Vec<&str> = text.split_whitespace().collect();
         let mut message: String = line.join(" ").chars().take(limits::GRAMMAR_ERROR_CHARS_MAX).collect();
         let too_large = ["too big", "too large", "too complex", "limit", "fuel", "items", "cancelled"]
@@ -49,7 +53,7 @@ impl FormError {
 /// Refuses what is larger than anybody needs, before anything looks at it.
 pub(super) fn within_limits(form: &AnswerForm) -> Result<(), FormError> {
     match form {
-        AnswerForm::Json { schema, .. } => schema_within_limits(schema),
+        AnswerForm::Json { schema, .. } => schema_within_limits(&references::decoded(schema)),
         AnswerForm::Regex(regex) => {
             at_most("bytes", regex.len(), limits::GRAMMAR_REGEX_BYTES_MAX)?;
             at_most("optional parts", lark::optional_parts(regex), limits::GRAMMAR_OPTIONAL_MAX)
@@ -63,7 +67,7 @@ pub(super) fn within_limits(form: &AnswerForm) -> Result<(), FormError> {
     }
 }
 
-/// The same of a schema.
+/// Refuses a schema that is larger than anybody needs.
 pub(super) fn schema_within_limits(schema: &Json) -> Result<(), FormError> {
     let mut size = SchemaSize::default();
     size.add(schema, 0);
@@ -114,7 +118,7 @@ fn levels_through_references(root: &Json, references: &HashSet<&str>) -> usize {
 }
 
 /// What the library finds at a reference, which takes each name as it is written.
-fn target<'a>(root: &'a Json, reference: &str) -> Option<&'a Json> {
+pub(super) fn target<'a>(root: &'a Json, reference: &str) -> Option<&'a Json> {
     let path = reference.strip_prefix("#/").filter(|path| !path.is_empty());
     path.into_iter().flat_map(|path| path.split('/')).try_fold(root, |at, name| match at {
         Json::Array(items) => items.get(name.parse::<usize>().ok()?),

@@ -5,10 +5,12 @@
 
 mod calls;
 mod check;
+mod endless;
 mod gbnf;
 mod lark;
 mod lexers;
 mod numbers;
+mod references;
 mod schema;
 mod sequence;
 #[cfg(test)]
@@ -129,7 +131,12 @@ impl Grammars {
         }
         let made = self.made.get_or_init(|| self.make()).as_ref().map_err(|e| FormError::unusable(e.clone()))?;
         let limits = parser_limits(matches!(structure.form, Some(AnswerForm::Lark(_) | AnswerForm::Gbnf(_))));
-        let lexers = Lexers::new(made.matcher(grammar, limits)?);
+        let text = grammar.grammars[0].lark_grammar.clone().unwrap_or_default();
+        let located = |error| match &structure.calls {
+            Some(calls) => calls.located(&text, error),
+            None => error,
+        };
+        let lexers = Lexers::new(made.matcher(grammar, limits).map_err(located)?);
         // The first mask tells a grammar that allows nothing at all, or that takes too long.
         let mut first = lexers.own();
         let watched = watch_over(&first, &made.watch);
@@ -266,7 +273,7 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
     check::within_limits(form)?;
     Ok(match form {
         AnswerForm::Json { schema, compact, closed } => {
-            GrammarWithLexer::from_json_schema(with_options(schema, *compact, *closed)?)
+            GrammarWithLexer::from_json_schema(with_options(&references::decoded(schema), *compact, *closed)?)
         }
         AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
         AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),
@@ -281,7 +288,7 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
 
 /// A schema with how its JSON is written beside it.
 fn with_options(schema: &Json, compact: bool, closed: bool) -> Result<Json, FormError> {
-    let mut object = match schema::in_known_words(&numbers::followed(schema)?, closed) {
+    let mut object = match schema::in_known_words(&endless::left_out(numbers::followed(schema)?)?, closed) {
         Json::Object(object) => object,
         Json::Bool(true) => Default::default(),
         Json::Bool(false) => return Err(FormError::unusable(NOTHING.into())),

@@ -1,6 +1,9 @@
 //! A schema in the words that the library knows. What is written anew means the same as before, so that fewer schemas
 //! are refused; what has no such words is left as it is, and is refused by its name.
 
+mod conditional;
+mod idle;
+
 use serde_json::{Map, Value as Json, json};
 
 /// The keywords that hold a schema, or several in a list (`items` of older drafts).
@@ -44,6 +47,9 @@ const FORMATS: [&str; 19] = [
     "uri-template",
     "uuid",
 ];
+/// Characters of the formats that have digits without an end: a fraction of nanoseconds, and numbers of a duration that
+/// no calendar has. Without these bounds a model may write digits until its answer is cut.
+const FORMAT_LENGTHS: [(&str, u64); 3] = [("date-time", 35), ("time", 24), ("duration", 32)];
 /// Dependencies of one object that are written anew: each doubles what the library has to look at.
 const DEPENDENCIES_MAX: usize = 4;
 /// What stands beside `properties` where fields that nobody named mean something.
@@ -77,12 +83,17 @@ fn rewritten(schema: &Json, closed: bool) -> Json {
     if out.get("format").and_then(Json::as_str).is_some_and(|format| !FORMATS.contains(&format)) {
         out.shift_remove("format");
     }
+    idle::remove_idle(&mut out);
+    idle::say_by_properties(&mut out);
+    bound_format(&mut out);
+    leave_out_excluded(&mut out);
     let mut also = Vec::new();
     if let Some(instead) = out.get("not").and_then(negated) {
         out.shift_remove("not");
-        also.push(instead);
+        also.extend((instead != Json::Bool(true)).then_some(instead));
     }
     also.extend(without_dependencies(&mut out));
+    also.extend(conditional::without_condition(&mut out));
     if closed && closes(schema) {
         out.insert("additionalProperties".into(), false.into());
     }
@@ -107,6 +118,56 @@ fn inside(key: &str, value: &Json, closed: bool) -> Json {
     }
 }
 
+/// Bounds a text whose format leaves its length open.
+fn bound_format(schema: &mut Map<String, Json>) {
+    let format = schema.get("format").and_then(Json::as_str);
+    let Some((_, longest)) = FORMAT_LENGTHS.into_iter().find(|(name, _)| format == Some(*name)) else { return };
+    let limit = |key: &str| schema.get(key).and_then(Json::as_f64);
+    // A schema that wants more characters than that has no value with or without a bound.
+    if limit("maxLength").is_none_or(|max| max > longest as f64)
+        && limit("minLength").is_none_or(|min| min <= longest as f64)
+    {
+        schema.insert("maxLength".into(), longest.into());
+    }
+}
+
+/// Takes the values that `not` lists out of the list beside it.
+fn leave_out_excluded(schema: &mut Map<String, Json>) {
+    let Some(Json::Object(not)) = schema.get("not") else { return };
+    let mut says = not.iter().filter(|(key, _)| !is_note(key));
+    let (Some((key, value)), None, Some(own)) = (says.next(), says.next(), schema.get("enum")) else { return };
+    let Some(left) = difference(&listed(own, false), &listed(value, key == "const")) else { return };
+    if key == "const" || key == "enum" {
+        schema.shift_remove("not");
+        schema.insert("enum".into(), left.into());
+    }
+}
+
+/// The values of a `const` or an `enum`.
+fn listed(value: &Json, constant: bool) -> Vec<Json> {
+    match value {
+        Json::Array(values) if !constant => values.clone(),
+        value => vec![value.clone()],
+    }
+}
+
+/// The values that only the first list has. `None` where a value is a list or an object, which may be equal in more
+/// than one way.
+fn difference(values: &[Json], without: &[Json]) -> Option<Vec<Json>> {
+    let plain = |values: &[Json]| !values.iter().any(|value| value.is_array() || value.is_object());
+    let equal = |a: &Json, b: &Json| match (a, b) {
+        (Json::Number(a), Json::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (a, b) => a == b,
+    };
+    (plain(values) && plain(without))
+        .then(|| values.iter().filter(|a| !without.iter().any(|b| equal(a, b))).cloned().collect())
+}
+
+/// Whether a keyword is a note to the reader.
+fn is_note(key: &str) -> bool {
+    matches!(key, "title" | "description" | "$comment" | "examples" | "default")
+}
+
 /// A schema that allows what this one does not, where there are words for it.
 fn negated(schema: &Json) -> Option<Json> {
     let schema = match schema {
@@ -114,7 +175,7 @@ fn negated(schema: &Json) -> Option<Json> {
         Json::Object(schema) => schema,
         _ => return None,
     };
-    let mut says = schema.iter().filter(|(key, _)| !matches!(key.as_str(), "title" | "description" | "$comment"));
+    let mut says = schema.iter().filter(|(key, _)| !is_note(key));
     let Some((key, value)) = says.next() else { return Some(Json::Bool(false)) };
     if says.next().is_some() {
         return None;
@@ -125,6 +186,7 @@ fn negated(schema: &Json) -> Option<Json> {
             Some(json!({"allOf": options.iter().map(negated).collect::<Option<Vec<_>>>()?}))
         }
         ("allOf", Json::Array(parts)) => Some(json!({"anyOf": parts.iter().map(negated).collect::<Option<Vec<_>>>()?})),
+        ("enum", Json::Array(values)) if values.is_empty() => Some(Json::Bool(true)),
         ("required", Json::Array(names)) => Some(lacking(names)),
         ("type", types) => other_types(types),
         _ => None,
