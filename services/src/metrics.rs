@@ -262,6 +262,21 @@ pub const FAULTS: &[&str] =
 /// Values of [`IGNORED_FIELDS`]'s label: what known programs send inside messages, parts, tools and `stream_options`
 /// that changes nothing here. Names that are not listed share one series, or any client could make any number of them.
 pub const IGNORED: &[&str] = &[
+    "add_special_tokens",
+    "early_stopping",
+    "id_slot",
+    "kv_transfer_params",
+    "length_penalty",
+    "min_keep",
+    "mm_processor_kwargs",
+    "n_discard",
+    "n_keep",
+    "request_id",
+    "return_progress",
+    "samplers",
+    "store",
+    "timings_per_token",
+    "truncate_prompt_tokens",
     "container",
     "context_management",
     "mcp_servers",

@@ -277,6 +277,18 @@ fn models_health_and_metrics_answer() {
     assert_eq!(get(server.addr, "/v1/models").json()["data"][0]["id"], "tiny");
     assert_eq!(get(server.addr, "/v1/models/tiny").json()["max_model_len"], 2048);
     assert_eq!(get(server.addr, "/v1/models/other").status, 404);
+    let anthropics = |path| request(server.addr, "GET", path, &[("anthropic-version", "2023-06-01")], b"").json();
+    let list = anthropics("/v1/models");
+    assert_eq!(
+        (&list["data"][0]["type"], &list["first_id"], &list["has_more"]),
+        (&json!("model"), &json!("tiny"), &json!(false))
+    );
+    assert_eq!(anthropics("/v1/models/tiny")["display_name"], "tiny");
+    let info = get(server.addr, "/tokenizer_info").json();
+    assert_eq!(info["model_max_length"], 2048);
+    let end = info["eos_token"].as_str().expect("the token that ends a text");
+    assert_eq!(post(server.addr, "/tokenize", &json!({"prompt": end})).json()["count"], 1);
+    assert!(info["chat_template"].as_str().is_some_and(|template| template.contains("messages")));
     assert_eq!((get(server.addr, "/health").status, get(server.addr, "/ready").status), (200, 200));
     let head = request(server.addr, "HEAD", "/health", &[], b"");
     assert_eq!((head.status, head.body.len()), (200, 0));

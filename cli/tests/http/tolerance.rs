@@ -54,6 +54,42 @@ fn a_second_turn_may_carry_what_a_client_added_to_the_first_reply() {
 }
 
 #[test]
+fn a_call_that_a_limit_of_tokens_cut_is_followed_by_another_turn() {
+    let server = server();
+    let (tools, call) = add();
+    let ask = with(ask(&format!("SAY[{call}]")), json!({"tools": tools}));
+    let cut = (8..40).find_map(|max| {
+        let reply = post(server.addr, CHAT, &with(ask.clone(), json!({"max_tokens": max}))).json();
+        let choice = reply["choices"][0].clone();
+        (choice["finish_reason"] == "length" && choice["message"]["tool_calls"][0].is_object()).then_some(choice)
+    });
+    let message = cut.expect("some limit cuts the call behind its name")["message"].clone();
+    let id = message["tool_calls"][0]["id"].clone();
+    let mut second = ask;
+    second["messages"] = json!([{"role": "user", "content": "go"}, message,
+        {"role": "tool", "tool_call_id": id, "content": "SAY[on]"}]);
+    assert_eq!(post(server.addr, CHAT, &second).content(), "on");
+
+    let tool = json!([{"type": "function", "name": "add", "parameters": tools[0]["function"]["parameters"]}]);
+    let first = |max: u32| json!({"input": format!("SAY[{call}]"), "tools": tool, "max_output_tokens": max});
+    let cut = (16..40).find_map(|max| {
+        let reply = post(server.addr, "/v1/responses", &first(max)).json();
+        let item = reply["output"].as_array()?.last()?.clone();
+        (item["type"] == "function_call" && item["status"] == "incomplete").then_some((reply["id"].clone(), item))
+    });
+    let (kept, item) = cut.expect("some limit cuts the call behind its name");
+    let output = json!({"type": "function_call_output", "call_id": item["call_id"], "output": "SAY[on]"});
+    for body in [
+        json!({"previous_response_id": kept, "input": [output], "tools": tool}),
+        json!({"input": [{"role": "user", "content": "go"}, item, output], "tools": tool}),
+    ] {
+        let reply = post(server.addr, "/v1/responses", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.json()["output"][0]["content"][0]["text"], "on");
+    }
+}
+
+#[test]
 fn any_number_of_unknown_names_makes_one_series() {
     let server = server();
     let mut message = json!({"role": "user", "content": "SAY[x]"});

@@ -1,6 +1,7 @@
 //! Text in, token ids out, and back. Knows nothing of HTTP and nothing of the engine but the bytes that a model file
 //! says about text.
 
+pub mod call_arguments;
 pub mod conversation;
 pub mod detokenizer;
 pub mod fingerprint;

@@ -6,6 +6,7 @@ use super::structured;
 use crate::actors::spec::RequestSpec;
 use crate::http::wire::error::ApiError;
 use crate::limits;
+use crate::metrics::count_ignored;
 use crate::turn::options::{AskedForm, CacheRequest, EngramRequest, Generation};
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
@@ -291,6 +292,25 @@ fn stop_string(path: &str, item: Json) -> Result<String, ApiError> {
     }
 }
 
+/// Fields of llama.cpp and vLLM that ask for something about a request which is no part of its answer. They are
+/// counted.
+pub(in crate::http) const OF_OTHER_SERVERS: [&str; 14] = [
+    "add_special_tokens",
+    "early_stopping",
+    "id_slot",
+    "kv_transfer_params",
+    "length_penalty",
+    "min_keep",
+    "mm_processor_kwargs",
+    "n_discard",
+    "n_keep",
+    "request_id",
+    "return_progress",
+    "samplers",
+    "timings_per_token",
+    "truncate_prompt_tokens",
+];
+
 /// Fields that clients send for services of another kind, and that change nothing here.
 fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
     fields.string("user")?;
@@ -299,9 +319,11 @@ fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
     fields.string("prompt_cache_retention")?;
     fields.bool("spaces_between_special_tokens")?;
     fields.object("metadata")?;
+    // A chat is not kept, and no reply says that it was.
     if fields.bool("store")? == Some(true) {
-        return Err(ApiError::unsupported("store", "`store` must be false: nothing is kept here"));
+        count_ignored("", "store");
     }
+    OF_OTHER_SERVERS.iter().filter(|name| fields.any(name).is_some()).for_each(|name| count_ignored("", name));
     match fields.string("service_tier")?.as_deref() {
         None | Some("auto" | "default") => Ok(()),
         Some(other) => {

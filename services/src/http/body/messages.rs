@@ -4,7 +4,7 @@ use super::fields::{Fields, missing, wrong_type};
 use super::turns::BETWEEN;
 use crate::http::wire::error::ApiError;
 use crate::text::template::written;
-use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
+use crate::text::{IdPlace, Message, RawJson, Role, ToolCall, call_arguments};
 use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 
@@ -138,9 +138,8 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
     let path = function.path("arguments");
     let value = match function.any("arguments") {
         None => json!({}),
-        Some(Json::String(text)) if text.trim().is_empty() => json!({}),
-        Some(Json::String(text)) => written::parse(&text)
-            .map_err(|e| ApiError::invalid(&path, format!("`{path}` must be a JSON object in a string: {e}")))?,
+        // JSON that is no object is told below.
+        Some(Json::String(text)) => call_arguments::read(&text).unwrap_or_else(|other| other),
         Some(other) => other,
     };
     if written::is_object(&value) {

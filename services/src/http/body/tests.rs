@@ -201,7 +201,9 @@ fn what_has_no_effect_here_is_accepted_with_its_neutral_value_only() {
         "parallel_tool_calls": true, "tools": [], "response_format": {"type": "text"}, "best_of": 1,
     });
     assert_eq!(chat(fields).unwrap().generation, chat(json!({})).unwrap().generation);
-    refused(chat(json!({"store": true})), "store", "nothing is kept");
+    let of_others = json!({"store": true, "timings_per_token": true, "samplers": ["top_k"], "id_slot": 1,
+        "return_progress": true, "truncate_prompt_tokens": 10});
+    assert_eq!(chat(of_others).unwrap().generation, chat(json!({})).unwrap().generation);
     refused(chat(json!({"service_tier": "flex"})), "service_tier", "\"flex\"");
     refused(chat(json!({"best_of": 3})), "best_of", "must equal `n`, which is 1, got 3");
     refused(chat(json!({"user": 5})), "user", "must be a string, got 5");

@@ -1,12 +1,13 @@
 //! What the service says about itself: models, health, readiness, metrics.
 
 use crate::actors::phase::Phase;
+use crate::clock::rfc3339;
 use crate::http::app::App;
 use crate::http::body::model::unknown_model;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
 /// Models and the version.
@@ -25,20 +26,39 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
         .service(only("/metrics", "GET", read().to(metrics)));
 }
 
-/// `GET /v1/models`: the models that are served, which is one.
-async fn models(app: web::Data<App>) -> HttpResponse {
-    let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
-    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+/// `GET /v1/models`: the models that are served, which is one under each of its names; to Anthropic's clients in the
+/// shape of theirs.
+async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    if !is_anthropics(&request) {
+        let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
+        return HttpResponse::Ok().json(json!({"object": "list", "data": data}));
+    }
+    let names: Vec<&str> = app.limits.names().collect();
+    let data: Vec<Value> = names.iter().map(|name| anthropics_model(&app, name)).collect();
+    HttpResponse::Ok()
+        .json(json!({"data": data, "has_more": false, "first_id": names.first(), "last_id": names.last()}))
+}
+
+/// Whether a request comes from one of Anthropic's clients, all of which name the version of that API.
+fn is_anthropics(request: &HttpRequest) -> bool {
+    request.headers().contains_key("anthropic-version")
+}
+
+fn anthropics_model(app: &App, name: &str) -> Value {
+    let max_input = app.turns.handles.context;
+    json!({"type": "model", "id": name, "display_name": name, "created_at": rfc3339(app.created),
+        "max_input_tokens": max_input, "max_tokens": max_input})
 }
 
 /// `GET /v1/models/{id}`: that model, or 404 under another name.
-async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let name = app
         .limits
         .names()
         .find(|name| name.eq_ignore_ascii_case(&id))
         .ok_or_else(|| unknown_model(&id, &app.limits))?;
-    Ok(HttpResponse::Ok().json(model_object(&app, name)))
+    let object = if is_anthropics(&request) { anthropics_model(&app, name) } else { model_object(&app, name) };
+    Ok(HttpResponse::Ok().json(object))
 }
 
 fn model_object(app: &App, name: &str) -> Value {

@@ -3,6 +3,7 @@
 //! refused.
 
 use crate::http::app::App;
+use crate::http::body::generation::OF_OTHER_SERVERS;
 use crate::http::body::model::ModelLimits;
 use crate::http::wire::routing::{only, read};
 use crate::limits;
@@ -64,6 +65,7 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/infill", "post", "Fill in, which is not supported", Some("Any")),
     ("/props", "get", "What a program of llama.cpp's has to know of the server", None),
     ("/slots", "get", "How many places are taken", None),
+    ("/tokenizer_info", "get", "Show the end of a text, the context and the template", None),
     ("/tokenize", "post", "Show the tokens of a text or of a conversation", Some("Tokenize")),
     ("/apply-template", "post", "Show the prompt of a conversation", Some("Chat")),
     ("/detokenize", "post", "Show the text of tokens", Some("Detokenize")),
@@ -195,7 +197,7 @@ fn generating(model: &ModelLimits) -> Value {
         "prompt_cache_retention": text(),
         "prediction": object(),
         "metadata": object(),
-        "store": {"const": false},
+        "store": flag(),
         "service_tier": {"enum": ["auto", "default"]},
         "skip_special_tokens": {"const": true},
         "spaces_between_special_tokens": flag(),
@@ -215,7 +217,8 @@ fn generating(model: &ModelLimits) -> Value {
         "continue_final_message": flag(),
         "logprobs": {},
     });
-    merged([ours(model), shared])
+    let of_others = OF_OTHER_SERVERS.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+    merged([ours(model), shared, Value::Object(of_others)])
 }
 
 /// Fields of ours, which every dialect of conversations takes.

@@ -2,6 +2,7 @@
 
 use actix_web::http::StatusCode;
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// An error as the client reads it: `{"error": {"message", "type", "param", "code"}}` and a status.
@@ -102,11 +103,23 @@ struct Inner<'a>(&'a ApiError);
 impl Serialize for Inner<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(4))?;
-        map.serialize_entry("message", &self.0.message)?;
+        map.serialize_entry("message", &message(self.0))?;
         map.serialize_entry("type", self.0.kind)?;
         map.serialize_entry("param", &self.0.param)?;
         map.serialize_entry("code", &self.0.code)?;
         map.end()
+    }
+}
+
+/// The message, which for a prompt that is too long has the words that programs look for to know that they have to
+/// shorten a conversation.
+fn message(error: &ApiError) -> Cow<'_, str> {
+    match error.prompt.as_deref() {
+        Some((_, max)) => {
+            let message = &error.message;
+            format!("This model's maximum context length is {max} tokens. However, your {message}").into()
+        }
+        None => Cow::Borrowed(&error.message),
     }
 }
 
@@ -129,6 +142,14 @@ mod tests {
             text,
             r#"{"error":{"message":"top_p must lie in (0, 1], got 2","type":"invalid_request_error","param":"top_p","code":null}}"#
         );
+    }
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_called_so_in_the_words_that_programs_look_for() {
+        let error = ApiError::invalid("messages", "prompt has 9 tokens, the context has room for 5").with_prompt(9, 5);
+        let message = "This model's maximum context length is 5 tokens. However, your prompt has 9 tokens, \
+            the context has room for 5";
+        assert_eq!(serde_json::to_value(&error).unwrap()["error"]["message"], message);
     }
 
     #[test]

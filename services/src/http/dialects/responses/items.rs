@@ -5,7 +5,7 @@ use crate::http::body::turns::{BETWEEN, Turns};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
-use crate::text::{Message, Role};
+use crate::text::{Message, Role, call_arguments};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value as Json;
@@ -133,10 +133,8 @@ fn call(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
     let name = fields.string("name")?.ok_or_else(|| missing(&name_path, "a string"))?;
     let name = fields.string("namespace")?.map_or(name.clone(), |space| flat(&space, &name));
     let text = fields.string("arguments")?.unwrap_or_default();
-    let text = if text.trim().is_empty() { "{}" } else { text.as_str() };
-    let arguments = written::parse(text).ok().filter(written::is_object);
-    let wrong = || ApiError::invalid(&path, format!("`{path}` must be a JSON object in a string"));
-    turns.call(id, &name, arguments.ok_or_else(wrong)?);
+    let wrong = |other| wrong_type(&path, "a JSON object in a string", &written::plain(&other));
+    turns.call(id, &name, call_arguments::read(&text).map_err(wrong)?);
     Ok(())
 }
 

@@ -1,12 +1,14 @@
-//! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, and what a chat would read.
+//! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, `GET /tokenizer_info`, and the prompt of a
+//! chat.
 
 use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::app::App;
 use crate::http::intake::bodies::{Taken, take};
 use crate::http::intake::written::written;
 use crate::http::wire::error::ApiError;
-use crate::http::wire::routing::only;
+use crate::http::wire::routing::{only, read};
 use crate::text::ChatPrompt;
+use crate::text::template::ChatTemplate;
 use crate::turn::options::ChatRequest;
 use crate::turn::prompts::{ids_of, prompt_of};
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -19,9 +21,27 @@ use std::borrow::Cow;
 pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
     config
         .service(only("/v1/chat/completions/input_tokens", "POST", web::post().to(input_tokens)))
+        .service(only("/tokenizer_info", "GET", read().to(tokenizer_info)))
         .service(only("/tokenize", "POST", web::post().to(tokenize)))
         .service(only("/apply-template", "POST", web::post().to(apply_template)))
         .service(only("/detokenize", "POST", web::post().to(detokenize)));
+}
+
+/// The facts of a tokenizer that a program needs beside its tokens, under the names of `tokenizer_config.json`, as vLLM
+/// gives them.
+async fn tokenizer_info(app: web::Data<App>) -> HttpResponse {
+    let (text, tokenizer) = (&app.turns.text, app.turns.text.tokenizer());
+    let end = app.limits.end_ids.first().map(|id| tokenizer.text(*id));
+    HttpResponse::Ok().json(json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": app.turns.handles.context,
+        "bos_token": null,
+        "eos_token": end,
+        "pad_token": null,
+        "unk_token": null,
+        "add_bos_token": false,
+        "chat_template": text.template().and_then(ChatTemplate::source),
+    }))
 }
 
 /// Counts and shows the tokens of a text or of a conversation.
