@@ -6,17 +6,16 @@
 //! and which tokens each source reads stands in `docs/internals/constraints.md`, and so does what a new source needs.
 //!
 //! `lattice.rs` composes. `sequence.rs` has the sources that the scheduler asks when it plans a row, `thinking.rs`
-//! among them; `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] for tables and
-//! [`grammar::GrammarTracker`] for grammars.
+//! among them; `deferred.rs` tracks the sequences of the others, whose rows wait: [`crate::engram::TableSequence`] is what
+//! tables know of a sequence, and [`grammar::GrammarSequence`] what grammars know of it.
 
+mod deferred;
 pub mod grammar;
-mod late;
 mod lattice;
 mod sequence;
 pub mod thinking;
 
-pub(crate) use late::{AwaitedSteps, helpers};
-pub use late::{Awaiting, RowRule, StepRules};
+pub use deferred::{Awaiting, DeferredTracker, RowRule, StepRules, Tracked, TrackedSequence};
 pub use lattice::Constraint;
 pub(crate) use sequence::SequenceRules;
 

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::metrics;
 use ::metrics::{Counter, Histogram};
 use chimere_engine::constraint::{Awaiting, Source};
-use chimere_engine::engram::{RequestTables, Tracker};
+use chimere_engine::engram::{RequestTables, TableSequence, TableTracker};
 use chimere_engine::ids::{SeqId, TokenId};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub type EngramLink = LateLink<EngramSource>;
 
 /// The source that owns the tracker of tables.
 pub struct EngramSource {
-    tracker: Tracker,
+    tracker: TableTracker,
     figures: Figures,
 }
 
@@ -31,9 +31,9 @@ impl EngramSource {
     /// `threads` threads share large batches of lookups.
     pub fn new(threads: usize) -> Self {
         // Without threads of its own the actor's one does it all, only slower for large batches.
-        let tracker = Tracker::new(threads).unwrap_or_else(|error| {
+        let tracker = TableTracker::new(threads).unwrap_or_else(|error| {
             tracing::warn!(%error, "no threads for lookups");
-            Tracker::default()
+            TableTracker::default()
         });
         let seconds = ::metrics::histogram!(metrics::ENGRAM_LOOKUP_SECONDS);
         let (lookups, hits) = (::metrics::counter!(metrics::ENGRAM_LOOKUPS), ::metrics::counter!(metrics::ENGRAM_HITS));
@@ -48,7 +48,7 @@ impl LateSource for EngramSource {
     type Rules = Arc<RequestTables>;
 
     fn follow(&mut self, seq: SeqId, prompt: &[TokenId], tables: &Arc<RequestTables>) {
-        self.tracker.follow(seq, prompt, tables.clone());
+        self.tracker.track(seq, TableSequence::new(prompt, tables.clone()));
     }
 
     fn forget(&mut self, seq: SeqId) {

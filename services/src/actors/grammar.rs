@@ -4,7 +4,7 @@ use super::late::{LateActor, LateAnswer, LateLink, LateSource};
 use crate::clock::Clock;
 use crate::metrics;
 use crate::text::grammar::GrammarStart;
-use chimere_engine::constraint::grammar::GrammarTracker;
+use chimere_engine::constraint::grammar::{GrammarSequence, GrammarTracker};
 use chimere_engine::constraint::{Awaiting, Source};
 use chimere_engine::ids::{SeqId, TokenId};
 
@@ -37,7 +37,8 @@ impl LateSource for GrammarSource {
     type Rules = GrammarStart;
 
     fn follow(&mut self, seq: SeqId, _: &[TokenId], grammar: &GrammarStart) {
-        self.tracker.follow(seq, grammar.begin(self.tracker.lane(seq)));
+        let grammar = grammar.begin(self.tracker.lane(seq));
+        self.tracker.track(seq, GrammarSequence::new(grammar));
     }
 
     fn forget(&mut self, seq: SeqId) {

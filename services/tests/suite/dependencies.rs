@@ -32,6 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "engine/src",
         &[
             "ids",
+            "hasher",
             "files",
             "drafts",
             "sampling",
@@ -51,7 +52,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "order",
             "checksum",
-            "hasher",
             "latest",
             "pages",
             "context",
