@@ -3,6 +3,7 @@
 
 pub mod actors;
 
+use crate::actors::deferred_rules::DeferredRules;
 use crate::actors::engine::Build;
 use crate::actors::live::LiveRequests;
 use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
@@ -219,7 +220,7 @@ impl Service {
         let submitted = self
             .actors
             .scheduler
-            .send(Submit { request, terms, events, tables: None, grammar: None, warm_up: true })
+            .send(Submit { request, terms, events, rules: DeferredRules::default(), warm_up: true })
             .await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(event) = heard.recv().await {

@@ -213,6 +213,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tables", "examples", "thinking", "stages",
         ],
     ),
+    (
+        "services/src/actors/deferred",
+        &["polled_queue", "awaits", "rules_link", "source", "actor", "link", "tables grammars", "users", "sources"],
+    ),
     ("services/src/http", &["wire", "edge", "body", "app", "intake", "reply", "endpoints", "dialects", "server"]),
 ];
 

@@ -242,7 +242,8 @@ proptest! {
                     let rules: Vec<_> = answered.rules.rows.iter().filter(|e| e.seq == *seq).cloned().collect();
                     got.insert((seq.0, *output), mentioned(&rules));
                 }
-                let tokens: Vec<_> = done.rows.iter().map(|(seq, o)| (*seq, outputs[seq.0 as usize][*o as usize])).collect();
+                let came = |(seq, output): &(SeqId, u32)| (*seq, outputs[seq.0 as usize][*output as usize]);
+                let tokens: Vec<_> = done.rows.iter().map(came).collect();
                 tracker.sampled(&tokens);
             }
         }
