@@ -11,6 +11,7 @@ pub mod drafts;
 pub mod engram;
 pub mod files;
 pub mod format;
+mod hasher;
 pub mod ids;
 pub mod model;
 pub mod quantize;

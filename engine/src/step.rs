@@ -58,7 +58,7 @@ impl StepPlan {
         self.pieces.iter().flat_map(|piece| &piece.samples)
     }
 
-    /// The late sources that its rows wait for.
+    /// The deferred sources that its rows wait for.
     pub fn waits_for(&self) -> Sources {
         self.sample_rows().fold(Sources::NONE, |all, row| all.with(row.waits_for))
     }
@@ -305,7 +305,7 @@ pub struct SampleRow {
     pub choice: u32,
     /// What was said about it when it was planned. A forced token's log-probability is reported as for a sampled one.
     pub rules: Vec<Rule>,
-    /// Late sources whose [`crate::constraint::StepRules`] the sampler waits for.
+    /// Deferred sources whose [`crate::constraint::StepRules`] the sampler waits for.
     pub waits_for: Sources,
 }
 

@@ -1,6 +1,7 @@
 //! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes
 //! from and what a signal means is not here.
 
+use crate::actors::deferred_rules::DeferredRules;
 use crate::actors::engine::Build;
 use crate::actors::live::LiveRequests;
 use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
@@ -217,7 +218,7 @@ impl Service {
         let submitted = self
             .replica
             .scheduler
-            .send(Submit { request, terms, events, tables: None, grammar: None, warm_up: true })
+            .send(Submit { request, terms, events, rules: DeferredRules::default(), warm_up: true })
             .await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(event) = heard.recv().await {

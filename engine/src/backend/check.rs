@@ -193,8 +193,8 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         if let Some(id) = forced.filter(|id| *id >= info.vocab) {
             return Err(format!("forced token {id} of a vocabulary of {}", info.vocab));
         }
-        if let Some(late) = sample.waits_for.iter().find(|source| !source.is_late()) {
-            return Err(format!("a sample waits for {}, whose rules come with the plan", late.name()));
+        if let Some(early) = sample.waits_for.iter().find(|source| !source.is_deferred()) {
+            return Err(format!("a sample waits for {}, whose rules come with the plan", early.name()));
         }
     }
     Ok(())

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Looks at an empty shelf before a thread offers its core to others.
 const LOOKS_MAX: u32 = 200;
 
-/// What late sources say of steps that have not been sampled, each answer taken once. As long as the steps in flight
-/// are few, so is this.
+/// The rules of deferred sources for steps that have not been sampled, each answer taken once. Few steps are in flight
+/// at a time, so it holds few answers.
 #[derive(Debug, Default)]
 pub struct EarlyRules {
     shelf: Mutex<Shelf>,

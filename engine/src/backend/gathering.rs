@@ -1,10 +1,11 @@
-//! Brings together what is said about a step's rows: with the plan, and by late sources as they answer.
+//! Brings together the rules about a step's rows: those that come with the plan, and those of deferred sources as they
+//! answer.
 
 use crate::constraint::{Constraint, Rule, Sources, StepRules};
 use crate::ids::SeqId;
 use crate::step::{SampleRow, StepPlan};
 
-/// The answers of a step's late sources so far.
+/// The answers of a step's deferred sources so far.
 #[derive(Debug)]
 pub(super) struct Gathering {
     missing: Sources,

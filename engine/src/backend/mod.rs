@@ -24,12 +24,12 @@ pub trait Backend {
     /// What it can hold; fixed after construction.
     fn info(&self) -> &BackendInfo;
 
-    /// Enqueues copies and forward, and the sampler too when no row waits for a late source. May return before any of
-    /// it ran.
+    /// Enqueues copies and forward, and the sampler too when no row waits for a deferred source. May return before
+    /// any of it ran.
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError>;
 
-    /// Hands over what a late source says about the rows of a launched step. Its sampler runs when every source that a
-    /// row waits for has been heard, in the order of the steps.
+    /// Hands over the rules of a deferred source for a launched step. The step's sampler runs when every source that a
+    /// row waits for has answered, in the order of the steps.
     fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError>;
 
     /// Where rules lie before [`Backend::constrain`] hands them over. A backend whose launching thread computes takes

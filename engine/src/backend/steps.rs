@@ -1,5 +1,5 @@
 //! The steps of one backend from their launch to their outcome, the same for every device: a step whose rows wait for
-//! late rules is computed up to its logits and holds up those behind it, whose tokens may depend on it.
+//! deferred rules is computed up to its logits and holds up those behind it, whose tokens may depend on it.
 
 use super::check::check;
 use super::early::EarlyRules;
@@ -102,7 +102,7 @@ pub(super) fn launch<D: StepDevice>(device: &mut D, plan: StepPlan) -> Result<Pe
     Ok(Pending::new(id, wait).that_is(there))
 }
 
-/// Takes what a late source says: see [`super::Backend::constrain`].
+/// Takes the rules of a deferred source: see [`super::Backend::constrain`].
 pub(super) fn constrain<D: StepDevice>(device: &mut D, rules: StepRules) -> Result<(), BackendError> {
     let step = rules.step;
     let taken = match device.steps().waiting.iter_mut().find(|waiting| waiting.plan.id == step) {
@@ -373,7 +373,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_step_with_two_late_sources_waits_for_both_and_takes_early_answers_too() {
+    fn a_step_with_two_deferred_sources_waits_for_both_and_takes_early_answers_too() {
         let mut device = Notes::new();
         let both = TABLES.with(Sources::only(Source::Grammar));
         let pending = [0, 1].map(|id| device.launch(plan(id, vec![row(0, both)])).unwrap());

@@ -1,29 +1,27 @@
-//! Follows the sequences whose output keeps to a grammar, and says what each of them may say next. Data in, data out:
-//! no clock, no channel, and no grammar either: what one is, and what it allows, is known to whoever hands a
-//! [`Grammar`] in.
-//!
-//! What a grammar says of an output follows from the outputs before it alone, so neither a device's lag nor the batch
-//! that a sequence shares can change a token. Steps are answered in the order in which they were launched.
+//! What a grammar says of each output of a sequence: the grammars' side of [`DeferredTracker`]. What a grammar is, and
+//! what it allows, is known to whoever hands a [`Grammar`] in.
 //!
 //! Where a grammar leaves one text only, whoever plans is told how the tokenizer would write it ([`ForcedRun`]) and may
-//! draft that. A model may write the same text in other tokens, so each row is answered for what stands before it if
-//! the drafts come, and only what has come is kept.
+//! draft that. A model may write the text in other tokens, so each row is answered for the drafts that stand before it,
+//! and only tokens that have come are kept.
 
-use super::{AwaitedSteps, Awaiting, Effect, RowRule, Source, StepRules, helpers};
+use super::deferred::{Awaiting, DeferredTracker, RowRule, StepRules, Tracked, TrackedSequence};
+use super::{Effect, Source};
 use crate::ids::{SeqId, TokenId};
 use std::collections::HashMap;
+use std::mem;
 use std::ops::Range;
 
-/// So many sequences one thread has answered before another one could be there to help.
+/// Up to this number of sequences, one thread has answered before another one could be there to help.
 const ALONE: usize = 4;
 
-/// What one sequence may say. An error ends the sequence's request, and its text is what the client is told.
+/// What one sequence may write. An error ends the sequence's request, and its text is what the client is told.
 pub trait Grammar: Send {
-    /// What it says of the next output; `None` where anything may come.
+    /// The rule about the next output; `None` where anything may come.
     fn rule(&mut self) -> Result<Option<Effect>, String>;
 
-    /// How the tokenizer writes the text that has to come next; the rule may allow other tokens for it. None where
-    /// there is a choice, or where it is not worth while to know. Asked for behind the rule.
+    /// The tokens with which the tokenizer writes the text that has to come next; the rule may allow other tokens for
+    /// it. Empty where there is a choice, or where it is not worth while to know. Asked for behind the rule.
     fn forced(&mut self) -> Vec<TokenId> {
         Vec::new()
     }
@@ -31,158 +29,118 @@ pub trait Grammar: Send {
     /// Goes on as if `token` had come, until [`Self::recall`]. `false`: it cannot come, or that cannot be known.
     fn suppose(&mut self, token: TokenId) -> bool;
 
-    /// Forgets all that was supposed.
+    /// Forgets all tokens that were supposed.
     fn recall(&mut self);
 
-    /// The next output has come.
+    /// Takes the next output, which has come.
     fn take(&mut self, token: TokenId) -> Result<(), String>;
 }
 
 /// Outputs of a sequence that write the only text which its grammar allows there, as the tokenizer would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForcedRun {
-    /// Whose outputs.
+    /// The sequence that has the outputs.
     pub seq: SeqId,
     /// The number of the first one, from 0.
     pub output: u32,
-    /// All of them, at least two.
+    /// The tokens of all of them, at least two.
     pub tokens: Vec<TokenId>,
 }
 
-/// All sequences under a grammar, and the steps that wait for what these say.
-#[derive(Default)]
-pub struct GrammarTracker {
-    sequences: HashMap<SeqId, UnderGrammar>,
-    waiting: AwaitedSteps,
-    helpers: Option<rayon::ThreadPool>,
-}
+/// All sequences under a grammar, and the steps that wait for their rules.
+pub type GrammarTracker = DeferredTracker<GrammarSequence>;
 
-/// What a step waited for.
+/// The grammars' answer to a step.
 #[derive(Debug)]
 pub struct GrammarAnswer {
-    /// One rule a row that a grammar says something of.
+    /// One rule for each row that a grammar restricts.
     pub rules: StepRules,
-    /// Sequences whose grammar cannot go on, and why. Their rows in the step are free, and must be told to nobody.
+    /// Sequences whose grammar cannot go on, and why. Their rows in the step are free, and their tokens must be told to
+    /// nobody.
     pub failed: Vec<(SeqId, String)>,
     /// Runs that begin with the last output that the step awaits of a sequence.
     pub forced: Vec<ForcedRun>,
-    /// Rows that were asked for.
+    /// Number of rows that grammars were asked for.
     pub rows: u64,
 }
 
-struct UnderGrammar {
+/// A sequence whose output keeps to a grammar.
+pub struct GrammarSequence {
     grammar: Box<dyn Grammar>,
-    /// How many have come.
+    /// Number of outputs that have come.
     outputs: u32,
-    /// The last of these, of which the grammar has not heard.
+    /// The last of these, which the grammar has not read.
     unread: Vec<TokenId>,
-    /// Why it cannot go on, from the moment when that was found until it is told.
+    /// The reason why the grammar cannot go on, from the moment when that was found until it is told.
     failure: Option<String>,
     failed: bool,
 }
 
-impl GrammarTracker {
-    /// `threads` threads share the rows of a step, the caller's among them; with fewer than two it does it all.
-    pub fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
-        Ok(Self { helpers: helpers(threads, "grammar")?, ..Self::default() })
+impl TrackedSequence for GrammarSequence {
+    const SOURCE: Source = Source::Grammar;
+
+    type Answer = GrammarAnswer;
+
+    fn outputs(&self) -> u32 {
+        self.outputs
     }
 
-    /// Follows the sequence `seq` from its first output on.
-    pub fn follow(&mut self, seq: SeqId, grammar: Box<dyn Grammar>) {
-        let followed = UnderGrammar { grammar, outputs: 0, unread: Vec::new(), failure: None, failed: false };
-        let before = self.sequences.insert(seq, followed);
-        assert!(before.is_none(), "sequence {seq} is followed once");
+    fn record(&mut self, token: TokenId) {
+        self.outputs += 1;
+        self.unread.push(token);
     }
 
-    /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no rule for that, and its token
-    /// is dropped.
-    pub fn forget(&mut self, seq: SeqId) {
-        self.sequences.remove(&seq);
-    }
-
-    /// A step was launched whose sampler waits.
-    pub fn launched(&mut self, step: Awaiting) {
-        self.waiting.launched(step);
-    }
-
-    /// Tokens of a finished step; sequences that nobody follows are passed over.
-    pub fn sampled(&mut self, tokens: &[(SeqId, TokenId)]) {
-        for (seq, token) in tokens {
-            if let Some(followed) = self.sequences.get_mut(seq) {
-                followed.outputs += 1;
-                followed.unread.push(*token);
-            }
-        }
-    }
-
-    /// What the grammars say of the oldest step that waits, if all that they depend on is here.
-    pub fn answer(&mut self) -> Option<GrammarAnswer> {
-        let outputs = |seq: &SeqId| self.sequences.get(seq).map(|followed| followed.outputs);
-        let Awaiting { step, rows, drafts } = self.waiting.next_ready(outputs)?;
-        let mut asked: Vec<_> =
-            by_sequence(&rows).filter_map(|(seq, rows)| Some((seq, rows, self.sequences.remove(&seq)?))).collect();
-        let said = self.ask(&mut asked, &drafts);
+    fn answer(Awaiting { step, rows, drafts }: Awaiting, tracked: &mut Tracked<Self>) -> GrammarAnswer {
+        let asked = |(seq, rows)| Some((seq, rows, tracked.sequences.remove(&seq)?));
+        let mut asked: Vec<_> = by_sequence(&rows).filter_map(asked).collect();
+        let said = ask(tracked, &mut asked, &drafts);
         let rows = asked.iter().map(|(_, rows, _)| u64::from(rows.end - rows.start)).sum();
         let (mut rules, mut failed, mut forced) = (Vec::new(), Vec::new(), Vec::new());
-        for ((seq, rows, mut followed), said) in asked.into_iter().zip(said) {
+        for ((seq, rows, mut sequence), said) in asked.into_iter().zip(said) {
             rules.extend(said.effects.into_iter().map(|(output, effect)| RowRule { seq, output, effect }));
-            failed.extend(followed.failure.take().map(|why| (seq, why)));
+            failed.extend(sequence.failure.take().map(|why| (seq, why)));
             if said.forced.len() > 1 {
                 forced.push(ForcedRun { seq, output: rows.end - 1, tokens: said.forced });
             }
-            self.sequences.insert(seq, followed);
+            tracked.sequences.insert(seq, sequence);
         }
-        Some(GrammarAnswer { rules: StepRules { step, source: Source::Grammar, rows: rules }, failed, forced, rows })
-    }
-
-    /// The sequences of a lane are asked by one thread, one after another, so they may share what it works out.
-    pub fn lane(&self, seq: SeqId) -> usize {
-        (seq.0 % self.lanes() as u64) as usize
-    }
-
-    /// One for each thread.
-    fn lanes(&self) -> usize {
-        self.helpers.as_ref().map_or(1, |helpers| helpers.current_num_threads() + 1)
-    }
-
-    /// How many sequences are followed.
-    pub fn len(&self) -> usize {
-        self.sequences.len()
-    }
-
-    /// Whether no sequence is under a grammar.
-    pub fn is_empty(&self) -> bool {
-        self.sequences.is_empty()
-    }
-
-    fn ask(&self, asked: &mut [Asked], drafts: &HashMap<SeqId, Vec<TokenId>>) -> Vec<Said> {
-        let say = |(seq, rows, followed): &mut Asked| {
-            followed.say(rows.clone(), drafts.get(seq).map(Vec::as_slice).unwrap_or_default())
-        };
-        let Some(helpers) = self.helpers.as_ref().filter(|_| asked.len() > ALONE) else {
-            return asked.iter_mut().map(say).collect();
-        };
-        let mut said: Vec<Said> = asked.iter().map(|_| Said::default()).collect();
-        let mut lanes: Vec<Vec<(&mut Asked, &mut Said)>> = (0..self.lanes()).map(|_| Vec::new()).collect();
-        asked.iter_mut().zip(&mut said).for_each(|pair| lanes[self.lane(pair.0.0)].push(pair));
-        let say_all = |lane: Vec<(&mut Asked, &mut Said)>| lane.into_iter().for_each(|(of, said)| *said = say(of));
-        helpers.in_place_scope(|scope| {
-            let mut lanes = lanes.into_iter().filter(|lane| !lane.is_empty());
-            let own = lanes.next();
-            lanes.for_each(|lane| scope.spawn(move |_| say_all(lane)));
-            own.into_iter().for_each(say_all);
-        });
-        said
+        GrammarAnswer { rules: StepRules { step, source: Self::SOURCE, rows: rules }, failed, forced, rows }
     }
 }
 
-/// A sequence, the outputs that a step awaits of it, and what it is under.
-type Asked = (SeqId, Range<u32>, UnderGrammar);
+/// Asks the grammars of the sequences, lane by lane where that is worth waking other threads for.
+fn ask(
+    tracked: &Tracked<GrammarSequence>,
+    asked: &mut [Asked],
+    drafts: &HashMap<SeqId, Vec<TokenId>>,
+) -> Vec<SequenceAnswer> {
+    let say = |(seq, rows, sequence): &mut Asked| {
+        sequence.say(rows.clone(), drafts.get(seq).map(Vec::as_slice).unwrap_or_default())
+    };
+    let Some(helpers) = tracked.helpers.as_ref().filter(|_| asked.len() > ALONE) else {
+        return asked.iter_mut().map(say).collect();
+    };
+    let mut said: Vec<SequenceAnswer> = asked.iter().map(|_| SequenceAnswer::default()).collect();
+    let mut lanes: Vec<Vec<(&mut Asked, &mut SequenceAnswer)>> = (0..tracked.lanes()).map(|_| Vec::new()).collect();
+    asked.iter_mut().zip(&mut said).for_each(|pair| lanes[tracked.lane(pair.0.0)].push(pair));
+    let say_all =
+        |lane: Vec<(&mut Asked, &mut SequenceAnswer)>| lane.into_iter().for_each(|(of, said)| *said = say(of));
+    helpers.in_place_scope(|scope| {
+        let mut lanes = lanes.into_iter().filter(|lane| !lane.is_empty());
+        let own = lanes.next();
+        lanes.for_each(|lane| scope.spawn(move |_| say_all(lane)));
+        own.into_iter().for_each(say_all);
+    });
+    said
+}
 
-/// What a grammar says about the rows of a step.
+/// A sequence with its id and the outputs that a step awaits of it.
+type Asked = (SeqId, Range<u32>, GrammarSequence);
+
+/// What a grammar says about the rows that one sequence has in a step.
 #[derive(Default)]
-struct Said {
-    /// By the number of the output.
+struct SequenceAnswer {
+    /// Each effect with the number of its output.
     effects: Vec<(u32, Effect)>,
     /// The run that begins with the last row's output.
     forced: Vec<TokenId>,
@@ -194,10 +152,15 @@ fn by_sequence(rows: &[(SeqId, u32)]) -> impl Iterator<Item = (SeqId, Range<u32>
     rows.chunk_by(same).map(|rows| (rows[0].0, rows[0].1..rows[0].1 + rows.len() as u32))
 }
 
-impl UnderGrammar {
-    /// What has come, as far as the grammar can follow.
+impl GrammarSequence {
+    /// A sequence without outputs, which this grammar restricts from the first one on.
+    pub fn new(grammar: Box<dyn Grammar>) -> Self {
+        Self { grammar, outputs: 0, unread: Vec::new(), failure: None, failed: false }
+    }
+
+    /// Lets the grammar read the outputs that have come, as far as it can go on.
     fn read(&mut self) {
-        for token in std::mem::take(&mut self.unread) {
+        for token in mem::take(&mut self.unread) {
             if !self.failed
                 && let Err(why) = self.grammar.take(token)
             {
@@ -206,12 +169,12 @@ impl UnderGrammar {
         }
     }
 
-    /// Of each of these outputs; before all but the first stand `drafts`. Of one that cannot come nothing is said, for
-    /// it is computed in vain: an output before the sequence's last one, or behind a draft that the grammar does not
-    /// allow.
-    fn say(&mut self, rows: Range<u32>, drafts: &[TokenId]) -> Said {
+    /// Says the rules of these outputs, where `drafts` stand before all but the first. Nothing is said about an output
+    /// that cannot come and is computed in vain: one before the sequence's last one, or behind a draft that the grammar
+    /// does not allow.
+    fn say(&mut self, rows: Range<u32>, drafts: &[TokenId]) -> SequenceAnswer {
         self.read();
-        let mut said = Said::default();
+        let mut said = SequenceAnswer::default();
         let drafts = drafts.iter().copied().map(Some).chain([None]);
         for (output, draft) in rows.clone().zip(drafts) {
             if self.failed || output < self.outputs {
@@ -219,7 +182,7 @@ impl UnderGrammar {
             }
             match self.grammar.rule() {
                 Ok(effect) => said.effects.extend(effect.map(|effect| (output, effect))),
-                // Of what is only supposed it may say so again once it has come.
+                // A draft is only supposed: the grammar fails again here if the draft comes.
                 Err(_) if output > self.outputs => break,
                 Err(why) => self.fail(why),
             }
@@ -288,7 +251,7 @@ mod tests {
     fn a_step_is_answered_when_all_its_rows_have_their_last_token_and_in_order() {
         for threads in [1, 3] {
             let mut tracker = GrammarTracker::new(threads).unwrap();
-            (0..9).for_each(|seq| tracker.follow(SeqId(seq), Box::new(Sum(seq as u32))));
+            (0..9).for_each(|seq| tracker.track(SeqId(seq), GrammarSequence::new(Box::new(Sum(seq as u32)))));
             let rows = |output| (0..9).map(|seq| (seq, output)).collect::<Vec<_>>();
             tracker.launched(awaiting(4, &rows(0)));
             tracker.launched(awaiting(5, &rows(1)));
@@ -347,7 +310,7 @@ mod tests {
     #[test]
     fn rows_behind_drafts_wait_for_no_token_and_only_what_came_is_kept() {
         let mut tracker = GrammarTracker::default();
-        tracker.follow(SeqId(3), Box::new(Counts::default()));
+        tracker.track(SeqId(3), GrammarSequence::new(Box::new(Counts::default())));
         tracker.launched(awaiting(0, &[(3, 0)]));
         let answer = tracker.answer().unwrap();
         assert_eq!(answer.forced, [ForcedRun { seq: SeqId(3), output: 0, tokens: vec![1, 2, 3] }]);
@@ -368,7 +331,7 @@ mod tests {
     #[test]
     fn nothing_is_said_of_what_stands_behind_a_draft_that_cannot_come() {
         let mut tracker = GrammarTracker::default();
-        tracker.follow(SeqId(3), Box::new(Counts { came: 4, supposed: 0 }));
+        tracker.track(SeqId(3), GrammarSequence::new(Box::new(Counts { came: 4, supposed: 0 })));
         tracker.launched(drafted(0, 0, &[5, 8, 9]));
         assert_eq!(said(tracker.answer()), (0, vec![(3, 5), (3, 6)], vec![]));
         tracker.sampled(&[(SeqId(3), 5), (SeqId(3), 6)]);
@@ -379,7 +342,7 @@ mod tests {
     #[test]
     fn a_sequence_ends_at_what_came_and_not_at_what_was_drafted() {
         let mut tracker = GrammarTracker::default();
-        tracker.follow(SeqId(3), Box::new(Counts { came: 9, supposed: 0 }));
+        tracker.track(SeqId(3), GrammarSequence::new(Box::new(Counts { came: 9, supposed: 0 })));
         tracker.launched(drafted(0, 0, &[10, 11]));
         assert_eq!(said(tracker.answer()), (0, vec![(3, 10), (3, 11)], vec![]));
         tracker.sampled(&[(SeqId(3), 10), (SeqId(3), 11)]);
@@ -390,8 +353,8 @@ mod tests {
     #[test]
     fn a_grammar_that_cannot_go_on_is_told_once_and_the_others_go_on() {
         let mut tracker = GrammarTracker::default();
-        tracker.follow(SeqId(1), Box::new(Sum(13)));
-        tracker.follow(SeqId(2), Box::new(Sum(5)));
+        tracker.track(SeqId(1), GrammarSequence::new(Box::new(Sum(13))));
+        tracker.track(SeqId(2), GrammarSequence::new(Box::new(Sum(5))));
         let rows = |output| [(1, output), (2, output)];
         tracker.launched(awaiting(0, &rows(0)));
         tracker.launched(awaiting(1, &rows(1)));

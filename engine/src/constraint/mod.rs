@@ -6,25 +6,24 @@
 //! and which tokens each source reads stands in `docs/internals/constraints.md`, and so does what a new source needs.
 //!
 //! `lattice.rs` composes. `sequence.rs` has the sources that the scheduler asks when it plans a row, `thinking.rs`
-//! among them; `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] for tables and
-//! [`grammar::GrammarTracker`] for grammars.
+//! among them; `deferred.rs` tracks the sequences of the others, whose rows wait: [`crate::engram::TableSequence`] is
+//! what tables know of a sequence, and [`grammar::GrammarSequence`] what grammars know of it.
 
+mod deferred;
 pub mod grammar;
-mod late;
 mod lattice;
 mod sequence;
 pub mod thinking;
 
-pub(crate) use late::{AwaitedSteps, helpers};
-pub use late::{Awaiting, RowRule, StepRules};
+pub use deferred::{Awaiting, DeferredTracker, RowRule, StepRules, Tracked, TrackedSequence};
 pub use lattice::Constraint;
 pub(crate) use sequence::SequenceRules;
 
 use crate::ids::TokenId;
 use std::sync::Arc;
 
-/// Who says what may come next, in the order of precedence: where the rules of two sources leave no token in common,
-/// the later source yields.
+/// A source of rules about what may come next. The sources stand in the order of precedence: where the rules of two
+/// leave no token in common, the later one yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A token that has to come, as those that close a thought.
@@ -40,10 +39,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// All of them, in the order of precedence.
+    /// All sources, in the order of precedence.
     pub const ALL: [Self; 5] = [Self::Forced, Self::Grammar, Self::MinTokens, Self::HeldWords, Self::Tables];
 
-    /// One word, as replies and metrics call it.
+    /// The name of the source in replies and metrics: one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forced => "forced",
@@ -64,8 +63,9 @@ impl Source {
         }
     }
 
-    /// Rows wait for its rules: it reads the token just before, which is still on the device when the row is planned.
-    pub const fn is_late(self) -> bool {
+    /// Whether its rules are deferred, so that rows wait for them: it reads the token just before, which is still on
+    /// the device when the row is planned.
+    pub const fn is_deferred(self) -> bool {
         matches!(self.reads(), Some(1))
     }
 }
@@ -83,27 +83,27 @@ impl Sources {
         Self(1 << source as u8)
     }
 
-    /// Those of both sets.
+    /// The sources that are in one of the sets or in both.
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Those that are not in `others`.
+    /// The sources of this set that are not in `others`.
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
-    /// Is this one among them?
+    /// Whether this source is in the set.
     pub const fn contains(self, source: Source) -> bool {
         self.0 & Self::only(source).0 != 0
     }
 
-    /// Nobody is in it.
+    /// Whether no source is in the set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// In the order of precedence.
+    /// Its sources in the order of precedence.
     pub fn iter(self) -> impl Iterator<Item = Source> {
         Source::ALL.into_iter().filter(move |source| self.contains(*source))
     }
@@ -126,7 +126,7 @@ impl std::fmt::Debug for Sources {
 pub struct Rule {
     /// The source that says it.
     pub source: Source,
-    /// What it does to the tokens that may come.
+    /// The effect on the tokens that may come.
     pub effect: Effect,
 }
 
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn rows_wait_for_the_sources_that_read_the_token_just_before_and_for_no_others() {
-        let late: Vec<_> = Source::ALL.into_iter().filter(|source| source.is_late()).collect();
-        assert_eq!(late, [Source::Grammar, Source::Tables]);
+        let deferred: Vec<_> = Source::ALL.into_iter().filter(|source| source.is_deferred()).collect();
+        assert_eq!(deferred, [Source::Grammar, Source::Tables]);
         assert_eq!([Source::Forced, Source::HeldWords].map(Source::reads), [Some(2); 2]);
         assert_eq!(Source::MinTokens.reads(), None);
     }

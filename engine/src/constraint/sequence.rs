@@ -19,17 +19,17 @@ pub(crate) struct SequenceRules {
 }
 
 impl SequenceRules {
-    /// Of a sequence that has no output yet; its rows wait for the late sources `waits_for`.
+    /// Of a sequence that has no output yet; its rows wait for the deferred sources `waits_for`.
     pub(crate) fn new(
         (min_tokens, end_ids): (u32, Arc<[TokenId]>),
         thinking: Option<Arc<Thinking>>,
         waits_for: Sources,
     ) -> Self {
-        assert!(waits_for.iter().all(Source::is_late), "{waits_for:?} are asked when a row is planned");
+        assert!(waits_for.iter().all(Source::is_deferred), "{waits_for:?} are asked when a row is planned");
         Self { min_tokens, end_ids, thinking: thinking.map(ThoughtWatch::new), waits_for }
     }
 
-    /// The late sources that each row waits for.
+    /// The deferred sources that each row waits for.
     pub(crate) fn waits_for(&self) -> Sources {
         self.waits_for
     }
@@ -51,8 +51,8 @@ impl SequenceRules {
         pending >= LAG && self.thinking.as_ref().is_some_and(|watch| !watch.is_over())
     }
 
-    /// May several outputs be asked for at once? Not where one may be decided by another of them: late sources read the
-    /// token just before, and a thought's end the one before that.
+    /// May several outputs be asked for at once? Not where one may be decided by another of them: deferred sources
+    /// read the token just before, and a thought's end the one before that.
     pub(crate) fn may_draft(&self) -> bool {
         self.waits_for.is_empty() && self.thinking.as_ref().is_none_or(ThoughtWatch::is_over)
     }

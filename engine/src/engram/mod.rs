@@ -10,7 +10,6 @@ mod apply;
 mod checksum;
 mod context;
 mod fit;
-mod hasher;
 mod latest;
 mod matching;
 mod order;
@@ -44,4 +43,4 @@ pub use table::{
     Lookup, Member, MergeError, Ngrams, OrderStats, PredictionRules, PruneRules, Query, Table, TableBits, TableError,
     TableProblem, TokenizerHash, build, fade, lookup, merge, prune, publish,
 };
-pub use tracker::{Answered, Tracker};
+pub use tracker::{TableAnswer, TableSequence, TableTracker};

@@ -44,7 +44,7 @@ pub enum NextStep {
         /// Time until the next step should be planned.
         after: Micros,
     },
-    /// Nothing can be planned before an outcome, a request or the answer of a late source comes.
+    /// Nothing can be planned before an outcome, a request or the answer of a deferred source comes.
     Nothing,
 }
 
@@ -184,7 +184,7 @@ impl Pipeline {
         cost.observe_guesses(shape, guesses);
     }
 
-    /// A late source has answered what a step waits for; its rules were ready then.
+    /// A deferred source has answered what a step waits for; its rules were ready then.
     pub fn answered(&mut self, step: StepId, source: Source, at: Micros) {
         if let Some(step) = self.steps.iter_mut().find(|s| s.id == step) {
             step.awaits = step.awaits.without(Sources::only(source));
@@ -194,7 +194,7 @@ impl Pipeline {
         }
     }
 
-    /// A late source will answer no step in flight any more: those that wait for it go on without.
+    /// A deferred source will answer no step in flight any more: those that wait for it go on without.
     pub fn give_up(&mut self, source: Source) -> Vec<StepId> {
         let waiting = self.steps.iter_mut().filter(|step| step.awaits.contains(source));
         let without = waiting.map(|step| {

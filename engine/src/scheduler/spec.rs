@@ -31,7 +31,7 @@ pub struct Spec {
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
     /// requests that ask otherwise.
     pub experts: Option<ExpertCut>,
-    /// Late sources of rules about its tokens: every row waits for them.
+    /// Deferred sources of rules about its tokens: every row waits for them.
     pub waits_for: Sources,
     /// Report the prompt's hidden state. Such a request has one choice and wants no token.
     pub pool: Option<Pooling>,

@@ -48,7 +48,7 @@ impl Gpu {
         Self { backend, next: 0, vocab: model.config.vocab }
     }
 
-    /// Launches a step; whoever waits for it may have to send its late rules first.
+    /// Launches a step; whoever waits for it may have to send its deferred rules first.
     pub(super) fn launch(&mut self, pieces: Vec<Piece>) -> (StepId, Pending) {
         let id = StepId(self.next);
         self.next += 1;

@@ -96,8 +96,8 @@ fn rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_chang
                 decode_rows(step, (step == 0).then_some(&first[..]), rows as u32, &SamplingParams::default());
             for (piece, rules) in pieces.iter_mut().zip(&rules) {
                 let row = &mut piece.samples[0];
-                row.rules = rules.iter().filter(|rule| !rule.source.is_late()).cloned().collect();
-                row.waits_for = rules.iter().map(|rule| rule.source).filter(|source| source.is_late()).collect();
+                row.rules = rules.iter().filter(|rule| !rule.source.is_deferred()).cloned().collect();
+                row.waits_for = rules.iter().map(|rule| rule.source).filter(|source| source.is_deferred()).collect();
             }
             let waits_for = pieces.iter().fold(Sources::NONE, |all, piece| all.with(piece.samples[0].waits_for));
             let (id, pending) = gpu.launch(pieces);

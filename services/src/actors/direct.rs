@@ -1,6 +1,7 @@
 //! A request to the scheduler that no actor answers for: whoever asks waits for its events, and cancels it by not
 //! waiting any more.
 
+use super::deferred_rules::DeferredRules;
 use super::live::LiveEntry;
 use super::messages::{Refusal, RequestEvent, Submit};
 use super::phase::ENGINE_LOST;
@@ -43,7 +44,7 @@ impl DirectRequest {
     ) -> Result<Self, DirectError> {
         let (events, heard) = mpsc::channel(Submit::events_max(&request, handles.context));
         let hangup = Hangup { scheduler: handles.scheduler.clone(), clock: handles.clock.clone(), ids: vec![entry.id] };
-        let submit = Submit { request, terms, events, tables: None, grammar: None, warm_up: false };
+        let submit = Submit { request, terms, events, rules: DeferredRules::default(), warm_up: false };
         handles.scheduler.send(submit).await.map_err(|_| DirectError::lost())??;
         Ok(Self { heard, _hangup: hangup, _entry: entry })
     }

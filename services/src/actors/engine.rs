@@ -1,9 +1,9 @@
 //! The engine actor: the backend, alone on its thread. What comes of its steps goes to the scheduler by `outcomes.rs`.
 
+use super::deferred::RulesLink;
 use super::messages::{Launch, RulesReady};
 use super::outcomes::Outcomes;
-use super::rules_link::RulesLink;
-use super::vigil::{Vigil, Watchful};
+use super::spin_wait::{SpinWait, Watchful};
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
@@ -17,7 +17,7 @@ pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
 pub struct Started {
     /// The actor that takes steps.
     pub engine: Addr<EngineActor>,
-    /// Takes rules of late sources.
+    /// Takes rules of deferred sources.
     pub rules: RulesLink,
     /// What its backend can hold.
     pub info: BackendInfo,
@@ -30,7 +30,7 @@ pub struct EngineActor {
     backend: Box<dyn Backend>,
     /// Rules whose message has not been handled: the backend may have taken them.
     early: Arc<EarlyRules>,
-    vigil: Vigil,
+    spin_wait: SpinWait,
     outcomes: Outcomes,
 }
 
@@ -44,8 +44,8 @@ impl EngineActor {
                 let (info, progress, early) =
                     (backend.info().clone(), backend.progress(), Arc::<EarlyRules>::default());
                 backend.look_for_rules(early.clone());
-                let vigil = Vigil::of_engine(&info);
-                let engine = EngineActor { backend, early: early.clone(), vigil, outcomes }.start();
+                let spin_wait = SpinWait::of_engine(&info);
+                let engine = EngineActor { backend, early: early.clone(), spin_wait, outcomes }.start();
                 let rules = RulesLink::new(engine.clone().recipient(), early);
                 Started { engine, rules, info, progress }
             });
@@ -65,8 +65,8 @@ impl Actor for EngineActor {
 }
 
 impl Watchful for EngineActor {
-    fn vigil(&mut self) -> &mut Vigil {
-        &mut self.vigil
+    fn spin_wait(&mut self) -> &mut SpinWait {
+        &mut self.spin_wait
     }
 }
 

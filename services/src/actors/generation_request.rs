@@ -1,5 +1,6 @@
 //! A request for a generation: what a request actor runs, checked against the model's limits.
 
+use super::deferred_rules::DeferredRules;
 use super::reader::{Plain, Reader};
 use super::report::Report;
 use super::spec::RequestSpec;
@@ -56,12 +57,17 @@ impl GenerationRequest {
         }
     }
 
-    /// Tokens of all prompts.
+    /// The rules of deferred sources for the request that is made of this prompt.
+    pub fn deferred_rules(&self, prompt: usize) -> DeferredRules {
+        DeferredRules { tables: self.engram.tables.get(prompt).cloned(), grammar: self.grammar.clone() }
+    }
+
+    /// Number of tokens of all prompts.
     pub fn prompt_tokens(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.len()).sum()
     }
 
-    /// Choices of all prompts.
+    /// Number of choices of all prompts.
     pub fn choices(&self) -> usize {
         self.prompts.len() * self.spec.engine.choices as usize
     }

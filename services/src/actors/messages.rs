@@ -1,11 +1,10 @@
 //! What the actors say to each other. What goes forward may be refused; what goes back cannot block.
 
-use crate::text::grammar::GrammarStart;
+use super::deferred_rules::DeferredRules;
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::constraint::grammar::ForcedRun;
 use chimere_engine::constraint::{Awaiting, Source};
-use chimere_engine::engram::RequestTables;
 use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
 use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
 use chimere_engine::step::{StepOutcome, StepPlan};
@@ -23,10 +22,8 @@ pub struct Submit {
     pub terms: Terms,
     /// Sized by [`Submit::events_max`], so that its sender never blocks.
     pub events: mpsc::Sender<RequestEvent>,
-    /// What tables do for it; `waits_for` in the request's spec says the same.
-    pub tables: Option<Arc<RequestTables>>,
-    /// What its choices have to keep to; likewise.
-    pub grammar: Option<GrammarStart>,
+    /// Its rules of deferred sources; `waits_for` in the request's spec names the sources of these.
+    pub rules: DeferredRules,
     /// The service's own, before it is ready: its prompt counts for nobody.
     pub warm_up: bool,
 }
@@ -79,7 +76,7 @@ pub enum Cancel {
     Choice(RequestId, u32),
 }
 
-/// Scheduler actor to the actor of a late source: these sequences use it.
+/// Scheduler actor to the actor of a deferred source: these sequences use it.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Follow<R> {
@@ -93,7 +90,7 @@ pub struct Follow<R> {
     pub rules: R,
 }
 
-/// Scheduler actor to the actor of a late source: these sequences have ended.
+/// Scheduler actor to the actor of a deferred source: these sequences have ended.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Forget {
@@ -103,12 +100,12 @@ pub struct Forget {
     pub choices: u32,
 }
 
-/// Scheduler actor to the actor of a late source: a step was launched whose sampler waits.
+/// Scheduler actor to the actor of a deferred source: a step was launched whose sampler waits.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Awaits(pub Awaiting);
 
-/// Completion thread to the actors of late sources: the tokens of a finished step.
+/// Completion thread to the actors of deferred sources: the tokens of a finished step.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Sampled {
@@ -118,7 +115,7 @@ pub struct Sampled {
     pub tokens: Vec<(SeqId, TokenId)>,
 }
 
-/// A late source to the scheduler actor: its rules for a step are on their way to the engine.
+/// A deferred source to the scheduler actor: its rules for a step are on their way to the engine.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct RulesSent {
@@ -132,28 +129,28 @@ pub struct RulesSent {
     pub forced: Vec<ForcedRun>,
 }
 
-/// A late source to the scheduler actor: a sequence cannot go on. Comes before the rules that lack it.
+/// A deferred source to the scheduler actor: a sequence cannot go on. Comes before the rules that lack it.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct LateFailed {
+pub struct SequenceFailed {
     /// The sequence that ends.
     pub seq: SeqId,
     /// What its client is told.
     pub why: String,
 }
 
-/// The last word of a late source's actor to the scheduler actor: it is gone, and what it knew with it.
+/// The last word of a deferred source's actor to the scheduler actor: it is gone, and what it knew with it.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct LateLost(pub Source);
+pub struct DeferredLost(pub Source);
 
 /// Scheduler actor to engine actor: run this step.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Launch(pub StepPlan);
 
-/// A late source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there, if
-/// the backend has not found them itself. See [`super::rules_link::RulesLink`].
+/// A deferred source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there,
+/// if the backend has not found them itself. See [`super::deferred::RulesLink`].
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct RulesReady(pub StepId);
@@ -161,7 +158,8 @@ pub struct RulesReady(pub StepId);
 /// Engine actor to the completion thread, over a plain channel: wait for this.
 pub struct WaitFor(pub Pending);
 
-/// Completion thread, or the engine's where that has computed it, to scheduler actor: a step is done, or the engine is lost.
+/// Completion thread, or the engine's where that has computed it, to scheduler actor: a step is done, or the engine is
+/// lost.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StepDone(pub Result<StepOutcome, BackendError>);
@@ -171,7 +169,7 @@ pub struct StepDone(pub Result<StepOutcome, BackendError>);
 #[rtype(result = "()")]
 pub struct EngineOverdue(pub String);
 
-/// Alarm to scheduler actor: the running step should be over soon, so the next one may be planned.
+/// Timer to scheduler actor: the running step should be over soon, so the next one may be planned.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct PlanDue;
@@ -192,6 +190,8 @@ pub struct Drain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::grammar::GrammarStart;
+    use chimere_engine::engram::RequestTables;
 
     #[test]
     fn a_refusal_reads_as_its_reason() {

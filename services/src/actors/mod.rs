@@ -5,45 +5,40 @@
 //!  ^                            │    ^                        │                            │
 //!  └── Output ── RequestActor <─┘    └─────── StepDone ───────┴────────────────────────────┤
 //!                                                                                          v
-//!                                                  EngineActor <── RulesReady ── EngramActor, GrammarActor (for those who use them)
+//!                                                  EngineActor <── RulesReady ── DeferredActor of tables, of grammars
 //! ```
 //! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most
 //! it can cause, and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
 
-pub mod alarm;
 pub mod choice;
 mod deadlines;
+pub mod deferred;
+pub mod deferred_rules;
 pub mod direct;
 pub mod embed;
 pub mod engine;
-pub mod engram;
 pub mod generation_request;
-pub mod grammar;
-pub mod late;
-mod late_sources;
-pub mod late_users;
 pub mod live;
 pub mod messages;
 pub mod outcomes;
 pub mod output;
 pub mod phase;
 pub mod probe;
-pub mod quiet;
 pub mod reader;
 pub mod report;
 mod report_builder;
 pub mod request;
 pub mod retry;
-pub mod rules_link;
 pub mod scheduler;
 pub mod spec;
 pub mod speculation_report;
+pub(crate) mod spin_wait;
 pub mod step_log;
 mod step_meter;
 pub mod stopwatch;
 mod streams;
 pub mod telemetry;
 pub mod threads;
+pub mod timer;
 pub mod token_report;
-pub(crate) mod vigil;
 pub mod watchdog;

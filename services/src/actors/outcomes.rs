@@ -1,4 +1,4 @@
-//! How the outcomes of steps come to who waits for them: first to the late sources, then to the scheduler.
+//! How the outcomes of steps come to who waits for them: first to the deferred sources, then to the scheduler.
 //!
 //! A thread waits for steps that a device computes. Of a step that the engine's own thread has computed, that thread says
 //! so itself: to wake another one for it takes as long as a tenth of a small model's step. Either way they come in the
@@ -7,8 +7,7 @@
 //! Whatever goes wrong on a thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is refused, a
 //! step that fails, a panic. There is no revival.
 
-use super::engram::EngramLink;
-use super::grammar::GrammarLink;
+use super::deferred::{EngramLink, GrammarLink};
 use super::messages::{StepDone, WaitFor};
 use actix::prelude::*;
 use chimere_engine::backend::{BackendError, Pending};
@@ -19,16 +18,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Who hears of tokens before the scheduler does.
+/// The deferred sources, which hear of tokens before the scheduler does.
 #[derive(Clone, Default)]
-pub struct LateLinks {
-    /// Follows the sequences that use tables.
+pub struct DeferredLinks {
+    /// The way to the actor of the sequences that use tables.
     pub tables: EngramLink,
-    /// Follows those under a grammar.
+    /// The way to the actor of the sequences under a grammar.
     pub grammars: GrammarLink,
 }
 
-impl LateLinks {
+impl DeferredLinks {
     fn sampled(&self, step: StepId, samples: &[Sample]) {
         self.grammars.sampled(step, samples);
         self.tables.sampled(step, samples);
@@ -60,7 +59,7 @@ struct Way {
 }
 
 struct Hearer {
-    late: LateLinks,
+    deferred: DeferredLinks,
     scheduler: Recipient<StepDone>,
 }
 
@@ -94,7 +93,7 @@ impl Way {
         let outcome = catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_or(Err(BackendError::Lost { step }));
         let lost = outcome.is_err();
         // First, because the next step may be waiting for what follows from these.
-        outcome.iter().for_each(|done| to.late.sampled(step, &done.samples));
+        outcome.iter().for_each(|done| to.deferred.sampled(step, &done.samples));
         to.scheduler.do_send(StepDone(outcome));
         lost
     }
@@ -104,12 +103,12 @@ impl Way {
 /// as an error, because nobody stops that actor before the scheduler has stopped.
 pub fn wait_for_steps(
     launched: Launched,
-    late: LateLinks,
+    deferred: DeferredLinks,
     scheduler: Recipient<StepDone>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let Launched { steps, way } = launched;
     std::thread::Builder::new().name("chimere-done".into()).spawn(move || {
-        let hearer = way.hearer.get_or_init(|| Hearer { late, scheduler });
+        let hearer = way.hearer.get_or_init(|| Hearer { deferred, scheduler });
         for WaitFor(pending) in steps {
             if way.tell(hearer, pending) {
                 return;

@@ -420,8 +420,7 @@ impl Actor for RequestActor {
                 request,
                 terms: self.generation.terms,
                 events,
-                tables: self.generation.engram.tables.get(prompt).cloned(),
-                grammar: self.generation.grammar.clone(),
+                rules: self.generation.deferred_rules(prompt),
                 warm_up: false,
             }));
             ctx.add_stream(Numbered { prompt, told });

@@ -5,22 +5,18 @@
 
 mod handlers;
 
-use super::alarm::Alarm;
 use super::deadlines::Deadlines;
+use super::deferred::{DeferredSources, DeferredUsers, EngramSource, GrammarSource, Reports};
 use super::engine::EngineActor;
-use super::engram::EngramSource;
-use super::grammar::GrammarSource;
-use super::late::Reports;
-use super::late_sources::LateSources;
-use super::late_users::LateUsers;
 use super::live::LiveRequests;
 use super::messages::{Launch, Refusal};
 use super::phase::{DEADLINE_PASSED, Phase};
 use super::retry::{self, Passes};
+use super::spin_wait::{SpinWait, Watchful};
 use super::step_log::StepLog;
 use super::step_meter::{OutcomeFigures, StepMeter};
 use super::streams::{Sent, Streams};
-use super::vigil::{Vigil, Watchful};
+use super::timer::Timer;
 use super::watchdog::{Awaited, EngineWatch};
 use crate::clock::Clock;
 use crate::limits;
@@ -43,16 +39,16 @@ pub struct SchedulerActor {
     deadlines: Deadlines,
     /// The timer for the next of them, and for when it was set.
     deadline_timer: Option<(Instant, SpawnHandle)>,
-    late: LateSources,
+    deferred: DeferredSources,
     phase: watch::Sender<Phase>,
     live: LiveRequests,
     clock: Clock,
     /// `None` before the start, and where there is no thread for it: then nothing is planned late.
-    alarm: Option<Alarm>,
-    /// The step for whose end the alarm was set.
-    alarm_for: Option<StepId>,
+    timer: Option<Timer>,
+    /// The step for whose end the timer was set.
+    timer_for: Option<StepId>,
     meter: StepMeter,
-    vigil: Vigil,
+    spin_wait: SpinWait,
     /// Told which step the engine computes.
     watch: EngineWatch,
 }
@@ -64,7 +60,7 @@ impl SchedulerActor {
         (config, drafts): (SchedulerConfig, DraftSettings),
         pace: Pace,
         engine: Addr<EngineActor>,
-        late: (LateUsers<EngramSource>, LateUsers<GrammarSource>),
+        deferred: (DeferredUsers<EngramSource>, DeferredUsers<GrammarSource>),
         phase: watch::Sender<Phase>,
         live: LiveRequests,
         clock: Clock,
@@ -73,28 +69,28 @@ impl SchedulerActor {
     ) -> Self {
         Self {
             meter: StepMeter::new(&config, gateway, log),
-            vigil: Vigil::default(),
+            spin_wait: SpinWait::default(),
             watch: EngineWatch::default(),
             pipeline: Pipeline::new(config, drafts, pace),
             engine,
             streams: Streams::default(),
             deadlines: Deadlines::default(),
             deadline_timer: None,
-            late: LateSources::new(late),
+            deferred: DeferredSources::new(deferred),
             phase,
             live,
             clock,
-            alarm: None,
-            alarm_for: None,
+            timer: None,
+            timer_for: None,
         }
     }
 
-    /// The same with a thread that stays awake so.
-    pub(crate) fn with_vigil(self, vigil: Vigil) -> Self {
-        Self { vigil, ..self }
+    /// This actor with a thread that stays awake so.
+    pub(crate) fn with_spin_wait(self, spin_wait: SpinWait) -> Self {
+        Self { spin_wait, ..self }
     }
 
-    /// The same under a watchdog.
+    /// This actor under a watchdog.
     pub(crate) fn with_watch(self, watch: EngineWatch) -> Self {
         Self { watch, ..self }
     }
@@ -102,7 +98,7 @@ impl SchedulerActor {
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
         while let Some(plan) = self.next_plan() {
-            let awaiting = self.late.awaiting(&plan);
+            let awaiting = self.deferred.awaiting(&plan);
             let step = self.pipeline.launched(&plan, self.clock.now());
             self.meter.launched(&plan, step);
             let behind = step.behind;
@@ -111,7 +107,7 @@ impl SchedulerActor {
                 return;
             }
             // Only now, or the rules could be with the engine before the step is.
-            self.late.launched(awaiting, behind);
+            self.deferred.launched(awaiting, behind);
         }
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.pipeline.scheduler().is_idle() {
@@ -119,15 +115,15 @@ impl SchedulerActor {
         }
     }
 
-    /// The next step if it is time for it. If it is too early, the alarm rings when the time has come. It may ring late
+    /// The next step if it is time for it. If it is too early, the timer rings when the time has come. It may ring late
     /// or never: the end of the running step wakes this actor too, and then there is nothing to wait for.
     fn next_plan(&mut self) -> Option<StepPlan> {
         match self.pipeline.next(self.clock.now()) {
             NextStep::Launch(plan) => Some(plan),
             NextStep::Later { behind, after } => {
-                if let Some(alarm) = self.alarm.as_ref().filter(|_| self.alarm_for != Some(behind)) {
-                    alarm.set(Duration::from_micros(after.0));
-                    self.alarm_for = Some(behind);
+                if let Some(timer) = self.timer.as_ref().filter(|_| self.timer_for != Some(behind)) {
+                    timer.set(Duration::from_micros(after.0));
+                    self.timer_for = Some(behind);
                 }
                 None
             }
@@ -192,34 +188,34 @@ impl SchedulerActor {
     fn forget(&mut self, id: RequestId) {
         self.streams.close(id);
         self.deadlines.remove(id);
-        self.late.forget(id);
+        self.deferred.forget(id);
     }
 
-    /// The way by which late sources report to this actor.
+    /// The way by which deferred sources report to this actor.
     fn reports(&self, own: &Addr<Self>) -> Reports {
         let own = own.clone();
         let (sent, failed, lost) = (own.clone().recipient(), own.clone().recipient(), own.recipient());
-        Reports { sent, quiet: self.late.answers().clone(), failed, lost }
+        Reports { sent, polled: self.deferred.answers().clone(), failed, lost }
     }
 
     /// Reads which steps quick sources have answered.
     fn note_answers(&mut self) {
-        self.late.answers().take().iter().for_each(|sent| self.pipeline.answered(sent.step, sent.source, sent.at));
+        self.deferred.answers().take().iter().for_each(|sent| self.pipeline.answered(sent.step, sent.source, sent.at));
     }
 
-    /// The actor of a late source died: the requests that use it end, the others go on, and there is another one for
-    /// those to come.
+    /// Replaces the actor of a deferred source that died: the requests that use the source end, the others go on, and
+    /// another actor answers those to come.
     fn replace(&mut self, source: Source, own: &Addr<Self>) {
         self.note_answers();
-        let (failed, why) = self.late.replace(source, self.reports(own));
+        let (failed, why) = self.deferred.replace(source, self.reports(own));
         tracing::error!(requests = failed.len(), source = source.name(), "its actor is gone; another one is started");
-        self.meter.late_restarted(source);
+        self.meter.source_restarted(source);
         for id in failed {
             self.fail_request(id, why.to_owned());
         }
         // Every row that waits for the source belonged to one of those; without an answer its step would never end, nor
         // the ones behind it.
-        self.pipeline.give_up(source).into_iter().for_each(|step| self.late.answer_for(source, step));
+        self.pipeline.give_up(source).into_iter().for_each(|step| self.deferred.answer_for(source, step));
         self.pump();
     }
 
@@ -290,8 +286,8 @@ impl SchedulerActor {
 }
 
 impl Watchful for SchedulerActor {
-    fn vigil(&mut self) -> &mut Vigil {
-        &mut self.vigil
+    fn spin_wait(&mut self) -> &mut SpinWait {
+        &mut self.spin_wait
     }
 }
 
@@ -300,11 +296,11 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
-        self.late.start(&self.reports(&ctx.address()));
-        self.alarm = match Alarm::start(ctx.address().recipient()) {
-            Ok(alarm) => Some(alarm),
+        self.deferred.start(&self.reports(&ctx.address()));
+        self.timer = match Timer::start(ctx.address().recipient()) {
+            Ok(timer) => Some(timer),
             Err(e) => {
-                tracing::warn!(error = %e, "no thread for the alarm; steps are planned as soon as they can be, and new prompts wait longer");
+                tracing::warn!(error = %e, "no thread for the timer; steps are planned as soon as they can be, and new prompts wait longer");
                 self.pipeline.plan_at_once();
                 None
             }

@@ -21,9 +21,9 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// The same with what is known when its prompts are: the seed of its random numbers, the rules for thoughts that
-    /// come after such a prompt, the late sources that have something to say, who shares its prompt, and what the
-    /// answer may be.
+    /// The request completed by what is known when its prompts are: the seed of its random numbers, the rules for
+    /// thoughts that come after such a prompt, the deferred sources that have something to say, who shares its prompt,
+    /// and what the answer may be.
     pub fn complete(
         mut self,
         seed: u64,

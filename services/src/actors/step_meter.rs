@@ -211,8 +211,8 @@ impl StepMeter {
         ::metrics::counter!(metrics::NOT_FINITE).increment(1);
     }
 
-    /// The actor of a late source died and another one was started.
-    pub(super) fn late_restarted(&self, source: Source) {
+    /// Counts that the actor of a deferred source died and another one was started.
+    pub(super) fn source_restarted(&self, source: Source) {
         let name = if source == Source::Tables { metrics::ENGRAM_RESTARTS } else { metrics::GRAMMAR_RESTARTS };
         ::metrics::counter!(name).increment(1);
     }

@@ -1,18 +1,14 @@
 //! One replica: the actors that run requests on one backend, each on a thread of its own, and the threads between them.
 
+use crate::actors::deferred::{DeferredSource, DeferredUsers, EngramSource, GrammarSource, RulesLink, Starter};
 use crate::actors::engine::{Build, EngineActor, Started};
-use crate::actors::engram::EngramSource;
-use crate::actors::grammar::GrammarSource;
-use crate::actors::late::{LateSource, Starter};
-use crate::actors::late_users::LateUsers;
 use crate::actors::live::LiveRequests;
-use crate::actors::outcomes::{LateLinks, outcomes, wait_for_steps};
+use crate::actors::outcomes::{DeferredLinks, outcomes, wait_for_steps};
 use crate::actors::phase::Phase;
-use crate::actors::rules_link::RulesLink;
 use crate::actors::scheduler::SchedulerActor;
+use crate::actors::spin_wait::SpinWait;
 use crate::actors::step_log::StepLog;
 use crate::actors::threads;
-use crate::actors::vigil::Vigil;
 use crate::actors::watchdog::{EngineWatch, StepLimits, Watchdog, WatchdogParts};
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
@@ -88,18 +84,19 @@ impl Replica {
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
         let grammar_arbiter = threads::arbiter("chimere-grammar", None).map_err(|e| format!("grammar thread: {e}"))?;
-        let links = LateLinks::default();
+        let links = DeferredLinks::default();
         let tables = starter(&engram_arbiter, &rules, &clock, move || EngramSource::new(lookup_threads));
         let grammars = starter(&grammar_arbiter, &rules, &clock, move || GrammarSource::new(lookup_threads));
-        let late = (LateUsers::new(tables, links.tables.clone()), LateUsers::new(grammars, links.grammars.clone()));
+        let deferred =
+            (DeferredUsers::new(tables, links.tables.clone()), DeferredUsers::new(grammars, links.grammars.clone()));
 
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let (vigil, watch, phases) = (Vigil::of_scheduler(&info), EngineWatch::default(), phase_tx.clone());
+        let (spin_wait, watch, phases) = (SpinWait::of_scheduler(&info), EngineWatch::default(), phase_tx.clone());
         let watched = watch.clone();
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new((config, drafts), pace, engine, late, phase_tx, live, clock, gateway, step_log)
-                .with_vigil(vigil)
+            SchedulerActor::new((config, drafts), pace, engine, deferred, phase_tx, live, clock, gateway, step_log)
+                .with_spin_wait(spin_wait)
                 .with_watch(watched)
         });
         let (limits, end_process) = watchdog;
@@ -132,8 +129,8 @@ impl Replica {
     }
 }
 
-/// The parts that a late source is started from, on the arbiter's thread.
-fn starter<S: LateSource>(
+/// The parts that a deferred source is started from, on the arbiter's thread.
+fn starter<S: DeferredSource>(
     arbiter: &Arbiter,
     rules: &RulesLink,
     clock: &Clock,

@@ -9,7 +9,6 @@ use super::tables::tables_of;
 use super::thinking::prompt_and_thinking;
 use crate::actors::generation_request::{GenerationRequest, ThinkingPlan};
 use crate::actors::report::Report;
-use chimere_engine::constraint::{Source, Sources};
 
 /// A step of a turn before its generation. A new step is one more stage here, in one of the two lists, and in
 /// [`Turn::run`].
@@ -109,15 +108,10 @@ impl Turn<'_> {
         let mut request = self.request;
         // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
         let seed = self.seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
-        let waits_for = late_sources(!request.engram.tables.is_empty(), request.grammar.is_some());
+        // Either all prompts have tables or none has.
+        let waits_for = request.deferred_rules(0).sources();
         let rules = request.thinking.as_ref().and_then(ThinkingPlan::rules);
         request.spec = request.spec.complete(seed, rules, waits_for, self.cache, self.predicted);
         request
     }
-}
-
-/// The sources of rules that each row waits for.
-fn late_sources(tables: bool, grammar: bool) -> Sources {
-    let late = [(Source::Tables, tables), (Source::Grammar, grammar)];
-    late.into_iter().filter(|(_, speaks)| *speaks).map(|(source, _)| source).collect()
 }

@@ -32,6 +32,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "engine/src",
         &[
             "ids",
+            "hasher",
             "files",
             "drafts",
             "sampling",
@@ -51,7 +52,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "order",
             "checksum",
-            "hasher",
             "latest",
             "pages",
             "context",
@@ -213,6 +213,10 @@ const ROOMS: &[(&str, &[&str])] = &[
             "error", "options", "caller", "grammar", "services", "state", "prompts", "vectors", "search", "reader",
             "tables", "examples", "thinking", "stages",
         ],
+    ),
+    (
+        "services/src/actors/deferred",
+        &["polled_queue", "awaits", "rules_link", "source", "actor", "link", "tables grammars", "users", "sources"],
     ),
     ("services/src/http", &["wire", "edge", "body", "app", "intake", "reply", "endpoints", "dialects", "server"]),
 ];

@@ -7,7 +7,7 @@ use crate::stats::OrderStatistics;
 use chimere_engine::constraint::Awaiting;
 use chimere_engine::engram::{
     Auto, BuildOptions, Context, Filter, JointPrior, Member, Mode, ORDER_MAX, Orders, PredictionRules, Query,
-    RequestTables, Strengths, Table, Tally, TokenizerHash, Tracker, WordStarts, build, lookup,
+    RequestTables, Strengths, Table, TableSequence, TableTracker, Tally, TokenizerHash, WordStarts, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use serde::Serialize;
@@ -231,9 +231,9 @@ fn steps(
         end_ids: Vec::new(),
         tally: Tally::default(),
     });
-    let mut tracker = Tracker::new(threads as usize)?;
+    let mut tracker = TableTracker::new(threads as usize)?;
     for (seq, walk) in walks.last.iter().enumerate() {
-        tracker.follow(SeqId(seq as u64), walk, request.clone());
+        tracker.track(SeqId(seq as u64), TableSequence::new(walk, request.clone()));
     }
     let (mut step, mut lookups, mut hits) = (0, 0, 0);
     let mut one = || {

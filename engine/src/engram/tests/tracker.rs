@@ -47,8 +47,8 @@ fn mentioned(rules: &[RowRule]) -> Vec<TokenId> {
 
 /// Feeds one sequence its outputs step by step; what is mentioned at each output.
 fn follow(request: RequestTables, prompt: &[TokenId], outputs: &[TokenId]) -> Vec<Vec<TokenId>> {
-    let mut tracker = Tracker::default();
-    tracker.follow(SeqId(1), prompt, Arc::new(request));
+    let mut tracker = TableTracker::default();
+    tracker.track(SeqId(1), TableSequence::new(prompt, Arc::new(request)));
     let step = |(i, token): (usize, &TokenId)| {
         tracker.launched(awaiting(i as u64, &[(1, i as u32)]));
         let rules = tracker.answer().unwrap().rules.rows;
@@ -60,8 +60,8 @@ fn follow(request: RequestTables, prompt: &[TokenId], outputs: &[TokenId]) -> Ve
 
 #[test]
 fn a_step_waits_for_the_tokens_that_its_rules_depend_on() {
-    let mut tracker = Tracker::default();
-    tracker.follow(SeqId(1), &[1, 2], Arc::new(request(&[vec![1, 2, 3, 4]])));
+    let mut tracker = TableTracker::default();
+    tracker.track(SeqId(1), TableSequence::new(&[1, 2], Arc::new(request(&[vec![1, 2, 3, 4]]))));
     tracker.launched(awaiting(0, &[(1, 0)]));
     tracker.launched(awaiting(1, &[(1, 1)]));
     let first = tracker.answer().unwrap();
@@ -75,10 +75,10 @@ fn a_step_waits_for_the_tokens_that_its_rules_depend_on() {
 
 #[test]
 fn steps_are_answered_in_order_even_if_a_later_one_could_be_first() {
-    let mut tracker = Tracker::default();
+    let mut tracker = TableTracker::default();
     let request = Arc::new(request(&[vec![1, 2, 3]]));
-    tracker.follow(SeqId(1), &[1], request.clone());
-    tracker.follow(SeqId(2), &[1], request);
+    tracker.track(SeqId(1), TableSequence::new(&[1], request.clone()));
+    tracker.track(SeqId(2), TableSequence::new(&[1], request));
     tracker.launched(awaiting(0, &[(1, 1)]));
     tracker.launched(awaiting(1, &[(2, 0)]));
     assert!(tracker.answer().is_none());
@@ -89,10 +89,10 @@ fn steps_are_answered_in_order_even_if_a_later_one_could_be_first() {
 
 #[test]
 fn a_row_of_a_sequence_that_has_ended_holds_nothing_up() {
-    let mut tracker = Tracker::default();
+    let mut tracker = TableTracker::default();
     let request = Arc::new(request(&[vec![1, 2, 3]]));
-    tracker.follow(SeqId(1), &[1], request.clone());
-    tracker.follow(SeqId(2), &[1], request);
+    tracker.track(SeqId(1), TableSequence::new(&[1], request.clone()));
+    tracker.track(SeqId(2), TableSequence::new(&[1], request));
     tracker.launched(awaiting(0, &[(1, 5), (2, 0)]));
     tracker.forget(SeqId(1));
     let answered = tracker.answer().unwrap();
@@ -159,11 +159,11 @@ impl Ngrams for Broken {
 #[test]
 fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
     for (threads, broken) in [(0, 0), (1, 39), (2, 0), (2, 39), (4, 20)] {
-        let mut tracker = Tracker::new(threads).unwrap();
+        let mut tracker = TableTracker::new(threads).unwrap();
         for seq in 0..40 {
             let mut request = request(&[vec![1, 2, 3]]);
             request.own.extend((seq == broken).then(|| Arc::new(Broken) as Arc<dyn Ngrams>));
-            tracker.follow(SeqId(seq), &[1], Arc::new(request));
+            tracker.track(SeqId(seq), TableSequence::new(&[1], Arc::new(request)));
         }
         tracker.launched(awaiting(0, &(0..40).map(|seq| (seq, 0)).collect::<Vec<_>>()));
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tracker.answer().is_some()));
@@ -173,8 +173,8 @@ fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
 
 /// A model that has no opinion takes what the tables mention, and breaks off with `other` where they are silent.
 fn obedient(request: RequestTables, prompt: &[TokenId], tokens: u32, other: TokenId) -> Vec<TokenId> {
-    let mut tracker = Tracker::default();
-    tracker.follow(SeqId(1), prompt, Arc::new(request));
+    let mut tracker = TableTracker::default();
+    tracker.track(SeqId(1), TableSequence::new(prompt, Arc::new(request)));
     let step = |i| {
         tracker.launched(awaiting(u64::from(i), &[(1, i)]));
         let rules = tracker.answer().unwrap().rules.rows;
@@ -218,9 +218,9 @@ proptest! {
     ) {
         let alone: Vec<Vec<Vec<TokenId>>> = outputs.iter().map(|o| follow(request(&texts), &[0, 1], o)).collect();
         let shared = Arc::new(request(&texts));
-        let mut tracker = Tracker::new(threads).unwrap();
+        let mut tracker = TableTracker::new(threads).unwrap();
         for seq in 0..outputs.len() {
-            tracker.follow(SeqId(seq as u64), &[0, 1], shared.clone());
+            tracker.track(SeqId(seq as u64), TableSequence::new(&[0, 1], shared.clone()));
         }
         let mut got: BTreeMap<(u64, u32), Vec<TokenId>> = BTreeMap::new();
         let mut in_flight: std::collections::VecDeque<Awaiting> = Default::default();
@@ -242,7 +242,8 @@ proptest! {
                     let rules: Vec<_> = answered.rules.rows.iter().filter(|e| e.seq == *seq).cloned().collect();
                     got.insert((seq.0, *output), mentioned(&rules));
                 }
-                let tokens: Vec<_> = done.rows.iter().map(|(seq, o)| (*seq, outputs[seq.0 as usize][*o as usize])).collect();
+                let came = |(seq, output): &(SeqId, u32)| (*seq, outputs[seq.0 as usize][*output as usize]);
+                let tokens: Vec<_> = done.rows.iter().map(came).collect();
                 tracker.sampled(&tokens);
             }
         }

@@ -1,9 +1,8 @@
 //! What each message to the scheduler actor does: a call to the pipeline, and then its events and steps go out.
 
 use super::SchedulerActor;
-use crate::actors::late_sources::LateRules;
 use crate::actors::messages::{
-    Cancel, Drain, EngineOverdue, LateFailed, LateLost, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
+    Cancel, DeferredLost, Drain, EngineOverdue, Open, PlanDue, Refusal, RulesSent, SequenceFailed, StepDone, Submit,
 };
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use actix::prelude::*;
@@ -14,12 +13,11 @@ impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
     fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
-        let Submit { request, terms, events, tables, grammar, warm_up } = msg;
+        let Submit { request, terms, events, rules, warm_up } = msg;
         let (id, unfinished, prompt, now) =
             (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
         let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
-        let rules = LateRules { tables, grammar };
-        debug_assert_eq!(request.spec.waits_for, rules.sources(), "who waits for a source is followed by it");
+        debug_assert_eq!(request.spec.waits_for, rules.sources(), "a request that waits for a source is tracked by it");
         let foreseen = self.pipeline.foresee(&request, &terms, self.clock.now());
         foreseen.iter().for_each(|forecast| self.meter.foreseen(forecast.start_us));
         self.pipeline.admit(request, &terms, now).map_err(|reason| self.refuse(id, reason, foreseen))?;
@@ -27,7 +25,7 @@ impl Handler<Submit> for SchedulerActor {
         self.meter.leave_out(uncounted);
         self.streams.open(id, events, unfinished, foreseen_us);
         if let Some(first) = self.pipeline.scheduler().first_sequence(id) {
-            self.late.follow(id, (first, unfinished), &prompt, rules);
+            self.deferred.follow(id, (first, unfinished), &prompt, rules);
         }
         if let Some(deadline) = terms.deadline {
             self.deadlines.insert(id, Instant::now() + Duration::from_micros(deadline.since(now).0));
@@ -103,11 +101,11 @@ impl Handler<RulesSent> for SchedulerActor {
     }
 }
 
-impl Handler<LateFailed> for SchedulerActor {
+impl Handler<SequenceFailed> for SchedulerActor {
     type Result = ();
 
-    fn handle(&mut self, LateFailed { seq, why }: LateFailed, _: &mut Context<Self>) {
-        if let Some(id) = self.late.grammar_request_of(seq) {
+    fn handle(&mut self, SequenceFailed { seq, why }: SequenceFailed, _: &mut Context<Self>) {
+        if let Some(id) = self.deferred.grammar_request_of(seq) {
             tracing::warn!(request = self.live.name(id).as_deref(), why, "ended");
             self.fail_request(id, why);
             self.pump();
@@ -115,10 +113,10 @@ impl Handler<LateFailed> for SchedulerActor {
     }
 }
 
-impl Handler<LateLost> for SchedulerActor {
+impl Handler<DeferredLost> for SchedulerActor {
     type Result = ();
 
-    fn handle(&mut self, LateLost(source): LateLost, ctx: &mut Context<Self>) {
+    fn handle(&mut self, DeferredLost(source): DeferredLost, ctx: &mut Context<Self>) {
         self.replace(source, &ctx.address());
     }
 }

@@ -5,6 +5,7 @@ use super::stated::{Stated, StatedText};
 use super::{BenchDraftsArgs, DraftCase};
 use crate::CliError;
 use crate::bench::step::MeasuredBackend;
+use chimere::actors::deferred_rules::DeferredRules;
 use chimere::actors::messages::{Cancel, Open, RequestEvent, Submit};
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
@@ -130,7 +131,7 @@ impl Side {
         for request in requests {
             let terms = Terms { exempt: true, ..Terms::default() };
             let (events, warm_up) = (events.clone(), false);
-            let submit = Submit { request, terms, events, tables: None, grammar: None, warm_up };
+            let submit = Submit { request, terms, events, rules: DeferredRules::default(), warm_up };
             let taken = self.replica.scheduler.send(submit).await;
             taken
                 .map_err(|e| CliError::Failed(format!("scheduler: {e}")))?

@@ -1,25 +1,25 @@
-//! Wakes the scheduler actor at a certain time. The actor's own timers count in milliseconds and come up to two of them
-//! late, which is a good part of a step; this thread sleeps until the time itself, and the system wakes it within a
-//! tenth of that.
+//! A timer that wakes the scheduler actor at a certain time. The actor's own timers count in milliseconds and come up
+//! to two of them late, which is a good part of a step; this thread sleeps until the time itself, and the system wakes
+//! it within a tenth of that.
 
 use super::messages::PlanDue;
 use actix::prelude::*;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// Sets the alarm; the thread ends with it. What is set later replaces what was set before.
-pub struct Alarm(Sender<Instant>);
+/// A timer for one time at once: a later setting replaces the one before. Its thread ends when it is dropped.
+pub struct Timer(Sender<Instant>);
 
-impl Alarm {
+impl Timer {
     /// Starts the thread, which sends to `sleeper`.
     pub fn start(sleeper: Recipient<PlanDue>) -> std::io::Result<Self> {
         // Unbounded, and never longer than the actor's calls since the thread last ran.
         let (set, times) = crossbeam::channel::unbounded();
-        std::thread::Builder::new().name("chimere-alarm".into()).spawn(move || ring(&times, &sleeper))?;
+        std::thread::Builder::new().name("chimere-timer".into()).spawn(move || ring(&times, &sleeper))?;
         Ok(Self(set))
     }
 
-    /// Rings once, after this time.
+    /// Sets the timer to ring once, after this time.
     pub fn set(&self, after: Duration) {
         // Fails only when the thread is gone, which it never is before its sender.
         self.0.send(Instant::now() + after).ok();
@@ -65,14 +65,14 @@ mod tests {
     fn it_rings_once_for_the_last_time_that_was_set_and_not_before() {
         let (rang, times) = mpsc::channel();
         actix_rt::System::new().block_on(async move {
-            let alarm = Alarm::start(Sleeper(rang).start().recipient()).unwrap();
+            let timer = Timer::start(Sleeper(rang).start().recipient()).unwrap();
             let begin = Instant::now();
-            alarm.set(Duration::from_secs(3_600));
-            alarm.set(Duration::from_millis(20));
+            timer.set(Duration::from_secs(3_600));
+            timer.set(Duration::from_millis(20));
             while times.try_recv().map(|at| assert!(at - begin >= Duration::from_millis(20))).is_err() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            alarm.set(Duration::from_millis(1));
+            timer.set(Duration::from_millis(1));
             tokio::time::timeout(Duration::from_secs(60), async {
                 while times.try_recv().is_err() {
                     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,7 +1,9 @@
-//! The scheduler actor's side of a late source: which requests use it, and what its actor is told of them.
+//! The scheduler actor's side of one deferred source: which requests use it, and what its actor is told of them.
 
-use super::late::{LateLink, LateSource, Reports, Starter};
-use super::messages::{Awaits, Follow, Forget};
+use super::actor::{Reports, Starter};
+use super::link::DeferredLink;
+use super::source::DeferredSource;
+use crate::actors::messages::{Awaits, Follow, Forget};
 use chimere_engine::constraint::StepRules;
 use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
 use chimere_engine::step::StepPlan;
@@ -9,9 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Requests that use a source, from their admission to their end.
-pub struct LateUsers<S: LateSource> {
+pub struct DeferredUsers<S: DeferredSource> {
     starter: Starter<S>,
-    link: LateLink<S>,
+    link: DeferredLink<S>,
     requests: HashMap<RequestId, Sequences>,
 }
 
@@ -21,9 +23,9 @@ struct Sequences {
     choices: u32,
 }
 
-impl<S: LateSource> LateUsers<S> {
-    /// Nobody uses it yet, and no actor runs: see [`LateUsers::start`].
-    pub fn new(starter: Starter<S>, link: LateLink<S>) -> Self {
+impl<S: DeferredSource> DeferredUsers<S> {
+    /// A source that no request uses yet. Its actor runs from [`DeferredUsers::start`] on.
+    pub fn new(starter: Starter<S>, link: DeferredLink<S>) -> Self {
         Self { starter, link, requests: HashMap::new() }
     }
 
@@ -32,7 +34,7 @@ impl<S: LateSource> LateUsers<S> {
         self.link.set(self.starter.start(scheduler));
     }
 
-    /// A request was admitted whose sequences are `first` and those that follow it.
+    /// Begins to track a request that was admitted, whose sequences are `first` and those that follow it.
     pub fn follow(&mut self, id: RequestId, first: SeqId, choices: u32, prompt: Arc<[TokenId]>, rules: S::Rules) {
         self.requests.insert(id, Sequences { first, choices });
         self.link.set_users(self.requests.len());
@@ -41,7 +43,7 @@ impl<S: LateSource> LateUsers<S> {
         }
     }
 
-    /// A request has ended, whether it used the source or not.
+    /// Ends the tracking of a request, whether it used the source or not.
     pub fn forget(&mut self, id: RequestId) {
         let Some(Sequences { first, choices }) = self.requests.remove(&id) else { return };
         self.link.set_users(self.requests.len());
@@ -50,28 +52,29 @@ impl<S: LateSource> LateUsers<S> {
         }
     }
 
-    /// Whose sequence this is, if its request uses the source.
+    /// The request of a sequence, if it uses the source.
     pub fn request_of(&self, seq: SeqId) -> Option<RequestId> {
         let of = |(_, s): &(&RequestId, &Sequences)| (s.first.0..s.first.0 + u64::from(s.choices)).contains(&seq.0);
         self.requests.iter().find(of).map(|(id, _)| *id)
     }
 
-    /// What the actor is to be told when this plan has been launched; `None` if no row waits for the source.
+    /// The message to the actor when this plan has been launched; `None` if no row waits for the source.
     pub fn awaiting(&self, plan: &StepPlan) -> Option<Awaits> {
         plan.awaiting(S::SOURCE).map(Awaits)
     }
 
-    /// A step was launched in which rows wait for the source, right behind the step `before`, if that is in flight.
+    /// Tells the actor of a step in which rows wait for the source. It was launched right behind the step `before`, if
+    /// that is in flight.
     pub fn launched(&self, step: Awaits, before: Option<StepId>) {
         self.link.launched(step, before);
     }
 
-    /// A step that the actor will not answer any more: it goes on without what it would say.
+    /// Answers a step in the stead of an actor that is gone: the step goes on without the rules of the source.
     pub fn answer_for(&self, step: StepId) {
         self.starter.rules.send(StepRules::silent(step, S::SOURCE));
     }
 
-    /// The requests whose sequences the actor knew when it died.
+    /// Takes the requests whose sequences the actor knew when it died.
     pub fn take_all(&mut self) -> Vec<RequestId> {
         self.link.set_users(0);
         let mut ids: Vec<_> = std::mem::take(&mut self.requests).into_keys().collect();
@@ -83,12 +86,12 @@ impl<S: LateSource> LateUsers<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actors::deferred::{EngramSource, GrammarSource};
+    use crate::actors::deferred_rules::DeferredRules;
     use crate::actors::engine::EngineActor;
-    use crate::actors::engram::EngramSource;
-    use crate::actors::grammar::GrammarSource;
     use crate::actors::live::LiveRequests;
     use crate::actors::messages::{Open, RequestEvent, Submit};
-    use crate::actors::outcomes::{LateLinks, outcomes, wait_for_steps};
+    use crate::actors::outcomes::{DeferredLinks, outcomes, wait_for_steps};
     use crate::actors::phase::Phase;
     use crate::actors::scheduler::SchedulerActor;
     use crate::actors::threads;
@@ -96,7 +99,6 @@ mod tests {
     use crate::metrics::gateway::Gateway;
     use actix::prelude::*;
     use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
-    use chimere_engine::constraint::{Source, Sources};
     use chimere_engine::engram::{Context, Continuations, Filter, Mode, Ngrams, PredictionRules, RequestTables, Tally};
     use chimere_engine::scheduler::{DraftSettings, Event, Pace, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
     use std::path::Path;
@@ -104,7 +106,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::{mpsc, watch};
 
-    /// Knows nothing, and panics when it is asked for the last time.
+    /// A table that knows nothing, and panics when it is asked for the last time.
     struct Fragile(AtomicU32);
 
     impl Ngrams for Fragile {
@@ -184,13 +186,14 @@ mod tests {
         let build = Box::new(|| Ok(Box::new(backend()) as Box<dyn chimere_engine::backend::Backend>));
         let started = EngineActor::start_on(&arbiters[0].handle(), build, outcomes).await.unwrap();
         let (engine, rules) = (started.engine, started.rules);
-        let (clock, links) = (Clock::start(), LateLinks::default());
+        let (clock, links) = (Clock::start(), DeferredLinks::default());
         let (arbiter, again) = (arbiters[2].handle(), (rules.clone(), clock.clone()));
         let make = Arc::new(|| EngramSource::new(2));
         let engram = Starter { arbiter: arbiter.clone(), make, rules, clock: clock.clone() };
         let make = Arc::new(|| GrammarSource::new(1));
         let grammar = Starter { arbiter, make, rules: again.0, clock: again.1 };
-        let late = (LateUsers::new(engram, links.tables.clone()), LateUsers::new(grammar, links.grammars.clone()));
+        let late =
+            (DeferredUsers::new(engram, links.tables.clone()), DeferredUsers::new(grammar, links.grammars.clone()));
         let gateway = Arc::new(Gateway::new("tables that break", &config));
         let (phase, _) = watch::channel(Phase::Starting);
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
@@ -217,11 +220,12 @@ mod tests {
         id: u64,
         tables: Option<Arc<RequestTables>>,
     ) -> Result<Vec<TokenId>, String> {
-        let waits_for = if tables.is_some() { Sources::only(Source::Tables) } else { Sources::NONE };
-        let request = Request::new(RequestId(id), [7, 300, 41], Spec { waits_for, ..Spec::greedy(20) });
+        let rules = DeferredRules { tables, grammar: None };
+        let request =
+            Request::new(RequestId(id), [7, 300, 41], Spec { waits_for: rules.sources(), ..Spec::greedy(20) });
         let (events, mut heard) = mpsc::channel(Submit::events_max(&request, 128));
         scheduler
-            .send(Submit { request, terms: Terms::default(), events, tables, grammar: None, warm_up: false })
+            .send(Submit { request, terms: Terms::default(), events, rules, warm_up: false })
             .await
             .unwrap()
             .unwrap();

@@ -8,17 +8,18 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// How long after the last step that is waited for so: longer ones do not feel who wakes up.
-const VIGIL: Duration = Duration::from_millis(3);
+/// How long a thread stays awake after the last step that is waited for in this way. Longer steps do not feel the time
+/// in which threads wake up.
+const SPIN_WAIT: Duration = Duration::from_millis(3);
 /// Beside a GPU, threads of machines with fewer cores have better things to do.
 const CORES_LEAST: usize = 6;
-/// So many cores beyond those that compute are enough for threads that wait.
+/// Number of cores beyond those that compute that is enough for threads that wait.
 const CORES_BESIDE: usize = 3;
 
 /// How a thread stays awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// There are cores enough.
+    /// It spins, because there are cores enough.
     Spins,
     /// It offers its core to others again and again.
     Offers,
@@ -26,7 +27,7 @@ enum Manner {
 
 /// Until when a thread stays awake.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Vigil {
+pub(crate) struct SpinWait {
     /// `None` if it never does.
     manner: Option<Manner>,
     until: Option<Instant>,
@@ -34,33 +35,33 @@ pub(crate) struct Vigil {
 
 /// An actor whose thread can be kept awake.
 pub(super) trait Watchful: Actor<Context = Context<Self>> {
-    /// The vigil of this actor.
-    fn vigil(&mut self) -> &mut Vigil;
+    /// The spin-wait of this actor.
+    fn spin_wait(&mut self) -> &mut SpinWait;
 
     /// Stays awake from now on for a moment.
     fn stay_awake(&mut self, ctx: &mut Context<Self>) {
-        let vigil = self.vigil();
-        if vigil.manner.is_some() && vigil.until.replace(Instant::now() + VIGIL).is_none() {
+        let wait = self.spin_wait();
+        if wait.manner.is_some() && wait.until.replace(Instant::now() + SPIN_WAIT).is_none() {
             ctx.spawn(Waking);
         }
     }
 }
 
-impl Vigil {
-    /// Of the engine's thread. Where that is one of those that compute, it has a core anyway.
+impl SpinWait {
+    /// The spin-wait of the engine's thread. Where that is one of those that compute, it has a core anyway.
     pub(crate) fn of_engine(info: &BackendInfo) -> Self {
         let spins = Self::of_scheduler(info);
         let offers = (info.threads > 0).then_some(Manner::Offers);
         Self { manner: spins.manner.or(offers), ..spins }
     }
 
-    /// Of the scheduler's thread.
+    /// The spin-wait of the scheduler's thread.
     pub(crate) fn of_scheduler(info: &BackendInfo) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self { manner: has_room(info.threads as usize, cores).then_some(Manner::Spins), until: None }
     }
 
-    /// Is it over? Then another one may begin.
+    /// Whether it is over, so that another one may begin.
     fn is_over(&mut self) -> bool {
         let over = self.until.is_none_or(|until| Instant::now() >= until);
         self.until = self.until.filter(|_| !over);
@@ -68,22 +69,22 @@ impl Vigil {
     }
 }
 
-/// Has a machine with so many cores some for threads that wait, where so many of its threads compute?
+/// Whether a machine with this number of cores has some for threads that wait beside its `threads` that compute.
 fn has_room(threads: usize, cores: usize) -> bool {
     if threads == 0 { cores >= CORES_LEAST } else { cores >= threads + CORES_BESIDE }
 }
 
-/// Wakes its own thread until the vigil is over; whoever sends a message meanwhile finds it awake.
+/// Wakes its own thread until the spin-wait is over; whoever sends a message meanwhile finds it awake.
 struct Waking;
 
 impl<A: Watchful> ActorFuture<A> for Waking {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, actor: &mut A, _: &mut Context<A>, task: &mut std::task::Context<'_>) -> Poll<()> {
-        if actor.vigil().is_over() {
+        if actor.spin_wait().is_over() {
             return Poll::Ready(());
         }
-        if actor.vigil().manner == Some(Manner::Offers) {
+        if actor.spin_wait().manner == Some(Manner::Offers) {
             std::thread::yield_now();
         }
         task.waker().wake_by_ref();
@@ -104,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn a_vigil_ends_and_another_one_begins() {
-        let mut vigil = Vigil { manner: Some(Manner::Spins), until: Some(Instant::now() + Duration::from_secs(100)) };
-        assert!(!vigil.is_over() && vigil.until.is_some());
-        vigil.until = Some(Instant::now());
-        assert!(vigil.is_over() && vigil.until.is_none());
+    fn a_spin_wait_ends_and_another_one_begins() {
+        let mut wait = SpinWait { manner: Some(Manner::Spins), until: Some(Instant::now() + Duration::from_secs(100)) };
+        assert!(!wait.is_over() && wait.until.is_some());
+        wait.until = Some(Instant::now());
+        assert!(wait.is_over() && wait.until.is_none());
     }
 }

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by such numbers.
-pub(super) type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+/// A map whose keys are numbers that nobody from outside chooses.
+pub(crate) type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// The hasher of [`ByNumber`]: a number is its own hash, mixed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NumberHasher(u64);
+pub(crate) struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
