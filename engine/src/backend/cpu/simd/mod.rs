@@ -172,7 +172,7 @@ impl Width {
 
     #[cfg(target_arch = "x86_64")]
     fn find() -> Self {
-        use crate::backend::cpu::matmul::Isa;
+        use crate::backend::cpu::isa::Isa;
         match Isa::host() {
             Isa::Avx512 | Isa::Amx => Self::Wide,
             // These vectors need no byte products, so that more machines have them than the products' widest set.
