@@ -102,6 +102,13 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["pause", "guesses", "drafts", "builder", "fork", "preemption", "prefix", "overlap", "walk"],
     ),
     (
+        "engine/src/backend/cpu",
+        &["isa", "simd", "team", "matmul", "sampler store pass blocks network step draft_head backend"],
+    ),
+    ("engine/src/backend/cpu/simd", &["norm", "gemm", "rowops"]),
+    ("engine/src/backend/cpu/team", &["pool", "shared"]),
+    ("engine/src/backend/cpu/pass", &["routes", "batch", "probe"]),
+    (
         "engine/src/backend/cuda",
         &["error", "gpu", "encode", "layout", "rank", "blocks", "network", "step", "draft_head", "backend"],
     ),

@@ -3,24 +3,24 @@
 
 mod pages;
 
-pub(in crate::backend::cpu) use pages::PAGE;
+pub(crate) use pages::PAGE;
 
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::{Batch, BatchPiece};
-use crate::backend::cpu::gemm::Element;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
-use crate::backend::cpu::shared::{PerThread, Shared};
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::simd::gemm::Element;
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, Store};
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::team::shared::{PerThread, Shared};
 use crate::format::NotFinite;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, Keep, QUERIES_MAX};
 use std::marker::PhantomData;
 
 /// Attention's weights, packed for this processor.
-pub(in crate::backend::cpu) struct Attention {
+pub(crate) struct Attention {
     config: AttentionConfig,
     eps: f32,
     /// q with gates if there are some, k, v.
@@ -31,7 +31,7 @@ pub(in crate::backend::cpu) struct Attention {
 }
 
 /// What its rows are computed in.
-pub(in crate::backend::cpu) struct Buffers {
+pub(crate) struct Buffers {
     config: AttentionConfig,
     plain: Plain,
     out: ActivationRows,
@@ -50,7 +50,7 @@ struct Plain {
 }
 
 /// The buffers in a step.
-pub(in crate::backend::cpu) struct Step<'a> {
+pub(crate) struct Step<'a> {
     plain: &'a Plain,
     out: RowsView<'a>,
     scratch: &'a PerThread<AttentionScratch>,
@@ -167,7 +167,7 @@ impl Attention {
 
     /// This thread's share of the keys and values of all rows, and of nothing else of the block. Whoever calls it waits
     /// for the team afterwards.
-    pub(in crate::backend::cpu) fn remember(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    pub(crate) fn remember(&self, step: &Step<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         let inputs: &[PackedMatrix; 2] = self.inputs.last_chunk().expect("keys and values are the last of three");
         pass.norm_for(team, at.norm, inputs);

@@ -1,6 +1,6 @@
 //! The causal convolution before a recurrent rule, with SiLU, and the inputs of it that a sequence keeps.
 
-use crate::backend::cpu::batch::BatchPiece;
+use crate::backend::cpu::pass::batch::BatchPiece;
 use crate::backend::cpu::simd::{LANES, Lanes};
 use crate::backend::cpu::store::Store;
 

@@ -5,19 +5,19 @@ mod rule;
 use super::conv::Convolution;
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::{Batch, BatchPiece};
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, prefetch};
-use crate::backend::cpu::shared::{PerThread, Shared};
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::team::shared::{PerThread, Shared};
 use crate::format::NotFinite;
 use crate::model::{GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
 use std::ops::Range;
 
 /// The gated delta rule's weights, packed for this processor.
-pub(in crate::backend::cpu) struct Gdn {
+pub(crate) struct Gdn {
     /// qkv, z, b, a: all read the block's input.
     inputs: [PackedMatrix; 4],
     params: GdnParams,
@@ -25,7 +25,7 @@ pub(in crate::backend::cpu) struct Gdn {
 }
 
 /// What its rows are computed in.
-pub(in crate::backend::cpu) struct Buffers {
+pub(crate) struct Buffers {
     config: GdnConfig,
     /// Value heads by key head.
     heads: Vec<usize>,
@@ -43,7 +43,7 @@ struct Projections {
 }
 
 /// The buffers in a step.
-pub(in crate::backend::cpu) struct Step<'a> {
+pub(crate) struct Step<'a> {
     heads: &'a [usize],
     projections: &'a Projections,
     out: RowsView<'a>,

@@ -9,12 +9,12 @@ mod rule;
 use super::conv::{Convolution, softplus};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::{Batch, BatchPiece};
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
-use crate::backend::cpu::norm::rmsnorm_in_place;
-use crate::backend::cpu::shared::{PerThread, Shared};
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::simd::norm::rmsnorm_in_place;
 use crate::backend::cpu::simd::{Kernel, Lanes, run};
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::team::shared::{PerThread, Shared};
 use crate::format::NotFinite;
 use crate::model::{Mamba2Config, Mamba2Weights};
 use rule::{Mamba2Head, Mamba2Scratch, SEGMENT};
@@ -24,7 +24,7 @@ use std::ops::Range;
 const STRIP: usize = 512;
 
 /// Mamba-2's weights, packed for this processor.
-pub(in crate::backend::cpu) struct Mamba2 {
+pub(crate) struct Mamba2 {
     config: Mamba2Config,
     eps: f32,
     /// z, x | B | C, step sizes: all read the block's input.
@@ -38,7 +38,7 @@ pub(in crate::backend::cpu) struct Mamba2 {
 }
 
 /// What its rows are computed in.
-pub(in crate::backend::cpu) struct Buffers {
+pub(crate) struct Buffers {
     config: Mamba2Config,
     plain: Plain,
     out: ActivationRows,
@@ -55,7 +55,7 @@ struct Plain {
 }
 
 /// The buffers in a step.
-pub(in crate::backend::cpu) struct Step<'a> {
+pub(crate) struct Step<'a> {
     plain: &'a Plain,
     out: RowsView<'a>,
     scratch: &'a PerThread<Mamba2Scratch>,

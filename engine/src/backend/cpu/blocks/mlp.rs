@@ -2,14 +2,14 @@
 
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::Batch;
-use crate::backend::cpu::forward::Pass;
 use crate::backend::cpu::matmul::{
     ActivationRows, NextTiles, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul_before,
 };
-use crate::backend::cpu::rowops::{relu2, swiglu};
-use crate::backend::cpu::shared::Shared;
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::network::forward::Pass;
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::simd::rowops::{relu2, swiglu};
+use crate::backend::cpu::team::shared::Shared;
 use crate::format::{NotFinite, Tensor};
 use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(super) fn columns_of(units: Range<usize>, width: usize) -> (Range<usize>, Ra
 }
 
 /// The feed-forward part's weights, packed for this processor.
-pub(in crate::backend::cpu) struct Mlp {
+pub(crate) struct Mlp {
     /// Where the activation has one.
     pub(super) gate: Option<PackedMatrix>,
     pub(super) up: PackedMatrix,
@@ -38,7 +38,7 @@ pub(in crate::backend::cpu) struct Mlp {
 }
 
 /// What stands between its matrices, for some rows.
-pub(in crate::backend::cpu) struct Buffers {
+pub(crate) struct Buffers {
     width: usize,
     gate: Shared<f32>,
     up: Shared<f32>,
@@ -47,7 +47,7 @@ pub(in crate::backend::cpu) struct Buffers {
 
 /// The buffers in a step.
 #[derive(Clone, Copy)]
-pub(in crate::backend::cpu) struct Step<'a> {
+pub(crate) struct Step<'a> {
     gate: &'a Shared<f32>,
     up: &'a Shared<f32>,
     /// What the down matrix reads.

@@ -15,53 +15,53 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
-pub(super) use attention::PAGE;
-pub(super) use moe::ExpertCount;
+pub(crate) use attention::PAGE;
+pub(crate) use moe::ExpertCount;
 
-use super::batch::Batch;
-use super::forward::Pass;
-use super::matmul::PackedMatrix;
-use super::pool::Team;
-use super::workspace::WorkspaceRoom;
-use super::{CpuError, WIDTH};
+use crate::backend::cpu::matmul::PackedMatrix;
+use crate::backend::cpu::network::forward::Pass;
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::team::pool::Team;
+use crate::backend::cpu::{CpuError, WIDTH};
 use crate::format::NotFinite;
 use crate::model::{self, ModelConfig, OpConfig};
 
 /// A block's weights as this backend multiplies with them.
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Of the norm before the operator, `[hidden]`.
-    pub(super) norm: Vec<f32>,
-    pub(super) op: Op,
+    pub(crate) norm: Vec<f32>,
+    pub(crate) op: Op,
     /// Which of the model's shapes the operator has, and so which buffers are its.
-    pub(super) shape: usize,
+    pub(crate) shape: usize,
     /// What the operator's output is multiplied with.
-    pub(super) scale: f32,
+    pub(crate) scale: f32,
 }
 
 /// How weights are packed.
 #[derive(Clone, Copy)]
-pub(super) struct Packing {
+pub(crate) struct Packing {
     /// Whether matrices are decoded to f32, so that results can be compared with a reference.
-    pub(super) exact: bool,
+    pub(crate) exact: bool,
     /// Epsilon of every norm.
-    pub(super) eps: f32,
+    pub(crate) eps: f32,
 }
 
 /// One thread at one block of a pass.
 #[derive(Clone, Copy)]
-pub(super) struct BlockThread<'a> {
-    pub(super) pass: &'a Pass<'a>,
-    pub(super) team: Team<'a>,
+pub(crate) struct BlockThread<'a> {
+    pub(crate) pass: &'a Pass<'a>,
+    pub(crate) team: Team<'a>,
     /// Weight of the norm before the operator.
-    pub(super) norm: &'a [f32],
+    pub(crate) norm: &'a [f32],
     /// What the operator's output is multiplied with before it is added.
-    pub(super) scale: f32,
+    pub(crate) scale: f32,
     /// Place among the model's blocks, by which the store knows what a sequence left behind.
-    pub(super) block: usize,
+    pub(crate) block: usize,
 }
 
 /// What this backend has to know of an operator; its packed weights say it.
-pub(super) trait Operator: Sized {
+pub(crate) trait Operator: Sized {
     /// The model's configuration of it.
     type Config;
     /// The model's weights of it.
@@ -102,17 +102,17 @@ macro_rules! operators {
     ($($(#[$attribute:meta])? $kind:ident($file:ident)),* $(,)?) => {
         /// An operator's packed weights.
         #[allow(clippy::large_enum_variant, reason = "one a block")]
-        pub(super) enum Op {
+        pub(crate) enum Op {
             $($(#[$attribute])? $kind($file::$kind),)*
         }
 
         /// The buffers of one shape.
-        pub(super) enum Buffers {
+        pub(crate) enum Buffers {
             $($(#[$attribute])? $kind($file::Buffers),)*
         }
 
         /// The buffers of one shape at the size of a step.
-        pub(super) enum Step<'a> {
+        pub(crate) enum Step<'a> {
             $($(#[$attribute])? $kind($file::Step<'a>),)*
         }
 
@@ -124,28 +124,28 @@ macro_rules! operators {
 
         impl Op {
             /// Packs a block's operator.
-            pub(super) fn pack(op: &model::Op, packing: Packing) -> Result<Self, NotFinite> {
+            pub(crate) fn pack(op: &model::Op, packing: Packing) -> Result<Self, NotFinite> {
                 Ok(match op {
                     $($(#[$attribute])? model::Op::$kind(weights) => Self::$kind($file::$kind::pack(weights, packing)?),)*
                 })
             }
 
             /// Bytes of [`Op::matrices`] before they are packed.
-            pub(super) fn planned_bytes(op: &model::Op, exact: bool) -> u64 {
+            pub(crate) fn planned_bytes(op: &model::Op, exact: bool) -> u64 {
                 match op {
                     $($(#[$attribute])? model::Op::$kind(weights) => $file::$kind::planned_bytes(weights, exact),)*
                 }
             }
 
             /// All packed matrices.
-            pub(super) fn matrices(&self) -> Vec<&PackedMatrix> {
+            pub(crate) fn matrices(&self) -> Vec<&PackedMatrix> {
                 match self {
                     $($(#[$attribute])? Self::$kind(op) => op.matrices(),)*
                 }
             }
 
             /// This thread's share of `x += scale * op(norm(x))` for all rows.
-            pub(super) fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+            pub(crate) fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
                 match (self, step) {
                     $($(#[$attribute])? (Self::$kind(op), Step::$kind(step)) => op.run(step, at),)*
                     _ => unreachable!("a block's buffers are those of its shape"),
@@ -155,14 +155,14 @@ macro_rules! operators {
 
         impl Buffers {
             /// Those of a shape.
-            pub(super) fn new(config: &OpConfig, room: &mut WorkspaceRoom) -> Self {
+            pub(crate) fn new(config: &OpConfig, room: &mut WorkspaceRoom) -> Self {
                 match config {
                     $($(#[$attribute])? OpConfig::$kind(config) => Self::$kind($file::$kind::buffers(config, room)),)*
                 }
             }
 
             /// At the size of a step.
-            pub(super) fn step(&mut self, batch: &Batch, threads: usize) -> Step<'_> {
+            pub(crate) fn step(&mut self, batch: &Batch, threads: usize) -> Step<'_> {
                 match self {
                     $($(#[$attribute])? Self::$kind(buffers) => Step::$kind($file::$kind::step(buffers, batch, threads)),)*
                 }
@@ -171,7 +171,7 @@ macro_rules! operators {
 
         impl Step<'_> {
             /// What a row needs once a step; the row is in the calling thread's share.
-            pub(super) fn begin(&self, row: usize, position: u32) {
+            pub(crate) fn begin(&self, row: usize, position: u32) {
                 match self {
                     $($(#[$attribute])? Self::$kind(step) => $file::$kind::begin(step, row, position),)*
                 }
@@ -192,7 +192,7 @@ operators! {
 }
 
 /// Whether this backend computes such a model.
-pub(super) fn check(model: &ModelConfig) -> Result<(), CpuError> {
+pub(crate) fn check(model: &ModelConfig) -> Result<(), CpuError> {
     whole_blocks("hidden width", model.hidden)?;
     model.blocks().try_for_each(|block| check_op(&block.op))
 }

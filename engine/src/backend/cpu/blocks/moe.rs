@@ -8,12 +8,12 @@
 use super::mlp::{self, Mlp};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::Batch;
-use crate::backend::cpu::forward::{Pass, columns};
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul, matmul_before, prefetch};
-use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
-use crate::backend::cpu::shared::{PerThread, Shared};
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::network::forward::{Pass, columns};
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::simd::rowops::{add_weighted, sigmoid_dot};
+use crate::backend::cpu::team::shared::{PerThread, Shared};
 use crate::format::{NotFinite, Tensor};
 use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::{ExpertCut, ExpertUse};
@@ -30,7 +30,7 @@ const CUT: u32 = u32::MAX;
 
 /// How many experts the rows of a step were given to, where that was cut.
 #[derive(Default)]
-pub(in crate::backend::cpu) struct ExpertCount {
+pub(crate) struct ExpertCount {
     rows: AtomicU64,
     experts: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl ExpertCount {
         self.experts.fetch_add(kept as u64, Ordering::Relaxed);
     }
 
-    pub(in crate::backend::cpu) fn taken(&self) -> ExpertUse {
+    pub(crate) fn taken(&self) -> ExpertUse {
         ExpertUse { rows: self.rows.load(Ordering::Relaxed), experts: self.experts.load(Ordering::Relaxed) }
     }
 }
@@ -87,7 +87,7 @@ impl MoeScratch {
 }
 
 /// The experts' weights, packed for this processor.
-pub(in crate::backend::cpu) struct Moe {
+pub(crate) struct Moe {
     /// In f32 whatever the file has: rounded router logits pick other experts.
     router: PackedMatrix,
     experts: Vec<Mlp>,
@@ -121,7 +121,7 @@ enum Choice {
 }
 
 /// What its rows are computed in.
-pub(in crate::backend::cpu) struct Buffers {
+pub(crate) struct Buffers {
     used: usize,
     plain: Plain,
     latent: Option<LatentBuffers>,
@@ -158,7 +158,7 @@ struct Plain {
 }
 
 /// The buffers in a step.
-pub(in crate::backend::cpu) struct Step<'a> {
+pub(crate) struct Step<'a> {
     plain: &'a Plain,
     latent: Option<LatentStep<'a>>,
     routed: mlp::Step<'a>,

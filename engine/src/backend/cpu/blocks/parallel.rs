@@ -4,26 +4,26 @@ use super::attention::{self, Attention};
 use super::mamba2::{self, Mamba2};
 use super::{BlockThread, Operator, Packing};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::Batch;
 use crate::format::NotFinite;
 use crate::model::{ParallelConfig, ParallelWeights};
 
 /// Weights of both, packed for this processor.
-pub(in crate::backend::cpu) struct Parallel {
+pub(crate) struct Parallel {
     attention: Attention,
     mamba: Mamba2,
 }
 
 /// What rows of both are computed in.
-pub(in crate::backend::cpu) struct Buffers {
+pub(crate) struct Buffers {
     attention: attention::Buffers,
     mamba: mamba2::Buffers,
 }
 
 /// The buffers in a step.
-pub(in crate::backend::cpu) struct Step<'a> {
+pub(crate) struct Step<'a> {
     attention: attention::Step<'a>,
     mamba: mamba2::Step<'a>,
 }

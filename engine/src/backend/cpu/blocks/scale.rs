@@ -2,21 +2,21 @@
 
 use super::{BlockThread, Operator, Packing};
 use crate::backend::cpu::CpuError;
-use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::Batch;
 use crate::format::NotFinite;
 use crate::model::{ScaleConfig, ScaleWeights};
 use std::marker::PhantomData;
 
 /// The factors that each row is multiplied with, `[hidden]`.
-pub(in crate::backend::cpu) struct Scale(Vec<f32>);
+pub(crate) struct Scale(Vec<f32>);
 
 /// Empty: rows are scaled where they lie.
-pub(in crate::backend::cpu) struct Buffers;
+pub(crate) struct Buffers;
 
 /// Nor in a step.
-pub(in crate::backend::cpu) struct Step<'a>(PhantomData<&'a ()>);
+pub(crate) struct Step<'a>(PhantomData<&'a ()>);
 
 impl Operator for Scale {
     type Config = ScaleConfig;

@@ -31,32 +31,6 @@ pub(super) const fn pays(rows: usize) -> bool {
     rows > 8
 }
 
-/// Whether the processor has the instructions and the kernel lets this process use them.
-pub(super) fn available() -> bool {
-    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
-    (__cpuid(0).eax >= 7) && __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8 && permitted()
-}
-
-/// Linux enlarges a process's saved state for tiles only on request.
-#[cfg(target_os = "linux")]
-fn permitted() -> bool {
-    const ARCH_PRCTL: i64 = 158;
-    const REQUEST_PERMISSION: u64 = 0x1023;
-    const TILE_DATA: u64 = 18;
-    let result: i64;
-    // SAFETY: a system call that takes two integers and touches no memory of ours.
-    unsafe {
-        asm!("syscall", inlateout("rax") ARCH_PRCTL => result, in("rdi") REQUEST_PERMISSION, in("rsi") TILE_DATA,
-             out("rcx") _, out("r11") _, options(nostack));
-    }
-    result == 0
-}
-
-#[cfg(not(target_os = "linux"))]
-fn permitted() -> bool {
-    false
-}
-
 /// The operand of `ldtilecfg`.
 #[repr(C, align(64))]
 struct TileConfig {

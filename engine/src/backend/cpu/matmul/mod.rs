@@ -24,7 +24,6 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod isa;
 mod layout;
 mod lines;
 #[cfg(target_arch = "aarch64")]
@@ -37,7 +36,7 @@ mod scalar;
 mod tests;
 mod watch;
 
-pub use isa::{Isa, IsaError};
+pub use super::isa::{Isa, IsaError};
 pub use rows::{ActivationRows, RowsView};
 pub use watch::InputSums;
 

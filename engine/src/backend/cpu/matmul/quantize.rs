@@ -1,8 +1,8 @@
 //! From rows of f32 to their int8 form. What a block of it is, [`QBlock::of`] defines; the other instruction sets give
 //! its bytes.
 
-use super::isa::Isa;
 use super::rows::{BLOCK, QBlock};
+use crate::backend::cpu::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 

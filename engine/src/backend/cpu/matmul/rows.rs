@@ -1,8 +1,8 @@
 //! Activation rows: f32 as computed, and the int8 form that quantised weights are multiplied with.
 
-use super::isa::Isa;
 use super::lines::Lines;
 use super::quantize::quantize_row;
+use crate::backend::cpu::isa::Isa;
 use std::marker::PhantomData;
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! The model's draft head on the device: a layer that guesses, from the hidden state of a position and the token behind
-//! it, which token comes after that. The CPU's page (`cpu/draft_head.rs`) says what is computed.
+//! it, which token comes after that. The CPU's page (`cpu/draft_head`) says what is computed.
 //!
 //! Rows of prompts and of passes with drafts leave the layer's keys and values behind their pass: the head's input,
 //! its first product, in-projections, and a launch that writes them. All others leave their hidden state and token

@@ -7,14 +7,14 @@
 //! bytes in f16.
 
 use crate::PAGE_TOKENS;
-use crate::backend::cpu::gemm::{Element, Gemm, Start};
-use crate::backend::cpu::norm::rmsnorm_in_place;
+use crate::backend::cpu::simd::gemm::{Element, Gemm, Start};
+use crate::backend::cpu::simd::norm::rmsnorm_in_place;
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::model::{AttentionConfig, Rope};
 use std::ops::Range;
 
 /// Positions of a page.
-pub(in crate::backend::cpu) const PAGE: usize = PAGE_TOKENS as usize;
+pub(crate) const PAGE: usize = PAGE_TOKENS as usize;
 /// Query vectors that share a reading of a page.
 pub(super) const QUERIES_MAX: usize = 16;
 

@@ -7,8 +7,8 @@
 //! CHUNK V / 16, read from the first-level cache; a recurrent step reads the state (64 KiB) twice and writes it once.
 
 use crate::backend::cpu::blocks::conv::{Convolution, softplus};
-use crate::backend::cpu::gemm::{Gemm, Start};
-use crate::backend::cpu::norm::{gated_norm, l2norm};
+use crate::backend::cpu::simd::gemm::{Gemm, Start};
+use crate::backend::cpu::simd::norm::{gated_norm, l2norm};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
 use crate::drafts::DRAFTS_MAX;
 use crate::model::GdnConfig;

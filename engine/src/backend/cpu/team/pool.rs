@@ -30,14 +30,14 @@ fn are_crowded() -> bool {
 }
 
 /// Threads whose caller is the first of them.
-pub(super) struct Pool {
+pub(crate) struct Pool {
     desk: Arc<Desk>,
     workers: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
     /// `threads` in all, the caller's included; at least one.
-    pub(super) fn new(threads: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         let desk = Arc::new(Desk::default());
         let mut pool = Self { desk, workers: Vec::new() };
         THREADS.fetch_add(1, Ordering::Relaxed);
@@ -51,13 +51,13 @@ impl Pool {
     }
 
     /// Threads that [`Pool::run`] uses.
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
     /// Runs `work` once on every thread, at the same time, and returns when all are done. A panic on one of them ends
     /// the others at their next barrier, and goes on in the caller.
-    pub(super) fn run(&mut self, work: impl Fn(Team) + Sync) {
+    pub(crate) fn run(&mut self, work: impl Fn(Team) + Sync) {
         let (threads, panicked) = (self.threads(), Mutex::new(None));
         let barrier = Barrier::new(threads);
         let run = |index| {
@@ -176,32 +176,32 @@ fn wait_while(waits: impl Fn() -> bool) {
 
 /// One thread's place among those of a step.
 #[derive(Clone, Copy)]
-pub(super) struct Team<'a> {
+pub(crate) struct Team<'a> {
     /// 0 to `threads - 1`.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     /// How many there are.
-    pub(super) threads: usize,
+    pub(crate) threads: usize,
     barrier: &'a Barrier,
 }
 
 impl Team<'_> {
     /// Waits for all others; what any of them wrote before is visible after.
-    pub(super) fn wait(&self) {
+    pub(crate) fn wait(&self) {
         self.barrier.wait();
     }
 
     /// The same team counted from its last thread: shares that are not equal are larger at the first.
-    pub(super) fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         Self { index: self.threads - 1 - self.index, ..self }
     }
 
     /// This thread's share of `n` equal pieces of work, contiguous.
-    pub(super) fn share(&self, n: usize) -> Range<usize> {
+    pub(crate) fn share(&self, n: usize) -> Range<usize> {
         n * self.index / self.threads..n * (self.index + 1) / self.threads
     }
 
     /// Hands this thread its share of all items' units, weighed by their cost: `work(item, units)`, in order.
-    pub(super) fn share_costs(&self, items: &[(usize, u64)], mut work: impl FnMut(usize, Range<usize>)) {
+    pub(crate) fn share_costs(&self, items: &[(usize, u64)], mut work: impl FnMut(usize, Range<usize>)) {
         let total: u64 = items.iter().map(|(units, cost)| *units as u64 * cost).sum();
         let (index, threads) = (self.index as u64, self.threads as u64);
         let (low, high) = (total * index / threads, total * (index + 1) / threads);

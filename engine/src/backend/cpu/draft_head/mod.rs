@@ -10,22 +10,22 @@
 //! its output would choose, and the next pass reads it, and the layer's own output after its last norm. Nothing here
 //! shows in a sample.
 
-use super::CpuBackend;
-use super::batch::Batch;
-use super::blocks::{Block, BlockThread, ExpertCount, Op, PAGE, Packing, Step};
-use super::forward::{Pass, ThreadScratch};
-use super::history::History;
-use super::logits::HeadRows;
-use super::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
-use super::norm::norm_row;
-use super::output::Outputs;
-use super::pool::Team;
-use super::probe::{Probe, Recorder};
-use super::routes::Routes;
-use super::sampler;
-use super::shared::Shared;
-use super::weights::packed_blocks;
-use super::workspace::WorkspaceRoom;
+use crate::backend::cpu::CpuBackend;
+use crate::backend::cpu::blocks::{Block, BlockThread, ExpertCount, Op, PAGE, Packing, Step};
+use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
+use crate::backend::cpu::network::forward::{Pass, ThreadScratch};
+use crate::backend::cpu::network::logits::HeadRows;
+use crate::backend::cpu::network::weights::packed_blocks;
+use crate::backend::cpu::network::workspace::WorkspaceRoom;
+use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::probe::{Probe, Recorder};
+use crate::backend::cpu::pass::routes::Routes;
+use crate::backend::cpu::sampler;
+use crate::backend::cpu::sampler::history::History;
+use crate::backend::cpu::simd::norm::norm_row;
+use crate::backend::cpu::step::outputs::Outputs;
+use crate::backend::cpu::team::pool::Team;
+use crate::backend::cpu::team::shared::Shared;
 use crate::constraint::Constraint;
 use crate::format::NotFinite;
 use crate::ids::{SeqId, TokenId};
@@ -36,7 +36,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// The head's weights as this backend multiplies with them.
-pub(super) struct DraftHead {
+pub(crate) struct DraftHead {
     embed_norm: Vec<f32>,
     hidden_norm: Vec<f32>,
     /// `[hidden, 2 * hidden]`.
@@ -49,7 +49,7 @@ pub(super) struct DraftHead {
 }
 
 /// Whether this backend computes such a draft head: attention, and then what looks at one row alone.
-pub(super) fn is_computed(model: &ModelConfig) -> bool {
+pub(crate) fn is_computed(model: &ModelConfig) -> bool {
     model.draft.split_first().is_some_and(|(first, rest)| {
         let alone = rest.iter().all(|block| block.op.state() == StateShape::default());
         matches!(first.op, OpConfig::Attention(_)) && alone
@@ -58,7 +58,7 @@ pub(super) fn is_computed(model: &ModelConfig) -> bool {
 
 impl DraftHead {
     /// Packs it, for a model whose configuration says that it is computed.
-    pub(super) fn pack(model: &Model, w: &DraftHeadWeights, exact: bool) -> Result<Self, NotFinite> {
+    pub(crate) fn pack(model: &Model, w: &DraftHeadWeights, exact: bool) -> Result<Self, NotFinite> {
         let packing = Packing { exact, eps: model.config.rms_eps };
         let blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing)?;
         let rows = w.shortlist.as_ref().and_then(Shortlist::rows).map(|rows| PackedMatrix::pack(rows, 0, exact));
@@ -74,7 +74,7 @@ impl DraftHead {
     }
 
     /// Bytes of [`DraftHead::matrices`] before they are packed.
-    pub(super) fn planned_bytes(w: &DraftHeadWeights, exact: bool) -> u64 {
+    pub(crate) fn planned_bytes(w: &DraftHeadWeights, exact: bool) -> u64 {
         let blocks = w.layer.iter().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
         let listed = w.shortlist.as_ref().and_then(Shortlist::rows);
         let listed = listed.map_or(0, |rows| PackedMatrix::planned_bytes(rows, exact));
@@ -82,7 +82,7 @@ impl DraftHead {
     }
 
     /// The packed matrices.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
         let listed = self.shortlist.iter().filter_map(|(_, rows)| rows.as_ref());
         self.blocks.iter().flat_map(|block| block.op.matrices()).chain([&self.fc]).chain(listed)
     }
@@ -113,7 +113,7 @@ impl DraftHead {
 }
 
 /// What its rows are computed in, beside the buffers of its blocks' shapes.
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: ActivationRows,
     /// Of a step's rows after the final norm, `[rows, hidden]`.
@@ -124,7 +124,7 @@ pub(super) struct Buffers {
 
 /// The buffers in a step.
 #[derive(Clone, Copy)]
-pub(super) struct Views<'a> {
+pub(crate) struct Views<'a> {
     input: RowsView<'a>,
     finals: &'a Shared<f32>,
     carried: &'a Shared<f32>,
@@ -132,7 +132,7 @@ pub(super) struct Views<'a> {
 
 impl Buffers {
     /// For up to so many guessing sequences.
-    pub(super) fn new(room: &mut WorkspaceRoom, sequences: usize) -> Self {
+    pub(crate) fn new(room: &mut WorkspaceRoom, sequences: usize) -> Self {
         let hidden = room.hidden();
         Self {
             input: room.activations(1, 2 * hidden),
@@ -142,26 +142,26 @@ impl Buffers {
     }
 
     /// At the size of a step.
-    pub(super) fn views(&mut self, rows: usize, hidden: usize) -> Views<'_> {
+    pub(crate) fn views(&mut self, rows: usize, hidden: usize) -> Views<'_> {
         self.input.set_len(rows, 2 * hidden);
         Views { input: self.input.view(), finals: &self.finals, carried: &self.carried }
     }
 }
 
 /// Rows of a slot that wait to be read at most.
-pub(super) const LATE_MAX: usize = 64;
+pub(crate) const LATE_MAX: usize = 64;
 /// So many of them stay where there are more.
 const LATE_KEPT: usize = 32;
 
 /// What the head has read of a slot.
 #[derive(Clone, Debug)]
-pub(super) struct HeadSlot {
+pub(crate) struct HeadSlot {
     /// From this position on it has read all but those that wait.
-    pub(super) from: usize,
-    /// Tokens of the last positions, which wait; the hidden states before each are in [`Store::late`](super::store::Store::late).
-    pub(super) late: Vec<TokenId>,
+    pub(crate) from: usize,
+    /// Tokens of the last positions, which wait. The store keeps the hidden states before each of them (`Store::late`).
+    pub(crate) late: Vec<TokenId>,
     /// The position behind the last of these.
-    pub(super) end: usize,
+    pub(crate) end: usize,
 }
 
 impl Default for HeadSlot {
@@ -171,51 +171,51 @@ impl Default for HeadSlot {
 }
 
 /// Consecutive rows of a slot.
-pub(super) struct HeadPiece<'a> {
-    pub(super) seq: SeqId,
-    pub(super) slot: usize,
-    pub(super) start: usize,
+pub(crate) struct HeadPiece<'a> {
+    pub(crate) seq: SeqId,
+    pub(crate) slot: usize,
+    pub(crate) start: usize,
     /// The first position that they attend to.
-    pub(super) from: usize,
-    pub(super) tokens: &'a [TokenId],
-    pub(super) pages: &'a [usize],
+    pub(crate) from: usize,
+    pub(crate) tokens: &'a [TokenId],
+    pub(crate) pages: &'a [usize],
 }
 
 /// The rows of a piece.
-pub(super) struct Read {
-    pub(super) slot: usize,
-    pub(super) first_row: usize,
+pub(crate) struct Read {
+    pub(crate) slot: usize,
+    pub(crate) first_row: usize,
     /// Rows that count whatever is sampled.
-    pub(super) certain: usize,
-    pub(super) start: usize,
+    pub(crate) certain: usize,
+    pub(crate) start: usize,
     /// Of rows that are read late.
-    pub(super) late: Option<Vec<TokenId>>,
+    pub(crate) late: Option<Vec<TokenId>>,
 }
 
 /// What a step's pieces leave for the head.
 #[derive(Default)]
-pub(super) struct HeadOutputs {
-    pub(super) pieces: Vec<Read>,
+pub(crate) struct HeadOutputs {
+    pub(crate) pieces: Vec<Read>,
     /// Rows behind which the state is kept, and where, as if it were a slot.
-    pub(super) exports: Vec<(usize, usize)>,
-    pub(super) asked: Vec<Asked>,
+    pub(crate) exports: Vec<(usize, usize)>,
+    pub(crate) asked: Vec<Asked>,
 }
 
 /// A piece that asks for guesses.
-pub(super) struct Asked {
-    pub(super) slot: usize,
-    pub(super) pages: Vec<usize>,
+pub(crate) struct Asked {
+    pub(crate) slot: usize,
+    pub(crate) pages: Vec<usize>,
     /// Position of its last row that counts whatever is sampled.
-    pub(super) position: u32,
+    pub(crate) position: u32,
     /// How that row is sampled.
-    pub(super) row: SampleRow,
-    pub(super) guesses: u32,
+    pub(crate) row: SampleRow,
+    pub(crate) guesses: u32,
     /// Ids behind which nothing is guessed.
-    pub(super) ends: Arc<[TokenId]>,
+    pub(crate) ends: Arc<[TokenId]>,
 }
 
 /// One row of a pass.
-pub(super) struct GuessRow<'a> {
+pub(crate) struct GuessRow<'a> {
     asked: &'a Asked,
     /// Place among all that ask.
     place: usize,
@@ -247,7 +247,7 @@ fn row_of(row: usize, hidden: usize) -> Range<usize> {
 impl Pass<'_> {
     /// Leaves each row's hidden state in the workspace and, where a piece is read at once, the head's keys and values of
     /// all rows. Begins behind the last look at the residual stream, which is used up.
-    pub(super) fn read(&self, team: Team, outputs: &Outputs) {
+    pub(crate) fn read(&self, team: Team, outputs: &Outputs) {
         let (Some(head), Some(ws)) = (&self.model.draft_head, self.ws.head) else { return };
         let c = &self.model.config;
         for row in team.share(self.batch.rows()) {
@@ -376,7 +376,7 @@ impl Pass<'_> {
 
 impl CpuBackend {
     /// Keeps what the head reads next of each sequence. After the samples of a step are accepted.
-    pub(super) fn keep_for_head(&mut self, outputs: &Outputs) {
+    pub(crate) fn keep_for_head(&mut self, outputs: &Outputs) {
         let (Some(head), hidden) = (&self.workspace.head, self.model.config.hidden) else { return };
         let store = &mut self.store;
         // SAFETY: no step runs while `self` is borrowed mutably.
@@ -417,7 +417,7 @@ impl CpuBackend {
     }
 
     /// Has the head read what waits of those who ask.
-    pub(super) fn read_late(&mut self, outputs: &Outputs) {
+    pub(crate) fn read_late(&mut self, outputs: &Outputs) {
         // Of each row the piece, and its place in it.
         let asked = &outputs.head.asked;
         let late = |asked: &Asked| self.store.slots[asked.slot].head.late.len();
@@ -438,7 +438,7 @@ impl CpuBackend {
     }
 
     /// What the head guesses behind the samples that were accepted, for each piece that asks.
-    pub(super) fn guess(&mut self, outputs: &Outputs) -> Vec<Vec<TokenId>> {
+    pub(crate) fn guess(&mut self, outputs: &Outputs) -> Vec<Vec<TokenId>> {
         let asked = &outputs.head.asked;
         let mut all = vec![Vec::new(); asked.len()];
         let (Some(head), hidden) = (&self.workspace.head, self.model.config.hidden) else { return all };

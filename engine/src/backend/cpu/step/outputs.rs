@@ -1,14 +1,14 @@
 //! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums
 //! of hidden states, for those who want no tokens.
 
-use super::batch::{Batch, BatchPiece};
-use super::draft_head::{Asked, HeadOutputs, Read};
-use super::forward::{Pass, ThreadScratch};
-use super::history::History;
-use super::pool::Team;
-use super::routes::Routes;
-use super::sampler;
-use super::store::Slot;
+use crate::backend::cpu::draft_head::{Asked, HeadOutputs, Read};
+use crate::backend::cpu::network::forward::{Pass, ThreadScratch};
+use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::routes::Routes;
+use crate::backend::cpu::sampler;
+use crate::backend::cpu::sampler::history::History;
+use crate::backend::cpu::store::Slot;
+use crate::backend::cpu::team::pool::Team;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
@@ -18,18 +18,18 @@ use std::sync::{Arc, Mutex};
 
 /// What a step has to report.
 #[derive(Default)]
-pub(super) struct Outputs {
+pub(crate) struct Outputs {
     scores: Vec<ScoreRow>,
     /// Rows that tokens are sampled from.
-    pub(super) rows: Vec<usize>,
+    pub(crate) rows: Vec<usize>,
     /// Samples in the plan's order.
-    pub(super) samples: Vec<OutputSample>,
+    pub(crate) samples: Vec<OutputSample>,
     units: Vec<Unit>,
     /// Pieces with drafts.
     drafted: Vec<DraftedPiece>,
-    pub(super) head: HeadOutputs,
+    pub(crate) head: HeadOutputs,
     /// Experts of the rows whose requests ask.
-    pub(super) routes: Routes,
+    pub(crate) routes: Routes,
 }
 
 /// A piece with drafts, whose first sample is the one before them.
@@ -59,14 +59,14 @@ struct ScoreRow {
 }
 
 /// A token to sample.
-pub(super) struct OutputSample {
+pub(crate) struct OutputSample {
     /// Row among the sampled ones.
     logits: usize,
     /// Slot whose history counts.
     slot: usize,
     /// Drafts before it, which count as outputs too: the sample is of use only if they do.
     drafts: Vec<TokenId>,
-    pub(super) row: SampleRow,
+    pub(crate) row: SampleRow,
 }
 
 impl OutputSample {
@@ -84,7 +84,7 @@ impl OutputSample {
 
 /// What the threads report.
 #[derive(Default)]
-pub(super) struct Results {
+pub(crate) struct Results {
     scores: Mutex<Vec<(usize, Score)>>,
     samples: Mutex<Vec<(usize, Sample)>>,
     pooled: Mutex<Vec<(usize, PooledUnit)>>,
@@ -92,7 +92,7 @@ pub(super) struct Results {
 
 impl Results {
     /// In the plan's order.
-    pub(super) fn into_parts(self) -> (Vec<Sample>, Vec<Score>, Vec<PooledUnit>) {
+    pub(crate) fn into_parts(self) -> (Vec<Sample>, Vec<Score>, Vec<PooledUnit>) {
         (sorted(self.samples), sorted(self.scores), sorted(self.pooled))
     }
 }
@@ -104,7 +104,7 @@ fn sorted<T>(list: Mutex<Vec<(usize, T)>>) -> Vec<T> {
 }
 
 impl Outputs {
-    pub(super) fn of(plan: &StepPlan, batch: &Batch) -> Self {
+    pub(crate) fn of(plan: &StepPlan, batch: &Batch) -> Self {
         let mut all = Self::default();
         let mut first_row = 0;
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
@@ -123,7 +123,7 @@ impl Outputs {
     }
 
     /// Adds to the samples whose requests ask which experts their rows were given to.
-    pub(super) fn report(&self, samples: &mut [Sample]) {
+    pub(crate) fn report(&self, samples: &mut [Sample]) {
         for (sample, of) in samples.iter_mut().zip(&self.samples) {
             if let Some(report) = &mut sample.report {
                 report.experts = self.routes.experts(self.rows[of.logits]);
@@ -173,7 +173,7 @@ impl Outputs {
 
     /// The tokens whose logits are read of each row, as [`sampler::read_of`] says it; all where several choices share
     /// the row.
-    pub(super) fn logits_read(&self, constraints: &[Constraint], vocab: usize) -> Vec<Option<Arc<[u32]>>> {
+    pub(crate) fn logits_read(&self, constraints: &[Constraint], vocab: usize) -> Vec<Option<Arc<[u32]>>> {
         let mut read = vec![None; self.rows.len()];
         let samples: Vec<_> = self.samples.iter().zip(constraints).collect();
         for of_row in samples.chunk_by(|(a, _), (b, _)| a.logits == b.logits) {
@@ -187,7 +187,7 @@ impl Outputs {
     /// Leaves of all samples those that count, each with the slot that keeps it, and says how many drafts of each piece
     /// do. `keep` hears of each piece its slot and the drafts that count, each with its position, and the prompt's
     /// length.
-    pub(super) fn accept(
+    pub(crate) fn accept(
         &self,
         samples: Vec<Sample>,
         mut keep: impl FnMut(usize, &[TokenId], u32, u32),
@@ -218,7 +218,7 @@ impl Outputs {
 
 impl Pass<'_> {
     /// Scores and sums of hidden states.
-    pub(super) fn reports(&self, team: Team, scratch: &mut ThreadScratch, outputs: &Outputs, results: &Results) {
+    pub(crate) fn reports(&self, team: Team, scratch: &mut ThreadScratch, outputs: &Outputs, results: &Results) {
         let (room, vocab) = (self.ws.last.len(), self.model.config.vocab);
         if self.recorder.records() {
             let all: Vec<usize> = (0..self.batch.rows()).collect();
@@ -264,18 +264,18 @@ impl Pass<'_> {
 }
 
 /// Everything a sampler reads; the logits are those of [`Pass::outputs`].
-pub(super) struct Sampling<'a> {
-    pub(super) outputs: &'a Outputs,
-    pub(super) logits: &'a super::shared::Shared<f32>,
-    pub(super) vocab: usize,
-    pub(super) slots: &'a [Slot],
+pub(crate) struct Sampling<'a> {
+    pub(crate) outputs: &'a Outputs,
+    pub(crate) logits: &'a crate::backend::cpu::team::shared::Shared<f32>,
+    pub(crate) vocab: usize,
+    pub(crate) slots: &'a [Slot],
 }
 
 impl Sampling<'_> {
     /// This thread's share of the samples, of which each has its constraint. Where there are few, the first threads
     /// have them: the first one is who waits for the others at the end of a step, and it would sleep and be woken if it
     /// had nothing to do itself.
-    pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, constraints: &[Constraint], results: &Results) {
+    pub(crate) fn run(&self, team: Team, scratch: &mut ThreadScratch, constraints: &[Constraint], results: &Results) {
         for i in team.reversed().share(self.outputs.samples.len()) {
             let s = &self.outputs.samples[i];
             // SAFETY: logits are finished, and nobody writes them while samplers run.

@@ -1,40 +1,40 @@
 //! The last norm and the head of rows. Of rows whose samplers read few logits only these are computed: under a grammar
 //! that is most of the time, and the head is a sixth and more of a model's products.
 
-use super::forward::{Pass, columns};
-use super::matmul::{PackedMatrix, RowForm, TILE_ROWS, matmul};
-use super::norm::norm_row;
-use super::output::Outputs;
-use super::pool::Team;
+use crate::backend::cpu::matmul::{PackedMatrix, RowForm, TILE_ROWS, matmul};
+use crate::backend::cpu::network::forward::{Pass, columns};
+use crate::backend::cpu::simd::norm::norm_row;
+use crate::backend::cpu::step::outputs::Outputs;
+use crate::backend::cpu::team::pool::Team;
 use crate::constraint::Constraint;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// What is said about a step's samples, once all of it is there.
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Of each sample.
-    pub(super) constraints: Vec<Constraint>,
+    pub(crate) constraints: Vec<Constraint>,
     /// The tokens whose logits are read, of each row of logits; `None` stands for all.
     read: Vec<Option<Arc<[u32]>>>,
 }
 
 impl Known {
-    pub(super) fn of(constraints: Vec<Constraint>, outputs: &Outputs, vocab: usize) -> Self {
+    pub(crate) fn of(constraints: Vec<Constraint>, outputs: &Outputs, vocab: usize) -> Self {
         Self { read: outputs.logits_read(&constraints, vocab), constraints }
     }
 }
 
 /// The first rows of a head, in tiles.
 #[derive(Clone, Copy)]
-pub(super) struct HeadRows<'a> {
-    pub(super) matrix: &'a PackedMatrix,
-    pub(super) tiles: usize,
+pub(crate) struct HeadRows<'a> {
+    pub(crate) matrix: &'a PackedMatrix,
+    pub(crate) tiles: usize,
 }
 
 impl Pass<'_> {
     /// The logits of the rows to sample, which stay in the workspace. The first thread calls `look` shortly before it
     /// has to be known which of them are read.
-    pub(super) fn sampled_logits(&self, team: Team, outputs: &Outputs, known: &OnceLock<Known>, look: impl FnOnce()) {
+    pub(crate) fn sampled_logits(&self, team: Team, outputs: &Outputs, known: &OnceLock<Known>, look: impl FnOnce()) {
         if outputs.rows.is_empty() {
             return;
         }
@@ -48,19 +48,19 @@ impl Pass<'_> {
     }
 
     /// A final norm and the head of some rows, into the first rows of logits. Ends with a barrier.
-    pub(super) fn logits(&self, team: Team, rows: &[usize], norm: &[f32]) {
+    pub(crate) fn logits(&self, team: Team, rows: &[usize], norm: &[f32]) {
         self.logits_of(team, self.whole_head(), rows, norm);
     }
 
     /// The same of some rows of a head.
-    pub(super) fn logits_of(&self, team: Team, head: HeadRows<'_>, rows: &[usize], norm: &[f32]) {
+    pub(crate) fn logits_of(&self, team: Team, head: HeadRows<'_>, rows: &[usize], norm: &[f32]) {
         self.last_rows(team, rows, norm);
         team.wait();
         self.head(team, head, rows.len(), &[]);
         team.wait();
     }
 
-    pub(super) fn whole_head(&self) -> HeadRows<'_> {
+    pub(crate) fn whole_head(&self) -> HeadRows<'_> {
         HeadRows { matrix: &self.model.head, tiles: self.model.head.tiles() }
     }
 

@@ -4,18 +4,22 @@
 //! Lanes never mix but in [`Lanes::sum`], whose order is fixed, and products are fused everywhere, so the bytes do not
 //! depend on the choice. Integer dot products are not here but in `matmul`.
 
+pub(crate) mod gemm;
+pub(crate) mod norm;
+pub(crate) mod rowops;
+
 use chimere_kernels::reference::exp::{LN2_HI, LN2_LO, POLY};
 use std::sync::OnceLock;
 
 /// Lanes of one vector.
-pub(super) const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// A vector of [`LANES`] values.
 ///
 /// # Safety
 /// Methods may be called only where the instruction set of the implementation exists ([`run`] sees to it), with
 /// pointers valid for [`LANES`] elements.
-pub(super) trait Lanes: Copy {
+pub(crate) trait Lanes: Copy {
     /// Rows and vectors of the largest register tile.
     const TILE: (usize, usize);
     /// A sum of integers that grows in all lanes.
@@ -123,7 +127,7 @@ fn fold(mut a: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
 }
 
 /// A computation that any implementation of [`Lanes`] can do.
-pub(super) trait Kernel {
+pub(crate) trait Kernel {
     /// What the computation returns.
     type Output;
     /// Does it.
@@ -135,7 +139,7 @@ pub(super) trait Kernel {
 
 /// Runs a kernel on the widest vectors that may be used.
 #[inline]
-pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
+pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
     match Width::used() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Width::used` found the features.
@@ -168,7 +172,7 @@ impl Width {
 
     #[cfg(target_arch = "x86_64")]
     fn find() -> Self {
-        use super::matmul::Isa;
+        use crate::backend::cpu::isa::Isa;
         match Isa::host() {
             Isa::Avx512 | Isa::Amx => Self::Wide,
             // These vectors need no byte products, so that more machines have them than the products' widest set.
@@ -192,7 +196,7 @@ impl Width {
 /// that is nothing for what stands out of line here, each lane of which is a call of the C library: sixteen of them wherever
 /// a kernel has one were half a megabyte, which somebody's first build waited for. Tiles have one vector there.
 #[derive(Clone, Copy)]
-pub(super) struct Plain([f32; LANES]);
+pub(crate) struct Plain([f32; LANES]);
 
 impl Plain {
     #[inline(always)]
@@ -303,20 +307,20 @@ mod x86 {
     use std::arch::x86_64::*;
 
     #[target_feature(enable = "avx512f,avx512dq,avx2,fma,f16c")]
-    pub(super) unsafe fn wide<K: Kernel>(kernel: K) -> K::Output {
+    pub(crate) unsafe fn wide<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: the features of this function are those that Wide needs.
         unsafe { kernel.call::<Wide>() }
     }
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) unsafe fn narrow<K: Kernel>(kernel: K) -> K::Output {
+    pub(crate) unsafe fn narrow<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: the features of this function are those that Narrow needs.
         unsafe { kernel.call::<Narrow>() }
     }
 
     /// The lanes in one register of AVX-512.
     #[derive(Clone, Copy)]
-    pub(super) struct Wide(__m512);
+    pub(crate) struct Wide(__m512);
 
     // SAFETY of every block below: `wide` has enabled the features; pointers are the caller's promise.
     #[allow(clippy::undocumented_unsafe_blocks, reason = "said once for all one-line wrappers")]
@@ -437,7 +441,7 @@ mod x86 {
 
     /// The lanes in two registers of AVX2.
     #[derive(Clone, Copy)]
-    pub(super) struct Narrow(__m256, __m256);
+    pub(crate) struct Narrow(__m256, __m256);
 
     const HALF: usize = LANES / 2;
 

@@ -3,10 +3,10 @@
 //! Every output element is one chain of fused multiply-adds over `k` in order, whatever the tile, so that a row's bytes
 //! do not depend on the rows beside it.
 
-use super::simd::{LANES, Lanes};
+use crate::backend::cpu::simd::{LANES, Lanes};
 
 /// An element type that vectors are loaded from.
-pub(super) trait Element: Copy + Default + Send {
+pub(crate) trait Element: Copy + Default + Send {
     /// Loads [`LANES`] elements.
     ///
     /// # Safety
@@ -50,7 +50,7 @@ impl Element for u16 {
 
 /// What the sums start from.
 #[derive(Clone, Copy)]
-pub(super) enum Start {
+pub(crate) enum Start {
     /// Sums begin at zero.
     Zero,
     /// What stands in `c`.
@@ -60,17 +60,17 @@ pub(super) enum Start {
 }
 
 /// `c[m, n] = start + a[m, k] b[k, n]`, each with its own row stride; `n` is a multiple of [`LANES`].
-pub(super) struct Gemm<'a, E> {
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
-    pub(super) a: &'a [f32],
-    pub(super) lda: usize,
-    pub(super) b: &'a [E],
-    pub(super) ldb: usize,
-    pub(super) c: &'a mut [f32],
-    pub(super) ldc: usize,
-    pub(super) start: Start,
+pub(crate) struct Gemm<'a, E> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: &'a [f32],
+    pub(crate) lda: usize,
+    pub(crate) b: &'a [E],
+    pub(crate) ldb: usize,
+    pub(crate) c: &'a mut [f32],
+    pub(crate) ldc: usize,
+    pub(crate) start: Start,
 }
 
 impl<E: Element> Gemm<'_, E> {
@@ -79,7 +79,7 @@ impl<E: Element> Gemm<'_, E> {
     /// # Safety
     /// The instruction set of `L` exists.
     #[inline(always)]
-    pub(super) unsafe fn run<L: Lanes>(self) {
+    pub(crate) unsafe fn run<L: Lanes>(self) {
         if self.m == 0 {
             return;
         }
@@ -172,8 +172,8 @@ impl<E: Element> Gemm<'_, E> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Kernel, run};
     use super::*;
+    use crate::backend::cpu::simd::{Kernel, run};
 
     struct Whole<'a, E>(Gemm<'a, E>);
     impl<E: Element> Kernel for Whole<'_, E> {

@@ -1,52 +1,52 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
-use super::draft_head::HeadPiece;
-use super::store::Store;
 use crate::backend::BackendError;
+use crate::backend::cpu::draft_head::HeadPiece;
+use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
 
 /// All rows of a step.
-pub(super) struct Batch {
+pub(crate) struct Batch {
     /// Token of each row.
-    pub(super) tokens: Vec<TokenId>,
+    pub(crate) tokens: Vec<TokenId>,
     /// Absolute position of each row.
-    pub(super) positions: Vec<u32>,
-    pub(super) pieces: Vec<BatchPiece>,
+    pub(crate) positions: Vec<u32>,
+    pub(crate) pieces: Vec<BatchPiece>,
     /// `(i, i)` of each row: the pairs of a dense product.
-    pub(super) pairs: Vec<(u32, u32)>,
+    pub(crate) pairs: Vec<(u32, u32)>,
 }
 
 /// Consecutive rows of one sequence.
-pub(super) struct BatchPiece {
-    pub(super) seq: SeqId,
-    pub(super) first_row: usize,
-    pub(super) rows: usize,
+pub(crate) struct BatchPiece {
+    pub(crate) seq: SeqId,
+    pub(crate) first_row: usize,
+    pub(crate) rows: usize,
     /// Of these the last ones, whose tokens are drafted.
-    pub(super) drafted: usize,
+    pub(crate) drafted: usize,
     /// Drafted rows of the slot's piece before that count, and which its recurrent states do not hold yet.
-    pub(super) unfolded: usize,
-    pub(super) start: usize,
+    pub(crate) unfolded: usize,
+    pub(crate) start: usize,
     /// The first position that its rows attend to.
-    pub(super) from: usize,
-    pub(super) form: Form,
-    pub(super) slot: usize,
-    pub(super) pages: Vec<usize>,
-    pub(super) experts: Option<ExpertCut>,
+    pub(crate) from: usize,
+    pub(crate) form: Form,
+    pub(crate) slot: usize,
+    pub(crate) pages: Vec<usize>,
+    pub(crate) experts: Option<ExpertCut>,
     /// Rows after which the state is kept, and where, as if it were a slot.
-    pub(super) exports: Vec<(usize, usize)>,
+    pub(crate) exports: Vec<(usize, usize)>,
 }
 
 impl BatchPiece {
     /// Rows that count whatever is sampled.
-    pub(super) fn certain(&self) -> usize {
+    pub(crate) fn certain(&self) -> usize {
         self.rows - self.drafted
     }
 }
 
 impl Batch {
     /// Lays out a plan that [`check`](crate::backend::check::check) has passed and that has its tokens.
-    pub(super) fn new(plan: &StepPlan, store: &Store) -> Result<Self, BackendError> {
+    pub(crate) fn new(plan: &StepPlan, store: &Store) -> Result<Self, BackendError> {
         let mut batch = Batch {
             tokens: Vec::new(),
             positions: Vec::new(),
@@ -61,7 +61,7 @@ impl Batch {
     }
 
     /// Rows of the draft head.
-    pub(super) fn of_head<'a>(pieces: impl Iterator<Item = HeadPiece<'a>>) -> Self {
+    pub(crate) fn of_head<'a>(pieces: impl Iterator<Item = HeadPiece<'a>>) -> Self {
         let mut batch = Batch { tokens: Vec::new(), positions: Vec::new(), pieces: Vec::new(), pairs: Vec::new() };
         for piece in pieces {
             let (first_row, rows) = (batch.rows(), piece.tokens.len());
@@ -87,12 +87,12 @@ impl Batch {
     }
 
     /// Rows of the step.
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.tokens.len()
     }
 
     /// The piece that a row belongs to.
-    pub(super) fn piece_of(&self, row: usize) -> &BatchPiece {
+    pub(crate) fn piece_of(&self, row: usize) -> &BatchPiece {
         &self.pieces[self.pieces.partition_point(|p| p.first_row <= row) - 1]
     }
 

@@ -1,26 +1,26 @@
 //! A model's weights as this backend multiplies with them.
 
-use super::blocks::{Block, Op, Packing};
-use super::draft_head::DraftHead;
-use super::matmul::PackedMatrix;
+use crate::backend::cpu::blocks::{Block, Op, Packing};
+use crate::backend::cpu::draft_head::DraftHead;
+use crate::backend::cpu::matmul::PackedMatrix;
 use crate::format::{NotFinite, Tensor};
 use crate::model::{self, BlockConfig, Model, ModelConfig};
 
 /// Everything the forward pass reads.
-pub(super) struct CpuModel {
-    pub(super) config: ModelConfig,
+pub(crate) struct CpuModel {
+    pub(crate) config: ModelConfig,
     /// Encoded as the file has it: a step reads a row a token.
-    pub(super) embed: Tensor,
-    pub(super) norm: Vec<f32>,
-    pub(super) head: PackedMatrix,
+    pub(crate) embed: Tensor,
+    pub(crate) norm: Vec<f32>,
+    pub(crate) head: PackedMatrix,
     /// Of all layers, in the order in which rows go through them.
-    pub(super) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     /// Where its guesses are wanted.
-    pub(super) draft_head: Option<DraftHead>,
+    pub(crate) draft_head: Option<DraftHead>,
 }
 
 /// Packs blocks, each with its configuration; an error names the tensor whose weights are no finite numbers.
-pub(super) fn packed_blocks<'a>(
+pub(crate) fn packed_blocks<'a>(
     model: &ModelConfig,
     blocks: impl Iterator<Item = (&'a BlockConfig, &'a model::Block)>,
     packing: Packing,
@@ -36,9 +36,9 @@ pub(super) fn packed_blocks<'a>(
 }
 
 impl CpuModel {
-    /// Packs a model that [`super::blocks::check`] has passed; `progress` hears the share done after each block, 0 to
+    /// Packs a model that `blocks::check` has passed; `progress` hears the share done after each block, 0 to
     /// 1. Its draft head is packed if `draft_head`. An error names the tensor whose weights are no finite numbers.
-    pub(super) fn pack(
+    pub(crate) fn pack(
         model: &Model,
         exact: bool,
         draft_head: bool,
@@ -62,7 +62,7 @@ impl CpuModel {
     }
 
     /// What [`CpuModel::bytes`] will say, before anything is packed.
-    pub(super) fn planned_bytes(model: &Model, exact: bool, draft_head: bool) -> u64 {
+    pub(crate) fn planned_bytes(model: &Model, exact: bool, draft_head: bool) -> u64 {
         let w = &model.weights;
         let blocks = w.layers.iter().flatten().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
         let head = PackedMatrix::planned_bytes(w.head.as_ref().unwrap_or(&w.embed), exact);
@@ -71,7 +71,7 @@ impl CpuModel {
     }
 
     /// All packed matrices, the head after those of the layers, and then the draft head's.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
         self.blocks
             .iter()
             .flat_map(|block| block.op.matrices())
@@ -80,7 +80,7 @@ impl CpuModel {
     }
 
     /// Bytes of the embedding and of packed matrices.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.matrices().map(|m| m.bytes() as u64).sum::<u64>() + self.embed.bytes().len() as u64
     }
 }

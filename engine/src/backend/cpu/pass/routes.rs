@@ -4,14 +4,14 @@ use std::sync::Mutex;
 
 /// Rows that are asked about. In a step where none is, a look-up finds an empty list.
 #[derive(Default)]
-pub(super) struct Routes {
+pub(crate) struct Routes {
     /// By rising row.
     rows: Vec<(usize, Mutex<Vec<Vec<u32>>>)>,
 }
 
 impl Routes {
     /// Before the first layer.
-    pub(super) fn of(rows: impl Iterator<Item = usize>) -> Self {
+    pub(crate) fn of(rows: impl Iterator<Item = usize>) -> Self {
         let mut rows: Vec<_> = rows.collect();
         rows.sort_unstable();
         rows.dedup();
@@ -19,14 +19,14 @@ impl Routes {
     }
 
     /// A layer gave a row to these experts. Layers come one after the other.
-    pub(super) fn note(&self, row: usize, experts: &[u32]) {
+    pub(crate) fn note(&self, row: usize, experts: &[u32]) {
         if let Some(layers) = self.find(row) {
             layers.lock().expect("no thread panics while it reports").push(experts.to_vec());
         }
     }
 
     /// The experts of a row, a list a layer that has some; `None` of a model that has none.
-    pub(super) fn experts(&self, row: usize) -> Option<Vec<Vec<u32>>> {
+    pub(crate) fn experts(&self, row: usize) -> Option<Vec<Vec<u32>>> {
         let layers = self.find(row)?.lock().expect("no thread panics while it reports").clone();
         (!layers.is_empty()).then_some(layers)
     }

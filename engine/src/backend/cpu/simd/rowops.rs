@@ -1,16 +1,16 @@
 //! Element-wise operations on rows.
 
-use super::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 
 /// Adds `y` to `x`, element by element.
-pub(super) fn add(x: &mut [f32], y: &[f32]) {
+pub(crate) fn add(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
     }
 }
 
 /// `out = silu(gate) * up`; lengths are whole vectors.
-pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+pub(crate) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     struct Swiglu<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
     impl Kernel for Swiglu<'_> {
         type Output = ();
@@ -33,7 +33,7 @@ pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
 }
 
 /// `out = relu(up)^2`; lengths are whole vectors.
-pub(super) fn relu2(up: &[f32], out: &mut [f32]) {
+pub(crate) fn relu2(up: &[f32], out: &mut [f32]) {
     struct Relu2<'a>(&'a [f32], &'a mut [f32]);
     impl Kernel for Relu2<'_> {
         type Output = ();
@@ -54,7 +54,7 @@ pub(super) fn relu2(up: &[f32], out: &mut [f32]) {
 }
 
 /// The sigmoid of the product of two rows of whole vectors.
-pub(super) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
     struct Dot<'a>(&'a [f32], &'a [f32]);
     impl Kernel for Dot<'_> {
         type Output = f32;
@@ -80,7 +80,7 @@ pub(super) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
 /// # Safety
 /// `rows` points to `x.len()` values for each weight, which nobody writes meanwhile. What lies between the rows is not
 /// read.
-pub(super) unsafe fn add_weighted(x: &mut [f32], weights: &[f32], rows: *const f32, stride: usize) {
+pub(crate) unsafe fn add_weighted(x: &mut [f32], weights: &[f32], rows: *const f32, stride: usize) {
     struct Sum<'a>(&'a mut [f32], &'a [f32], *const f32, usize);
     impl Kernel for Sum<'_> {
         type Output = ();

@@ -1,6 +1,6 @@
 //! Memory that the threads of a step divide among themselves.
 
-use super::pool::Team;
+use crate::backend::cpu::team::pool::Team;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 ///
 /// Every step runs in phases: within a phase each thread writes only ranges that no other thread touches, and reads
 /// what an earlier phase wrote. The methods are unsafe because that split is the caller's.
-pub(super) struct Shared<T> {
+pub(crate) struct Shared<T> {
     cells: Box<[UnsafeCell<T>]>,
     /// The first cell that lies on a cache line. A vector that straddles two costs as much as two, and an allocator
     /// puts large buffers 16 bytes behind the start of a page.
@@ -27,7 +27,7 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T: Copy + Default> Shared<T> {
     /// `len` default values; zeroed pages are not touched until used.
-    pub(super) fn new(len: usize) -> Self {
+    pub(crate) fn new(len: usize) -> Self {
         let plain = vec![T::default(); len + LINE_BYTES / size_of::<T>()].into_boxed_slice();
         let start = plain.as_ptr().align_offset(LINE_BYTES);
         assert!(start + len <= plain.len(), "a line's worth of elements holds the start of one");
@@ -38,7 +38,7 @@ impl<T: Copy + Default> Shared<T> {
     }
 
     /// How many elements it has.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
@@ -50,7 +50,7 @@ impl<T: Copy + Default> Shared<T> {
     ///
     /// # Safety
     /// No thread writes to the range while the slice lives.
-    pub(super) unsafe fn get(&self, range: Range<usize>) -> &[T] {
+    pub(crate) unsafe fn get(&self, range: Range<usize>) -> &[T] {
         let cells = self.cells(range);
         // SAFETY: in bounds by the index above; unwritten by the caller's promise.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), cells.len()) }
@@ -61,19 +61,19 @@ impl<T: Copy + Default> Shared<T> {
     /// # Safety
     /// No other thread reads or writes the range while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the caller divides the buffer")]
-    pub(super) unsafe fn get_mut(&self, range: Range<usize>) -> &mut [T] {
+    pub(crate) unsafe fn get_mut(&self, range: Range<usize>) -> &mut [T] {
         let cells = self.cells(range);
         // SAFETY: in bounds by the index above; nobody else's by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(cells.as_ptr().cast_mut().cast(), cells.len()) }
     }
 
     /// Where `range` starts, for writers that keep to their part of it.
-    pub(super) fn part(&self, range: Range<usize>) -> *mut T {
+    pub(crate) fn part(&self, range: Range<usize>) -> *mut T {
         self.cells(range).as_ptr().cast_mut().cast()
     }
 
     /// Copies a range onto another one of the same buffer.
-    pub(super) fn copy_within(&mut self, from: Range<usize>, to: usize) {
+    pub(crate) fn copy_within(&mut self, from: Range<usize>, to: usize) {
         // SAFETY: `&mut self` excludes everybody else.
         unsafe { self.get_mut(0..self.len()) }.copy_within(from, to);
     }
@@ -94,16 +94,16 @@ fn advise_huge<T>(cells: &[T]) {
 }
 
 /// Something of each thread's own, made before there are threads.
-pub(super) struct PerThread<T>(Vec<Mutex<T>>);
+pub(crate) struct PerThread<T>(Vec<Mutex<T>>);
 
 impl<T> PerThread<T> {
     /// For teams of up to `threads`.
-    pub(super) fn new(threads: usize, make: impl Fn() -> T) -> Self {
+    pub(crate) fn new(threads: usize, make: impl Fn() -> T) -> Self {
         Self((0..threads).map(|_| Mutex::new(make())).collect())
     }
 
     /// The calling thread's own.
-    pub(super) fn of(&self, team: Team<'_>) -> MutexGuard<'_, T> {
+    pub(crate) fn of(&self, team: Team<'_>) -> MutexGuard<'_, T> {
         self.0[team.index].lock().expect("no thread panicked before")
     }
 }

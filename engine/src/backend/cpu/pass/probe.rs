@@ -1,7 +1,7 @@
 //! Looks into a step, and disturbs one: what tests of exactness need. Measuring tables of n-grams reads whole rows of
 //! logits here too; nothing that serves does.
 
-use super::batch::Batch;
+use crate::backend::cpu::pass::batch::Batch;
 use crate::ids::SeqId;
 use std::sync::Mutex;
 
@@ -38,23 +38,23 @@ pub struct Recording {
 
 /// Collects a [`Recording`] from the threads of a step.
 #[derive(Default)]
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     probe: Probe,
     recording: Mutex<Recording>,
 }
 
 impl Recorder {
-    pub(super) fn new(probe: Probe) -> Self {
+    pub(crate) fn new(probe: Probe) -> Self {
         Self { probe, recording: Mutex::default() }
     }
 
     /// Whether logits of every row are wanted.
-    pub(super) fn records(&self) -> bool {
+    pub(crate) fn records(&self) -> bool {
         self.probe.record
     }
 
     /// Keeps the residual stream at a place of the pass.
-    pub(super) fn hidden<'a>(&self, place: usize, x: impl FnOnce() -> &'a [f32]) {
+    pub(crate) fn hidden<'a>(&self, place: usize, x: impl FnOnce() -> &'a [f32]) {
         if self.probe.record {
             let hidden = &mut self.recording.lock().expect("no recorder panics").hidden;
             hidden.resize(place + 1, Vec::new());
@@ -63,12 +63,12 @@ impl Recorder {
     }
 
     /// Keeps rows of logits, in order.
-    pub(super) fn logits(&self, rows: &[f32]) {
+    pub(crate) fn logits(&self, rows: &[f32]) {
         self.recording.lock().expect("no recorder panics").logits.extend_from_slice(rows);
     }
 
     /// Disturbs the row if it is the one.
-    pub(super) fn perturb(&self, batch: &Batch, row: usize, x: &mut [f32]) {
+    pub(crate) fn perturb(&self, batch: &Batch, row: usize, x: &mut [f32]) {
         if let Some(p) = self.probe.perturbation
             && batch.positions[row] == p.position
             && batch.piece_of(row).seq == p.seq
@@ -77,7 +77,7 @@ impl Recorder {
         }
     }
 
-    pub(super) fn finish(self) -> Recording {
+    pub(crate) fn finish(self) -> Recording {
         self.recording.into_inner().expect("no recorder panics")
     }
 }

@@ -5,47 +5,47 @@
 //! sequence) and reads what earlier phases wrote. Nothing is summed across threads, so their number never shows in a
 //! result.
 
-use super::batch::Batch;
-use super::blocks::{BlockThread, ExpertCount, Step};
-use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before};
-use super::norm::norm_row;
-use super::pool::Team;
-use super::probe::Recorder;
-use super::routes::Routes;
-use super::rowops::{add, add_weighted};
-use super::sampler::SamplerScratch;
-use super::shared::Shared;
-use super::store::Store;
-use super::weights::CpuModel;
-use super::workspace::Views;
 use crate::backend::Progress;
+use crate::backend::cpu::blocks::{BlockThread, ExpertCount, Step};
+use crate::backend::cpu::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before};
+use crate::backend::cpu::network::weights::CpuModel;
+use crate::backend::cpu::network::workspace::Views;
+use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::probe::Recorder;
+use crate::backend::cpu::pass::routes::Routes;
+use crate::backend::cpu::sampler::SamplerScratch;
+use crate::backend::cpu::simd::norm::norm_row;
+use crate::backend::cpu::simd::rowops::{add, add_weighted};
+use crate::backend::cpu::store::Store;
+use crate::backend::cpu::team::pool::Team;
+use crate::backend::cpu::team::shared::Shared;
 use crate::format::blocks::decode_row;
 use std::ops::Range;
 
 /// What all threads of a step see.
-pub(super) struct Pass<'a> {
-    pub(super) model: &'a CpuModel,
-    pub(super) batch: &'a Batch,
-    pub(super) store: &'a Store,
-    pub(super) ws: Views<'a>,
+pub(crate) struct Pass<'a> {
+    pub(crate) model: &'a CpuModel,
+    pub(crate) batch: &'a Batch,
+    pub(crate) store: &'a Store,
+    pub(crate) ws: Views<'a>,
     /// What blocks of each shape compute in.
-    pub(super) steps: &'a [Step<'a>],
-    pub(super) recorder: &'a Recorder,
-    pub(super) experts: &'a ExpertCount,
-    pub(super) routes: &'a Routes,
+    pub(crate) steps: &'a [Step<'a>],
+    pub(crate) recorder: &'a Recorder,
+    pub(crate) experts: &'a ExpertCount,
+    pub(crate) routes: &'a Routes,
     /// Advanced after each block.
-    pub(super) progress: &'a Progress,
+    pub(crate) progress: &'a Progress,
 }
 
 /// What one thread keeps to itself beside what the blocks need.
 #[derive(Default)]
-pub(super) struct ThreadScratch {
-    pub(super) sampler: SamplerScratch,
+pub(crate) struct ThreadScratch {
+    pub(crate) sampler: SamplerScratch,
 }
 
 impl Pass<'_> {
     /// All layers; leaves the residual stream of every row in the workspace.
-    pub(super) fn layers(&self, team: Team) {
+    pub(crate) fn layers(&self, team: Team) {
         self.embed(team);
         for (i, block) in self.model.blocks.iter().enumerate() {
             let at = BlockThread { pass: self, team, norm: &block.norm, scale: block.scale, block: i };
@@ -71,7 +71,7 @@ impl Pass<'_> {
     }
 
     /// The embedding of a row's token.
-    pub(super) fn embed_row(&self, row: usize, x: &mut [f32]) {
+    pub(crate) fn embed_row(&self, row: usize, x: &mut [f32]) {
         let table = &self.model.embed;
         decode_row(table.ty, table.row(0, self.batch.tokens[row] as usize), x);
         if let Some(scale) = &table.scale {
@@ -83,7 +83,7 @@ impl Pass<'_> {
     }
 
     /// The input of the next matrices: every row normed, and in int8 too if one of them reads that.
-    pub(super) fn norm(&self, team: Team, w: &[f32], q8: bool) {
+    pub(crate) fn norm(&self, team: Team, w: &[f32], q8: bool) {
         for row in team.share(self.batch.rows()) {
             self.norm_row(row, w, q8);
         }
@@ -91,12 +91,12 @@ impl Pass<'_> {
     }
 
     /// [`Pass::norm`] for some matrices.
-    pub(super) fn norm_for(&self, team: Team, w: &[f32], readers: &[PackedMatrix]) {
+    pub(crate) fn norm_for(&self, team: Team, w: &[f32], readers: &[PackedMatrix]) {
         self.norm(team, w, readers.iter().any(|m| m.input() == RowForm::Q8));
     }
 
     /// [`Pass::norm`] of one row, which is in this thread's share.
-    pub(super) fn norm_row(&self, row: usize, w: &[f32], q8: bool) {
+    pub(crate) fn norm_row(&self, row: usize, w: &[f32], q8: bool) {
         let hidden = self.model.config.hidden;
         // SAFETY: the residual stream was finished before the last barrier; the normed row is this thread's.
         unsafe {
@@ -109,7 +109,7 @@ impl Pass<'_> {
     }
 
     /// This thread's share of the products of all rows with some matrices that read the same input.
-    pub(super) fn project<const N: usize>(&self, team: Team, inputs: &[PackedMatrix; N], outs: [&Shared<f32>; N]) {
+    pub(crate) fn project<const N: usize>(&self, team: Team, inputs: &[PackedMatrix; N], outs: [&Shared<f32>; N]) {
         let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
             let next = inputs.get(i + 1).map(|next| (next, 0));
@@ -120,7 +120,7 @@ impl Pass<'_> {
     }
 
     /// An operator's output matrix, times `scale`, added to the residual stream.
-    pub(super) fn mix(&self, team: Team, w: &PackedMatrix, x: RowsView<'_>, scale: f32) {
+    pub(crate) fn mix(&self, team: Team, w: &PackedMatrix, x: RowsView<'_>, scale: f32) {
         let tiles = team.share(w.tiles());
         let (hidden, rows, plain) = (w.rows(), self.batch.rows(), self.ws.plain);
         // SAFETY: the tiles are this thread's share.
@@ -144,7 +144,7 @@ impl Pass<'_> {
     /// # Safety
     /// Until the next barrier the calling thread writes its own tiles of its own rows only, and no other thread reads
     /// them.
-    pub(super) unsafe fn out<'b>(&self, buffer: &'b Shared<f32>, rows: usize, cols: usize) -> OutView<'b> {
+    pub(crate) unsafe fn out<'b>(&self, buffer: &'b Shared<f32>, rows: usize, cols: usize) -> OutView<'b> {
         // SAFETY: `part` checks the bounds; the rest is the caller's promise.
         unsafe { OutView::new(buffer.part(0..rows * cols), rows, cols, cols) }
     }
@@ -160,6 +160,6 @@ impl Pass<'_> {
 }
 
 /// The columns of some tiles.
-pub(super) fn columns(tiles: &Range<usize>, width: usize) -> Range<usize> {
+pub(crate) fn columns(tiles: &Range<usize>, width: usize) -> Range<usize> {
     (tiles.start * TILE_ROWS).min(width)..(tiles.end * TILE_ROWS).min(width)
 }

@@ -1,5 +1,9 @@
 //! Which instructions the CPU backend uses.
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use std::arch::asm;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::OnceLock;
 
 /// The variable that picks a weaker set than the best of this machine.
@@ -75,7 +79,7 @@ impl Isa {
 
     /// Whether `CHIMERE_ISA` holds the backend to `self`, also where it could use more.
     #[cfg(target_arch = "x86_64")]
-    pub(in crate::backend::cpu) fn is_asked(self) -> bool {
+    pub(crate) fn is_asked(self) -> bool {
         asked() == Some(Ok(self))
     }
 }
@@ -116,7 +120,7 @@ fn detect() -> Vec<Isa> {
         }
         if narrow && has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
             all.push(Isa::Avx512);
-            if super::amx::available() {
+            if has_tiles() {
                 all.push(Isa::Amx);
             }
         }
@@ -129,6 +133,33 @@ fn detect() -> Vec<Isa> {
         }
     }
     all
+}
+
+/// Whether the processor has the instructions of matrix tiles and the kernel lets this process use them.
+#[cfg(target_arch = "x86_64")]
+fn has_tiles() -> bool {
+    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    (__cpuid(0).eax >= 7) && __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8 && permitted()
+}
+
+/// Linux enlarges a process's saved state for tiles only on request.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const REQUEST_PERMISSION: u64 = 0x1023;
+    const TILE_DATA: u64 = 18;
+    let result: i64;
+    // SAFETY: a system call that takes two integers and touches no memory of ours.
+    unsafe {
+        asm!("syscall", inlateout("rax") ARCH_PRCTL => result, in("rdi") REQUEST_PERMISSION, in("rsi") TILE_DATA,
+             out("rcx") _, out("r11") _, options(nostack));
+    }
+    result == 0
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn permitted() -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@
 //! are kept whole, and are few. Keys and values of rows that do not count stay in their pages, where the next rows
 //! write before anybody reads.
 
-use super::shared::Shared;
+use crate::backend::cpu::team::shared::Shared;
 use crate::model::StateShape;
 use std::ops::Range;
 
 /// Floats of one drafted row, for all rows that a slot may have.
-pub(super) struct DraftedRows {
+pub(crate) struct DraftedRows {
     /// Rows a slot.
     room: usize,
     shape: DraftedShape,
@@ -22,7 +22,7 @@ pub(super) struct DraftedRows {
 
 /// Where each block has its part of a row, in floats.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DraftedShape {
+pub(crate) struct DraftedShape {
     blocks: Vec<(Range<usize>, Range<usize>)>,
     factors: usize,
     inputs: usize,
@@ -30,7 +30,7 @@ pub(super) struct DraftedShape {
 
 impl DraftedShape {
     /// Takes room for the next block.
-    pub(super) fn push(&mut self, block: StateShape) {
+    pub(crate) fn push(&mut self, block: StateShape) {
         let factors = self.factors..self.factors + block.factors;
         let inputs = self.inputs..self.inputs + block.inputs;
         (self.factors, self.inputs) = (factors.end, inputs.end);
@@ -38,14 +38,14 @@ impl DraftedShape {
     }
 
     /// Bytes of one row.
-    pub(super) fn row_bytes(&self) -> u64 {
+    pub(crate) fn row_bytes(&self) -> u64 {
         ((self.factors + self.inputs) * 4) as u64
     }
 }
 
 impl DraftedRows {
     /// For so many slots with `room` rows each.
-    pub(super) fn new(shape: DraftedShape, slots: usize, room: usize) -> Self {
+    pub(crate) fn new(shape: DraftedShape, slots: usize, room: usize) -> Self {
         let rows = slots * room;
         Self { room, factors: Shared::new(rows * shape.factors), inputs: Shared::new(rows * shape.inputs), shape }
     }
@@ -55,7 +55,7 @@ impl DraftedRows {
     /// # Safety
     /// Nobody else touches the head's part of this row while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the caller divides the buffer")]
-    pub(super) unsafe fn factors(
+    pub(crate) unsafe fn factors(
         &self,
         slot: usize,
         row: usize,
@@ -73,7 +73,7 @@ impl DraftedRows {
     /// # Safety
     /// Nobody else touches this row's part while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the caller divides the buffer")]
-    pub(super) unsafe fn inputs(&self, slot: usize, row: usize, block: usize) -> &mut [f32] {
+    pub(crate) unsafe fn inputs(&self, slot: usize, row: usize, block: usize) -> &mut [f32] {
         // SAFETY: the caller's.
         unsafe { self.inputs.get_mut(self.place(slot, row, self.shape.inputs, &self.shape.blocks[block].1)) }
     }
@@ -85,7 +85,7 @@ impl DraftedRows {
     }
 
     /// Moves a convolution's tail on over the first `count` rows of a slot.
-    pub(super) fn advance_tail(&mut self, slot: usize, count: usize, block: usize, tail: &mut [f32]) {
+    pub(crate) fn advance_tail(&mut self, slot: usize, count: usize, block: usize, tail: &mut [f32]) {
         let channels = self.shape.blocks[block].1.len();
         if channels == 0 {
             return;
@@ -101,7 +101,7 @@ impl DraftedRows {
     }
 
     /// Fills everything with NaN, as memory that was never written.
-    pub(super) fn poison(&mut self) {
+    pub(crate) fn poison(&mut self) {
         // SAFETY: `&mut self` excludes everybody else.
         unsafe {
             self.factors.get_mut(0..self.factors.len()).fill(f32::NAN);

@@ -6,16 +6,16 @@
 //! random number that comes that near to the border between two tokens, and rows with filters, are left to the caller,
 //! who weighs all tokens again.
 
-use super::near::WeightSum;
-use super::sampler::{PART, SamplerScratch, Weighed, bits, filtered, first, integer, number};
-use super::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::sampler::near::WeightSum;
+use crate::backend::cpu::sampler::{PART, SamplerScratch, Weighed, bits, filtered, first, integer, number};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
 use crate::step::SampleRow;
 use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled};
 
 /// A token that edits name.
-pub(super) struct Listed {
+pub(crate) struct Listed {
     id: TokenId,
     /// What a mixture or a bias adds.
     edit: f32,
@@ -29,13 +29,13 @@ pub(super) struct Listed {
 
 /// What could be told of the two tokens.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Chosen {
-    pub(super) plain: Option<TokenId>,
-    pub(super) edited: Option<TokenId>,
+pub(crate) struct Chosen {
+    pub(crate) plain: Option<TokenId>,
+    pub(crate) edited: Option<TokenId>,
 }
 
 /// Of a row whose logits `base` are numbers, `best` the largest.
-pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &Constraint, s: &mut SamplerScratch) -> Chosen {
+pub(crate) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &Constraint, s: &mut SamplerScratch) -> Chosen {
     let p = &*row.params;
     let draws = p.temperature >= TEMPERATURE_MIN;
     // Both kinds of edits in one row come from nowhere yet.
@@ -310,10 +310,10 @@ fn slack(tokens: usize, unlisted: u64, ratio: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::History;
-    use super::super::sampler::tests::{defined, row};
-    use super::super::sampler::{largest, sample};
     use super::*;
+    use crate::backend::cpu::sampler::history::History;
+    use crate::backend::cpu::sampler::tests::{defined, row};
+    use crate::backend::cpu::sampler::{largest, sample};
     use crate::sampling::SamplingParams;
     use chimere_kernels::reference::sampler::weight;
     use proptest::prelude::*;

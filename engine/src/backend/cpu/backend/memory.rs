@@ -1,9 +1,9 @@
 //! What the backend will take of memory, known before any of it is taken.
 
-use super::store::StoreShape;
-use super::weights::CpuModel;
-use super::workspace::workspace_bytes;
-use super::{CpuConfig, KvType};
+use crate::backend::cpu::network::weights::CpuModel;
+use crate::backend::cpu::network::workspace::workspace_bytes;
+use crate::backend::cpu::store::StoreShape;
+use crate::backend::cpu::{CpuConfig, KvType};
 use crate::model::{Model, ModelConfig};
 
 /// Bytes by use, for a planner that splits one budget.
@@ -32,7 +32,7 @@ impl MemoryUse {
         CpuModel::planned_bytes(model, config.exact, config.of(&model.config).draft_head)
     }
 
-    /// What [`super::CpuBackend::new`] will allocate beside the packed weights.
+    /// What [`crate::backend::cpu::CpuBackend::new`] will allocate beside the packed weights.
     pub fn of(model: &ModelConfig, config: &CpuConfig) -> Self {
         let config = &config.of(model);
         let model = &config.computed(model);
@@ -52,7 +52,7 @@ impl MemoryUse {
 }
 
 impl KvType {
-    pub(super) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             KvType::F32 => 4,
             KvType::F16 => 2,

@@ -1,13 +1,13 @@
 //! Norms over one vector: sums in a fixed order, products fused.
 
-use super::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 
 /// `out = x * w / sqrt(mean(x^2) + eps)`.
 ///
 /// # Safety
 /// The instruction set of `L` exists.
 #[inline(always)]
-pub(super) unsafe fn rmsnorm<L: Lanes>(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
+pub(crate) unsafe fn rmsnorm<L: Lanes>(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     // SAFETY: the caller's.
     unsafe {
         let scale = 1.0 / (sum_of_squares::<L>(x) / x.len() as f32 + eps).sqrt();
@@ -20,7 +20,7 @@ pub(super) unsafe fn rmsnorm<L: Lanes>(x: &[f32], w: &[f32], eps: f32, out: &mut
 /// # Safety
 /// The instruction set of `L` exists.
 #[inline(always)]
-pub(super) unsafe fn rmsnorm_in_place<L: Lanes>(x: &mut [f32], w: &[f32], eps: f32) {
+pub(crate) unsafe fn rmsnorm_in_place<L: Lanes>(x: &mut [f32], w: &[f32], eps: f32) {
     assert!(x.len() == w.len() && x.len().is_multiple_of(LANES), "a norm has one weight an element, in whole vectors");
     // SAFETY: the caller's, and the lengths above.
     unsafe {
@@ -36,7 +36,7 @@ pub(super) unsafe fn rmsnorm_in_place<L: Lanes>(x: &mut [f32], w: &[f32], eps: f
 /// # Safety
 /// The instruction set of `L` exists.
 #[inline(always)]
-pub(super) unsafe fn l2norm<L: Lanes>(x: &mut [f32], factor: f32) {
+pub(crate) unsafe fn l2norm<L: Lanes>(x: &mut [f32], factor: f32) {
     assert!(x.len().is_multiple_of(LANES), "heads come in whole vectors");
     // SAFETY: the caller's, and the length above.
     unsafe {
@@ -52,7 +52,7 @@ pub(super) unsafe fn l2norm<L: Lanes>(x: &mut [f32], factor: f32) {
 /// # Safety
 /// The instruction set of `L` exists.
 #[inline(always)]
-pub(super) unsafe fn gated_norm<L: Lanes>(x: &[f32], w: &[f32], z: &[f32], eps: f32, out: &mut [f32]) {
+pub(crate) unsafe fn gated_norm<L: Lanes>(x: &[f32], w: &[f32], z: &[f32], eps: f32, out: &mut [f32]) {
     assert!(x.len() == z.len(), "one gate an element");
     // SAFETY: the caller's, and the lengths asserted here and in `scaled`.
     unsafe {
@@ -94,11 +94,11 @@ unsafe fn sum_of_squares<L: Lanes>(x: &[f32]) -> f32 {
 }
 
 /// [`rmsnorm`] of whole rows.
-pub(super) struct RmsNorm<'a> {
-    pub(super) x: &'a [f32],
-    pub(super) w: &'a [f32],
-    pub(super) eps: f32,
-    pub(super) out: &'a mut [f32],
+pub(crate) struct RmsNorm<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) w: &'a [f32],
+    pub(crate) eps: f32,
+    pub(crate) out: &'a mut [f32],
 }
 
 impl Kernel for RmsNorm<'_> {
@@ -112,7 +112,7 @@ impl Kernel for RmsNorm<'_> {
 }
 
 /// [`rmsnorm`] on the widest instruction set.
-pub(super) fn norm_row(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
+pub(crate) fn norm_row(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     run(RmsNorm { x, w, eps, out });
 }
 

@@ -1,8 +1,8 @@
 //! The sum of a row's weights at temperature 1, which a mixture is measured by: exact, or near at less than half the
 //! cost, with a bound on the error. The caller weighs exactly where the bound is too wide for a choice.
 
-use super::sampler::{PART, Total};
-use super::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::sampler::{PART, Total};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use chimere_kernels::reference::sampler::WEIGHT_ONE;
 use std::f32::consts::LOG2_E;
 
@@ -18,25 +18,25 @@ const LOGIT_ERROR: f64 = 1.2e-7;
 
 /// The sum, in units of `1 / WEIGHT_ONE`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WeightSum {
-    pub(super) total: u64,
+pub(crate) struct WeightSum {
+    pub(crate) total: u64,
     /// How far it may be off, of itself; 0 of an exact one.
     error: f64,
 }
 
 impl WeightSum {
     /// A sum that is known.
-    pub(super) fn known(total: u64) -> Self {
+    pub(crate) fn known(total: u64) -> Self {
         Self { total, error: 0.0 }
     }
 
     /// As the definition has it. `best` is the largest logit.
-    pub(super) fn exact(logits: &[f32], best: f32) -> Self {
+    pub(crate) fn exact(logits: &[f32], best: f32) -> Self {
         Self::known(run(Total { logits, best }))
     }
 
     /// Nearly; `best` is the largest logit, a number.
-    pub(super) fn near(logits: &[f32], best: f32) -> Self {
+    pub(crate) fn near(logits: &[f32], best: f32) -> Self {
         let sum = run(Near { logits, best });
         // The definition rounds each weight to an integer, and the best one's is WEIGHT_ONE.
         let rounding = 0.5 * logits.len() as f64 / f64::from(WEIGHT_ONE);
@@ -45,7 +45,7 @@ impl WeightSum {
     }
 
     /// How far logits that were mixed by this sum can be from what the exact one gives.
-    pub(super) fn error_of(&self, mixed: impl Iterator<Item = f32>, best: f32) -> f64 {
+    pub(crate) fn error_of(&self, mixed: impl Iterator<Item = f32>, best: f32) -> f64 {
         let numbers = mixed.filter(|mixed| mixed.is_finite());
         let far = numbers.fold(0.0, |far: f32, mixed| far.max((mixed - best).abs()));
         // Either is rounded on its own: 3e-7 of a logarithm, half of 2^-23 of what is added to the best logit.
@@ -53,7 +53,7 @@ impl WeightSum {
     }
 
     /// Nothing is known better.
-    pub(super) fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.error == 0.0
     }
 }

@@ -1,19 +1,21 @@
 //! What outlives a step: recurrent states and convolution tails by slot, keys and values by page. How much of each,
 //! every block says.
 
-use super::blocks::PAGE;
-use super::draft_head::{HeadSlot, LATE_MAX};
-use super::drafted::{DraftedRows, DraftedShape};
-use super::history::History;
-use super::shared::Shared;
-use super::{CpuConfig, KvType};
+pub(crate) mod drafted;
+
+use crate::backend::cpu::blocks::PAGE;
+use crate::backend::cpu::draft_head::{HeadSlot, LATE_MAX};
+use crate::backend::cpu::sampler::history::History;
+use crate::backend::cpu::store::drafted::{DraftedRows, DraftedShape};
+use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::{CpuConfig, KvType};
 use crate::ids::{CheckpointId, TokenId};
 use crate::model::ModelConfig;
 use std::ops::Range;
 
 /// Sizes of one slot and one page, and where in them each block has its part, in elements.
 #[derive(Clone, Debug)]
-pub(super) struct StoreShape {
+pub(crate) struct StoreShape {
     blocks: Vec<BlockRanges>,
     /// Recurrent states of a slot.
     states: usize,
@@ -39,7 +41,7 @@ struct BlockRanges {
 }
 
 impl StoreShape {
-    pub(super) fn of(c: &ModelConfig) -> Self {
+    pub(crate) fn of(c: &ModelConfig) -> Self {
         let hidden = if c.draft.is_empty() { 0 } else { c.hidden };
         let drafted = DraftedShape::default();
         let mut shape = Self { blocks: Vec::new(), states: 0, tails: 0, page: 0, hidden, drafted };
@@ -56,22 +58,22 @@ impl StoreShape {
     }
 
     /// Bytes of one slot.
-    pub(super) fn slot_bytes(&self) -> u64 {
+    pub(crate) fn slot_bytes(&self) -> u64 {
         ((self.states + self.tails + self.hidden) * 4) as u64
     }
 
     /// Bytes of hidden states that one slot keeps until the draft head reads them.
-    pub(super) fn late_bytes(&self) -> u64 {
+    pub(crate) fn late_bytes(&self) -> u64 {
         (LATE_MAX * self.hidden * 4) as u64
     }
 
     /// Bytes of what one drafted row leaves until it counts.
-    pub(super) fn drafted_bytes(&self) -> u64 {
+    pub(crate) fn drafted_bytes(&self) -> u64 {
         self.drafted.row_bytes()
     }
 
     /// Bytes of one page.
-    pub(super) fn page_bytes(&self, kv: KvType) -> u64 {
+    pub(crate) fn page_bytes(&self, kv: KvType) -> u64 {
         (self.page * kv.bytes()) as u64
     }
 
@@ -79,7 +81,7 @@ impl StoreShape {
     ///
     /// # Panics
     /// If there are fewer.
-    pub(super) fn recurrent_block(&self, n: usize) -> usize {
+    pub(crate) fn recurrent_block(&self, n: usize) -> usize {
         let mut all = (0..self.blocks.len()).filter(|i| !self.blocks[*i].state.is_empty());
         all.nth(n).expect("a model has as many recurrent blocks as are asked for")
     }
@@ -88,30 +90,30 @@ impl StoreShape {
     ///
     /// # Panics
     /// If there are fewer.
-    pub(super) fn cached_block(&self, n: usize) -> usize {
+    pub(crate) fn cached_block(&self, n: usize) -> usize {
         let mut all = (0..self.blocks.len()).filter(|i| self.blocks[*i].cached);
         all.nth(n).expect("a model has as many attention blocks as are asked for")
     }
 
     /// Place of a slot's state in a block.
-    pub(super) fn state_at(&self, slot: usize, block: usize) -> Range<usize> {
+    pub(crate) fn state_at(&self, slot: usize, block: usize) -> Range<usize> {
         moved(&self.blocks[block].state, slot * self.states)
     }
 
     /// Place of a slot's tail in a block.
-    pub(super) fn tail_at(&self, slot: usize, block: usize) -> Range<usize> {
+    pub(crate) fn tail_at(&self, slot: usize, block: usize) -> Range<usize> {
         moved(&self.blocks[block].tail, slot * self.tails)
     }
 
     /// Place of a page's keys `[D, 32]` in a block.
-    pub(super) fn keys_at(&self, page: usize, block: usize, head: usize) -> Range<usize> {
+    pub(crate) fn keys_at(&self, page: usize, block: usize, head: usize) -> Range<usize> {
         let place = &self.blocks[block];
         let at = page * self.page + place.kv + head * 2 * place.head;
         at..at + place.head
     }
 
     /// Place of a page's values `[32, D]`.
-    pub(super) fn values_at(&self, page: usize, block: usize, head: usize) -> Range<usize> {
+    pub(crate) fn values_at(&self, page: usize, block: usize, head: usize) -> Range<usize> {
         let keys = self.keys_at(page, block, head);
         keys.end..keys.end + self.blocks[block].head
     }
@@ -122,39 +124,39 @@ fn moved(range: &Range<usize>, by: usize) -> Range<usize> {
 }
 
 /// Keys and values in the type that they are kept in.
-pub(super) enum Kv {
+pub(crate) enum Kv {
     F32(Shared<f32>),
     F16(Shared<u16>),
 }
 
 /// What sequences leave behind, for all slots and pages.
-pub(super) struct Store {
-    pub(super) shape: StoreShape,
-    pub(super) states: Shared<f32>,
-    pub(super) tails: Shared<f32>,
-    pub(super) kv: Kv,
+pub(crate) struct Store {
+    pub(crate) shape: StoreShape,
+    pub(crate) states: Shared<f32>,
+    pub(crate) tails: Shared<f32>,
+    pub(crate) kv: Kv,
     /// Of each slot's last position, after the final norm, for a draft head.
-    pub(super) hidden: Shared<f32>,
+    pub(crate) hidden: Shared<f32>,
     /// What the head's next rows of each slot read, [`LATE_MAX`] a slot.
-    pub(super) late: Shared<f32>,
-    pub(super) slots: Vec<Slot>,
-    pub(super) drafted: DraftedRows,
+    pub(crate) late: Shared<f32>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) drafted: DraftedRows,
 }
 
 /// What the host knows of a slot.
 #[derive(Clone, Default)]
-pub(super) struct Slot {
-    pub(super) history: History,
+pub(crate) struct Slot {
+    pub(crate) history: History,
     /// The token that was sampled into this slot last.
-    pub(super) sampled: Option<TokenId>,
+    pub(crate) sampled: Option<TokenId>,
     /// Drafted rows of its last piece that count and that its recurrent states do not hold yet.
-    pub(super) unfolded: usize,
-    pub(super) head: HeadSlot,
+    pub(crate) unfolded: usize,
+    pub(crate) head: HeadSlot,
 }
 
 impl Store {
     /// Checkpoints lie behind the slots: the `n`th is as a slot with number `slots + n`.
-    pub(super) fn new(shape: StoreShape, config: &CpuConfig) -> Self {
+    pub(crate) fn new(shape: StoreShape, config: &CpuConfig) -> Self {
         let (slots, checkpoints, pages) = (config.slots as usize, config.checkpoints as usize, config.pages as usize);
         let len = pages * shape.page;
         Self {
@@ -173,7 +175,7 @@ impl Store {
     }
 
     /// State, tail and history as before the first token.
-    pub(super) fn clear_slot(&mut self, slot: usize) {
+    pub(crate) fn clear_slot(&mut self, slot: usize) {
         let (states, tails) = self.slot_ranges(slot);
         // SAFETY: `&mut self` excludes everybody else.
         unsafe {
@@ -185,7 +187,7 @@ impl Store {
     }
 
     /// State, tail and history; not the sampled token.
-    pub(super) fn copy_slot(&mut self, from: usize, to: usize) {
+    pub(crate) fn copy_slot(&mut self, from: usize, to: usize) {
         assert_eq!(self.slots[from].unfolded, 0, "nobody goes on from behind drafts");
         self.copy_state(from, to);
         self.slots[to].history = self.slots[from].history.clone();
@@ -195,14 +197,14 @@ impl Store {
     }
 
     /// State and tail of a checkpoint, and the history that goes with them.
-    pub(super) fn restore(&mut self, checkpoint: CheckpointId, to: usize, tokens: &[TokenId]) {
+    pub(crate) fn restore(&mut self, checkpoint: CheckpointId, to: usize, tokens: &[TokenId]) {
         self.copy_state(self.place_of(checkpoint), to);
         self.slots[to] = Slot { history: History::of_prompt(tokens), ..Slot::default() };
     }
 
     /// From now on the first `count` drafted rows of a slot's last piece belong to its past: the convolutions' tails at
     /// once, recurrent states when its next piece reads them.
-    pub(super) fn keep_drafted(&mut self, slot: usize, count: usize) {
+    pub(crate) fn keep_drafted(&mut self, slot: usize, count: usize) {
         self.slots[slot].unfolded = count;
         for block in 0..self.shape.blocks.len() {
             let range = self.shape.tail_at(slot, block);
@@ -212,7 +214,7 @@ impl Store {
     }
 
     /// Where a checkpoint lies, as if it were a slot.
-    pub(super) fn place_of(&self, checkpoint: CheckpointId) -> usize {
+    pub(crate) fn place_of(&self, checkpoint: CheckpointId) -> usize {
         self.slots.len() + checkpoint.0 as usize
     }
 
@@ -229,7 +231,7 @@ impl Store {
     }
 
     /// One page in every block.
-    pub(super) fn copy_page(&mut self, from: usize, to: usize) {
+    pub(crate) fn copy_page(&mut self, from: usize, to: usize) {
         let len = self.shape.page;
         match &mut self.kv {
             Kv::F32(kv) => kv.copy_within(from * len..(from + 1) * len, to * len),
@@ -238,7 +240,7 @@ impl Store {
     }
 
     /// Fills a slot and some pages from `next`, which gives values of -1 to 1.
-    pub(super) fn fill(&mut self, slot: usize, pages: impl Iterator<Item = usize>, next: &mut dyn FnMut() -> f32) {
+    pub(crate) fn fill(&mut self, slot: usize, pages: impl Iterator<Item = usize>, next: &mut dyn FnMut() -> f32) {
         let (states, tails) = self.slot_ranges(slot);
         let len = self.shape.page;
         // SAFETY: `&mut self` excludes everybody else.
@@ -258,7 +260,7 @@ impl Store {
     }
 
     /// Fills everything with NaN, as memory that was never written.
-    pub(super) fn poison(&mut self) {
+    pub(crate) fn poison(&mut self) {
         let (states, tails) = (0..self.states.len(), 0..self.tails.len());
         // SAFETY: `&mut self` excludes everybody else.
         unsafe {

@@ -5,9 +5,13 @@
 //! top-k keeps a short list behind a rising threshold, top-p sorts only tokens that can belong to the nucleus. Weights
 //! are integers, so the sums here may run in any order.
 
-use super::history::History;
-use super::patch::{self, Listed};
-use super::simd::{Kernel, LANES, Lanes, run};
+pub(crate) mod history;
+mod near;
+mod patch;
+
+use crate::backend::cpu::sampler::history::History;
+use crate::backend::cpu::sampler::patch::Listed;
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
@@ -19,31 +23,31 @@ use chimere_kernels::reference::sampler::{
 use std::sync::Arc;
 
 /// Tokens whose weights are summed apart, so that a draw looks at few of them.
-pub(super) const PART: usize = 16 * LANES;
+pub(crate) const PART: usize = 16 * LANES;
 
 /// Of so many tokens a mask has to allow fewer than one for these to be drawn from by themselves.
 const FEW_IN: usize = 8;
 
 /// What one thread needs.
 #[derive(Default)]
-pub(super) struct SamplerScratch {
+pub(crate) struct SamplerScratch {
     logits: Vec<f32>,
     /// The ids of `logits`, where these are a few.
     few: Vec<TokenId>,
-    pub(super) weights: Weighed,
-    pub(super) listed: Vec<Listed>,
+    pub(crate) weights: Weighed,
+    pub(crate) listed: Vec<Listed>,
     ranked: Vec<(f32, TokenId)>,
 }
 
 /// Weights of a row's tokens, and their sums over [`PART`] tokens each.
 #[derive(Default)]
-pub(super) struct Weighed {
-    pub(super) weights: Vec<f32>,
-    pub(super) sums: Vec<u64>,
+pub(crate) struct Weighed {
+    pub(crate) weights: Vec<f32>,
+    pub(crate) sums: Vec<u64>,
 }
 
 /// Samples one row: `logits` are the model's own.
-pub(super) fn sample(
+pub(crate) fn sample(
     logits: &[f32],
     row: &SampleRow,
     history: &History,
@@ -74,7 +78,7 @@ pub(super) fn sample(
 }
 
 /// Whether all logits of a row are finite numbers.
-pub(super) fn is_finite(logits: &[f32]) -> bool {
+pub(crate) fn is_finite(logits: &[f32]) -> bool {
     !run(AnyNotFinite(logits))
 }
 
@@ -140,7 +144,7 @@ fn few_of<'a>(row: &SampleRow, c: &'a Constraint, vocab: usize) -> Option<&'a Ar
 
 /// The tokens whose logits [`sample`] reads of a row, as a mask that allows these and no others; `None` if it reads
 /// all. No logit is read of a row with a forced token.
-pub(super) fn read_of(row: &SampleRow, c: &Constraint, vocab: usize) -> Option<Arc<[u32]>> {
+pub(crate) fn read_of(row: &SampleRow, c: &Constraint, vocab: usize) -> Option<Arc<[u32]>> {
     let p = &*row.params;
     match c.forced {
         _ if p.logprobs.is_some() || p.certainty => None,
@@ -195,7 +199,7 @@ fn shift(logits: &[f32], c: &Constraint, left: Left, own: &mut Vec<f32>) -> Left
 }
 
 /// The log-probability of `token` and of the `top` best, ties by lower id.
-pub(super) fn logprobs(logits: &[f32], token: TokenId, top: usize, s: &mut SamplerScratch) -> TokenLogprobs {
+pub(crate) fn logprobs(logits: &[f32], token: TokenId, top: usize, s: &mut SamplerScratch) -> TokenLogprobs {
     let best = largest(logits);
     let total = run(Total { logits, best });
     let log_sum = (total as f64 / f64::from(WEIGHT_ONE)).ln();
@@ -314,7 +318,7 @@ fn copy_allowed(logits: &[f32], mask: Option<&[u32]>, out: &mut Vec<f32>) {
     }
 }
 
-pub(super) fn number(logit: f32) -> f32 {
+pub(crate) fn number(logit: f32) -> f32 {
     if logit.is_nan() { f32::NEG_INFINITY } else { logit }
 }
 
@@ -391,24 +395,24 @@ fn keep<'a>(logits: &[f32], best: f32, p: &SamplingParams, s: &'a mut SamplerScr
 }
 
 /// Top-k or top-p leave some of so many tokens out.
-pub(super) fn filtered(p: &SamplingParams, tokens: usize) -> bool {
+pub(crate) fn filtered(p: &SamplingParams, tokens: usize) -> bool {
     p.top_p < 1.0 || (1..tokens).contains(&(p.top_k as usize))
 }
 
 /// The random number of a row.
-pub(super) fn bits(row: &SampleRow) -> u64 {
+pub(crate) fn bits(row: &SampleRow) -> u64 {
     draw(row.params.seed, row.output_index, row.choice, 0)
 }
 
 /// The lowest id whose logit is `best`; 0 if none is.
-pub(super) fn first(logits: &[f32], best: f32) -> TokenId {
+pub(crate) fn first(logits: &[f32], best: f32) -> TokenId {
     let part = logits.chunks(PART).position(|part| largest(part) == best).unwrap_or(0) * PART;
     logits[part..].iter().position(|l| *l == best).map_or(0, |i| part + i) as TokenId
 }
 
 impl Weighed {
     /// Weighs all tokens; returns the sum.
-    pub(super) fn weigh(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> u64 {
+    pub(crate) fn weigh(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> u64 {
         self.resize(logits.len());
         run(Weights { logits, best, temperature, min_weight, out: self })
     }
@@ -419,7 +423,7 @@ impl Weighed {
     }
 
     /// The token in whose share `target` lies, which is below the sum of all.
-    pub(super) fn at(&self, target: u64) -> TokenId {
+    pub(crate) fn at(&self, target: u64) -> TokenId {
         let mut sum = 0;
         let part =
             self.sums.iter().position(|here| (sum += here, sum > target).1).expect("the target lies below the total");
@@ -499,7 +503,7 @@ fn rank<'a>(logits: &[f32], n: usize, list: &'a mut Vec<(f32, TokenId)>) -> &'a 
     list
 }
 
-pub(super) fn largest(x: &[f32]) -> f32 {
+pub(crate) fn largest(x: &[f32]) -> f32 {
     run(Largest(x))
 }
 
@@ -549,9 +553,9 @@ impl Kernel for AnyNotFinite<'_> {
 }
 
 /// Sum of integer weights at temperature 1.
-pub(super) struct Total<'a> {
-    pub(super) logits: &'a [f32],
-    pub(super) best: f32,
+pub(crate) struct Total<'a> {
+    pub(crate) logits: &'a [f32],
+    pub(crate) best: f32,
 }
 
 impl Kernel for Total<'_> {
@@ -615,7 +619,7 @@ impl Kernel for Weights<'_> {
 }
 
 /// A weight, which is an integer of at most 2^30: to convert that is quicker than what might be larger.
-pub(super) fn integer(weight: f32) -> u64 {
+pub(crate) fn integer(weight: f32) -> u64 {
     u64::from(weight as u32)
 }
 
@@ -658,23 +662,18 @@ impl Kernel for Moments<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::ids::{SeqId, SlotId};
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    pub(in super::super) fn row(params: SamplingParams, output_index: u32) -> SampleRow {
+    pub(super) fn row(params: SamplingParams, output_index: u32) -> SampleRow {
         SampleRow { output_index, choice: 1, ..SampleRow::new(SeqId(1), SlotId(0), Arc::new(params)) }
     }
 
     /// The definition's answer for the same row. What is forbidden is there what may not come before so many tokens.
-    pub(in super::super) fn defined(
-        logits: &[f32],
-        row: &SampleRow,
-        history: &History,
-        constraint: &Constraint,
-    ) -> TokenId {
+    pub(super) fn defined(logits: &[f32], row: &SampleRow, history: &History, constraint: &Constraint) -> TokenId {
         let (mut in_prompt, mut counts) = (vec![false; logits.len()], vec![0; logits.len()]);
         for (id, seen) in history.iter() {
             (in_prompt[id as usize], counts[id as usize]) = (seen.in_prompt, seen.output_count);

@@ -5,26 +5,26 @@ use std::collections::HashMap;
 
 /// Tokens of a prompt and counts of what was generated after it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     seen: HashMap<TokenId, Seen>,
 }
 
 /// How a token was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) in_prompt: bool,
-    pub(super) output_count: u32,
+pub(crate) struct Seen {
+    pub(crate) in_prompt: bool,
+    pub(crate) output_count: u32,
 }
 
 impl History {
     /// Of a prompt that was read so far.
-    pub(super) fn of_prompt(tokens: &[TokenId]) -> Self {
+    pub(crate) fn of_prompt(tokens: &[TokenId]) -> Self {
         let seen = Seen { in_prompt: true, output_count: 0 };
         Self { seen: tokens.iter().map(|token| (*token, seen)).collect() }
     }
 
     /// Notes a token at a position.
-    pub(super) fn push(&mut self, token: TokenId, position: u32, prompt_len: u32) {
+    pub(crate) fn push(&mut self, token: TokenId, position: u32, prompt_len: u32) {
         let seen = self.seen.entry(token).or_default();
         if position < prompt_len {
             seen.in_prompt = true;
@@ -34,12 +34,12 @@ impl History {
     }
 
     /// Notes a token after the prompt.
-    pub(super) fn push_output(&mut self, token: TokenId) {
+    pub(crate) fn push_output(&mut self, token: TokenId) {
         self.seen.entry(token).or_default().output_count += 1;
     }
 
     /// Every token seen, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (TokenId, Seen)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TokenId, Seen)> + '_ {
         self.seen.iter().map(|(t, s)| (*t, *s))
     }
 }

@@ -1,0 +1,3 @@
+//! From a plan to what a step has to report.
+
+pub(crate) mod outputs;
