@@ -58,6 +58,16 @@ DEEP = {"quotations": ">" * 4000 + " deep", "items": "- " * 3000 + "deep", "numb
 
 CODE_LINE = "value_{0} = {0} * 2  # line\n"
 
+FORMULAS = [r"\sqrt{2}", r"\sqrt[3]{x+1}", r"x = \frac{-b \pm \sqrt{b^2-4ac}}{2a}", r"\sqrt{1+\sqrt{1+\sqrt{1+x}}}", r"\sqrt{\frac{a}{b}}", r"a^2+b^2=c^2",
+            r"e^{i\pi}+1=0", r"\sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}", r"\int_a^b f(x)\,dx", r"\oint_C \mathbf{F}\cdot d\mathbf{r}",
+            r"\lim_{x\to 0} \frac{\sin x}{x} = 1", r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", r"\begin{bmatrix} 1 & 0 & 0 \\ 0 & 1 & 0 \\ 0 & 0 & 1 \end{bmatrix}",
+            r"\left( \frac{\partial f}{\partial x} \right)^2", r"\nabla \times \vec{B}", r"\hat{H}\psi = E\psi", r"\mathbb{R} \subset \mathbb{C}",
+            r"\forall \epsilon > 0\, \exists \delta", r"A \cup B \cap C", r"x \in \emptyset", r"p \implies q \iff r", r"\lfloor x \rfloor + \lceil y \rceil",
+            r"\binom{n}{k}", r"\prod_{i=1}^n x_i", r"\alpha\beta\gamma\Gamma\Delta\Omega", r"\mathcal{L}(\theta)", r"\bar{x} \tilde{y} \dot{z}",
+            r"\overline{AB} \parallel CD", r"\underbrace{a+b}_{c}", r"\overbrace{x+y}^{z}", r"f: X \to Y", r"a \equiv b \pmod{n}", r"\log_2 n \approx 10",
+            r"\begin{cases} 1 & x>0 \\ 0 & x \le 0 \end{cases}", r"\langle u, v \rangle", r"\|x\|_2 \leq 1", r"\ce{x}^{\circ}", r"\iint_D g\,dA", r"x_{i,j}^{(k)}",
+            r"\dots \cdots \vdots \ddots"]
+
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "webmanifest": "application/manifest+json",
          "woff2": "font/woff2", "txt": "text/plain"}
 
@@ -377,6 +387,82 @@ class Tests:
         assert page.eval_on_selector("canvas", inked), "the picture is empty"
         for user in users:
             user.join()
+        return page
+
+    def the_live_view_of_an_idle_service_says_zero(self):
+        with Service(self.args.chimere) as service:
+            page = self.page(service.url)
+            page.click("header nav >> text=Live")
+            page.wait_for_selector("dl")
+            for _ in range(5):
+                told = page.inner_text("dl")
+                assert "-0" not in told and "Tokens a second\n0" in told, told
+                page.wait_for_timeout(250)
+        return page
+
+    def rates_of_the_live_view_are_over_a_second(self):
+        page = self.page()
+        ticks = [0, 900, 0, 900, 0, 900, 0, 900] * 3
+        events = [{"steps": [], "now": {"running": 1, "waiting": 0, "pages_used": 1, "pages": 2, "slots_used": 1, "slots": 2, "entries": 0, "entries_max": 0,
+                   "host_entries": 0, "tokens_per_second": rate, "prompt_tokens_per_second": -0.0, "step_ms": 1.0, "predicted_ms": 1.0}} for rate in ticks]
+        page.add_init_script("""window.fetch = (fetch => (url, options) => url !== '/v1/console/steps' ? fetch(url, options) : Promise.resolve(new Response(
+            new ReadableStream({ async start(c) { for (const e of %s) { c.enqueue(new TextEncoder().encode('data: ' + JSON.stringify(e) + '\\n\\n'));
+                await new Promise(r => setTimeout(r, 250)) } } }))))(window.fetch)""" % json.dumps(events))
+        page.reload()
+        page.click("header nav >> text=Live")
+        page.wait_for_timeout(2000)
+        shown = "() => +[...document.querySelectorAll('dl div')].find(d => d.textContent.startsWith('Tokens a second')).lastChild.textContent"
+        rates = []
+        for _ in range(8):
+            rates.append(page.evaluate(shown))
+            page.wait_for_timeout(250)
+        assert max(rates) < 3 * min(rates), rates
+        return page
+
+    def the_memory_view_says_what_it_lacks_or_what_it_learned(self):
+        page = self.page()
+        page.click("header nav >> text=Memory")
+        page.wait_for_selector("text=engram.directory")
+        assert not page.locator("input").count(), "nobody types what cannot be kept"
+        folder = tempfile.mkdtemp()
+        with Service(self.args.chimere, engram__directory=folder) as service:
+            page = self.page(service.url)
+            page.click("header nav >> text=Memory")
+            page.wait_for_selector("section form")
+            tables, collections = page.locator("section").all()
+            for place, button, said in ((tables, "Teach", "Learned 2 texts."), (collections, "Add", "Added 2 texts.")):
+                place.locator("input").first.fill("pets")
+                place.locator("textarea").fill("The cat sat on the mat.\nThe dog lay on the rug.")
+                place.locator(f"form button >> text={button}").click()
+                place.locator(f"text={said}").wait_for()
+                place.locator("li >> text=pets").wait_for()
+            assert re.search(r"created: .*20\d\d", collections.inner_text()), collections.inner_text()
+        return page
+
+    def the_system_view_keeps_its_order_and_says_each_thing_once(self):
+        page = self.page()
+        orders = []
+        for _ in range(3):
+            page.goto(page.url.split("#")[0] + "#/system")
+            page.reload()
+            page.wait_for_selector("tbody tr")
+            orders.append(page.evaluate("[...document.querySelectorAll('dt, tbody td:first-child')].map(e => e.textContent)"))
+        assert orders[0] == orders[1] == orders[2], orders
+        names = [name.lower() for name in orders[0]]
+        assert len(set(names)) == len(names), names
+        return page
+
+    def formulas_keep_their_roots(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = [f"{i + 1}. ${formula}$\n" for i, formula in enumerate(FORMULAS)] + ["\n$$\\int_0^\\infty e^{-x^2}\\,dx = \\frac{\\sqrt{\\pi}}{2}$$\n"]
+            self.chat(page, "Forty formulas")
+            self.answered(page, 1)
+            page.wait_for_function("n => document.querySelectorAll('math').length === n", arg=len(FORMULAS) + 1)
+            page.wait_for_function("() => document.fonts.check('16px \"Chimere Math\"') && [...document.fonts].every(f => f.status === 'loaded')")
+            wider = page.evaluate("""() => [...document.querySelectorAll('msqrt')].map(root => root.getBoundingClientRect().width -
+                [...root.children].reduce((sum, child) => sum + child.getBoundingClientRect().width, 0))""")
+            assert len(wider) > 3 and min(wider) > 4, f"a root has no sign: {wider}"
         return page
 
     def conversations_are_exported_and_come_back(self):
