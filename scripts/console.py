@@ -65,7 +65,7 @@ FORMULAS = [r"\sqrt{2}", r"\sqrt[3]{x+1}", r"x = \frac{-b \pm \sqrt{b^2-4ac}}{2a
             r"\forall \epsilon > 0\, \exists \delta", r"A \cup B \cap C", r"x \in \emptyset", r"p \implies q \iff r", r"\lfloor x \rfloor + \lceil y \rceil",
             r"\binom{n}{k}", r"\prod_{i=1}^n x_i", r"\alpha\beta\gamma\Gamma\Delta\Omega", r"\mathcal{L}(\theta)", r"\bar{x} \tilde{y} \dot{z}",
             r"\overline{AB} \parallel CD", r"\underbrace{a+b}_{c}", r"\overbrace{x+y}^{z}", r"f: X \to Y", r"a \equiv b \pmod{n}", r"\log_2 n \approx 10",
-            r"\begin{cases} 1 & x>0 \\ 0 & x \le 0 \end{cases}", r"\langle u, v \rangle", r"\|x\|_2 \leq 1", r"\ce{x}^{\circ}", r"\iint_D g\,dA", r"x_{i,j}^{(k)}",
+            r"\begin{cases} 1 & x>0 \\ 0 & x \le 0 \end{cases}", r"\langle u, v \rangle", r"\|x\|_2 \leq 1", r"\cos 90^{\circ} = 0", r"\iint_D g\,dA", r"x_{i,j}^{(k)}",
             r"\dots \cdots \vdots \ddots"]
 
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "webmanifest": "application/manifest+json",

@@ -36,10 +36,11 @@ class Picture {
   }
 
   take(steps, now) {
-    // An event tells the steps since the last one; they ended one after the other, the last of them now.
+    // An event tells the steps since the last one; they ended one after the other, the last of them now. Events may come in bursts.
+    const before = this.steps.at(-1)?.at || 0;
     let at = now;
     const timed = steps.toReversed().map((step) => {
-      const ended = at;
+      const ended = Math.max(at, before);
       at -= step.ms;
       return { ...step, at: ended };
     });

@@ -48,7 +48,7 @@ function took(turn) {
   const tokens = turn.usage?.completion_tokens;
   if (t?.ttft_ms !== undefined) parts.push(`first token after ${number(t.ttft_ms)} ms`);
   else if (turn.first !== undefined) parts.push(`first token after ${number(turn.first)} ms`);
-  if (tokens) parts.push(`${number(tokens)} tokens`);
+  if (tokens) parts.push(`${number(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
   if (t?.decode_ms && tokens > 1) parts.push(`${number(((tokens - 1) / t.decode_ms) * 1000)} a second`);
   if (turn.usage) parts.push(`${number(turn.usage.prompt_tokens)} in the prompt`);
   const cached = turn.usage?.prompt_tokens_details?.cached_tokens;
