@@ -11,7 +11,7 @@ import sys
 from fontTools import subset
 from fontTools.ttLib import TTFont
 
-SIZES = 4  # of the sizes that a bracket or a root has in the source; between them glyphs are put together of parts
+SIZES = 3  # of the sizes that a bracket or a root has in the source; between them glyphs are put together of parts
 
 
 def span(first, last):
@@ -32,7 +32,7 @@ CHARACTERS = [
     *span(0x2308, 0x230B), *(0x23B4, 0x23B5), *span(0x23DC, 0x23DF), *(0x25A0, 0x25A1, 0x25B3, 0x25C7, 0x27E8, 0x27E9),
     *(0x2A00, 0x2A01, 0x2A02, 0x2A04, 0x2A06, 0x2A7D, 0x2A7E, 0x2AAF, 0x2AB0),
     *span(0x1D434, 0x1D467), *span(0x1D6E2, 0x1D71B),  # italic, which variables are
-    *span(0x1D400, 0x1D433), *span(0x1D538, 0x1D551),  # bold, blackboard
+    *span(0x1D400, 0x1D433),  # bold
 ]
 
 
