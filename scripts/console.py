@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Drives the web console in a real Chromium, as its users do. The last line reads `N passed, N failed`.
 
-    scripts/console.py --chimere target/release/chimere [--chromium /usr/bin/chromium] [--only NAME] [--pictures DIR]
+    scripts/console.py --chimere target/release/chimere [--chromium /usr/bin/chromium] [--only NAME] [--lan] [--files services/console] [--pictures DIR]
 
 Starts its own servers on free ports of the loopback interface and ends them. Needs `pip install playwright axe-playwright-python` and
 Debian's `chromium`; no browser is fetched. Without them it says so and leaves everything out, unless CHIMERE_REQUIRE names `chromium`. What a model of the shipped size cannot write (20,000 tokens, hostile markup) comes from a
-scripted upstream that passes everything else on to the service.
+scripted upstream that passes everything else on to the service. `--lan` opens every page by a name over plain HTTP, as a second machine of a LAN
+does, where browsers withhold the clipboard and more; `--files` serves the console's files from a folder, so that no build stands between an edit
+and its test.
 """
 import argparse
 import http.client
@@ -14,6 +16,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -30,6 +33,9 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
+# A page that came from a folder has no address, and without these may ask no service of this machine.
+OF_FILES = ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests"]
+LAN = "llm.lan"  # a name that is no localhost, so no secure context
 WAIT = 60_000  # milliseconds; a slow machine is no failure
 TOKENS = 20_000
 
@@ -51,6 +57,19 @@ DEEP = {"quotations": ">" * 4000 + " deep", "items": "- " * 3000 + "deep", "numb
         "indented": "".join("  " * i + "- deep\n" for i in range(100))}
 
 CODE_LINE = "value_{0} = {0} * 2  # line\n"
+
+FORMULAS = [r"\sqrt{2}", r"\sqrt[3]{x+1}", r"x = \frac{-b \pm \sqrt{b^2-4ac}}{2a}", r"\sqrt{1+\sqrt{1+\sqrt{1+x}}}", r"\sqrt{\frac{a}{b}}", r"a^2+b^2=c^2",
+            r"e^{i\pi}+1=0", r"\sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}", r"\int_a^b f(x)\,dx", r"\oint_C \mathbf{F}\cdot d\mathbf{r}",
+            r"\lim_{x\to 0} \frac{\sin x}{x} = 1", r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", r"\begin{bmatrix} 1 & 0 & 0 \\ 0 & 1 & 0 \\ 0 & 0 & 1 \end{bmatrix}",
+            r"\left( \frac{\partial f}{\partial x} \right)^2", r"\nabla \times \vec{B}", r"\hat{H}\psi = E\psi", r"\mathbb{R} \subset \mathbb{C}",
+            r"\forall \epsilon > 0\, \exists \delta", r"A \cup B \cap C", r"x \in \emptyset", r"p \implies q \iff r", r"\lfloor x \rfloor + \lceil y \rceil",
+            r"\binom{n}{k}", r"\prod_{i=1}^n x_i", r"\alpha\beta\gamma\Gamma\Delta\Omega", r"\mathcal{L}(\theta)", r"\bar{x} \tilde{y} \dot{z}",
+            r"\overline{AB} \parallel CD", r"\underbrace{a+b}_{c}", r"\overbrace{x+y}^{z}", r"f: X \to Y", r"a \equiv b \pmod{n}", r"\log_2 n \approx 10",
+            r"\begin{cases} 1 & x>0 \\ 0 & x \le 0 \end{cases}", r"\langle u, v \rangle", r"\|x\|_2 \leq 1", r"\cos 90^{\circ} = 0", r"\iint_D g\,dA", r"x_{i,j}^{(k)}",
+            r"\dots \cdots \vdots \ddots"]
+
+TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "webmanifest": "application/manifest+json",
+         "woff2": "font/woff2", "txt": "text/plain"}
 
 # What is read of an answer, wherever its blocks were cut.
 READING = """[...document.querySelectorAll('.text td, .text li, .text p, .text code, .text h2, .text blockquote')].map(e => e.textContent).join('|').replace(/\\s+/g, ' ')"""
@@ -76,12 +95,15 @@ def free_port():
 
 
 class Service:
-    """A running service; `with` ends it."""
+    """A running service; `with` ends it. `settings` are keys of the configuration, as the environment names them."""
 
-    def __init__(self, binary, *options, port=None):
+    host = "127.0.0.1"
+
+    def __init__(self, binary, *options, port=None, **settings):
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CHIMERE_")}
+        self.url = f"http://{self.host}:{self.port}"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CHIMERE_")} | {"CHIMERE_SERVER__HOSTS": LAN}
+        environment |= {f"CHIMERE_{name.upper()}": str(value) for name, value in settings.items()}
         self.process = subprocess.Popen([binary, "serve", "--model", ROOT / "models/nano", "--port", str(self.port), "--device", "cpu", *options],
                                         cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60
@@ -121,6 +143,8 @@ class Scripted:
 
     def __init__(self, service):
         self.script, outer = [], self
+        self.pause = 0  # seconds between two pieces
+        self.asked = []  # bodies of the requests
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def log_message(self, *_):
@@ -139,15 +163,15 @@ class Scripted:
                 self.wfile.write(body)
 
             def do_POST(self):
-                self.rfile.read(int(self.headers["content-length"]))
+                outer.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
                 for i, piece in enumerate(outer.script):
                     self.event(piece if isinstance(piece, dict) else {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
-                    if i % 50 == 49:
+                    if outer.pause or i % 50 == 49:
                         self.wfile.flush()
-                        time.sleep(0.005)
+                        time.sleep(outer.pause or 0.005)
                 self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": len(outer.script)}})
                 self.wfile.write(b"data: [DONE]\n\n")
 
@@ -156,7 +180,8 @@ class Scripted:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.server.handle_error = lambda *_: None  # a page that was left
+        self.url = f"http://{Service.host}:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def __enter__(self):
@@ -175,9 +200,23 @@ class Tests:
 
     def page(self, url=None, **options):
         """A fresh page that has the chat, and what went wrong on it."""
-        page = self.browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 850}), **options).new_page()
+        context = self.browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 850}), **options)
+        if self.args.files:
+            context.route(re.compile(r"://[^/]*/(console/[^?]*)?$"), self._serve)
+        return self._tab(context, url or self.service.url)
+
+    def _serve(self, route):
+        """A file of the folder under the policy that the program sends."""
+        name = route.request.url.split("/", 3)[3].removeprefix("console/") or "index.html"
+        source = (ROOT / "services/src/http/endpoints/console.rs").read_text()
+        policy = re.sub(r"\\\s+", "", re.search(r'POLICY: &str = "([^"]*)"', source)[1])
+        route.fulfill(path=self.args.files / name, headers={"content-security-policy": policy, "content-type": TYPES[name.rsplit(".", 1)[1]]})
+
+    def _tab(self, context, url):
+        """A page of a browser that has perhaps others."""
+        page = context.new_page()
         page.set_default_timeout(WAIT)
-        page.wrong, url = [], url or self.service.url
+        page.wrong = []
         page.on("console", lambda m: page.wrong.append(m.text) if "Content Security Policy" in m.text else None)
         page.on("pageerror", lambda e: page.wrong.append(str(e)))
         page.on("request", lambda r: None if r.url.startswith((url, "data:", "blob:")) else page.wrong.append(f"asked {r.url}"))
@@ -204,6 +243,7 @@ class Tests:
         page = self.page()
         page.click("text=Settings")
         page.select_option(".settings select", "none")
+        page.click("text=Sampling in numbers")
         page.fill("input[max='1048576']", "3000")
         # An answer that does not end by itself, so that there is something to stop on any machine.
         page.route("**/v1/chat/completions", lambda route: route.continue_(
@@ -316,6 +356,7 @@ class Tests:
         page.click("text=Settings")
         tool = {"name": "get_weather", "description": "Get the current weather of a city",
                 "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+        page.click(".settings summary >> text=Tools")
         page.fill(".settings textarea.mono", json.dumps([tool]))
         self.chat(page, "What is the weather in Oslo?")
         page.wait_for_selector(".call >> text=get_weather")
@@ -348,6 +389,82 @@ class Tests:
             user.join()
         return page
 
+    def the_live_view_of_an_idle_service_says_zero(self):
+        with Service(self.args.chimere) as service:
+            page = self.page(service.url)
+            page.click("header nav >> text=Live")
+            page.wait_for_selector("dl")
+            for _ in range(5):
+                told = page.inner_text("dl")
+                assert "-0" not in told and "Tokens a second\n0" in told, told
+                page.wait_for_timeout(250)
+        return page
+
+    def rates_of_the_live_view_are_over_a_second(self):
+        page = self.page()
+        ticks = [0, 900, 0, 900, 0, 900, 0, 900] * 3
+        events = [{"steps": [], "now": {"running": 1, "waiting": 0, "pages_used": 1, "pages": 2, "slots_used": 1, "slots": 2, "entries": 0, "entries_max": 0,
+                   "host_entries": 0, "tokens_per_second": rate, "prompt_tokens_per_second": -0.0, "step_ms": 1.0, "predicted_ms": 1.0}} for rate in ticks]
+        page.add_init_script("""window.fetch = (fetch => (url, options) => url !== '/v1/console/steps' ? fetch(url, options) : Promise.resolve(new Response(
+            new ReadableStream({ async start(c) { for (const e of %s) { c.enqueue(new TextEncoder().encode('data: ' + JSON.stringify(e) + '\\n\\n'));
+                await new Promise(r => setTimeout(r, 250)) } } }))))(window.fetch)""" % json.dumps(events))
+        page.reload()
+        page.click("header nav >> text=Live")
+        page.wait_for_timeout(2000)
+        shown = "() => +[...document.querySelectorAll('dl div')].find(d => d.textContent.startsWith('Tokens a second')).lastChild.textContent"
+        rates = []
+        for _ in range(8):
+            rates.append(page.evaluate(shown))
+            page.wait_for_timeout(250)
+        assert max(rates) < 3 * min(rates), rates
+        return page
+
+    def the_memory_view_says_what_it_lacks_or_what_it_learned(self):
+        page = self.page()
+        page.click("header nav >> text=Memory")
+        page.wait_for_selector("text=engram.directory")
+        assert not page.locator("input").count(), "nobody types what cannot be kept"
+        folder = tempfile.mkdtemp()
+        with Service(self.args.chimere, engram__directory=folder) as service:
+            page = self.page(service.url)
+            page.click("header nav >> text=Memory")
+            page.wait_for_selector("section form")
+            tables, collections = page.locator("section").all()
+            for place, button, said in ((tables, "Teach", "Learned 2 texts."), (collections, "Add", "Added 2 texts.")):
+                place.locator("input").first.fill("pets")
+                place.locator("textarea").fill("The cat sat on the mat.\nThe dog lay on the rug.")
+                place.locator(f"form button >> text={button}").click()
+                place.locator(f"text={said}").wait_for()
+                place.locator("li >> text=pets").wait_for()
+            assert re.search(r"created: .*20\d\d", collections.inner_text()), collections.inner_text()
+        return page
+
+    def the_system_view_keeps_its_order_and_says_each_thing_once(self):
+        page = self.page()
+        orders = []
+        for _ in range(3):
+            page.goto(page.url.split("#")[0] + "#/system")
+            page.reload()
+            page.wait_for_selector("tbody tr")
+            orders.append(page.evaluate("[...document.querySelectorAll('dt, tbody td:first-child')].map(e => e.textContent)"))
+        assert orders[0] == orders[1] == orders[2], orders
+        names = [name.lower() for name in orders[0]]
+        assert len(set(names)) == len(names), names
+        return page
+
+    def formulas_keep_their_roots(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = [f"{i + 1}. ${formula}$\n" for i, formula in enumerate(FORMULAS)] + ["\n$$\\int_0^\\infty e^{-x^2}\\,dx = \\frac{\\sqrt{\\pi}}{2}$$\n"]
+            self.chat(page, "Forty formulas")
+            self.answered(page, 1)
+            page.wait_for_function("n => document.querySelectorAll('math').length === n", arg=len(FORMULAS) + 1)
+            page.wait_for_function("() => document.fonts.check('16px \"Chimere Math\"') && [...document.fonts].every(f => f.status === 'loaded')")
+            wider = page.evaluate("""() => [...document.querySelectorAll('msqrt')].map(root => root.getBoundingClientRect().width -
+                [...root.children].reduce((sum, child) => sum + child.getBoundingClientRect().width, 0))""")
+            assert len(wider) > 3 and min(wider) > 4, f"a root has no sign: {wider}"
+        return page
+
     def conversations_are_exported_and_come_back(self):
         page = self.page()
         self.chat(page, "Hello!")
@@ -363,6 +480,240 @@ class Tests:
         other.set_input_files("input[accept*=json]", file)
         other.wait_for_selector("[role=alert] >> text=was not imported")
         assert not other.wrong, other.wrong
+        return page
+
+    def a_page_of_a_lan_over_plain_http_does_all_that_it_does_elsewhere(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url.replace(Service.host, LAN))
+            assert not page.evaluate("isSecureContext"), "this name must not be a secure context"
+            scripted.script = ["Look:\n\n```python\nprint(1)\n```\n"]
+            self.chat(page, "Some code?")
+            self.answered(page, 1)
+            for button, text in [(".code-bar button", "print(1)\n"), (".turn.assistant .actions button:has-text('Copy')", scripted.script[0])]:
+                page.click(button)
+                page.wait_for_selector("button >> text=Copied")
+                page.fill("#ask", "")
+                page.press("#ask", "Control+v")
+                assert page.input_value("#ask") == text, page.input_value("#ask")
+            page.reload()
+            page.wait_for_selector(".turn.user >> text=Some code?")
+        return page
+
+    def an_answer_goes_on_whatever_is_shown(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.pause, scripted.script = 0.05, [f"one{i} " for i in range(60)]
+            self.chat(page, "First")
+            page.wait_for_selector(".turn.assistant >> text=one1")
+            page.click("text=New conversation")
+            scripted.script = [f"two{i} " for i in range(60)]
+            self.chat(page, "Second")
+            page.wait_for_selector(".turn.assistant >> text=two1")
+            assert page.locator(".list .busy").count() == 2, "two conversations answer at once"
+            for view in ("Live", "Memory", "System", "Chat"):
+                page.click(f"header nav >> text={view}")
+                page.wait_for_timeout(100)
+            page.wait_for_selector(".turn.assistant >> text=two59")
+            page.click(".list .name >> text=First")
+            page.wait_for_selector(".turn.assistant >> text=one59")
+            page.wait_for_function("() => !document.querySelector('.list .busy')")
+        return page
+
+    def a_reload_during_an_answer_keeps_what_had_come(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.pause, scripted.script = 0.05, [f"word{i} " for i in range(200)]
+            self.chat(page, "Go on and on")
+            page.wait_for_selector(".turn.assistant >> text=word40")
+            page.reload()
+            page.wait_for_selector(".turn.user >> text=Go on and on")
+            page.wait_for_selector(".turn.assistant >> text=word15")
+            page.wait_for_selector(".took >> text=cut off")
+            kept = page.inner_text(".turn.assistant .text").strip()
+            scripted.pause, scripted.script = 0, [" and the rest."]
+            page.click("button >> text=Continue")
+            page.wait_for_selector(".turn.assistant >> text=and the rest.")
+            asked = scripted.asked[-1]
+            assert asked["continue_final_message"] and asked["messages"][-1]["content"].strip() == kept, asked["messages"][-1]
+            page.wait_for_function("() => !document.querySelector('.took').textContent.includes('cut off')")
+        return page
+
+    def tabs_of_one_browser_lose_nothing_of_each_other(self):
+        with Scripted(self.service) as scripted:
+            one = self.page(scripted.url)
+            scripted.script = ["Hello."]
+            self.chat(one, "Begin")
+            self.answered(one, 1)
+            two = self._tab(one.context, scripted.url)
+            two.wait_for_selector(".turn.assistant >> text=Hello.")
+            scripted.pause, scripted.script = 0.05, [f"slow{i} " for i in range(60)]
+            self.chat(one, "From the first tab")
+            two.wait_for_selector(".turn.user >> text=From the first tab")
+            two.wait_for_selector(".took >> text=Another tab writes")
+            two.wait_for_selector(".turn.assistant >> text=slow59")
+            # Both at once: each tab shows what it asked, the other's turn is a branch.
+            scripted.script = [f"at{i} " for i in range(30)]
+            for tab, text in ((one, "Left"), (two, "Right")):
+                tab.fill("#ask", text)
+            one.press("#ask", "Enter")
+            two.press("#ask", "Enter")
+            for tab in (one, two):
+                tab.wait_for_selector(".turn.assistant >> text=at29")
+            assert not two.wrong, two.wrong
+            one.wait_for_timeout(500)
+            for tab in (one, two):
+                tab.reload()
+                tab.wait_for_selector(".turn.assistant")
+            turns = one.evaluate("""() => new Promise(done => { indexedDB.open('chimere').onsuccess = e => {
+                e.target.result.transaction('turns').objectStore('turns').getAll().onsuccess = e => done(e.target.result.map(t => [t.role, t.content])) } })""")
+            said = sorted(text for role, text in turns if role == "user")
+            assert said == ["Begin", "From the first tab", "Left", "Right"], said
+            answers = [text for role, text in turns if role == "assistant" and text.endswith("at29 ")]
+            assert len(answers) == 2, turns
+            two.click(".menu summary >> nth=0")
+            two.once("dialog", lambda d: d.accept())
+            two.click(".menu >> text=Delete")
+            one.wait_for_selector(".turns.empty")
+        return one
+
+    def each_conversation_has_its_own_settings(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = ["Yes."]
+            page.click("text=Settings")
+            page.fill(".settings textarea", "Speak like a pirate")
+            self.chat(page, "One")
+            self.answered(page, 1)
+            page.click("text=New conversation")
+            assert page.input_value(".settings textarea") == ""
+            page.select_option(".settings label:has-text('Choice of words') select", "0.3")
+            self.chat(page, "Two")
+            self.answered(page, 1)
+            first, second = scripted.asked
+            assert first["messages"][0] == {"role": "system", "content": "Speak like a pirate"} and "temperature" not in first
+            assert second["messages"][0]["role"] == "user" and second["temperature"] == 0.3, second
+            page.reload()
+            page.click(".list .name >> text=One")
+            page.click("text=Settings")
+            assert page.input_value(".settings textarea") == "Speak like a pirate"
+            # A preset takes them elsewhere, and the defaults are for new conversations.
+            page.fill(".settings [placeholder='Name']", "Pirate")
+            page.click("text=Save preset")
+            page.click("text=New conversation")
+            page.select_option(".settings .presets select", "Pirate")
+            assert page.input_value(".settings textarea") == "Speak like a pirate"
+            page.click("text=Use for new conversations")
+            page.click("text=New conversation")
+            assert page.input_value(".settings textarea") == "Speak like a pirate"
+        return page
+
+    def a_bad_import_is_explained_and_the_page_lives(self):
+        page = self.page()
+        self.chat(page, "Hello!")
+        self.answered(page, 1)
+        file = pathlib.Path(tempfile.mkdtemp()) / "bad.json"
+        turn = {"id": "a", "role": "user", "content": "b", "parent": None}
+        for text in ["[]", "7", "null", '"a"', "{", "", "[[]]", "[null]", '{"id": "x"}', '{"id": "x", "turns": []}', '{"id": "x", "turns": {"a": null}, "leaf": null}',
+                     '{"id": "x", "turns": {"__proto__": {}}, "leaf": null}', json.dumps({"id": 1, "turns": {"a": turn}, "leaf": "a"}),
+                     json.dumps({"id": "x", "turns": {"a": turn | {"content": 3}}, "leaf": "a"}), json.dumps({"id": "x", "turns": {"a": turn}, "leaf": "b"})]:
+            page.evaluate("document.querySelectorAll('.conversation > [role=alert]').forEach(e => e.textContent = '')")
+            file.write_text(text)
+            page.set_input_files("input[accept*=json]", file)
+            page.wait_for_function("() => document.querySelector('.conversation > [role=alert]')?.textContent.includes('was not imported')")
+        # Fields of a wrong kind are left out.
+        file.write_text(json.dumps({"id": "odd", "title": {"a": 1}, "settings": {"system": 7, "tools": None}, "leaf": "b", "turns": {"a": turn, "b": {
+            "id": "b", "parent": "a", "role": "assistant", "content": "odd answer", "calls": 3, "tokens": [{"x": 1}, "y"], "usage": 4, "timings": {"engram": 1}, "at": "x"}}}))
+        page.set_input_files("input[accept*=json]", file)
+        page.wait_for_selector(".turn.assistant >> text=odd answer")
+        page.click(".list .name >> text=Hello!")
+        page.wait_for_selector(".turn.user >> text=Hello!")
+        return page
+
+    def conversations_are_renamed_searched_and_written_as_markdown(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            for name, answer in [("Apples", "They are *round*."), ("Pears", "They are sweet.")]:
+                scripted.script = [answer]
+                page.click("text=New conversation")
+                self.chat(page, name)
+                self.answered(page, 1)
+            for words, left in [("apples", ["Apples"]), ("sweet", ["Pears"]), ("they", ["Pears", "Apples"])]:
+                page.fill("[type=search]", words)
+                page.wait_for_function("left => JSON.stringify([...document.querySelectorAll('.list .name')].map(e => e.textContent)) === JSON.stringify(left)", arg=left)
+            page.fill("[type=search]", "")
+            page.click("[aria-label='More about Apples']")
+            page.click("li:has-text('Apples') >> text=Rename")
+            page.keyboard.type("Fruit")
+            page.keyboard.press("Enter")
+            page.click("[aria-label='More about Fruit']")
+            with page.expect_download() as download:
+                page.click("li:has-text('Fruit') >> text=Export as Markdown")
+            assert download.value.suggested_filename == "Fruit.md"
+            text = pathlib.Path(download.value.path()).read_text()
+            assert text == "# Fruit\n\n## You\n\nApples\n\n## Chimère\n\nThey are *round*.\n", text
+            page.reload()
+            page.wait_for_selector(".list .name >> text=Fruit")
+        return page
+
+    def an_answer_is_edited_gone_on_with_and_deleted(self):
+        page = self.page()
+        self.chat(page, "What is 48 + 276?")
+        self.answered(page, 1)
+        page.hover(".turn.assistant")
+        page.click(".turn.assistant footer >> text=Edit")
+        page.fill(".turn.assistant textarea", "The sum is")
+        page.press(".turn.assistant textarea", "Shift+Enter")
+        page.press(".turn.assistant textarea", "Backspace")
+        page.press(".turn.assistant textarea", "Enter")
+        page.wait_for_selector(".turn.assistant >> text=2 / 2")
+        page.click("text=Continue")
+        page.wait_for_function("() => { const t = document.querySelector('.turn.assistant .text')?.textContent.trim(); return t.startsWith('The sum is') && t.length > 12 }")
+        self.answered(page, 1)
+        used = page.inner_text(".context")
+        assert re.fullmatch(r"\d+ of 4,096 tokens", used.strip()), used
+        page.once("dialog", lambda d: d.accept())
+        page.click(".turn.assistant footer >> text=Delete")
+        page.wait_for_function("() => !document.querySelector('.branches')")
+        page.wait_for_selector(".turn.assistant .text >> text=324")
+        page.once("dialog", lambda d: d.accept())
+        page.hover(".turn.user")
+        page.click(".turn.user footer >> text=Delete")
+        page.wait_for_selector(".turns.empty")
+        return page
+
+    def a_reader_who_went_up_can_jump_to_the_end(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = [f"Paragraph {i}.\n\n" for i in range(80)]
+            self.chat(page, "A lot")
+            self.answered(page, 1)
+            page.wait_for_selector("text=Paragraph 79.")
+            page.evaluate("document.querySelector('.turns').scrollTop = 0")
+            page.click("text=Jump to the end")
+            page.wait_for_function("() => { const t = document.querySelector('.turns'); return t.scrollHeight - t.scrollTop - t.clientHeight < 60 && !document.querySelector('.jump') }")
+        return page
+
+    def an_answer_reads_in_its_own_direction_with_its_tables_and_notes(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = ["שלום עולם, זו תשובה.\n\nEnglish again[^1].\n\n| a | b | c |\n|:--|:-:|--:|\n| 1 | 2 | 3 |\n\n[^1]: The **note** itself.\n"]
+            self.chat(page, "مرحبا")
+            self.answered(page, 1)
+            page.wait_for_selector(".text td")
+            directions = page.evaluate("[...document.querySelectorAll('.text p')].map(p => getComputedStyle(p).direction)")
+            assert directions[:2] == ["rtl", "ltr"], directions
+            assert page.evaluate("getComputedStyle(document.querySelector('.turn.user .plain')).direction") == "rtl"
+            aligned = page.evaluate("[...document.querySelectorAll('.text td')].map(d => getComputedStyle(d).textAlign)")
+            assert aligned == ["left", "center", "right"], aligned
+            page.click(".note button")
+            assert page.evaluate("document.activeElement.className") == "footnote"
+            assert page.inner_text(".footnote").strip() == "1 The note itself.", page.inner_text(".footnote")
+        return page
+
+    def the_page_can_be_installed(self):
+        page = self.page()
+        manifest = page.evaluate("fetch(document.querySelector('link[rel=manifest]').href).then(r => r.json())")
+        assert manifest["display"] == "standalone" and manifest["icons"], manifest
         return page
 
     def what_a_model_writes_is_inert(self):
@@ -506,6 +857,7 @@ class Tests:
         page.keyboard.press("Enter")
         self.answered(page, 1)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+        assert page.evaluate("document.querySelector('header').offsetHeight") < 60, "the header has more than one row"
         return page
 
     def without_a_console_there_is_none(self):
@@ -535,6 +887,8 @@ def main():
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--only", help="a part of a test's name")
     parser.add_argument("--pictures", type=pathlib.Path, help="where each test leaves a picture of its page")
+    parser.add_argument("--lan", action="store_true", help=f"open every page as http://{LAN}")
+    parser.add_argument("--files", type=pathlib.Path, help="folder of the console's files to serve in place of the program's")
     parser.add_argument("--patience", type=float, default=20, help="how many times the bounds on times a machine that is not calm may take")
     args = parser.parse_args()
     args.chimere = str(pathlib.Path(args.chimere).resolve())
@@ -545,7 +899,9 @@ def main():
         raise SystemExit(required)
     passed = failed = 0
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=args.chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=args.chromium, args=[*FLAGS, f"--host-resolver-rules=MAP {LAN} 127.0.0.1", *(OF_FILES if args.files else [])])
+        if args.lan:
+            Service.host = LAN
         tests = Tests(browser, args)
         names = [n for n, f in vars(Tests).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
         for name in names:

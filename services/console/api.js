@@ -11,9 +11,10 @@ export const key = {
 
 /** What the service answered instead of what was wanted. `status` 0 is a service that cannot be reached. */
 export class ApiError extends Error {
-  constructor(status, message, retryAfter) {
+  constructor(status, message, retryAfter, code) {
     super(message);
     this.status = status;
+    this.code = code;
     this.retryAfter = retryAfter;
   }
 }
@@ -28,12 +29,13 @@ function headers(body) {
 async function failure(response) {
   const text = await response.text();
   let message = text || response.statusText;
+  let code = null;
   try {
-    message = JSON.parse(text).error.message;
+    ({ message, code } = JSON.parse(text).error);
   } catch {
     // Not an error of ours, so its text is all there is.
   }
-  return new ApiError(response.status, message, Number(response.headers.get("retry-after")) || 0);
+  return new ApiError(response.status, message, Number(response.headers.get("retry-after")) || 0, code);
 }
 
 async function send(path, { method, body, signal } = {}) {

@@ -3,13 +3,14 @@
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import { ApiError, call, key } from "./api.js";
 import { Chat } from "./chat.js";
+import { library } from "./library.js";
 import { Live } from "./live.js";
 import { Memory } from "./memory.js";
 import { System } from "./system.js";
 
 const VIEWS = { chat: ["Chat", Chat], live: ["Live", Live], memory: ["Memory", Memory], system: ["System", System] };
 const THEME = "chimere.theme";
-const THEMES = { auto: "System colours", light: "Light", dark: "Dark" };
+const THEMES = { auto: ["◐", "System colours"], light: ["☀", "Light"], dark: ["☾", "Dark"] };
 
 function here() {
   const name = location.hash.replace(/^#\/?/, "").split("/")[0];
@@ -21,16 +22,17 @@ function wear(theme) {
   else document.documentElement.dataset.theme = theme;
 }
 
+/** A press takes the next of the three. */
 function Theme() {
-  const [theme, set] = useState(localStorage.getItem(THEME) || "auto");
+  const [theme, set] = useState(THEMES[localStorage.getItem(THEME)] ? localStorage.getItem(THEME) : "auto");
   useEffect(() => {
     wear(theme);
     localStorage.setItem(THEME, theme);
   }, [theme]);
-  return html`<label class="theme"><span class="unseen">Colours</span>
-    <select value=${theme} onChange=${(e) => set(e.target.value)}>
-      ${Object.entries(THEMES).map(([value, name]) => html`<option value=${value} selected=${value === theme}>${name}</option>`)}
-    </select></label>`;
+  const names = Object.keys(THEMES);
+  const next = names[(names.indexOf(theme) + 1) % names.length];
+  const [mark, name] = THEMES[theme];
+  return html`<button type="button" class="theme" title=${`Colours: ${name}`} onClick=${() => set(next)}><span aria-hidden="true">${mark}</span><span class="words">${name}</span></button>`;
 }
 
 function KeyDialog({ wrong, onDone }) {
@@ -53,12 +55,14 @@ function App() {
   const [model, setModel] = useState(null);
   const [trouble, setTrouble] = useState(null);
   const ask = () => call("/v1/models").then((found) => {
+    library.model = found.data[0];
     setModel(found.data[0]);
     setTrouble(null);
   }, (error) => setTrouble(error));
   useEffect(() => {
     const moved = () => setView(here());
     addEventListener("hashchange", moved);
+    library.onClosed = setTrouble;
     ask();
     return () => removeEventListener("hashchange", moved);
   }, []);
@@ -72,7 +76,7 @@ function App() {
   const closed = trouble?.status === 401 || trouble?.status === 403;
   return html`<div class="frame">
     <header>
-      <a class="brand" href="#/chat"><img src="/console/icon.svg" alt="" width="24" height="24" />Chimère</a>
+      <a class="brand" href="#/chat"><img src="/console/icon.svg" alt="" width="24" height="24" /><span>Chimère</span></a>
       <nav aria-label="Views">${Object.entries(VIEWS).map(([name, [title]]) =>
         html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${title}</a>`)}</nav>
       <span class="model" title="The model that is served">${model?.id || ""}</span>

@@ -1,5 +1,6 @@
 // Code with its language, a button that copies it, and colours once it is whole.
 
+import { copied, copy } from "./clipboard.js";
 import { Pieces } from "./pieces.js";
 import { bySlices } from "./slices.js";
 
@@ -29,14 +30,13 @@ export class Code {
   }
 
   button() {
-    const copy = element("button", "", "Copy");
-    copy.type = "button";
-    copy.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(this.code.textContent);
-      copy.textContent = "Copied";
-      setTimeout(() => (copy.textContent = "Copy"), 1500);
+    const button = element("button", "", "Copy");
+    button.type = "button";
+    button.addEventListener("click", async () => {
+      button.textContent = copied(await copy(this.code.textContent));
+      setTimeout(() => (button.textContent = "Copy"), 2500);
     });
-    return copy;
+    return button;
   }
 
   /** Adds what is certain: whole lines, and what is left at the end. */

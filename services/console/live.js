@@ -5,7 +5,28 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { events } from "./api.js";
 
 const STEPS = 120; // columns shown
-const ROW = 14, GAP = 3, LEFT = 78;
+const ROW = 14, GAP = 3, LEFT = 78, RIGHT = 8;
+const AXIS = 18, BARS = 44; // heights at the bottom: the times, and above them how long steps took
+const WINDOW_MS = 1000; // rates are over about a second: a tick has too few steps for one
+const TICK_PX = 90; // between two times at the least
+
+/** Rates over a second of events that tell those of a quarter of one. */
+class Rate {
+  constructor() {
+    this.seen = [];
+  }
+
+  /** Takes a rate that held since the last event. Gives the mean of the last second. */
+  take(rate, now) {
+    const last = this.seen.at(-1);
+    this.seen.push({ at: now, ms: last ? now - last.at : 0, rate });
+    while (this.seen.length > 1 && now - this.seen[0].at > WINDOW_MS) this.seen.shift();
+    const ms = this.seen.reduce((sum, event) => sum + event.ms, 0);
+    const tokens = this.seen.reduce((sum, event) => sum + event.rate * event.ms, 0);
+    // Zero has no sign here.
+    return Math.max(0, ms ? tokens / ms : rate) || 0;
+  }
+}
 
 /** Steps as the service tells them, and which line each sequence has: a line is free again when its sequence has left the picture. */
 class Picture {
@@ -14,8 +35,16 @@ class Picture {
     this.lines = new Map();
   }
 
-  take(steps) {
-    this.steps.push(...steps);
+  take(steps, now) {
+    // An event tells the steps since the last one; they ended one after the other, the last of them now. Events may come in bursts.
+    const before = this.steps.at(-1)?.at || 0;
+    let at = now;
+    const timed = steps.toReversed().map((step) => {
+      const ended = Math.max(at, before);
+      at -= step.ms;
+      return { ...step, at: ended };
+    });
+    this.steps.push(...timed.reverse());
     this.steps.splice(0, Math.max(0, this.steps.length - STEPS));
     const seen = new Set(this.steps.flatMap((s) => s.rows.map((r) => r.seq)));
     for (const seq of this.lines.keys()) if (!seen.has(seq)) this.lines.delete(seq);
@@ -30,7 +59,6 @@ class Picture {
 
   draw(canvas) {
     const style = getComputedStyle(document.documentElement);
-    const ink = (name) => style.getPropertyValue(name).trim();
     const scale = devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     canvas.width = width * scale;
@@ -38,31 +66,86 @@ class Picture {
     const g = canvas.getContext("2d");
     g.scale(scale, scale);
     g.font = "11px system-ui, sans-serif";
+    const view = { g, width, height, ink: (name) => style.getPropertyValue(name).trim(), column: (width - LEFT - RIGHT) / STEPS };
+    this.rows(view);
+    this.bars(view);
+    this.axis(view);
+  }
+
+  x(i, { column }) {
+    return LEFT + (STEPS - this.steps.length + i) * column;
+  }
+
+  rows(view) {
+    const { g, height, ink, column } = view;
+    const most = Math.floor((height - AXIS - BARS - 8) / (ROW + GAP));
+    const y = (line) => line * (ROW + GAP) + 4;
     g.fillStyle = ink("--soft");
-    const column = (width - LEFT) / STEPS;
-    for (const [seq, line] of this.lines) {
-      const y = line * (ROW + GAP) + 4;
-      if (y < height - 40) g.fillText(`seq ${seq}`, 6, y + ROW - 3);
-    }
-    const tallest = Math.max(1, ...this.steps.map((s) => s.ms));
+    const shown = [...this.lines].filter(([, line]) => line < most);
+    for (const [seq, line] of shown) g.fillText(`seq ${seq}`, 6, y(line) + ROW - 3);
+    if (this.lines.size > shown.length) g.fillText(`and ${this.lines.size - shown.length} more`, 6, y(most) + 6);
     this.steps.forEach((step, i) => {
-      const x = LEFT + (STEPS - this.steps.length + i) * column;
       for (const row of step.rows) {
-        const y = this.lines.get(row.seq) * (ROW + GAP) + 4;
-        if (y >= height - 40) continue;
+        const line = this.lines.get(row.seq);
+        if (line >= most) continue;
         g.fillStyle = row.cached ? "#2f9e5b" : row.prompt ? "#d98200" : "#5b6ee0";
         const tall = row.prompt ? ROW : ROW * 0.6;
-        g.fillRect(x, y + (ROW - tall) / 2, Math.max(1, column - 1), tall);
+        g.fillRect(this.x(i, view), y(line) + (ROW - tall) / 2, Math.max(1, column - 1), tall);
       }
-      g.fillStyle = ink("--line");
-      const tall = (30 * step.ms) / tallest;
-      g.fillRect(x, height - tall, Math.max(1, column - 1), tall);
-      g.fillStyle = ink("--bad");
-      g.fillRect(x, height - (30 * Math.min(step.predicted_ms, tallest)) / tallest, Math.max(1, column - 1), 1);
     });
-    g.fillStyle = ink("--soft");
-    g.fillText(`a step, ≤ ${tallest.toFixed(1)} ms`, 6, height - 8);
   }
+
+  bars(view) {
+    const { g, height, ink, column } = view;
+    const [foot, tall] = [height - AXIS, BARS - 10];
+    const tallest = Math.max(1, ...this.steps.map((s) => s.ms));
+    this.steps.forEach((step, i) => {
+      const wide = Math.max(1, column - 1);
+      g.fillStyle = ink("--line");
+      g.fillRect(this.x(i, view), foot - (tall * step.ms) / tallest, wide, (tall * step.ms) / tallest);
+      g.fillStyle = ink("--bad");
+      g.fillRect(this.x(i, view), foot - (tall * Math.min(step.predicted_ms, tallest)) / tallest, wide, 1);
+    });
+    // The scale stands beside the bars.
+    g.fillStyle = ink("--soft");
+    g.fillText(`${tallest.toFixed(1)} ms`, 6, foot - tall + 8);
+    g.fillText("0 ms", 6, foot);
+  }
+
+  /** Times below the bars: how long ago a step ended. */
+  axis(view) {
+    const { g, width, height, ink } = view;
+    const now = performance.now();
+    g.fillStyle = ink("--line");
+    g.fillRect(LEFT, height - AXIS, width - LEFT - RIGHT, 1);
+    g.fillStyle = ink("--soft");
+    g.textAlign = "center";
+    let last = -TICK_PX;
+    this.steps.forEach((step, i) => {
+      const x = this.x(i, view);
+      if (x - last < TICK_PX || x > width - RIGHT - TICK_PX / 2) return;
+      last = x;
+      g.fillText(`${((now - step.at) / 1000).toFixed(1)} s ago`, Math.max(x, LEFT + 20), height - 4);
+    });
+  }
+}
+
+const whole = (n) => Math.round(n).toLocaleString("en");
+const share = (part, of) => (of ? `${part.toLocaleString("en")} of ${of.toLocaleString("en")}` : "-");
+
+/** What the service says of now, as names and words. */
+function facts(now) {
+  const stepped = now.step_ms > 0;
+  return [
+    ["Tokens a second", whole(now.tokens)],
+    ["Prompt tokens a second", whole(now.prompt)],
+    ["Sequences running", now.running],
+    ["Requests waiting", now.waiting],
+    ["KV pages", share(now.pages_used, now.pages)],
+    ["State slots", share(now.slots_used, now.slots)],
+    ...(now.entries_max ? [["Prompts kept", share(now.entries, now.entries_max) + (now.host_entries ? `, ${now.host_entries.toLocaleString("en")} on the host` : "")]] : []),
+    ["A step takes, predicted", stepped ? `${now.step_ms.toFixed(2)} ms, ${now.predicted_ms.toFixed(2)} ms` : "-"],
+  ];
 }
 
 export function Live({ onClosed }) {
@@ -72,14 +155,18 @@ export function Live({ onClosed }) {
   useEffect(() => {
     const stop = new AbortController();
     const picture = new Picture();
+    const [tokens, prompt] = [new Rate(), new Rate()];
     const draw = () => canvas.current && picture.draw(canvas.current);
     const follow = async () => {
       while (!stop.signal.aborted) {
         try {
           for await (const event of events("/v1/console/steps", { signal: stop.signal })) {
             setSaid("");
-            picture.take(event.steps);
-            setNow(event.now);
+            const now = performance.now();
+            picture.take(event.steps, now);
+            const rates = { tokens: tokens.take(event.now.tokens_per_second, now), prompt: prompt.take(event.now.prompt_tokens_per_second, now) };
+            // Between requests the last step is still known.
+            setNow((before) => ({ ...event.now, ...rates, ...(event.steps.length || !before ? {} : { step_ms: before.step_ms, predicted_ms: before.predicted_ms }) }));
             requestAnimationFrame(draw);
           }
         } catch (error) {
@@ -98,20 +185,9 @@ export function Live({ onClosed }) {
       removeEventListener("resize", draw);
     };
   }, []);
-  const share = (part, of) => (of ? `${part.toLocaleString("en")} of ${of.toLocaleString("en")}` : "-");
-  const facts = now && [
-    ["Tokens a second", Math.round(now.tokens_per_second).toLocaleString("en")],
-    ["Prompt tokens a second", Math.round(now.prompt_tokens_per_second).toLocaleString("en")],
-    ["Sequences running", now.running],
-    ["Requests waiting", now.waiting],
-    ["KV pages", share(now.pages_used, now.pages)],
-    ["State slots", share(now.slots_used, now.slots)],
-    ...(now.entries_max ? [["Prompts kept", share(now.entries, now.entries_max) + (now.host_entries ? `, ${now.host_entries.toLocaleString("en")} on the host` : "")]] : []),
-    ["A step takes, predicted", `${now.step_ms.toFixed(2)} ms, ${now.predicted_ms.toFixed(2)} ms`],
-  ];
   return html`<div class="live"><h1>Live</h1>
-    <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>below: how long each step took, and the line that was predicted</span></div>
+    <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>below: how long each step took, how long ago, and the line that was predicted</span></div>
     <canvas ref=${canvas} role="img" aria-label="Sequences as rows over the last steps; the figures below say the same in numbers"></canvas>
     ${said && html`<p class="trouble" role="status">${said}</p>`}
-    ${facts ? html`<dl>${facts.map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>` : html`<p class="empty">Waiting for a step. Ask something in another tab.</p>`}</div>`;
+    ${now ? html`<dl>${facts(now).map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>` : html`<p class="empty">Waiting for a step. Ask something in another tab.</p>`}</div>`;
 }

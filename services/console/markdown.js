@@ -5,6 +5,7 @@
 import { marked } from "./vendor/marked.js";
 import { citation, link } from "./citations.js";
 import { Code } from "./code.js";
+import { footnotes, linkNotes } from "./footnotes.js";
 import { formulas, typeset } from "./formula.js";
 import "./nesting.js";
 import { Pieces } from "./pieces.js";
@@ -34,7 +35,7 @@ marked.use({
   gfm: true,
   // Markup that a model writes is shown as text: even a parser that throws it away would meet the page's policy first.
   renderer: { html: (token) => escape(token.text) },
-  extensions: [...formulas(escape), citation],
+  extensions: [...formulas(escape), ...footnotes(escape), citation],
 });
 
 const RULES = {
@@ -45,6 +46,9 @@ const RULES = {
   RETURN_DOM_FRAGMENT: true,
 };
 
+// What reads from its own first letter on, from the left or from the right.
+const DIRECTED = "p, li, h1, h2, h3, h4, h5, h6, td, th, blockquote, .footnote";
+
 /** A fragment of safe nodes. */
 function clean(html) {
   const fragment = purify.sanitize(html, RULES);
@@ -53,6 +57,7 @@ function clean(html) {
     link.rel = "noopener noreferrer";
     link.target = "_blank";
   }
+  for (const block of fragment.querySelectorAll(DIRECTED)) block.dir = "auto";
   for (const image of fragment.querySelectorAll("img")) {
     // A remote picture would tell its server who reads this answer.
     if (!/^data:image\/(png|jpeg|gif|webp);/i.test(image.getAttribute("src") || "")) {
@@ -70,6 +75,7 @@ function clean(html) {
 function finish(node, cited) {
   if (!(node instanceof Element)) return;
   link(node, cited);
+  linkNotes(node);
   for (const pre of node.querySelectorAll("pre")) {
     const info = /language-(\S+)/.exec(pre.firstElementChild?.className)?.[1] || "";
     pre.replaceWith(new Code(info).add(pre.textContent).end().box);

@@ -2,35 +2,68 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { call } from "./api.js";
+import { identity } from "./identity.js";
 import { bytes } from "./system.js";
 
 const TABLES = "/v1/engram/tables", COLLECTIONS = "/v1/engram/collections";
+
+const nameOf = (entry) => entry.id || entry.name;
 
 /** A list that is asked for again after each change; what was refused is said. */
 function useList(path) {
   const [list, setList] = useState(null);
   const [said, setSaid] = useState("");
-  const look = () => call(path).then((found) => setList(found.data || []), (error) => setSaid(error.message));
+  const look = () => call(path).then((found) => (setList(found.data || []), found.data || []), (error) => (setSaid(error.message), []));
   useEffect(() => void look(), []);
-  const act = async (words, ...request) => {
+  /** Does something and looks again: until the entry `wanted` is there, if one is. Gives whether it was done. */
+  const act = async (words, request, wanted) => {
     setSaid("");
+    let done = true;
     try {
-      const answer = await call(...request);
-      setSaid(words(answer));
+      setSaid(words(await call(...request)));
     } catch (error) {
       setSaid(error.message);
+      done = false;
     }
-    look();
+    for (let i = 0; i < LATE_TIMES; i++) {
+      const found = await look();
+      if (!done || !wanted || found.some((entry) => nameOf(entry) === wanted)) break;
+      await new Promise((resolve) => setTimeout(resolve, LATE_MS));
+    }
+    return done;
   };
   return { list, said, act };
 }
 
+// Learned texts are read by the service on its own time; so long a list without them is asked for again.
+const LATE_MS = 500, LATE_TIMES = 24;
+
+/** Whether the service has a directory to keep tables and collections in. No list says so, but a table that cannot be there cannot be
+ *  rolled back for another reason where there is none. */
+async function hasDirectory() {
+  try {
+    await call(`${TABLES}/console-asks-${identity()}/rollback`, { method: "POST" });
+  } catch (error) {
+    return error.code !== "table_not_writable";
+  }
+  return true;
+}
+
 const lines = (text) => text.split(/\n\s*\n|\n/).map((l) => l.trim()).filter(Boolean);
+
+const TIMES = ["created", "updated", "expires"]; // seconds since 1970
+
+function amount(name, value) {
+  if (TIMES.includes(name)) return new Date(value * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  return name.includes("bytes") ? bytes(value) : value.toLocaleString("en");
+}
 
 function Facts({ of }) {
   return html`<span class="facts">${Object.entries(of).filter(([, v]) => typeof v === "number").map(([k, v]) =>
-    html`<span>${k.replace(/_/g, " ")}: ${k.includes("bytes") ? bytes(v) : v.toLocaleString("en")}</span> `)}</span>`;
+    html`<span>${k.replace(/_/g, " ")}: ${amount(k, v)}</span> `)}</span>`;
 }
+
+const counted = (n) => `${n.toLocaleString("en")} ${n === 1 ? "text" : "texts"}`;
 
 function Tables() {
   const { list, said, act } = useList(TABLES);
@@ -38,14 +71,14 @@ function Tables() {
   const [texts, setTexts] = useState("");
   const teach = (event) => {
     event.preventDefault();
-    act((a) => (a?.accepted === false ? "Not learned: below the quality that is asked for." : `Learned ${lines(texts).length} texts.`),
-      `${TABLES}/${encodeURIComponent(name)}/learn`, { body: { texts: lines(texts), quality: 1 } });
+    act((a) => (a?.accepted === false ? "Not learned: below the quality that is asked for." : `Learned ${counted(lines(texts).length)}.`),
+      [`${TABLES}/${encodeURIComponent(name)}/learn`, { body: { texts: lines(texts), quality: 1 } }], name);
   };
   return html`<section><h2>Tables of n-grams</h2>
-    ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((t) => html`<li key=${t.id || t.name}><strong>${t.id || t.name}</strong> <${Facts} of=${t} />
-      <div class="row"><button type="button" onClick=${() => setName(t.id || t.name)}>Teach</button>
-        <button type="button" onClick=${() => act(() => "Took back the last write.", `${TABLES}/${encodeURIComponent(t.id || t.name)}/rollback`, { method: "POST" })}>Take back the last write</button>
-        <button type="button" onClick=${() => confirm(`Delete the table ${t.id || t.name}?`) && act(() => "Deleted.", `${TABLES}/${encodeURIComponent(t.id || t.name)}`, { method: "DELETE" })}>Delete</button></div></li>`)}</ul>`
+    ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((t) => html`<li key=${nameOf(t)}><strong>${nameOf(t)}</strong> <${Facts} of=${t} />
+      <div class="row"><button type="button" onClick=${() => setName(nameOf(t))}>Teach</button>
+        <button type="button" onClick=${() => act(() => "Took back the last write.", [`${TABLES}/${encodeURIComponent(nameOf(t))}/rollback`, { method: "POST" }])}>Take back the last write</button>
+        <button type="button" onClick=${() => confirm(`Delete the table ${nameOf(t)}?`) && act(() => "Deleted.", [`${TABLES}/${encodeURIComponent(nameOf(t))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
       : html`<p class="empty">There are none yet that you may use.</p>`}
     <form onSubmit=${teach}><label>Table<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
       <label>Texts, one a line<textarea required rows="4" value=${texts} onInput=${(e) => setTexts(e.target.value)}></textarea></label>
@@ -62,20 +95,20 @@ function Collections() {
   const path = () => `${COLLECTIONS}/${encodeURIComponent(name)}`;
   const add = async (event) => {
     event.preventDefault();
-    await act(() => "The collection is there.", path(), { method: "PUT" });
-    await act(() => `Added ${lines(texts).length} texts.`, `${path()}/add`, { body: { items: lines(texts).map((text) => ({ text })) } });
+    const made = await act(() => "The collection is there.", [path(), { method: "PUT" }]);
+    if (made && lines(texts).length) act(() => `Added ${counted(lines(texts).length)}.`, [`${path()}/add`, { body: { items: lines(texts).map((text) => ({ text })) } }], name);
   };
   const search = (event) => {
     event.preventDefault();
     act((answer) => {
       setFound(answer.data || answer.results || answer.items || []);
       return "";
-    }, `${path()}/search`, { body: { query, k: 5 } });
+    }, [`${path()}/search`, { body: { query, k: 5 } }]);
   };
   return html`<section><h2>Collections</h2>
-    ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((c) => html`<li key=${c.id || c.name}><strong>${c.id || c.name}</strong> <${Facts} of=${c} />
-      <div class="row"><button type="button" onClick=${() => setName(c.id || c.name)}>Choose</button>
-        <button type="button" onClick=${() => confirm(`Delete the collection ${c.id || c.name}?`) && act(() => "Deleted.", `${COLLECTIONS}/${encodeURIComponent(c.id || c.name)}`, { method: "DELETE" })}>Delete</button></div></li>`)}</ul>`
+    ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((c) => html`<li key=${nameOf(c)}><strong>${nameOf(c)}</strong> <${Facts} of=${c} />
+      <div class="row"><button type="button" onClick=${() => setName(nameOf(c))}>Choose</button>
+        <button type="button" onClick=${() => confirm(`Delete the collection ${nameOf(c)}?`) && act(() => "Deleted.", [`${COLLECTIONS}/${encodeURIComponent(nameOf(c))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
       : html`<p class="empty">There are none yet that are yours.</p>`}
     <form onSubmit=${add}><label>Collection<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
       <label>Texts, one a line<textarea rows="4" value=${texts} onInput=${(e) => setTexts(e.target.value)}></textarea></label>
@@ -86,5 +119,13 @@ function Collections() {
 }
 
 export function Memory() {
-  return html`<div class="page"><h1>Memory</h1><${Tables} /><${Collections} /></div>`;
+  const [kept, setKept] = useState(null);
+  useEffect(() => void hasDirectory().then(setKept), []);
+  if (kept === null) return html`<div class="page"><h1>Memory</h1><p class="empty">…</p></div>`;
+  if (kept) return html`<div class="page"><h1>Memory</h1><${Tables} /><${Collections} /></div>`;
+  return html`<div class="page"><h1>Memory</h1>
+    <p role="status">This service keeps no tables or collections, because it has no directory for them. Who runs it sets <code>engram.directory</code> in its
+      configuration and starts it anew:</p>
+    <pre tabindex="0">${'[engram]\ndirectory = "/var/lib/chimere/engram"'}</pre>
+    <p>An answer can use documents that come with its request all the same.</p></div>`;
 }

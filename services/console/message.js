@@ -2,6 +2,8 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { passages, sources } from "./citations.js";
+import { copied, copy } from "./clipboard.js";
+import { sends } from "./composer.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
 import { Plain } from "./pieces.js";
@@ -14,7 +16,7 @@ function Text({ text, whole, kind, drawer: Drawer, cited }) {
     growing.current ||= new Drawer(place.current, cited);
     growing.current.set(text, whole);
   }, [text, whole]);
-  return html`<div class=${kind} ref=${place}></div>`;
+  return html`<div class=${kind} dir="auto" ref=${place}></div>`;
 }
 
 const Markdown = ({ text, whole, cited }) => html`<${Text} text=${text} whole=${whole} cited=${cited} kind="text" drawer=${Growing} />`;
@@ -46,7 +48,7 @@ function took(turn) {
   const tokens = turn.usage?.completion_tokens;
   if (t?.ttft_ms !== undefined) parts.push(`first token after ${number(t.ttft_ms)} ms`);
   else if (turn.first !== undefined) parts.push(`first token after ${number(turn.first)} ms`);
-  if (tokens) parts.push(`${number(tokens)} tokens`);
+  if (tokens) parts.push(`${number(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
   if (t?.decode_ms && tokens > 1) parts.push(`${number(((tokens - 1) / t.decode_ms) * 1000)} a second`);
   if (turn.usage) parts.push(`${number(turn.usage.prompt_tokens)} in the prompt`);
   const cached = turn.usage?.prompt_tokens_details?.cached_tokens;
@@ -55,7 +57,58 @@ function took(turn) {
   return parts.join(" · ");
 }
 
-const ENDS = { length: "The answer was cut at its most tokens.", stopped: "Stopped.", error: "" };
+const ENDS = { length: "The answer was cut at its most tokens.", stopped: "Stopped.", edited: "Edited.", error: "" };
+const CUT = "The answer was cut off: its page was closed while it came.";
+const ELSEWHERE = "Another tab writes this answer.";
+
+/** How an answer ended, in words. */
+function end(turn, elsewhere) {
+  if (!turn.open) return ENDS[turn.finish] || "";
+  return elsewhere ? ELSEWHERE : CUT;
+}
+
+/** A button that says for a while what became of what it did. */
+function CopyButton({ text }) {
+  const [said, say] = useState("");
+  const press = async () => {
+    say(copied(await copy(text)));
+    setTimeout(() => say(""), 2500);
+  };
+  return html`<button type="button" aria-live="polite" onClick=${press}>${said || "Copy"}</button>`;
+}
+
+/** Where a turn is written anew; keys do as in the composer. */
+function Editor({ turn, onSave, onLeave }) {
+  const [text, setText] = useState(turn.content);
+  const place = useRef(null);
+  useEffect(() => place.current.focus(), []);
+  const save = (event) => {
+    event.preventDefault();
+    if (text.trim()) onSave(text);
+  };
+  const pressed = (event) => {
+    if (sends(event)) save(event);
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    onLeave();
+  };
+  return html`<form onSubmit=${save}><label class="unseen" for=${`edit-${turn.id}`}>Edit</label>
+    <textarea id=${`edit-${turn.id}`} ref=${place} dir="auto" rows=${Math.min(16, Math.max(3, text.split("\n").length))} value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${pressed}></textarea>
+    <div class="row"><button type="submit" class="first">${turn.role === "assistant" ? "Keep this instead" : "Ask this instead"}</button><button type="button" onClick=${onLeave}>Leave it</button></div></form>`;
+}
+
+/** What can be done with a turn. An answer with calls is not edited or gone on with: the calls are not text. */
+function Actions({ turn, busy, last, elsewhere, inspecting, onEdit, onInspect, actions }) {
+  const answer = turn.role === "assistant";
+  const plain = answer && !turn.calls?.length && turn.content.trim();
+  return html`<span class="actions">
+    ${answer && last && plain && !elsewhere && html`<button type="button" disabled=${busy} onClick=${() => actions.goOn(turn)}>Continue</button>`}
+    ${answer && html`<button type="button" disabled=${busy} onClick=${() => actions.retry(turn)}>Try again</button>`}
+    ${(turn.role === "user" || plain) && html`<button type="button" disabled=${busy} onClick=${onEdit}>Edit</button>`}
+    <${CopyButton} text=${turn.content} />
+    ${turn.tokens?.length > 0 && html`<button type="button" aria-pressed=${inspecting} onClick=${onInspect}>Inspect</button>`}
+    <button type="button" disabled=${busy} onClick=${() => actions.remove(turn)}>Delete</button></span>`;
+}
 
 /** What an answer is from. */
 function Sources({ engram }) {
@@ -74,35 +127,29 @@ function Answer({ turn, running, conversation }) {
     ${!running && html`<${Sources} engram=${turn.timings?.engram} />`}</div>`;
 }
 
-export function Message({ turn, siblings, running, busy, answered, actions, conversation }) {
-  const [editing, setEditing] = useState(null);
+export function Message({ turn, siblings, running, busy, last, elsewhere, answered, actions, conversation }) {
+  const [editing, setEditing] = useState(false);
   const [inspecting, setInspecting] = useState(false);
+  const grows = running || elsewhere;
   const who = { user: "You", assistant: "Chimère", tool: turn.name || "Tool" }[turn.role];
   const at = siblings.findIndex((s) => s.id === turn.id);
-  const save = (event) => {
-    event.preventDefault();
-    const content = editing;
-    setEditing(null);
-    if (content.trim()) actions.edit(turn, content);
+  const save = (content) => {
+    setEditing(false);
+    actions.edit(turn, content);
   };
-  return html`<article class=${`turn ${turn.role}`} aria-label=${`${who} said`}>
+  return html`<article class=${`turn ${turn.role} ${last ? "last" : ""}`} aria-label=${`${who} said`}>
     <div class="row"><strong class="who">${who}</strong>
       ${siblings.length > 1 && html`<span class="branches"><button type="button" aria-label="Earlier version" disabled=${busy || at === 0} onClick=${() => actions.sibling(siblings[at - 1])}>‹</button>
         ${at + 1} / ${siblings.length}<button type="button" aria-label="Later version" disabled=${busy || at === siblings.length - 1} onClick=${() => actions.sibling(siblings[at + 1])}>›</button></span>`}</div>
-    ${turn.reasoning && html`<details class="thought" open=${running && !turn.content}><summary>Thought${turn.usage?.completion_tokens_details?.reasoning_tokens
+    ${turn.reasoning && html`<details class="thought" open=${grows && !turn.content}><summary>Thought${turn.usage?.completion_tokens_details?.reasoning_tokens
       ? `, ${number(turn.usage.completion_tokens_details.reasoning_tokens)} tokens` : ""}</summary><${AsItIs} text=${turn.reasoning} /></details>`}
-    ${editing !== null ? html`<form onSubmit=${save}><label class="unseen" for=${`edit-${turn.id}`}>Edit</label>
-        <textarea id=${`edit-${turn.id}`} rows="4" value=${editing} onInput=${(e) => setEditing(e.target.value)} autofocus></textarea>
-        <div class="row"><button type="submit" class="first">Ask this instead</button><button type="button" onClick=${() => setEditing(null)}>Leave it</button></div></form>`
+    ${editing ? html`<${Editor} turn=${turn} onSave=${save} onLeave=${() => setEditing(false)} />`
       : inspecting ? html`<${Inspector} tokens=${turn.tokens} />`
-      : turn.role === "assistant" ? html`<${Answer} turn=${turn} running=${running} conversation=${conversation} />` : html`<${AsItIs} text=${turn.content} />`}
+      : turn.role === "assistant" ? html`<${Answer} turn=${turn} running=${grows} conversation=${conversation} />` : html`<${AsItIs} text=${turn.content} />`}
     ${running && !turn.content && !turn.reasoning && !turn.calls?.length && html`<p class="waiting" role="status">Reading…</p>`}
-    ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} running=${running} open=${!running && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
+    ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} running=${running} open=${!grows && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
     ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}
-    ${!running && html`<footer>${turn.role === "assistant" && html`<span class="took">${ENDS[turn.finish] || ""} ${took(turn)}</span>`}
-      ${turn.role === "user" && editing === null && html`<button type="button" disabled=${busy} onClick=${() => setEditing(turn.content)}>Edit</button>`}
-      ${turn.role === "assistant" && html`<button type="button" disabled=${busy} onClick=${() => actions.retry(turn)}>Try again</button>
-        <button type="button" onClick=${() => navigator.clipboard.writeText(turn.content)}>Copy</button>
-        ${turn.tokens?.length > 0 && html`<button type="button" aria-pressed=${inspecting} onClick=${() => setInspecting(!inspecting)}>Inspect</button>`}`}</footer>`}
+    ${!running && !editing && html`<footer>${turn.role === "assistant" && html`<span class="took">${end(turn, elsewhere)} ${took(turn)}</span>`}
+      <${Actions} turn=${turn} busy=${busy} last=${last} elsewhere=${elsewhere} inspecting=${inspecting} onEdit=${() => setEditing(true)} onInspect=${() => setInspecting(!inspecting)} actions=${actions} /></footer>`}
   </article>`;
 }

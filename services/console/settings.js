@@ -1,32 +1,39 @@
-// How the next answer is made: what a request says beside its messages, in words. Kept in this browser.
+// How the next answers of a conversation are made: what a request says beside its messages, in words. Each conversation has its own;
+// new ones begin with the defaults of this browser, and presets are sets of settings with a name.
 
-import { html } from "./vendor/preact-htm.js";
+import { html, useState } from "./vendor/preact-htm.js";
 
-const NAME = "chimere.settings";
+const NAME = "chimere.settings", PRESETS = "chimere.presets";
 
 export const DEFAULTS = { system: "", thinking: "", budget: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "", seed: "",
   presence_penalty: "", tools: "", tables: "", lambda: "", inspect: false };
 
-export function load() {
+function stored(name) {
   try {
-    return { ...DEFAULTS, ...JSON.parse(localStorage.getItem(NAME) || "{}") };
+    return JSON.parse(localStorage.getItem(name)) || {};
   } catch {
-    return { ...DEFAULTS };
+    return {};
   }
 }
 
-export const save = (settings) => localStorage.setItem(NAME, JSON.stringify(settings));
+/** The settings of a new conversation. */
+export const load = () => ({ ...DEFAULTS, ...stored(NAME) });
+
+const keep = (name, value) => localStorage.setItem(name, JSON.stringify(value));
 
 const THINKING = { "": "As the model does", none: "Not at all", auto: "Only if unsure", low: "A little", medium: "Some", high: "As long as it likes", budget: "At most so many tokens" };
+const VARIETY = { "": "As the model does", 0: "Always the likeliest words", 0.3: "Focused", 0.7: "Balanced", 1: "Varied", 1.3: "Surprising" };
+const LENGTHS = { "": "As long as it takes", 256: "A paragraph or two, 256 tokens", 1024: "A page, 1,024 tokens", 4096: "Some pages, 4,096 tokens" };
 
+// Name of the field, words, least, most, step, unit, explanation.
 const NUMBERS = [
-  ["temperature", "Temperature", 0, 2, 0.05, "0 always takes the likeliest token; higher is more varied"],
-  ["top_p", "Top p", 0, 1, 0.01, "Keep the likeliest tokens up to this much probability"],
-  ["top_k", "Top k", 0, 1000, 1, "Keep this many of the likeliest tokens; 0 keeps all"],
-  ["min_p", "Min p", 0, 1, 0.01, "Keep tokens at least this likely beside the likeliest"],
-  ["presence_penalty", "Presence penalty", -2, 2, 0.1, "Make tokens that were said less likely"],
-  ["max_tokens", "Most tokens", 1, 1048576, 1, "The answer ends here at the latest"],
-  ["seed", "Seed", 0, 9007199254740991, 1, "The same seed and question give the same answer"],
+  ["temperature", "Temperature", 0, 2, 0.1, "", "0 always takes the likeliest token; higher is more varied"],
+  ["top_p", "Top p", 0, 1, 0.05, "of the probability", "Only the likeliest tokens, up to this share together"],
+  ["top_k", "Top k", 0, 1000, 10, "tokens", "Only this many of the likeliest; 0 keeps all"],
+  ["min_p", "Min p", 0, 1, 0.05, "of the likeliest", "Only tokens at least this likely beside the likeliest"],
+  ["presence_penalty", "Presence penalty", -2, 2, 0.1, "", "Makes tokens that were said less likely"],
+  ["max_tokens", "Longest answer", 1, 1048576, 1, "tokens", "The answer, with its thought, ends here at the latest"],
+  ["seed", "Seed", 0, 9007199254740991, 1, "", "The same seed and question give the same answer"],
 ];
 
 /** The fields of a request. Throws with words if something is not right. */
@@ -55,22 +62,79 @@ function parsed(text) {
   return tools.map((tool) => (tool.type ? tool : { type: "function", function: tool }));
 }
 
+/** A choice in words of a value that may also be another one. */
+function Words({ title, words, value, onInput, ...rest }) {
+  const other = !Object.keys(words).includes(String(value));
+  return html`<label>${title}<select ...${rest} value=${value} onChange=${onInput}>
+    ${Object.entries(words).sort(([a], [b]) => Number(a) - Number(b)).map(([v, name]) => html`<option value=${v} selected=${v === String(value)}>${name}</option>`)}
+    ${other && html`<option value=${value} selected>${Number(value).toLocaleString("en")}, set below</option>`}</select></label>`;
+}
+
+function Amount({ field: [name, title, min, max, step, unit, why], value, onInput }) {
+  return html`<label class="amount"><span>${title} <small>${unit}</small></span>
+    <input type="number" min=${min} max=${max} step=${step} value=${value} placeholder="the model's own" aria-describedby=${`why-${name}`} onInput=${onInput} />
+    <small id=${`why-${name}`}>${why}</small></label>`;
+}
+
+/** Sets of settings by name, in this browser. */
+function Presets({ settings, onChange }) {
+  const [all, setAll] = useState(() => stored(PRESETS));
+  const [name, setName] = useState("");
+  const put = (next) => {
+    keep(PRESETS, next);
+    setAll(next);
+  };
+  const save = (event) => {
+    event.preventDefault();
+    put({ ...all, [name.trim()]: settings });
+  };
+  const choose = (event) => {
+    const chosen = event.target.value;
+    setName(chosen);
+    if (Object.hasOwn(all, chosen)) onChange({ ...DEFAULTS, ...all[chosen] });
+  };
+  const drop = () => {
+    const { [name]: _, ...rest } = all;
+    put(rest);
+    setName("");
+  };
+  const names = Object.keys(all).sort();
+  return html`<form class="presets" onSubmit=${save}>
+    ${names.length > 0 && html`<label>Preset<select value=${name} onChange=${choose}><option value="">Choose one</option>
+      ${names.map((n) => html`<option value=${n} selected=${n === name}>${n}</option>`)}</select></label>`}
+    <label>Keep these settings as a preset<input required maxlength="60" value=${name} placeholder="Name" onInput=${(e) => setName(e.target.value)} /></label>
+    <div class="row"><button type="submit">Save preset</button>${Object.hasOwn(all, name) && html`<button type="button" onClick=${drop}>Delete preset</button>`}</div></form>`;
+}
+
 export function Settings({ settings, onChange, onClose }) {
-  const set = (name) => (event) => onChange({ ...settings, [name]: event.target.type === "checkbox" ? event.target.checked : event.target.value });
+  const [said, setSaid] = useState("");
+  const set = (name) => (event) => {
+    setSaid("");
+    onChange({ ...settings, [name]: event.target.type === "checkbox" ? event.target.checked : event.target.value });
+  };
+  const asDefault = () => {
+    keep(NAME, settings);
+    setSaid("New conversations begin like this.");
+  };
   return html`<aside class="settings" aria-label="Settings">
-    <div class="row"><h2>How it answers</h2><button type="button" onClick=${onClose} aria-label="Close settings">✕</button></div>
-    <label>What the system says<textarea rows="3" value=${settings.system} onInput=${set("system")} placeholder="Instructions for the whole conversation"></textarea></label>
+    <div class="row"><h2>How it answers here</h2><button type="button" onClick=${onClose} aria-label="Close settings">✕</button></div>
+    <label>What the system says<textarea rows="3" dir="auto" value=${settings.system} onInput=${set("system")} placeholder="Instructions for the whole conversation"></textarea></label>
     <label>Thinking<select value=${settings.thinking} onChange=${set("thinking")}>
       ${Object.entries(THINKING).map(([value, name]) => html`<option value=${value} selected=${value === settings.thinking}>${name}</option>`)}</select></label>
     ${settings.thinking === "budget" && html`<label>Thinking tokens<input type="number" min="0" value=${settings.budget} onInput=${set("budget")} /></label>`}
-    <fieldset><legend>Sampling <small>(empty: the model's own)</small></legend>
-      ${NUMBERS.map(([name, title, min, max, step, why]) => html`<label title=${why}>${title}
-        <input type="number" min=${min} max=${max} step=${step} value=${settings[name]} onInput=${set(name)} /></label>`)}</fieldset>
-    <fieldset><legend>Engram</legend>
-      <label title="Names, with commas between">Tables<input value=${settings.tables} onInput=${set("tables")} /></label>
-      <label title="0 is silent">Strength<input type="number" min="0" max="0.95" step="0.05" value=${settings.lambda} onInput=${set("lambda")} /></label></fieldset>
-    <label>Tools <small>(a JSON list of functions)</small><textarea rows="4" spellcheck="false" class="mono" value=${settings.tools} onInput=${set("tools")}></textarea></label>
+    <${Words} title="Choice of words" words=${VARIETY} value=${settings.temperature} onInput=${set("temperature")} />
+    <${Words} title="Length" words=${LENGTHS} value=${settings.max_tokens} onInput=${set("max_tokens")} />
+    <details><summary>Sampling in numbers</summary>
+      ${NUMBERS.map((field) => html`<${Amount} field=${field} value=${settings[field[0]]} onInput=${set(field[0])} />`)}</details>
+    <details open=${Boolean(settings.tables || settings.lambda)}><summary>Engram</summary>
+      <label>Tables <small>(names, with commas between)</small><input value=${settings.tables} onInput=${set("tables")} /></label>
+      <label>Strength <small>(0 is silent, 0.95 the most)</small><input type="number" min="0" max="0.95" step="0.05" value=${settings.lambda} onInput=${set("lambda")} /></label></details>
+    <details open=${Boolean(settings.tools)}><summary>Tools</summary>
+      <label>A JSON list of functions<textarea rows="4" spellcheck="false" class="mono" value=${settings.tools} onInput=${set("tools")}></textarea></label></details>
     <label class="check"><input type="checkbox" checked=${settings.inspect} onChange=${set("inspect")} /> Keep each token's alternatives and what stood behind it, for the inspector</label>
-    <button type="button" onClick=${() => onChange({ ...DEFAULTS })}>Back to the defaults</button>
+    <div class="row"><button type="button" onClick=${asDefault}>Use for new conversations</button>
+      <button type="button" onClick=${() => onChange({ ...DEFAULTS })}>Back to the model's own</button></div>
+    <p role="status" class="said">${said}</p>
+    <${Presets} settings=${settings} onChange=${onChange} />
   </aside>`;
 }

@@ -37,12 +37,14 @@ export function System({ model, onClosed }) {
     };
   }, []);
   const build = metrics.chimere_build_info?.[0]?.labels || {};
-  const memory = (metrics.chimere_memory_bytes || []).filter((m) => m.labels.use !== "process");
+  const memory = (metrics.chimere_memory_bytes || []).filter((m) => m.labels.use !== "process")
+    // The service tells them in any order.
+    .sort((a, b) => b.value - a.value || (a.labels.use < b.labels.use ? -1 : 1));
   const one = (name) => metrics[name]?.[0]?.value;
   const facts = [
     ["Model", model?.id],
     ["Context", model?.max_model_len && `${model.max_model_len.toLocaleString("en")} tokens`],
-    ...Object.entries(build).map(([k, v]) => [k.replace(/_/g, " "), v]),
+    ...Object.entries(build).filter(([k]) => k !== "model").sort().map(([k, v]) => [`${k[0].toUpperCase()}${k.slice(1).replace(/_/g, " ")}`, v]),
     ["Requests running", one("chimere_requests_running")],
     ["Requests waiting", one("chimere_requests_waiting")],
     ["Engram tables you may use", tables],

@@ -1,18 +1,18 @@
 // A conversation: a tree of turns, of which one path is shown. An edit or a retry makes a sibling, and nothing is lost.
 //
-//   {id, title, created, updated, system, leaf, turns: {id: {id, parent, role, content, ...}}}
+//   {id, title, created, updated, settings, leaf, turns: {id: {id, parent, role, content, ...}}}
 
-const id = () => crypto.randomUUID();
+import { identity } from "./identity.js";
 
 /** A conversation without turns. */
-export function conversation(system = "") {
+export function conversation(settings) {
   const now = Date.now();
-  return { id: id(), title: "", created: now, updated: now, system, leaf: null, turns: {} };
+  return { id: identity(), title: "", created: now, updated: now, settings, leaf: null, turns: {} };
 }
 
 /** Adds a turn after `parent` (null: at the beginning) and shows it. Gives the turn. */
 export function add(c, parent, turn) {
-  const added = { id: id(), parent, at: Date.now(), ...turn };
+  const added = { id: identity(), parent, at: Date.now(), ...turn };
   c.turns[added.id] = added;
   c.leaf = added.id;
   c.updated = added.at;
@@ -34,22 +34,56 @@ export function siblings(c, turn) {
     .sort((a, b) => a.at - b.at || (a.id < b.id ? -1 : 1));
 }
 
+const later = (a, b) => (b.at > a.at ? b : a);
+
 /** Shows another sibling, and below it what was made last. */
 export function show(c, turn) {
   let leaf = turn;
   for (;;) {
     const below = Object.values(c.turns).filter((t) => t.parent === leaf.id);
     if (!below.length) break;
-    leaf = below.reduce((a, b) => (b.at > a.at ? b : a));
+    leaf = below.reduce(later);
   }
   c.leaf = leaf.id;
 }
 
-/** The messages of the API that lead to this turn, itself included; `null` gives what the system says alone. */
+/** Shows what was made last, if the turn that was shown is not there. */
+export function mend(c) {
+  const all = Object.values(c.turns);
+  if (!c.turns[c.leaf]) c.leaf = all.length ? all.reduce(later).id : null;
+}
+
+/** Takes a turn that another tab made or changed, and shows it if it goes on from what is shown. */
+export function adopt(c, turn) {
+  const own = c.turns[turn.id];
+  if (own) return void Object.assign(own, turn);
+  c.turns[turn.id] = turn;
+  if (turn.parent === c.leaf) c.leaf = turn.id;
+}
+
+/** Removes a turn with all that follows it. Gives the names of the turns that went. */
+export function prune(c, turn) {
+  const others = siblings(c, turn).filter((t) => t !== turn);
+  const shown = path(c).includes(turn);
+  const gone = below(c, turn);
+  for (const name of gone) delete c.turns[name];
+  if (shown && others.length) show(c, others.at(-1));
+  else if (shown) c.leaf = turn.parent;
+  return gone;
+}
+
+/** The names of a turn and of all that follows it. */
+export function below(c, turn) {
+  const found = [turn.id];
+  for (let i = 0; i < found.length; i++) for (const t of Object.values(c.turns)) if (t.parent === found[i]) found.push(t.id);
+  return found;
+}
+
+/** The messages of the API that lead to this turn, itself included. */
 export function messages(c, turn) {
   const found = [];
   for (let at = turn; at; at = c.turns[at.parent]) found.unshift(message(at));
-  return c.system.trim() ? [{ role: "system", content: c.system }, ...found] : found;
+  return c.settings.system.trim() ? [{ role: "system", content: c.settings.system }, ...found] : found;
 }
 
 function message(turn) {
@@ -61,21 +95,8 @@ function message(turn) {
   return said;
 }
 
-/** What an import found wrong with a conversation, or null. */
-export function fault(c) {
-  if (!c || typeof c !== "object") return "not a conversation";
-  if (typeof c.id !== "string" || typeof c.turns !== "object" || !c.turns) return "has no turns";
-  for (const [name, t] of Object.entries(c.turns)) {
-    if (t.id !== name || !["user", "assistant", "tool"].includes(t.role) || typeof t.content !== "string") return `turn ${name} is damaged`;
-    if (t.parent !== null && !c.turns[t.parent]) return `turn ${name} follows a turn that is not there`;
-  }
-  if (c.leaf !== null && !c.turns[c.leaf]) return "shows a turn that is not there";
-  for (const t of Object.values(c.turns)) {
-    const seen = new Set();
-    for (let at = t; at; at = c.turns[at.parent]) {
-      if (seen.has(at.id)) return `turn ${t.id} follows itself`;
-      seen.add(at.id);
-    }
-  }
-  return null;
+/** The tokens of the context that the shown path took when it was last asked about, or null. */
+export function used(c) {
+  const usage = path(c).findLast((turn) => turn.usage)?.usage;
+  return usage ? usage.prompt_tokens + usage.completion_tokens : null;
 }
