@@ -18,14 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// An open database.
-pub enum Opened {
+pub enum OpenDatabase {
     /// Of a file that can be changed.
     ToChange(Database),
     /// Of a file that the process may only read, or that lies where nobody writes.
     ToRead(ReadOnlyDatabase),
 }
 
-impl Opened {
+impl OpenDatabase {
     /// Looks at what is there now.
     pub fn begin_read(&self) -> Result<ReadTransaction, redb::TransactionError> {
         match self {
@@ -49,12 +49,12 @@ impl Opened {
 }
 
 /// The database in a file, made if it is not there. What is no regular file is refused by its kind.
-pub fn open(file: &Path) -> Result<Opened, redb::DatabaseError> {
+pub fn open(file: &Path) -> Result<OpenDatabase, redb::DatabaseError> {
     open_with(file, &Builder::new())
 }
 
 /// The same, and all of it is looked at: damage is an error now and not a surprise later. Takes as long as reading it.
-pub fn open_checked(file: &Path) -> Result<Opened, redb::DatabaseError> {
+pub fn open_checked(file: &Path) -> Result<OpenDatabase, redb::DatabaseError> {
     let mut builder = Builder::new();
     builder.set_check_integrity_on_open(true);
     open_with(file, &builder)
@@ -62,7 +62,7 @@ pub fn open_checked(file: &Path) -> Result<Opened, redb::DatabaseError> {
 
 /// The process before this one may be about to end, and a program that is being started holds copies of all locks of
 /// the one that starts it until its first instruction: who finds the file held waits a little.
-fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+fn open_with(file: &Path, builder: &Builder) -> Result<OpenDatabase, redb::DatabaseError> {
     let end = Instant::now() + PATIENCE;
     loop {
         match open_at_once(file, builder) {
@@ -72,20 +72,20 @@ fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseErr
     }
 }
 
-fn open_at_once(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+fn open_at_once(file: &Path, builder: &Builder) -> Result<OpenDatabase, redb::DatabaseError> {
     open_as(file, open_regular_to_change(file), builder)
 }
 
 /// As far as the system lets it be opened to change it.
-fn open_as(file: &Path, to_change: io::Result<File>, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+fn open_as(file: &Path, to_change: io::Result<File>, builder: &Builder) -> Result<OpenDatabase, redb::DatabaseError> {
     match to_change {
         Ok(to_change) => {
             clear_unfinished(file)?;
-            builder.create_with_backend(FileBackend::new(to_change)?).map(Opened::ToChange)
+            builder.create_with_backend(FileBackend::new(to_change)?).map(OpenDatabase::ToChange)
         }
         Err(e) if is_read_only(&e) => {
             drop(open_regular(file)?);
-            builder.open_read_only(file).map(Opened::ToRead)
+            builder.open_read_only(file).map(OpenDatabase::ToRead)
         }
         Err(e) => Err(e.into()),
     }
@@ -131,9 +131,9 @@ fn is_zero_from(file: &mut File, at: u64) -> io::Result<bool> {
 /// until it is opened again.
 pub struct ReopeningDatabase {
     file: PathBuf,
-    open: Box<dyn Fn() -> Result<Opened, redb::DatabaseError> + Send + Sync>,
+    open: Box<dyn Fn() -> Result<OpenDatabase, redb::DatabaseError> + Send + Sync>,
     /// `None` where it could not be opened again.
-    db: RwLock<Option<Opened>>,
+    db: RwLock<Option<OpenDatabase>>,
 }
 
 impl ReopeningDatabase {
@@ -150,7 +150,7 @@ impl ReopeningDatabase {
     /// One that is opened so, and called so in errors.
     pub fn new(
         file: PathBuf,
-        open: impl Fn() -> Result<Opened, redb::DatabaseError> + Send + Sync + 'static,
+        open: impl Fn() -> Result<OpenDatabase, redb::DatabaseError> + Send + Sync + 'static,
     ) -> Result<Self, DatabaseError> {
         let first = open().map_err(|e| DatabaseError::of(&file, e))?;
         Ok(Self { file, open: Box::new(open), db: RwLock::new(Some(first)) })
@@ -163,7 +163,7 @@ impl ReopeningDatabase {
 
     /// Nothing can be changed.
     pub fn is_read_only(&self) -> bool {
-        self.db.read().as_ref().is_some_and(Opened::is_read_only)
+        self.db.read().as_ref().is_some_and(OpenDatabase::is_read_only)
     }
 
     /// Looks at what is there now.
@@ -199,7 +199,7 @@ impl ReopeningDatabase {
 }
 
 fn committed(
-    db: &Opened,
+    db: &OpenDatabase,
     change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
 ) -> Result<(), redb::Error> {
     let txn = db.begin_write()?;
@@ -282,7 +282,7 @@ pub(crate) mod disk {
 
         pub(crate) fn database(&self) -> ReopeningDatabase {
             let disk = self.clone();
-            let open = move || Builder::new().create_with_backend(disk.clone()).map(Opened::ToChange);
+            let open = move || Builder::new().create_with_backend(disk.clone()).map(OpenDatabase::ToChange);
             ReopeningDatabase::new("disk.redb".into(), open).unwrap()
         }
 

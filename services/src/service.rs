@@ -15,7 +15,7 @@ use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
-use crate::http::edge::{Bodies, Edge, Gatekeeper, Origins, Ring, Room};
+use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
 use crate::metrics::gateway::Gateway;
@@ -65,7 +65,7 @@ pub struct ServiceParts {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// Who may come in.
-    pub keys: Arc<Ring>,
+    pub keys: Arc<KeyFile>,
     /// The log of who changed what.
     pub audit: Audit,
     /// Tables that requests can name.
@@ -272,7 +272,7 @@ impl Service {
 /// The part that decides who is let in.
 fn gatekeeper(
     edge: &Edge,
-    keys: Arc<Ring>,
+    keys: Arc<KeyFile>,
     (audit, trust_gateway): (Audit, bool),
     listener: &TcpListener,
     handles: &ServiceHandles,

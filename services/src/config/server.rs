@@ -1,6 +1,6 @@
 //! The section `server`.
 
-use super::check::{Fault, seconds, threads, within};
+use super::check::{InvalidKey, seconds, threads, within};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ impl Default for Server {
 }
 
 impl Server {
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         threads("workers", self.workers)?;
         if self.tls_certificate.is_empty() != self.tls_key.is_empty() {
             let (have, lacks) =

@@ -2,7 +2,7 @@
 //! see it.
 
 use super::error::CollectionError;
-use super::index::{Hit, Index, Item, Query};
+use super::index::{CollectionQuery, FoundItem, Index, Item};
 use super::store::Store;
 use crate::{limits, metrics};
 use chimere_engine::ids::KeyId;
@@ -196,10 +196,10 @@ impl Collections {
         &self,
         owner: KeyId,
         name: &str,
-        query: &Query<'_>,
+        query: &CollectionQuery<'_>,
         k: usize,
         examples: bool,
-    ) -> Result<Vec<Hit>, CollectionError> {
+    ) -> Result<Vec<FoundItem>, CollectionError> {
         let collection = self.find_usable(owner, name)?;
         let hits = collection.index.read().find(query, k, |item| !examples || item.answer.is_some());
         Ok(hits)
@@ -229,8 +229,8 @@ mod tests {
         )
     }
 
-    fn like(vector: &[f32]) -> Query<'_> {
-        Query { vector, text: "", by: By::Both }
+    fn like(vector: &[f32]) -> CollectionQuery<'_> {
+        CollectionQuery { vector, text: "", by: By::Both }
     }
 
     fn found(all: &Collections, owner: KeyId, name: &str) -> Vec<String> {

@@ -21,12 +21,12 @@ pub(super) struct Watch(Arc<WatchList>);
 
 #[derive(Default)]
 struct WatchList {
-    watched: Mutex<Vec<Weak<Watched>>>,
+    watched: Mutex<Vec<Weak<WatchedMatcher>>>,
     added: Condvar,
 }
 
 /// Somebody who may take too long.
-pub(super) struct Watched {
+pub(super) struct WatchedMatcher {
     /// Looks since it began, from 1; 0 while it does nothing.
     looks: AtomicU32,
     cancel: Mutex<CancellationHandle>,
@@ -45,9 +45,9 @@ impl Watch {
         Ok(Self(shared))
     }
 
-    /// Watches what is done under [`Watched::run`], which `cancel` ends.
-    pub(super) fn over(&self, cancel: CancellationHandle) -> Arc<Watched> {
-        let watched = Arc::new(Watched { looks: AtomicU32::new(0), cancel: Mutex::new(cancel) });
+    /// Watches what is done under [`WatchedMatcher::run`], which `cancel` ends.
+    pub(super) fn over(&self, cancel: CancellationHandle) -> Arc<WatchedMatcher> {
+        let watched = Arc::new(WatchedMatcher { looks: AtomicU32::new(0), cancel: Mutex::new(cancel) });
         self.0.watched.lock().push(Arc::downgrade(&watched));
         self.0.added.notify_one();
         watched
@@ -68,7 +68,7 @@ impl WatchList {
     }
 }
 
-impl Watched {
+impl WatchedMatcher {
     /// Does something that may be ended.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         self.looks.store(1, Ordering::Release);
