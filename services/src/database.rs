@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is tried meanwhile.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
-/// An open database.
+/// A database that was opened for changes, or for reading where its file cannot be written.
 pub enum OpenDatabase {
     /// Of a file that can be changed.
     ToChange(Database),
@@ -34,7 +34,7 @@ impl OpenDatabase {
         }
     }
 
-    /// Begins a change.
+    /// Begins a change of the database; an error where the file was opened for reading only.
     pub fn begin_write(&self) -> Result<WriteTransaction, redb::Error> {
         match self {
             Self::ToChange(db) => Ok(db.begin_write()?),
@@ -53,7 +53,8 @@ pub fn open(file: &Path) -> Result<OpenDatabase, redb::DatabaseError> {
     open_with(file, &Builder::new())
 }
 
-/// The same, and all of it is looked at: damage is an error now and not a surprise later. Takes as long as reading it.
+/// Opens a file as [`open`] does, and checks all of it, so that damage is an error now and not a surprise later. This
+/// takes as long as reading the file.
 pub fn open_checked(file: &Path) -> Result<OpenDatabase, redb::DatabaseError> {
     let mut builder = Builder::new();
     builder.set_check_integrity_on_open(true);
@@ -156,7 +157,7 @@ impl ReopeningDatabase {
         Ok(Self { file, open: Box::new(open), db: RwLock::new(Some(first)) })
     }
 
-    /// The database's file.
+    /// Path of the file that the database is kept in.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -213,7 +214,7 @@ pub enum DatabaseError {
     /// The database, its file or its contents.
     #[error("{file}: {why}", file = file.display())]
     Failed {
-        /// The database's file.
+        /// Path of the file that the database is kept in.
         file: PathBuf,
         /// What the system or the database said.
         why: String,
@@ -221,13 +222,13 @@ pub enum DatabaseError {
     /// The file can only be read.
     #[error("{file}: it can only be read here", file = file.display())]
     ReadOnly {
-        /// The database's file.
+        /// Path of the file that the database is kept in.
         file: PathBuf,
     },
     /// The disk is full, or the file as large as the process may make it.
     #[error("{file}: no room: {why}", file = file.display())]
     NoRoom {
-        /// The database's file.
+        /// Path of the file that the database is kept in.
         file: PathBuf,
         /// What the system or the database said.
         why: String,

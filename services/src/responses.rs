@@ -45,7 +45,7 @@ pub struct ResponseBounds {
 pub struct KeptResponse {
     /// The conversation before it, an array of items.
     pub items: Arc<[u8]>,
-    /// The response itself.
+    /// The response as it was answered, in JSON.
     pub response: Arc<[u8]>,
 }
 
@@ -55,7 +55,7 @@ impl KeptResponse {
     }
 }
 
-/// Whose it is, and its name.
+/// The account that owns a response, and the id of the response.
 type ResponseKey = (KeyId, Arc<str>);
 
 /// How the removal of a response went.

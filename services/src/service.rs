@@ -60,7 +60,7 @@ pub struct ServiceParts {
     pub drafts: DraftSettings,
     /// Targets and bounds in time; what steps take is learned.
     pub pace: Pace,
-    /// Tokenizer and template.
+    /// The tokenizer and the chat template of the model.
     pub text: TextModel,
     /// What requests are checked against.
     pub limits: ModelLimits,
@@ -100,7 +100,7 @@ pub struct ServiceParts {
     pub step_limits: StepLimits,
     /// Ends the process at once, without destructors; called if a service whose engine is lost does not end by itself.
     pub end_process: fn(),
-    /// Where traces go.
+    /// Collector to which the spans of traced requests are sent.
     pub traces: Traces,
     /// Keep metrics; without, what is recorded goes nowhere.
     pub metrics: bool,

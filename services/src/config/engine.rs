@@ -46,7 +46,7 @@ pub struct Engine {
     pub exact: bool,
     /// How many tokens are drafted behind one; changes no byte.
     pub drafts: Drafts,
-    /// Whose guesses are drafted.
+    /// The proposers that speculative decoding may use; changes no byte.
     pub draft_sources: DraftSources,
     /// What the model's draft head guesses among; changes no byte.
     pub draft_ids: DraftIds,

@@ -5,7 +5,7 @@ use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Address, keys, shutdown.
+/// Section `[server]`: the address to listen on, the keys that are asked for, and how a shutdown goes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Address to listen on.

@@ -110,7 +110,7 @@ impl QuestionWords {
     }
 }
 
-/// The same word, or one that begins alike and ends otherwise: "closes" and "close".
+/// Whether two words are one, or begin alike and end otherwise, as "closes" and "close" do.
 fn is_form_of(word: &str, other: &str) -> bool {
     let (mut left, mut right) = (word.chars(), other.chars());
     let alike = left.by_ref().zip(right.by_ref()).take_while(|(a, b)| a == b).count();

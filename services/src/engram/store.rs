@@ -101,9 +101,9 @@ pub enum Write {
 /// Token ids of texts, and when they came.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Texts {
-    /// Seconds since 1970.
+    /// When the texts were taught, in seconds since 1970.
     pub time: u32,
-    /// Context lengths.
+    /// Lengths of the contexts, in tokens, that the texts are learned under.
     pub orders: Orders,
     /// One list a text.
     pub texts: Vec<Vec<TokenId>>,
@@ -157,7 +157,7 @@ impl Store {
         self.write_for(KeyId::default(), name, write)
     }
 
-    /// The same on an account, which leaves as much for others as it has.
+    /// Writes on behalf of an account, which may take no more of the room than it leaves to the other accounts.
     pub fn write_for(&self, account: KeyId, name: &TableName, write: &Write) -> Result<u64, StoreError> {
         self.with(|db| {
             let txn = db.begin_write().map_err(|e| self.broke(e))?;

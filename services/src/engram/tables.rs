@@ -58,7 +58,7 @@ struct FileStamp {
 /// What a table holds, over its layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
-    /// Its name.
+    /// Name by which requests ask for the table.
     pub name: String,
     /// Curated and learned: 1 or 2.
     pub layers: usize,
@@ -136,7 +136,7 @@ impl Tables {
         self.directory.clone().unwrap_or_default().join(format!("{name}.{SUFFIX}"))
     }
 
-    /// Whose ids they speak of.
+    /// Hash of the tokenizer whose ids the tables hold.
     pub fn tokenizer(&self) -> TokenizerHash {
         self.tokenizer
     }

@@ -12,7 +12,7 @@ pub(super) const SENTENCE_WORDS_MAX: usize = 64;
 pub struct DocumentText<'a> {
     /// Its words count as said in each of its sentences.
     pub title: &'a str,
-    /// What it says.
+    /// The document itself, from which sentences are matched.
     pub text: &'a str,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// The same for every casing.
+    /// The word in lower case, so that every casing of it has one key.
     pub(super) fn key(&self) -> String {
         self.text.to_lowercase()
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What collections are made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whose vectors they are.
+    /// Name of the model that makes the vectors; vectors of another model cannot be compared with them.
     pub model: String,
     /// Numbers of a vector.
     pub width: usize,
@@ -43,7 +43,7 @@ struct Collection {
 /// What a collection holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its name.
+    /// Name by which requests ask for the collection.
     pub name: String,
     /// The model of its vectors.
     pub model: String,

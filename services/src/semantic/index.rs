@@ -31,7 +31,7 @@ pub enum By {
     /// Meaning and words together.
     #[default]
     Both,
-    /// Cosines of vectors.
+    /// Only the cosine between the vectors counts.
     Meaning,
     /// BM25. Items without a word of the query are not found.
     Words,
@@ -44,7 +44,7 @@ pub struct CollectionQuery<'a> {
     pub vector: &'a [f32],
     /// What the vector was made of.
     pub text: &'a str,
-    /// What counts.
+    /// Whether meaning, words or both decide the order.
     pub by: By,
 }
 
@@ -69,7 +69,7 @@ pub struct FoundItem {
 pub struct Index {
     width: usize,
     vectors: Vec<f32>,
-    /// Of all vectors.
+    /// Sum of all vectors, from which the middle is computed.
     sum: Vec<f64>,
     items: Vec<Arc<Item>>,
     places: HashMap<String, usize>,
@@ -225,7 +225,7 @@ impl PartialOrd for Nearest {
 /// says nothing of any, and without it cosines of different collections are alike enough to be added to other scores.
 struct Centred {
     middle: Vec<f32>,
-    /// From the middle.
+    /// The query's vector less the middle of all vectors.
     query: Vec<f32>,
     /// The query's product with the middle; the lengths squared of the middle and of the query from there.
     inner: f32,

@@ -34,7 +34,7 @@ pub enum ServeError {
     /// The model, the address, the memory or a thread is not to be had.
     #[error("{0}")]
     Start(String),
-    /// The engine died.
+    /// The engine stopped answering, so the process has to be started anew.
     #[error("the engine is lost: {0}")]
     EngineLost(String),
 }

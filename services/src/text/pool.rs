@@ -87,8 +87,8 @@ impl TextPool {
         Self::spawn(name, (threads, threads), queue_max, STACK_BYTES, || {})
     }
 
-    /// The same with so many bytes for each thread's stack, for work that takes long: it gives way to the engine and to
-    /// the network where cores are short, and of several threads one holder leaves one to the others.
+    /// Starts a pool whose threads have stacks of `stack` bytes, for work that takes long: it gives way to the engine
+    /// and to the network where cores are short, and of several threads one tenant leaves one to the others.
     pub fn aside(name: &str, threads: usize, queue_max: usize, stack: usize) -> std::io::Result<Self> {
         Self::spawn(name, (threads, threads.saturating_sub(1)), queue_max, stack, give_way)
     }

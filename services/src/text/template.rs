@@ -216,7 +216,7 @@ impl ChatTemplate {
     }
 }
 
-/// Whose words are guarded.
+/// The speaker of a text, which decides whether control tokens in it are guarded.
 #[derive(Clone, Copy, Debug)]
 enum Voice {
     /// The model's own and the system's, whose markup templates look for: no control tokens.

@@ -42,9 +42,9 @@ pub struct ProbeRule {
 /// How much a request wants thought about it, for those that think at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Hardly think.
+    /// Thinks for as few tokens as the setting `minimal_tokens` allows.
     Minimal,
-    /// Think a little.
+    /// Thinks for at most `low_tokens`.
     Low,
     /// Think as long as is usual.
     Medium,
@@ -55,7 +55,7 @@ pub enum Effort {
 /// What a request says about thinking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reasoning {
-    /// Whether to think.
+    /// Whether the answer begins with a thought.
     pub mode: ThinkingMode,
     /// Thinking tokens a choice; `None` for no bound.
     pub tokens_max: Option<u32>,
@@ -63,12 +63,12 @@ pub struct Reasoning {
     pub adaptive: bool,
 }
 
-/// Whether to think.
+/// Whether an answer begins with a thought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThinkingMode {
-    /// Answer at once.
+    /// The answer begins without a thought.
     Off,
-    /// Think first.
+    /// The answer begins after a thought.
     On,
     /// Think if an answer without a thought would be unsure.
     Auto,

@@ -63,7 +63,7 @@ pub(super) fn within_limits(form: &AnswerForm) -> Result<(), FormError> {
     }
 }
 
-/// The same of a schema.
+/// Refuses a JSON schema that is too large or too deep to compile.
 pub(super) fn schema_within_limits(schema: &Json) -> Result<(), FormError> {
     let mut size = SchemaSize::default();
     size.add(schema, 0);

@@ -6,7 +6,7 @@ use super::check::{FormError, at_most};
 use crate::limits;
 use std::collections::HashMap;
 
-/// Whose rules the library begins with.
+/// The rule that the library begins to read with.
 const START: &str = "start";
 
 /// Refuses what would take longer to compile than its length says, or more of the stack.

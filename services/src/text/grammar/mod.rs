@@ -116,7 +116,7 @@ impl Grammars {
         Self { tokenizer, end_ids, calls: CallForm::default(), made: OnceLock::new(), kept: Mutex::default() }
     }
 
-    /// The same for a model that writes calls so.
+    /// These grammars for a model that writes its calls of tools in the form of `calls`.
     pub fn with_calls(self, calls: CallForm) -> Self {
         Self { calls, ..self }
     }

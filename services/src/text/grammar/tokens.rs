@@ -14,7 +14,7 @@ const BREAK_BYTES_MAX: usize = 2;
 
 /// What grammars need to know of a model's tokens. Made once.
 pub(super) struct GrammarTokens {
-    /// The same for the grammars' own library.
+    /// The tokens in the form that the library of grammars reads.
     pub(super) env: TokEnv,
     pub(super) tokenizer: Arc<Tokenizer>,
     /// Ids that end an answer.

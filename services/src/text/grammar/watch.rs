@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Time between two looks. Looks are counted, and not the clock read: a process that was held up as a whole has not
 /// taken long.
 const LOOK: Duration = Duration::from_millis(10);
-/// The same while nobody does anything: masks take microseconds, and every look takes a core from the forward.
+/// Time between two looks while no matcher works: masks take microseconds, and every look takes a core from the forward
+/// pass.
 const GLANCE: Duration = Duration::from_millis(40);
 /// How often the thread looks whether there is still somebody to watch for.
 const REST: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ impl WatchedMatcher {
         done
     }
 
-    /// The same for what another handle ends.
+    /// Runs `work` under the watch, which ends it through `cancel` instead of the handle of this matcher.
     pub(super) fn run_other<T>(&self, cancel: CancellationHandle, work: impl FnOnce() -> T) -> T {
         let own = std::mem::replace(&mut *self.cancel.lock(), cancel);
         let done = self.run(work);

@@ -46,13 +46,13 @@ fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str], cut: b
     out.into_iter().map(|(kind, text)| format!("{kind}({text})")).collect::<Vec<_>>().join(" ")
 }
 
-/// The same for the whole text, for each character by itself, and for every cut into two and three.
+/// Checks what a text is parsed into: as a whole, character by character, and for every cut into two and three.
 #[track_caller]
 fn check_with(thinking: Thinking, tools: Option<Arc<Tools>>, text: &str, expected: &str) {
     check_ended(thinking, tools, text, false, expected);
 }
 
-/// The same for a text that was cut off.
+/// Checks what a text that was cut off is parsed into.
 #[track_caller]
 fn check_cut(text: &str, expected: &str) {
     check_ended(Thinking::Closed, Some(tools()), text, true, expected);

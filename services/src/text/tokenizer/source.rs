@@ -35,7 +35,7 @@ pub(super) fn read(source: &TokenizerSource) -> Result<TokenizerParts, Tokenizer
     }
 }
 
-/// The same tokenizer in the form of GGUF files.
+/// The tokenizer of any source in the form that GGUF files have.
 pub(super) fn as_gguf(source: &TokenizerSource) -> Result<TokenizerSource, TokenizerError> {
     let parts = read(source)?;
     let is =
