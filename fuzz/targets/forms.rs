@@ -3,7 +3,8 @@
 
 /// The form of this number: a letter for its kind, and its text.
 pub fn of(seed: u64) -> Vec<u8> {
-    let mut writer = Writer { draws: Draws(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), out: String::new(), left: 0 };
+    let mut writer =
+        JsonWriter { draws: Draws(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), out: String::new(), left: 0 };
     // The first few numbers of a generator of this kind look alike.
     for _ in 0..8 {
         writer.draws.below(2);
@@ -40,7 +41,7 @@ impl Draws {
     }
 }
 
-struct Writer {
+struct JsonWriter {
     draws: Draws,
     out: String,
     /// Parts that may still come.
@@ -137,7 +138,7 @@ const TARGETS: [&str; 12] = [
     "http://example.com/x",
 ];
 
-impl Writer {
+impl JsonWriter {
     fn push(&mut self, text: &str) {
         self.out.push_str(text);
     }

@@ -1,11 +1,11 @@
 //! A key file of any text is an error or keys, never a panic, and no error shows a key.
 
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use chimere_engine::scheduler::KeyLimits;
 
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match Keys::parse(text, KeyLimits::default()) {
+    match AcceptedKeys::parse(text, KeyLimits::default()) {
         Ok(keys) => assert!(!keys.is_empty() && keys.len() <= text.lines().count()),
         // A message quotes words that stand where options do, of which a key is none.
         Err(message) => {

@@ -4,7 +4,7 @@
 //! `cargo bench -p chimere --bench nearest`; each line has the least and the middle time of a search.
 
 use chimere::limits::COLLECTION_ITEMS_MAX;
-use chimere::semantic::{By, Index, Item, Query};
+use chimere::semantic::{By, CollectionQuery, Index, Item};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn main() {
                 .map(|i| {
                     let (vector, text) = (numbers(&mut word, width), format!("what is the {i} of number {}?", 7 * i));
                     let begin = Instant::now();
-                    black_box(index.find(&Query { vector: &vector, text: &text, by }, 10, |_| true));
+                    black_box(index.find(&CollectionQuery { vector: &vector, text: &text, by }, 10, |_| true));
                     begin.elapsed()
                 })
                 .collect();

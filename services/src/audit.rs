@@ -15,13 +15,13 @@ pub const TARGET: &str = "chimere::audit";
 
 /// Where records go. Clones share it.
 #[derive(Clone, Default)]
-pub struct Audit(Option<Sink>);
+pub struct Audit(Option<AuditSink>);
 
-type Sink = Arc<dyn Fn(&str) + Send + Sync>;
+type AuditSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// One thing that was done or tried.
 #[derive(Debug, Serialize)]
-pub struct Record<'a> {
+pub struct AuditRecord<'a> {
     /// What: `table.learn`, `keys.reload`, `key.unknown`.
     pub action: &'a str,
     /// On which table or collection, in which file. Clients name these: of a name that is longer than
@@ -44,10 +44,10 @@ pub struct Record<'a> {
     pub outcome: &'a str,
 }
 
-impl Record<'_> {
+impl AuditRecord<'_> {
     /// Something that the service did by itself or for its operator.
-    pub fn own<'a>(action: &'a str, on: Option<&'a str>, outcome: &'a str) -> Record<'a> {
-        Record { action, on, account: None, address: None, times: None, request: None, outcome }
+    pub fn own<'a>(action: &'a str, on: Option<&'a str>, outcome: &'a str) -> AuditRecord<'a> {
+        AuditRecord { action, on, account: None, address: None, times: None, request: None, outcome }
     }
 }
 
@@ -70,12 +70,12 @@ impl Audit {
     }
 
     /// Writes a record down.
-    pub fn record(&self, record: &Record<'_>) {
+    pub fn record(&self, record: &AuditRecord<'_>) {
         #[derive(Serialize)]
         struct Line<'a> {
             time_ms: u64,
             #[serde(flatten)]
-            record: &'a Record<'a>,
+            record: &'a AuditRecord<'a>,
         }
         let time_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let line = serde_json::to_string(&Line { time_ms, record }).unwrap_or_default();
@@ -104,7 +104,7 @@ mod tests {
             let lines = lines.clone();
             move |line| lines.lock().push(line.to_owned())
         });
-        audit.record(&Record {
+        audit.record(&AuditRecord {
             action: "table.learn",
             on: Some("a\n\"b"),
             account: Some(KeyId(255)),
@@ -113,8 +113,8 @@ mod tests {
             request: Some("req_1"),
             outcome: "200",
         });
-        audit.record(&Record::own("keys.reload", None, "3 keys"));
-        audit.record(&Record::own("response.delete", Some(&"ä".repeat(60_000)), "404"));
+        audit.record(&AuditRecord::own("keys.reload", None, "3 keys"));
+        audit.record(&AuditRecord::own("response.delete", Some(&"ä".repeat(60_000)), "404"));
         let lines = lines.lock();
         let read: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(lines.iter().all(|line| !line.contains('\n')));

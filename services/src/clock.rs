@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-/// Seconds since 1970.
+/// The wall clock as whole seconds since 1970; 0 if it stands before that.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

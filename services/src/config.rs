@@ -53,7 +53,7 @@ use toml::Value;
 pub struct Config {
     /// Who may connect, and how it ends.
     pub server: Server,
-    /// Which model.
+    /// Section `[model]`: the file or folder that is served, and the name it goes by.
     pub model: ModelChoice,
     /// How it is computed.
     pub engine: Engine,
@@ -61,9 +61,9 @@ pub struct Config {
     pub cache: Cache,
     /// How long models think.
     pub thinking: Thinking,
-    /// Bounds.
+    /// Section `[limits]`: bounds on waiting, on memory and on what one request may ask for.
     pub limits: Limits,
-    /// Tables of n-grams.
+    /// Section `[engram]`: tables of n-grams, and how strongly they change probabilities.
     pub engram: Engram,
     /// What is kept for those who go on from it.
     pub responses: Responses,

@@ -17,15 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is tried meanwhile.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
-/// An open database.
-pub enum Opened {
+/// A database that was opened for changes, or for reading where its file cannot be written.
+pub enum OpenDatabase {
     /// Of a file that can be changed.
     ToChange(Database),
     /// Of a file that the process may only read, or that lies where nobody writes.
     ToRead(ReadOnlyDatabase),
 }
 
-impl Opened {
+impl OpenDatabase {
     /// Looks at what is there now.
     pub fn begin_read(&self) -> Result<ReadTransaction, redb::TransactionError> {
         match self {
@@ -34,7 +34,7 @@ impl Opened {
         }
     }
 
-    /// Begins a change.
+    /// Begins a change of the database; an error where the file was opened for reading only.
     pub fn begin_write(&self) -> Result<WriteTransaction, redb::Error> {
         match self {
             Self::ToChange(db) => Ok(db.begin_write()?),
@@ -49,12 +49,13 @@ impl Opened {
 }
 
 /// The database in a file, made if it is not there. What is no regular file is refused by its kind.
-pub fn open(file: &Path) -> Result<Opened, redb::DatabaseError> {
+pub fn open(file: &Path) -> Result<OpenDatabase, redb::DatabaseError> {
     open_with(file, &Builder::new())
 }
 
-/// The same, and all of it is looked at: damage is an error now and not a surprise later. Takes as long as reading it.
-pub fn open_checked(file: &Path) -> Result<Opened, redb::DatabaseError> {
+/// Opens a file as [`open`] does, and checks all of it, so that damage is an error now and not a surprise later. This
+/// takes as long as reading the file.
+pub fn open_checked(file: &Path) -> Result<OpenDatabase, redb::DatabaseError> {
     let mut builder = Builder::new();
     builder.set_check_integrity_on_open(true);
     open_with(file, &builder)
@@ -62,7 +63,7 @@ pub fn open_checked(file: &Path) -> Result<Opened, redb::DatabaseError> {
 
 /// The process before this one may be about to end, and a program that is being started holds copies of all locks of
 /// the one that starts it until its first instruction: who finds the file held waits a little.
-fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+fn open_with(file: &Path, builder: &Builder) -> Result<OpenDatabase, redb::DatabaseError> {
     let end = Instant::now() + PATIENCE;
     loop {
         match open_at_once(file, builder) {
@@ -72,20 +73,20 @@ fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseErr
     }
 }
 
-fn open_at_once(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+fn open_at_once(file: &Path, builder: &Builder) -> Result<OpenDatabase, redb::DatabaseError> {
     open_as(file, open_regular_to_change(file), builder)
 }
 
 /// As far as the system lets it be opened to change it.
-fn open_as(file: &Path, to_change: io::Result<File>, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+fn open_as(file: &Path, to_change: io::Result<File>, builder: &Builder) -> Result<OpenDatabase, redb::DatabaseError> {
     match to_change {
         Ok(to_change) => {
             clear_unfinished(file)?;
-            builder.create_with_backend(FileBackend::new(to_change)?).map(Opened::ToChange)
+            builder.create_with_backend(FileBackend::new(to_change)?).map(OpenDatabase::ToChange)
         }
         Err(e) if is_read_only(&e) => {
             drop(open_regular(file)?);
-            builder.open_read_only(file).map(Opened::ToRead)
+            builder.open_read_only(file).map(OpenDatabase::ToRead)
         }
         Err(e) => Err(e.into()),
     }
@@ -131,9 +132,9 @@ fn is_zero_from(file: &mut File, at: u64) -> io::Result<bool> {
 /// until it is opened again.
 pub struct ReopeningDatabase {
     file: PathBuf,
-    open: Box<dyn Fn() -> Result<Opened, redb::DatabaseError> + Send + Sync>,
+    open: Box<dyn Fn() -> Result<OpenDatabase, redb::DatabaseError> + Send + Sync>,
     /// `None` where it could not be opened again.
-    db: RwLock<Option<Opened>>,
+    db: RwLock<Option<OpenDatabase>>,
 }
 
 impl ReopeningDatabase {
@@ -150,20 +151,20 @@ impl ReopeningDatabase {
     /// One that is opened so, and called so in errors.
     pub fn new(
         file: PathBuf,
-        open: impl Fn() -> Result<Opened, redb::DatabaseError> + Send + Sync + 'static,
+        open: impl Fn() -> Result<OpenDatabase, redb::DatabaseError> + Send + Sync + 'static,
     ) -> Result<Self, DatabaseError> {
         let first = open().map_err(|e| DatabaseError::of(&file, e))?;
         Ok(Self { file, open: Box::new(open), db: RwLock::new(Some(first)) })
     }
 
-    /// The database's file.
+    /// Path of the file that the database is kept in.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
     /// Nothing can be changed.
     pub fn is_read_only(&self) -> bool {
-        self.db.read().as_ref().is_some_and(Opened::is_read_only)
+        self.db.read().as_ref().is_some_and(OpenDatabase::is_read_only)
     }
 
     /// Looks at what is there now.
@@ -199,7 +200,7 @@ impl ReopeningDatabase {
 }
 
 fn committed(
-    db: &Opened,
+    db: &OpenDatabase,
     change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
 ) -> Result<(), redb::Error> {
     let txn = db.begin_write()?;
@@ -213,7 +214,7 @@ pub enum DatabaseError {
     /// The database, its file or its contents.
     #[error("{file}: {why}", file = file.display())]
     Failed {
-        /// The database's file.
+        /// Path of the file that the database is kept in.
         file: PathBuf,
         /// What the system or the database said.
         why: String,
@@ -221,13 +222,13 @@ pub enum DatabaseError {
     /// The file can only be read.
     #[error("{file}: it can only be read here", file = file.display())]
     ReadOnly {
-        /// The database's file.
+        /// Path of the file that the database is kept in.
         file: PathBuf,
     },
     /// The disk is full, or the file as large as the process may make it.
     #[error("{file}: no room: {why}", file = file.display())]
     NoRoom {
-        /// The database's file.
+        /// Path of the file that the database is kept in.
         file: PathBuf,
         /// What the system or the database said.
         why: String,
@@ -282,7 +283,7 @@ pub(crate) mod disk {
 
         pub(crate) fn database(&self) -> ReopeningDatabase {
             let disk = self.clone();
-            let open = move || Builder::new().create_with_backend(disk.clone()).map(Opened::ToChange);
+            let open = move || Builder::new().create_with_backend(disk.clone()).map(OpenDatabase::ToChange);
             ReopeningDatabase::new("disk.redb".into(), open).unwrap()
         }
 

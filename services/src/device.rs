@@ -164,7 +164,7 @@ impl DeviceRequest {
         }
     }
 
-    /// The same with as many positions of a step as have room in this much memory.
+    /// The configuration for a GPU whose steps have as many positions as fit in this many bytes.
     fn cuda_within(&self, bytes: u64, model: &Model) -> CudaConfig {
         let few = self.cuda();
         let with = |step_tokens| CudaConfig { step_rows_max: step_rows(step_tokens, few.slots), ..few.clone() };
@@ -227,18 +227,18 @@ fn cores() -> usize {
 /// A device and what the backend is to be on it. Pages are 1 until memory was planned.
 #[derive(Clone, Debug)]
 pub enum Setup {
-    /// This machine's cores.
+    /// The model is computed on the cores of this machine.
     Cpu(CpuConfig),
     /// A GPU that was found usable.
     Cuda(CudaConfig, GpuInfo),
 }
 
-/// A backend, built.
+/// A backend with its weights loaded, ready for steps.
 #[allow(clippy::large_enum_variant, reason = "there is one of these, and it is moved once")]
 pub enum Built {
-    /// This machine's cores.
+    /// The backend that computes on the cores of this machine.
     Cpu(CpuBackend),
-    /// A GPU.
+    /// The backend that computes on a GPU.
     Cuda(CudaBackend),
 }
 

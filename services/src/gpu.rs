@@ -13,7 +13,7 @@ pub struct Gpu {
 
 /// What NVML told; `None` where this card or driver does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct GpuFigures {
     /// Memory of the GPU, in bytes.
     pub total: Option<u64>,
     /// Of them taken, by all processes.
@@ -37,10 +37,10 @@ impl Gpu {
     }
 
     /// How it is now.
-    pub fn figures(&self) -> Figures {
-        let Ok(device) = self.nvml.device(&self.uuid) else { return Figures::default() };
+    pub fn figures(&self) -> GpuFigures {
+        let Ok(device) = self.nvml.device(&self.uuid) else { return GpuFigures::default() };
         let memory = device.memory();
-        Figures {
+        GpuFigures {
             total: memory.map(|m| m.total),
             used: memory.map(|m| m.used),
             process: device.process_bytes(std::process::id()),
@@ -51,7 +51,7 @@ impl Gpu {
     }
 }
 
-impl Figures {
+impl GpuFigures {
     /// Sets the gauges of what is known.
     pub fn export(&self) {
         for (of, bytes) in [("total", self.total), ("used", self.used), ("process", self.process)] {
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn what_is_told_is_exported_and_what_is_not_told_stays_away() {
         let handle = metrics::install();
-        Figures { total: Some(16), power: Some(250.5), ..Figures::default() }.export();
+        GpuFigures { total: Some(16), power: Some(250.5), ..GpuFigures::default() }.export();
         let text = handle.render();
         assert!(text.contains("chimere_gpu_memory_bytes{of=\"total\"} 16"), "{text}");
         assert!(text.contains("chimere_gpu_power_watts 250.5"), "{text}");

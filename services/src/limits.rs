@@ -178,9 +178,10 @@ pub const GRAMMAR_TOKEN_STEPS_MAX: u64 = fewer(200_000);
 pub const GRAMMAR_TOKEN_ITEMS_MAX: usize = fewer(20_000) as usize;
 /// Of these, at one place of the text.
 pub const GRAMMAR_PLACE_ITEMS_MAX: usize = 2000;
-/// The same for grammars in Lark's notation, which may be ambiguous: then the steps grow with the cube of these.
+/// Earley items that a grammar in Lark's notation may take for one token. Such grammars may be ambiguous, and then the
+/// steps grow with the cube of the items.
 pub const LARK_TOKEN_ITEMS_MAX: usize = 5000;
-/// Likewise, at one place of the text.
+/// Of the items of a grammar in Lark's notation, those at one place of the text.
 pub const LARK_PLACE_ITEMS_MAX: usize = 300;
 /// Hundredths of a second that a grammar may take for one token once it is seen at work, which may be four after it
 /// began; longer where code is not optimised.
@@ -278,7 +279,7 @@ pub const RESPONSE_REFERRED_MAX: usize = 64;
 pub const RESPONSE_REFERRED_BYTES_MAX: usize = 8 << 20;
 /// Items that one page of a response's input has at most, and if nothing is said.
 pub const RESPONSE_ITEMS_MAX: usize = 100;
-/// See [`RESPONSE_ITEMS_MAX`].
+/// Items on one page of a response's input where the request does not say; at most [`RESPONSE_ITEMS_MAX`].
 pub const RESPONSE_ITEMS: usize = 20;
 /// The version of Ollama's API that is spoken: programs compare it with what they need.
 pub const OLLAMA_VERSION: &str = "0.14.0";
@@ -339,7 +340,7 @@ pub const SPANS_WAITING_MAX: usize = 16_384;
 pub const AUDIT_NAME_CHARS: usize = 128;
 /// Bytes of log records that wait to be written; what comes while they are full is dropped and counted.
 pub const LOG_BYTES_MAX: usize = 1 << 20;
-/// Bounds of Retry-After.
+/// Range of `Retry-After`, in seconds: what a forecast says beyond it is cut.
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");

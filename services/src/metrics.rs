@@ -14,11 +14,11 @@ use std::sync::OnceLock;
 /// What a metric is, for `docs/reference/metrics.md` and for Prometheus' HELP lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Name as exported.
+    /// Name under which the metric is exported, with its prefix and unit.
     pub name: &'static str,
-    /// What it counts.
+    /// Whether it is a counter, a gauge or a histogram.
     pub kind: MetricKind,
-    /// Label names.
+    /// Names of the labels, in the order in which their values are given.
     pub labels: &'static [&'static str],
     /// What one is one of.
     pub unit: &'static str,
@@ -207,7 +207,7 @@ pub const OUTCOMES: &[&str] =
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
 pub const DEVICE_TIER: &str = "device";
-/// See [`DEVICE_TIER`].
+/// Label of an entry of the prefix cache that lies in the host's memory; the other tier is [`DEVICE_TIER`].
 pub const HOST_TIER: &str = "host";
 /// Values of [`PREFIX_TRANSFER`]'s label: to the host, and back.
 pub const TRANSFERS: &[&str] = &["save", "load"];

@@ -7,7 +7,7 @@
 
 mod index;
 
-use crate::database::{DatabaseError, Opened, ReopeningDatabase};
+use crate::database::{DatabaseError, OpenDatabase, ReopeningDatabase};
 use crate::limits::RESPONSE_RETRY_SECONDS;
 use crate::metrics::{RESPONSE_BYTES, RESPONSES_DROPPED, RESPONSES_KEPT};
 use chimere_engine::ids::KeyId;
@@ -45,7 +45,7 @@ pub struct ResponseBounds {
 pub struct KeptResponse {
     /// The conversation before it, an array of items.
     pub items: Arc<[u8]>,
-    /// The response itself.
+    /// The response as it was answered, in JSON.
     pub response: Arc<[u8]>,
 }
 
@@ -55,7 +55,7 @@ impl KeptResponse {
     }
 }
 
-/// Whose it is, and its name.
+/// The account that owns a response, and the id of the response.
 type ResponseKey = (KeyId, Arc<str>);
 
 /// How the removal of a response went.
@@ -77,7 +77,7 @@ impl ResponseStore {
         let db = match directory {
             Some(directory) => ReopeningDatabase::of_file(directory.join(FILE))?,
             None => ReopeningDatabase::new(PathBuf::from("memory"), || {
-                Builder::new().create_with_backend(InMemoryBackend::new()).map(Opened::ToChange)
+                Builder::new().create_with_backend(InMemoryBackend::new()).map(OpenDatabase::ToChange)
             })?,
         };
         Self::over(db, settings, now)
@@ -86,7 +86,7 @@ impl ResponseStore {
     fn over(db: ReopeningDatabase, settings: ResponseBounds, now: u64) -> Result<Self, DatabaseError> {
         let index = Arc::new(Mutex::new(KeptIndex::of(&db.read(rows)?)));
         let (db, (wake, woken)) = (Arc::new(db), bounded(1));
-        let writer = Writer { db: db.clone(), index: index.clone(), woken };
+        let writer = ResponseWriter { db: db.clone(), index: index.clone(), woken };
         let thread = std::thread::Builder::new().name("responses".into()).spawn(move || writer.run());
         let writer = thread.map_err(|e| DatabaseError::of(db.file(), redb::Error::Io(e)))?;
         let all = Self { settings, index, db, wake: Some(wake), writer: Some(writer) };
@@ -202,13 +202,13 @@ fn rows(txn: &ReadTransaction) -> Result<Vec<(u64, ResponseKey, u64)>, redb::Err
 }
 
 /// The thread that writes what changed.
-struct Writer {
+struct ResponseWriter {
     db: Arc<ReopeningDatabase>,
     index: Arc<Mutex<KeptIndex>>,
     woken: Receiver<()>,
 }
 
-impl Writer {
+impl ResponseWriter {
     /// Until the store is dropped and all is written or cannot be. What could not be written is tried again.
     fn run(self) {
         let (mut open, mut failing) = (true, false);

@@ -14,7 +14,7 @@ use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
-use crate::http::edge::{Bodies, Edge, Gatekeeper, Origins, Ring, Room};
+use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
 use crate::http::request::ModelLimits;
 use crate::http::server::{probes, server};
 use crate::metrics::gateway::Gateway;
@@ -59,12 +59,12 @@ pub struct ServiceParts {
     pub drafts: DraftSettings,
     /// Targets and bounds in time; what steps take is learned.
     pub pace: Pace,
-    /// Tokenizer and template.
+    /// The tokenizer and the chat template of the model.
     pub text: TextModel,
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// Who may come in.
-    pub keys: Arc<Ring>,
+    pub keys: Arc<KeyFile>,
     /// The log of who changed what.
     pub audit: Audit,
     /// Tables that requests can name.
@@ -99,7 +99,7 @@ pub struct ServiceParts {
     pub step_limits: StepLimits,
     /// Ends the process at once, without destructors; called if a service whose engine is lost does not end by itself.
     pub end_process: fn(),
-    /// Where traces go.
+    /// Collector to which the spans of traced requests are sent.
     pub traces: Traces,
     /// Keep metrics; without, what is recorded goes nowhere.
     pub metrics: bool,
@@ -271,7 +271,7 @@ impl Service {
 /// The part that decides who is let in.
 fn gatekeeper(
     edge: &Edge,
-    keys: Arc<Ring>,
+    keys: Arc<KeyFile>,
     (audit, trust_gateway): (Audit, bool),
     listener: &TcpListener,
     handles: &ServiceHandles,

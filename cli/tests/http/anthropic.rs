@@ -1,7 +1,7 @@
 //! Anthropic's messages: what its clients send, and what they read.
 
 use crate::support::*;
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use serde_json::{Value, json};
 
 const MESSAGES: &str = "/v1/messages";
@@ -248,7 +248,7 @@ fn a_silent_stream_is_pinged() {
 
 #[test]
 fn keys_are_taken_from_either_header() {
-    let server = Server::start(Options { keys: Keys::one("sk-a"), ..Options::default() });
+    let server = Server::start(Options { keys: AcceptedKeys::one("sk-a"), ..Options::default() });
     let body = say("SAY[x]").to_string();
     for (name, value, status) in [
         ("x-api-key", "sk-a", 200),

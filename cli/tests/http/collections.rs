@@ -2,7 +2,7 @@
 //! itself.
 
 use crate::support::*;
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use std::time::Duration;
 const CHAT: &str = "/v1/chat/completions";
 const COLLECTIONS: &str = "/v1/engram/collections";
 
-fn start(dir: &Path, keys: Keys) -> Server {
+fn start(dir: &Path, keys: AcceptedKeys) -> Server {
     Server::start(Options { real: true, tables: Some(dir.to_owned()), keys, ..Options::default() })
 }
 
@@ -55,7 +55,7 @@ fn items() -> Value {
 fn a_collection_is_made_filled_searched_and_removed_and_outlives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     {
-        let server = start(dir.path(), Keys::Open);
+        let server = start(dir.path(), AcceptedKeys::Open);
         let made = done(send(&server, "PUT", "/ours", None, &Value::Null));
         assert_eq!(
             (&made["id"], &made["items"], &made["object"]),
@@ -65,7 +65,7 @@ fn a_collection_is_made_filled_searched_and_removed_and_outlives_a_restart() {
         assert_eq!((&added["items"], &added["added"]), (&json!(4), &json!(["fox", "dog", "cat", "mute"])));
         assert!(added["usage"]["prompt_tokens"].as_u64().unwrap() > 8);
     }
-    let server = start(dir.path(), Keys::Open);
+    let server = start(dir.path(), AcceptedKeys::Open);
     assert_eq!(done(send(&server, "PUT", "/ours", None, &json!({})))["items"], 4, "what is there stays");
     for (text, id) in [("a lazy dog", "dog"), ("nobody answers this", "mute")] {
         let found = done(send(&server, "POST", "/ours/search", None, &json!({"query": text, "k": 2})));
@@ -112,14 +112,14 @@ fn a_key_has_its_own_collections_and_sees_no_other() {
 #[test]
 fn without_keys_beyond_loopback_nobody_makes_a_collection() {
     let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path(), Keys::OpenToAll);
+    let server = start(dir.path(), AcceptedKeys::OpenToAll);
     refused(send(&server, "PUT", "/ours", None, &Value::Null), 403, "key_required");
 }
 
 #[test]
 fn examples_stand_before_the_question_as_turns_and_a_control_token_in_them_is_text() {
     let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path(), Keys::Open);
+    let server = start(dir.path(), AcceptedKeys::Open);
     done(send(&server, "PUT", "/ours", None, &Value::Null));
     done(send(&server, "POST", "/ours/add", None, &items()));
     let question = json!({"model": "tiny", "max_tokens": 1, "temperature": 0, "messages": [
@@ -172,7 +172,7 @@ fn where_room_is_short_there_are_fewer_examples_and_the_question_stays() {
 #[test]
 fn what_a_collection_cannot_do_is_refused_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path(), Keys::Open);
+    let server = start(dir.path(), AcceptedKeys::Open);
     for name in ["/%2e%2e", "/a%20b"] {
         let reply = send(&server, "PUT", name, None, &Value::Null);
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("collection")), "{}", reply.text());

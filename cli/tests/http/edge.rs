@@ -3,7 +3,7 @@
 use crate::support::client::connect;
 use crate::support::server::data;
 use crate::support::*;
-use chimere::http::auth::{Keys, hashed};
+use chimere::http::auth::{AcceptedKeys, hashed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use std::io::{Read, Write};
@@ -81,7 +81,7 @@ fn over_tls_too_a_connection_has_one_request_at_a_time() {
 
 #[test]
 fn pages_of_the_named_origins_may_call_and_no_others() {
-    let keys = Keys::one("k");
+    let keys = AcceptedKeys::one("k");
     let server = Server::start(Options { keys, origins: &["https://app.example"], ..Options::default() });
     let preflight = |origin: &str| {
         let headers = [
@@ -119,7 +119,7 @@ fn pages_of_the_named_origins_may_call_and_no_others() {
 fn a_hashed_key_lets_its_owner_in_and_the_hash_itself_nobody() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{} scope=admin\n", hashed("sk-real"))).unwrap();
-    let server = Server::start(Options { keys: Keys::read(file.path()).unwrap(), ..Options::default() });
+    let server = Server::start(Options { keys: AcceptedKeys::read(file.path()).unwrap(), ..Options::default() });
     let status = |key: &str| {
         request(server.addr, "GET", "/v1/models", &[("Authorization", &format!("Bearer {key}"))], b"").status
     };

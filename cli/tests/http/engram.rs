@@ -3,7 +3,7 @@
 
 use crate::support::*;
 use chimere::engram::{Store, TableName, publish_table, unix_seconds};
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use chimere::text::{Fingerprint, Tokenizer};
 use chimere_engine::engram::{BuildOptions, ORDER_MAX, Orders, Table, build, publish};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::new(&model.text.tokenizer).unwrap()
 });
 
-fn start(tables: Option<&Path>, keys: Keys) -> Server {
+fn start(tables: Option<&Path>, keys: AcceptedKeys) -> Server {
     Server::start(Options { real: true, tables: tables.map(Path::to_owned), keys, ..Options::default() })
 }
 
@@ -49,7 +49,7 @@ fn text(reply: &Reply) -> String {
 
 #[test]
 fn a_document_supplies_what_the_model_does_not_know_and_the_timings_say_so() {
-    let server = start(None, Keys::Open);
+    let server = start(None, AcceptedKeys::Open);
     let (body, rest) = prompt(FOX, json!({"documents": [FOX], "lambda": 0.95}));
     let reply = post(server.addr, COMPLETIONS, &body);
     assert_eq!(text(&reply), rest);
@@ -66,7 +66,7 @@ fn a_document_supplies_what_the_model_does_not_know_and_the_timings_say_so() {
 
 #[test]
 fn a_bias_moves_the_same_tokens_by_a_bounded_amount() {
-    let server = start(None, Keys::Open);
+    let server = start(None, AcceptedKeys::Open);
     let (body, _) = prompt(FOX, json!({"documents": [FOX], "mode": "bias", "alpha": 0}));
     let (plain, _) = prompt(FOX, json!({"tables": []}));
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_bias_moves_the_same_tokens_by_a_bounded_amount() {
 fn a_request_says_the_same_alone_and_among_others_with_and_without_tables() {
     let dir = tempfile::tempdir().unwrap();
     write_table(dir.path(), "fox", FOX);
-    let server = start(Some(dir.path()), Keys::Open);
+    let server = start(Some(dir.path()), AcceptedKeys::Open);
     let body = |i: usize| {
         let engram = match i % 4 {
             0 => json!({"tables": ["fox"], "lambda": 0.5}),
@@ -110,7 +110,7 @@ fn a_request_says_the_same_alone_and_among_others_with_and_without_tables() {
 fn a_table_can_be_replaced_and_removed_while_the_service_runs() {
     let dir = tempfile::tempdir().unwrap();
     write_table(dir.path(), "fox", FOX);
-    let server = start(Some(dir.path()), Keys::Open);
+    let server = start(Some(dir.path()), AcceptedKeys::Open);
     let engram = json!({"tables": ["fox"], "lambda": 0.95});
     let (body, rest) = prompt(FOX, engram.clone());
     assert_eq!(text(&post(server.addr, COMPLETIONS, &body)), rest);
@@ -136,7 +136,7 @@ fn a_table_can_be_replaced_and_removed_while_the_service_runs() {
 
 #[test]
 fn a_reply_says_on_request_which_document_each_changed_token_is_from() {
-    let server = start(None, Keys::Open);
+    let server = start(None, AcceptedKeys::Open);
     let document = json!({"id": "fox", "title": "Of foxes", "text": FOX});
     let (body, rest) = prompt(FOX, json!({"documents": [document], "sources": true}));
     let reply = post(server.addr, COMPLETIONS, &body);
@@ -177,7 +177,7 @@ fn somebody_s_own_three_sentences_are_answered_from() {
 
 #[test]
 fn tables_are_silent_inside_thinking_unless_told_otherwise() {
-    let server = start(None, Keys::Open);
+    let server = start(None, AcceptedKeys::Open);
     let thinking = |phase: &str| {
         let body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 6, "temperature": 0, "ignore_eos": true,
                           "chat_template_kwargs": {"enable_thinking": true}, "engram": {"documents": [FOX], "phase": phase}});
@@ -221,7 +221,7 @@ fn a_key_sees_its_own_tables_and_those_of_everybody() {
 
 #[test]
 fn mistakes_in_the_field_are_named() {
-    let server = start(None, Keys::Open);
+    let server = start(None, AcceptedKeys::Open);
     let long = "word ".repeat(70_000);
     for (engram, param, says) in [
         (json!(1), "engram", "must be an object"),
@@ -268,7 +268,7 @@ fn send(server: &Server, method: &str, path: &str, body: &Value) -> Reply {
 #[test]
 fn a_table_is_taught_over_the_interface_and_what_it_was_taught_is_undone_step_by_step() {
     let dir = tempfile::tempdir().unwrap();
-    let server = start(Some(dir.path()), Keys::Open);
+    let server = start(Some(dir.path()), AcceptedKeys::Open);
     let other = "one small step for a man, one giant leap for mankind";
     let engram = json!({"tables": ["own"], "lambda": 0.95});
     let knows = |what: &str| {
@@ -304,7 +304,7 @@ fn a_table_is_taught_over_the_interface_and_what_it_was_taught_is_undone_step_by
 fn teaching_says_what_is_wrong_and_leaves_an_operator_s_file_alone() {
     let dir = tempfile::tempdir().unwrap();
     write_table(dir.path(), "file", FOX);
-    let server = start(Some(dir.path()), Keys::Open);
+    let server = start(Some(dir.path()), AcceptedKeys::Open);
     for (method, path, body, status, param) in [
         ("PUT", "/file", json!({"texts": ["x"]}), 409, Value::Null),
         ("DELETE", "/file", Value::Null, 409, Value::Null),
@@ -329,7 +329,7 @@ fn teaching_says_what_is_wrong_and_leaves_an_operator_s_file_alone() {
     // A learned layer may lie beside a file of the operator's.
     assert_eq!(send(&server, "POST", "/file/learn", &json!({"texts": ["one two three"], "quality": 1})).status, 200);
     eventually("both layers", || send(&server, "GET", "/file", &Value::Null).json()["layers"] == 2);
-    let keyed = start(Some(dir.path()), Keys::one("sk"));
+    let keyed = start(Some(dir.path()), AcceptedKeys::one("sk"));
     let headers = [("Authorization", "Bearer sk"), ("Content-Type", "application/json")];
     let reply = request(keyed.addr, "PUT", "/v1/engram/tables/x", &headers, b"{\"texts\": [\"x\"]}");
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (403, &json!("admin_required")));

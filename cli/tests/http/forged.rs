@@ -58,7 +58,7 @@ fn nobody_can_write_the_form_in_which_numbers_travel_in_any_dialect() {
         assert_eq!(reply.status, 400, "{path}: {body} was answered {}", reply.text());
         assert!(reply.text().contains("reserved") || reply.text().contains("JSON object"), "{path}: {}", reply.text());
     }
-    // The same with a number in it, and with the name escaped: numbers are written as numbers.
+    // Objects with a number inside, and with the name escaped, are refused as well: numbers are written as numbers.
     for object in [json!({"\u{fdd1}number": "1e5"}), json!({"\u{fdd1}number": EVIL, "more": 1})] {
         for (path, body) in bodies(object) {
             let escaped = body.to_string().replace('\u{fdd1}', "\\ufdd1");

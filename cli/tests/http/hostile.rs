@@ -5,7 +5,7 @@ use crate::support::client::{bytes, connect, connect_from, opened, read_reply};
 use crate::support::program::command;
 use crate::support::*;
 use chimere::audit::Audit;
-use chimere::http::auth::{Keys, hashed};
+use chimere::http::auth::{AcceptedKeys, hashed};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,10 +38,10 @@ fn a_prompt_of_no_tokens_is_a_400_and_the_service_goes_on() {
 }
 
 /// Two keys, of which the second is an administrator's.
-fn two_keys() -> Keys {
+fn two_keys() -> AcceptedKeys {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{}\n{} scope=admin\n", hashed("a"), hashed("b"))).unwrap();
-    Keys::read(file.path()).unwrap()
+    AcceptedKeys::read(file.path()).unwrap()
 }
 
 fn as_key(addr: SocketAddr, key: &str, method: &str, path: &str, body: &[u8]) -> Reply {

@@ -2,7 +2,7 @@
 //! and experts with the one that ships.
 
 use crate::support::*;
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -48,7 +48,7 @@ fn a_thoughts_budget_runs_down_and_what_closes_it_was_forced() {
 
 #[test]
 fn each_token_of_a_stream_says_which_document_it_is_from() {
-    let server = Server::start(Options { real: true, keys: Keys::Open, ..Options::default() });
+    let server = Server::start(Options { real: true, keys: AcceptedKeys::Open, ..Options::default() });
     let begun = json!([{"role": "user", "content": "go on"}, {"role": "assistant", "content": "the quick brown fox"}]);
     let document = json!({"id": "fox", "title": "Of foxes", "text": FOX});
     let body = asking(

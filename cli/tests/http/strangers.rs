@@ -4,7 +4,7 @@
 use crate::edge::encrypted;
 use crate::support::client::{bytes, connect, connect_from, opened, read_reply};
 use crate::support::*;
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use serde_json::json;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -39,7 +39,7 @@ fn fault(addr: SocketAddr, name: &str) -> f64 {
 #[test]
 #[cfg(target_os = "linux")]
 fn long_heads_share_a_room_whatever_comes_before_them() {
-    let server = Server::start(Options { keys: Keys::one("k"), ..Options::default() });
+    let server = Server::start(Options { keys: AcceptedKeys::one("k"), ..Options::default() });
     let chunked = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     for before in [HEALTH.to_owned(), HEALTH.repeat(40), chunked.to_owned()] {
         let full = fault(server.addr, "no_room");
@@ -86,7 +86,7 @@ fn drip(addr: SocketAddr, opening: &str, drop: &'static [u8]) -> String {
 #[test]
 fn each_phase_of_each_request_of_a_connection_has_its_time() {
     let time = Duration::from_secs(1);
-    let keys = Keys::one("k");
+    let keys = AcceptedKeys::one("k");
     let server = Server::start(Options { keys, head_time: time, body_time: time, ..Options::default() });
     let chunked = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n";
     let (stranger, known) = (format!("{chunked}\r\n"), format!("{chunked}Authorization: Bearer k\r\n\r\n"));
@@ -187,7 +187,7 @@ fn whoever_tries_keys_and_hangs_up_waits_as_one_that_listens() {
 
 #[test]
 fn a_client_is_asked_for_its_body_only_when_its_head_is_no_reason_to_refuse_it() {
-    let server = Server::start(Options { keys: Keys::one("k"), body_bytes: 1000, ..Options::default() });
+    let server = Server::start(Options { keys: AcceptedKeys::one("k"), body_bytes: 1000, ..Options::default() });
     let body = ask("SAY[asked]").to_string();
     let send = |key: &str, length: usize, more: &str| {
         let mut socket = connect(server.addr);

@@ -2,7 +2,7 @@
 
 use crate::support::client::{connect, joined, read_reply};
 use crate::support::*;
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use flate2::Compression;
 use flate2::read::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
@@ -217,7 +217,7 @@ fn a_path_that_leads_nowhere_is_told_which_one_was_meant() {
 
 #[test]
 fn a_page_of_another_origin_is_told_which_setting_would_let_it_in() {
-    let server = Server::start(Options { keys: Keys::one("k"), ..Options::default() });
+    let server = Server::start(Options { keys: AcceptedKeys::one("k"), ..Options::default() });
     let headers = [("Origin", "https://app.example"), ("Access-Control-Request-Method", "POST")];
     let reply = request(server.addr, "OPTIONS", CHAT, &headers, b"");
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (403, &json!("origin_not_allowed")));

@@ -2,7 +2,7 @@
 
 use super::report::Report;
 use super::token_report::TokenReport;
-use crate::metrics::gateway::Completion;
+use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
@@ -161,10 +161,10 @@ pub struct RequestUsage {
 
 impl RequestUsage {
     /// What the series under other engines' names are told of it.
-    pub fn completion(&self) -> Completion {
+    pub fn completion(&self) -> CompletedRequest {
         let Timings { prefill, itl_mean, decode, total, .. } = self.timings;
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
-        Completion { total, prefill, decode, itl_mean, prompt_tokens, completion_tokens }
+        CompletedRequest { total, prefill, decode, itl_mean, prompt_tokens, completion_tokens }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::output::{Delta, ToolCallDelta};
 use crate::text::OutputParser;
-use crate::text::parser::{Delta as Parsed, Span};
+use crate::text::parser::{OutputDelta as Parsed, Span};
 
 /// Sorts the text of one choice into the parts of a [`Delta`].
 pub trait Reader {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub enum DraftIds {
     /// The first [`limits::DRAFT_IDS`] of a vocabulary of twice as many or more, else all.
     Auto,
-    /// The whole vocabulary.
+    /// The draft head guesses among all ids of the vocabulary.
     All,
     /// Those below this one.
     First(u32),

@@ -2,7 +2,7 @@
 
 use super::activations::Activations;
 use super::budget::Budget;
-use super::check::{Fault, threads};
+use super::check::{InvalidKey, threads};
 use super::draft_ids::DraftIds;
 use super::drafts::{DraftSources, Drafts};
 use super::residents::Residents;
@@ -46,7 +46,7 @@ pub struct Engine {
     pub exact: bool,
     /// How many tokens are drafted behind one; changes no byte.
     pub drafts: Drafts,
-    /// Whose guesses are drafted.
+    /// The proposers that speculative decoding may use; changes no byte.
     pub draft_sources: DraftSources,
     /// What the model's draft head guesses among; changes no byte.
     pub draft_ids: DraftIds,
@@ -77,7 +77,7 @@ impl Default for Engine {
 }
 
 impl Engine {
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         threads("threads", self.threads)?;
         let chunk = chimere_engine::CHUNK_TOKENS;
         if (1..chunk).contains(&self.step_tokens) {

@@ -1,6 +1,6 @@
 //! The section `engram`.
 
-use super::check::{Fault, threads, within};
+use super::check::{InvalidKey, threads, within};
 use crate::engram::{Defaults, ModeName, PhaseName};
 use crate::limits;
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ impl Engram {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         self.defaults().check()?;
         threads("threads", self.threads)?;
         within("learn_quality_min", self.learn_quality_min, 0.0..=1.0)?;

@@ -1,6 +1,6 @@
 //! The section `limits`.
 
-use super::check::{Fault, not_zero, seconds, within};
+use super::check::{InvalidKey, not_zero, seconds, within};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         for (key, value) in [
             ("queue_requests", self.queue_requests.into()),
             ("queue_prompt_tokens", self.queue_prompt_tokens),

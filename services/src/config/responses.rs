@@ -1,6 +1,6 @@
 //! The section `responses`.
 
-use super::check::{Fault, not_zero};
+use super::check::{InvalidKey, not_zero};
 use crate::limits;
 use crate::responses::ResponseBounds;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ impl Default for Responses {
 }
 
 impl Responses {
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         for (key, value) in [("hours", self.hours), ("mib", self.mib), ("key_mib", self.key_mib)] {
             not_zero(key, value)?;
             // As many bytes or seconds as a number holds are enough.

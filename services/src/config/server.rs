@@ -1,11 +1,11 @@
 //! The section `server`.
 
-use super::check::{Fault, seconds, threads, within};
+use super::check::{InvalidKey, seconds, threads, within};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Address, keys, shutdown.
+/// Section `[server]`: the address to listen on, the keys that are asked for, and how a shutdown goes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Address to listen on.
@@ -67,7 +67,7 @@ impl Default for Server {
 }
 
 impl Server {
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         threads("workers", self.workers)?;
         if self.tls_certificate.is_empty() != self.tls_key.is_empty() {
             let (have, lacks) =

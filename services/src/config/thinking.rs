@@ -1,11 +1,11 @@
 //! The section `thinking`: bounds of its keys. What they mean stands where they are used.
 
-use super::check::{Fault, within};
+use super::check::{InvalidKey, within};
 use crate::limits;
 use crate::text::thinking::Settings as Thinking;
 
 /// What depends on the model is checked where the model is known.
-pub(super) fn check(thinking: &Thinking) -> Result<(), Fault> {
+pub(super) fn check(thinking: &Thinking) -> Result<(), InvalidKey> {
     for (key, share) in [
         ("hold_entropy", thinking.hold_entropy),
         ("hold_top_prob", thinking.hold_top_prob),

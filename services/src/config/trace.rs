@@ -1,6 +1,6 @@
 //! The section `trace`.
 
-use super::check::{Fault, within};
+use super::check::{InvalidKey, within};
 use serde::{Deserialize, Serialize};
 
 /// Spans of requests, for a collector of OpenTelemetry.
@@ -19,7 +19,7 @@ impl Default for Trace {
 }
 
 impl Trace {
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
         if !self.endpoint.is_empty() && !is_collector(&self.endpoint) {
             let why = format!("wants an address such as http://127.0.0.1:4318, unencrypted, got {:?}", self.endpoint);
             return Err(("endpoint", why));

@@ -24,7 +24,7 @@ const EVERYBODY: &str = "*";
 pub struct Asker {
     /// With which API key.
     pub key: Option<KeyHash>,
-    /// As an administrator.
+    /// Whether the caller has the rights of an administrator.
     pub admin: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Asker {
 pub struct Access {
     /// Without a file every table is everybody's.
     restricted: bool,
-    /// `None`: everybody's.
+    /// The keys that may use each table that the file names; `None` where everybody may.
     tables: HashMap<String, Option<Vec<KeyHash>>>,
     keys: HashMap<KeyHash, Overrides>,
 }

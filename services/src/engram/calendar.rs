@@ -35,7 +35,7 @@ impl Calendar {
         Self(Mutex::new(CalendarState { time, even: even(), doubted: time != wall }))
     }
 
-    /// Seconds since 1970.
+    /// Seconds since 1970. They go on evenly while the wall clock is set forward or back.
     pub(super) fn now(&self) -> u32 {
         let (wall, mut state) = (unix_seconds(), self.0.lock());
         let before = *state;

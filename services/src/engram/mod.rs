@@ -25,10 +25,10 @@ pub(crate) use opening::opening;
 pub use parts::EngramParts;
 pub use question::Question;
 pub use recollect::recollections;
-pub use store::{Layers, Store, StoreError, Texts, Write};
+pub use store::{ReplayedLog, Store, StoreError, Texts, Write};
 pub use tables::{NotThere, TableInfo, TableSet, Tables, TablesError};
 pub use teacher::{Teacher, publish_table};
-pub use wording::Told;
+pub use wording::DocumentText;
 
 /// Seconds since 1970, as tables count them.
 pub fn unix_seconds() -> u32 {

@@ -2,7 +2,7 @@
 //! becomes of that is the engine's (`Opening`).
 
 use super::question::Question;
-use super::wording::{Spelling, Told, Word, is_number, sentences, words};
+use super::wording::{DocumentText, Word, WordTokens, is_number, sentences, words};
 use crate::text::Tokenizer;
 use chimere_engine::engram::{Opening, Place, rareness};
 use chimere_engine::ids::TokenId;
@@ -25,12 +25,12 @@ const LEAD: &str = "\n\n";
 /// The sentence that says most of the question, and the id that ends an answer; of equal sentences the last.
 pub(crate) fn opening(
     tokenizer: &Tokenizer,
-    documents: &[Told<'_>],
+    documents: &[DocumentText<'_>],
     question: &Question,
     end: Option<TokenId>,
 ) -> Option<Opening> {
-    let mut spelled = Spelling::new(tokenizer);
-    let asked = Asked::new(&mut spelled, question.whole.as_ref()?)?;
+    let mut spelled = WordTokens::new(tokenizer);
+    let asked = QuestionWords::new(&mut spelled, question.whole.as_ref()?)?;
     let mut best: Option<(f32, usize, usize, usize)> = None;
     for (number, document) in documents.iter().enumerate() {
         let title: Vec<Word<'_>> = words(document.title).collect();
@@ -58,7 +58,7 @@ fn end_of(text: &str, sentence: &[Word<'_>]) -> usize {
 }
 
 /// The words of a question that mean something.
-struct Asked(Vec<AskedWord>);
+struct QuestionWords(Vec<AskedWord>);
 
 struct AskedWord {
     key: String,
@@ -68,9 +68,9 @@ struct AskedWord {
     is_needed: bool,
 }
 
-impl Asked {
+impl QuestionWords {
     /// `None` where too little is asked for.
-    fn new(spelled: &mut Spelling<'_>, keys: &BTreeSet<String>) -> Option<Self> {
+    fn new(spelled: &mut WordTokens<'_>, keys: &BTreeSet<String>) -> Option<Self> {
         let mut asked = Vec::new();
         for key in keys {
             if spelled.is_common(key) {
@@ -87,7 +87,7 @@ impl Asked {
     /// Which share of the question a sentence says, if it may answer it.
     fn covered(
         &self,
-        spelled: &mut Spelling<'_>,
+        spelled: &mut WordTokens<'_>,
         text: &str,
         title: &[Word<'_>],
         sentence: &[Word<'_>],
@@ -110,7 +110,7 @@ impl Asked {
     }
 }
 
-/// The same word, or one that begins alike and ends otherwise: "closes" and "close".
+/// Whether two words are one, or begin alike and end otherwise, as "closes" and "close" do.
 fn is_form_of(word: &str, other: &str) -> bool {
     let (mut left, mut right) = (word.chars(), other.chars());
     let alike = left.by_ref().zip(right.by_ref()).take_while(|(a, b)| a == b).count();
@@ -125,7 +125,7 @@ mod tests {
 
     fn begun(documents: &[&str], question: &str) -> Option<String> {
         let tokenizer = shipped();
-        let documents: Vec<Told<'_>> = documents.iter().map(|text| Told { title: "", text }).collect();
+        let documents: Vec<DocumentText<'_>> = documents.iter().map(|text| DocumentText { title: "", text }).collect();
         let turn = format!("user\n{question}");
         let question = Question::new(&["", &turn, "\n", "assistant\n"], false);
         opening(&tokenizer, &documents, &question, None).map(|o| tokenizer.decode(&o.tokens, false))
@@ -170,7 +170,7 @@ mod tests {
         let tokenizer = shipped();
         let text = "A country in the south. Its capital is Hastmere.";
         let question = Question::new(&["", "user\nWhat is the capital of Quorvel?", "assistant\n"], false);
-        let found = opening(&tokenizer, &[Told { title: "Quorvel", text }], &question, Some(3)).unwrap();
+        let found = opening(&tokenizer, &[DocumentText { title: "Quorvel", text }], &question, Some(3)).unwrap();
         assert_eq!(found.tokens, [&tokenizer.encode_plain("Its capital is Hastmere.")[..], &[3]].concat());
         let before = tokenizer.encode_plain("A country in the south.").len() as u32;
         assert!(found.place.document == 0 && found.place.token.abs_diff(before) <= 1, "{:?}", found.place);

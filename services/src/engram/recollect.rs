@@ -2,7 +2,7 @@
 //! that is asked of it, and what they say besides is the value. What becomes of that is the engine's (`Recollection`).
 
 use super::question::Question;
-use super::wording::{SENTENCE_WORDS_MAX, Spelling, Told, Word, sentences, words};
+use super::wording::{DocumentText, SENTENCE_WORDS_MAX, Word, WordTokens, sentences, words};
 use crate::text::Tokenizer;
 use chimere_engine::engram::{Place, Recollection};
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ const PIECES: f64 = 0.5;
 const DISTANCE: f64 = 0.1;
 
 /// Sentences that may answer, in the order of the documents.
-pub fn recollections(tokenizer: &Tokenizer, documents: &[Told<'_>], question: &Question) -> Vec<Recollection> {
-    let mut spelled = Spelling::new(tokenizer);
+pub fn recollections(tokenizer: &Tokenizer, documents: &[DocumentText<'_>], question: &Question) -> Vec<Recollection> {
+    let mut spelled = WordTokens::new(tokenizer);
     let mut found = Vec::new();
     for (number, document) in documents.iter().enumerate() {
         let title: Vec<Word<'_>> = words(document.title).collect();
@@ -44,7 +44,7 @@ fn keep_the_best(found: &mut Vec<Recollection>) {
 
 /// Makes numbers of tokens of the bytes in places. Each document is read once, whatever stands in it: from one place to
 /// the next, so that a number may be off where a token would have reached over the end of such a part.
-fn place(tokenizer: &Tokenizer, documents: &[Told<'_>], found: &mut [Recollection]) {
+fn place(tokenizer: &Tokenizer, documents: &[DocumentText<'_>], found: &mut [Recollection]) {
     let (mut document, mut byte, mut tokens) = (0, 0, 0);
     for recollection in found {
         let place = &mut recollection.place;
@@ -60,7 +60,7 @@ fn place(tokenizer: &Tokenizer, documents: &[Told<'_>], found: &mut [Recollectio
 
 /// What a sentence says, with the byte where it says so in the place of the token's number.
 fn recollection(
-    spelled: &mut Spelling<'_>,
+    spelled: &mut WordTokens<'_>,
     document: u32,
     text: &str,
     title: &[Word<'_>],
@@ -89,7 +89,7 @@ fn recollection(
 
 /// The words of a sentence that are most like what is asked for: a name or a number near what is shared.
 fn value(
-    spelled: &mut Spelling<'_>,
+    spelled: &mut WordTokens<'_>,
     sentence: &[Word<'_>],
     shared: &BTreeSet<String>,
     question: &Question,
@@ -133,7 +133,7 @@ mod tests {
 
     fn answers(document: &str, question: &str) -> Vec<String> {
         let tokenizer = shipped();
-        let documents = [Told { title: "", text: document }];
+        let documents = [DocumentText { title: "", text: document }];
         let question = Question::new(&["system\nYou are brief", "user\n", question, "assistant\n"], false);
         let found = recollections(&tokenizer, &documents, &question);
         found.iter().map(|r| tokenizer.decode(&r.value, false).trim().to_owned()).collect()
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_title_is_said_in_every_sentence_of_its_document() {
         let tokenizer = shipped();
-        let documents = [Told { title: "Quorvel", text: "A country in the south. The capital is Hastmere." }];
+        let documents = [DocumentText { title: "Quorvel", text: "A country in the south. The capital is Hastmere." }];
         let found = recollections(&tokenizer, &documents, &Question::new(&[ASKED], false));
         assert_eq!(found.len(), 1);
         assert_eq!(tokenizer.decode(&found[0].value, false), " Hastmere");
@@ -201,7 +201,7 @@ mod tests {
     fn of_many_sentences_some_are_kept_each_with_its_place() {
         let tokenizer = shipped();
         let text = "The capital of Quorvel is Hastmere. ".repeat(1000);
-        let documents = [Told { title: "", text: "Nothing." }, Told { title: "", text: &text }];
+        let documents = [DocumentText { title: "", text: "Nothing." }, DocumentText { title: "", text: &text }];
         let found = recollections(&tokenizer, &documents, &Question::new(&[ASKED], false));
         assert_eq!(found.len(), SENTENCES_MAX);
         let sentence = tokenizer.encode_plain(&text).len() as u32 / 1000;

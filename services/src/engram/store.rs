@@ -7,7 +7,7 @@
 //! The database is open only while it is used: so a command can undo a write while the service runs.
 
 use super::name::TableName;
-use crate::database::{self, DatabaseError, Opened};
+use crate::database::{self, DatabaseError, OpenDatabase};
 use crate::limits;
 use crate::text::Fingerprint;
 use chimere_engine::engram::{BuildOptions, Image, ORDER_MAX, Orders, Table, build, fade, merge};
@@ -28,9 +28,9 @@ const STATE: TableDefinition<'_, &str, (u64, u64, u32, bool)> = TableDefinition:
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// The table of writes, to read or to write.
-trait Log: ReadableTable<(&'static str, u64), &'static [u8]> {}
+trait WriteLog: ReadableTable<(&'static str, u64), &'static [u8]> {}
 
-impl<T: ReadableTable<(&'static str, u64), &'static [u8]>> Log for T {}
+impl<T: ReadableTable<(&'static str, u64), &'static [u8]>> WriteLog for T {}
 
 const DAY_S: u32 = 24 * 3600;
 /// After this long without being seen again what was learned counts half.
@@ -101,9 +101,9 @@ pub enum Write {
 /// Token ids of texts, and when they came.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Texts {
-    /// Seconds since 1970.
+    /// When the texts were taught, in seconds since 1970.
     pub time: u32,
-    /// Context lengths.
+    /// Lengths of the contexts, in tokens, that the texts are learned under.
     pub orders: Orders,
     /// One list a text.
     pub texts: Vec<Vec<TokenId>>,
@@ -118,7 +118,7 @@ impl Texts {
 
 /// What a table's log amounts to.
 #[derive(Debug, Default)]
-pub struct Layers {
+pub struct ReplayedLog {
     /// The revision that this is.
     pub revision: u64,
     /// `None`: no curated layer was made here.
@@ -157,7 +157,7 @@ impl Store {
         self.write_for(KeyId::default(), name, write)
     }
 
-    /// The same on an account, which leaves as much for others as it has.
+    /// Writes on behalf of an account, which may take no more of the room than it leaves to the other accounts.
     pub fn write_for(&self, account: KeyId, name: &TableName, write: &Write) -> Result<u64, StoreError> {
         self.with(|db| {
             let txn = db.begin_write().map_err(|e| self.broke(e))?;
@@ -249,7 +249,7 @@ impl Store {
     }
 
     /// What a table's files should hold.
-    pub fn layers(&self, name: &TableName, now: u32) -> Result<Layers, StoreError> {
+    pub fn layers(&self, name: &TableName, now: u32) -> Result<ReplayedLog, StoreError> {
         let (state, entries) = self.with(|db| {
             let txn = db.begin_read().map_err(|e| self.broke(e))?;
             let log = txn.open_table(LOG).map_err(|e| self.broke(e))?;
@@ -259,7 +259,7 @@ impl Store {
         })?;
         let (revision, _, _, owns_curated) = state.ok_or_else(|| StoreError::Unknown(name.to_string()))?;
         let (curated, learned) = self.fold(&entries.into_iter().map(|(_, write)| write).collect::<Vec<_>>(), now)?;
-        Ok(Layers { revision, curated, learned, owns_curated })
+        Ok(ReplayedLog { revision, curated, learned, owns_curated })
     }
 
     /// Calls `publish` while nobody can write, if the table is still at `revision`, and notes that it was published.
@@ -315,7 +315,7 @@ impl Store {
         })
     }
 
-    fn with<T>(&self, work: impl FnOnce(&Opened) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn with<T>(&self, work: impl FnOnce(&OpenDatabase) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut checked = self.using.lock();
         let open = if *checked { database::open } else { database::open_checked };
         let db = open(&self.file()).map_err(|e| self.broke(e))?;
@@ -325,7 +325,7 @@ impl Store {
     }
 
     /// The ids in the log mean nothing to another tokenizer.
-    fn check_tokenizer(&self, db: &Opened) -> Result<(), StoreError> {
+    fn check_tokenizer(&self, db: &OpenDatabase) -> Result<(), StoreError> {
         let read = db.begin_read().map_err(|e| self.broke(e))?;
         match read.open_table(META) {
             Ok(meta) => {
@@ -342,7 +342,7 @@ impl Store {
         }
     }
 
-    fn begin(&self, db: &Opened) -> Result<(), StoreError> {
+    fn begin(&self, db: &OpenDatabase) -> Result<(), StoreError> {
         let txn = db.begin_write().map_err(|e| self.broke(e))?;
         {
             txn.open_table(LOG).map_err(|e| self.broke(e))?;
@@ -373,7 +373,7 @@ impl Store {
     }
 
     /// A table's writes, oldest first.
-    fn entries(&self, log: &impl Log, name: &TableName) -> Result<Vec<(u64, Write)>, StoreError> {
+    fn entries(&self, log: &impl WriteLog, name: &TableName) -> Result<Vec<(u64, Write)>, StoreError> {
         let mut entries = Vec::new();
         for row in log.range((name.as_str(), 0)..=(name.as_str(), u64::MAX)).map_err(|e| self.broke(e))? {
             let (key, value) = row.map_err(|e| self.broke(e))?;
@@ -385,7 +385,7 @@ impl Store {
     }
 
     /// What is learned adds up, until it is removed; what is put takes the place of what was put before.
-    fn check_room(&self, log: &impl Log, name: &TableName, write: &Write) -> Result<(), StoreError> {
+    fn check_room(&self, log: &impl WriteLog, name: &TableName, write: &Write) -> Result<(), StoreError> {
         let learned = |write: &Write| match write {
             Write::Learn(texts) => texts.tokens(),
             _ => 0,

@@ -31,7 +31,7 @@ pub struct Tables {
 /// All tables at one moment.
 pub struct TableSet {
     files: BTreeMap<PathBuf, MappedTable>,
-    names: BTreeMap<String, Vec<Layer>>,
+    names: BTreeMap<String, Vec<TableLayer>>,
     filter: Arc<Filter>,
     access: Access,
     /// Priors of tables that were asked for together, by where the tables are: they stay there as long as this does.
@@ -39,7 +39,7 @@ pub struct TableSet {
 }
 
 /// A table's layer, with the bit that the set's filter has for it.
-type Layer = (Arc<Table>, TableBits);
+type TableLayer = (Arc<Table>, TableBits);
 
 /// A mapped file, and what tells it from one that took its place.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ struct FileStamp {
 /// What a table holds, over its layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
-    /// Its name.
+    /// Name by which requests ask for the table.
     pub name: String,
     /// Curated and learned: 1 or 2.
     pub layers: usize,
@@ -136,7 +136,7 @@ impl Tables {
         self.directory.clone().unwrap_or_default().join(format!("{name}.{SUFFIX}"))
     }
 
-    /// Whose ids they speak of.
+    /// Hash of the tokenizer whose ids the tables hold.
     pub fn tokenizer(&self) -> TokenizerHash {
         self.tokenizer
     }
@@ -287,7 +287,7 @@ impl Default for TableSet {
 
 impl TableSet {
     fn new(files: BTreeMap<PathBuf, MappedTable>, access: Access, before: &TableSet) -> Self {
-        let mut names: BTreeMap<String, Vec<Layer>> = BTreeMap::new();
+        let mut names: BTreeMap<String, Vec<TableLayer>> = BTreeMap::new();
         // In this order the filter gets them; the one of before had the same files in the same order if it is kept.
         for (i, (path, mapped)) in files.iter().enumerate() {
             let name = path.file_stem().and_then(|s| s.to_str()).expect("a listed file has a table's name");
@@ -351,7 +351,7 @@ impl TableSet {
 
     /// What each table that he may use holds, by name.
     pub fn infos(&self, asker: &Asker) -> Vec<TableInfo> {
-        let info = |(name, layers): (&String, &Vec<Layer>)| TableInfo {
+        let info = |(name, layers): (&String, &Vec<TableLayer>)| TableInfo {
             name: name.clone(),
             layers: layers.len(),
             // As many as a file says, which may be any number.
@@ -362,7 +362,7 @@ impl TableSet {
         self.visible(asker).map(info).collect()
     }
 
-    fn visible(&self, asker: &Asker) -> impl Iterator<Item = (&String, &Vec<Layer>)> {
+    fn visible(&self, asker: &Asker) -> impl Iterator<Item = (&String, &Vec<TableLayer>)> {
         self.names.iter().filter(move |(name, _)| self.allows(name, asker))
     }
 }

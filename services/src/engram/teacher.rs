@@ -2,7 +2,7 @@
 
 use super::calendar::Calendar;
 use super::name::TableName;
-use super::store::{Layers, Store, StoreError};
+use super::store::{ReplayedLog, Store, StoreError};
 use super::tables::{LEARNED, SUFFIX, Tables};
 use chimere_engine::engram::{Image, publish};
 use std::fs::{self, File};
@@ -60,7 +60,7 @@ pub fn publish_table(store: &Store, name: &TableName, now: u32) -> Result<(), St
     }
 }
 
-fn put_files(directory: &Path, name: &TableName, layers: &Layers) -> io::Result<()> {
+fn put_files(directory: &Path, name: &TableName, layers: &ReplayedLog) -> io::Result<()> {
     let file = format!("{name}.{SUFFIX}");
     if layers.owns_curated {
         put_file(&directory.join(&file), layers.curated.as_ref())?;

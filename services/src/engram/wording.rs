@@ -9,10 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 pub(super) const SENTENCE_WORDS_MAX: usize = 64;
 
 /// A document as a request brings it.
-pub struct Told<'a> {
+pub struct DocumentText<'a> {
     /// Its words count as said in each of its sentences.
     pub title: &'a str,
-    /// What it says.
+    /// The document itself, from which sentences are matched.
     pub text: &'a str,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// The same for every casing.
+    /// The word in lower case, so that every casing of it has one key.
     pub(super) fn key(&self) -> String {
         self.text.to_lowercase()
     }
@@ -86,13 +86,13 @@ pub(super) fn sentences(text: &str) -> impl Iterator<Item = impl Iterator<Item =
 }
 
 /// How words are written in ids.
-pub(super) struct Spelling<'a> {
+pub(super) struct WordTokens<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     /// Ids of words that were asked for, as they stand behind a space.
     pieces: HashMap<String, Vec<TokenId>>,
 }
 
-impl<'a> Spelling<'a> {
+impl<'a> WordTokens<'a> {
     /// Of no word so far.
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
         Self { tokenizer, pieces: HashMap::new() }

@@ -13,7 +13,7 @@ const ENGINE: &str = "0";
 
 /// What a request that has all its tokens took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Completion {
+pub struct CompletedRequest {
     /// From admission to the end.
     pub total: Duration,
     /// From the first step to the first token.
@@ -152,7 +152,7 @@ impl Gateway {
     }
 
     /// A request has all its tokens.
-    pub fn completed(&self, took: &Completion) {
+    pub fn completed(&self, took: &CompletedRequest) {
         self.e2e.record(took.total.as_secs_f64());
         self.prefill.record(took.prefill.as_secs_f64());
         self.decode.record(took.decode.as_secs_f64());

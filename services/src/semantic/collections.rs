@@ -2,7 +2,7 @@
 //! see it.
 
 use super::error::CollectionError;
-use super::index::{Hit, Index, Item, Query};
+use super::index::{CollectionQuery, FoundItem, Index, Item};
 use super::store::Store;
 use crate::{limits, metrics};
 use chimere_engine::ids::KeyId;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What collections are made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whose vectors they are.
+    /// Name of the model that makes the vectors; vectors of another model cannot be compared with them.
     pub model: String,
     /// Numbers of a vector.
     pub width: usize,
@@ -43,7 +43,7 @@ struct Collection {
 /// What a collection holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its name.
+    /// Name by which requests ask for the collection.
     pub name: String,
     /// The model of its vectors.
     pub model: String,
@@ -196,10 +196,10 @@ impl Collections {
         &self,
         owner: KeyId,
         name: &str,
-        query: &Query<'_>,
+        query: &CollectionQuery<'_>,
         k: usize,
         examples: bool,
-    ) -> Result<Vec<Hit>, CollectionError> {
+    ) -> Result<Vec<FoundItem>, CollectionError> {
         let collection = self.find_usable(owner, name)?;
         let hits = collection.index.read().find(query, k, |item| !examples || item.answer.is_some());
         Ok(hits)
@@ -229,8 +229,8 @@ mod tests {
         )
     }
 
-    fn like(vector: &[f32]) -> Query<'_> {
-        Query { vector, text: "", by: By::Both }
+    fn like(vector: &[f32]) -> CollectionQuery<'_> {
+        CollectionQuery { vector, text: "", by: By::Both }
     }
 
     fn found(all: &Collections, owner: KeyId, name: &str) -> Vec<String> {

@@ -31,7 +31,7 @@ pub enum By {
     /// Meaning and words together.
     #[default]
     Both,
-    /// Cosines of vectors.
+    /// Only the cosine between the vectors counts.
     Meaning,
     /// BM25. Items without a word of the query are not found.
     Words,
@@ -39,12 +39,12 @@ pub enum By {
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
+pub struct CollectionQuery<'a> {
     /// Of the index's width, and of length 1.
     pub vector: &'a [f32],
     /// What the vector was made of.
     pub text: &'a str,
-    /// What counts.
+    /// Whether meaning, words or both decide the order.
     pub by: By,
 }
 
@@ -56,7 +56,7 @@ const MIDDLE: f32 = 1e-3;
 
 /// An item that was found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hit {
+pub struct FoundItem {
     /// By meaning the cosine of the angle between the item's vector and the query's, from -1 to 1; by words from 0 to 1,
     /// where 1 is the best item's; by both at most 1, and that only where the same is said in the same words.
     pub score: f32,
@@ -69,7 +69,7 @@ pub struct Hit {
 pub struct Index {
     width: usize,
     vectors: Vec<f32>,
-    /// Of all vectors.
+    /// Sum of all vectors, from which the middle is computed.
     sum: Vec<f64>,
     items: Vec<Arc<Item>>,
     places: HashMap<String, usize>,
@@ -146,7 +146,7 @@ impl Index {
     }
 
     /// The `k` best items for a query among those that are `wanted`, best first; ties in the order in which they came.
-    pub fn find(&self, query: &Query<'_>, k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<Hit> {
+    pub fn find(&self, query: &CollectionQuery<'_>, k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<FoundItem> {
         if query.by == By::Meaning {
             return self.nearest(query.vector, k, wanted);
         }
@@ -170,7 +170,7 @@ impl Index {
 
     /// The `k` items with the greatest cosine to `query` among those that are `wanted`, best first; ties in the order
     /// in which they came.
-    fn nearest(&self, query: &[f32], k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<Hit> {
+    fn nearest(&self, query: &[f32], k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<FoundItem> {
         assert_eq!(query.len(), self.width, "a query is as wide as the index");
         let all = self.vectors.chunks_exact(self.width).enumerate();
         let wanted = all.filter(|(at, _)| wanted(&self.items[*at]));
@@ -181,8 +181,8 @@ impl Index {
         &self.vectors[at * self.width..(at + 1) * self.width]
     }
 
-    fn hits(&self, found: Vec<Nearest>) -> Vec<Hit> {
-        found.into_iter().map(|found| Hit { score: found.score, item: self.items[found.at].clone() }).collect()
+    fn hits(&self, found: Vec<Nearest>) -> Vec<FoundItem> {
+        found.into_iter().map(|found| FoundItem { score: found.score, item: self.items[found.at].clone() }).collect()
     }
 }
 
@@ -225,7 +225,7 @@ impl PartialOrd for Nearest {
 /// says nothing of any, and without it cosines of different collections are alike enough to be added to other scores.
 struct Centred {
     middle: Vec<f32>,
-    /// From the middle.
+    /// The query's vector less the middle of all vectors.
     query: Vec<f32>,
     /// The query's product with the middle; the lengths squared of the middle and of the query from there.
     inner: f32,
@@ -283,7 +283,7 @@ mod tests {
         Item { id: id.to_string(), text: format!("text {id}"), answer: answer.then(|| "yes".into()) }
     }
 
-    fn ids(hits: &[Hit]) -> Vec<usize> {
+    fn ids(hits: &[FoundItem]) -> Vec<usize> {
         hits.iter().map(|hit| hit.item.id.parse().unwrap()).collect()
     }
 
@@ -319,7 +319,7 @@ mod tests {
             index.put(Item { text: text.into(), ..item(id, id != 1) }, &vector);
         }
         let find = |text, vector: [f32; 2], by| {
-            let hits = index.find(&Query { vector: &vector, text, by }, 2, |_| true);
+            let hits = index.find(&CollectionQuery { vector: &vector, text, by }, 2, |_| true);
             (ids(&hits), hits.first().map(|hit| hit.score))
         };
         // The vector says Kelm's, the name says Dosh's.
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(found, [2, 1], "without a word, meaning alone");
         assert!((score.unwrap() - (1.0 - WORDS_SHARE)).abs() < 1e-6, "{score:?}");
         assert_eq!(find("nothing known", [-1.0, 0.0], By::Words), (vec![], None));
-        let query = Query { vector: &[0.8, 0.6], text: "the port of Dosh", by: By::Both };
+        let query = CollectionQuery { vector: &[0.8, 0.6], text: "the port of Dosh", by: By::Both };
         let same = index.find(&query, 1, |_| true)[0].score;
         assert!((0.95..=1.0).contains(&same), "the same text: {same}");
         assert_eq!(ids(&index.find(&query, 9, |item| item.answer.is_some())), [0, 2]);

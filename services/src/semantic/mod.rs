@@ -9,4 +9,4 @@ mod words;
 
 pub use collections::{Collections, Info, Settings};
 pub use error::CollectionError;
-pub use index::{By, Hit, Index, Item, Query};
+pub use index::{By, CollectionQuery, FoundItem, Index, Item};

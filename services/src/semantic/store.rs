@@ -3,7 +3,7 @@
 
 use super::error::CollectionError;
 use super::index::{Index, Item};
-use crate::database::{self, DatabaseError, Opened};
+use crate::database::{self, DatabaseError, OpenDatabase};
 use chimere_engine::ids::KeyId;
 use redb::{ReadableTable, TableDefinition, TableError, WriteTransaction};
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ type ItemValue = (&'static str, Option<&'static str>, &'static [u8]);
 pub(super) struct Store {
     file: PathBuf,
     /// Open from the first write on, or from the start where there is a file.
-    db: Option<Opened>,
+    db: Option<OpenDatabase>,
 }
 
 /// A collection as it was found.
-pub(super) struct Stored {
+pub(super) struct StoredCollection {
     pub(super) model: String,
     pub(super) created: u64,
     pub(super) index: Index,
@@ -53,7 +53,11 @@ impl Store {
     }
 
     /// Everything. Collections of other models are empty here: their vectors are of no use.
-    pub(super) fn read(&self, model: &str, width: usize) -> Result<BTreeMap<(KeyId, String), Stored>, CollectionError> {
+    pub(super) fn read(
+        &self,
+        model: &str,
+        width: usize,
+    ) -> Result<BTreeMap<(KeyId, String), StoredCollection>, CollectionError> {
         let mut all = BTreeMap::new();
         let Some(db) = &self.db else { return Ok(all) };
         let txn = db.begin_read().map_err(|e| self.broke(e))?;
@@ -66,7 +70,7 @@ impl Store {
         for row in collections.iter().map_err(|e| self.broke(e))? {
             let (key, value) = row.map_err(|e| self.broke(e))?;
             let ((owner, name), (made_with, created)) = (key.value(), value.value());
-            let mut stored = Stored { model: made_with.to_owned(), created, index: Index::new(width) };
+            let mut stored = StoredCollection { model: made_with.to_owned(), created, index: Index::new(width) };
             if made_with == model {
                 self.read_items(&items, (owner, name), width, &mut stored.index)?;
             }
@@ -152,12 +156,15 @@ impl Store {
 }
 
 /// At once, so that no other process takes the file meanwhile; what stands in the way is the next write's to say.
-fn reopened(db: Opened, file: &Path) -> Option<Opened> {
+fn reopened(db: OpenDatabase, file: &Path) -> Option<OpenDatabase> {
     drop(db);
     database::open(file).ok()
 }
 
-fn commit(db: &Opened, work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), redb::Error> {
+fn commit(
+    db: &OpenDatabase,
+    work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+) -> Result<(), redb::Error> {
     let txn = db.begin_write()?;
     work(&txn)?;
     Ok(txn.commit()?)

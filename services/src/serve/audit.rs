@@ -1,7 +1,7 @@
 //! The file of the audit, if it has one of its own.
 
 use super::ServeError;
-use super::log::Log;
+use super::log::ProcessLog;
 use crate::audit::Audit;
 use crate::limits;
 use chimere_engine::files::open_regular_to_append;
@@ -15,6 +15,6 @@ pub(super) fn open(file: &str) -> Result<Audit, ServeError> {
     let failed = |e: std::io::Error| ServeError::Usage(format!("log.audit {file}: {e}"));
     // A FIFO or a device would hold the start up, and lose lines where nobody reads.
     let opened = open_regular_to_append(Path::new(file)).map_err(failed)?;
-    let log = Log::to(opened, limits::LOG_BYTES_MAX).map_err(failed)?;
+    let log = ProcessLog::to(opened, limits::LOG_BYTES_MAX).map_err(failed)?;
     Ok(Audit::to(move |line| log.say(line)))
 }

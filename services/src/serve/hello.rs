@@ -10,11 +10,11 @@ const QUESTION: &str = "What is 17 + 25?";
 
 /// What whoever started a service wants to know once it answers.
 pub(super) struct Hello {
-    /// Where it listens.
+    /// Address and port on which the service listens.
     pub(super) address: SocketAddr,
-    /// Keys are wanted.
+    /// Whether requests need an API key.
     pub(super) guarded: bool,
-    /// It speaks https.
+    /// Whether the service speaks https.
     pub(super) encrypted: bool,
     /// It serves the console.
     pub(super) console: bool,

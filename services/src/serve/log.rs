@@ -22,26 +22,26 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where records go. Clones share one thread.
 #[derive(Clone, Debug)]
-pub(super) struct Log {
-    shared: Arc<Shared>,
+pub(super) struct ProcessLog {
+    shared: Arc<LogShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    lines: Mutex<Lines>,
+struct LogShared {
+    lines: Mutex<PendingLines>,
     added: Condvar,
     written: Condvar,
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct PendingLines {
     waiting: Vec<u8>,
     /// The thread is writing what it took out of `waiting`.
     busy: bool,
 }
 
-impl Log {
+impl ProcessLog {
     /// Starts it for the whole process: records of `tracing`, and what a panic says.
     pub(super) fn start(config: &config::Log) -> Result<Self, ServeError> {
         let filter = EnvFilter::try_new(format!("{STRANGERS},{}", config.filter))
@@ -67,8 +67,8 @@ impl Log {
 
     /// Writes to `out`, with at most so many bytes that wait for it.
     pub(super) fn to(out: impl Write + Send + 'static, bytes_max: usize) -> io::Result<Self> {
-        let lines = Mutex::new(Lines::default());
-        let shared = Arc::new(Shared { lines, added: Condvar::new(), written: Condvar::new(), bytes_max });
+        let lines = Mutex::new(PendingLines::default());
+        let shared = Arc::new(LogShared { lines, added: Condvar::new(), written: Condvar::new(), bytes_max });
         let thread = shared.clone();
         std::thread::Builder::new().name("chimere-log".into()).spawn(move || thread.write_for_ever(out))?;
         Ok(Self { shared })
@@ -87,12 +87,12 @@ impl Log {
     /// Waits until all is written, not for long: the process must end also where nobody reads what it says.
     pub(super) fn finish(&self) {
         let mut lines = self.shared.lines.lock();
-        let unwritten = |lines: &mut Lines| lines.busy || !lines.waiting.is_empty();
+        let unwritten = |lines: &mut PendingLines| lines.busy || !lines.waiting.is_empty();
         let _in_time = self.shared.written.wait_while_for(&mut lines, unwritten, LAST_WORDS);
     }
 }
 
-impl Shared {
+impl LogShared {
     /// All of it or nothing.
     fn add(&self, record: &[u8]) {
         let mut lines = self.lines.lock();
@@ -148,18 +148,18 @@ fn tell_panic(panic: &std::panic::PanicHookInfo<'_>) {
     tracing::error!(thread = thread.name(), trace, "{panic}");
 }
 
-impl MakeWriter<'_> for Log {
-    type Writer = Record;
+impl MakeWriter<'_> for ProcessLog {
+    type Writer = LogRecord;
 
-    fn make_writer(&self) -> Record {
-        Record(self.shared.clone())
+    fn make_writer(&self) -> LogRecord {
+        LogRecord(self.shared.clone())
     }
 }
 
 /// Takes one record, which its formatter hands over whole.
-pub(super) struct Record(Arc<Shared>);
+pub(super) struct LogRecord(Arc<LogShared>);
 
-impl Write for Record {
+impl Write for LogRecord {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         self.0.add(record);
         Ok(record.len())
@@ -204,7 +204,7 @@ mod tests {
         let before = dropped();
         let (leave, turns) = mpsc::channel();
         let written = Arc::new(Mutex::new(Vec::new()));
-        let log = Log::to(Slow { leave: turns, written: written.clone() }, 64).unwrap();
+        let log = ProcessLog::to(Slow { leave: turns, written: written.clone() }, 64).unwrap();
         log.say("first");
         // The thread has taken it, and hangs.
         while !log.shared.lines.lock().waiting.is_empty() {

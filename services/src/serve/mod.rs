@@ -9,7 +9,7 @@ mod reload;
 
 use crate::config::{Config, ServeArgs};
 use crate::service::Service;
-use log::Log;
+use log::ProcessLog;
 use prepare::Prepared;
 pub use prepare::pace;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ pub enum ServeError {
     /// The model, the address, the memory or a thread is not to be had.
     #[error("{0}")]
     Start(String),
-    /// The engine died.
+    /// The engine stopped answering, so the process has to be started anew.
     #[error("the engine is lost: {0}")]
     EngineLost(String),
 }
@@ -53,7 +53,7 @@ impl ServeError {
 pub fn run(args: &ServeArgs) -> ExitCode {
     let begin = Instant::now();
     let config = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string()));
-    let (config, log) = match config.and_then(|config| Log::start(&config.log).map(|log| (config, log))) {
+    let (config, log) = match config.and_then(|config| ProcessLog::start(&config.log).map(|log| (config, log))) {
         Ok(both) => both,
         Err(e) => {
             say_alone(&e);
@@ -80,14 +80,14 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 /// Says why there is not even a log. Nobody who does not read it can hold up the end.
 fn say_alone(error: &ServeError) {
-    if let Ok(log) = Log::bare() {
+    if let Ok(log) = ProcessLog::bare() {
         log.say(&format!("chimere: {error}"));
         log.finish();
     }
 }
 
 /// Until the end, whichever comes first.
-async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -> Result<(), ServeError> {
+async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &ProcessLog) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
     let Prepared { parts, renewals, hello, claim: _claim } = prepared;
     let started = async {

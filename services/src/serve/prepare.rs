@@ -1,7 +1,7 @@
 //! Everything that is decided before the service starts: the socket, the keys, the model, the memory.
 
 use super::hello::Hello;
-use super::log::Log;
+use super::log::ProcessLog;
 use super::reload::Renewals;
 use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
@@ -10,8 +10,8 @@ use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::engram::{Asker, DirectoryClaim, Tables};
-use crate::http::auth::Keys;
-use crate::http::edge::{Edge, Patience, Ring};
+use crate::http::auth::AcceptedKeys;
+use crate::http::edge::{Edge, KeyFile, Patience};
 use crate::http::request::ModelLimits;
 use crate::http::tls::Certificate;
 use crate::printable::one_line;
@@ -46,7 +46,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Does it all, cheap things and likely mistakes first.
-    pub(super) fn new(config: &Config, log: &Log) -> Result<Self, ServeError> {
+    pub(super) fn new(config: &Config, log: &ProcessLog) -> Result<Self, ServeError> {
         if config.server.metrics {
             metrics::install();
         }
@@ -140,9 +140,9 @@ fn find_model(config: &Config) -> Result<std::path::PathBuf, ServeError> {
     locate::model(Some(asked), env.as_deref().map(Path::new), exe.as_deref()).map_err(ServeError::Start)
 }
 
-fn keys(config: &Config) -> Result<Ring, ServeError> {
+fn keys(config: &Config) -> Result<KeyFile, ServeError> {
     match config.server.api_key_file.as_str() {
-        "" => Ok(Keys::Open.into()),
+        "" => Ok(AcceptedKeys::Open.into()),
         file => {
             let limits = &config.limits;
             let limits = KeyLimits {
@@ -150,19 +150,19 @@ fn keys(config: &Config) -> Result<Ring, ServeError> {
                 tokens_per_minute: limits.key_tokens_per_minute,
                 ..KeyLimits::default()
             };
-            Ring::of_file(file.into(), limits).map_err(ServeError::Usage)
+            KeyFile::of_file(file.into(), limits).map_err(ServeError::Usage)
         }
     }
 }
 
 /// Opens the socket. Beyond loopback only with keys, or when it was said that nobody needs one.
-fn listen(config: &Config, keys: &Keys) -> Result<TcpListener, ServeError> {
+fn listen(config: &Config, keys: &AcceptedKeys) -> Result<TcpListener, ServeError> {
     let server = &config.server;
     let name = format!("{}:{}", server.host, server.port);
     let found = (server.host.as_str(), server.port).to_socket_addrs();
     let addresses: Vec<SocketAddr> = found.map_err(|e| ServeError::Usage(format!("address {name}: {e}")))?.collect();
     let open = addresses.iter().any(|a| !a.ip().is_loopback());
-    if open && matches!(keys, Keys::Open) && !server.allow_open {
+    if open && matches!(keys, AcceptedKeys::Open) && !server.allow_open {
         return Err(ServeError::Usage(format!(
             "{name} can be reached from other machines: give --api-key-file, or --allow-open to serve everybody"
         )));
@@ -263,7 +263,12 @@ fn cores() -> usize {
 }
 
 /// Decides where to compute and what for, and tells.
-fn set_up(config: &Config, model: &Model, look: EarlyLook, log: &Log) -> Result<(Setup, PrefixConfig), ServeError> {
+fn set_up(
+    config: &Config,
+    model: &Model,
+    look: EarlyLook,
+    log: &ProcessLog,
+) -> Result<(Setup, PrefixConfig), ServeError> {
     let wanted = DeviceRequest::of(&config.engine, device::context(&config.engine, model).map_err(ServeError::Usage)?);
     let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
@@ -390,9 +395,9 @@ fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn build(model: Model, setup: Setup, log: Log) -> Build {
+fn build(model: Model, setup: Setup, log: ProcessLog) -> Build {
     Box::new(move || {
-        let mut progress = Progress::new(log);
+        let mut progress = LoadProgress::new(log);
         let backend = setup.build(&model, &mut |share| progress.show(share))?;
         progress.end();
         Ok(backend.boxed())
@@ -400,14 +405,14 @@ fn build(model: Model, setup: Setup, log: Log) -> Build {
 }
 
 /// One line that says how far loading is, on a terminal only: a log has no use for it.
-struct Progress {
-    log: Log,
+struct LoadProgress {
+    log: ProcessLog,
     shown: Option<u32>,
     terminal: bool,
 }
 
-impl Progress {
-    fn new(log: Log) -> Self {
+impl LoadProgress {
+    fn new(log: ProcessLog) -> Self {
         Self { log, shown: None, terminal: std::io::stderr().is_terminal() }
     }
 
@@ -451,12 +456,12 @@ mod tests {
 
     #[test]
     fn beyond_loopback_only_with_keys_or_when_told_so() {
-        let keys = Keys::one("sk-test");
-        assert!(listen(&with_host("127.0.0.1", false), &Keys::Open).is_ok());
+        let keys = AcceptedKeys::one("sk-test");
+        assert!(listen(&with_host("127.0.0.1", false), &AcceptedKeys::Open).is_ok());
         assert!(
-            matches!(listen(&with_host("0.0.0.0", false), &Keys::Open), Err(ServeError::Usage(why)) if why.contains("--api-key-file"))
+            matches!(listen(&with_host("0.0.0.0", false), &AcceptedKeys::Open), Err(ServeError::Usage(why)) if why.contains("--api-key-file"))
         );
-        assert!(listen(&with_host("0.0.0.0", true), &Keys::Open).is_ok());
+        assert!(listen(&with_host("0.0.0.0", true), &AcceptedKeys::Open).is_ok());
         assert!(listen(&with_host("0.0.0.0", false), &keys).is_ok());
     }
 
@@ -473,7 +478,7 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         let mut config = with_host("127.0.0.1", false);
         config.server.port = port;
-        let err = listen(&config, &Keys::Open).unwrap_err().to_string();
+        let err = listen(&config, &AcceptedKeys::Open).unwrap_err().to_string();
         assert!(err.contains(&format!("127.0.0.1:{port}")), "{err}");
     }
 }

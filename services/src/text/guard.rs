@@ -42,7 +42,7 @@ impl Guard {
         Self { all: Arc::new(all), ..self.clone() }
     }
 
-    /// Whose tokens are guarded.
+    /// The tokenizer whose control tokens are guarded.
     pub(super) fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }

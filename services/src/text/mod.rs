@@ -20,7 +20,7 @@ mod turns;
 pub use conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 pub use detokenizer::Detokenizer;
 pub use fingerprint::Fingerprint;
-pub use parser::{Delta, OutputParser};
+pub use parser::{OutputDelta, OutputParser};
 pub use pool::{Lanes, TextPool};
 pub use prompt::{ChatPrompt, PromptError, TextModel, Thinking, TooLong};
 pub use stop::StopScanner;

@@ -14,7 +14,7 @@ mod scan;
 use super::prompt::Thinking;
 use super::tools::{Reading, Tools};
 use object::{JsonCall, ObjectScan, ObjectScanner};
-use scan::{Found, Tag, before_newline, find, newline, tag, without_newline};
+use scan::{MarkerSearch, OpeningTag, before_newline, find, newline, tag, without_newline};
 use std::sync::Arc;
 
 pub(super) const THINK: &str = "<think>";
@@ -48,7 +48,7 @@ pub struct Span {
 
 /// A piece of a choice's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delta {
+pub enum OutputDelta {
     /// More of what the model thinks.
     Reasoning(String),
     /// More of the answer.
@@ -99,7 +99,7 @@ pub struct OutputParser {
     call: Call,
     /// An object that is waited for: its place in the whole text, and how far it was looked at.
     object: (usize, ObjectScanner),
-    out: Vec<Delta>,
+    out: Vec<OutputDelta>,
     /// Bytes of text that were decided.
     decided: usize,
     spans: Vec<Span>,
@@ -177,7 +177,7 @@ impl OutputParser {
     }
 
     /// Takes the next piece of text.
-    pub fn push(&mut self, piece: &str) -> Vec<Delta> {
+    pub fn push(&mut self, piece: &str) -> Vec<OutputDelta> {
         debug_assert!(!self.last, "no text comes after the end");
         self.buf.push_str(piece);
         while self.step_in_part() {}
@@ -186,7 +186,7 @@ impl OutputParser {
 
     /// The text has ended: what was held back is decided, and an open call is closed, unless the text was `cut` off:
     /// then the call is incomplete.
-    pub fn finish(&mut self, cut: bool) -> Vec<Delta> {
+    pub fn finish(&mut self, cut: bool) -> Vec<OutputDelta> {
         self.last = true;
         self.cut = cut;
         while self.step_in_part() {}
@@ -293,7 +293,7 @@ impl OutputParser {
     fn reasoning(&mut self) -> bool {
         let markers: &[&str] = if self.tools.is_some() { &[THINK_END, CALL] } else { &[THINK_END] };
         match find(&self.buf, 0, markers) {
-            Found::At(at, THINK_END) => {
+            MarkerSearch::At(at, THINK_END) => {
                 let end = if self.calls > 0 && self.is_blank(at) { 0 } else { without_newline(&self.buf[..at]).len() };
                 self.emit(TextPart::Reasoning, end);
                 self.skip_to(THINK_END);
@@ -301,12 +301,12 @@ impl OutputParser {
                 self.state = ParserState::AfterReasoning;
                 true
             }
-            Found::At(at, _) => {
+            MarkerSearch::At(at, _) => {
                 let end = if self.calls > 0 && self.is_blank(at) { 0 } else { without_newline(&self.buf[..at]).len() };
                 self.call_in(TextPart::Reasoning, at, end)
             }
-            Found::Open(at) if self.calls > 0 && self.is_blank(at) => self.hold_blanks(),
-            Found::Open(at) => {
+            MarkerSearch::Open(at) if self.calls > 0 && self.is_blank(at) => self.hold_blanks(),
+            MarkerSearch::Open(at) => {
                 let end = if self.last { self.buf.len() } else { before_newline(&self.buf[..at]).len() };
                 self.emit(TextPart::Reasoning, end);
                 false
@@ -318,11 +318,11 @@ impl OutputParser {
         let markers: &[&str] = if self.tools.is_some() { &[CALL] } else { &[] };
         match find(&self.buf, 0, markers) {
             // Blanks alone are no answer; those at the end of one belong to it.
-            Found::At(at, _) => self.call_in(TextPart::Content, at, if self.is_blank(at) { 0 } else { at }),
-            Found::Open(at) if self.tools.is_some() && self.is_blank(at) && (self.calls > 0 || !self.last) => {
+            MarkerSearch::At(at, _) => self.call_in(TextPart::Content, at, if self.is_blank(at) { 0 } else { at }),
+            MarkerSearch::Open(at) if self.tools.is_some() && self.is_blank(at) && (self.calls > 0 || !self.last) => {
                 self.hold_blanks()
             }
-            Found::Open(at) => {
+            MarkerSearch::Open(at) => {
                 self.emit(TextPart::Content, if self.last { self.buf.len() } else { at });
                 false
             }
@@ -350,11 +350,11 @@ impl OutputParser {
         }
         match tag(rest, FUNCTION) {
             // A name that nobody declared is no call that anybody could answer, so all of it is what the model wrote.
-            Tag::Whole(name, _) if !self.declares(name) => {
+            OpeningTag::Whole(name, _) if !self.declares(name) => {
                 self.emit(part, at + CALL.len());
                 true
             }
-            Tag::Whole(name, len) => {
+            OpeningTag::Whole(name, len) => {
                 let name = name.to_owned();
                 self.emit(part, text);
                 self.buf.drain(..begin + len - text);
@@ -368,9 +368,9 @@ impl OutputParser {
                 self.buf.drain(..begin + CALL_END.len() - text);
                 true
             }
-            Tag::Part => self.wait_after(part, text),
-            Tag::No if CALL_END.starts_with(rest) => self.wait_after(part, text),
-            Tag::No => {
+            OpeningTag::Part => self.wait_after(part, text),
+            OpeningTag::No if CALL_END.starts_with(rest) => self.wait_after(part, text),
+            OpeningTag::No => {
                 self.emit(part, at + CALL.len());
                 true
             }
@@ -426,18 +426,18 @@ impl OutputParser {
         self.said = false;
         self.call.name.clone_from(&name);
         self.call.keys.clear();
-        self.out.push(Delta::ToolCall { index, id: format!("call_{}{index}", self.id_prefix), name });
+        self.out.push(OutputDelta::ToolCall { index, id: format!("call_{}{index}", self.id_prefix), name });
         self.state = ParserState::Function;
     }
 
     fn function(&mut self) -> bool {
         self.skip_blanks();
         let buf = self.buf.as_str();
-        if let Tag::Whole(key, len) = tag(buf, PARAMETER) {
+        if let OpeningTag::Whole(key, len) = tag(buf, PARAMETER) {
             let key = key.to_owned();
             self.buf.drain(..len);
             self.begin_value(key);
-        } else if let Tag::Whole(name, len) = tag(buf, FUNCTION) {
+        } else if let OpeningTag::Whole(name, len) = tag(buf, FUNCTION) {
             let (name, declared) = (name.to_owned(), self.declares(name));
             self.end_call(ParserState::AfterCall);
             if declared {
@@ -452,8 +452,8 @@ impl OutputParser {
             self.end_call(ParserState::AfterCall);
         } else if buf.starts_with(CALL) {
             self.end_call(ParserState::AfterCall);
-        } else if matches!(tag(buf, PARAMETER), Tag::Part)
-            || matches!(tag(buf, FUNCTION), Tag::Part)
+        } else if matches!(tag(buf, PARAMETER), OpeningTag::Part)
+            || matches!(tag(buf, FUNCTION), OpeningTag::Part)
             || [FUNCTION_END, CALL_END, CALL].iter().any(|m| m.starts_with(buf))
         {
             if self.last {
@@ -498,7 +498,7 @@ impl OutputParser {
         let mut from = 0;
         loop {
             match find(&self.buf, from, &[PARAMETER_END, CALL_END, FUNCTION_END, PARAMETER]) {
-                Found::At(at, marker) => match self.ends_value(at, marker) {
+                MarkerSearch::At(at, marker) => match self.ends_value(at, marker) {
                     Some(true) => {
                         self.take_value(without_newline(&self.buf[..at]).len());
                         self.end_value();
@@ -516,7 +516,7 @@ impl OutputParser {
                         return false;
                     }
                 },
-                Found::Open(at) => return self.value_goes_on(at),
+                MarkerSearch::Open(at) => return self.value_goes_on(at),
             }
         }
     }
@@ -542,10 +542,10 @@ impl OutputParser {
                     self.buf[..at].ends_with('\n')
                 };
                 match tag(&self.buf[at..], PARAMETER) {
-                    Tag::Whole(key, _) => {
+                    OpeningTag::Whole(key, _) => {
                         Some(starts_line && self.tools.as_ref().is_some_and(|t| t.declares(&self.call.name, key)))
                     }
-                    Tag::Part if starts_line && !self.last => None,
+                    OpeningTag::Part if starts_line && !self.last => None,
                     _ => Some(false),
                 }
             }
@@ -581,7 +581,7 @@ impl OutputParser {
         if self.call.keys.is_empty() {
             self.arguments("{".to_owned());
         }
-        self.out.push(Delta::Incomplete { index: self.calls - 1 });
+        self.out.push(OutputDelta::Incomplete { index: self.calls - 1 });
         self.state = ParserState::AfterCall;
     }
 
@@ -629,7 +629,7 @@ impl OutputParser {
 
     fn after_function(&mut self) -> bool {
         let rest = self.buf.trim_start();
-        if let Tag::Whole(name, len) = tag(rest, FUNCTION)
+        if let OpeningTag::Whole(name, len) = tag(rest, FUNCTION)
             && self.declares(name)
         {
             let (name, end) = (name.to_owned(), self.buf.len() - rest.len() + len);
@@ -637,7 +637,7 @@ impl OutputParser {
             self.begin_call(name);
             return true;
         }
-        if !self.last && matches!(tag(rest, FUNCTION), Tag::Part) {
+        if !self.last && matches!(tag(rest, FUNCTION), OpeningTag::Part) {
             return false;
         }
         self.state = ParserState::AfterCall;
@@ -678,15 +678,19 @@ impl OutputParser {
             let text: String = self.buf.drain(..len).collect();
             self.said |= !text.trim_start().is_empty();
             self.decide(self.decided + len, part);
-            self.out.push(if part == TextPart::Reasoning { Delta::Reasoning(text) } else { Delta::Content(text) });
+            self.out.push(if part == TextPart::Reasoning {
+                OutputDelta::Reasoning(text)
+            } else {
+                OutputDelta::Content(text)
+            });
         }
     }
 
     fn arguments(&mut self, json: String) {
         let index = self.calls - 1;
         match self.out.last_mut() {
-            Some(Delta::Arguments { json: before, .. }) => before.push_str(&json),
-            _ => self.out.push(Delta::Arguments { index, json }),
+            Some(OutputDelta::Arguments { json: before, .. }) => before.push_str(&json),
+            _ => self.out.push(OutputDelta::Arguments { index, json }),
         }
     }
 }

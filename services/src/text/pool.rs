@@ -3,7 +3,7 @@
 //! a text of megabytes may be one word of it, and half of such a word takes hundreds of megabytes for as long as
 //! somebody else's turn would be.
 
-use super::turns::Turns;
+use super::turns::FairQueue;
 use crate::holder::Holder;
 use crate::limits;
 use parking_lot::{Condvar, Mutex};
@@ -26,19 +26,19 @@ type Job = Box<dyn FnOnce() + Send>;
 /// finish and waits for them.
 #[derive(Debug)]
 pub struct TextPool {
-    queue: Arc<Queue>,
+    queue: Arc<JobQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Where threads look for jobs.
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct JobQueue {
+    waiting: Mutex<WaitingJobs>,
     /// Something came, or nothing will any more.
     changed: Condvar,
 }
 
-struct Waiting {
-    jobs: Turns<Job>,
+struct WaitingJobs {
+    jobs: FairQueue<Job>,
     /// No job will come any more.
     closed: bool,
 }
@@ -87,8 +87,8 @@ impl TextPool {
         Self::spawn(name, (threads, threads), queue_max, STACK_BYTES, || {})
     }
 
-    /// The same with so many bytes for each thread's stack, for work that takes long: it gives way to the engine and to
-    /// the network where cores are short, and of several threads one holder leaves one to the others.
+    /// Starts a pool whose threads have stacks of `stack` bytes, for work that takes long: it gives way to the engine
+    /// and to the network where cores are short, and of several threads one tenant leaves one to the others.
     pub fn aside(name: &str, threads: usize, queue_max: usize, stack: usize) -> std::io::Result<Self> {
         Self::spawn(name, (threads, threads.saturating_sub(1)), queue_max, stack, give_way)
     }
@@ -101,7 +101,7 @@ impl TextPool {
         stack: usize,
         begin: fn(),
     ) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue::new(queue_max, share.max(1)));
+        let queue = Arc::new(JobQueue::new(queue_max, share.max(1)));
         let spawn = |i| {
             let queue = queue.clone();
             let thread = Builder::new().name(format!("{name}-{i}")).stack_size(stack);
@@ -144,9 +144,9 @@ impl TextPool {
     }
 }
 
-impl Queue {
+impl JobQueue {
     fn new(max: usize, share: usize) -> Self {
-        let waiting = Waiting { jobs: Turns::new(max, share), closed: false };
+        let waiting = WaitingJobs { jobs: FairQueue::new(max, share), closed: false };
         Self { waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
@@ -185,7 +185,7 @@ impl Queue {
     }
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for JobQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").finish_non_exhaustive()
     }

@@ -16,7 +16,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use written::Written;
+use written::WrittenNumber;
 
 /// Name of the only template in its environment.
 const NAME: &str = "chat_template";
@@ -208,7 +208,7 @@ impl ChatTemplate {
             },
             Json::String(s) => Value::from(self.guarded(s, voice)),
             Json::Array(items) => Value::from(items.iter().map(|v| self.value(v, voice)).collect::<Vec<_>>()),
-            Json::Object(map) if let Some(number) = written::number(map) => Written::value(number),
+            Json::Object(map) if let Some(number) = written::number(map) => WrittenNumber::value(number),
             Json::Object(map) => {
                 Value::from_pairs(map.iter().map(|(k, v)| (self.guarded(k, voice).into_owned(), self.value(v, voice))))
             }
@@ -216,7 +216,7 @@ impl ChatTemplate {
     }
 }
 
-/// Whose words are guarded.
+/// The speaker of a text, which decides whether control tokens in it are guarded.
 #[derive(Clone, Copy, Debug)]
 enum Voice {
     /// The model's own and the system's, whose markup templates look for: no control tokens.

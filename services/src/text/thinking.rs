@@ -42,9 +42,9 @@ pub struct ProbeRule {
 /// How much a request wants thought about it, for those that think at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Hardly think.
+    /// Thinks for as few tokens as the setting `minimal_tokens` allows.
     Minimal,
-    /// Think a little.
+    /// Thinks for at most `low_tokens`.
     Low,
     /// Think as long as is usual.
     Medium,
@@ -55,20 +55,20 @@ pub enum Effort {
 /// What a request says about thinking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reasoning {
-    /// Whether to think.
-    pub mode: Mode,
+    /// Whether the answer begins with a thought.
+    pub mode: ThinkingMode,
     /// Thinking tokens a choice; `None` for no bound.
     pub tokens_max: Option<u32>,
     /// Let certainty shorten it.
     pub adaptive: bool,
 }
 
-/// Whether to think.
+/// Whether an answer begins with a thought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Answer at once.
+pub enum ThinkingMode {
+    /// The answer begins without a thought.
     Off,
-    /// Think first.
+    /// The answer begins after a thought.
     On,
     /// Think if an answer without a thought would be unsure.
     Auto,
@@ -126,7 +126,7 @@ impl Thoughts {
             opens,
             ends: [Some(self.ends), self.call.filter(|_| tools)].into_iter().flatten().collect(),
             closing: self.closing.clone(),
-            tokens_max: if asked.mode == Mode::Off { Some(0) } else { asked.tokens_max },
+            tokens_max: if asked.mode == ThinkingMode::Off { Some(0) } else { asked.tokens_max },
             adaptive: asked.adaptive.then(|| self.adaptive.clone()),
         })
     }
@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn the_rules_follow_from_how_the_output_begins() {
         let t = thoughts(&Settings::default()).unwrap();
-        let asked = Reasoning { mode: Mode::On, tokens_max: Some(5), adaptive: false };
+        let asked = Reasoning { mode: ThinkingMode::On, tokens_max: Some(5), adaptive: false };
         assert_eq!(t.rules(asked, prompt::Thinking::Closed, false), None);
         let open = t.rules(asked, prompt::Thinking::Open, true).unwrap();
         assert_eq!((open.opens, open.tokens_max, open.ends.len()), (None, Some(5), 2));
-        let free = t.rules(Reasoning { mode: Mode::Off, ..asked }, prompt::Thinking::Free, false).unwrap();
+        let free = t.rules(Reasoning { mode: ThinkingMode::Off, ..asked }, prompt::Thinking::Free, false).unwrap();
         assert_eq!((free.opens, free.tokens_max, free.ends.len()), (tokenizer().id(THINK), Some(0), 1));
     }
 

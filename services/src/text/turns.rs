@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// What waits. A holder's own work keeps the order in which it came.
 #[derive(Debug)]
-pub(super) struct Turns<J> {
+pub(super) struct FairQueue<J> {
     max: usize,
     /// The most pieces of one holder that may run at once.
     share: usize,
@@ -18,7 +18,7 @@ pub(super) struct Turns<J> {
     running: HashMap<Holder, usize>,
 }
 
-impl<J> Turns<J> {
+impl<J> FairQueue<J> {
     /// Room for this many pieces of work, at least one, of which so many of one holder may run at once.
     pub(super) fn new(max: usize, share: usize) -> Self {
         Self {
@@ -100,8 +100,8 @@ mod tests {
 
     /// Pushes what `came` says, each letter one piece, pops at each `.`, and then the rest: the order in which it ran.
     fn check(max: usize, came: &str, ran: &str) {
-        let (mut turns, mut order, mut count) = (Turns::new(max, 1), Vec::new(), HashMap::new());
-        let next = |turns: &mut Turns<String>| {
+        let (mut turns, mut order, mut count) = (FairQueue::new(max, 1), Vec::new(), HashMap::new());
+        let next = |turns: &mut FairQueue<String>| {
             let (holder, job) = turns.pop()?;
             turns.done(holder);
             Some(job)
@@ -121,7 +121,7 @@ mod tests {
 
     /// How many of each letter of `asked`, in a row, found room.
     fn fit(max: usize, asked: &str) -> HashMap<char, usize> {
-        let (mut turns, mut fit) = (Turns::new(max, 1), HashMap::new());
+        let (mut turns, mut fit) = (FairQueue::new(max, 1), HashMap::new());
         for letter in asked.chars() {
             *fit.entry(letter).or_insert(0) += usize::from(turns.push(holder(letter), ()).is_ok());
         }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn of_one_holder_s_pieces_no_more_run_at_once_than_its_share() {
         let (a, b, many) = (holder('a'), holder('b'), holder('*'));
-        let mut turns = Turns::new(100, 2);
+        let mut turns = FairQueue::new(100, 2);
         ["a1", "a2", "a3"].into_iter().for_each(|job| turns.push(a, job).unwrap());
         assert_eq!([turns.pop(), turns.pop(), turns.pop()], [Some((a, "a1")), Some((a, "a2")), None]);
         turns.push(b, "b1").unwrap();

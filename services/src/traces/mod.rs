@@ -28,9 +28,9 @@ pub struct Traces {
 /// What the caller says of its own trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remote<'a> {
-    /// The header `traceparent`.
+    /// Value of the header `traceparent`: the ids of the trace and of the caller's span.
     pub parent: Option<&'a str>,
-    /// The header `tracestate`.
+    /// Value of the header `tracestate`, which tracers of other makers add to `traceparent`.
     pub state: Option<&'a str>,
 }
 

@@ -8,7 +8,7 @@ use super::search::{Search, look};
 use super::services::TurnServices;
 use super::state::{ChatTurn, Turn};
 use crate::actors::report::ExamplesReport;
-use crate::semantic::{By, Hit};
+use crate::semantic::{By, FoundItem};
 use crate::text::{Message, Role};
 use chimere_engine::scheduler::Spec;
 
@@ -72,9 +72,9 @@ fn last_question(messages: &[Message]) -> Result<&str, TurnError> {
 }
 
 /// After what the system says, least like the question first, so that the most like it stands nearest.
-fn with_turns(messages: &[Message], hits: &[Hit]) -> Vec<Message> {
+fn with_turns(messages: &[Message], hits: &[FoundItem]) -> Vec<Message> {
     let system = messages.iter().take_while(|message| message.role == Role::System).count();
-    let turn = |hit: &Hit| {
+    let turn = |hit: &FoundItem| {
         let answer = hit.item.answer.as_deref().unwrap_or_default();
         [Message::new(Role::User, &*hit.item.text), Message::new(Role::Assistant, answer)]
     };
@@ -88,9 +88,9 @@ mod tests {
     use crate::semantic::Item;
     use std::sync::Arc;
 
-    fn hit(id: &str) -> Hit {
+    fn hit(id: &str) -> FoundItem {
         let item = Item { id: id.into(), text: format!("q{id}"), answer: Some(format!("a{id}")) };
-        Hit { score: 1.0, item: Arc::new(item) }
+        FoundItem { score: 1.0, item: Arc::new(item) }
     }
 
     #[test]

@@ -5,10 +5,10 @@ use super::error::TurnError;
 use super::options::Prompt;
 use super::prompts::{INLINE_BYTES, work};
 use super::services::TurnServices;
-use super::vectors::{Layout, tokens, vectors};
+use super::vectors::{EmbeddingLayout, tokens, vectors};
 use crate::actors::embed::Texts;
 use crate::metrics;
-use crate::semantic::{By, Hit, Query};
+use crate::semantic::{By, CollectionQuery, FoundItem};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::{Pooling, Terms};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is
 /// asked, and over all their positions. Measured in `docs/measurements/collections.md`.
-pub const LAYOUT: Layout = Layout::Turn;
+pub const LAYOUT: EmbeddingLayout = EmbeddingLayout::Turn;
 /// Over which positions the vectors of collections are made.
 const POOLING: Pooling = Pooling::Mean;
 /// Collections up to this many bytes are scanned where they are: that takes some 20 microseconds.
@@ -46,7 +46,11 @@ pub struct Search {
 }
 
 /// The items nearest to a text, best first, and the tokens of the text.
-pub async fn look(services: &TurnServices, caller: &TurnCaller, asked: Search) -> Result<(Vec<Hit>, usize), TurnError> {
+pub async fn look(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    asked: Search,
+) -> Result<(Vec<FoundItem>, usize), TurnError> {
     let Search { collection, query, k, by, examples, field } = asked;
     let owner = caller.account;
     // Before the text is read for nothing.
@@ -63,7 +67,7 @@ pub async fn look(services: &TurnServices, caller: &TurnCaller, asked: Search) -
     // parted into words.
     let text_bytes = (bytes / SCAN_TO_TEXT).saturating_add(query.len());
     let scan = move || {
-        let query = Query { vector: &vector, text: &query, by };
+        let query = CollectionQuery { vector: &vector, text: &query, by };
         all.search(owner, &collection, &query, k as usize, examples)
     };
     let hits = work(&services.lanes, caller.holder, text_bytes, here, scan).await?;

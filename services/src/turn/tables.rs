@@ -6,7 +6,7 @@ use super::error::TurnError;
 use super::options::{DocumentRequest, EngramRequest};
 use super::services::TurnServices;
 use crate::actors::generation_request::EngramPlan;
-use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, opening, recollections};
+use crate::engram::{Asker, Defaults, DocumentText, ModeName, PhaseName, Question, TableSet, opening, recollections};
 use crate::holder::Holder;
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
@@ -42,7 +42,7 @@ pub(super) async fn tables_of(
     };
     let tokenizer = services.text.tokenizer();
     let prior = set.prior(&tables);
-    let auto = |recalled: Recalled, thinks: Option<ThinkIds>| Auto {
+    let auto = |recalled: DocumentAnswers, thinks: Option<ThinkIds>| Auto {
         strengths: services.engram.strengths.clone(),
         words: services.engram.words.clone(),
         documents: own.documents.clone(),
@@ -77,12 +77,12 @@ struct Own {
     table: Option<Arc<dyn Ngrams>>,
     documents: Option<Arc<Documents>>,
     /// What the documents say of each prompt's question.
-    recalled: Vec<Recalled>,
+    recalled: Vec<DocumentAnswers>,
 }
 
 /// What documents say of a question.
 #[derive(Clone, Default)]
-struct Recalled {
+struct DocumentAnswers {
     recollections: Vec<Recollection>,
     opening: Option<Opening>,
 }
@@ -148,12 +148,12 @@ async fn own_documents(
     let job = move || {
         let texts = encode(&tokenizer, &documents)?;
         let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
-        let told: Vec<Told<'_>> =
-            documents.iter().map(|d| Told { title: d.title.as_deref().unwrap_or(""), text: &d.text }).collect();
+        let told: Vec<DocumentText<'_>> =
+            documents.iter().map(|d| DocumentText { title: d.title.as_deref().unwrap_or(""), text: &d.text }).collect();
         let recall = |prompt: &Arc<[TokenId]>| {
             let question = Question::of_prompt(&tokenizer, prompt);
             let opening = opening(&tokenizer, &told, &question, end);
-            Recalled { recollections: recollections(&tokenizer, &told, &question), opening }
+            DocumentAnswers { recollections: recollections(&tokenizer, &told, &question), opening }
         };
         let recalled = prompts.iter().map(recall).collect();
         Ok(Own { table: None, documents: Some(Arc::new(Documents::new(&texts))), recalled })

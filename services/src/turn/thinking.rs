@@ -7,7 +7,7 @@ use crate::actors::generation_request::ThinkingPlan;
 use crate::actors::probe::{Trial, probe};
 use crate::actors::report::ProbeReport;
 use crate::metrics;
-use crate::text::thinking::{Mode, Thoughts};
+use crate::text::thinking::{ThinkingMode, Thoughts};
 use crate::text::{ChatPrompt, Conversation, Thinking, Tools};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) async fn prompt_and_thinking(turn: &Turn<'_>, chat: ChatTurn) -> Resu
         return Ok(PromptAndThinking { prompt, thinking: None, probe: None, tools: chat.tools });
     };
     let mut found = None;
-    if reasoning.mode == Mode::Auto
+    if reasoning.mode == ThinkingMode::Auto
         && let Some(direct) = without_thought(turn, &chat).await?
     {
         let report = try_answer(turn, thoughts, &direct).await?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How a text is laid out for the model.
 #[derive(Clone, Copy, Debug)]
-pub enum Layout {
+pub enum EmbeddingLayout {
     /// The text stands alone, without a template around it.
     Alone,
     /// As what a user says.
@@ -25,15 +25,15 @@ pub async fn tokens(
     services: &TurnServices,
     holder: Holder,
     field: &'static str,
-    (inputs, layout): (Vec<Prompt>, Layout),
+    (inputs, layout): (Vec<Prompt>, EmbeddingLayout),
 ) -> Result<Vec<Arc<[TokenId]>>, TurnError> {
     let room = services.handles.context as usize;
     let bytes = fitting(services, field, inputs.iter().flat_map(Prompt::texts), room)?;
     let model = services.text.clone();
     let encode = move || {
         let of_text = |text: &str| match layout {
-            Layout::Alone => model.tokenizer().encode_plain(text),
-            Layout::Turn => model.turn_ids(text),
+            EmbeddingLayout::Alone => model.tokenizer().encode_plain(text),
+            EmbeddingLayout::Turn => model.turn_ids(text),
         };
         let ids = |input: Prompt| input.into_ids(&of_text).into();
         inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()

@@ -25,7 +25,7 @@ const STACK_BYTES: usize = 64 << 20;
 
 #[derive(Default)]
 struct Seen {
-    /// By reason.
+    /// Names of the failing schemas by the reason for which they fail.
     failing: BTreeMap<&'static str, BTreeSet<String>>,
     schemas: usize,
     valid: usize,

@@ -5,7 +5,7 @@ use super::{TableVocabulary, failed};
 use crate::figures::ByteProgress;
 use crate::logits::LogitReader;
 use crate::{CliError, find_model};
-use chimere::engram::{Question, Told, recollections};
+use chimere::engram::{DocumentText, Question, recollections};
 use chimere_engine::engram::{
     Auto, Documents, Filter, Fit, Levels, Member, PredictionRules, Query, Recent, Strengths, WordStarts, lookup,
 };
@@ -233,7 +233,7 @@ fn places(wanted: Option<Vec<String>>, names: &[String]) -> Result<Vec<usize>, S
 fn auto(vocabulary: &TableVocabulary, words: &Arc<WordStarts>, sample: &FitLine, prompt: &[TokenId]) -> Auto {
     let texts: Vec<Vec<TokenId>> = sample.documents.iter().map(|d| vocabulary.encode(d, false)).collect();
     let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
-    let told: Vec<Told<'_>> = sample.documents.iter().map(|text| Told { title: "", text }).collect();
+    let told: Vec<DocumentText<'_>> = sample.documents.iter().map(|text| DocumentText { title: "", text }).collect();
     Auto {
         strengths: Strengths::shipped(),
         words: words.clone(),

@@ -46,8 +46,8 @@ pub fn with(mut body: Value, more: Value) -> Value {
 }
 
 /// The keys of a file with these lines. Keys may be short here: the file has their hashes.
-pub fn keys(lines: &str) -> chimere::http::auth::Keys {
-    use chimere::http::auth::{Keys, hashed};
+pub fn keys(lines: &str) -> chimere::http::auth::AcceptedKeys {
+    use chimere::http::auth::{AcceptedKeys, hashed};
     let line = |line: &str| match line.split_once(' ') {
         _ if line.starts_with('#') || line.is_empty() => line.to_owned(),
         Some((key, options)) => format!("{} {options}", hashed(key)),
@@ -56,5 +56,5 @@ pub fn keys(lines: &str) -> chimere::http::auth::Keys {
     // A file of its owner's alone.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), lines.lines().map(|l| line(l) + "\n").collect::<String>()).unwrap();
-    Keys::read(file.path()).unwrap()
+    AcceptedKeys::read(file.path()).unwrap()
 }

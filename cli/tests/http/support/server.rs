@@ -7,7 +7,7 @@ use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
 use chimere::engram::Tables;
-use chimere::http::auth::Keys;
+use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
 use chimere::semantic::{Collections, Settings};
@@ -55,7 +55,7 @@ pub struct Options {
     pub clock: Clock,
     pub tls: bool,
     pub origins: &'static [&'static str],
-    pub keys: Keys,
+    pub keys: AcceptedKeys,
     pub connections: usize,
     pub audit: chimere::audit::Audit,
     /// A chat template in the place of the golden model's.
@@ -93,7 +93,7 @@ impl Default for Options {
             clock: Clock::start(),
             tls: false,
             origins: &[],
-            keys: Keys::Open,
+            keys: AcceptedKeys::Open,
             connections: 1000,
             audit: Default::default(),
             template: None,

@@ -5,7 +5,7 @@ use super::fields::{Fields, missing};
 use super::generation::token_limit;
 use super::model::ModelLimits;
 use crate::http::wire::error::ApiError;
-use crate::text::thinking::{Effort, Mode, Reasoning, Thoughts};
+use crate::text::thinking::{Effort, Reasoning, ThinkingMode, Thoughts};
 use serde_json::{Map, Value as Json};
 
 const EFFORTS: &str = "\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"auto\"";
@@ -13,7 +13,7 @@ const EFFORTS: &str = "\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"x
 const SWITCH: &str = "enable_thinking";
 
 /// One thing that was said, and where.
-struct Said<T> {
+struct FieldValue<T> {
     path: String,
     value: T,
 }
@@ -31,8 +31,8 @@ enum Will {
 /// Everything that was said.
 #[derive(Default)]
 struct Heard {
-    will: Option<Said<Will>>,
-    tokens: Option<Said<u32>>,
+    will: Option<FieldValue<Will>>,
+    tokens: Option<FieldValue<u32>>,
     adaptive: Option<bool>,
 }
 
@@ -135,7 +135,7 @@ impl Heard {
                 Err(contradiction(path, &before.path))
             }
             _ => {
-                self.will = Some(Said { path: path.to_owned(), value });
+                self.will = Some(FieldValue { path: path.to_owned(), value });
                 Ok(())
             }
         }
@@ -145,7 +145,7 @@ impl Heard {
         match &self.tokens {
             Some(before) if before.value != value => Err(contradiction(path, &before.path)),
             _ => {
-                self.tokens = Some(Said { path: path.to_owned(), value });
+                self.tokens = Some(FieldValue { path: path.to_owned(), value });
                 Ok(())
             }
         }
@@ -170,13 +170,13 @@ impl Heard {
             return Err(contradiction(&tokens.path, &will.path));
         }
         let mode = match will {
-            _ if tokens == Some(0) => Mode::Off,
-            Will::None => Mode::Off,
-            Will::Auto => Mode::Auto,
-            Will::Some(_) | Will::Enabled => Mode::On,
+            _ if tokens == Some(0) => ThinkingMode::Off,
+            Will::None => ThinkingMode::Off,
+            Will::Auto => ThinkingMode::Auto,
+            Will::Some(_) | Will::Enabled => ThinkingMode::On,
         };
         let of_effort = if let Will::Some(effort) = will { thoughts.tokens_of(effort) } else { None };
-        let adaptive = self.adaptive.unwrap_or(mode == Mode::Auto) && mode != Mode::Off;
+        let adaptive = self.adaptive.unwrap_or(mode == ThinkingMode::Auto) && mode != ThinkingMode::Off;
         Ok(Reasoning { mode, tokens_max: tokens.or(of_effort), adaptive })
     }
 }
@@ -186,11 +186,16 @@ fn contradiction(path: &str, earlier: &str) -> ApiError {
 }
 
 /// Tells the template, where it asks, unless the request has told it otherwise.
-fn set_switch(path: &str, mode: Mode, limits: &ModelLimits, options: &mut Map<String, Json>) -> Result<(), ApiError> {
+fn set_switch(
+    path: &str,
+    mode: ThinkingMode,
+    limits: &ModelLimits,
+    options: &mut Map<String, Json>,
+) -> Result<(), ApiError> {
     if !limits.template_options.iter().any(|name| name == SWITCH) {
         return Ok(());
     }
-    let thinks = Json::Bool(mode != Mode::Off);
+    let thinks = Json::Bool(mode != ThinkingMode::Off);
     match options.insert(SWITCH.to_owned(), thinks.clone()) {
         Some(before) if before != thinks => Err(contradiction(path, &format!("chat_template_kwargs.{SWITCH}"))),
         _ => Ok(()),

@@ -6,7 +6,7 @@ use crate::http::request::{
 };
 use crate::http::wire::error::ApiError;
 use crate::text::grammar::{AnswerForm, Calls};
-use crate::text::thinking::{Mode, Reasoning};
+use crate::text::thinking::{Reasoning, ThinkingMode};
 use crate::text::tools::Tool;
 use crate::text::{Message, Role, Thoughts, Tokenizer};
 use chimere_engine::engram::LAMBDA_MAX;

@@ -11,7 +11,7 @@ pub(in crate::http) const BETWEEN: &str = "\n\n";
 
 /// What was said so far.
 #[derive(Default)]
-pub(in crate::http) struct Turns {
+pub(in crate::http) struct TurnsBuilder {
     /// One text of them all stands first.
     system: Vec<String>,
     out: Vec<Message>,
@@ -29,7 +29,7 @@ struct AssistantTurn {
     calls: Vec<ToolCall>,
 }
 
-impl Turns {
+impl TurnsBuilder {
     /// The system prompt, or a part of it; later, a message of its own.
     pub(in crate::http) fn system(&mut self, text: String) {
         if self.out.is_empty() && self.turn.is_none() {

@@ -2,11 +2,11 @@
 
 use super::audited;
 use super::gate::{Gatekeeper, OPEN_PATHS, needs_key};
-use super::keys::auth::{Caller, Keys};
-use super::keys::wrong_keys::{Turn, WrongKey};
+use super::keys::auth::{AcceptedKeys, Caller};
+use super::keys::wrong_keys::{KeyTurn, WrongKey};
 use super::origin::{is_preflight, no_origins};
 use super::paced::paced;
-use crate::audit::Record;
+use crate::audit::AuditRecord;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use actix_web::body::{BoxBody, MessageBody};
@@ -74,15 +74,15 @@ async fn in_turn(
     let of_many = address.is_some_and(|from| gate.proxies.contains(&from.to_canonical()));
     let turn = match (&checked, address) {
         // Where no key is asked for none is tried.
-        (Ok(caller), _) if of_many || caller.key == KeyId::default() => Turn::Now,
+        (Ok(caller), _) if of_many || caller.key == KeyId::default() => KeyTurn::Now,
         (Ok(caller), Some(from)) => gate.wrong_keys.known(from, caller.key, now),
-        (Ok(_), None) => Turn::Now,
+        (Ok(_), None) => KeyTurn::Now,
         (Err(_), _) => note(gate, request, address.map(|from| (from, of_many)), now),
     };
     match turn {
-        Turn::Now => {}
-        Turn::After(wait) => actix_rt::time::sleep(wait).await,
-        Turn::Never(wait) => return Err(not_now(wait)),
+        KeyTurn::Now => {}
+        KeyTurn::After(wait) => actix_rt::time::sleep(wait).await,
+        KeyTurn::Never(wait) => return Err(not_now(wait)),
     }
     if let (Ok(caller), Some(from)) = (&checked, address)
         && caller.key != KeyId::default()
@@ -93,17 +93,17 @@ async fn in_turn(
 }
 
 /// Notes a request without a known key. One without any key tries nothing.
-fn note(gate: &Gatekeeper, request: &HttpRequest, from: Option<(IpAddr, bool)>, now: Instant) -> Turn {
-    let tried = Keys::hash_of(request.headers()).is_some();
+fn note(gate: &Gatekeeper, request: &HttpRequest, from: Option<(IpAddr, bool)>, now: Instant) -> KeyTurn {
+    let tried = AcceptedKeys::hash_of(request.headers()).is_some();
     let one = from.map(|(from, of_many)| gate.wrong_keys.another(from, tried, of_many, now));
     if one.is_none_or(WrongKey::is_told) {
         let (name, times) = (RequestName::of(request), one.map(|one| one.count));
         tracing::warn!(request = &*name, times, "no known API key");
         let (action, address) = (if tried { "key.unknown" } else { "key.missing" }, from.map(|(from, _)| from));
         let (request, outcome) = (Some(&*name), "401");
-        gate.audit.record(&Record { action, on: None, account: None, address, times, request, outcome });
+        gate.audit.record(&AuditRecord { action, on: None, account: None, address, times, request, outcome });
     }
-    one.map_or(Turn::Now, |one| one.turn)
+    one.map_or(KeyTurn::Now, |one| one.turn)
 }
 
 /// Refuses a key unseen. A right key is refused in the words of a wrong one, or the answer would tell them apart.

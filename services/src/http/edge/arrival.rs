@@ -20,12 +20,12 @@ const BODIES_RETRY: Duration = Duration::from_secs(1);
 
 /// A request's body. Its bytes count among those in flight until it is dropped, so handlers drop it when they have read
 /// it.
-pub(in crate::http) struct Body {
+pub(in crate::http) struct RequestBody {
     bytes: Bytes,
     _share: Option<Share>,
 }
 
-impl std::ops::Deref for Body {
+impl std::ops::Deref for RequestBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -51,7 +51,7 @@ impl Bodies {
         payload: Payload,
         request: &HttpRequest,
         holder: Holder,
-    ) -> Result<Body, ApiError> {
+    ) -> Result<RequestBody, ApiError> {
         let seconds = self.time.as_secs_f32();
         let late = |_| {
             let message = format!("the body took more than {seconds} s to arrive");
@@ -65,7 +65,12 @@ impl Bodies {
 
     /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is
     /// refused as soon as it has, and never takes more memory than any other. That takes as long as parsing does.
-    pub(in crate::http) fn decoded(&self, body: Body, coding: Coding, holder: Holder) -> Result<Body, ApiError> {
+    pub(in crate::http) fn decoded(
+        &self,
+        body: RequestBody,
+        coding: Coding,
+        holder: Holder,
+    ) -> Result<RequestBody, ApiError> {
         if coding == Coding::Identity {
             return Ok(body);
         }
@@ -78,7 +83,7 @@ impl Bodies {
             plain.extend_from_slice(piece);
             Ok(())
         })?;
-        Ok(Body { bytes: plain.freeze(), _share: share })
+        Ok(RequestBody { bytes: plain.freeze(), _share: share })
     }
 
     async fn whole_body(
@@ -86,7 +91,7 @@ impl Bodies {
         mut payload: Payload,
         announced: Option<usize>,
         holder: Holder,
-    ) -> Result<Body, ApiError> {
+    ) -> Result<RequestBody, ApiError> {
         let max = self.bytes_max;
         if announced.is_some_and(|n| n > max) {
             return Err(too_large("is larger than", max));
@@ -102,7 +107,7 @@ impl Bodies {
             self.grow(&mut share, holder, chunk.len())?;
             body.extend_from_slice(&chunk);
         }
-        Ok(Body { bytes: body.freeze(), _share: share })
+        Ok(RequestBody { bytes: body.freeze(), _share: share })
     }
 
     /// Room for this many bytes more among those of all bodies in flight.

@@ -2,7 +2,7 @@
 //! removes a kept response, also where it was refused.
 
 use super::keys::auth::Caller;
-use crate::audit::{Audit, Record};
+use crate::audit::{Audit, AuditRecord};
 use crate::http::wire::reply::RequestName;
 use actix_web::HttpRequest;
 use actix_web::body::BoxBody;
@@ -18,7 +18,7 @@ pub(super) fn note(audit: &Audit, reply: &ServiceResponse<BoxBody>) {
     let request = reply.request();
     let Some((action, on)) = action(request.method(), request.path()) else { return };
     let (caller, name) = (Caller::of(request), RequestName::of(request));
-    audit.record(&Record {
+    audit.record(&AuditRecord {
         action,
         on: Some(on),
         account: Some(caller.key),

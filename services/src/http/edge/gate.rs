@@ -2,7 +2,7 @@
 //! tried keys. [`admission`](super::admission) goes by it.
 
 use super::keys::auth::Caller;
-use super::keys::ring::Ring;
+use super::keys::ring::KeyFile;
 use super::keys::wrong_keys::WrongKeys;
 use super::origin::Origins;
 use super::shares::Room;
@@ -26,7 +26,7 @@ pub(in crate::http) const CONSOLE_FILES: &str = "/console/";
 #[derive(Debug)]
 pub struct Gatekeeper {
     /// Who may come in.
-    pub keys: Arc<Ring>,
+    pub keys: Arc<KeyFile>,
     /// How long whoever brings keys that are not known has to wait.
     pub wrong_keys: WrongKeys,
     /// From where pages may call, and by which names.

@@ -17,7 +17,7 @@ pub mod tls;
 
 pub use arrival::Bodies;
 pub use gate::Gatekeeper;
-pub use keys::ring::Ring;
+pub use keys::ring::KeyFile;
 pub use origin::Origins;
 pub use settings::{Edge, Patience};
 pub use shares::Room;

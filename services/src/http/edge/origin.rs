@@ -2,7 +2,7 @@
 //! from (`Origin`, `Sec-Fetch-Site`); a name in `Host` that is none of ours says that somebody pointed his own name at
 //! this machine. Programs that say nothing of the kind are served as they come.
 
-use super::keys::auth::Keys;
+use super::keys::auth::AcceptedKeys;
 use crate::http::wire::error::ApiError;
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
@@ -33,7 +33,7 @@ pub struct Hosts {
 
 impl Origins {
     /// As the service was told, listening on this address.
-    pub fn of(allowed: &[String], names: &[String], keys: &Keys, address: Option<IpAddr>) -> Self {
+    pub fn of(allowed: &[String], names: &[String], keys: &AcceptedKeys, address: Option<IpAddr>) -> Self {
         let hosts = keys.is_empty().then(|| Hosts { names: names.to_vec(), address });
         Self { allowed: allowed.to_vec(), hosts }
     }

@@ -30,10 +30,10 @@ struct Unread;
 /// A body that is let go when nobody takes it.
 struct Paced {
     bytes: u64,
-    left: Rc<RefCell<Left>>,
+    left: Rc<RefCell<UnreadReply>>,
 }
 
-struct Left {
+struct UnreadReply {
     /// With its room, since the whole reply is kept until its last piece was taken. `None` when it was let go.
     unread: Option<(Bytes, Share)>,
     /// When the last piece was taken.
@@ -57,7 +57,7 @@ impl MessageBody for Paced {
 }
 
 /// Lets the bytes go when no piece was taken for so long. Ends with the body.
-async fn watch(left: Weak<RefCell<Left>>, unread: Duration) {
+async fn watch(left: Weak<RefCell<UnreadReply>>, unread: Duration) {
     loop {
         let Some(since) = left.upgrade().map(|left| left.borrow().taken.elapsed()) else { return };
         if since >= unread {
@@ -105,7 +105,7 @@ fn no_room(total: usize) -> ApiError {
 impl Paced {
     fn new(bytes: Bytes, share: Share) -> Self {
         let size = bytes.len() as u64;
-        let left = Left { unread: Some((bytes, share)), taken: Instant::now() };
+        let left = UnreadReply { unread: Some((bytes, share)), taken: Instant::now() };
         Self { bytes: size, left: Rc::new(RefCell::new(left)) }
     }
 }

@@ -8,7 +8,7 @@ use crate::http::intake::bodies::parsed;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::only;
-use crate::turn::vectors::{Layout, tokens, vectors};
+use crate::turn::vectors::{EmbeddingLayout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -27,30 +27,30 @@ async fn embeddings(
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
-    let prompts = tokens(&app.turns, app.holder(&request), "input", (inputs, Layout::Alone)).await?;
+    let prompts = tokens(&app.turns, app.holder(&request), "input", (inputs, EmbeddingLayout::Alone)).await?;
     let terms = terms_of(&request)?;
     let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
     let vectors =
         vectors(&app.turns, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
-    let data = vectors.into_iter().enumerate().map(|(index, v)| Embedding {
+    let data = vectors.into_iter().enumerate().map(|(index, v)| EmbeddingRow {
         object: "embedding",
         index,
         embedding: Vector::of(v, encoding),
     });
-    let usage = Usage { prompt_tokens, total_tokens: prompt_tokens };
+    let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
     Ok(HttpResponse::Ok().json(Reply { object: "list", data: data.collect(), model: &app.limits.name, usage }))
 }
 
 #[derive(Serialize)]
 struct Reply<'a> {
     object: &'static str,
-    data: Vec<Embedding>,
+    data: Vec<EmbeddingRow>,
     model: &'a str,
-    usage: Usage,
+    usage: EmbeddingUsage,
 }
 
 #[derive(Serialize)]
-struct Embedding {
+struct EmbeddingRow {
     object: &'static str,
     index: usize,
     embedding: Vector,
@@ -64,7 +64,7 @@ enum Vector {
 }
 
 #[derive(Serialize)]
-struct Usage {
+struct EmbeddingUsage {
     prompt_tokens: usize,
     total_tokens: usize,
 }

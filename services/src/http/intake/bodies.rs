@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(in crate::http) const INLINE_BYTES: usize = 16 << 10;
 
 /// What a body said, and the room that it takes until this is dropped.
-pub(in crate::http) struct Taken<T> {
+pub(in crate::http) struct ParsedBody<T> {
     /// What it asks for.
     pub(in crate::http) asked: T,
     /// Bytes of the body.
@@ -34,7 +34,7 @@ pub(in crate::http) async fn take<T: Send + 'static>(
     request: &HttpRequest,
     payload: web::Payload,
     parse: impl FnOnce(&[u8], &App) -> Result<T, ApiError> + Send + 'static,
-) -> Result<Taken<T>, ApiError> {
+) -> Result<ParsedBody<T>, ApiError> {
     let holder = app.holder(request);
     let coding = Coding::of(request)?;
     let body = app.bodies.arrived(payload, request, holder).await?;
@@ -72,9 +72,9 @@ fn apart<T>(
     holder: Holder,
     body: &[u8],
     parse: impl FnOnce(&[u8]) -> Result<T, ApiError>,
-) -> Result<Taken<T>, ApiError> {
+) -> Result<ParsedBody<T>, ApiError> {
     let room = if body.len() <= INLINE_BYTES { None } else { room(parsed, body, holder)? };
-    Ok(Taken { asked: parse(body)?, bytes: body.len(), room })
+    Ok(ParsedBody { asked: parse(body)?, bytes: body.len(), room })
 }
 
 /// Reads a body and takes it apart, where nothing that is as large as the body is kept.

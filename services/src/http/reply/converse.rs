@@ -4,7 +4,7 @@ use super::dialect::Dialect;
 use super::generate::generate;
 use crate::http::app::App;
 use crate::http::edge::shares::Share;
-use crate::http::intake::bodies::Taken;
+use crate::http::intake::bodies::ParsedBody;
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::turn::Turn;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 pub(in crate::http) async fn converse<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    taken: Taken<ChatRequest>,
+    taken: ParsedBody<ChatRequest>,
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
-    let Taken { asked: chat, bytes, room } = taken;
+    let ParsedBody { asked: chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
     let turn = Turn::of_chat(&app.turns, caller, cache, (chat, bytes));
     answer(app, request, (turn, room), shape, id_prefix).await

@@ -20,7 +20,7 @@ pub(super) fn as_lark(gbnf: &str) -> Result<String, FormError> {
     }
     let Some(&root) = numbers.get(ROOT) else { return Err(wrong(format!("it has no rule `{ROOT}`"))) };
     let flat = flat(&rules, &numbers)?;
-    let mut writer = Writer { flat, numbers, out: String::new() };
+    let mut writer = GbnfWriter { flat, numbers, out: String::new() };
     writer.out = format!("start: {}\n", writer.name(root));
     for (i, (_, body)) in rules.iter().enumerate() {
         let name = writer.name(i);
@@ -85,13 +85,13 @@ impl<'a> Expression<'a> {
     }
 }
 
-struct Writer<'a> {
+struct GbnfWriter<'a> {
     numbers: HashMap<&'a str, usize>,
     flat: Vec<bool>,
     out: String,
 }
 
-impl Writer<'_> {
+impl GbnfWriter<'_> {
     /// Expressions have names in capitals there.
     fn name(&self, rule: usize) -> String {
         if self.flat[rule] { format!("R{rule}") } else { format!("r{rule}") }

@@ -6,7 +6,7 @@ use super::check::{FormError, at_most};
 use crate::limits;
 use std::collections::HashMap;
 
-/// Whose rules the library begins with.
+/// The rule that the library begins to read with.
 const START: &str = "start";
 
 /// Refuses what would take longer to compile than its length says, or more of the stack.
@@ -34,7 +34,7 @@ pub(super) fn optional_parts(expression: &str) -> usize {
 
 /// A piece of the notation, as the library cuts it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Piece<'a> {
+enum LarkToken<'a> {
     Name(&'a str),
     /// A text, an expression, a number or a directive.
     Literal(&'a str),
@@ -66,7 +66,7 @@ struct Definition<'a> {
     name: &'a str,
     names: Vec<Named<'a>>,
     /// All that is no name, and its name's own parts.
-    own: Written,
+    own: ExpandedSize,
     /// The deepest bracket in it.
     brackets: usize,
     /// It is an expression as a whole: a terminal, or a rule that says where it stops.
@@ -89,18 +89,18 @@ struct Size {
     /// Calls within calls: definitions and brackets.
     levels: usize,
     /// Count of all expressions so far.
-    written: Written,
+    written: ExpandedSize,
 }
 
 /// An expression, written out in every place of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Written {
+struct ExpandedSize {
     bytes: usize,
     /// Parts that may be left out.
     optional: usize,
 }
 
-impl Written {
+impl ExpandedSize {
     fn and(self, other: Self) -> Self {
         let (bytes, optional) = (self.bytes.saturating_add(other.bytes), self.optional.saturating_add(other.optional));
         Self { bytes, optional }
@@ -110,16 +110,16 @@ impl Written {
 impl<'a> Outline<'a> {
     fn of(lark: &'a str) -> Self {
         let mut outline = Self { definitions: vec![Definition::default()], ..Self::default() };
-        let (mut rest, mut level, mut before) = (lark, 0_usize, Piece::Colon);
+        let (mut rest, mut level, mut before) = (lark, 0_usize, LarkToken::Colon);
         while let Some((piece, bytes)) = next_piece(rest) {
             rest = &rest[bytes..];
             match piece {
-                Piece::Open(_) => level += 1,
-                Piece::Close => level = level.saturating_sub(1),
-                Piece::Colon if level == 0 => outline.begin(),
-                Piece::And => outline.conjunctions += 1,
-                Piece::Name(name) => {
-                    let named = Named { name, brackets: level, after_bar: before == Piece::Bar };
+                LarkToken::Open(_) => level += 1,
+                LarkToken::Close => level = level.saturating_sub(1),
+                LarkToken::Colon if level == 0 => outline.begin(),
+                LarkToken::And => outline.conjunctions += 1,
+                LarkToken::Name(name) => {
+                    let named = Named { name, brackets: level, after_bar: before == LarkToken::Bar };
                     outline.last().names.push(named);
                 }
                 _ => {}
@@ -127,11 +127,11 @@ impl<'a> Outline<'a> {
             outline.brackets = outline.brackets.max(level);
             outline.last().brackets = outline.last().brackets.max(level);
             outline.last().add(piece, before);
-            if piece != Piece::Blank {
+            if piece != LarkToken::Blank {
                 before = piece;
             }
         }
-        outline.last().own.optional += usize::from(before == Piece::Bar);
+        outline.last().own.optional += usize::from(before == LarkToken::Bar);
         outline
     }
 
@@ -167,16 +167,16 @@ impl<'a> Outline<'a> {
 
 impl<'a> Definition<'a> {
     /// Counts a piece and, of the sign that it is, whether it leaves nothing as an alternative behind `before`.
-    fn add(&mut self, piece: Piece<'a>, before: Piece<'a>) {
-        let begins = matches!(before, Piece::Open(_) | Piece::Colon | Piece::Bar);
+    fn add(&mut self, piece: LarkToken<'a>, before: LarkToken<'a>) {
+        let begins = matches!(before, LarkToken::Open(_) | LarkToken::Colon | LarkToken::Bar);
         let optional = match piece {
-            Piece::Literal("\"\"") | Piece::Optional | Piece::Open('[' | '{') => self.whole.into(),
-            Piece::Bar | Piece::Close => (self.whole && begins).into(),
-            Piece::Literal(text) if text.starts_with('/') => optional_parts(text),
+            LarkToken::Literal("\"\"") | LarkToken::Optional | LarkToken::Open('[' | '{') => self.whole.into(),
+            LarkToken::Bar | LarkToken::Close => (self.whole && begins).into(),
+            LarkToken::Literal(text) if text.starts_with('/') => optional_parts(text),
             _ => 0,
         };
-        let bytes = if let Piece::Literal(text) = piece { text.len() } else { 0 };
-        self.own = self.own.and(Written { bytes, optional });
+        let bytes = if let LarkToken::Literal(text) = piece { text.len() } else { 0 };
+        self.own = self.own.and(ExpandedSize { bytes, optional });
     }
 }
 
@@ -185,7 +185,7 @@ struct Walk<'o, 'a> {
     outline: &'o Outline<'a>,
     numbers: HashMap<&'a str, usize>,
     /// Each expression, written out; nothing before it was come to, and an empty one on the way through it.
-    written: Vec<Option<Written>>,
+    written: Vec<Option<ExpandedSize>>,
     size: Size,
 }
 
@@ -204,7 +204,7 @@ impl Walk<'_, '_> {
             };
             *next += 1;
             if let Some(of) = self.numbers.get(named.name).copied().filter(|of| self.written[*of].is_none()) {
-                self.written[of] = Some(Written::default());
+                self.written[of] = Some(ExpandedSize::default());
                 open.push((of, 0, above + 1 + named.brackets));
             }
         }
@@ -215,11 +215,11 @@ impl Walk<'_, '_> {
         self.size.levels = self.size.levels.max(above + 1 + definition.brackets);
         let of_name = |named: &Named<'_>| match self.numbers.get(named.name) {
             Some(of) if definition.whole && is_terminal(named.name) => {
-                self.written[*of].unwrap_or_default().and(Written { bytes: 1, optional: 0 })
+                self.written[*of].unwrap_or_default().and(ExpandedSize { bytes: 1, optional: 0 })
             }
-            _ => Written { bytes: 1, optional: 0 },
+            _ => ExpandedSize { bytes: 1, optional: 0 },
         };
-        let written = definition.names.iter().map(of_name).fold(definition.own, Written::and);
+        let written = definition.names.iter().map(of_name).fold(definition.own, ExpandedSize::and);
         self.written[at] = Some(written);
         self.size.written = self.size.written.and(written);
     }
@@ -231,29 +231,29 @@ fn is_terminal(name: &str) -> bool {
 }
 
 /// The piece that a text begins with, and its bytes. Nothing is left out: blanks and comments are pieces too.
-fn next_piece(text: &str) -> Option<(Piece<'_>, usize)> {
+fn next_piece(text: &str) -> Option<(LarkToken<'_>, usize)> {
     let first = text.chars().next()?;
     let until = |end: &dyn Fn(char) -> bool| text.find(end).unwrap_or(text.len());
-    let literal = |bytes| (Piece::Literal(&text[..bytes]), bytes);
+    let literal = |bytes| (LarkToken::Literal(&text[..bytes]), bytes);
     Some(match first {
-        '#' => (Piece::Blank, until(&|c| c == '\n')),
-        '/' if text.starts_with("//") => (Piece::Blank, until(&|c| c == '\n')),
-        ' ' | '\t' | '\r' | '\n' => (Piece::Blank, 1),
+        '#' => (LarkToken::Blank, until(&|c| c == '\n')),
+        '/' if text.starts_with("//") => (LarkToken::Blank, until(&|c| c == '\n')),
+        ' ' | '\t' | '\r' | '\n' => (LarkToken::Blank, 1),
         '"' | '/' => literal(quoted(text, first)),
         '<' => literal(until(&|c| c == '>' || c.is_whitespace()).max(1)),
         '@' | '%' => literal(1 + name_like(&text[1..], |c| c.is_ascii_alphanumeric())),
         '0'..='9' => literal(number(text)),
-        '(' | '[' | '{' => (Piece::Open(first), 1),
-        ')' | ']' | '}' => (Piece::Close, 1),
-        '&' => (Piece::And, 1),
-        '|' => (Piece::Bar, 1),
-        '*' => (Piece::Optional, 1),
-        ':' if text.starts_with("::") => (Piece::Other, 2),
-        ':' => (Piece::Colon, 1),
+        '(' | '[' | '{' => (LarkToken::Open(first), 1),
+        ')' | ']' | '}' => (LarkToken::Close, 1),
+        '&' => (LarkToken::And, 1),
+        '|' => (LarkToken::Bar, 1),
+        '*' => (LarkToken::Optional, 1),
+        ':' if text.starts_with("::") => (LarkToken::Other, 2),
+        ':' => (LarkToken::Colon, 1),
         _ => match name(text) {
-            0 if first == '?' => (Piece::Optional, 1),
-            0 => (Piece::Other, first.len_utf8()),
-            bytes => (Piece::Name(&text[..bytes]), bytes),
+            0 if first == '?' => (LarkToken::Optional, 1),
+            0 => (LarkToken::Other, first.len_utf8()),
+            bytes => (LarkToken::Name(&text[..bytes]), bytes),
         },
     })
 }
@@ -379,7 +379,7 @@ mod tests {
             let mut names = Vec::new();
             while let Some((piece, bytes)) = next_piece(text) {
                 text = &text[bytes..];
-                if let Piece::Name(name) = piece {
+                if let LarkToken::Name(name) = piece {
                     names.push(name);
                 }
             }

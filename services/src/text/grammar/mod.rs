@@ -33,12 +33,12 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, Matcher, ParserFactory};
 use parking_lot::Mutex;
-use sequence::{GrammarSequence, Stage};
+use sequence::{GrammarSequence, OutputStage};
 use serde_json::{Value as Json, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use tokens::GrammarTokens;
-use watch::{Watch, Watched};
+use watch::{Watch, WatchedMatcher};
 
 /// What every reason begins with for which a grammar cannot go on.
 pub const CANNOT_GO_ON: &str = "the grammar ";
@@ -85,12 +85,12 @@ pub struct Grammars {
     tokenizer: Arc<Tokenizer>,
     end_ids: Vec<TokenId>,
     calls: CallForm,
-    made: OnceLock<Result<Made, String>>,
+    made: OnceLock<Result<GrammarFactory, String>>,
     /// The ones that were made last, newest first, by what they were made of.
     kept: Mutex<VecDeque<(String, Arc<CompiledGrammar>)>>,
 }
 
-struct Made {
+struct GrammarFactory {
     vocabulary: Arc<GrammarTokens>,
     factory: ParserFactory,
     watch: Arc<Watch>,
@@ -109,7 +109,7 @@ pub struct CompiledGrammar {
 #[derive(Clone)]
 pub struct GrammarStart {
     grammar: Arc<CompiledGrammar>,
-    stage: Stage,
+    stage: OutputStage,
 }
 
 impl Grammars {
@@ -118,7 +118,7 @@ impl Grammars {
         Self { tokenizer, end_ids, calls: CallForm::default(), made: OnceLock::new(), kept: Mutex::default() }
     }
 
-    /// The same for a model that writes calls so.
+    /// These grammars for a model that writes its calls of tools in the form of `calls`.
     pub fn with_calls(self, calls: CallForm) -> Self {
         Self { calls, ..self }
     }
@@ -151,7 +151,7 @@ impl Grammars {
         Ok(compiled)
     }
 
-    fn make(&self) -> Result<Made, String> {
+    fn make(&self) -> Result<GrammarFactory, String> {
         if self.end_ids.iter().all(|id| *id >= self.tokenizer.len()) {
             return Err("the model has no token that ends an answer".into());
         }
@@ -161,7 +161,7 @@ impl Grammars {
         let mut factory = factory.map_err(|e| format!("no grammars for this vocabulary: {e}"))?;
         factory.quiet();
         let watch = Arc::new(Watch::start().map_err(|e| format!("no thread for grammars: {e}"))?);
-        Ok(Made { vocabulary, factory, watch })
+        Ok(GrammarFactory { vocabulary, factory, watch })
     }
 
     fn find(&self, key: &str) -> Option<Arc<CompiledGrammar>> {
@@ -190,12 +190,12 @@ impl CompiledGrammar {
                     "the prompt opens a thought, for whose end the model has no token".into(),
                 ));
             }
-            Some(Thinking::Open) => Stage::Thought,
-            _ if self.in_calls_only => Stage::BeforeCall,
+            Some(Thinking::Open) => OutputStage::Thought,
+            _ if self.in_calls_only => OutputStage::BeforeCall,
             Some(Thinking::Free) if self.vocabulary.opens.is_some() && self.vocabulary.closes.is_some() => {
-                Stage::MayThink
+                OutputStage::MayThink
             }
-            _ => Stage::Answer,
+            _ => OutputStage::Answer,
         };
         Ok(GrammarStart { grammar: self.clone(), stage })
     }
@@ -215,7 +215,7 @@ impl std::fmt::Debug for GrammarStart {
     }
 }
 
-impl Made {
+impl GrammarFactory {
     fn matcher(&self, grammar: TopLevelGrammar, limits: ParserLimits) -> Result<Matcher, FormError> {
         let (init, quiet) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
         let parser = self.factory.create_parser_from_init_ext(init, quiet, InferenceCapabilities::default(), limits);
@@ -225,7 +225,7 @@ impl Made {
 }
 
 /// Ends what a matcher does when that takes too long.
-fn watch_over(matcher: &Matcher, watch: &Watch) -> Arc<Watched> {
+fn watch_over(matcher: &Matcher, watch: &Watch) -> Arc<WatchedMatcher> {
     watch.over(matcher.cancellation_handle().unwrap_or_default())
 }
 

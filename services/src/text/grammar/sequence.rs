@@ -1,7 +1,7 @@
 //! One choice under a grammar: its thought first, then what the grammar allows.
 
 use super::tokens::is_breaks;
-use super::watch::Watched;
+use super::watch::WatchedMatcher;
 use super::{CANNOT_GO_ON, CompiledGrammar, watch_over};
 use chimere_engine::constraint::Effect;
 use chimere_engine::constraint::grammar::Grammar;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 pub(super) struct GrammarSequence {
     grammar: Arc<CompiledGrammar>,
     matcher: Matcher,
-    watched: Arc<Watched>,
-    shared: Option<Shared>,
-    stage: Stage,
+    watched: Arc<WatchedMatcher>,
+    shared: Option<SharedLexer>,
+    stage: OutputStage,
     /// The end of the text, as far as a marker may have begun in it.
     tail: Vec<u8>,
     /// The token that came last, if the grammar is about it.
@@ -28,7 +28,7 @@ pub(super) struct GrammarSequence {
 }
 
 /// The lexer is one that other outputs read with as well.
-struct Shared {
+struct SharedLexer {
     lane: usize,
     /// What the grammar has read, for the case that the lexer stops.
     read: Vec<TokenId>,
@@ -36,7 +36,7 @@ struct Shared {
 
 /// Where a choice stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum OutputStage {
     /// A thought, which a token ends.
     Thought,
     /// Nothing has come; a thought may.
@@ -55,13 +55,13 @@ pub(super) enum Stage {
 }
 
 impl GrammarSequence {
-    pub(super) fn new(grammar: Arc<CompiledGrammar>, lane: usize, stage: Stage) -> Self {
+    pub(super) fn new(grammar: Arc<CompiledGrammar>, lane: usize, stage: OutputStage) -> Self {
         let matcher = grammar.lexers.of_lane(lane);
         Self {
             watched: watch_over(&matcher, &grammar.watch),
             matcher,
             grammar,
-            shared: Some(Shared { lane, read: Vec::new() }),
+            shared: Some(SharedLexer { lane, read: Vec::new() }),
             stage,
             tail: Vec::new(),
             last: None,
@@ -72,7 +72,8 @@ impl GrammarSequence {
 
     fn end_thought(&mut self) {
         self.tail.clear();
-        self.stage = if self.grammar.in_calls_only { Stage::BeforeCall } else { Stage::AfterThought { breaks: 0 } };
+        self.stage =
+            if self.grammar.in_calls_only { OutputStage::BeforeCall } else { OutputStage::AfterThought { breaks: 0 } };
     }
 
     /// What the grammar allows, and `others`.
@@ -92,7 +93,7 @@ impl GrammarSequence {
     }
 
     fn consume(&mut self, token: TokenId) -> Result<(), String> {
-        self.stage = Stage::Answer;
+        self.stage = OutputStage::Answer;
         self.last = Some(token);
         self.on_matcher(|matcher| matcher.consume_token(token))?;
         if let Some(shared) = &mut self.shared {
@@ -117,7 +118,7 @@ impl GrammarSequence {
 
     /// With a lexer of its own, to where the choice is: it has then taken the steps that it takes alone, masks among
     /// them. All of that may take as long as one token, since all others wait.
-    fn start_over(&mut self, shared: Shared) -> Result<(), String> {
+    fn start_over(&mut self, shared: SharedLexer) -> Result<(), String> {
         self.grammar.lexers.discard(shared.lane);
         self.matcher = self.grammar.lexers.own();
         self.watched = watch_over(&self.matcher, &self.grammar.watch);
@@ -146,7 +147,7 @@ impl GrammarSequence {
 }
 
 /// Has a clone, which has a handle of its own, do something that may take too long.
-fn run_other<T>(watched: &Watched, matcher: &mut Matcher, work: impl FnOnce(&mut Matcher) -> T) -> T {
+fn run_other<T>(watched: &WatchedMatcher, matcher: &mut Matcher, work: impl FnOnce(&mut Matcher) -> T) -> T {
     watched.run_other(matcher.cancellation_handle().unwrap_or_default(), || work(matcher))
 }
 
@@ -154,18 +155,18 @@ impl Grammar for GrammarSequence {
     fn rule(&mut self) -> Result<Option<Effect>, String> {
         let vocabulary = &self.grammar.clone().vocabulary;
         match self.stage {
-            Stage::Thought => Ok(Some(Effect::Forbid(vocabulary.barred_in_thought(&self.tail)))),
-            Stage::BeforeCall => Ok(Some(Effect::Forbid(vocabulary.barred_in_text(&self.tail)))),
-            Stage::MayThink => self.allowed(vocabulary.opens.as_slice()).map(Some),
-            Stage::AfterThought { breaks } => self.allowed(vocabulary.breaks_after(breaks)).map(Some),
-            Stage::Answer => self.allowed(&[]).map(Some),
-            Stage::Over => Ok(None),
+            OutputStage::Thought => Ok(Some(Effect::Forbid(vocabulary.barred_in_thought(&self.tail)))),
+            OutputStage::BeforeCall => Ok(Some(Effect::Forbid(vocabulary.barred_in_text(&self.tail)))),
+            OutputStage::MayThink => self.allowed(vocabulary.opens.as_slice()).map(Some),
+            OutputStage::AfterThought { breaks } => self.allowed(vocabulary.breaks_after(breaks)).map(Some),
+            OutputStage::Answer => self.allowed(&[]).map(Some),
+            OutputStage::Over => Ok(None),
         }
     }
 
     fn forced(&mut self) -> Vec<TokenId> {
         // Elsewhere line breaks, thoughts or any text may come as well, and behind an end nothing.
-        if self.stage != Stage::Answer || !self.one_text {
+        if self.stage != OutputStage::Answer || !self.one_text {
             return Vec::new();
         }
         let last = self.supposed.as_ref().map_or(self.last, |(_, token)| Some(*token));
@@ -176,7 +177,7 @@ impl Grammar for GrammarSequence {
     }
 
     fn suppose(&mut self, token: TokenId) -> bool {
-        if self.stage != Stage::Answer {
+        if self.stage != OutputStage::Answer {
             return false;
         }
         let (mut matcher, _) = self.supposed.take().unwrap_or_else(|| (self.matcher.clone(), token));
@@ -192,18 +193,20 @@ impl Grammar for GrammarSequence {
     fn take(&mut self, token: TokenId) -> Result<(), String> {
         let vocabulary = &self.grammar.clone().vocabulary;
         if vocabulary.end_ids.contains(&token) {
-            self.stage = Stage::Over;
+            self.stage = OutputStage::Over;
         }
         match self.stage {
-            Stage::Thought if vocabulary.closes == Some(token) => self.end_thought(),
-            Stage::MayThink if vocabulary.opens == Some(token) => self.stage = Stage::Thought,
-            Stage::BeforeCall if vocabulary.call == Some(token) => return self.consume(token),
-            Stage::Thought | Stage::BeforeCall => vocabulary.append(&mut self.tail, token),
-            Stage::AfterThought { breaks } if is_breaks(vocabulary.tokenizer.bytes(token)) => {
-                self.stage = Stage::AfterThought { breaks: breaks + vocabulary.tokenizer.bytes(token).len() };
+            OutputStage::Thought if vocabulary.closes == Some(token) => self.end_thought(),
+            OutputStage::MayThink if vocabulary.opens == Some(token) => self.stage = OutputStage::Thought,
+            OutputStage::BeforeCall if vocabulary.call == Some(token) => return self.consume(token),
+            OutputStage::Thought | OutputStage::BeforeCall => vocabulary.append(&mut self.tail, token),
+            OutputStage::AfterThought { breaks } if is_breaks(vocabulary.tokenizer.bytes(token)) => {
+                self.stage = OutputStage::AfterThought { breaks: breaks + vocabulary.tokenizer.bytes(token).len() };
             }
-            Stage::MayThink | Stage::AfterThought { .. } | Stage::Answer => return self.consume(token),
-            Stage::Over => {}
+            OutputStage::MayThink | OutputStage::AfterThought { .. } | OutputStage::Answer => {
+                return self.consume(token);
+            }
+            OutputStage::Over => {}
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ const BREAK_BYTES_MAX: usize = 2;
 
 /// What grammars need to know of a model's tokens. Made once.
 pub(super) struct GrammarTokens {
-    /// The same for the grammars' own library.
+    /// The tokens in the form that the library of grammars reads.
     pub(super) env: TokEnv,
     pub(super) tokenizer: Arc<Tokenizer>,
     /// Ids that end an answer.
@@ -29,8 +29,8 @@ pub(super) struct GrammarTokens {
     breaks: [Vec<TokenId>; BREAK_BYTES_MAX + 1],
     /// What cannot come inside a thought: ends, and the token that begins a call.
     barred: Vec<TokenId>,
-    thought_end: Spelling,
-    call_begin: Spelling,
+    thought_end: MarkerTokens,
+    call_begin: MarkerTokens,
 }
 
 impl GrammarTokens {
@@ -53,8 +53,8 @@ impl GrammarTokens {
             call,
             breaks: std::array::from_fn(breaks_within),
             barred: ends.iter().copied().chain(call).collect(),
-            thought_end: Spelling::of(THINK_END, &tokenizer),
-            call_begin: Spelling::of(CALL, &tokenizer),
+            thought_end: MarkerTokens::of(THINK_END, &tokenizer),
+            call_begin: MarkerTokens::of(CALL, &tokenizer),
             end_ids: ends.into(),
             tokenizer,
         }
@@ -154,13 +154,13 @@ fn word(tokenizer: &Tokenizer, id: TokenId) -> Vec<u8> {
 }
 
 /// A marker that is a token of its own, and the other tokens that would complete its text.
-struct Spelling {
+struct MarkerTokens {
     marker: &'static [u8],
     /// By how much of the marker is there: tokens that begin with the rest. At 0, those that have all of it inside.
     completing: Vec<Vec<TokenId>>,
 }
 
-impl Spelling {
+impl MarkerTokens {
     fn of(marker: &'static str, tokenizer: &Tokenizer) -> Self {
         let mut completing = vec![Vec::new(); marker.len()];
         let bytes = marker.as_bytes();

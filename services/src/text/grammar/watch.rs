@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Time between two looks. Looks are counted, and not the clock read: a process that was held up as a whole has not
 /// taken long.
 const LOOK: Duration = Duration::from_millis(10);
-/// The same while nobody does anything: masks take microseconds, and every look takes a core from the forward.
+/// Time between two looks while no matcher works: masks take microseconds, and every look takes a core from the forward
+/// pass.
 const GLANCE: Duration = Duration::from_millis(40);
 /// How often the thread looks whether there is still somebody to watch for.
 const REST: Duration = Duration::from_secs(1);
@@ -21,12 +22,12 @@ pub(super) struct Watch(Arc<WatchList>);
 
 #[derive(Default)]
 struct WatchList {
-    watched: Mutex<Vec<Weak<Watched>>>,
+    watched: Mutex<Vec<Weak<WatchedMatcher>>>,
     added: Condvar,
 }
 
 /// Somebody who may take too long.
-pub(super) struct Watched {
+pub(super) struct WatchedMatcher {
     /// Looks since it began, from 1; 0 while it does nothing.
     looks: AtomicU32,
     cancel: Mutex<CancellationHandle>,
@@ -45,9 +46,9 @@ impl Watch {
         Ok(Self(shared))
     }
 
-    /// Watches what is done under [`Watched::run`], which `cancel` ends.
-    pub(super) fn over(&self, cancel: CancellationHandle) -> Arc<Watched> {
-        let watched = Arc::new(Watched { looks: AtomicU32::new(0), cancel: Mutex::new(cancel) });
+    /// Watches what is done under [`WatchedMatcher::run`], which `cancel` ends.
+    pub(super) fn over(&self, cancel: CancellationHandle) -> Arc<WatchedMatcher> {
+        let watched = Arc::new(WatchedMatcher { looks: AtomicU32::new(0), cancel: Mutex::new(cancel) });
         self.0.watched.lock().push(Arc::downgrade(&watched));
         self.0.added.notify_one();
         watched
@@ -68,7 +69,7 @@ impl WatchList {
     }
 }
 
-impl Watched {
+impl WatchedMatcher {
     /// Does something that may be ended.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         self.looks.store(1, Ordering::Release);
@@ -77,7 +78,7 @@ impl Watched {
         done
     }
 
-    /// The same for what another handle ends.
+    /// Runs `work` under the watch, which ends it through `cancel` instead of the handle of this matcher.
     pub(super) fn run_other<T>(&self, cancel: CancellationHandle, work: impl FnOnce() -> T) -> T {
         let own = std::mem::replace(&mut *self.cancel.lock(), cancel);
         let done = self.run(work);

@@ -25,7 +25,7 @@ pub(super) fn newline(text: &str) -> Option<usize> {
 }
 
 /// What a search for markers gave.
-pub(super) enum Found<'a> {
+pub(super) enum MarkerSearch<'a> {
     /// The first marker, and where it stands.
     At(usize, &'a str),
     /// None, but one may begin here; the text's end if none may.
@@ -33,20 +33,20 @@ pub(super) enum Found<'a> {
 }
 
 /// Looks for the first of some markers, none of which begins with another.
-pub(super) fn find<'a>(text: &str, from: usize, markers: &[&'a str]) -> Found<'a> {
+pub(super) fn find<'a>(text: &str, from: usize, markers: &[&'a str]) -> MarkerSearch<'a> {
     let at = markers.iter().filter_map(|m| text[from..].find(m).map(|at| (from + at, *m))).min();
     if let Some((at, marker)) = at {
-        return Found::At(at, marker);
+        return MarkerSearch::At(at, marker);
     }
     let longest = markers.iter().map(|m| m.len()).max().unwrap_or(0);
     let bytes = text.as_bytes();
     let mut starts = (from.max(text.len().saturating_sub(longest))..text.len()).filter(|&at| bytes[at] == b'<');
     let open = starts.find(|&at| markers.iter().any(|m| m.starts_with(&text[at..])));
-    Found::Open(open.unwrap_or(text.len()))
+    MarkerSearch::Open(open.unwrap_or(text.len()))
 }
 
 /// What a text begins with.
-pub(super) enum Tag<'a> {
+pub(super) enum OpeningTag<'a> {
     /// Its name and its length with the brackets.
     Whole(&'a str, usize),
     /// It may still become one.
@@ -55,15 +55,15 @@ pub(super) enum Tag<'a> {
 }
 
 /// Reads `<function=NAME>` or `<parameter=KEY>` at the start of a text.
-pub(super) fn tag<'a>(text: &'a str, open: &str) -> Tag<'a> {
+pub(super) fn tag<'a>(text: &'a str, open: &str) -> OpeningTag<'a> {
     let Some(rest) = text.strip_prefix(open) else {
-        return if open.starts_with(text) { Tag::Part } else { Tag::No };
+        return if open.starts_with(text) { OpeningTag::Part } else { OpeningTag::No };
     };
     match rest.find(['>', '<', '\n']) {
         Some(end) if rest[end..].starts_with('>') && (1..=NAME_BYTES_MAX).contains(&end) => {
-            Tag::Whole(rest[..end].trim(), open.len() + end + 1)
+            OpeningTag::Whole(rest[..end].trim(), open.len() + end + 1)
         }
-        None if rest.len() <= NAME_BYTES_MAX => Tag::Part,
-        _ => Tag::No,
+        None if rest.len() <= NAME_BYTES_MAX => OpeningTag::Part,
+        _ => OpeningTag::No,
     }
 }

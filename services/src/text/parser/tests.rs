@@ -15,20 +15,20 @@ fn tools() -> Arc<Tools> {
 /// is incomplete.
 fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str], cut: bool) -> String {
     let mut parser = OutputParser::new(thinking, tools, "x".into());
-    let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
+    let mut deltas: Vec<OutputDelta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
     deltas.extend(parser.finish(cut));
     let mut out: Vec<(String, String)> = Vec::new();
     for delta in deltas {
         let (kind, text) = match delta {
-            Delta::Reasoning(text) => ("R".to_owned(), text),
-            Delta::Content(text) => ("C".to_owned(), text),
-            Delta::ToolCall { index, id, name } => {
+            OutputDelta::Reasoning(text) => ("R".to_owned(), text),
+            OutputDelta::Content(text) => ("C".to_owned(), text),
+            OutputDelta::ToolCall { index, id, name } => {
                 assert_eq!(id, format!("call_x{index}"));
                 out.push((format!("T{index}"), name + " "));
                 continue;
             }
-            Delta::Arguments { index, json } => (format!("T{index}"), json),
-            Delta::Incomplete { index } => (format!("T{index}"), " ...".to_owned()),
+            OutputDelta::Arguments { index, json } => (format!("T{index}"), json),
+            OutputDelta::Incomplete { index } => (format!("T{index}"), " ...".to_owned()),
         };
         assert!(!text.is_empty(), "an empty delta says nothing");
         match out.last_mut() {
@@ -46,13 +46,13 @@ fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str], cut: b
     out.into_iter().map(|(kind, text)| format!("{kind}({text})")).collect::<Vec<_>>().join(" ")
 }
 
-/// The same for the whole text, for each character by itself, and for every cut into two and three.
+/// Checks what a text is parsed into: as a whole, character by character, and for every cut into two and three.
 #[track_caller]
 fn check_with(thinking: Thinking, tools: Option<Arc<Tools>>, text: &str, expected: &str) {
     check_ended(thinking, tools, text, false, expected);
 }
 
-/// The same for a text that was cut off.
+/// Checks what a text that was cut off is parsed into.
 #[track_caller]
 fn check_cut(text: &str, expected: &str) {
     check_ended(Thinking::Closed, Some(tools()), text, true, expected);
@@ -333,7 +333,10 @@ fn text_that_only_looks_like_markup_is_text() {
 fn without_tools_calls_are_text_and_nothing_is_held() {
     let call = "x\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
     check_with(Thinking::Closed, None, call, &format!("C({call})"));
-    assert_eq!(OutputParser::new(Thinking::Closed, None, String::new()).push("a \n"), [Delta::Content("a \n".into())]);
+    assert_eq!(
+        OutputParser::new(Thinking::Closed, None, String::new()).push("a \n"),
+        [OutputDelta::Content("a \n".into())]
+    );
 }
 
 #[test]
@@ -356,11 +359,11 @@ fn stray_text_between_parameters_is_dropped() {
 fn string_arguments_are_streamed_as_they_come() {
     let mut parser = OutputParser::new(Thinking::Closed, Some(tools()), "r-".into());
     let header = parser.push("<tool_call>\n<function=weather>\n<parameter=city>\n");
-    assert_eq!(header, [Delta::ToolCall { index: 0, id: "call_r-0".into(), name: "weather".into() }]);
-    assert_eq!(parser.push("Par"), [Delta::Arguments { index: 0, json: "{\"city\": \"Par".into() }]);
-    assert_eq!(parser.push("is\n"), [Delta::Arguments { index: 0, json: "is".into() }]);
-    assert_eq!(parser.push("</parameter>"), [Delta::Arguments { index: 0, json: "\"".into() }]);
-    assert_eq!(parser.push("\n</function>"), [Delta::Arguments { index: 0, json: "}".into() }]);
+    assert_eq!(header, [OutputDelta::ToolCall { index: 0, id: "call_r-0".into(), name: "weather".into() }]);
+    assert_eq!(parser.push("Par"), [OutputDelta::Arguments { index: 0, json: "{\"city\": \"Par".into() }]);
+    assert_eq!(parser.push("is\n"), [OutputDelta::Arguments { index: 0, json: "is".into() }]);
+    assert_eq!(parser.push("</parameter>"), [OutputDelta::Arguments { index: 0, json: "\"".into() }]);
+    assert_eq!(parser.push("\n</function>"), [OutputDelta::Arguments { index: 0, json: "}".into() }]);
     assert_eq!((parser.calls(), parser.push("\n</tool_call>"), parser.finish(false)), (1, vec![], vec![]));
 }
 

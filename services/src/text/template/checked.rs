@@ -86,13 +86,13 @@ pub(super) fn check_source(source: &str, syntax: &SyntaxConfig) -> Result<(), Te
     if source.len() > TEMPLATE_SOURCE_BYTES_MAX {
         return refused(1, format!("wanted at most {TEMPLATE_SOURCE_BYTES_MAX} bytes, got {}", source.len()));
     }
-    let (mut tag, mut constants) = (Tag::default(), 0u64);
+    let (mut tag, mut constants) = (TemplateTag::default(), 0u64);
     for token in tokenize(source, false, syntax.clone()) {
         // What is no token the compiler refuses, and says where.
         let Ok((token, span)) = token else { break };
         if matches!(token, Token::BlockStart | Token::VariableStart) {
             constants = constants.saturating_add(tag.constants(span.start_offset));
-            tag = Tag { begin: span.start_offset, ..Tag::default() };
+            tag = TemplateTag { begin: span.start_offset, ..TemplateTag::default() };
         }
         tag.add(&token);
         if tag.marks > TAG_MARKS_MAX {
@@ -108,14 +108,14 @@ pub(super) fn check_source(source: &str, syntax: &SyntaxConfig) -> Result<(), Te
 
 /// What there is between `{{` and `}}`.
 #[derive(Default)]
-struct Tag {
+struct TemplateTag {
     begin: u32,
     marks: u32,
     multiplies: bool,
     factor: u64,
 }
 
-impl Tag {
+impl TemplateTag {
     fn add(&mut self, token: &Token<'_>) {
         let number = match token {
             Token::Int(n) => *n,

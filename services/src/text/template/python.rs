@@ -1,6 +1,6 @@
 //! Values written as Python writes them, because templates were made and models trained with Python's.
 
-use super::written::Written;
+use super::written::WrittenNumber;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
@@ -116,7 +116,7 @@ fn write_json(value: &Value, indent: Option<usize>, depth: usize, out: &mut Stri
                 write_json(&value.get_item(&key)?, indent, depth + 1, out)
             })?;
         }
-        ValueKind::Plain if let Some(number) = Written::of(value) => write!(out, "{number}")?,
+        ValueKind::Plain if let Some(number) = WrittenNumber::of(value) => write!(out, "{number}")?,
         other => return Err(Error::new(ErrorKind::InvalidOperation, format!("{other} is not JSON serializable"))),
     }
     Ok(())
@@ -186,7 +186,7 @@ pub(super) fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args:
 
 /// The test `number`, which holds for truth values too.
 pub(super) fn is_number(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || Written::of(value).is_some()
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || WrittenNumber::of(value).is_some()
 }
 
 /// The items that Python's `items[start:stop:step]` takes; `step` is not 0.

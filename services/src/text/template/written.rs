@@ -92,14 +92,14 @@ impl<'a> Text<'a> {
     /// The value. If names are to be `unique`, one that stands twice in one object is an error.
     pub fn read(&self, unique: bool) -> Result<Json, serde_json::Error> {
         let mut json = serde_json::Deserializer::from_str(&self.text);
-        let value = (&mut Reader { kept: &self.kept, seen: 0, unique }).deserialize(&mut json)?;
+        let value = (&mut JsonReader { kept: &self.kept, seen: 0, unique }).deserialize(&mut json)?;
         json.end()?;
         Ok(value)
     }
 }
 
 /// Makes a [`Json`], as its own reader does, but for the numbers that are kept and the names that are refused.
-struct Reader<'t> {
+struct JsonReader<'t> {
     /// Those that have not come yet.
     kept: &'t [(usize, &'t str)],
     /// How many numbers have come.
@@ -107,7 +107,7 @@ struct Reader<'t> {
     unique: bool,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     /// A number that came, as the object that stands for it if it is one of the kept.
     fn number(&mut self, number: Json) -> Json {
         let place = self.seen;
@@ -122,7 +122,7 @@ impl Reader<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Reader<'_> {
+impl<'de> DeserializeSeed<'de> for &mut JsonReader<'_> {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Json, D::Error> {
@@ -130,7 +130,7 @@ impl<'de> DeserializeSeed<'de> for &mut Reader<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Reader<'_> {
+impl<'de> Visitor<'de> for &mut JsonReader<'_> {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,9 +240,9 @@ fn is_held(number: &str) -> bool {
 
 /// A number in a template, which shows it as it was written.
 #[derive(Debug)]
-pub(super) struct Written(String);
+pub(super) struct WrittenNumber(String);
 
-impl Written {
+impl WrittenNumber {
     /// As a template's value.
     pub(super) fn value(number: &str) -> Value {
         Value::from_object(Self(number.to_owned()))
@@ -254,13 +254,13 @@ impl Written {
     }
 }
 
-impl fmt::Display for Written {
+impl fmt::Display for WrittenNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Object for Written {
+impl Object for WrittenNumber {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
     }

@@ -61,11 +61,11 @@ impl Merges {
         if let Some(last) = symbols.last_mut() {
             last.after = NONE;
         }
-        let mut open = Open::default();
+        let mut open = MergeQueue::default();
         for (at, two) in (0..).zip(symbols.windows(2)) {
             self.offer(&mut open, at, two[0].id, two[1].id);
         }
-        while let Some(Entry { rank, at }) = open.pop() {
+        while let Some(Merge { rank, at }) = open.pop() {
             if self.merge(&mut symbols, rank, at) {
                 let Symbol { id, before, after } = symbols[at as usize];
                 if before != NONE {
@@ -107,16 +107,16 @@ impl Merges {
     }
 
     /// Notes that these two may be merged, if they may: `at` is where the left one begins.
-    fn offer(&self, open: &mut Open, at: u32, left: TokenId, right: TokenId) {
+    fn offer(&self, open: &mut MergeQueue, at: u32, left: TokenId, right: TokenId) {
         if let Some(rank) = self.rank(left, right) {
-            open.push(Entry { rank, at });
+            open.push(Merge { rank, at });
         }
     }
 }
 
 /// A merge that is open, ordered by rank and then by place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct Merge {
     rank: u32,
     at: u32,
 }
@@ -124,21 +124,21 @@ struct Entry {
 /// What is open, lowest first. A heap alone would do, and take ten times as long for a word of millions of equal pairs:
 /// all of a rank come at once here, nearly always in order, and only what comes too late for that goes into a heap.
 #[derive(Default)]
-struct Open {
+struct MergeQueue {
     /// The rank whose places are handed out, of which there is none at first.
     rank: Option<u32>,
     /// Its places that are left, first one last.
     places: Vec<u32>,
     /// What came since then, of this rank or a lower one.
-    late: BinaryHeap<Reverse<Entry>>,
+    late: BinaryHeap<Reverse<Merge>>,
     /// Places of each higher rank, as they came.
     later: HashMap<u32, Vec<u32>, BuildHasherDefault<PairHasher>>,
     /// The keys of `later`.
     ranks: BinaryHeap<Reverse<u32>>,
 }
 
-impl Open {
-    fn push(&mut self, entry: Entry) {
+impl MergeQueue {
+    fn push(&mut self, entry: Merge) {
         if self.rank.is_some_and(|rank| entry.rank <= rank) {
             self.late.push(Reverse(entry));
             return;
@@ -150,11 +150,11 @@ impl Open {
         self.later.entry(entry.rank).or_insert_with(new).push(entry.at);
     }
 
-    fn pop(&mut self) -> Option<Entry> {
+    fn pop(&mut self) -> Option<Merge> {
         if self.places.is_empty() && self.late.is_empty() {
             self.next_rank()?;
         }
-        let own = self.rank.zip(self.places.last()).map(|(rank, &at)| Entry { rank, at });
+        let own = self.rank.zip(self.places.last()).map(|(rank, &at)| Merge { rank, at });
         match self.late.peek() {
             Some(&Reverse(late)) if own.is_none_or(|own| late < own) => {
                 self.late.pop();

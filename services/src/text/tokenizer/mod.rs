@@ -89,7 +89,7 @@ impl Tokenizer {
     pub fn new(source: &TokenizerSource) -> Result<Self, TokenizerError> {
         let parts = source::read(source)?;
         let merges = Merges::new(&parts)?;
-        let table = Table::new(&parts)?;
+        let table = TokenTable::new(&parts)?;
         let matcher =
             AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(parts.added.iter().map(|a| &a.0));
         let matcher = matcher.map_err(|e| malformed("added tokens", e.to_string()))?;
@@ -255,14 +255,14 @@ impl Tokenizer {
 }
 
 /// Bytes and kind of every id.
-struct Table {
+struct TokenTable {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     kinds: Vec<TokenKind>,
     longest: usize,
 }
 
-impl Table {
+impl TokenTable {
     fn new(parts: &TokenizerParts) -> Result<Self, TokenizerError> {
         let mut tokens: Vec<(TokenKind, Cow<'_, [u8]>)> =
             vec![(TokenKind::Unused, Cow::Borrowed(&[])); parts.size as usize];

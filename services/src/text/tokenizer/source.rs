@@ -1,7 +1,7 @@
 //! Reads a tokenizer from what a model file carries. Both shapes become the same [`TokenizerParts`]; what the code
 //! cannot do exactly is refused by name.
 
-use super::split::{NAMED, Rule};
+use super::split::{NAMED, SplitRule};
 use super::{TokenKind, TokenizerError};
 use chimere_engine::format::TokenizerSource;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ const TOKENS_MAX: u32 = 1 << 22;
 /// A tokenizer, taken apart.
 #[derive(Debug)]
 pub(super) struct TokenizerParts {
-    pub(super) rule: Rule,
+    pub(super) rule: SplitRule,
     /// Normalise to NFC before splitting.
     pub(super) nfc: bool,
     /// Look a word up as a whole before merging.
@@ -35,7 +35,7 @@ pub(super) fn read(source: &TokenizerSource) -> Result<TokenizerParts, Tokenizer
     }
 }
 
-/// The same tokenizer in the form of GGUF files.
+/// The tokenizer of any source in the form that GGUF files have.
 pub(super) fn as_gguf(source: &TokenizerSource) -> Result<TokenizerSource, TokenizerError> {
     let parts = read(source)?;
     let is =
@@ -90,7 +90,7 @@ fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> 
 }
 
 fn from_json(bytes: &[u8]) -> Result<TokenizerParts, TokenizerError> {
-    let file: File = serde_json::from_slice(bytes).map_err(|e| TokenizerError::Json(e.to_string()))?;
+    let file: TokenizerJson = serde_json::from_slice(bytes).map_err(|e| TokenizerError::Json(e.to_string()))?;
     let nfc = match file.normalizer.as_ref().map(|n| n.kind.as_str()) {
         None => false,
         Some("NFC") => true,
@@ -112,10 +112,10 @@ fn from_json(bytes: &[u8]) -> Result<TokenizerParts, TokenizerError> {
 }
 
 /// The rule whose pattern the file has, followed by the plain byte alphabet.
-fn rule_of(pre: Option<&Step>) -> Result<Rule, TokenizerError> {
+fn rule_of(pre: Option<&Step>) -> Result<SplitRule, TokenizerError> {
     // By itself the byte alphabet cuts by a pattern of its own.
     if pre.is_some_and(|p| p.kind == "ByteLevel" && p.use_regex && !p.add_prefix_space) {
-        return Ok(Rule::Gpt2);
+        return Ok(SplitRule::Gpt2);
     }
     let steps = pre.map_or(&[][..], |p| &p.pretokenizers);
     let [split, bytes] = steps else {
@@ -132,12 +132,12 @@ fn rule_of(pre: Option<&Step>) -> Result<Rule, TokenizerError> {
     if !plain {
         return Err(unsupported("pre_tokenizer.pretokenizers[1]", format!("{bytes:?}")));
     }
-    let rule = Rule::ALL.into_iter().find(|r| isolated && r.pattern() == pattern);
+    let rule = SplitRule::ALL.into_iter().find(|r| isolated && r.pattern() == pattern);
     rule.ok_or_else(|| unsupported("pre_tokenizer.pretokenizers[0]", format!("{split:?}")))
 }
 
 /// Nothing may be put before or after the ids, and decoding is the inverse alphabet.
-fn check_ends(file: &File) -> Result<(), TokenizerError> {
+fn check_ends(file: &TokenizerJson) -> Result<(), TokenizerError> {
     if let Some(post) = &file.post_processor {
         let adds = match post.kind.as_str() {
             "ByteLevel" => false,
@@ -189,7 +189,7 @@ fn too_many(what: &str, got: u64) -> TokenizerError {
 
 /// `tokenizer.json`. Padding and truncation are the caller's business there and are not read.
 #[derive(Deserialize)]
-struct File {
+struct TokenizerJson {
     #[serde(default)]
     added_tokens: Vec<AddedEntry>,
     normalizer: Option<Step>,

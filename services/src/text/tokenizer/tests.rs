@@ -44,7 +44,8 @@ fn edited(edit: impl FnOnce(&mut Value)) -> Result<Tokenizer, TokenizerError> {
     Tokenizer::new(&TokenizerSource::Json(serde_json::to_vec(&file).unwrap()))
 }
 
-/// The same vocabulary whose merges come in another order, so that what a merge makes is often merged before it.
+/// A vocabulary with the merges of the first one in another order, so that what a merge makes is often merged before
+/// it.
 static SHUFFLED: LazyLock<Tokenizer> = LazyLock::new(|| {
     let by_hash = |merge: &Value| {
         let text = merge.to_string();

@@ -32,8 +32,8 @@ const STEP_DRAFTS_MIN: u32 = 16;
 /// All widths are multiples of this, the block of an activation's int8 form.
 pub(crate) const WIDTH: usize = 32;
 
-/// How long the threads of a step that has computed its logits look out for deferred rules together. To part costs as much:
-/// each is woken again for the samplers, and so is the thread that leads them.
+/// How long the threads of a step that has computed its logits look out for deferred rules together. To part costs as
+/// much: each is woken again for the samplers, and so is the thread that leads them.
 const RULES_WAIT: Duration = Duration::from_micros(100);
 
 /// How keys and values are stored.

@@ -3,7 +3,7 @@
 use super::answer::MessageFormat;
 use super::request::MessagesRequest;
 use crate::http::app::App;
-use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::reply::converse::converse;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
@@ -20,10 +20,10 @@ pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
 /// Answers a conversation with a message.
 async fn messages(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
-    let Taken { asked: MessagesRequest { chat, shows_thoughts }, bytes, room } =
+    let ParsedBody { asked: MessagesRequest { chat, shows_thoughts }, bytes, room } =
         take(&app, &request, payload, parse).await?;
     let shape = MessageFormat { stop: chat.generation.spec.stop.clone(), shows_thoughts };
-    converse(&app, &request, Taken { asked: chat, bytes, room }, shape, "msg_").await
+    converse(&app, &request, ParsedBody { asked: chat, bytes, room }, shape, "msg_").await
 }
 
 /// How many tokens a request's prompt has, without an answer.
@@ -33,7 +33,7 @@ async fn count_tokens(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
-    let Taken { asked, bytes, room: _room } = take(&app, &request, payload, parse).await?;
+    let ParsedBody { asked, bytes, room: _room } = take(&app, &request, payload, parse).await?;
     let prompt = prompt_of(&app.turns, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await?;
     Ok(HttpResponse::Ok().json(json!({"input_tokens": prompt.ids.len()})))
 }

@@ -1,7 +1,7 @@
 //! The turns of a conversation in Anthropic's words: blocks of text, thoughts, uses of tools and their results.
 
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::turns::{BETWEEN, Turns};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder};
 use crate::http::wire::error::ApiError;
 use crate::text::Message;
 use serde_json::Value as Json;
@@ -15,7 +15,7 @@ pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<Vec<Messa
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
     }
-    let mut turns = Turns::default();
+    let mut turns = TurnsBuilder::default();
     if let Some(system) = system {
         turns.system(text_of("system", without_billing(system))?);
     }
@@ -33,7 +33,7 @@ enum MessageBlock {
     Result { call: String, text: String },
 }
 
-fn take(turns: &mut Turns, path: String, message: Json) -> Result<(), ApiError> {
+fn take(turns: &mut TurnsBuilder, path: String, message: Json) -> Result<(), ApiError> {
     let mut fields = Fields::nested(path, message)?;
     let path = fields.path("role");
     let role = fields.string("role")?.ok_or_else(|| missing(&path, "a role"))?;
@@ -53,7 +53,7 @@ fn take(turns: &mut Turns, path: String, message: Json) -> Result<(), ApiError> 
 }
 
 /// Results stand for themselves; what is said between them is a turn each.
-fn user(turns: &mut Turns, path: &str, content: Json) -> Result<(), ApiError> {
+fn user(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiError> {
     let mut said: Vec<String> = Vec::new();
     for (path, block) in blocks(path, content)? {
         match block {
@@ -76,7 +76,7 @@ fn user(turns: &mut Turns, path: &str, content: Json) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn assistant(turns: &mut Turns, path: &str, content: Json) -> Result<(), ApiError> {
+fn assistant(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiError> {
     turns.text("");
     for (path, block) in blocks(path, content)? {
         match block {

@@ -6,14 +6,14 @@ use crate::actors::embed::Texts;
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::intake::bodies::{Taken, parsed, take};
+use crate::http::intake::bodies::{ParsedBody, parsed, take};
 use crate::http::reply::converse::go_on_from;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read};
 use crate::limits::LLAMA_RANDOM_SEED;
 use crate::turn::prompts::prompt_ids;
-use crate::turn::vectors::{Layout, tokens, vectors};
+use crate::turn::vectors::{EmbeddingLayout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
@@ -39,7 +39,7 @@ async fn completion(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| LlamaRequest::parse(body, &app.limits);
-    let Taken { asked: LlamaRequest { generation, prompts, reply }, room, .. } =
+    let ParsedBody { asked: LlamaRequest { generation, prompts, reply }, room, .. } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
@@ -58,7 +58,7 @@ async fn completion(
 async fn embedding(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| parse_embedding(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(&app.turns, app.holder(&request), "content", (inputs, Layout::Alone)).await?;
+    let prompts = tokens(&app.turns, app.holder(&request), "content", (inputs, EmbeddingLayout::Alone)).await?;
     let texts = Texts { prompts, pooling, priority, terms: terms_of(&request)? };
     let all = vectors(&app.turns, RequestName::of(&request), "content", texts).await?;
     let entry = |(index, vector)| json!({"index": index, "embedding": [vector]});

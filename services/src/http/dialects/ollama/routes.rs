@@ -8,7 +8,7 @@ use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::edge::shares::Share;
-use crate::http::intake::bodies::{Taken, parsed, take};
+use crate::http::intake::bodies::{ParsedBody, parsed, take};
 use crate::http::reply::converse::{converse, go_on_from};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::too_long;
@@ -17,7 +17,7 @@ use crate::http::wire::routing::{only, read};
 use crate::limits::OLLAMA_VERSION;
 use crate::turn::options::Generation;
 use crate::turn::prompts::ids_of;
-use crate::turn::vectors::{Layout, tokens, vectors};
+use crate::turn::vectors::{EmbeddingLayout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -52,13 +52,13 @@ async fn prompt(app: web::Data<App>, request: HttpRequest, payload: web::Payload
 async fn answer(
     app: &App,
     request: &HttpRequest,
-    taken: Taken<OllamaRequest>,
+    taken: ParsedBody<OllamaRequest>,
     shape: Ollama,
 ) -> Result<HttpResponse, ApiError> {
-    let Taken { asked, bytes, room } = taken;
+    let ParsedBody { asked, bytes, room } = taken;
     match asked {
         OllamaRequest::Chat(chat) => {
-            converse(app, request, Taken { asked: *chat, bytes, room }, shape, "ollama-").await
+            converse(app, request, ParsedBody { asked: *chat, bytes, room }, shape, "ollama-").await
         }
         OllamaRequest::Raw { prompt, generation } => raw(app, request, (prompt, *generation), room, shape).await,
         OllamaRequest::Load => Ok(HttpResponse::Ok().json(loaded(shape, &app.limits.name, unix_seconds()))),
@@ -106,7 +106,7 @@ async fn embedded(
 ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
     let asked = parsed(app, request, payload, |body, app| parse_embed(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(&app.turns, app.holder(request), "input", (inputs, Layout::Alone)).await?;
+    let prompts = tokens(&app.turns, app.holder(request), "input", (inputs, EmbeddingLayout::Alone)).await?;
     let count = prompts.iter().map(|p| p.len()).sum();
     let texts = Texts { prompts, pooling, priority, terms: terms_of(request)? };
     Ok((vectors(&app.turns, RequestName::of(request), "input", texts).await?, count))

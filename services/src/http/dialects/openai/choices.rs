@@ -97,13 +97,13 @@ impl<S: ChoiceFormat> Chunks<S> {
 }
 
 /// Collects a whole reply.
-pub(in crate::http) struct Whole<S> {
+pub(in crate::http) struct CollectedReply<S> {
     envelope: Envelope,
     shape: S,
     choices: Vec<(Delta, Option<Finish>)>,
 }
 
-impl<S: ChoiceFormat> Whole<S> {
+impl<S: ChoiceFormat> CollectedReply<S> {
     /// For a reply of this many choices.
     pub(in crate::http) fn new(envelope: Envelope, shape: S, choices: usize) -> Self {
         Self { envelope, shape, choices: vec![(Delta::default(), None); choices] }
@@ -135,14 +135,14 @@ impl<S: ChoiceFormat> Whole<S> {
 
 impl<S: ChoiceFormat + Unpin + 'static> Dialect for S {
     type Stream = Chunks<S>;
-    type Whole = Whole<S>;
+    type Whole = CollectedReply<S>;
 
     fn streamed(self, begun: Begun) -> Chunks<S> {
         Chunks::new(begun.envelope, self, begun.choices, begun.include_usage)
     }
 
-    fn collected(self, begun: Begun) -> Whole<S> {
-        Whole::new(begun.envelope, self, begun.choices)
+    fn collected(self, begun: Begun) -> CollectedReply<S> {
+        CollectedReply::new(begun.envelope, self, begun.choices)
     }
 }
 
@@ -161,9 +161,9 @@ impl<S: ChoiceFormat> Frames for Chunks<S> {
     }
 }
 
-impl<S: ChoiceFormat> WholeReply for Whole<S> {
+impl<S: ChoiceFormat> WholeReply for CollectedReply<S> {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
-        Whole::of(self, output)
+        CollectedReply::of(self, output)
     }
 }
 
@@ -294,7 +294,7 @@ mod tests {
         let timings = |yielded: Sources| {
             let envelope =
                 Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
-            let mut whole = Whole::new(envelope, Chat { logprobs: false }, 1);
+            let mut whole = CollectedReply::new(envelope, Chat { logprobs: false }, 1);
             whole.of(Output::Finished { choice: 0, reason: Finish::Stop }).unwrap();
             let reports = (!yielded.is_empty()).then_some(Report::Yielded(yielded)).into_iter().collect();
             whole.of(Output::End(RequestUsage { reports, ..RequestUsage::default() })).unwrap().unwrap()["timings"]
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_whole_reply_gathers_reasoning_calls_and_logprobs_of_each_choice() {
         let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
-        let mut whole = Whole::new(envelope, Chat { logprobs: true }, 1);
+        let mut whole = CollectedReply::new(envelope, Chat { logprobs: true }, 1);
         let call = |start: bool, arguments: &str| ToolCallDelta {
             index: 0,
             start: start.then(|| ("call_1".to_owned(), "add".to_owned())),

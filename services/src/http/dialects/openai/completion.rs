@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 pub(super) struct Completion {
     logprobs: bool,
     /// One entry a prompt.
-    prompts: Vec<Prompt>,
+    prompts: Vec<CompletionPrompt>,
     choices_per_prompt: u32,
     /// How far each choice's text has come.
     places: Vec<TextOffset>,
@@ -46,7 +46,7 @@ pub(super) struct Echo {
 }
 
 #[derive(Debug)]
-struct Prompt {
+struct CompletionPrompt {
     echo: Option<Echo>,
     scored: Vec<Scored>,
 }
@@ -55,7 +55,7 @@ impl Completion {
     /// For some prompts, each with or without an echo, with this many choices each.
     pub(super) fn new(logprobs: bool, echoes: Vec<Option<Echo>>, choices_per_prompt: u32) -> Self {
         let places = vec![TextOffset::default(); echoes.len() * choices_per_prompt as usize];
-        let prompts = echoes.into_iter().map(|echo| Prompt { echo, scored: Vec::new() }).collect();
+        let prompts = echoes.into_iter().map(|echo| CompletionPrompt { echo, scored: Vec::new() }).collect();
         Self { logprobs, prompts, choices_per_prompt, places }
     }
 

@@ -4,7 +4,7 @@ use super::chat::Chat;
 use super::completion::{Completion, Echo};
 use super::request::CompletionRequest;
 use crate::http::app::App;
-use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::reply::converse::{converse, go_on_from};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
@@ -35,7 +35,7 @@ async fn completions(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
-    let Taken { asked: CompletionRequest { generation, prompts, echo }, room, .. } =
+    let ParsedBody { asked: CompletionRequest { generation, prompts, echo }, room, .. } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());

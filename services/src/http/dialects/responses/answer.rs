@@ -21,11 +21,11 @@ pub(super) struct ResponseFormat {
     /// How thoughts are given.
     pub thoughts: ThoughtsShown,
     /// Takes the response when it is whole, if it is to be kept.
-    pub keep: Option<Keep>,
+    pub keep: Option<KeepResponse>,
 }
 
 /// Keeps a response under its id. False if it could not.
-pub(super) type Keep = Box<dyn FnOnce(&str, &Value) -> bool>;
+pub(super) type KeepResponse = Box<dyn FnOnce(&str, &Value) -> bool>;
 
 /// A response as it comes: the stream, and the whole reply too.
 pub(super) struct ResponseAnswer {

@@ -1,7 +1,7 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::turns::{BETWEEN, Turns};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
@@ -19,7 +19,7 @@ pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json
     if new.is_empty() && before.is_empty() {
         return Err(ApiError::invalid("input", "`input` must not be empty"));
     }
-    let mut turns = Turns::default();
+    let mut turns = TurnsBuilder::default();
     instructions.into_iter().for_each(|text| turns.system(text));
     for (i, item) in before.iter().enumerate() {
         take(&mut turns, format!("previous_response_id.items[{i}]"), item.clone())?;
@@ -35,7 +35,7 @@ pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json
     Ok(messages)
 }
 
-fn take(turns: &mut Turns, path: String, item: Json) -> Result<(), ApiError> {
+fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiError> {
     let mut fields = Fields::nested(path.clone(), item)?;
     let kind_path = fields.path("type");
     // A message may say nothing of what it is.
@@ -62,7 +62,7 @@ fn take(turns: &mut Turns, path: String, item: Json) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn message(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
+fn message(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {
     let path = fields.path("role");
     let role = fields.string("role")?.ok_or_else(|| missing(&path, "a role"))?;
     let content = fields.path("content");
@@ -127,7 +127,7 @@ fn thought(fields: &mut Fields) -> Result<String, ApiError> {
     Ok(if said.is_empty() { unsealed().unwrap_or_default() } else { said })
 }
 
-fn call(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
+fn call(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {
     let (id_path, name_path, path) = (fields.path("call_id"), fields.path("name"), fields.path("arguments"));
     let id = fields.string("call_id")?.ok_or_else(|| missing(&id_path, "a string"))?;
     let name = fields.string("name")?.ok_or_else(|| missing(&name_path, "a string"))?;
@@ -138,7 +138,7 @@ fn call(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn output(turns: &mut Turns, fields: &mut Fields) -> Result<(), ApiError> {
+fn output(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {
     let (id_path, path) = (fields.path("call_id"), fields.path("output"));
     let id = fields.string("call_id")?.ok_or_else(|| missing(&id_path, "a string"))?;
     let value = fields.any("output").ok_or_else(|| missing(&path, "a string or an array of parts"))?;

@@ -1,6 +1,6 @@
 //! `/v1/responses`, as OpenAI's clients send it: answered, kept for a while, shown and removed.
 
-use super::answer::{Keep, ResponseFormat, response_of};
+use super::answer::{KeepResponse, ResponseFormat, response_of};
 use super::references::refers_to_at_most;
 use super::request::{ResponsesBody, ResponsesRequest};
 use crate::clock::unix_seconds;
@@ -8,7 +8,7 @@ use crate::database::DatabaseError;
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::shares::Share;
-use crate::http::intake::bodies::{INLINE_BYTES, Taken, more_room, take};
+use crate::http::intake::bodies::{INLINE_BYTES, ParsedBody, more_room, take};
 use crate::http::intake::written::written;
 use crate::http::reply::converse::converse;
 use crate::http::wire::error::ApiError;
@@ -36,12 +36,12 @@ pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
 
 /// `POST /v1/responses`: answers a conversation and keeps the answer if that is asked for.
 async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let Taken { asked, bytes, room } = asked(&app, &request, payload).await?;
+    let ParsedBody { asked, bytes, room } = asked(&app, &request, payload).await?;
     let ResponsesRequest { chat, items, store, thoughts, namespaces, mut echo } = asked;
     let keep = if store { keep(&app, &request, &items) } else { None };
     echo.insert("store".into(), keep.is_some().into());
     let shape = ResponseFormat { echo, namespaces, thoughts, keep };
-    converse(&app, &request, Taken { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
+    converse(&app, &request, ParsedBody { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
 }
 
 /// `POST /v1/responses/input_tokens`: how many tokens a request's prompt has, without an answer.
@@ -50,7 +50,7 @@ async fn input_tokens(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let Taken { asked, bytes, room: _room } = asked(&app, &request, payload).await?;
+    let ParsedBody { asked, bytes, room: _room } = asked(&app, &request, payload).await?;
     let prompt = prompt_of(&app.turns, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await;
     let prompt = prompt.map_err(|error| of_input(error.into()))?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
@@ -175,9 +175,9 @@ async fn asked(
     app: &web::Data<App>,
     request: &HttpRequest,
     payload: web::Payload,
-) -> Result<Taken<ResponsesRequest>, ApiError> {
+) -> Result<ParsedBody<ResponsesRequest>, ApiError> {
     let (owner, holder) = (Caller::of(request).key, app.holder(request));
-    let Taken { asked: body, bytes, mut room } =
+    let ParsedBody { asked: body, bytes, mut room } =
         take(app, request, payload, |body, _| ResponsesBody::read(body)).await?;
     let (body, named) = referred(app, owner, body)?;
     let stored = body.previous.as_deref().map(|id| previous(app, owner, id)).transpose()?;
@@ -196,7 +196,7 @@ async fn asked(
         let body = body.resolved(|id| items.get(id).cloned())?;
         body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits)
     };
-    Ok(Taken { asked: work(&app.turns.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
+    Ok(ParsedBody { asked: work(&app.turns.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
 }
 
 /// The caller's responses that have the items which a body refers to.
@@ -239,7 +239,7 @@ fn said(stored: &KeptResponse) -> Vec<Value> {
 
 /// What keeps a response when it is whole, with the items before it. `None` where there is no room for them meanwhile,
 /// or where the conversation is larger than any body may be.
-fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<Keep> {
+fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<KeepResponse> {
     let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
     let share: Share = app.bodies.room.take(app.holder(request), items.len())?;
     let (app, owner) = (app.clone(), Caller::of(request).key);
@@ -255,6 +255,6 @@ fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<
             }
             drop(share);
             kept
-        }) as Keep
+        }) as KeepResponse
     })
 }

@@ -3,7 +3,7 @@
 //! [`Exchange`] knows.
 
 use super::exchange::{Exchange, FREE_BYTES, Late, Wanted};
-use super::faults::{self, Fault};
+use super::faults::{self, ClientFault};
 use actix_rt::time::{Sleep, sleep_until};
 use bytes::BytesMut;
 use std::io;
@@ -57,10 +57,10 @@ impl<S> Connection<S> {
         match late {
             Late::Head => {
                 self.last_words = TOO_SLOW;
-                faults::count(Fault::SlowHead, None);
+                faults::count(ClientFault::SlowHead, None);
             }
-            Late::Body => faults::count(Fault::SlowBody, None),
-            Late::Answer => faults::count(Fault::Unread, None),
+            Late::Body => faults::count(ClientFault::SlowBody, None),
+            Late::Answer => faults::count(ClientFault::Unread, None),
             Late::Idle | Late::Rest => {}
         }
         Poll::Ready(late)
@@ -83,7 +83,7 @@ impl<S: AsyncRead + Unpin> Connection<S> {
         }
         let came = &buf.filled()[before..];
         let Ok(own) = self.exchange.came(came, Instant::now()) else {
-            faults::count(Fault::NoRoom, None);
+            faults::count(ClientFault::NoRoom, None);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, "there is no room for this head")));
         };
         if own < came.len() {

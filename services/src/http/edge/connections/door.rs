@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::exchange::Exchange;
-use super::faults::{self, Fault};
+use super::faults::{self, ClientFault};
 use crate::holder::Holder;
 use crate::http::edge::settings::Patience;
 use crate::http::edge::shares::{Room, Share};
@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The entrance of one listener.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(super) struct ConnectionLimit {
     room: Arc<Room>,
     heads: Arc<Room>,
     patience: Patience,
@@ -39,7 +39,7 @@ pub(super) struct Admitted {
     _share: Share,
 }
 
-impl Door {
+impl ConnectionLimit {
     /// For so many connections at once, with clients that may take so long.
     pub(super) fn new(connections: usize, patience: Patience, proxies: &[IpAddr]) -> Self {
         let heads = Room::new(HEADS_BYTES_MAX, 0);
@@ -94,7 +94,7 @@ impl AsyncRead for Admitted {
         let polled = Pin::new(&mut self.socket).poll_read(cx, buf);
         if let Some(left) = self.handshake.get() {
             let Some(left) = left.checked_sub(buf.filled().len() - before) else {
-                faults::count(Fault::Handshake, Some(&"it is too long"));
+                faults::count(ClientFault::Handshake, Some(&"it is too long"));
                 return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
             };
             self.handshake.set(Some(left));

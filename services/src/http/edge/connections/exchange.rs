@@ -7,7 +7,7 @@
 //! Each phase has its time: the head, the body, the rest of a body that nobody waits for any more, an answer that lies
 //! in the socket, and the silence between two requests. Only while the service itself is at work there is none here.
 
-use super::framing::{Framing, Part};
+use super::framing::{Framing, FramingState};
 use crate::holder::Holder;
 use crate::http::edge::settings::Patience;
 use crate::http::edge::shares::{Room, Share};
@@ -30,11 +30,11 @@ pub(super) struct Exchange {
     patience: Patience,
     room: Arc<Room>,
     holder: Holder,
-    state: RefCell<State>,
+    state: RefCell<ExchangeState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ExchangeState {
     framing: Framing,
     /// Bytes of the head, which are kept until the request was answered.
     head_bytes: usize,
@@ -87,7 +87,7 @@ pub(super) struct NoRoom;
 impl Exchange {
     /// Of a new connection.
     pub(super) fn new(patience: Patience, room: Arc<Room>, holder: Holder, now: Instant) -> Self {
-        let state = State { deadline: Some(now + patience.head), ..State::default() };
+        let state = ExchangeState { deadline: Some(now + patience.head), ..ExchangeState::default() };
         Self { patience, room, holder, state: RefCell::new(state) }
     }
 
@@ -102,8 +102,8 @@ impl Exchange {
     pub(super) fn wanted(&self) -> Wanted {
         let state = self.state.borrow();
         match state.framing.part() {
-            Part::End => Wanted::End,
-            Part::Head => Wanted::Bytes(FREE_BYTES),
+            FramingState::End => Wanted::End,
+            FramingState::Head => Wanted::Bytes(FREE_BYTES),
             _ if state.discarded => Wanted::Bytes(FREE_BYTES),
             _ => match FREE_BYTES.saturating_sub(state.unread) {
                 0 => Wanted::Nothing,
@@ -116,7 +116,7 @@ impl Exchange {
     pub(super) fn came(&self, bytes: &[u8], now: Instant) -> Result<usize, NoRoom> {
         let mut state = self.state.borrow_mut();
         let begins = state.head_bytes == 0 && state.served;
-        let in_head = state.framing.part() == Part::Head;
+        let in_head = state.framing.part() == FramingState::Head;
         let taken = state.framing.advance(bytes);
         if in_head {
             if begins {
@@ -129,8 +129,8 @@ impl Exchange {
             state.unread += taken.content;
         }
         match state.framing.part() {
-            Part::Head => {}
-            Part::End => state.deadline = state.answered.then_some(now + self.patience.unread),
+            FramingState::Head => {}
+            FramingState::End => state.deadline = state.answered.then_some(now + self.patience.unread),
             _ if in_head => state.deadline = Some(now + self.patience.body + LAST_BYTES),
             _ => {}
         }
@@ -138,7 +138,7 @@ impl Exchange {
     }
 
     /// Holds room for all steps that the head began beyond what is free.
-    fn hold(&self, state: &mut State) -> Result<(), NoRoom> {
+    fn hold(&self, state: &mut ExchangeState) -> Result<(), NoRoom> {
         let wanted = state.head_bytes.saturating_sub(FREE_BYTES).div_ceil(STEP_BYTES) * STEP_BYTES;
         let held = state.share.as_ref().map_or(0, Share::units);
         let taken = match &mut state.share {
@@ -161,7 +161,7 @@ impl Exchange {
     /// once.
     pub(super) fn reads(&self, now: Instant) {
         let state = &mut *self.state.borrow_mut();
-        if !std::mem::replace(&mut state.reads, true) && state.framing.part() != Part::End {
+        if !std::mem::replace(&mut state.reads, true) && state.framing.part() != FramingState::End {
             state.deadline = Some(now + self.patience.body + LAST_BYTES);
         }
     }
@@ -185,7 +185,7 @@ impl Exchange {
         let mut state = self.state.borrow_mut();
         state.answered = true;
         state.discard();
-        let time = if state.framing.part() == Part::End { self.patience.unread } else { LAST_BYTES };
+        let time = if state.framing.part() == FramingState::End { self.patience.unread } else { LAST_BYTES };
         state.deadline = Some(now + time);
         state.wake();
     }
@@ -198,12 +198,12 @@ impl Exchange {
     /// All that there was to send has been sent. After an answer to a request that is whole the next one may come.
     pub(super) fn sent(&self, now: Instant) {
         let mut state = self.state.borrow_mut();
-        if !state.answered || state.framing.part() != Part::End {
+        if !state.answered || state.framing.part() != FramingState::End {
             return;
         }
         let reader = state.reader.take();
         let deadline = Some(now + self.patience.idle);
-        *state = State { served: true, deadline, reader, ..State::default() };
+        *state = ExchangeState { served: true, deadline, reader, ..ExchangeState::default() };
         state.wake();
     }
 
@@ -216,16 +216,16 @@ impl Exchange {
     pub(super) fn late(&self) -> Late {
         let state = self.state.borrow();
         match state.framing.part() {
-            Part::End => Late::Answer,
-            Part::Head if state.head_bytes == 0 => Late::Idle,
-            Part::Head => Late::Head,
+            FramingState::End => Late::Answer,
+            FramingState::Head if state.head_bytes == 0 => Late::Idle,
+            FramingState::Head => Late::Head,
             _ if state.answered => Late::Rest,
             _ => Late::Body,
         }
     }
 }
 
-impl State {
+impl ExchangeState {
     fn discard(&mut self) {
         (self.discarded, self.unread) = (true, 0);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What a client did wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ClientFault {
     /// Its bytes are no HTTP.
     Malformed,
     /// Its head is too long.
@@ -31,7 +31,7 @@ pub(super) enum Fault {
     Broken,
 }
 
-impl Fault {
+impl ClientFault {
     const ALL: [Self; 8] = [
         Self::Malformed,
         Self::LongHead,
@@ -50,15 +50,16 @@ impl Fault {
 }
 
 /// When each kind was told last, and how many came since.
-static TOLD: Mutex<[Told; Fault::ALL.len()]> = Mutex::new([Told { at: None, since: 0 }; Fault::ALL.len()]);
+static TOLD: Mutex<[FaultCount; ClientFault::ALL.len()]> =
+    Mutex::new([FaultCount { at: None, since: 0 }; ClientFault::ALL.len()]);
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct FaultCount {
     at: Option<Instant>,
     since: u64,
 }
 
-impl Told {
+impl FaultCount {
     /// One more. How many there were, if they are to be told now.
     fn another(&mut self, now: Instant) -> Option<u64> {
         self.since += 1;
@@ -72,10 +73,10 @@ impl Told {
 }
 
 /// Counts one, with the words of the library that found it.
-pub(super) fn count(fault: Fault, words: Option<&dyn Display>) {
+pub(super) fn count(fault: ClientFault, words: Option<&dyn Display>) {
     ::metrics::counter!(metrics::CLIENT_FAULTS, "fault" => fault.name()).increment(1);
     let told = TOLD.lock()[fault as usize].another(Instant::now());
-    if let Some(connections) = told.filter(|_| fault != Fault::Broken) {
+    if let Some(connections) = told.filter(|_| fault != ClientFault::Broken) {
         let last = words.map(|words| words.to_string()).unwrap_or_default();
         tracing::warn!(fault = fault.name(), connections, last, "connections ended through faults of their clients");
     }
@@ -84,15 +85,15 @@ pub(super) fn count(fault: Fault, words: Option<&dyn Display>) {
 /// Counts what ended a connection. Ends that this service made itself were counted where they were made.
 pub(super) fn ended(error: &DispatchError) {
     let fault = match error {
-        DispatchError::Parse(ParseError::TooLarge) => Fault::LongHead,
-        DispatchError::Parse(_) => Fault::Malformed,
+        DispatchError::Parse(ParseError::TooLarge) => ClientFault::LongHead,
+        DispatchError::Parse(_) => ClientFault::Malformed,
         DispatchError::Io(error) => match error.kind() {
             std::io::ErrorKind::QuotaExceeded | std::io::ErrorKind::TimedOut => return,
-            _ => Fault::Broken,
+            _ => ClientFault::Broken,
         },
         // The body of an answer ends with an error where the client did not read it.
-        DispatchError::Body(_) => Fault::Unread,
-        _ => Fault::Broken,
+        DispatchError::Body(_) => ClientFault::Unread,
+        _ => ClientFault::Broken,
     };
     count(fault, Some(error));
 }
@@ -101,8 +102,8 @@ pub(super) fn ended(error: &DispatchError) {
 pub(super) fn handshake(error: &TlsError<std::io::Error, Infallible>) {
     match error {
         TlsError::Tls(error) if error.kind() == std::io::ErrorKind::QuotaExceeded => {}
-        TlsError::Tls(error) => count(Fault::Handshake, Some(error)),
-        error => count(Fault::Handshake, Some(error)),
+        TlsError::Tls(error) => count(ClientFault::Handshake, Some(error)),
+        error => count(ClientFault::Handshake, Some(error)),
     }
 }
 
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn any_number_of_faults_makes_few_lines_and_each_is_in_one_of_them() {
-        let (mut told, begin) = (Told { at: None, since: 0 }, Instant::now());
+        let (mut told, begin) = (FaultCount { at: None, since: 0 }, Instant::now());
         let lines: Vec<u64> =
             (0..50_000).filter_map(|i| told.another(begin + Duration::from_micros(100 * i))).collect();
         assert_eq!(lines, [1], "five seconds of them");
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn each_has_a_series() {
-        assert_eq!(Fault::ALL.len(), metrics::FAULTS.len());
-        assert!(Fault::ALL.iter().enumerate().all(|(place, fault)| *fault as usize == place));
+        assert_eq!(ClientFault::ALL.len(), metrics::FAULTS.len());
+        assert!(ClientFault::ALL.iter().enumerate().all(|(place, fault)| *fault as usize == place));
     }
 }

@@ -38,8 +38,9 @@ pub(in crate::http) async fn follow(
     if exchange.has_long_head() {
         reply.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     }
-    Ok(reply
-        .map_body(|_, body| BoxBody::new(Answer { body: Box::pin(body), rest: Bytes::new(), _answering: answering })))
+    Ok(reply.map_body(|_, body| {
+        BoxBody::new(ResponseBody { body: Box::pin(body), rest: Bytes::new(), _answering: answering })
+    }))
 }
 
 /// Dropped when an answer is complete.
@@ -77,13 +78,13 @@ impl Drop for Content {
 }
 
 /// The body of an answer, in pieces.
-struct Answer<B> {
+struct ResponseBody<B> {
     body: Pin<Box<B>>,
     rest: Bytes,
     _answering: Answering,
 }
 
-impl<B: MessageBody> MessageBody for Answer<B> {
+impl<B: MessageBody> MessageBody for ResponseBody<B> {
     type Error = B::Error;
 
     fn size(&self) -> BodySize {

@@ -1,6 +1,6 @@
 //! Where a request ends among the bytes of its connection: after its head, or after the body that the head announces
 //! (RFC 9112, sections 2, 6 and 7). Nothing is refused here; that is the parser's part. A request that announces its
-//! body in a way that this file does not read is [`Part::Endless`], and its connection ends with its answer.
+//! body in a way that this file does not read is [`FramingState::Endless`], and its connection ends with its answer.
 
 /// Bytes of a line of a head that are looked at: both names that matter, with any value that they may have.
 const LINE_BYTES: usize = 64;
@@ -8,16 +8,16 @@ const LINE_BYTES: usize = 64;
 /// A request of which some bytes came.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Framing {
-    part: Part,
-    line: Line,
+    part: FramingState,
+    line: LineStart,
     /// A line of the head was not empty. Empty lines before a request are allowed.
     begun: bool,
-    body: Body,
+    body: BodyLength,
 }
 
 /// Where in a request the next byte is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FramingState {
     #[default]
     Head,
     /// So many bytes of content are missing.
@@ -37,7 +37,7 @@ pub(super) enum Part {
 
 /// How a head announces its body.
 #[derive(Clone, Copy, Debug, Default)]
-enum Body {
+enum BodyLength {
     #[default]
     None,
     Length(u64),
@@ -48,13 +48,13 @@ enum Body {
 
 /// The first bytes of a line, without its end.
 #[derive(Clone, Debug)]
-struct Line {
+struct LineStart {
     bytes: [u8; LINE_BYTES],
     /// Bytes of the line, also of those that are not kept.
     length: usize,
 }
 
-impl Default for Line {
+impl Default for LineStart {
     fn default() -> Self {
         Self { bytes: [0; LINE_BYTES], length: 0 }
     }
@@ -62,21 +62,21 @@ impl Default for Line {
 
 /// How many bytes were the request's, and how many of them are content of its body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct Consumed {
     pub(super) bytes: usize,
     pub(super) content: usize,
 }
 
 impl Framing {
     /// Where the next byte is.
-    pub(super) fn part(&self) -> Part {
+    pub(super) fn part(&self) -> FramingState {
         self.part
     }
 
     /// Goes on by these bytes, at most to the end of the request.
-    pub(super) fn advance(&mut self, bytes: &[u8]) -> Taken {
-        let mut taken = Taken::default();
-        while self.part != Part::End && taken.bytes < bytes.len() {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Consumed {
+        let mut taken = Consumed::default();
+        while self.part != FramingState::End && taken.bytes < bytes.len() {
             let rest = &bytes[taken.bytes..];
             let content = self.content(rest.len());
             if content == 0 {
@@ -92,36 +92,36 @@ impl Framing {
 
     /// Takes as much content as there may be here, of so many bytes.
     fn content(&mut self, bytes: usize) -> usize {
-        let (Part::Content(left) | Part::Chunk(left)) = &mut self.part else {
-            return if self.part == Part::Endless { bytes } else { 0 };
+        let (FramingState::Content(left) | FramingState::Chunk(left)) = &mut self.part else {
+            return if self.part == FramingState::Endless { bytes } else { 0 };
         };
         let content = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes);
         *left -= content as u64;
         match self.part {
-            Part::Content(0) => self.part = Part::End,
-            Part::Chunk(0) => self.part = Part::ChunkEnd,
+            FramingState::Content(0) => self.part = FramingState::End,
+            FramingState::Chunk(0) => self.part = FramingState::ChunkEnd,
             _ => {}
         }
         content
     }
 
     /// Where the byte after this one is, which is no content.
-    fn after(&mut self, byte: u8) -> Part {
+    fn after(&mut self, byte: u8) -> FramingState {
         match self.part {
-            Part::Head => self.after_head(byte),
-            Part::ChunkSize(size, digits) => after_size(size, digits, byte),
-            Part::ChunkEnd if byte == b'\n' => Part::ChunkSize(None, true),
-            Part::ChunkEnd => Part::ChunkEnd,
-            Part::Trailers(true) if byte == b'\n' => Part::End,
-            Part::Trailers(at_start) => Part::Trailers(byte == b'\n' || at_start && byte == b'\r'),
+            FramingState::Head => self.after_head(byte),
+            FramingState::ChunkSize(size, digits) => after_size(size, digits, byte),
+            FramingState::ChunkEnd if byte == b'\n' => FramingState::ChunkSize(None, true),
+            FramingState::ChunkEnd => FramingState::ChunkEnd,
+            FramingState::Trailers(true) if byte == b'\n' => FramingState::End,
+            FramingState::Trailers(at_start) => FramingState::Trailers(byte == b'\n' || at_start && byte == b'\r'),
             other => other,
         }
     }
 
-    fn after_head(&mut self, byte: u8) -> Part {
+    fn after_head(&mut self, byte: u8) -> FramingState {
         if byte != b'\n' {
             self.line.push(byte);
-            return Part::Head;
+            return FramingState::Head;
         }
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
@@ -129,32 +129,34 @@ impl Framing {
             self.body = self.body.after(&line);
         } else if self.begun {
             return match self.body {
-                Body::None | Body::Length(0) => Part::End,
-                Body::Length(bytes) => Part::Content(bytes),
-                Body::Chunked => Part::ChunkSize(None, true),
-                Body::Unclear => Part::Endless,
+                BodyLength::None | BodyLength::Length(0) => FramingState::End,
+                BodyLength::Length(bytes) => FramingState::Content(bytes),
+                BodyLength::Chunked => FramingState::ChunkSize(None, true),
+                BodyLength::Unclear => FramingState::Endless,
             };
         }
-        Part::Head
+        FramingState::Head
     }
 }
 
 /// Where the byte after one of a chunk's size is. The size ends with its digits, the line may go on with an extension.
-fn after_size(size: Option<u64>, digits: bool, byte: u8) -> Part {
+fn after_size(size: Option<u64>, digits: bool, byte: u8) -> FramingState {
     match (byte, size) {
-        (b'\n', None) => Part::Endless,
-        (b'\n', Some(0)) => Part::Trailers(true),
-        (b'\n', Some(size)) => Part::Chunk(size),
+        (b'\n', None) => FramingState::Endless,
+        (b'\n', Some(0)) => FramingState::Trailers(true),
+        (b'\n', Some(size)) => FramingState::Chunk(size),
         (byte, size) if digits && byte.is_ascii_hexdigit() => {
             let digit = u64::from(char::from(byte).to_digit(16).unwrap_or_default());
             // The parser refuses a size that is too large.
-            size.unwrap_or(0).checked_mul(16).map_or(Part::Endless, |size| Part::ChunkSize(Some(size + digit), true))
+            size.unwrap_or(0)
+                .checked_mul(16)
+                .map_or(FramingState::Endless, |size| FramingState::ChunkSize(Some(size + digit), true))
         }
-        (_, size) => Part::ChunkSize(size, false),
+        (_, size) => FramingState::ChunkSize(size, false),
     }
 }
 
-impl Line {
+impl LineStart {
     fn push(&mut self, byte: u8) {
         if let Some(place) = self.bytes.get_mut(self.length) {
             *place = byte;
@@ -180,9 +182,9 @@ impl Line {
     }
 }
 
-impl Body {
+impl BodyLength {
     /// As it is announced when this line is known too.
-    fn after(self, line: &Line) -> Self {
+    fn after(self, line: &LineStart) -> Self {
         let announced = match (line.value_of("content-length"), line.value_of("transfer-encoding")) {
             (None, None) => return self,
             (Some(Ok(length)), _) if !length.starts_with('+') => length.parse().map_or(Self::Unclear, Self::Length),
@@ -204,12 +206,12 @@ mod tests {
     fn ends(request: &str) -> Option<(usize, usize)> {
         let whole = format!("{request}{NEXT}");
         let of = |pieces: &[&[u8]]| {
-            let (mut framing, mut sum) = (Framing::default(), Taken::default());
+            let (mut framing, mut sum) = (Framing::default(), Consumed::default());
             for piece in pieces {
                 let taken = framing.advance(piece);
-                sum = Taken { bytes: sum.bytes + taken.bytes, content: sum.content + taken.content };
+                sum = Consumed { bytes: sum.bytes + taken.bytes, content: sum.content + taken.content };
             }
-            (framing.part() == Part::End).then_some((sum.bytes, sum.content))
+            (framing.part() == FramingState::End).then_some((sum.bytes, sum.content))
         };
         let ended = of(&[whole.as_bytes()]);
         for cut in 0..whole.len() {

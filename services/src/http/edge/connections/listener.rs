@@ -2,7 +2,7 @@
 //! its caller's.
 
 use super::connection::Connection;
-use super::door::{Admitted, Door};
+use super::door::{Admitted, ConnectionLimit};
 use super::exchange::LAST_BYTES;
 use super::faults;
 use super::followed::PIECE_BYTES;
@@ -52,7 +52,7 @@ where
     {
         let Self { listener, workers, connections, patience, proxies, welcome } = self;
         socket::prepare(&listener, patience.silence);
-        let door = Door::new(connections, patience, &proxies);
+        let door = ConnectionLimit::new(connections, patience, &proxies);
         let server = Server::build()
             .workers(workers)
             .max_concurrent_connections(connections.div_ceil(workers))

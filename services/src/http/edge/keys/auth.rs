@@ -26,7 +26,7 @@ const FAIRNESS_ID: &str = "x-gateway-inference-fairness-id";
 
 /// The keys that are accepted.
 #[derive(Clone, Debug)]
-pub enum Keys {
+pub enum AcceptedKeys {
     /// No key is asked for, and nobody but this machine's users can come: whoever comes may do everything.
     Open,
     /// No key is asked for, and other machines can come: nobody is an administrator.
@@ -96,7 +96,7 @@ impl Caller {
 
 /// Who asks for tables with a request.
 pub fn asker(request: &HttpRequest) -> Asker {
-    Asker { key: Keys::hash_of(request.headers()), admin: Caller::of(request).admin }
+    Asker { key: AcceptedKeys::hash_of(request.headers()), admin: Caller::of(request).admin }
 }
 
 /// 403 unless the request's key is an administrator's. Without a key file that is everybody, as long as only this
@@ -116,7 +116,7 @@ pub fn hashed(key: &str) -> String {
     Sha256::digest(key).iter().fold(HASHED.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-impl Keys {
+impl AcceptedKeys {
     /// From a file that its owner alone can read: one key a line; blank lines and those that begin with `#` are left
     /// out. A file without any key is an error, because it would lock everybody out or, worse, be taken for none.
     pub fn read(path: &Path) -> Result<Self, String> {
@@ -338,15 +338,15 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    fn parse(text: &str) -> Result<Keys, String> {
-        Keys::parse(text, KeyLimits::default())
+    fn parse(text: &str) -> Result<AcceptedKeys, String> {
+        AcceptedKeys::parse(text, KeyLimits::default())
     }
 
     fn request(header: Option<&str>) -> HttpRequest {
         header.iter().fold(TestRequest::default(), |r, h| r.insert_header((AUTHORIZATION, *h))).to_http_request()
     }
 
-    fn caller(keys: &Keys, key: &str) -> Caller {
+    fn caller(keys: &AcceptedKeys, key: &str) -> Caller {
         keys.check(request(Some(&format!("Bearer {key}"))).headers()).unwrap()
     }
 
@@ -369,7 +369,7 @@ mod tests {
         ] {
             assert!(!check(bad), "{bad:?}");
         }
-        assert!(Keys::Open.check(request(None).headers()).is_ok());
+        assert!(AcceptedKeys::Open.check(request(None).headers()).is_ok());
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
         let text =
             format!("sk-a-0123456789ab\n{} scope=admin weight=3 requests=8 tokens_per_minute=60000\n", hashed("sk-b"));
         let defaults = KeyLimits { requests: 4, ..KeyLimits::default() };
-        let keys = Keys::parse(&text, defaults).unwrap();
+        let keys = AcceptedKeys::parse(&text, defaults).unwrap();
         let (a, b) = (caller(&keys, "sk-a-0123456789ab"), caller(&keys, "sk-b"));
         assert_eq!((a.admin, a.limits), (false, defaults));
         assert_eq!((b.admin, b.limits), (true, KeyLimits { weight: 3, requests: 8, tokens_per_minute: 60_000 }));
@@ -395,8 +395,8 @@ mod tests {
         for (keys, header, admin) in [
             (&keys, Some("Bearer sk-a-0123456789ab"), false),
             (&keys, Some("Bearer sk-b-0123456789ab"), true),
-            (&Keys::Open, None, true),
-            (&Keys::OpenToAll, None, false),
+            (&AcceptedKeys::Open, None, true),
+            (&AcceptedKeys::OpenToAll, None, false),
         ] {
             let request = request(header);
             let caller = keys.check(request.headers()).unwrap();
@@ -462,11 +462,11 @@ mod tests {
             [(0o600, true), (0o400, true), (0o440, true), (0o640, true), (0o644, false), (0o660, false), (0o666, false)]
         {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let read = Keys::read(&path);
+            let read = AcceptedKeys::read(&path);
             assert_eq!(read.is_ok(), taken, "{mode:o}: {read:?}");
             assert!(taken || read.unwrap_err().contains(&format!("got {mode:o}")));
         }
-        assert!(Keys::read(dir.path()).is_err());
+        assert!(AcceptedKeys::read(dir.path()).is_err());
     }
 
     #[test]
@@ -495,6 +495,6 @@ mod tests {
             let error = parse(line).unwrap_err();
             assert!(error.contains(part), "{part:?} in {error}");
         }
-        assert!(Keys::read(Path::new("/nowhere/keys")).unwrap_err().contains("/nowhere/keys"));
+        assert!(AcceptedKeys::read(Path::new("/nowhere/keys")).unwrap_err().contains("/nowhere/keys"));
     }
 }

@@ -1,7 +1,7 @@
 //! The keys that hold now. Their file is read again when it changed and when somebody asks; a file with a mistake
 //! changes nothing, and whoever reads the log hears of it.
 
-use super::auth::Keys;
+use super::auth::AcceptedKeys;
 use crate::http::edge::stamp::{FileStamp, stamp};
 use chimere_engine::engram::Latest;
 use chimere_engine::scheduler::KeyLimits;
@@ -11,33 +11,33 @@ use std::sync::Arc;
 
 /// Keys that can be replaced while the service runs.
 #[derive(Debug)]
-pub struct Ring {
-    live: Latest<Keys>,
-    file: Option<File>,
+pub struct KeyFile {
+    live: Latest<AcceptedKeys>,
+    file: Option<WatchedKeyFile>,
 }
 
 #[derive(Debug)]
-struct File {
+struct WatchedKeyFile {
     path: PathBuf,
     limits: KeyLimits,
     /// What the file was when it was last looked at, read or not: a mistake is told once.
     seen: Mutex<Option<FileStamp>>,
 }
 
-impl From<Keys> for Ring {
+impl From<AcceptedKeys> for KeyFile {
     /// Keys that stay as they are.
-    fn from(keys: Keys) -> Self {
+    fn from(keys: AcceptedKeys) -> Self {
         Self { live: Latest::new(keys), file: None }
     }
 }
 
-impl Ring {
+impl KeyFile {
     /// Those of a file; `limits` hold for keys whose line says nothing else.
     pub fn of_file(path: PathBuf, limits: KeyLimits) -> Result<Self, String> {
         // Before it is read: what changes meanwhile is seen at the next look.
         let seen = Mutex::new(stamp(&path));
-        let keys = Keys::read_with(&path, limits)?;
-        Ok(Self { live: Latest::new(keys), file: Some(File { path, limits, seen }) })
+        let keys = AcceptedKeys::read_with(&path, limits)?;
+        Ok(Self { live: Latest::new(keys), file: Some(WatchedKeyFile { path, limits, seen }) })
     }
 
     /// These keys on a service that other machines can reach: without keys nobody is an administrator there.
@@ -48,7 +48,7 @@ impl Ring {
     }
 
     /// The keys of now.
-    pub fn keys(&self) -> Arc<Keys> {
+    pub fn keys(&self) -> Arc<AcceptedKeys> {
         self.live.snapshot()
     }
 
@@ -60,7 +60,7 @@ impl Ring {
         if before == now && !in_any_case {
             return Ok(None);
         }
-        let keys = Keys::read_with(&file.path, file.limits)?;
+        let keys = AcceptedKeys::read_with(&file.path, file.limits)?;
         let count = keys.len();
         self.live.replace(keys);
         Ok(Some(count))
@@ -77,7 +77,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys");
         write_key_file(&path, &format!("{}\n", hashed("one")));
-        let ring = Ring::of_file(path.clone(), KeyLimits::default()).unwrap();
+        let ring = KeyFile::of_file(path.clone(), KeyLimits::default()).unwrap();
         assert_eq!(ring.reload(false), Ok(None));
         assert_eq!(ring.reload(true), Ok(Some(1)));
         write_key_file(&path, &format!("{}\n{}\n", hashed("one"), hashed("two")));
@@ -88,6 +88,6 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(ring.reload(false).is_err());
         assert_eq!(ring.keys().len(), 2, "a file that is away locks nobody out");
-        assert_eq!(Ring::from(Keys::Open).reload(true), Ok(None));
+        assert_eq!(KeyFile::from(AcceptedKeys::Open).reload(true), Ok(None));
     }
 }

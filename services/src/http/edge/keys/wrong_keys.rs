@@ -22,10 +22,10 @@ const LONGEST: Duration = Duration::from_millis(WRONG_KEY_DELAY_MS_MAX);
 
 /// Where keys were tried lately that nobody has, and from where known ones came.
 #[derive(Debug, Default)]
-pub struct WrongKeys(Mutex<Addresses>);
+pub struct WrongKeys(Mutex<AttemptsByAddress>);
 
 #[derive(Debug, Default)]
-struct Addresses {
+struct AttemptsByAddress {
     tries: HashMap<IpAddr, Tries>,
     /// Keys that were let in, each with the address that it came from.
     known: HashSet<(IpAddr, KeyId)>,
@@ -42,7 +42,7 @@ struct Tries {
 
 /// When a request's key is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum KeyTurn {
     /// The key is looked at immediately.
     Now,
     /// When its address has waited so long.
@@ -57,7 +57,7 @@ pub struct WrongKey {
     /// How many of its kind there were from there lately.
     pub(in crate::http::edge) count: u32,
     /// When it is answered.
-    pub(in crate::http::edge) turn: Turn,
+    pub(in crate::http::edge) turn: KeyTurn,
 }
 
 impl WrongKey {
@@ -87,12 +87,12 @@ impl WrongKeys {
         tries.last = now;
         let count = &mut tries.counts[usize::from(!tried)];
         *count = count.saturating_add(1);
-        let (count, mut turn) = (*count, Turn::Now);
+        let (count, mut turn) = (*count, KeyTurn::Now);
         if tried && of_many {
             turn = after(delay(count));
         } else if tried {
             turn = tries.turn(now);
-            if !matches!(turn, Turn::Never(_)) {
+            if !matches!(turn, KeyTurn::Never(_)) {
                 tries.free_at = tries.free_at.max(now) + delay(count);
                 turn = after(tries.free_at - now);
             }
@@ -101,11 +101,11 @@ impl WrongKeys {
     }
 
     /// When a known key is let in.
-    pub fn known(&self, from: IpAddr, key: KeyId, now: Instant) -> Turn {
+    pub fn known(&self, from: IpAddr, key: KeyId, now: Instant) -> KeyTurn {
         let from = network(from);
         let addresses = self.0.lock();
-        let turn = addresses.tries.get(&from).map_or(Turn::Now, |tries| tries.turn(now));
-        if turn == Turn::Now || addresses.known.contains(&(from, key)) { Turn::Now } else { turn }
+        let turn = addresses.tries.get(&from).map_or(KeyTurn::Now, |tries| tries.turn(now));
+        if turn == KeyTurn::Now || addresses.known.contains(&(from, key)) { KeyTurn::Now } else { turn }
     }
 
     /// A known key was let in.
@@ -124,16 +124,16 @@ impl WrongKeys {
 
 impl Tries {
     /// When the next key is looked at.
-    fn turn(&self, now: Instant) -> Turn {
+    fn turn(&self, now: Instant) -> KeyTurn {
         match self.free_at.saturating_duration_since(now) {
-            wait if wait > LONGEST => Turn::Never(wait),
+            wait if wait > LONGEST => KeyTurn::Never(wait),
             wait => after(wait),
         }
     }
 }
 
-fn after(wait: Duration) -> Turn {
-    if wait.is_zero() { Turn::Now } else { Turn::After(wait) }
+fn after(wait: Duration) -> KeyTurn {
+    if wait.is_zero() { KeyTurn::Now } else { KeyTurn::After(wait) }
 }
 
 fn delay(count: u32) -> Duration {
@@ -149,10 +149,10 @@ mod tests {
 
     const KEY: KeyId = KeyId(7);
 
-    fn millis(turn: Turn) -> u64 {
+    fn millis(turn: KeyTurn) -> u64 {
         match turn {
-            Turn::Now => 0,
-            Turn::After(wait) | Turn::Never(wait) => wait.as_millis() as u64,
+            KeyTurn::Now => 0,
+            KeyTurn::After(wait) | KeyTurn::Never(wait) => wait.as_millis() as u64,
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
         let waits = patient(&wrong, a, 12, &mut now);
         assert_eq!(waits[..6], [0, 0, 0, 125, 250, 500]);
         assert_eq!(*waits.last().unwrap(), WRONG_KEY_DELAY_MS_MAX);
-        assert_eq!(wrong.another(b, true, false, now).turn, Turn::Now, "another address is another's");
+        assert_eq!(wrong.another(b, true, false, now).turn, KeyTurn::Now, "another address is another's");
         let of_one_machine = |n: u16| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 1, n, 0, 0, n).into();
         let waits: Vec<u64> = (0..5).flat_map(|n| patient(&wrong, of_one_machine(n), 1, &mut now)).collect();
         assert_eq!(waits, [0, 0, 0, 125, 250]);
@@ -187,31 +187,31 @@ mod tests {
         // Two thousand a second for a minute, none of which waits for its answer.
         let looked_at = (0..120_000u64).filter(|i| {
             let now = begin + Duration::from_micros(500 * i);
-            !matches!(wrong.another(from, true, false, now).turn, Turn::Never(_))
+            !matches!(wrong.another(from, true, false, now).turn, KeyTurn::Never(_))
         });
         let looked_at = looked_at.count();
         assert!((10..20).contains(&looked_at), "{looked_at} of them were looked at");
         let now = begin + Duration::from_secs(60);
         assert!(millis(wrong.known(from, KEY, now)) > 0, "a right guess is not told earlier than a wrong one");
         wrong.let_in(from, KEY);
-        assert_eq!(wrong.known(from, KEY, now), Turn::Now, "one that was let in before is no guess");
+        assert_eq!(wrong.known(from, KEY, now), KeyTurn::Now, "one that was let in before is no guess");
         assert!(millis(wrong.known(from, KeyId(8), now)) > 0);
-        assert_eq!(wrong.known("10.0.0.2".parse().unwrap(), KeyId(8), now), Turn::Now);
+        assert_eq!(wrong.known("10.0.0.2".parse().unwrap(), KeyId(8), now), KeyTurn::Now);
     }
 
     #[test]
     fn clients_behind_one_address_wait_each_for_itself() {
         let (wrong, now, from) = (WrongKeys::default(), Instant::now(), "10.0.0.1".parse().unwrap());
-        let waits: Vec<Turn> = (0..1000).map(|_| wrong.another(from, true, true, now).turn).collect();
-        assert!(waits.iter().all(|turn| !matches!(turn, Turn::Never(_))));
-        assert_eq!(wrong.known(from, KEY, now), Turn::Now);
+        let waits: Vec<KeyTurn> = (0..1000).map(|_| wrong.another(from, true, true, now).turn).collect();
+        assert!(waits.iter().all(|turn| !matches!(turn, KeyTurn::Never(_))));
+        assert_eq!(wrong.known(from, KEY, now), KeyTurn::Now);
     }
 
     #[test]
     fn who_has_no_key_waits_for_nothing_and_fills_no_disk() {
         let (wrong, now, from) = (WrongKeys::default(), Instant::now(), "10.0.0.1".parse().unwrap());
         let all: Vec<WrongKey> = (0..100_000).map(|_| wrong.another(from, false, false, now)).collect();
-        assert!(all.iter().all(|one| one.turn == Turn::Now));
+        assert!(all.iter().all(|one| one.turn == KeyTurn::Now));
         let told: Vec<u32> = all.iter().filter(|one| one.is_told()).map(|one| one.count).collect();
         assert_eq!((&told[..16], &told[16..20]), (&(1..=16).collect::<Vec<_>>()[..], &[32, 64, 128, 256][..]));
         assert_eq!(told.len(), 28);

@@ -12,7 +12,7 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, collection_error};
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read, several};
-use crate::semantic::{CollectionError, Collections, Hit, Info};
+use crate::semantic::{CollectionError, Collections, FoundItem, Info};
 use crate::turn::options::Prompt;
 use crate::turn::search::{LAYOUT, Search, look, texts_of};
 use crate::turn::vectors::{tokens, vectors};
@@ -157,7 +157,7 @@ fn object(info: &Info) -> Value {
     })
 }
 
-fn hit_object(hit: &Hit) -> Value {
+fn hit_object(hit: &FoundItem) -> Value {
     let item = &hit.item;
     json!({"id": item.id, "text": item.text, "answer": item.answer, "score": hit.score})
 }

@@ -3,7 +3,7 @@
 
 use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::app::App;
-use crate::http::intake::bodies::{Taken, take};
+use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::intake::written::written;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
@@ -47,7 +47,7 @@ async fn tokenizer_info(app: web::Data<App>) -> HttpResponse {
 /// Counts and shows the tokens of a text or of a conversation.
 async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
-    let Taken { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
+    let ParsedBody { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
     let tokens = match input {
@@ -81,7 +81,7 @@ async fn detokenize(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| DetokenizeRequest::parse(body, &app.limits);
-    let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
+    let ParsedBody { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let tokenizer = app.turns.text.tokenizer().clone();
     written(&app, app.holder(&request), bytes, move || {
@@ -120,7 +120,7 @@ async fn chat_prompt(
     payload: web::Payload,
 ) -> Result<(ChatPrompt, usize), ApiError> {
     let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
-    let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
+    let ParsedBody { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
     Ok((prompt_of(&app.turns, app.holder(request), asked.conversation, bytes, usize::MAX).await?, bytes))
 }
 
