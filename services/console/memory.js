@@ -2,7 +2,6 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { call } from "./api.js";
-import { identity } from "./identity.js";
 import { bytes } from "./system.js";
 
 const TABLES = "/v1/engram/tables", COLLECTIONS = "/v1/engram/collections";
@@ -38,15 +37,9 @@ function useList(path) {
 // Learned texts are read by the service on its own time; so long a list without them is asked for again.
 const LATE_MS = 500, LATE_TIMES = 24;
 
-/** Whether the service has a directory to keep tables and collections in. No list says so, but a table that cannot be there cannot be
- *  rolled back for another reason where there is none. */
+/** Whether the service has a directory to keep tables and collections in. */
 async function hasDirectory() {
-  try {
-    await call(`${TABLES}/console-asks-${identity()}/rollback`, { method: "POST" });
-  } catch (error) {
-    return error.code !== "table_not_writable";
-  }
-  return true;
+  return (await call(TABLES)).writable !== false;
 }
 
 const lines = (text) => text.split(/\n\s*\n|\n/).map((l) => l.trim()).filter(Boolean);
@@ -120,7 +113,7 @@ function Collections() {
 
 export function Memory() {
   const [kept, setKept] = useState(null);
-  useEffect(() => void hasDirectory().then(setKept), []);
+  useEffect(() => void hasDirectory().then(setKept, () => {}), []);
   if (kept === null) return html`<div class="page"><h1>Memory</h1><p class="empty">…</p></div>`;
   if (kept) return html`<div class="page"><h1>Memory</h1><${Tables} /><${Collections} /></div>`;
   return html`<div class="page"><h1>Memory</h1>

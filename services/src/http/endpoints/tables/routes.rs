@@ -30,10 +30,11 @@ pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
         .service(only("/v1/engram/tables/{name}/rollback", "POST", web::post().to(rollback)));
 }
 
-/// `GET /v1/engram/tables`: those that the caller's key may use.
+/// `GET /v1/engram/tables`: the tables that the caller's key may use, and whether there is a directory in which tables
+/// can be written.
 async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let data: Vec<Value> = app.turns.engram.tables.snapshot().infos(&asker(&request)).iter().map(object).collect();
-    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+    HttpResponse::Ok().json(json!({"object": "list", "data": data, "writable": app.turns.engram.teacher.is_some()}))
 }
 
 /// `GET /v1/engram/tables/{name}`: describes one of them.
