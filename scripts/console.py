@@ -595,16 +595,16 @@ class Tests:
             page.reload()
             page.click(".list .name >> text=One")
             page.click("text=Settings")
-            assert page.input_value(".settings textarea") == "Speak like a pirate"
+            page.wait_for_function("() => document.querySelector('.settings textarea')?.value === 'Speak like a pirate'")
             # A preset takes them elsewhere, and the defaults are for new conversations.
             page.fill(".settings [placeholder='Name']", "Pirate")
             page.click("text=Save preset")
             page.click("text=New conversation")
             page.select_option(".settings .presets select", "Pirate")
-            assert page.input_value(".settings textarea") == "Speak like a pirate"
+            page.wait_for_function("() => document.querySelector('.settings textarea')?.value === 'Speak like a pirate'")
             page.click("text=Use for new conversations")
             page.click("text=New conversation")
-            assert page.input_value(".settings textarea") == "Speak like a pirate"
+            page.wait_for_function("() => document.querySelector('.settings textarea')?.value === 'Speak like a pirate'")
         return page
 
     def a_bad_import_is_explained_and_the_page_lives(self):
