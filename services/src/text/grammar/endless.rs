@@ -2,7 +2,7 @@
 //! and a model that begins one never gets to its end, so they are taken out of a schema before the library sees it.
 
 use super::check::{FormError, target};
-use super::schema::HOLDS_NAMED;
+use super::schema::for_each_inside;
 use serde_json::{Map, Value as Json};
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub(super) const NEVER_ENDS: &str =
     "no answer that ends matches it: a schema that refers to itself needs a case without the reference";
 
 /// The schema without references to values that have no end. An error if no other values are left.
-pub(super) fn left_out(schema: Json) -> Result<Json, FormError> {
+pub(super) fn left_out(mut schema: Json) -> Result<Json, FormError> {
     let mut references = HashMap::new();
     collect(&schema, &mut references);
     if references.is_empty() {
@@ -26,7 +26,6 @@ pub(super) fn left_out(schema: Json) -> Result<Json, FormError> {
     }
     let endless: Vec<String> =
         ends.references.iter().filter(|(_, ends)| !**ends).map(|(text, _)| (*text).to_owned()).collect();
-    let mut schema = schema;
     if !endless.is_empty() {
         exclude(&mut schema, &endless);
     }
@@ -53,17 +52,7 @@ fn exclude(schema: &mut Json, endless: &[String]) {
         {
             *schema = Json::Bool(false);
         }
-        Json::Object(map) => {
-            for (key, value) in map {
-                match value {
-                    Json::Object(named) if HOLDS_NAMED.contains(&key.as_str()) => {
-                        named.values_mut().for_each(|schema| exclude(schema, endless));
-                    }
-                    value if !matches!(key.as_str(), "const" | "enum") => exclude(value, endless),
-                    _ => {}
-                }
-            }
-        }
+        Json::Object(map) => for_each_inside(map, &mut |inside| exclude(inside, endless)),
         Json::Array(items) => items.iter_mut().for_each(|item| exclude(item, endless)),
         _ => {}
     }

@@ -273,7 +273,9 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
     check::within_limits(form)?;
     Ok(match form {
         AnswerForm::Json { schema, compact, closed } => {
-            GrammarWithLexer::from_json_schema(with_options(&references::decoded(schema), *compact, *closed)?)
+            let schema = references::decoded(schema);
+            check::schema_within_limits(&schema)?;
+            GrammarWithLexer::from_json_schema(with_options(&schema, *compact, *closed)?)
         }
         AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
         AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),

@@ -1,7 +1,7 @@
 //! References of a schema as the library reads them: it takes each name between two strokes as it is written, and a
 //! name that has a stroke itself cannot be reached.
 
-use super::schema::HOLDS_NAMED;
+use super::schema::for_each_inside;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
@@ -44,21 +44,14 @@ fn has_escapes(value: &Json) -> bool {
     }
 }
 
-/// Shows each reference of a schema. Values that an answer may have (`const`, `enum`) are no schemas, whatever their
-/// members are called; a field of that name has one.
+/// Shows each reference of a schema.
 fn each_reference(schema: &mut Json, act: &mut dyn FnMut(&mut String)) {
     match schema {
         Json::Object(map) => {
-            for (key, value) in map {
-                match value {
-                    Json::String(text) if key == "$ref" => act(text),
-                    Json::Object(named) if HOLDS_NAMED.contains(&key.as_str()) => {
-                        named.values_mut().for_each(|schema| each_reference(schema, act));
-                    }
-                    value if !matches!(key.as_str(), "const" | "enum") => each_reference(value, act),
-                    _ => {}
-                }
+            if let Some(Json::String(text)) = map.get_mut("$ref") {
+                act(text);
             }
+            for_each_inside(map, &mut |inside| each_reference(inside, act));
         }
         Json::Array(items) => items.iter_mut().for_each(|item| each_reference(item, act)),
         _ => {}

@@ -70,6 +70,18 @@ const OPENS: [&str; 13] = [
 ];
 const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
 
+/// Calls `act` with all that may be a schema directly inside of this one, and with the lists of such. Values that an
+/// answer may have (`const`, `enum`) are no schemas, whatever their members are called; a field of that name has one.
+pub(super) fn for_each_inside(schema: &mut Map<String, Json>, act: &mut dyn FnMut(&mut Json)) {
+    for (key, value) in schema {
+        match value {
+            Json::Object(named) if HOLDS_NAMED.contains(&key.as_str()) => named.values_mut().for_each(&mut *act),
+            value if !matches!(key.as_str(), "const" | "enum") => act(value),
+            _ => {}
+        }
+    }
+}
+
 /// The schema, in known words. `closed`: an object that names its fields and says nothing of others has no others,
 /// wherever that cannot take an object away that another part of the schema wants.
 pub(super) fn in_known_words(schema: &Json, closed: bool) -> Json {

@@ -1,22 +1,6 @@
 //! Keywords that exclude no value, and keywords that exclude the same values as one that the library knows.
 
-use super::{Json, Map, is_note, json};
-
-/// The keywords beside which `unevaluatedProperties` is not `additionalProperties`: each may evaluate properties too.
-const APPLICATORS: [&str; 12] = [
-    "$dynamicRef",
-    "$recursiveRef",
-    "$ref",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "dependencies",
-    "dependentSchemas",
-    "if",
-    "not",
-    "oneOf",
-    "then",
-];
+use super::{Json, Map, OPENS, is_note, json};
 
 /// Removes the keywords that exclude no value.
 pub(super) fn remove_idle(schema: &mut Map<String, Json>) {
@@ -64,7 +48,9 @@ fn allows_strings(schema: &Json) -> bool {
 /// `unevaluatedProperties` say, where these are equal.
 pub(super) fn say_by_properties(schema: &mut Map<String, Json>) {
     let closed = schema.get("unevaluatedProperties") == Some(&Json::Bool(false));
-    if closed && !APPLICATORS.iter().any(|key| schema.contains_key(*key)) {
+    // `patternProperties` evaluates properties for both keywords alike.
+    let apart = |key: &&&str| !matches!(**key, "patternProperties" | "unevaluatedProperties");
+    if closed && !OPENS.iter().filter(apart).any(|key| schema.contains_key(*key)) {
         schema.shift_remove("unevaluatedProperties");
         schema.insert("additionalProperties".into(), false.into());
     }
