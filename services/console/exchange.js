@@ -1,6 +1,7 @@
 // Conversations as files: what is exported, and what an import takes. A file may come from anywhere, so each field is looked at.
 
 import { DEFAULTS } from "./settings.js";
+import { speaker } from "./tree.js";
 
 const ROLES = ["user", "assistant", "tool"];
 const NAME = /^[\w-]{1,80}$/;
@@ -85,14 +86,12 @@ function readable(kept) {
   }
 }
 
-const WHO = { user: "You", assistant: "Chimère" };
-
 /** The shown path of a conversation as Markdown. */
 export function markdown(title, path) {
   const parts = path.map((turn) => {
     const thought = turn.reasoning ? `${turn.reasoning.trim().replace(/^/gm, "> ")}\n\n` : "";
     const calls = (turn.calls || []).map((call) => `\n\n\`${call.name}\` is called with\n\n\`\`\`json\n${call.arguments}\n\`\`\``).join("");
-    return `## ${WHO[turn.role] || turn.name || "Tool"}\n\n${thought}${turn.content.trim()}${calls}\n`;
+    return `## ${speaker(turn)}\n\n${thought}${turn.content.trim()}${calls}\n`;
   });
   return [`# ${title || "Conversation"}\n`, ...parts].join("\n");
 }

@@ -7,6 +7,7 @@ import { sends } from "./composer.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
 import { Plain } from "./pieces.js";
+import { speaker } from "./tree.js";
 
 /** Text that grows, drawn by `Drawer`. */
 function Text({ text, whole, kind, drawer: Drawer, cited }) {
@@ -131,7 +132,7 @@ export function Message({ turn, siblings, running, busy, last, elsewhere, answer
   const [editing, setEditing] = useState(false);
   const [inspecting, setInspecting] = useState(false);
   const grows = running || elsewhere;
-  const who = { user: "You", assistant: "Chimère", tool: turn.name || "Tool" }[turn.role];
+  const who = speaker(turn);
   const at = siblings.findIndex((s) => s.id === turn.id);
   const save = (content) => {
     setEditing(false);

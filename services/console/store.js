@@ -44,11 +44,8 @@ async function within(mode, act) {
   });
 }
 
-/** All heads, the latest first. */
-export async function heads() {
-  const found = await within("readonly", (heads) => heads.getAll());
-  return found.sort((a, b) => b.updated - a.updated);
-}
+/** All heads. */
+export const heads = () => within("readonly", (heads) => heads.getAll());
 
 /** The turns of a conversation by their names. */
 export async function turns(id) {

@@ -20,6 +20,11 @@ export function add(c, parent, turn) {
   return added;
 }
 
+const SPEAKERS = { user: "You", assistant: "Chimère" };
+
+/** The name that a turn is shown under. */
+export const speaker = (turn) => SPEAKERS[turn.role] || turn.name || "Tool";
+
 /** The turns that are shown, first to last. */
 export function path(c) {
   const found = [];
