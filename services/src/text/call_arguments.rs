@@ -7,16 +7,26 @@ use serde_json::{Value as Json, json};
 /// The argument that holds a text of which nothing can be read.
 const WHOLE_TEXT: &str = "arguments";
 
+/// Why a text holds no arguments.
+#[derive(Debug)]
+pub enum ArgumentsError {
+    /// It is JSON, but no object.
+    NotAnObject(Json),
+    /// An object in it has a name that no object may have. The message names it.
+    ReservedName(String),
+}
+
 /// The arguments that a text holds. A text that is cut gives the members that came before its end, the last one as far
-/// as it came if it is a string; any other text that is no JSON becomes one argument. An error is JSON that is no
-/// object.
-pub fn read(text: &str) -> Result<Json, Json> {
+/// as it came if it is a string; any other text that is no JSON becomes one argument.
+pub fn read(text: &str) -> Result<Json, ArgumentsError> {
     if text.trim().is_empty() {
         return Ok(json!({}));
     }
     match written::parse(text) {
         Ok(value) if written::is_object(&value) => Ok(value),
-        Ok(value) => Err(value),
+        Ok(value) => Err(ArgumentsError::NotAnObject(value)),
+        // Text that is no JSON, or not all of it, is a fault of syntax.
+        Err(error) if error.is_data() => Err(ArgumentsError::ReservedName(error.to_string())),
         Err(_) => Ok(cut_object(text).unwrap_or_else(|| json!({WHOLE_TEXT: text}))),
     }
 }
@@ -133,7 +143,8 @@ mod tests {
     fn whole_json_is_an_object_or_an_error() {
         reads(r#"{"n": 1}"#, json!({"n": 1}));
         for text in ["3", "[1]", "\"a\"", "null"] {
-            assert!(read(text).is_err(), "{text}");
+            assert!(matches!(read(text), Err(ArgumentsError::NotAnObject(_))), "{text}");
         }
+        assert!(matches!(read("{\"a\": {\"\u{fdd1}number\": 1}}"), Err(ArgumentsError::ReservedName(_))));
     }
 }

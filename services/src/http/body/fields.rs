@@ -4,6 +4,8 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::json::{self, JsonError};
 use crate::limits::HINT_BYTES_MAX;
 use crate::metrics;
+use crate::text::call_arguments::{self, ArgumentsError};
+use crate::text::template::written;
 use serde_json::{Map, Value as Json};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -295,6 +297,14 @@ fn out_of_range(path: &str, min: impl Display, max: impl Display, got: impl Disp
 /// A field of another type than was wanted.
 pub(in crate::http) fn wrong_type(path: &str, wanted: &str, got: &Json) -> ApiError {
     ApiError::invalid(path, format!("`{path}` must be {wanted}, got {}", describe(got))).with_code("invalid_type")
+}
+
+/// The arguments of an earlier call, which came as a text.
+pub(in crate::http) fn call_arguments(path: &str, text: &str) -> Result<Json, ApiError> {
+    call_arguments::read(text).map_err(|error| match error {
+        ArgumentsError::NotAnObject(other) => wrong_type(path, "a JSON object in a string", &written::plain(&other)),
+        ArgumentsError::ReservedName(message) => ApiError::invalid(path, format!("`{path}`: {message}")),
+    })
 }
 
 /// A field that has to be there.

@@ -1,10 +1,10 @@
 //! The messages of a conversation, role by role, into what templates read.
 
-use super::fields::{Fields, missing, wrong_type};
+use super::fields::{Fields, call_arguments, missing, wrong_type};
 use super::turns::BETWEEN;
 use crate::http::wire::error::ApiError;
 use crate::text::template::written;
-use crate::text::{IdPlace, Message, RawJson, Role, ToolCall, call_arguments};
+use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
 use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 
@@ -138,8 +138,7 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
     let path = function.path("arguments");
     let value = match function.any("arguments") {
         None => json!({}),
-        // JSON that is no object is told below.
-        Some(Json::String(text)) => call_arguments::read(&text).unwrap_or_else(|other| other),
+        Some(Json::String(text)) => call_arguments(&path, &text)?,
         Some(other) => other,
     };
     if written::is_object(&value) {

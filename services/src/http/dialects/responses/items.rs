@@ -1,11 +1,10 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
-use crate::http::body::fields::{Fields, missing, wrong_type};
+use crate::http::body::fields::{Fields, call_arguments, missing, wrong_type};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
-use crate::text::template::written;
-use crate::text::{Message, Role, call_arguments};
+use crate::text::{Message, Role};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value as Json;
@@ -133,8 +132,7 @@ fn call(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {
     let name = fields.string("name")?.ok_or_else(|| missing(&name_path, "a string"))?;
     let name = fields.string("namespace")?.map_or(name.clone(), |space| flat(&space, &name));
     let text = fields.string("arguments")?.unwrap_or_default();
-    let wrong = |other| wrong_type(&path, "a JSON object in a string", &written::plain(&other));
-    turns.call(id, &name, call_arguments::read(&text).map_err(wrong)?);
+    turns.call(id, &name, call_arguments(&path, &text)?);
     Ok(())
 }
 
