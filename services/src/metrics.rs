@@ -371,6 +371,16 @@ fn start_series() {
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
     }
+    start_labelled_counters();
+    start_drafts();
+    start_histograms();
+    for gauge in [CERTIFICATE_EXPIRY, STEP_AGE, ENGINE_LOST] {
+        ::metrics::gauge!(gauge).set(0.0);
+    }
+    ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
+}
+
+fn start_labelled_counters() {
     for outcome in OUTCOMES {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);
     }
@@ -394,18 +404,16 @@ fn start_series() {
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);
     }
-    start_drafts();
     for form in ROW_FORMS {
         ::metrics::counter!(STEP_ROWS, "form" => *form).absolute(0);
     }
+}
+
+fn start_histograms() {
     // To ask for a histogram is to have it; the ones with labels of a service's own are started by that.
     for metric in ALL.iter().filter(|m| matches!(m.kind, MetricKind::Histogram(_)) && m.labels.is_empty()) {
         let _exists = ::metrics::histogram!(metric.name);
     }
-    for gauge in [CERTIFICATE_EXPIRY, STEP_AGE, ENGINE_LOST] {
-        ::metrics::gauge!(gauge).set(0.0);
-    }
-    ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
     for budget in BUDGETS {
         let _exists = ::metrics::histogram!(STEP_BUDGET, "of" => *budget);
     }

@@ -56,16 +56,13 @@ impl Prepared {
         let ring = keys(config)?;
         let certificate =
             Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
-        let tls =
-            certificate.as_ref().map(|certificate| certificate.config()).transpose().map_err(ServeError::Usage)?;
+        let tls = certificate.as_ref().map(Certificate::config).transpose().map_err(ServeError::Usage)?;
         let audit = audit::open(&config.log.audit)?;
         let listener = listen(config, &ring.keys())?;
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
         let probes = probes(config, address)?;
-        let mut model =
-            model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
-        config.engine.draft_ids.limit(&mut model).map_err(ServeError::Usage)?;
+        let model = load_model(config, &path)?;
         let summary = Summary::of(&model);
         log.say(&about(&model, &summary, &path));
         let (text, set_up) = thread::scope(|scope| {
@@ -116,16 +113,27 @@ impl Prepared {
             build: build(model, setup, log.clone()),
         };
         let renewals = Renewals { keys, certificate, audit };
-        let hello = Hello {
-            address,
-            guarded,
-            encrypted: parts.edge.tls.is_some(),
-            console: config.server.console,
-            pages: config.server.cors_origins.clone(),
-            program: std::env::args().next().unwrap_or_else(|| "chimere".into()),
-        };
+        let hello = hello(config, address, guarded, parts.edge.tls.is_some());
         Ok(Self { parts, renewals, hello, claim })
     }
+}
+
+fn hello(config: &Config, address: SocketAddr, guarded: bool, encrypted: bool) -> Hello {
+    Hello {
+        address,
+        guarded,
+        encrypted,
+        console: config.server.console,
+        pages: config.server.cors_origins.clone(),
+        program: std::env::args().next().unwrap_or_else(|| "chimere".into()),
+    }
+}
+
+/// Loads the model, with the ids that its draft head may choose.
+fn load_model(config: &Config, path: &Path) -> Result<Model, ServeError> {
+    let mut model = model::load(path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
+    config.engine.draft_ids.limit(&mut model).map_err(ServeError::Usage)?;
+    Ok(model)
 }
 
 /// When the watchdog declares the engine lost.
