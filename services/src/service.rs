@@ -7,7 +7,7 @@ use crate::actors::live::LiveRequests;
 use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
 use crate::actors::phase::Phase;
 use crate::actors::request::ServiceHandles;
-use crate::actors::step_log::StepLog;
+use crate::actors::scheduler::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;

@@ -1,6 +1,6 @@
 //! What the actors say to each other. What goes forward may be refused; what goes back cannot block.
 
-use super::deferred_rules::DeferredRules;
+use crate::actors::deferred_rules::DeferredRules;
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::constraint::grammar::ForcedRun;
@@ -150,7 +150,7 @@ pub struct DeferredLost(pub Source);
 pub struct Launch(pub StepPlan);
 
 /// A deferred source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there,
-/// if the backend has not found them itself. See [`super::deferred::RulesLink`].
+/// if the backend has not found them itself. See [`crate::actors::deferred::RulesLink`].
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct RulesReady(pub StepId);

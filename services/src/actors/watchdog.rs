@@ -7,8 +7,8 @@
 //! end in order. A driver that does not answer can hold up destructors and exit handlers, so after that time the
 //! watchdog ends the process without them.
 
-use super::messages::EngineOverdue;
-use super::phase::Phase;
+use crate::actors::messages::EngineOverdue;
+use crate::actors::phase::Phase;
 use crate::{limits, metrics};
 use actix::Recipient;
 use chimere_engine::backend::Progress;

@@ -1,13 +1,13 @@
 //! One replica: the actors that run requests on one backend, each on a thread of its own, and the threads between them.
 
 use crate::actors::deferred::{DeferredSource, DeferredUsers, EngramSource, GrammarSource, RulesLink, Starter};
+use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
 use crate::actors::engine::{Build, EngineActor, Started};
 use crate::actors::live::LiveRequests;
-use crate::actors::outcomes::{DeferredLinks, outcomes, wait_for_steps};
 use crate::actors::phase::Phase;
 use crate::actors::scheduler::SchedulerActor;
+use crate::actors::scheduler::step_log::StepLog;
 use crate::actors::spin_wait::SpinWait;
-use crate::actors::step_log::StepLog;
 use crate::actors::threads;
 use crate::actors::watchdog::{EngineWatch, StepLimits, Watchdog, WatchdogParts};
 use crate::clock::Clock;

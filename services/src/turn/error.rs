@@ -1,7 +1,7 @@
 //! Why a turn has no generation. Whoever asked for the turn puts it into words that its client reads.
 
-use crate::actors::direct::DirectError;
 use crate::actors::phase::Phase;
+use crate::actors::request::direct::DirectError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::pool::PoolError;

@@ -7,7 +7,7 @@ use super::prompts::prompt_of;
 use super::search::{Search, look};
 use super::services::TurnServices;
 use super::state::{ChatTurn, Turn};
-use crate::actors::report::ExamplesReport;
+use crate::actors::request::report::ExamplesReport;
 use crate::semantic::{By, FoundItem};
 use crate::text::{Message, Role};
 use chimere_engine::scheduler::Spec;

@@ -1,6 +1,6 @@
 //! The options of a request that its turn acts on, checked by whoever read them.
 
-use crate::actors::spec::RequestSpec;
+use crate::actors::request::spec::RequestSpec;
 use crate::engram::Overrides;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};

@@ -1,6 +1,6 @@
 //! How the text of a chat's choices is read, with ids for their calls.
 
-use crate::actors::reader::{Answer, Reader};
+use crate::actors::request::reader::{Answer, Reader};
 use crate::text::{OutputParser, Thinking, Tools};
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::options::Prompt;
 use super::prompts::{INLINE_BYTES, work};
 use super::services::TurnServices;
 use super::vectors::{EmbeddingLayout, tokens, vectors};
-use crate::actors::embed::Texts;
+use crate::actors::request::embed::Texts;
 use crate::metrics;
 use crate::semantic::{By, CollectionQuery, FoundItem};
 use chimere_engine::ids::TokenId;

@@ -7,8 +7,8 @@ use super::reader::of_answers;
 use super::state::Turn;
 use super::tables::tables_of;
 use super::thinking::prompt_and_thinking;
-use crate::actors::generation_request::{GenerationRequest, ThinkingPlan};
-use crate::actors::report::Report;
+use crate::actors::request::generation_request::{GenerationRequest, ThinkingPlan};
+use crate::actors::request::report::Report;
 
 /// A step of a turn before its generation. A new step is one more stage here, in one of the two lists, and in
 /// [`Turn::run`].

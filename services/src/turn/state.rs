@@ -3,7 +3,7 @@
 use super::caller::TurnCaller;
 use super::options::{AskedForm, ChatRequest, EngramRequest, Generation};
 use super::services::TurnServices;
-use crate::actors::generation_request::GenerationRequest;
+use crate::actors::request::generation_request::GenerationRequest;
 use crate::text::grammar::Calls;
 use crate::text::thinking::Reasoning;
 use crate::text::{Conversation, Thinking, Tools};

@@ -5,7 +5,7 @@ use super::caller::TurnCaller;
 use super::error::TurnError;
 use super::options::{DocumentRequest, EngramRequest};
 use super::services::TurnServices;
-use crate::actors::generation_request::EngramPlan;
+use crate::actors::request::generation_request::EngramPlan;
 use crate::engram::{Asker, Defaults, DocumentText, ModeName, PhaseName, Question, TableSet, opening, recollections};
 use crate::holder::Holder;
 use crate::limits;

@@ -3,9 +3,9 @@
 use super::error::TurnError;
 use super::prompts::prompt_of;
 use super::state::{ChatTurn, Turn};
-use crate::actors::generation_request::ThinkingPlan;
-use crate::actors::probe::{Trial, probe};
-use crate::actors::report::ProbeReport;
+use crate::actors::request::generation_request::ThinkingPlan;
+use crate::actors::request::probe::{Trial, probe};
+use crate::actors::request::report::ProbeReport;
 use crate::metrics;
 use crate::text::thinking::{ThinkingMode, Thoughts};
 use crate::text::{ChatPrompt, Conversation, Thinking, Tools};

@@ -4,7 +4,7 @@ use super::error::TurnError;
 use super::options::Prompt;
 use super::prompts::{INLINE_BYTES, fitting, work};
 use super::services::TurnServices;
-use crate::actors::embed::{Texts, embed};
+use crate::actors::request::embed::{Texts, embed};
 use crate::holder::Holder;
 use crate::limits::EMBEDDING_TOKENS_MAX;
 use chimere_engine::ids::TokenId;

@@ -89,9 +89,9 @@ mod tests {
     use crate::actors::deferred::{EngramSource, GrammarSource};
     use crate::actors::deferred_rules::DeferredRules;
     use crate::actors::engine::EngineActor;
+    use crate::actors::engine::outcomes::{DeferredLinks, outcomes, wait_for_steps};
     use crate::actors::live::LiveRequests;
     use crate::actors::messages::{Open, RequestEvent, Submit};
-    use crate::actors::outcomes::{DeferredLinks, outcomes, wait_for_steps};
     use crate::actors::phase::Phase;
     use crate::actors::scheduler::SchedulerActor;
     use crate::actors::threads;

@@ -2,7 +2,7 @@
 
 mod rendered;
 
-use crate::actors::step_log::StepLog;
+use crate::actors::scheduler::step_log::StepLog;
 use crate::holder::Holder;
 use crate::http::body::model::ModelLimits;
 use crate::http::edge::arrival::Bodies;

@@ -3,7 +3,7 @@
 use super::fields::{Fields, at_most, integer, number, wrong_type};
 use super::model::ModelLimits;
 use super::structured;
-use crate::actors::spec::RequestSpec;
+use crate::actors::request::spec::RequestSpec;
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::metrics::count_ignored;

@@ -1,4 +1,4 @@
-use crate::actors::spec::RequestSpec;
+use crate::actors::request::spec::RequestSpec;
 use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::http::request::{
     CacheRequest, ChatRequest, CompletionRequest, DetokenizeRequest, DocumentRequest, EngramRequest, Generation,

@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings`: vectors of texts.
 
-use crate::actors::embed::Texts;
+use crate::actors::request::embed::Texts;
 use crate::http::app::App;
 use crate::http::body::embedding::{EmbeddingRequest, Encoding};
 use crate::http::edge::keys::terms::terms_of;

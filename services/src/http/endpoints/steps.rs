@@ -2,7 +2,7 @@
 //! everybody's work.
 
 use crate::actors::phase::Phase;
-use crate::actors::step_log::{Standing, StepSeen, Watcher};
+use crate::actors::scheduler::step_log::{Standing, StepSeen, Watcher};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::require_admin;
 use crate::http::wire::error::ApiError;

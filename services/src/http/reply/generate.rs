@@ -2,7 +2,7 @@
 
 use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
 use super::sse::Events;
-use crate::actors::generation_request::GenerationRequest;
+use crate::actors::request::generation_request::GenerationRequest;
 use crate::actors::request::{Outputs, RequestActor};
 use crate::clock::unix_seconds;
 use crate::http::app::App;

@@ -1,8 +1,8 @@
 //! The body of a stream: what there is as it comes, a sign of life when nothing comes, and its end.
 
 use super::dialect::Frames;
-use crate::actors::output::Output;
 use crate::actors::request::Outputs;
+use crate::actors::request::output::Output;
 use actix_rt::time::{Sleep, sleep};
 use actix_web::body::{BodySize, MessageBody};
 use bytes::{Bytes, BytesMut};

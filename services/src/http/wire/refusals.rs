@@ -2,9 +2,9 @@
 //! texts, the stores.
 
 use super::error::ApiError;
-use crate::actors::direct::DirectError;
 use crate::actors::messages::Refusal;
 use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST, Phase, SHUTTING_DOWN};
+use crate::actors::request::direct::DirectError;
 use crate::database::DatabaseError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;

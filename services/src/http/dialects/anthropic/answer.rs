@@ -1,7 +1,7 @@
 //! Messages of Anthropic's API: blocks of thoughts, text and uses of tools, streamed as named events.
 
 use super::error;
-use crate::actors::output::{Finish, Output, RequestUsage};
+use crate::actors::request::output::{Finish, Output, RequestUsage};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, Parts};
 use crate::http::wire::error::ApiError;

@@ -2,7 +2,7 @@
 
 use super::error;
 use super::request::LlamaReply;
-use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, ShownToken, Timings};
+use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, ShownToken, Timings};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::logprob;

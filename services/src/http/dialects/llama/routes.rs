@@ -2,7 +2,7 @@
 
 use super::answer::{Llama, LlamaPrompt};
 use super::request::{LlamaRequest, parse_embedding};
-use crate::actors::embed::Texts;
+use crate::actors::request::embed::Texts;
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
 use crate::http::edge::keys::terms::terms_of;

@@ -1,7 +1,7 @@
 //! Answers as Ollama gives them: one JSON object a line, calls whole, times in nanoseconds.
 
 use super::error;
-use crate::actors::output::{Finish, Output, RequestUsage};
+use crate::actors::request::output::{Finish, Output, RequestUsage};
 use crate::clock::rfc3339;
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, json as write};
 use crate::http::reply::parts::{Part, PartStep, Parts};

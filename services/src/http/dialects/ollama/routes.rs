@@ -2,7 +2,7 @@
 
 use super::answer::{Ollama, loaded};
 use super::request::{OllamaRequest, parse_embed, parse_name};
-use crate::actors::embed::Texts;
+use crate::actors::request::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;

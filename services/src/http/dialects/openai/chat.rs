@@ -2,7 +2,7 @@
 
 use super::choices::ChoiceFormat;
 use super::token_report::report_json;
-use crate::actors::output::{Delta, Finish, Scored, ShownToken, ToolCallDelta};
+use crate::actors::request::output::{Delta, Finish, Scored, ShownToken, ToolCallDelta};
 use crate::http::wire::json::{logprob, object};
 use crate::text::parser::TextPart;
 use serde_json::{Value, json};

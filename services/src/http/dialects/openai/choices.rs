@@ -2,7 +2,7 @@
 //! stream. Both are made here, from the same pieces; `chat.rs` and `completion.rs` say what a choice looks like.
 
 use super::report::write;
-use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
+use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
 use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::engine_error;
@@ -219,8 +219,8 @@ fn append(all: &mut Delta, more: Delta) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::output::{ShownToken, ToolCallDelta};
-    use crate::actors::report::Report;
+    use crate::actors::request::output::{ShownToken, ToolCallDelta};
+    use crate::actors::request::report::Report;
     use crate::http::dialects::openai::chat::Chat;
     use crate::http::dialects::openai::completion::{Completion, Echo};
     use crate::http::wire::json::logprob;

@@ -1,7 +1,7 @@
 //! Choices of `/v1/completions`.
 
 use super::choices::ChoiceFormat;
-use crate::actors::output::{Delta, Finish, Scored, ShownToken};
+use crate::actors::request::output::{Delta, Finish, Scored, ShownToken};
 use crate::http::wire::json::logprob;
 use crate::text::detokenizer::whole;
 use serde_json::{Map, Value, json};

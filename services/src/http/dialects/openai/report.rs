@@ -1,8 +1,8 @@
 //! The reports of a request, as JSON in its reply: documented in `docs/using/clients.md`.
 
 use super::token_report::origin_into;
-use crate::actors::report::{ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport};
-use crate::actors::speculation_report::{SourceDrafts, SpeculationReport};
+use crate::actors::request::report::{ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport};
+use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
 use chimere_engine::constraint::Source;
 use chimere_engine::engram::Origin;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What stood behind a token, as JSON: documented in `docs/using/clients.md`.
 
-use crate::actors::token_report::{DocumentName, TokenEngram, TokenReport};
+use crate::actors::request::token_report::{DocumentName, TokenEngram, TokenReport};
 use crate::http::wire::json::object;
 use chimere_engine::constraint::Source;
 use chimere_engine::engram::Origin;
@@ -48,7 +48,7 @@ pub(super) fn origin_into(json: &mut Value, origin: Origin, name: Option<&Docume
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::token_report::DraftedToken;
+    use crate::actors::request::token_report::DraftedToken;
     use chimere_engine::constraint::Sources;
     use chimere_engine::drafts::DraftKind;
     use chimere_engine::engram::Place;

@@ -2,7 +2,7 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
-use crate::actors::output::{Finish, Output, RequestUsage};
+use crate::actors::request::output::{Finish, Output, RequestUsage};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, Parts};
 use crate::http::wire::error::ApiError;

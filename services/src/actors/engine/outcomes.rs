@@ -7,8 +7,8 @@
 //! Whatever goes wrong on a thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is refused, a
 //! step that fails, a panic. There is no revival.
 
-use super::deferred::{EngramLink, GrammarLink};
-use super::messages::{StepDone, WaitFor};
+use crate::actors::deferred::{EngramLink, GrammarLink};
+use crate::actors::messages::{StepDone, WaitFor};
 use actix::prelude::*;
 use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::ids::StepId;

@@ -1,7 +1,7 @@
 //! Where the events of requests go: the sending ends of their channels, from admission to the last event.
 
-use super::messages::RequestEvent;
 use super::step_meter::StepMeter;
+use crate::actors::messages::RequestEvent;
 use chimere_engine::ids::RequestId;
 use chimere_engine::scheduler::{Event, RequestTimes, Scheduler};
 use std::collections::HashMap;

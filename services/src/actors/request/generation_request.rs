@@ -1,10 +1,10 @@
 //! A request for a generation: what a request actor runs, checked against the model's limits.
 
-use super::deferred_rules::DeferredRules;
 use super::reader::{Plain, Reader};
 use super::report::Report;
 use super::spec::RequestSpec;
 use super::token_report::{DocumentName, TokenEngram};
+use crate::actors::deferred_rules::DeferredRules;
 use crate::text::grammar::GrammarStart;
 use crate::traces::Trace;
 use chimere_engine::constraint::thinking::Thinking;

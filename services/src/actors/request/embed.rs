@@ -1,12 +1,12 @@
 //! Reads texts for their hidden states: each is a request of its own to the scheduler, a few at a time, and gives a
 //! vector of length 1.
 
+use super::ServiceHandles;
 use super::direct::{DirectError, DirectRequest};
-use super::live::{LiveEntry, LiveRequests};
-use super::messages::Refusal;
-use super::phase::DEADLINE_PASSED;
-use super::request::ServiceHandles;
 use super::stopwatch::Stopwatch;
+use crate::actors::live::{LiveEntry, LiveRequests};
+use crate::actors::messages::Refusal;
+use crate::actors::phase::DEADLINE_PASSED;
 use crate::limits::EMBEDDING_IN_FLIGHT_MAX;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;

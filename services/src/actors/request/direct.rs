@@ -1,11 +1,11 @@
 //! A request to the scheduler that no actor answers for: whoever asks waits for its events, and cancels it by not
 //! waiting any more.
 
-use super::deferred_rules::DeferredRules;
-use super::live::LiveEntry;
-use super::messages::{Refusal, RequestEvent, Submit};
-use super::phase::ENGINE_LOST;
-use super::request::{Hangup, ServiceHandles};
+use super::{Hangup, ServiceHandles};
+use crate::actors::deferred_rules::DeferredRules;
+use crate::actors::live::LiveEntry;
+use crate::actors::messages::{Refusal, RequestEvent, Submit};
+use crate::actors::phase::ENGINE_LOST;
 use chimere_engine::scheduler::{Event, Request, Terms};
 use tokio::sync::mpsc;
 

@@ -1,13 +1,15 @@
 //! The engine actor: the backend, alone on its thread. What comes of its steps goes to the scheduler by `outcomes.rs`.
 
-use super::deferred::RulesLink;
-use super::messages::{Launch, RulesReady};
-use super::outcomes::Outcomes;
-use super::spin_wait::{SpinWait, Watchful};
+pub mod outcomes;
+
+use crate::actors::deferred::RulesLink;
+use crate::actors::messages::{Launch, RulesReady};
+use crate::actors::spin_wait::{SpinWait, Watchful};
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
 use chimere_engine::backend::{Backend, BackendInfo, EarlyRules, Pending, Progress};
+use outcomes::Outcomes;
 use std::sync::Arc;
 
 /// Makes the backend, on the thread that it will live on.

@@ -107,7 +107,7 @@ fn seconds(t: Micros) -> f64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::actors) mod tests {
     use super::*;
     use chimere_engine::scheduler::{PrefixConfig, SchedulerConfig};
 

@@ -2,7 +2,7 @@
 //! to two of them late, which is a good part of a step; this thread sleeps until the time itself, and the system wakes
 //! it within a tenth of that.
 
-use super::messages::PlanDue;
+use crate::actors::messages::PlanDue;
 use actix::prelude::*;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};

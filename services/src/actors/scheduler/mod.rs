@@ -3,21 +3,22 @@
 //! It decides nothing itself. A message becomes a call, the call's events go out, and then each step that the pipeline
 //! wants launched goes to the engine. `handlers.rs` has a call for each message.
 
+mod deadlines;
+pub mod retry;
+pub mod step_log;
+mod step_meter;
+mod streams;
+pub mod timer;
+
 mod handlers;
 
-use super::deadlines::Deadlines;
-use super::deferred::{DeferredSources, DeferredUsers, EngramSource, GrammarSource, Reports};
-use super::engine::EngineActor;
-use super::live::LiveRequests;
-use super::messages::{Launch, Refusal};
-use super::phase::{DEADLINE_PASSED, Phase};
-use super::retry::{self, Passes};
-use super::spin_wait::{SpinWait, Watchful};
-use super::step_log::StepLog;
-use super::step_meter::{OutcomeFigures, StepMeter};
-use super::streams::{Sent, Streams};
-use super::timer::Timer;
-use super::watchdog::{Awaited, EngineWatch};
+use crate::actors::deferred::{DeferredSources, DeferredUsers, EngramSource, GrammarSource, Reports};
+use crate::actors::engine::EngineActor;
+use crate::actors::live::LiveRequests;
+use crate::actors::messages::{Launch, Refusal};
+use crate::actors::phase::{DEADLINE_PASSED, Phase};
+use crate::actors::spin_wait::{SpinWait, Watchful};
+use crate::actors::watchdog::{Awaited, EngineWatch};
 use crate::clock::Clock;
 use crate::limits;
 use crate::metrics::gateway::Gateway;
@@ -26,8 +27,14 @@ use chimere_engine::constraint::Source;
 use chimere_engine::ids::{RequestId, StepId};
 use chimere_engine::scheduler::{DraftSettings, Event, Forecast, NextStep, Pace, Pipeline, Rejected, SchedulerConfig};
 use chimere_engine::step::{StepOutcome, StepPlan};
+use deadlines::Deadlines;
+use retry::Passes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use step_log::StepLog;
+use step_meter::{OutcomeFigures, StepMeter};
+use streams::{Sent, Streams};
+use timer::Timer;
 use tokio::sync::watch;
 
 /// Owns the scheduler and the sending ends of all event channels.

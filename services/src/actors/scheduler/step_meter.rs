@@ -330,7 +330,7 @@ fn seconds(us: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::stopwatch::tests::config_of_one;
+    use crate::actors::request::stopwatch::tests::config_of_one;
     use chimere_engine::scheduler::{DraftSettings, Pipeline};
 
     #[test]

@@ -4,17 +4,24 @@
 //! channel is short: when the client reads slowly the actor waits, and the events pile up as plain tokens in a channel
 //! that has room for all.
 
-use super::choice::{Choice, scored};
-use super::generation_request::{GenerationRequest, ThinkingPlan};
-use super::live::LiveEntry;
-use super::messages::{Cancel, Refusal, RequestEvent, Submit};
-use super::output::{Delta, Finish, Output, RequestUsage};
-use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
-use super::report::{ChangedToken, Report, ThinkingReport};
-use super::report_builder::ReportBuilder;
-use super::scheduler::SchedulerActor;
-use super::stopwatch::Stopwatch;
-use super::token_report::TokenReport;
+pub mod choice;
+pub mod direct;
+pub mod embed;
+pub mod generation_request;
+pub mod output;
+pub mod probe;
+pub mod reader;
+pub mod report;
+mod report_builder;
+pub mod spec;
+pub mod speculation_report;
+pub mod stopwatch;
+pub mod token_report;
+
+use crate::actors::live::LiveEntry;
+use crate::actors::messages::{Cancel, Refusal, RequestEvent, Submit};
+use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST};
+use crate::actors::scheduler::SchedulerActor;
 use crate::clock::Clock;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
@@ -26,11 +33,18 @@ use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Rejected, Request, Spec};
+use choice::{Choice, scored};
+use generation_request::{GenerationRequest, ThinkingPlan};
+use output::{Delta, Finish, Output, RequestUsage};
+use report::{ChangedToken, Report, ThinkingReport};
+use report_builder::ReportBuilder;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
+use stopwatch::Stopwatch;
+use token_report::TokenReport;
 use tokio::sync::{mpsc, oneshot};
 
 /// Outputs that wait for a slow client before the actor does.

@@ -1,8 +1,8 @@
 //! Tries how an answer without a thought would begin, to see how sure the model is of it.
 
+use super::ServiceHandles;
 use super::direct::{DirectError, DirectRequest};
-use super::live::LiveEntry;
-use super::request::ServiceHandles;
+use crate::actors::live::LiveEntry;
 use chimere_engine::ids::{CacheScope, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Spec, Terms};
