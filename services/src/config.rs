@@ -3,13 +3,9 @@
 //! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot
 //! come in by any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
 
-mod activations;
 mod args;
-mod budget;
 mod cache;
 mod check;
-mod draft_ids;
-mod drafts;
 mod engine;
 mod engram;
 mod error;
@@ -17,7 +13,6 @@ mod layers;
 mod limits;
 mod log;
 mod model;
-mod residents;
 mod responses;
 mod server;
 #[cfg(test)]
@@ -25,19 +20,14 @@ mod tests;
 mod thinking;
 mod trace;
 
-pub use activations::Activations;
 pub use args::ServeArgs;
-pub use budget::Budget;
 pub use cache::{Cache, PrefixCacheMode};
-pub use draft_ids::DraftIds;
-pub use drafts::{DraftSources, Drafts};
-pub use engine::{Device, Embedding, Engine, KvType};
+pub use engine::{Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents};
 pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
-pub use residents::Residents;
 pub use responses::Responses;
 pub use server::{Server, items};
 pub use trace::Trace;

@@ -9,7 +9,7 @@ use chimere::actors::deferred_rules::DeferredRules;
 use chimere::actors::messages::{Cancel, Open, RequestEvent, Submit};
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
-use chimere::config::{Activations, Config, Embedding, KvType, Residents};
+use chimere::config::{Config, Engine};
 use chimere::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use chimere::limits;
 use chimere::memory::MemoryPlan;
@@ -196,17 +196,10 @@ fn set_up(
         device: args.device,
         threads: args.threads,
         seqs: users,
-        context: positions,
-        step_tokens: 0,
-        kv_type: KvType::F16,
-        activations: Activations::Auto,
-        embedding: Embedding::Device,
-        experts_resident: Residents::Auto,
-        exact: false,
-        replayed: false,
         drafts: if drafts { DRAFTS_MAX as u32 } else { 0 },
         draft_head: drafts,
         budget: args.vram_budget,
+        ..DeviceRequest::of(&Engine::default(), positions)
     };
     let (mut setup, said) = device::choose(&wanted, model, EarlyLook::later()).map_err(|e| match e {
         DeviceError::Usage(why) => CliError::Usage(why),

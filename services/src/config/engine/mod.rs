@@ -1,11 +1,18 @@
 //! The section `engine`.
 
-use super::activations::Activations;
-use super::budget::Budget;
+mod activations;
+mod budget;
+mod draft_ids;
+mod drafts;
+mod residents;
+
+pub use activations::Activations;
+pub use budget::Budget;
+pub use draft_ids::DraftIds;
+pub use drafts::{DraftSources, Drafts};
+pub use residents::Residents;
+
 use super::check::{InvalidKey, threads};
-use super::draft_ids::DraftIds;
-use super::drafts::{DraftSources, Drafts};
-use super::residents::Residents;
 use crate::limits;
 use chimere_engine::drafts::DraftKinds;
 use chimere_engine::scheduler::DraftMode;
