@@ -145,6 +145,9 @@ def container():
         for path in line.split()[:-1]:
             expect((ROOT / path).exists() and path in kept, f"Containerfile copies {path}, which is missing or ignored")
     expect("USER 65532:65532" in text, "the container's user is root")
+    page = (ROOT / "docs/operating/operations.md").read_text()
+    for name, where in (("Containerfile", text), ("operations.md", page)):
+        expect("chown 65532:65532 keys.txt" in where, f"{name} does not say how the container's user may read the keys")
 
 
 def main():

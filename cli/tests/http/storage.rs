@@ -47,6 +47,39 @@ fn a_second_service_on_an_empty_directory_of_tables_is_refused_with_its_name() {
     let _next = Program::run(program("", &config));
 }
 
+/// The variables of the trial that the page for operators describes.
+fn trial_variables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let page = include_str!("../../../docs/operating/operations.md");
+    let line = page.lines().find(|line| line.starts_with("CHIMERE_ENGRAM__DIRECTORY=")).unwrap();
+    line.trim_end_matches('\\').split_whitespace().map(|pair| pair.split_once('=').unwrap())
+}
+
+#[test]
+fn a_trial_starts_beside_a_service_as_the_page_for_operators_says() {
+    let (dir, files, config) = directory("engram");
+    let (audit, responses) = (dir.path().join("audit.log"), dir.path().join("responses"));
+    std::fs::create_dir(&responses).unwrap();
+    let more = format!(
+        "[engram]\ndirectory = {files:?}\n[responses]\ndirectory = {responses:?}\n\
+        [server]\nadmin_port = {}\n[log]\naudit = {audit:?}\n",
+        free_port()
+    );
+    std::fs::write(&config, more).unwrap();
+    let service = Program::run(program("", &config));
+    let mut trial = program("", &config);
+    trial.envs(trial_variables());
+    let trial = Program::run(trial);
+    let say = json!({"input": "hello", "max_output_tokens": 4});
+    for addr in [service.addr, trial.addr] {
+        assert_eq!(post(addr, RESPONSES, &say).status, 200);
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 #[test]
 fn a_damaged_store_of_tables_ends_the_start_by_its_name_and_is_left_as_it_is() {
     let (_dir, files, config) = directory("engram");

@@ -29,6 +29,18 @@ pub enum TurnError {
         /// The text's size and the room for it.
         error: TooLong,
     },
+    /// A conversation is too long, and most of it is its tools.
+    #[error("{message}; {advice}")]
+    ToolsTooLong {
+        /// The prompt's size and the room for it.
+        message: String,
+        /// Tokens of the prompt, or a number that it certainly has.
+        tokens: usize,
+        /// The most that there is room for.
+        max: usize,
+        /// How much the tools take, and what to do about it.
+        advice: String,
+    },
     /// The threads of texts have no room, or one of them broke.
     #[error(transparent)]
     TextThreads(PoolError),

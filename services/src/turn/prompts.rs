@@ -4,8 +4,9 @@ use super::error::TurnError;
 use super::options::Prompt;
 use super::services::TurnServices;
 use crate::holder::Holder;
-use crate::text::{ChatPrompt, Conversation, Lanes, PromptError};
+use crate::text::{ChatPrompt, Conversation, Lanes, PromptError, TextModel};
 use chimere_engine::ids::TokenId;
+use chimere_engine::scheduler::Rejected;
 
 /// Texts up to this many bytes are tokenized where they are: a change of threads would take longer.
 pub const INLINE_BYTES: usize = 2 << 10;
@@ -72,9 +73,47 @@ pub async fn prompt_of(
     tokens_max: usize,
 ) -> Result<ChatPrompt, TurnError> {
     let text = services.text.clone();
-    let job = move || text.chat_prompt(&conversation, tokens_max);
-    services.lanes.for_bytes(bytes).run(holder, job).await.map_err(TurnError::TextThreads)?.map_err(|e| match e {
+    let job = move || {
+        let made = text.chat_prompt(&conversation, tokens_max);
+        tools_too_long(&text, conversation, &made, tokens_max).map_or(made.map_err(prompt_error), Err)
+    };
+    services.lanes.for_bytes(bytes).run(holder, job).await.map_err(TurnError::TextThreads)?
+}
+
+fn prompt_error(error: PromptError) -> TurnError {
+    match error {
         PromptError::Template(e) => TurnError::invalid("messages", e.to_string()),
         PromptError::TooLong(error) => TurnError::TooLong { field: "messages", error },
-    })
+    }
+}
+
+/// What to say of a prompt that does not fit, if tools take most of it: programs declare dozens of them, and whoever
+/// sees the refusal wrote a line.
+fn tools_too_long(
+    text: &TextModel,
+    conversation: Conversation,
+    made: &Result<ChatPrompt, PromptError>,
+    max: usize,
+) -> Option<TurnError> {
+    let (message, tokens) = match made {
+        Ok(prompt) if prompt.ids.len() > max => {
+            let count = |tokens| u32::try_from(tokens).unwrap_or(u32::MAX);
+            (Rejected::PromptTooLong { got: count(prompt.ids.len()), max: count(max) }.to_string(), prompt.ids.len())
+        }
+        Err(PromptError::TooLong(error)) => (error.to_string(), error.least),
+        _ => return None,
+    };
+    let tools = conversation.tools.len();
+    let rest = match text.chat_prompt(&Conversation { tools: Vec::new(), ..conversation }, max) {
+        Ok(prompt) => prompt.ids.len(),
+        Err(PromptError::TooLong(error)) => error.least,
+        Err(PromptError::Template(_)) => return None,
+    };
+    let of_tools = tokens.saturating_sub(rest);
+    let least = if made.is_ok() { "" } else { "at least " };
+    let advice = format!(
+        "the declaration of {tools} tools takes {least}{of_tools} of them: \
+         switch off tools that this conversation does not need"
+    );
+    (2 * of_tools > tokens).then_some(TurnError::ToolsTooLong { message, tokens, max, advice })
 }

@@ -1,7 +1,7 @@
 //! The messages of a conversation, role by role, into what templates read.
 
 use super::fields::{Fields, call_arguments, missing, wrong_type};
-use super::turns::BETWEEN;
+use super::turns::{BETWEEN, left_out};
 use crate::http::wire::error::ApiError;
 use crate::text::template::written;
 use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
@@ -149,7 +149,9 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
 
 /// A tool's result. It must follow the assistant's call, or another result of the same turn.
 fn tool(fields: &mut Fields, calls: &OpenCalls) -> Result<Message, ApiError> {
-    let content = required_content(fields)?;
+    let wanted = fields.path("content");
+    let content = content_with(fields, |_, kind| Ok(left_out(kind)))?;
+    let content = content.ok_or_else(|| missing(&wanted, "a string or an array of parts"))?;
     let path = fields.path("role");
     let Some(open) = &calls.0 else {
         let message =
@@ -170,8 +172,21 @@ fn required_content(fields: &mut Fields) -> Result<String, ApiError> {
     content(fields)?.ok_or_else(|| missing(&path, "a string or an array of parts"))
 }
 
-/// Text as one string. Parts are joined here, so that no two of them can make a control token together.
+/// Text as one string, of parts none of which may be anything else.
 fn content(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    content_with(fields, |path, kind| {
+        let message =
+            format!("`{path}` is of type {kind:?}; this model reads text, so only \"text\" parts are supported");
+        Err(ApiError::unsupported(path, message))
+    })
+}
+
+/// Text as one string. Parts are joined here, so that no two of them can make a control token together. `other` gives
+/// what stands for a part of another type.
+fn content_with(
+    fields: &mut Fields,
+    other: impl Fn(&str, &str) -> Result<String, ApiError>,
+) -> Result<Option<String>, ApiError> {
     let path = fields.path("content");
     match fields.any("content") {
         None => Ok(None),
@@ -181,21 +196,19 @@ fn content(fields: &mut Fields) -> Result<Option<String>, ApiError> {
         }
         Some(Json::Array(parts)) => {
             let texts: Result<Vec<String>, _> =
-                parts.into_iter().enumerate().map(|(i, p)| part(format!("{path}[{i}]"), p)).collect();
+                parts.into_iter().enumerate().map(|(i, p)| part(format!("{path}[{i}]"), p, &other)).collect();
             Ok(Some(texts?.concat()))
         }
         Some(other) => Err(wrong_type(&path, "a string or an array of parts", &other)),
     }
 }
 
-fn part(path: String, value: Json) -> Result<String, ApiError> {
+fn part(path: String, value: Json, other: impl Fn(&str, &str) -> Result<String, ApiError>) -> Result<String, ApiError> {
     let mut fields = Fields::nested(path.clone(), value)?;
     let kind_path = fields.path("type");
     let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "\"text\""))?;
     if kind != "text" {
-        let message =
-            format!("`{path}` is of type {kind:?}; this model reads text, so only \"text\" parts are supported");
-        return Err(ApiError::unsupported(path, message));
+        return other(&path, &kind);
     }
     let text_path = fields.path("text");
     let text = fields.string("text")?.ok_or_else(|| missing(&text_path, "a string"))?;

@@ -98,6 +98,18 @@ impl TurnsBuilder {
     }
 }
 
+/// What stands for a part of a tool's result that the model cannot read. Such a result stays in the conversation, so a
+/// refusal would end it; and a part that vanished without a word would leave the model to make up what it shows.
+pub(in crate::http) fn left_out(kind: &str) -> String {
+    let name = match kind {
+        "image" | "image_url" | "input_image" => "An image",
+        "document" | "file" | "input_file" => "A document",
+        "audio" | "input_audio" => "A recording",
+        _ => "A part",
+    };
+    format!("[{name} was left out here: this model reads text.]")
+}
+
 /// Who ends with the assistant's turn wants the answer to go on with it.
 pub(in crate::http) fn go_on(messages: &[Message], chat: &mut Map<String, Json>) {
     if messages.last().is_some_and(|last| last.role == Role::Assistant) {

@@ -64,6 +64,49 @@ pub(in crate::http) async fn in_dialect(
 mod tests {
     use super::*;
 
+    /// What programs look for in an error to know that a conversation has to become shorter, in small letters. Each
+    /// dialect has words that LiteLLM 1.106 (`ExceptionCheckers`, for Anthropic `_map_anthropic_exception`) knows and
+    /// some that OpenCode 1.18 does; Continue 1.5 knows those of OpenAI and Ollama.
+    #[test]
+    fn a_prompt_that_is_too_long_is_told_in_words_that_programs_look_for() {
+        let message = "prompt has 9 tokens, the context has room for 5";
+        let error = ApiError::invalid("messages", message).with_code("context_length_exceeded").with_prompt(9, 5);
+        let advised = error.clone().with_advice("2 tools take 7 of them".into());
+        for (dialect, write, phrases) in [
+            (
+                "OpenAI's",
+                (|error| serde_json::to_string(error).unwrap()) as fn(&ApiError) -> String,
+                &[
+                    "this model's maximum context length is",
+                    "maximum context length is 5 tokens",
+                    "context_length_exceeded",
+                    "invalid_request_error",
+                ][..],
+            ),
+            (
+                "Anthropic's",
+                |error| anthropic::error::written(error, None).to_string(),
+                &["prompt is too long: 9 tokens > 5 maximum", "invalid_request_error"],
+            ),
+            (
+                "Ollama's",
+                |error| ollama::error::written(error).to_string(),
+                &["this model's maximum context length is", "maximum context length is 5 tokens"],
+            ),
+            (
+                "llama.cpp's",
+                |error| llama::error::written(error).to_string(),
+                &["exceeds the available context size", "exceed_context_size_error"],
+            ),
+        ] {
+            let texts = [write(&error).to_lowercase(), write(&advised).to_lowercase()];
+            for phrase in phrases {
+                assert!(texts.iter().all(|text| text.contains(phrase)), "{dialect}: {phrase:?} in {texts:?}");
+            }
+            assert!(dialect == "llama.cpp's" || texts[1].contains("2 tools take 7 of them"), "{dialect}: {texts:?}");
+        }
+    }
+
     #[test]
     fn a_path_speaks_one_dialect() {
         for (path, speaks) in [

@@ -358,6 +358,7 @@ fn response(model: &ModelLimits) -> Value {
         "reasoning": object(),
         "text": object(),
         "include": list(None, json!({})),
+        "top_logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into()),
         "truncation": {"enum": ["disabled", "auto", null]},
         "background": {"const": false},
         "metadata": object(),

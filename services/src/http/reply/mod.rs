@@ -5,3 +5,4 @@ pub(in crate::http) mod dialect;
 pub(in crate::http) mod generate;
 pub(in crate::http) mod parts;
 mod sse;
+pub(in crate::http) mod tokens;

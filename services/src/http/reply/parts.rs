@@ -2,19 +2,28 @@
 //! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
 //! the same.
 
-use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, ToolCallDelta};
+use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, ToolCallDelta};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::engine_error;
+use crate::text::parser::TextPart;
 
 /// A part of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::http) enum Part {
     /// What the model thought.
     Thought(String),
     /// What the model said.
-    Text(String),
+    Text(PartText),
     /// A call of a tool.
     Call(PartCall),
+}
+
+/// A text among the parts of an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::http) struct PartText {
+    pub(in crate::http) text: String,
+    /// Its tokens, if log-probabilities were asked for.
+    pub(in crate::http) tokens: Vec<Scored>,
 }
 
 /// A call among the parts of an answer.
@@ -29,12 +38,12 @@ pub(in crate::http) struct PartCall {
 }
 
 /// What becomes of the part of this number.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(in crate::http) enum PartStep<'a> {
     /// It begins, and is empty.
     Begin(usize, &'a Part),
-    /// It goes on with this text.
-    More(usize, &'a Part, &'a str),
+    /// It goes on with this text, in which these tokens are new.
+    More(usize, &'a Part, &'a str, &'a [Scored]),
     /// The part has ended.
     End(usize, &'a Part),
 }
@@ -45,6 +54,8 @@ pub(in crate::http) struct Parts {
     all: Vec<Part>,
     /// The last one has not ended.
     open: bool,
+    /// Tokens of the answer whose text has not come.
+    waiting: Vec<Scored>,
     /// Why the answer ended.
     finish: Option<Finish>,
 }
@@ -74,18 +85,33 @@ impl Parts {
         self.finish
     }
 
+    /// The call of a tool that has no end, if there is one.
+    pub(in crate::http) fn incomplete_call(&self) -> Option<&PartCall> {
+        self.all.iter().find_map(|part| match part {
+            Part::Call(call) if call.incomplete => Some(call),
+            _ => None,
+        })
+    }
+
     /// Takes more of an answer.
     fn push(&mut self, delta: Delta, mut tell: impl FnMut(PartStep<'_>)) {
         // The rest of the call that is open belongs before all that is new.
         let (rest, new): (Vec<_>, Vec<_>) = delta.tool_calls.into_iter().partition(|call| self.is_open(call));
         rest.into_iter().for_each(|call| self.call(call, &mut tell));
         self.text(Part::Thought(String::new()), &delta.reasoning, &mut tell);
-        self.text(Part::Text(String::new()), &delta.content, &mut tell);
+        self.waiting.extend(delta.tokens.into_iter().filter(|token| token.part == TextPart::Content));
+        self.text(Part::Text(PartText::default()), &delta.content, &mut tell);
         new.into_iter().for_each(|call| self.call(call, &mut tell));
     }
 
     /// Ends what is open.
     fn close(&mut self, tell: &mut impl FnMut(PartStep<'_>)) {
+        // Tokens that stand for no text, at the end.
+        if self.finish.is_some()
+            && let Some(Part::Text(open)) = self.all.last_mut()
+        {
+            open.tokens.append(&mut self.waiting);
+        }
         if let Some(last) = self.all.last().filter(|_| std::mem::take(&mut self.open)) {
             tell(PartStep::End(self.all.len() - 1, last));
         }
@@ -135,11 +161,17 @@ impl Parts {
 
     fn more(&mut self, more: &str, tell: &mut impl FnMut(PartStep<'_>)) {
         let at = self.all.len() - 1;
+        let mut tokens = Vec::new();
         match &mut self.all[at] {
-            Part::Thought(text) | Part::Text(text) => text.push_str(more),
+            Part::Thought(text) => text.push_str(more),
+            Part::Text(open) => {
+                open.text.push_str(more);
+                tokens = std::mem::take(&mut self.waiting);
+                open.tokens.extend_from_slice(&tokens);
+            }
             Part::Call(call) => call.arguments.push_str(more),
         }
-        tell(PartStep::More(at, &self.all[at], more));
+        tell(PartStep::More(at, &self.all[at], more, &tokens));
     }
 }
 
@@ -159,7 +191,7 @@ mod tests {
                 PartStep::Begin(at, Part::Thought(_)) => format!("{at}:thought"),
                 PartStep::Begin(at, Part::Text(_)) => format!("{at}:text"),
                 PartStep::Begin(at, Part::Call(call)) => format!("{at}:{}", call.id),
-                PartStep::More(at, _, more) => format!("{at}+{more}"),
+                PartStep::More(at, _, more, _) => format!("{at}+{more}"),
                 PartStep::End(at, _) => format!("{at}."),
             })
         };

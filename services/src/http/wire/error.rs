@@ -21,10 +21,21 @@ pub struct ApiError {
     pub message: String,
     /// For a refusal that passes: becomes `Retry-After` and `retry-after-ms`.
     pub retry_after: Option<Duration>,
-    /// For a prompt that is too long: its tokens, at least, and the most that there is room for.
-    pub prompt: Option<Box<(usize, usize)>>,
+    /// For a prompt that is too long: how long, and what to do about it.
+    pub prompt: Option<Box<PromptOverflow>>,
     /// For a request that is refused: the reason that it is counted under when the error becomes a response.
     pub rejected: Option<&'static str>,
+}
+
+/// A prompt that is too long. Each dialect has words for it that its programs look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptOverflow {
+    /// Its tokens, or a number that it certainly has.
+    pub tokens: usize,
+    /// The most that there is room for.
+    pub max: usize,
+    /// A way to a shorter one, where there is one.
+    pub advice: Option<String>,
 }
 
 impl ApiError {
@@ -63,8 +74,26 @@ impl ApiError {
 
     /// Of a prompt of at least so many tokens, where at most `max` fit.
     pub fn with_prompt(mut self, tokens: usize, max: usize) -> Self {
-        self.prompt = Some(Box::new((tokens, max)));
+        self.prompt = Some(Box::new(PromptOverflow { tokens, max, advice: None }));
         self
+    }
+
+    /// Of a prompt that is too long, with a way to a shorter one.
+    pub fn with_advice(mut self, advice: String) -> Self {
+        if let Some(prompt) = &mut self.prompt {
+            prompt.advice = Some(advice);
+        }
+        self
+    }
+
+    /// The message, which for a prompt that is too long has the words that programs look for to know that they have to
+    /// shorten a conversation.
+    pub fn worded(&self) -> Cow<'_, str> {
+        let Some(PromptOverflow { max, advice, .. }) = self.prompt.as_deref() else {
+            return Cow::Borrowed(&self.message);
+        };
+        let words = format!("This model's maximum context length is {max} tokens. However, your {}", self.message);
+        advised(words, advice.as_deref()).into()
     }
 
     /// With fields called what they are called in the body that came: `(ours, theirs)`, each as it stands in paths,
@@ -103,7 +132,7 @@ struct Inner<'a>(&'a ApiError);
 impl Serialize for Inner<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(4))?;
-        map.serialize_entry("message", &message(self.0))?;
+        map.serialize_entry("message", &self.0.worded())?;
         map.serialize_entry("type", self.0.kind)?;
         map.serialize_entry("param", &self.0.param)?;
         map.serialize_entry("code", &self.0.code)?;
@@ -111,16 +140,9 @@ impl Serialize for Inner<'_> {
     }
 }
 
-/// The message, which for a prompt that is too long has the words that programs look for to know that they have to
-/// shorten a conversation.
-fn message(error: &ApiError) -> Cow<'_, str> {
-    match error.prompt.as_deref() {
-        Some((_, max)) => {
-            let message = &error.message;
-            format!("This model's maximum context length is {max} tokens. However, your {message}").into()
-        }
-        None => Cow::Borrowed(&error.message),
-    }
+/// Words with an advice behind them.
+pub(in crate::http) fn advised(words: String, advice: Option<&str>) -> String {
+    advice.into_iter().fold(words, |words, advice| format!("{words}; {advice}"))
 }
 
 impl Serialize for ApiError {

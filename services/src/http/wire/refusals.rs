@@ -23,6 +23,10 @@ impl From<TurnError> for ApiError {
                 reason.into_iter().fold(error, Self::rejected_as)
             }
             TurnError::TooLong { field, error } => too_long(field, &error),
+            TurnError::ToolsTooLong { message, tokens, max, advice } => {
+                let error = Self::invalid("messages", message).with_code("context_length_exceeded");
+                error.with_prompt(tokens, max).with_advice(advice).rejected_as("prompt_too_long")
+            }
             TurnError::TextThreads(error) => busy(error),
             TurnError::GrammarThreads(error) => grammar_threads_busy(error),
             TurnError::Collection(error) => collection_error(&error),

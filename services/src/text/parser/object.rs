@@ -5,6 +5,9 @@ use serde_json::Value as Json;
 /// Bytes of an object that are waited for; a longer one is taken for text.
 const OBJECT_BYTES_MAX: usize = 1 << 20;
 
+/// What the arguments of a call are called.
+const ARGUMENTS: [&str; 2] = ["arguments", "parameters"];
+
 /// What a text that begins with `{` has of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectScan {
@@ -65,7 +68,7 @@ impl JsonCall {
     pub(super) fn read(object: &str) -> Option<Self> {
         let call: Json = serde_json::from_str(object).ok()?;
         let name = call.get("name")?.as_str()?.to_owned();
-        let key = ["arguments", "parameters"].into_iter().find(|key| call.get(key).is_some());
+        let key = ARGUMENTS.into_iter().find(|key| call.get(key).is_some());
         let arguments = match key.map(|key| (key, &call[key])) {
             None | Some((_, Json::Null)) => "{}".to_owned(),
             Some((key, Json::Object(_))) => value_of(object, key)?.to_owned(),
@@ -77,27 +80,70 @@ impl JsonCall {
         };
         Some(Self { name, arguments })
     }
+
+    /// From an object whose end is missing, and whether the arguments are whole; `None` if its name is missing too.
+    pub(super) fn begun(object: &str) -> Option<(Self, bool)> {
+        let mut members = Members { object, at: 1 };
+        let named = members.find(|member| member.key == "name" && member.is_whole)?;
+        let name = serde_json::from_str(named.value).ok()?;
+        let arguments = Members { object, at: 1 }
+            .find(|member| ARGUMENTS.contains(&member.key.as_str()) && member.value.starts_with('{'));
+        let (arguments, is_whole) = arguments.map_or(("{", false), |member| (member.value, member.is_whole));
+        Some((Self { name, arguments: arguments.to_owned() }, is_whole))
+    }
+
+    /// The arguments of a call of this name that came as an object of their own, or with the name around them.
+    pub(super) fn arguments_of(object: &str, name: &str) -> Option<String> {
+        let whole: Json = serde_json::from_str(object).ok()?;
+        let is_wrapped = whole["name"] == name && ARGUMENTS.iter().any(|key| whole.get(key).is_some());
+        let wrapped = Self::read(object).filter(|_| is_wrapped);
+        Some(wrapped.map_or_else(|| object.to_owned(), |call| call.arguments))
+    }
 }
 
 /// The text of the object that `key` has in an object that was read before.
 fn value_of<'a>(object: &'a str, key: &str) -> Option<&'a str> {
-    let mut at = 1;
-    loop {
-        let name = at + object[at..].find('"')?;
+    Members { object, at: 1 }.find(|member| member.key == key).map(|member| member.value)
+}
+
+/// The members of an object, of which the last may not have ended.
+struct Members<'a> {
+    object: &'a str,
+    at: usize,
+}
+
+struct ObjectMember<'a> {
+    key: String,
+    value: &'a str,
+    is_whole: bool,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = ObjectMember<'a>;
+
+    fn next(&mut self) -> Option<ObjectMember<'a>> {
+        let Self { object, at } = *self;
+        let name = at + object.get(at..)?.find('"')?;
         let ObjectScan::Whole(len) = scan(&object[name..]) else { return None };
+        let key = serde_json::from_str(&object[name..name + len]).ok()?;
         let colon = name + len + object[name + len..].find(':')? + 1;
         let value = object.len() - object[colon..].trim_start().len();
         let is_nested = object[value..].starts_with(['{', '[', '"']);
-        let end = match scan(&object[value..]) {
-            ObjectScan::Whole(len) if is_nested => value + len,
+        let len = match scan(&object[value..]) {
+            ObjectScan::Whole(len) if is_nested => Some(len),
+            _ if is_nested => None,
             // A number or a word ends where the next entry begins, or the object.
-            _ => value + object[value..].find([',', '}'])?,
+            _ => object[value..].find([',', '}']),
         };
-        if serde_json::from_str::<String>(&object[name..name + len]).is_ok_and(|name| name == key) {
-            return Some(&object[value..end]);
-        }
-        at = end;
+        self.at = len.map_or(object.len(), |len| value + len);
+        Some(ObjectMember { key, value: &object[value..self.at], is_whole: len.is_some() })
     }
+}
+
+/// Whether a text begins with an object, as far as its first member or end; `None` when more text is needed to tell.
+pub(super) fn begins_object(text: &str) -> Option<bool> {
+    let Some(inside) = text.strip_prefix('{') else { return Some(false) };
+    inside.trim_start().chars().next().map(|first| matches!(first, '"' | '}'))
 }
 
 #[cfg(test)]

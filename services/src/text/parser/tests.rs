@@ -187,13 +187,9 @@ fn missing_closing_tags_are_implied() {
     check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n", whole);
     check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</fun", whole);
     check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n", whole);
-    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</para", whole);
-    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n", whole);
-    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis", whole);
     check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</function>\n</tool_call>", whole);
     check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</tool_call>", whole);
     check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</function>\n", whole);
-    check("<tool_call>\n<function=weather>\n<parameter=ci", "T0(weather {})");
     check("<tool_call>\n<function=weather>", "T0(weather {})");
     check(
         "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</tool_call>ok",
@@ -209,6 +205,146 @@ fn missing_closing_tags_are_implied() {
     );
     check("<tool_call><function=a></function><function=b></function></tool_call>", "T0(a {}) T1(b {})");
     check("<tool_call><function=a><function=b></function></tool_call></tool_call>\nok", "T0(a {}) T1(b {}) C(\nok)");
+}
+
+#[test]
+fn a_call_whose_parameter_is_open_at_the_end_of_the_text_is_incomplete() {
+    let open = "<tool_call>\n<function=weather>\n";
+    for end in ["", "\n", "\n</para"] {
+        check(&format!("{open}<parameter=city>\nParis{end}"), r#"T0(weather {"city": "Paris ...)"#);
+    }
+    check(&format!("{open}<parameter=city>Paris"), r#"T0(weather {"city": "Paris ...)"#);
+    check(&format!("{open}<parameter=days>\n3\n"), "T0(weather { ...)");
+    check(&format!("{open}<parameter=ci"), "T0(weather { ...)");
+    check(&format!("{open}<parameter=days>\n3\n</parameter>\n<parameter=city>"), r#"T0(weather {"days": 3 ...)"#);
+}
+
+#[test]
+fn no_markup_of_a_call_leaks_into_the_text() {
+    let open = "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n";
+    for end in [
+        "</function>\n</function_invocation>\n</tool_call>",
+        "</function_invocation>\n</tool_call>",
+        "</function>\n</parameter>\n</tool_call>\n</function_calls>",
+        "</function>\n</tool_call>\n</tool_calls>",
+        "</function>\n</function_inv",
+    ] {
+        check(&format!("{open}{end}"), r#"T0(weather {"days": 3})"#);
+    }
+    check(
+        "<tool_call><function=a></function></function_invocation><function=b></function></tool_call>\n</div>",
+        "T0(a {}) T1(b {}) C(\n</div>)",
+    );
+    check(
+        &format!("{open}</function>\n</function_invocation>\n</tool_call>\nDone."),
+        "T0(weather {\"days\": 3}) C(\nDone.)",
+    );
+}
+
+#[test]
+fn arguments_inside_of_a_function_may_be_one_json_object() {
+    let call = |inside: &str| format!("<tool_call>\n<function=weather>\n{inside}\n</function>\n</tool_call>");
+    check(
+        &call(r#"{"city": "a </function> {", "days": 1.50}"#),
+        r#"T0(weather {"city": "a </function> {", "days": 1.50})"#,
+    );
+    check(&call("{}"), "T0(weather {})");
+    check(&call(r#"{"name": "weather", "arguments": {"days": 2}}"#), r#"T0(weather {"days": 2})"#);
+    check(&call(r#"{"name": "x", "arguments": 1}"#), r#"T0(weather {"name": "x", "arguments": 1})"#);
+    check(&call("{\"days\": 2}\n<parameter=city>\nParis\n</parameter>"), r#"T0(weather {"days": 2})"#);
+    check("<tool_call>\n<function=weather>\n{\"city\": \"Par", "T0(weather {\"city\": \"Par ...)");
+    check_cut("<tool_call>\n<function=weather>\n{\"city\": \"Par", "T0(weather {\"city\": \"Par ...)");
+    check(&call("{days: 2}"), "T0(weather {}) C({days: 2})");
+    check(&call("<parameter=days>\n2\n</parameter>\n{\"a\": 1}"), r#"T0(weather {"days": 2}) C({"a": 1})"#);
+}
+
+#[test]
+fn a_closing_tag_inside_of_a_line_is_text() {
+    let value = |lines: &str| {
+        let call = "<tool_call>\n<function=weather>\n<parameter=code>\n";
+        format!("{call}{lines}\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>")
+    };
+    for line in [
+        "say </parameter> now",
+        "say </tool_call> now",
+        "say </function> now",
+        "</parameter> first",
+        "</tool_call> first",
+        "say <parameter=days> now",
+        "<parameter=days> first",
+        "say </parameter>\nthen",
+        "`</parameter>`",
+        "check(\"<tool_call><function=f><parameter=a>1</parameter></function></tool_call>\");",
+        "one </parameter> and </parameter> two </tool_call> three",
+        "<parameter=code>\nthe line above names this parameter",
+        "</parameter>x",
+    ] {
+        let quoted = serde_json::Value::from(line).to_string();
+        check(&value(line), &format!(r#"T0(weather {{"code": {quoted}, "days": 3}})"#));
+    }
+}
+
+#[test]
+fn a_line_with_the_tag_of_a_parameter_that_came_before_is_text() {
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n\
+         <parameter=code>\na\n<parameter=city>\nb\n</parameter>\n</function>\n</tool_call>",
+        r#"T0(weather {"city": "Paris", "code": "a\n<parameter=city>\nb"})"#,
+    );
+}
+
+#[test]
+fn a_closing_tag_in_an_open_json_string_is_text() {
+    let call = |value: &str| {
+        format!("<tool_call><function=weather><parameter=tags>{value}</parameter></function></tool_call>")
+    };
+    for json in [
+        r#"["</parameter></function></tool_call>"]"#,
+        r#"["a </tool_call>", "</parameter>"]"#,
+        r#"["\"</parameter>\n<parameter=days>"]"#,
+    ] {
+        check(&call(json), &format!(r#"T0(weather {{"tags": {json}}})"#));
+    }
+    check(&call("[\n\"</function></tool_call>\"\n]\n"), "T0(weather {\"tags\": [\n\"</function></tool_call>\"\n]})");
+    // A string that nobody closes ends with its line.
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=tags>\n[\"a]\n</parameter>\n</function>\n</tool_call>",
+        r#"T0(weather {"tags": "[\"a]"})"#,
+    );
+}
+
+#[test]
+fn in_a_call_on_one_line_the_last_closing_tag_counts() {
+    check(
+        "<tool_call><function=weather><parameter=code>say </parameter> now</parameter></function></tool_call>",
+        r#"T0(weather {"code": "say </parameter> now"})"#,
+    );
+    check(
+        "<tool_call><function=weather><parameter=city>a</parameter></function></tool_call> and \
+         <tool_call><function=weather><parameter=city>b</parameter></function></tool_call>",
+        r#"T0(weather {"city": "a"}) C( and ) T1(weather {"city": "b"})"#,
+    );
+    check("<tool_call><function=weather><parameter=city>Paris</tool_call>", r#"T0(weather {"city": "Paris"})"#);
+}
+
+#[test]
+fn a_value_may_end_without_a_line_break_where_the_call_goes_on() {
+    for end in [
+        "</parameter>\n</function>\n</tool_call>",
+        "</function>\n</tool_call>",
+        "</parameter>\n</function>",
+        "</tool_call>",
+    ] {
+        check(
+            &format!("<tool_call>\n<function=weather>\n<parameter=city>\nParis{end}"),
+            r#"T0(weather {"city": "Paris"})"#,
+        );
+    }
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=city>\nParis</parameter>\n\
+         <parameter=days>\n3</parameter>\n</function>\n</tool_call>\nok",
+        "T0(weather {\"city\": \"Paris\", \"days\": 3}) C(\nok)",
+    );
 }
 
 #[test]
@@ -348,10 +484,14 @@ fn an_argument_that_comes_twice_counts_once() {
 }
 
 #[test]
-fn stray_text_between_parameters_is_dropped() {
+fn stray_text_between_parameters_comes_after_the_call() {
     check(
         "<tool_call><function=weather> and < then <parameter=days>1</parameter>, <x> </function></tool_call>",
-        r#"T0(weather {"days": 1})"#,
+        r#"T0(weather {"days": 1}) C(and < then , <x>)"#,
+    );
+    check_thinking(
+        "hm\n<tool_call>\n<function=weather>\nso\n</parameter>\n</function>\n</tool_call>\nwell</think>yes",
+        "R(hm) T0(weather {}) R(so\nwell) C(yes)",
     );
 }
 
@@ -362,8 +502,10 @@ fn string_arguments_are_streamed_as_they_come() {
     assert_eq!(header, [OutputDelta::ToolCall { index: 0, id: "call_r-0".into(), name: "weather".into() }]);
     assert_eq!(parser.push("Par"), [OutputDelta::Arguments { index: 0, json: "{\"city\": \"Par".into() }]);
     assert_eq!(parser.push("is\n"), [OutputDelta::Arguments { index: 0, json: "is".into() }]);
-    assert_eq!(parser.push("</parameter>"), [OutputDelta::Arguments { index: 0, json: "\"".into() }]);
-    assert_eq!(parser.push("\n</function>"), [OutputDelta::Arguments { index: 0, json: "}".into() }]);
+    // Only with its line break it is known to be no text.
+    assert_eq!(parser.push("</parameter>"), []);
+    assert_eq!(parser.push("\n"), [OutputDelta::Arguments { index: 0, json: "\"".into() }]);
+    assert_eq!(parser.push("</function>"), [OutputDelta::Arguments { index: 0, json: "}".into() }]);
     assert_eq!((parser.calls(), parser.push("\n</tool_call>"), parser.finish(false)), (1, vec![], vec![]));
 }
 
@@ -384,6 +526,9 @@ proptest! {
             Just("<tool_call>"), Just("</tool_call>"), Just("<function=weather>"), Just("</function>"), Just("<parameter=city>"),
             Just("<parameter=days>"), Just("<parameter=other>"), Just("</parameter>"), Just("<think>"), Just("</think>"), Just("\n"), Just("\r"), Just("\r\n"), Just("<function=rm>"),
             Just(" "), Just("a"), Just("7"), Just("é"), Just("<"), Just("</"), Just("<parameter="), Just("<func"),
+            Just("<parameter=tags>"), Just("[\""), Just("\"]"), Just("{\""), Just("{"), Just("\"}"),
+            Just("</function_invocation>"),
+            Just("</p"), Just("<parameter=city>\n"), Just("\n</parameter>\n"),
         ], 0..25),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         thinking in prop_oneof![Just(Thinking::Open), Just(Thinking::Closed), Just(Thinking::Free)],
@@ -419,6 +564,10 @@ fn an_object_that_is_no_call_of_a_declared_tool_is_text() {
 }
 
 #[test]
-fn half_an_object_is_dropped_and_never_shown() {
-    check("so <tool_call>{\"name\": \"weather\", \"arg", "C(so )");
+fn half_an_object_is_never_shown_and_an_incomplete_call_if_its_name_came() {
+    check("so <tool_call>{\"name\": \"weath", "C(so )");
+    check("so <tool_call>{\"name\": \"nobody\", \"arg", "C(so )");
+    check("so <tool_call>{\"name\": \"weather\", \"arg", "C(so ) T0(weather { ...)");
+    check("<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"P", "T0(weather {\"city\": \"P ...)");
+    check("<tool_call>{\"name\": \"weather\", \"arguments\": {\"days\": 1}", "T0(weather {\"days\": 1})");
 }

@@ -52,7 +52,8 @@ impl Frames for MessageAnswer {
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
         let shows = self.about.shows_thoughts;
         if let Some(account) = self.parts.take(output, |step| frame(out, shows, step))? {
-            let delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});
+            let mut delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});
+            self.details_into(&mut delta);
             tell(out, "message_delta", [("delta", delta), ("usage", usage(&account))]);
             tell(out, "message_stop", []);
         }
@@ -72,7 +73,9 @@ impl WholeReply for MessageAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         let Some(account) = self.parts.take(output, |_| {})? else { return Ok(None) };
         let content = self.parts.all().iter().filter_map(|part| self.block(part)).collect();
-        Ok(Some(self.message(content, usage(&account))))
+        let mut message = self.message(content, usage(&account));
+        self.details_into(&mut message);
+        Ok(Some(message))
     }
 }
 
@@ -100,6 +103,14 @@ impl MessageAnswer {
         })
     }
 
+    /// Says that the model ended its turn inside of a use of a tool, for which there is no reason to stop.
+    fn details_into(&self, message: &mut Value) {
+        if let (Some(Finish::Stop), Some(call)) = (self.parts.finish(), self.parts.incomplete_call()) {
+            let explanation = format!("the turn ended inside of the use of {}, which is incomplete", call.name);
+            message["stop_details"] = json!({"type": "incomplete_tool_use", "explanation": explanation});
+        }
+    }
+
     fn stop_sequence(&self) -> Option<&str> {
         let Some(Finish::StopString(which)) = self.parts.finish() else { return None };
         self.about.stop.get(which).map(String::as_str)
@@ -112,7 +123,7 @@ impl MessageAnswer {
                 let shown = if self.about.shows_thoughts { text } else { "" };
                 Some(json!({"type": "thinking", "thinking": shown, "signature": signature(text)}))
             }
-            Part::Text(text) => Some(json!({"type": "text", "text": text})),
+            Part::Text(part) => Some(json!({"type": "text", "text": part.text})),
             Part::Call(call) => tool_use(call, serde_json::from_str(&call.arguments).ok()?),
         }
     }
@@ -133,8 +144,8 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
             };
             tell(out, "content_block_start", [("index", json!(at)), ("content_block", block)]);
         }
-        PartStep::More(_, Part::Thought(_), _) if !shows_thoughts => {}
-        PartStep::More(at, part, more) => {
+        PartStep::More(_, Part::Thought(_), ..) if !shows_thoughts => {}
+        PartStep::More(at, part, more, _) => {
             let delta = match part {
                 Part::Thought(_) => json!({"type": "thinking_delta", "thinking": more}),
                 Part::Text(_) => json!({"type": "text_delta", "text": more}),

@@ -1,6 +1,6 @@
 //! Errors as Anthropic's clients read them.
 
-use crate::http::wire::error::ApiError;
+use crate::http::wire::error::{ApiError, PromptOverflow, advised};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
@@ -22,7 +22,9 @@ pub(in crate::http::dialects) fn written(error: &ApiError, request: Option<&str>
     };
     // Programs look for these words to know that they have to shorten a conversation.
     let message = match error.prompt.as_deref() {
-        Some((tokens, max)) => format!("prompt is too long: {tokens} tokens > {max} maximum"),
+        Some(PromptOverflow { tokens, max, advice }) => {
+            advised(format!("prompt is too long: {tokens} tokens > {max} maximum"), advice.as_deref())
+        }
         None => error.message.clone(),
     };
     json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": request})

@@ -1,7 +1,7 @@
 //! The turns of a conversation in Anthropic's words: blocks of text, thoughts, uses of tools and their results.
 
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::turns::{BETWEEN, TurnsBuilder};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder, left_out};
 use crate::http::wire::error::ApiError;
 use crate::text::Message;
 use serde_json::Value as Json;
@@ -17,12 +17,21 @@ pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<Vec<Messa
     }
     let mut turns = TurnsBuilder::default();
     if let Some(system) = system {
-        turns.system(text_of("system", without_billing(system))?);
+        turns.system(text_of("system", without_billing(system), Within::Turn)?);
     }
     for (i, message) in list.into_iter().enumerate() {
         take(&mut turns, format!("messages[{i}]"), message)?;
     }
     Ok(turns.end())
+}
+
+/// Where a block stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    /// In a turn, where what cannot be read is refused.
+    Turn,
+    /// In the result of a tool. It comes again with every later turn, so what cannot be read is named instead.
+    ToolResult,
 }
 
 /// One block of a turn.
@@ -41,7 +50,7 @@ fn take(turns: &mut TurnsBuilder, path: String, message: Json) -> Result<(), Api
     let value = fields.any("content").ok_or_else(|| missing(&content, "a string or an array of blocks"))?;
     fields.ignore_rest();
     match role.as_str() {
-        "system" => turns.system(text_of(&content, value)?),
+        "system" => turns.system(text_of(&content, value, Within::Turn)?),
         "user" => user(turns, &content, value)?,
         "assistant" => assistant(turns, &content, value)?,
         other => {
@@ -55,7 +64,7 @@ fn take(turns: &mut TurnsBuilder, path: String, message: Json) -> Result<(), Api
 /// Results stand for themselves; what is said between them is a turn each.
 fn user(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiError> {
     let mut said: Vec<String> = Vec::new();
-    for (path, block) in blocks(path, content)? {
+    for (path, block) in blocks(path, content, Within::Turn)? {
         match block {
             MessageBlock::Text(text) => said.push(text),
             MessageBlock::Result { call, text } => {
@@ -78,7 +87,7 @@ fn user(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiEr
 
 fn assistant(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiError> {
     turns.text("");
-    for (path, block) in blocks(path, content)? {
+    for (path, block) in blocks(path, content, Within::Turn)? {
         match block {
             MessageBlock::Text(text) => turns.text(&text),
             MessageBlock::Thought(thought) => turns.thought(thought),
@@ -95,10 +104,10 @@ fn misplaced(path: &str, whose: &str) -> ApiError {
 }
 
 /// The blocks of a turn, each with its path. A string is one of text.
-fn blocks(path: &str, content: Json) -> Result<Vec<(String, MessageBlock)>, ApiError> {
+fn blocks(path: &str, content: Json, within: Within) -> Result<Vec<(String, MessageBlock)>, ApiError> {
     let one = |(i, value)| {
         let path = format!("{path}[{i}]");
-        let block = block(&path, value)?;
+        let block = block(&path, value, within)?;
         Ok((path, block))
     };
     match content {
@@ -108,7 +117,7 @@ fn blocks(path: &str, content: Json) -> Result<Vec<(String, MessageBlock)>, ApiE
     }
 }
 
-fn block(path: &str, value: Json) -> Result<MessageBlock, ApiError> {
+fn block(path: &str, value: Json, within: Within) -> Result<MessageBlock, ApiError> {
     let mut fields = Fields::nested(path.to_owned(), value)?;
     let kind_path = fields.path("type");
     let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "the block's type"))?;
@@ -120,6 +129,9 @@ fn block(path: &str, value: Json) -> Result<MessageBlock, ApiError> {
         "redacted_thinking" => MessageBlock::Thought(String::new()),
         "tool_use" => call(&mut fields)?,
         "tool_result" => result(&mut fields)?,
+        "document" => MessageBlock::Text(document(&mut fields, within)?),
+        "search_result" => MessageBlock::Text(search_result(&mut fields, within)?),
+        other if within == Within::ToolResult => MessageBlock::Text(left_out(other)),
         other => {
             let message = format!("`{path}` is of type {other:?}, which is not supported: this model reads text");
             return Err(ApiError::unsupported(path, message));
@@ -134,6 +146,42 @@ fn required(fields: &mut Fields, name: &'static str) -> Result<String, ApiError>
     fields.string(name)?.ok_or_else(|| missing(&path, "a string"))
 }
 
+/// A document's text under its title. Of other documents a tool's result only says that there was one.
+fn document(fields: &mut Fields, within: Within) -> Result<String, ApiError> {
+    let (title, context) = (fields.string("title")?, fields.string("context")?);
+    let path = fields.path("source");
+    let mut source = fields.fields("source")?.ok_or_else(|| missing(&path, "an object"))?;
+    let (kind_path, content) = (source.path("type"), source.path("content"));
+    let kind = source.string("type")?.ok_or_else(|| missing(&kind_path, "the source's type"))?;
+    let text = match kind.as_str() {
+        "text" => required(&mut source, "data")?,
+        "content" => {
+            let value = source.any("content").ok_or_else(|| missing(&content, "a string or an array of blocks"))?;
+            text_of(&content, value, within)?
+        }
+        _ if within == Within::ToolResult => left_out("document"),
+        other => {
+            let message =
+                format!("`{kind_path}` must be \"text\" or \"content\", got {other:?}: this model reads text");
+            return Err(ApiError::unsupported(&kind_path, message));
+        }
+    };
+    source.ignore_rest();
+    Ok(titled([title, context], text))
+}
+
+fn search_result(fields: &mut Fields, within: Within) -> Result<String, ApiError> {
+    let (title, source, path) = (fields.string("title")?, fields.string("source")?, fields.path("content"));
+    let content = fields.any("content").ok_or_else(|| missing(&path, "a string or an array of blocks"))?;
+    Ok(titled([title, source], text_of(&path, content, within)?))
+}
+
+/// A text with a line above it for each heading that there is.
+fn titled(headings: [Option<String>; 2], text: String) -> String {
+    let headings = headings.into_iter().flatten().filter(|heading| !heading.is_empty());
+    headings.chain([text]).collect::<Vec<_>>().join("\n")
+}
+
 fn call(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
     let (id, name) = (required(fields, "id")?, required(fields, "name")?);
     let input = fields.object("input")?.unwrap_or_default();
@@ -143,7 +191,9 @@ fn call(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
 fn result(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
     let call = required(fields, "tool_use_id")?;
     let path = fields.path("content");
-    let text = fields.any("content").map_or_else(|| Ok(String::new()), |content| text_of(&path, content))?;
+    let text = fields
+        .any("content")
+        .map_or_else(|| Ok(String::new()), |content| text_of(&path, content, Within::ToolResult))?;
     // The template has no other way to say it.
     let failed = fields.bool("is_error")?.unwrap_or(false);
     Ok(MessageBlock::Result { call, text: if failed { format!("Error: {text}") } else { text } })
@@ -157,8 +207,8 @@ fn without_billing(mut system: Json) -> Json {
 }
 
 /// Text alone, of a string or of blocks.
-fn text_of(path: &str, content: Json) -> Result<String, ApiError> {
-    let texts = blocks(path, content)?.into_iter().map(|(path, block)| match block {
+fn text_of(path: &str, content: Json, within: Within) -> Result<String, ApiError> {
+    let texts = blocks(path, content, within)?.into_iter().map(|(path, block)| match block {
         MessageBlock::Text(text) => Ok(text),
         _ => Err(ApiError::unsupported(&path, format!("`{path}` must be a block of text"))),
     });

@@ -1,6 +1,6 @@
 //! Errors as llama.cpp's programs read them.
 
-use crate::http::wire::error::ApiError;
+use crate::http::wire::error::{ApiError, PromptOverflow};
 use serde_json::{Value, json};
 
 /// An error as llama.cpp's programs read it: the status is its code, and a prompt that is too long has words and
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(in crate::http::dialects) fn written(error: &ApiError) -> Value {
     let mut inner = json!({"code": error.status.as_u16(), "message": error.message, "type": error.kind,
         "param": error.param});
-    if let Some((tokens, max)) = error.prompt.as_deref() {
+    if let Some(PromptOverflow { tokens, max, .. }) = error.prompt.as_deref() {
         inner["type"] = json!("exceed_context_size_error");
         inner["message"] =
             json!(format!("the request exceeds the available context size: {tokens} tokens, there is room for {max}"));

@@ -9,6 +9,9 @@ use crate::http::wire::error::ApiError;
 use bytes::{BufMut, BytesMut};
 use serde_json::{Map, Value, json};
 
+/// Why an answer ended that left a call of a tool open, which is not in it.
+const INCOMPLETE_CALL: &str = "incomplete_tool_call";
+
 /// Replies of `/api/chat` and `/api/generate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ollama {
@@ -73,7 +76,12 @@ impl OllamaAnswer {
         let mut object = object(self.kind, &self.begun, said);
         let t = &account.timings;
         object["done"] = json!(true);
-        object["done_reason"] = json!(if self.parts.finish() == Some(Finish::Length) { "length" } else { "stop" });
+        object["done_reason"] = json!(match self.parts.finish() {
+            Some(Finish::Length) => "length",
+            // Calls come whole here or not at all.
+            _ if self.parts.incomplete_call().is_some() => INCOMPLETE_CALL,
+            _ => "stop",
+        });
         for (name, value) in [
             ("total_duration", t.total.as_nanos() as u64),
             ("load_duration", t.queue.as_nanos() as u64),
@@ -100,7 +108,7 @@ impl OllamaParts {
     fn whole(&mut self, part: &Part) {
         match part {
             Part::Thought(text) => self.thought.push_str(text),
-            Part::Text(text) => self.text.push_str(text),
+            Part::Text(part) => self.text.push_str(&part.text),
             Part::Call(call) if call.incomplete => {}
             // Arguments that are not JSON are those of a call that was cut off.
             Part::Call(call) => {
@@ -152,8 +160,8 @@ fn head(kind: Ollama, model: &str, created: u64, said: OllamaParts) -> Value {
 fn frame(kind: Ollama, begun: &Begun, step: PartStep<'_>, out: &mut BytesMut) {
     let mut said = OllamaParts::default();
     match step {
-        PartStep::More(_, Part::Thought(_), more) => said.thought.push_str(more),
-        PartStep::More(_, Part::Text(_), more) => said.text.push_str(more),
+        PartStep::More(_, Part::Thought(_), more, _) => said.thought.push_str(more),
+        PartStep::More(_, Part::Text(_), more, _) => said.text.push_str(more),
         PartStep::End(_, part @ Part::Call(_)) => said.whole(part),
         _ => return,
     }

@@ -5,5 +5,5 @@ use serde_json::{Value, json};
 
 /// An error as Ollama's programs read it; also the last line of a stream that broke.
 pub(in crate::http::dialects) fn written(error: &ApiError) -> Value {
-    json!({"error": error.message})
+    json!({"error": error.worded()})
 }

@@ -2,8 +2,9 @@
 
 use super::choices::ChoiceFormat;
 use super::token_report::report_json;
-use crate::actors::request::output::{Delta, Finish, Scored, ShownToken, ToolCallDelta};
-use crate::http::wire::json::{logprob, object};
+use crate::actors::request::output::{Delta, Finish, Scored, ToolCallDelta};
+use crate::http::reply::tokens;
+use crate::http::wire::json::object;
 use crate::text::parser::TextPart;
 use serde_json::{Value, json};
 
@@ -104,14 +105,9 @@ fn logprobs_of(tokens: &[Scored]) -> Value {
 }
 
 fn token(scored: &Scored) -> Value {
-    let mut entry = piece(&scored.token);
-    entry["top_logprobs"] = scored.top.iter().map(piece).collect();
+    let mut entry = tokens::scored(scored);
     if let Some(report) = &scored.report {
         entry["report"] = report_json(report);
     }
     entry
-}
-
-fn piece(piece: &ShownToken) -> Value {
-    json!({"token": piece.text, "logprob": logprob(piece.logprob), "bytes": piece.bytes})
 }

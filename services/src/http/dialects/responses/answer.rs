@@ -2,9 +2,10 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
-use crate::actors::request::output::{Finish, Output, RequestUsage};
+use crate::actors::request::output::{Finish, Output, RequestUsage, Scored};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
-use crate::http::reply::parts::{Part, PartCall, PartStep, Parts};
+use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
+use crate::http::reply::tokens;
 use crate::http::wire::error::ApiError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -195,7 +196,10 @@ impl Items<'_> {
     fn ended(&self, at: usize, part: &Part, cut: bool) -> Value {
         let mut item = match part {
             Part::Thought(text) => self.thought(text),
-            Part::Text(text) => json!({"type": "message", "role": "assistant", "content": [text_part(text)]}),
+            Part::Text(part) => {
+                let content = with_logprobs(text_part(&part.text), &part.tokens);
+                json!({"type": "message", "role": "assistant", "content": [content]})
+            }
             Part::Call(call) => self.call(call, &call.arguments),
         };
         let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
@@ -239,11 +243,11 @@ impl Items<'_> {
                     events.tell(names.added, fields);
                 }
             }
-            PartStep::More(at, part, more) => {
+            PartStep::More(at, part, more, new) => {
                 let [id, output] = place(at, part);
                 match self.names(part) {
                     Some(names) if names.logprobs => {
-                        let logprobs = ("logprobs", json!([]));
+                        let logprobs = ("logprobs", logprobs(new));
                         let fields = [id, output, (names.index, json!(0)), ("delta", json!(more)), logprobs];
                         events.tell(names.delta, fields);
                     }
@@ -267,21 +271,31 @@ impl Items<'_> {
                 let (name, arguments) = (("name", json!(call.name)), ("arguments", json!(call.arguments)));
                 events.tell("response.function_call_arguments.done", [id, output, name, arguments]);
             }
-            (Part::Thought(text) | Part::Text(text), Some(names)) => {
+            (Part::Thought(text), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
-                let text_field = ("text", json!(text));
-                if names.logprobs {
-                    events.tell(names.done, [id, output, index, text_field, ("logprobs", json!([]))]);
-                } else {
-                    events.tell(names.done, [id, output, index, text_field]);
-                }
+                events.tell(names.done, [id, output, index, ("text", json!(text))]);
+                self.part_ended(place(), &names, (names.part)(text), events);
+            }
+            (Part::Text(PartText { text, tokens }), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
-                events.tell(names.ended, [id, output, index, ("part", (names.part)(text))]);
+                let fields = [id, output, index, ("text", json!(text)), ("logprobs", logprobs(tokens))];
+                events.tell(names.done, fields);
+                self.part_ended(place(), &names, with_logprobs((names.part)(text), tokens), events);
             }
             _ => {}
         }
         let item = self.ended(at, part, self.cut);
         events.tell("response.output_item.done", [("output_index", json!(at)), ("item", item)]);
+    }
+
+    fn part_ended(
+        &self,
+        [id, output]: [(&str, Value); 2],
+        names: &EventNames,
+        part: Value,
+        events: &mut EventWriter<'_>,
+    ) {
+        events.tell(names.ended, [id, output, (names.index, json!(0)), ("part", part)]);
     }
 
     /// What the events of a part with text are called.
@@ -335,6 +349,15 @@ const SUMMARY: EventNames = EventNames {
 
 fn text_part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn with_logprobs(mut part: Value, tokens: &[Scored]) -> Value {
+    part["logprobs"] = logprobs(tokens);
+    part
+}
+
+fn logprobs(tokens: &[Scored]) -> Value {
+    tokens.iter().map(tokens::scored).collect()
 }
 
 fn usage(account: &RequestUsage) -> Value {

@@ -1,7 +1,7 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
 use crate::http::body::fields::{Fields, call_arguments, missing, wrong_type};
-use crate::http::body::turns::{BETWEEN, TurnsBuilder};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder, left_out};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::{Message, Role};
@@ -79,28 +79,38 @@ fn message(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError
     Ok(())
 }
 
-/// Text of a string or of parts.
+/// Text of a string or of parts, none of which may be anything else.
 fn text_of(path: &str, value: Json, between: &str) -> Result<String, ApiError> {
+    joined(path, value, between, |path, kind| {
+        let message = format!("`{path}` is of type {kind:?}, which is not supported: this model reads text");
+        Err(ApiError::unsupported(path, message))
+    })
+}
+
+/// Text of a string or of parts. `other` gives what stands for a part of another type.
+fn joined(
+    path: &str,
+    value: Json,
+    between: &str,
+    other: impl Fn(&str, &str) -> Result<String, ApiError>,
+) -> Result<String, ApiError> {
     let parts = match value {
         Json::String(text) => return Ok(text),
         Json::Array(parts) => parts,
         other => return Err(wrong_type(path, "a string or an array of parts", &other)),
     };
-    let texts = parts.into_iter().enumerate().map(|(i, value)| part(format!("{path}[{i}]"), value));
+    let texts = parts.into_iter().enumerate().map(|(i, value)| part(format!("{path}[{i}]"), value, &other));
     Ok(texts.collect::<Result<Vec<String>, ApiError>>()?.join(between))
 }
 
-fn part(path: String, value: Json) -> Result<String, ApiError> {
+fn part(path: String, value: Json, other: impl Fn(&str, &str) -> Result<String, ApiError>) -> Result<String, ApiError> {
     let mut fields = Fields::nested(path.clone(), value)?;
     let kind_path = fields.path("type");
     let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "the part's type"))?;
     let name = match kind.as_str() {
         "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => "text",
         "refusal" => "refusal",
-        other => {
-            let message = format!("`{path}` is of type {other:?}, which is not supported: this model reads text");
-            return Err(ApiError::unsupported(path, message));
-        }
+        kind => return other(&path, kind),
     };
     fields.same(&["annotations", "logprobs"]);
     let text_path = fields.path(name);
@@ -140,7 +150,7 @@ fn output(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError>
     let (id_path, path) = (fields.path("call_id"), fields.path("output"));
     let id = fields.string("call_id")?.ok_or_else(|| missing(&id_path, "a string"))?;
     let value = fields.any("output").ok_or_else(|| missing(&path, "a string or an array of parts"))?;
-    let text = text_of(&path, value, "")?;
+    let text = joined(&path, value, "", |_, kind| Ok(left_out(kind)))?;
     fields.same(&["name", "namespace"]);
     turns.result(&id_path, id, text)
 }

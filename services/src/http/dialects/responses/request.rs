@@ -4,6 +4,7 @@ use super::items::{self, SEPARATOR, flat};
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::wire::error::ApiError;
+use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
 use crate::turn::options::ChatRequest;
@@ -57,7 +58,7 @@ const SAME: [&str; 10] = [
     "tool_choice",
 ];
 /// What the response says of its request as it was.
-const ECHOED: [&str; 10] = [
+const ECHOED: [&str; 11] = [
     "instructions",
     "max_output_tokens",
     "metadata",
@@ -67,6 +68,7 @@ const ECHOED: [&str; 10] = [
     "safety_identifier",
     "temperature",
     "tool_choice",
+    "top_logprobs",
     "top_p",
 ];
 /// What the fields of chat are called here, for errors.
@@ -79,6 +81,8 @@ const NAMES: [(&str, &str); 5] = [
 ];
 /// Tools that other services run themselves. The model is not told of them, as if there were none.
 const SERVERS_TOOLS: [&str; 3] = ["web_search", "image_generation", "tool_search"];
+/// The log-probabilities of an answer's text.
+const LOGPROBS: &str = "message.output_text.logprobs";
 /// Blobs with thoughts that a client that keeps everything itself asks for.
 const SEALED_THOUGHTS: &str = "reasoning.encrypted_content";
 
@@ -110,7 +114,13 @@ impl ResponsesBody {
         if let Some(max) = fields.any("max_output_tokens") {
             chat.insert("max_tokens".into(), max);
         }
-        let thoughts = thoughts(&mut fields, &mut chat)?;
+        let included = included(&mut fields)?;
+        let top_logprobs = fields.integer("top_logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?;
+        if included.logprobs {
+            chat.insert("logprobs".into(), true.into());
+            chat.extend(top_logprobs.map(|top| ("top_logprobs".into(), top.into())));
+        }
+        let thoughts = thoughts(&mut fields, included.sealed, &mut chat)?;
         text(&mut fields, &mut chat, &mut echo)?;
         let namespaces = tools(&mut fields, &mut chat, &mut echo)?;
         if let Some(choice) = chat.remove("tool_choice") {
@@ -137,21 +147,32 @@ fn refuse(fields: &mut Fields) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Reads `reasoning` and `include`: how thoughts are given.
-fn thoughts(fields: &mut Fields, chat: &mut Map<String, Json>) -> Result<ThoughtsShown, ApiError> {
-    let mut shown = ThoughtsShown::default();
-    for (i, name) in fields.list("include")?.unwrap_or_default().iter().enumerate() {
+/// What a client wants beside the answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Included {
+    /// Thoughts, as blobs that come back.
+    sealed: bool,
+    /// The log-probabilities of the answer's text.
+    logprobs: bool,
+}
+
+/// Reads what `include` asks for.
+fn included(fields: &mut Fields) -> Result<Included, ApiError> {
+    let mut included = Included::default();
+    for name in fields.list("include")?.unwrap_or_default() {
         match name.as_str() {
-            Some(SEALED_THOUGHTS) => shown.sealed = true,
-            Some("message.output_text.logprobs") => {
-                let path = format!("include[{i}]");
-                let message = format!("`{path}` is not supported; chat completions have log-probabilities");
-                return Err(ApiError::unsupported(path, message));
-            }
+            Some(SEALED_THOUGHTS) => included.sealed = true,
+            Some(LOGPROBS) => included.logprobs = true,
             // Results of tools that are not there.
             _ => count_ignored("", "include"),
         }
     }
+    Ok(included)
+}
+
+/// Reads `reasoning`: how thoughts are given.
+fn thoughts(fields: &mut Fields, sealed: bool, chat: &mut Map<String, Json>) -> Result<ThoughtsShown, ApiError> {
+    let mut shown = ThoughtsShown { sealed, ..ThoughtsShown::default() };
     let Some(mut reasoning) = fields.fields("reasoning")? else { return Ok(shown) };
     if let Some(effort) = reasoning.string("effort")? {
         chat.insert("reasoning_effort".into(), effort.into());
