@@ -27,7 +27,7 @@ const RELEASED: AttentionShape = AttentionShape {
     drafts: 0,
 };
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let of = |kv| tilings(kv).into_iter().map(move |tiling| attention::program(RELEASED, kv, tiling));
     KV_TYPES.into_iter().flat_map(of).collect()
@@ -44,7 +44,8 @@ fn tilings(kv: KvType) -> Vec<Tiling> {
 /// Measures the released model's layer.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     println!(
-        "\n| attention | rows | context | us by (pages a round, blocks, warps) | GB/s of the first |\n| --- | --- | --- | --- | --- |"
+        "\n| attention | rows | context | us by (pages a round, blocks, warps) | GB/s of the first |\n\
+         | --- | --- | --- | --- | --- |"
     );
     for kv in KV_TYPES {
         for context in [64, 1024, 16384] {

@@ -20,12 +20,12 @@ const fn of_heads(heads: usize) -> Mamba2Shape {
     Mamba2Shape { heads, head_dim: 64, state_dim: 128, groups: 1, normed: true, planes: Planes::One }
 }
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(|(_, shape)| mamba2::program(shape)).collect()
 }
 
-/// Measures both ways.
+/// Measures decode and prefill of each shape.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s", ceiling / 1e9);

@@ -33,7 +33,7 @@ struct Case {
     epilogue: Epilogue,
     /// Warps of a tile, tiles, blocks of a cluster, units ahead, registers: for one row.
     one: &'static [[usize; 5]],
-    /// The same for up to 8.
+    /// Warps of a tile, tiles, blocks of a cluster, units ahead and registers, for 2 to 8 rows.
     more: &'static [[usize; 5]],
 }
 
@@ -140,7 +140,7 @@ fn mixes() -> [(&'static str, Experts); 2] {
     [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
 }
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut programs = Vec::new();
     for case in &CASES {
@@ -153,12 +153,12 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
-/// What [`experts`] loads.
+/// Builds the programs that [`experts`] loads.
 pub(crate) fn experts_programs() -> Result<Vec<Program>, CudaError> {
     Ok(mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect())
 }
 
-/// Measures them all.
+/// Measures every case for one row and for more, in microseconds.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s, read and written\n", ceiling / 1e9);

@@ -31,7 +31,7 @@ impl Outputs {
     }
 }
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![combine::program(RELEASED)?, gather::program(RELEASED.cols, RELEASED.planes)?])
 }

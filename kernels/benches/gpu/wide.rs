@@ -127,7 +127,7 @@ impl Case {
         wide::tiling(self.shape(), self.columns(n), chip)
     }
 
-    /// Of one matrix.
+    /// Columns that one matrix gets of `n` rows: all, or an expert's share.
     fn columns(&self, n: usize) -> usize {
         self.used.map_or(n, |used| (n * used).div_ceil(EXPERTS))
     }
@@ -137,7 +137,7 @@ impl Case {
         warpgroup::tiling(self.shape(), self.columns(n), chip)
     }
 
-    /// The same where what it makes becomes f16 at once.
+    /// Shape and tiling in f16 where activated rows become f16 at once.
     fn half_rows(&self, n: usize, chip: Chip) -> Option<(WideShape, warpgroup::Tiling)> {
         let shape = self.shape().with_half_rows(true);
         let made = self.used.is_some() && shape.may_make_half_rows();

@@ -9,7 +9,7 @@ const NAME: &str = "addresses";
 /// Threads of the block, as in the source.
 const THREADS: u32 = 128;
 
-/// The program.
+/// Builds the program that stores the words; it has no shape.
 pub fn program() -> Program {
     Program {
         name: NAME,
@@ -20,7 +20,7 @@ pub fn program() -> Program {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel `addresses`.
     struct Arguments {
         /// `[count, 2]`: an address, and what is to stand there.
         pairs: Ptr<u64>,
@@ -30,7 +30,7 @@ device_struct! {
     }
 }
 
-/// The kernel.
+/// The loaded kernel that stores words at given addresses of the device.
 #[derive(Debug)]
 pub struct Addresses {
     kernel: Kernel<Arguments>,

@@ -109,7 +109,7 @@ macro_rules! pointers {
         impl<T> Copy for $pointer<T> {}
 
         impl<T> Default for $pointer<T> {
-            /// The null pointer.
+            /// Makes the null pointer, which stands for a buffer that is absent.
             fn default() -> Self {
                 Self(0, PhantomData)
             }
@@ -131,24 +131,24 @@ macro_rules! pointers {
 pointers!(Ptr, PtrMut);
 
 impl<T: Pointee> Ptr<T> {
-    /// Where `memory` begins.
+    /// Points to the first element of `memory`.
     pub(super) fn of(memory: &impl DevicePtr<T::Element>, stream: &CudaStream) -> Self {
         Self(memory.device_ptr(stream).0, PhantomData)
     }
 
-    /// Where `memory` begins, null if there is none.
+    /// Points to the first element of `memory`, or is null where there is none.
     pub(super) fn of_some(memory: Option<&impl DevicePtr<T::Element>>, stream: &CudaStream) -> Self {
         memory.map_or(Self::default(), |m| Self::of(m, stream))
     }
 
-    /// An address of whose memory somebody else knows.
+    /// Points to an address of the device; the caller vouches for the memory there.
     pub(super) fn at(address: u64) -> Self {
         Self(address, PhantomData)
     }
 }
 
 impl<T: Pointee> PtrMut<T> {
-    /// Where `memory` begins.
+    /// Points to the first element of `memory`, which the kernel may write.
     pub(super) fn of(memory: &mut impl DevicePtrMut<T::Element>, stream: &CudaStream) -> Self {
         Self(memory.device_ptr_mut(stream).0, PhantomData)
     }
@@ -158,12 +158,12 @@ impl<T: Pointee> PtrMut<T> {
         Self(memory.device_ptr(stream).0, PhantomData)
     }
 
-    /// An address of whose memory somebody else knows.
+    /// Points to an address of the device; the caller vouches for the memory there.
     pub(super) fn at(address: u64) -> Self {
         Self(address, PhantomData)
     }
 
-    /// The same memory as elements of another type.
+    /// Reinterprets the memory as elements of type `U`; the address stays as it is.
     pub(super) fn cast<U>(self) -> PtrMut<U> {
         PtrMut(self.0, PhantomData)
     }

@@ -2,8 +2,9 @@
 //! [`crate::reference::rmsnorm`] and [`crate::reference::rope`] of queries and keys, [`crate::reference::attention`],
 //! the sigmoid gate.
 //!
-//! [`Attention::decode`] is one launch for one row a sequence and the drafted ones behind it, [`Attention::prefill`] two for neighbouring rows of
-//! sequences. A row's bytes depend on its own sequence alone; the two ways differ in the last bits.
+//! [`Attention::decode`] is one launch for one row a sequence and the drafted ones behind it, [`Attention::prefill`]
+//! two for neighbouring rows of sequences. A row's bytes depend on its own sequence alone; the two ways differ in the
+//! last bits.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -167,7 +168,8 @@ impl AttentionShape {
         queries + f16_pages + PAGE * (k + v)
     }
 
-    /// The same of warpgroups: four pages as f16, and two as they are kept if that is otherwise.
+    /// Shared memory of a prefill block of warpgroups, in bytes: queries, four pages of keys and four of values as f16,
+    /// and two pages of each in the cache's encoding unless that is f16.
     fn wide_prefill_shared_bytes(&self, kv: KvType) -> usize {
         let (queries, f16_pages) = (WIDE_TILE_ROWS * self.dim * 2, 2 * 4 * PAGE * self.dim * 2);
         let (k, v) = kv.vector_bytes(self.dim);
@@ -231,7 +233,7 @@ pub fn tiles(shape: AttentionShape, chip: TileChip, pieces: &[usize]) -> Vec<[i3
     tiles_of(if few { small } else { tile_rows_max(chip.arch) / shape.group() }, pieces)
 }
 
-/// The same in tiles of `tokens` rows.
+/// Cuts pieces into tiles of `tokens` rows each; the last tile of a piece may have fewer.
 fn tiles_of(tokens: usize, pieces: &[usize]) -> Vec<[i32; 2]> {
     let (mut first, mut tiles) = (0, Vec::new());
     for piece in pieces {
@@ -254,8 +256,8 @@ pub struct Tiling {
 }
 
 /// As many pages as fit into 72 KiB, where that leaves room for the rest on every chip; two blocks of that fit on a
-/// large one. Where it is two pages only, a block alone with four of them and twice the warps waits half as often: it is
-/// taken where the chip has shared memory enough for it.
+/// large one. Where it is two pages only, a block alone with four of them and twice the warps waits half as often: it
+/// is taken where the chip has shared memory enough for it.
 pub fn tiling(shape: AttentionShape, kv: KvType, arch: Arch) -> Tiling {
     const STAGED_BYTES_MAX: usize = 72 << 10;
     const ALONE: Tiling = Tiling { round: 4, resident: 1, warps: 16 };
@@ -357,10 +359,10 @@ impl Scratch {
 /// A step's rows; on the device, written before the step begins.
 #[derive(Clone, Copy)]
 pub struct AttentionRows<'a> {
-    /// Rows, with those that are none.
+    /// Number of rows, padding rows included.
     pub count: usize,
-    /// Slot of each row's sequence; below 0: no row. In a decode step rows of one slot stand next to one another: all but
-    /// the first are drafted.
+    /// Slot of each row's sequence; below 0: no row. In a decode step rows of one slot stand next to one another: all
+    /// but the first are drafted.
     pub slots: &'a CudaView<'a, i32>,
     /// Position of each row; of drafted ones one after another.
     pub positions: &'a CudaView<'a, i32>,
@@ -373,7 +375,7 @@ pub struct AttentionRows<'a> {
     pub half_inputs: bool,
 }
 
-/// A layer's own values.
+/// Weights of one layer.
 #[derive(Clone, Copy)]
 pub struct Norms<'a> {
     /// `[dim]`, the factor itself.
@@ -382,11 +384,11 @@ pub struct Norms<'a> {
     pub key: &'a CudaView<'a, f32>,
 }
 
-/// A layer's cache, pages of [`AttentionShape::page_bytes`] each.
+/// KV cache of one layer, in pages of [`AttentionShape::page_bytes`] each.
 pub struct Cache<'a, 'b> {
-    /// Pages of keys.
+    /// Pages of keys, `[pages, bytes of a page of keys]`.
     pub keys: &'a mut CudaViewMut<'b, u8>,
-    /// Pages of values.
+    /// Pages of values, `[pages, bytes of a page of values]`.
     pub values: &'a mut CudaViewMut<'b, u8>,
 }
 
@@ -403,21 +405,21 @@ pub struct Out<'a, 'b> {
 }
 
 device_struct! {
-    /// What each of the three kernels is given.
+    /// Parameters that the three kernels share.
     struct Arguments {
-        /// `[rows, stride]`.
+        /// Rows of the in-projection, `[rows, stride]`: f32, or f16 where `half_x` is set.
         x: Ptr<f32>,
-        /// `[dim]`.
+        /// Weight of the norm of queries, `[dim]`; not read where queries are not normed.
         q_norm: Ptr<f32>,
-        /// `[dim]`.
+        /// Weight of the norm of keys, `[dim]`; not read where keys are not normed.
         k_norm: Ptr<f32>,
         /// `[rotary / 2]`: turns of a circle a position.
         turns: Ptr<f64>,
-        /// `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; a padding row has a value below 0.
         slots: Ptr<i32>,
-        /// `[rows]`.
+        /// Position of each row in its sequence, `[rows]`.
         positions: Ptr<i32>,
-        /// `[slots, pages_max]`.
+        /// Page of the cache that holds each 32 positions of a slot, `[slots, pages_max]`.
         page_table: Ptr<i32>,
         k_cache: PtrMut<u8>,
         v_cache: PtrMut<u8>,
@@ -487,18 +489,18 @@ impl Attention {
         })
     }
 
-    /// Enqueues one row a sequence, with drafted ones behind it: writes a row's key and value, attends to all positions up
-    /// to its own. `x` is `[rows, stride]`. Rows that are none stay as they are.
+    /// Enqueues one row a sequence, with drafted ones behind it: writes a row's key and value, attends to all positions
+    /// up to its own. `x` is `[rows, stride]`. Padding rows stay as they are.
     ///
     /// # Errors
     /// If there are more than [`DECODE_ROWS_MAX`] rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Rows that have the same slot are no more than one and the shape's drafts; slots are rows of the page table, positions are below 32 times its pages and
-    /// below the context that `scratch` was made for, pages up to each row's position are named by the table and lie
-    /// within the cache, and the page of the position itself belongs to this sequence alone. Slots, positions, pages
-    /// and what the cache holds of earlier positions were last written before a launch that does not start early, such
-    /// as the first of a graph.
+    /// Rows that have the same slot are no more than one and the shape's drafts; slots are rows of the page table,
+    /// positions are below 32 times its pages and below the context that `scratch` was made for, pages up to each row's
+    /// position are named by the table and lie within the cache, and the page of the position itself belongs to this
+    /// sequence alone. Slots, positions, pages and what the cache holds of earlier positions were last written before a
+    /// launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "rows, inputs, weights, memory and outputs of one operation")]
     pub unsafe fn decode(
         &self,
@@ -551,7 +553,7 @@ impl Attention {
         self.shape.planes == Planes::One
     }
 
-    /// Enqueues that the keys and values of rows are written, and no more. Rows that are none leave none.
+    /// Enqueues that the keys and values of rows are written, and no more. Padding rows leave none.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.

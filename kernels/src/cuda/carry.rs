@@ -23,17 +23,17 @@ pub fn program() -> Program {
 }
 
 device_struct! {
-    /// What the kernels are given.
+    /// Parameters of both kernels.
     struct Arguments {
-        /// `[words]`.
+        /// Words that are read, `[words]`.
         from: Ptr<u32>,
-        /// `[words]`.
+        /// Words that are written, `[words]`.
         to: PtrMut<u32>,
         words: u32,
     }
 }
 
-/// The kernels.
+/// The loaded kernels that copy words between page-locked memory of the host and the device.
 #[derive(Debug)]
 pub struct Carrier {
     bring: Kernel<Arguments>,

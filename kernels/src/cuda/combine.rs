@@ -19,7 +19,7 @@ const EACH: usize = 8;
 /// Most threads of a block that has a row.
 const ROW_THREADS_MAX: usize = 1024;
 
-/// A layer's experts.
+/// Shape of the sum over a layer's experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CombineShape {
     /// Values of a row.
@@ -30,7 +30,7 @@ pub struct CombineShape {
     pub shared: bool,
     /// Whether the sum is added to the residual stream.
     pub stream: bool,
-    /// Of the int8 form.
+    /// Int8 codes for each value of the output rows.
     pub planes: Planes,
 }
 
@@ -83,20 +83,20 @@ pub struct Combine {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     #[derive(Default)]
     struct Arguments {
-        /// `[rows]`.
+        /// Slot of each row, `[rows]`; a padding row has a value below 0.
         slots: Ptr<i32>,
-        /// `[rows, used + 1]`.
+        /// Router weights of a row's experts and, last, the gate of the shared expert, `[rows, used + 1]`.
         gates: Ptr<f32>,
-        /// `[rows * used, cols]`.
+        /// Outputs of the routed experts, `[rows * used, cols]`.
         experts: Ptr<f32>,
-        /// `[rows, cols]`.
+        /// Outputs of the shared expert, `[rows, cols]`, or null where there is none.
         shared: Ptr<f32>,
-        /// `[cols]`.
+        /// Weight of the next norm, `[cols]`.
         weight: Ptr<f32>,
-        /// `[rows, cols]`.
+        /// Residual stream, `[rows, cols]`, read and written.
         x: PtrMut<f32>,
         codes: PtrMut<i8>,
         meta: PtrMut<[f32; 2]>,
@@ -107,7 +107,7 @@ device_struct! {
         rows: i32,
         /// Whether `experts` are f16.
         halves: i32,
-        /// Of the next norm, where there are `half_scales`.
+        /// Epsilon of the next norm; read only where `half_scales` are written.
         eps: f32,
     }
 }
@@ -162,7 +162,7 @@ impl Combine {
     }
 
     /// Enqueues the same, which also writes the f16 form of the rows, with the norm of this epsilon in their scales, as
-    /// [`super::wide::halves::Halves`] makes it of the int8 one. Rows that are none have no such form.
+    /// [`super::wide::halves::Halves`] makes it of the int8 one. Padding rows have no such form.
     ///
     /// # Errors
     /// As [`Combine::launch`], and if the shape has no such kernel ([`CombineShape::brings_halves`]).

@@ -216,7 +216,7 @@ impl FromStr for Arch {
     }
 }
 
-/// NVRTC's library, loaded.
+/// The run-time compiler NVRTC; its library is loaded once for the whole process.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiler {
     version: (i32, i32),

@@ -72,7 +72,7 @@ impl Device {
         Ok(Self { context, stream, arch, multiprocessors, modules, waits, defines })
     }
 
-    /// The same device with a stream of its own, for what may run beside this one's.
+    /// Makes a second handle of the device with a stream of its own, for work that may run beside this one's.
     ///
     /// # Errors
     /// If the driver refuses.
@@ -83,7 +83,7 @@ impl Device {
         Ok(Self { context, stream, arch, multiprocessors, modules, waits, defines })
     }
 
-    /// The same device and stream, with these definitions for every program that is loaded from now on: for tests.
+    /// Gives these definitions to every program that is loaded from now on, beside the program's own; for tests.
     pub fn with_defines(self, defines: Vec<(&'static str, i64)>) -> Self {
         Self { defines, ..self }
     }
@@ -168,7 +168,7 @@ pub struct Module {
     module: sys::CUmodule,
     /// Held so that it outlives the module.
     context: Arc<CudaContext>,
-    /// Likewise: its kernels have the address.
+    /// Held so that the record outlives the module, whose kernels have its address.
     #[expect(dead_code, reason = "held, not read")]
     waits: Arc<WaitRecord>,
 }
@@ -254,7 +254,7 @@ impl<A> Clone for Kernel<A> {
 }
 
 impl<A: DeviceStruct> Kernel<A> {
-    /// The same with `bytes` of dynamic shared memory for each block.
+    /// Gives each block `bytes` of dynamic shared memory.
     ///
     /// # Errors
     /// If the device does not have as much.
@@ -268,8 +268,8 @@ impl<A: DeviceStruct> Kernel<A> {
         Ok(self)
     }
 
-    /// The same with so much shared memory for each block, used or not, that a multiprocessor runs at most `blocks` of
-    /// them at a time.
+    /// Gives each block so much shared memory, used or not, that a multiprocessor runs at most `blocks` of them at a
+    /// time.
     ///
     /// # Errors
     /// If the driver does not say how much there is, or refuses.
@@ -300,8 +300,8 @@ impl<A: DeviceStruct> Kernel<A> {
         Ok(blocks as u32)
     }
 
-    /// How many clusters of `cluster` blocks of `threads` threads the device runs at a time; where there are no clusters,
-    /// how many times as many blocks.
+    /// How many clusters of `cluster` blocks of `threads` threads the device runs at a time; where there are no
+    /// clusters, how many times as many blocks.
     ///
     /// # Errors
     /// If the driver refuses.
@@ -349,7 +349,8 @@ impl<A: DeviceStruct> Kernel<A> {
         unsafe { self.enqueue(device, grid, argument, device.arch.has_dependent_launch()) }
     }
 
-    /// The same, but begun when everything before it has ended: what comes behind it may take its own start for that.
+    /// Enqueues the kernel to begin when everything before it has ended. A kernel that follows may take this one's
+    /// start as proof of that.
     ///
     /// # Safety
     /// As [`Kernel::launch`].

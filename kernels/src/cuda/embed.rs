@@ -95,30 +95,30 @@ pub struct Embed {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
         /// In its file's encoding.
         table: Ptr<u8>,
-        /// `[rows]`.
+        /// Id of each row's token, `[rows]`: -1 stands for the slot's last sampled token.
         tokens: Ptr<i32>,
-        /// `[slots]`.
+        /// Last sampled token of each slot, `[slots]`.
         sampled: Ptr<i32>,
-        /// `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; a padding row has a value below 0.
         slots: Ptr<i32>,
-        /// `[rows]`.
+        /// Position of each row in its sequence, `[rows]`.
         positions: Ptr<i32>,
-        /// `[rows]`.
+        /// Number of tokens in each row's prompt, `[rows]`.
         prompt_lens: Ptr<i32>,
-        /// `[cols]`.
+        /// Weight of the first norm, `[cols]`.
         weight: Ptr<f32>,
         /// `[slots, vocab]` of u16 in words of two, or null.
         history: PtrMut<u32>,
-        /// `[rows, cols]`.
+        /// Residual stream that is written, `[rows, cols]`.
         x: PtrMut<f32>,
         codes: PtrMut<i8>,
         meta: PtrMut<[f32; 2]>,
         squares: PtrMut<f32>,
-        /// Of the rows.
+        /// Factor of the table's rows.
         scale: f32,
     }
 }
@@ -135,15 +135,15 @@ pub struct Table {
 /// The rows of a step, all on the device.
 #[derive(Clone, Copy)]
 pub struct TokenRows<'a> {
-    /// Rows, with those that are none.
+    /// Number of rows, padding rows included.
     pub count: usize,
     /// `[rows]`: id, or -1 for the last sampled one of the slot.
     pub tokens: &'a CudaView<'a, i32>,
-    /// `[slots]`.
+    /// Last sampled token of each slot, `[slots]`.
     pub sampled: &'a CudaView<'a, i32>,
     /// `[rows]`; below 0: no row.
     pub slots: &'a CudaView<'a, i32>,
-    /// `[rows]`.
+    /// Position of each row in its sequence, `[rows]`.
     pub positions: &'a CudaView<'a, i32>,
     /// `[rows]`: tokens of the sequence's prompt. A token at or behind that position was generated.
     pub prompt_lens: &'a CudaView<'a, i32>,
@@ -158,9 +158,9 @@ impl Embed {
         Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
     }
 
-    /// Enqueues it. `x` is `[rows, cols]`, rows of the table times `scale`, `weight` the first norm's factor. `history` is `[slots, vocab]` u16, two a
-    /// word: bit 15 says that a token is of the prompt, the others count how often it was generated, up to 32,767. Rows
-    /// that are none become zeros; a token outside the vocabulary makes a row of NaN.
+    /// Enqueues it. `x` is `[rows, cols]`, rows of the table times `scale`, `weight` the first norm's factor. `history`
+    /// is `[slots, vocab]` u16, two a word: bit 15 says that a token is of the prompt, the others count how often it
+    /// was generated, up to 32,767. Rows that are none become zeros; a token outside the vocabulary makes a row of NaN.
     ///
     /// # Errors
     /// If a buffer is too small, the table is not aligned, or the driver refuses.

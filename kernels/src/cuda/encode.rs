@@ -1,5 +1,5 @@
-//! Rows of floats to quantised blocks (`csrc/encode`): the bytes that the searches on the CPU find, a warp or a block of
-//! threads a block of weights. Which bytes those are is the caller's definition; tests hold both side by side.
+//! Rows of floats to quantised blocks (`csrc/encode`): the bytes that the searches on the CPU find, a warp or a block
+//! of threads a block of weights. Which bytes those are is the caller's definition; tests hold both side by side.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -32,7 +32,7 @@ pub enum Encoding {
 type Source = (&'static str, i64);
 
 impl Encoding {
-    /// All of them.
+    /// Every type that there is a kernel for.
     pub const ALL: [Self; 13] = {
         use Encoding::*;
         [Q4_0, Q5_0, Q5_1, Q8_0, Iq4Nl, Mxfp4, Q3K, Q6K, Iq4Xs, Q4K, Q5K, Iq3S, Iq3Xxs]
@@ -103,18 +103,18 @@ pub fn program(encoding: Encoding) -> Program {
 }
 
 device_struct! {
-    /// What the kernels are given.
+    /// Parameters of the kernels.
     struct Arguments {
-        /// `[rows, cols]`.
+        /// Values to encode, `[rows, cols]`, finite.
         x: Ptr<f32>,
         /// `[sets, cols]`: what each value weighs, null where all weigh the same; and `[rows]`: the set of each row.
         weights: Ptr<f32>,
         set_of: Ptr<u32>,
-        /// Encoded rows.
+        /// Encoded rows, one after another, each a whole number of blocks.
         out: PtrMut<u8>,
         /// Magnitudes of each entry of the type's book, a byte each, the first one lowest.
         book: Ptr<u32>,
-        /// Of all rows.
+        /// Number of blocks of weights in all rows together.
         blocks: u64,
         cols: u64,
     }

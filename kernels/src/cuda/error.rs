@@ -8,7 +8,9 @@ pub enum CudaError {
     #[error("no NVIDIA driver found (libcuda.so.1 cannot be loaded)")]
     NoDriver,
     /// The driver speaks an older interface than the one used here.
-    #[error("the NVIDIA driver supports CUDA {}.{}, 13.0 or newer is needed (driver 580 or newer)", .version / 1000, .version % 1000 / 10)]
+    #[error(
+        "the NVIDIA driver supports CUDA {}.{}, 13.0 or newer is needed (driver 580 or newer)",
+        .version / 1000, .version % 1000 / 10)]
     OldDriver {
         /// As the driver says it: 1000 * major + 10 * minor.
         version: i32,

@@ -24,7 +24,7 @@ pub struct ExpertShape {
     /// Of gate and up, which are one matrix of `2 * width` rows: tiles of 8 rows of gate and the same 8 of up. Of up
     /// alone where there are no gates.
     pub gate_up: Layout,
-    /// Layout of down.
+    /// Storage of the down matrix, `[hidden, width]`.
     pub down: Layout,
 }
 
@@ -74,17 +74,17 @@ impl Experts {
         Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed, squared, sigmoid, replayed })
     }
 
-    /// The same for rows of so many planes.
+    /// Sets the number of int8 codes for each value of the rows, which is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { planes, ..self }
     }
 
-    /// The same of routed experts that lie wherever a table says ([`Stack::Placed`]), if they do.
+    /// Sets whether routed experts lie wherever a table says ([`Stack::Placed`]) or, by default, one after another.
     pub fn with_places(self, placed: bool) -> Self {
         Self { placed, ..self }
     }
 
-    /// The same without gates: what stands between up and down is a squared ReLU.
+    /// Removes the gate matrices: `relu(up)^2` takes the place of `silu(gate) * up`.
     ///
     /// # Errors
     /// If a width is no whole number of what a block does at a time.
@@ -98,12 +98,12 @@ impl Experts {
         Ok(Self { squared: true, ..self })
     }
 
-    /// The same where experts are chosen by sigmoids with biases, if they are.
+    /// Sets whether experts are chosen by sigmoids with biases or, by default, by a softmax.
     pub fn with_sigmoids(self, sigmoid: bool) -> Self {
         Self { sigmoid, ..self }
     }
 
-    /// The same, if `replayed`, for rows that take the experts of [`Routing::given`] and choose none: for benchmarks.
+    /// Sets whether rows take the experts of [`Routing::given`] instead of choosing; for benchmarks.
     pub fn with_replay(self, replayed: bool) -> Self {
         Self { replayed, ..self }
     }
@@ -176,9 +176,9 @@ const NEIGHBOUR_BYTES: usize = 12 << 10;
 /// asked for later, in all of the device's memory.
 const RING_UNITS: [usize; 3] = [8, 4, 3];
 const RING_UNITS_MIN: usize = 2;
-/// Where experts may lie on the host, rings and their units begin at multiples of this, as lines of memory do. With a ring
-/// of 13,200 bytes instead of 13,056 lines were asked for twice, and a launch took 1.75 times the bytes that it wanted
-/// over the bus. On the card it makes no difference, and room does.
+/// Where experts may lie on the host, rings and their units begin at multiples of this, as lines of memory do. With a
+/// ring of 13,200 bytes instead of 13,056 lines were asked for twice, and a launch took 1.75 times the bytes that it
+/// wanted over the bus. On the card it makes no difference, and room does.
 const LINE_BYTES: usize = 128;
 /// Elsewhere: what is copied at a time.
 const COPY_BYTES: usize = 16;
@@ -364,7 +364,7 @@ pub struct ExpertRows<'a, 'b> {
 }
 
 device_struct! {
-    /// What the kernels are given.
+    /// Parameters of the kernels.
     #[derive(Default)]
     struct Arguments {
         /// With `PLACED`: where the place of each routed expert begins; addresses of `RESERVES` places of the device or
@@ -377,10 +377,10 @@ device_struct! {
         /// Where in a place gate and up and down begin.
         gate_up_in: u64,
         down_in: u64,
-        /// Without.
+        /// Packed matrices of gate and up of the routed experts; null where a table says where they lie.
         gate_up: Ptr<u8>,
         shared_gate_up: Ptr<u8>,
-        /// Likewise.
+        /// Packed down matrices of the routed experts; null where a table says where they lie.
         down: Ptr<u8>,
         shared_down: Ptr<u8>,
         /// `[rows, hidden rounded up to 128, times planes]`.
@@ -389,11 +389,11 @@ device_struct! {
         meta: Ptr<[f32; 2]>,
         /// `[rows, hidden / 32]`.
         squares: Ptr<f32>,
-        /// `[count, hidden]`.
+        /// Weights of the router, `[count, hidden]`.
         router: Ptr<f32>,
-        /// `[hidden]`.
+        /// Weights of the shared expert's gate, `[hidden]`.
         shared_gate: Ptr<f32>,
-        /// `[hidden]`.
+        /// Weight of the norm before the router, `[hidden]`.
         router_norm: Ptr<f32>,
         /// `[count]`, or null where experts are not chosen by sigmoids.
         bias: Ptr<f32>,
@@ -403,9 +403,9 @@ device_struct! {
         launches: PtrMut<u32>,
         /// `[rows]`; below 0: no row.
         slots: Ptr<i32>,
-        /// `[rows]`, or null.
+        /// Words of [`Cuts`] for each row, `[rows]`; null where every row takes all its experts.
         cuts: Ptr<[i32; 2]>,
-        /// Counts each expert's rows, as the router's tally does.
+        /// One word, to which the number of experts that rows with a cut keep is added; null where there are no cuts.
         tally: PtrMut<u32>,
         /// `[rows, used]`: gets what was chosen.
         experts: PtrMut<i32>,
@@ -417,9 +417,9 @@ device_struct! {
         /// `[rows, shared width rounded up to 128, times planes]`.
         shared_hidden: PtrMut<i8>,
         shared_meta: PtrMut<[f32; 2]>,
-        /// `[rows, hidden]`.
+        /// Residual stream, `[rows, hidden]`, read and written.
         x: PtrMut<f32>,
-        /// `[hidden]`.
+        /// Weight of the norm that follows the layer, `[hidden]`.
         next: Ptr<f32>,
         /// `[rows, hidden rounded up to 128, times planes]`.
         next_codes: PtrMut<i8>,

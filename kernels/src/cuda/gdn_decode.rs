@@ -182,31 +182,32 @@ pub struct GdnDecode {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
-        /// `[rows, stride]`.
+        /// Rows of the in-projection, `[rows, stride]`.
         x: Ptr<f32>,
         /// `[slots, value heads, K, V]`.
         state: PtrMut<f32>,
-        /// `[slots, 4, channels]`.
+        /// Inputs of the convolution at the last four positions of each slot, `[slots, 4, channels]`; position `p` has
+        /// entry `p % 4`.
         tail: PtrMut<f32>,
-        /// By slot [`Heads::updates`].
+        /// Pending updates, [`Heads::updates`] values for each slot: see [`Updates`].
         updates: PtrMut<f32>,
-        /// `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; a padding row has a value below 0.
         slots: Ptr<i32>,
-        /// `[rows]`.
+        /// Position of each row in its sequence, `[rows]`.
         positions: Ptr<i32>,
-        /// `[rows]`.
+        /// Word of [`pending_word`] for each row, `[rows]`.
         pending: Ptr<i32>,
-        /// `[rows]`.
+        /// Number of drafted positions that the state of each row's sequence lacks, `[rows]`.
         drafted: Ptr<i32>,
-        /// `[channels, 4]`.
+        /// Weights of the convolution, `[channels, 4]`; the last of four is the current token's.
         taps: Ptr<f32>,
-        /// `[value heads]`.
+        /// Factor `-exp(A_log)` of each head's log decay, `[value heads]`, below 0.
         a_log_neg: Ptr<f32>,
-        /// `[value heads]`.
+        /// Bias of each head's step size, `[value heads]`.
         dt_bias: Ptr<f32>,
-        /// `[V]`.
+        /// Weight of the gated norm, `[V]`.
         norm: Ptr<f32>,
         /// `[rows, value heads * V * planes]`.
         codes: PtrMut<i8>,
@@ -217,22 +218,22 @@ device_struct! {
     }
 }
 
-/// A layer's own values.
+/// Weights of one layer.
 #[derive(Clone, Copy)]
 pub struct LayerWeights<'a> {
     /// `[channels, 4]`, the last is the current token's.
     pub taps: &'a CudaView<'a, f32>,
-    /// `[value heads]`, `-exp(A_log)`.
+    /// Factor `-exp(A_log)` of each head's log decay, `[value heads]`, below 0.
     pub decay: &'a CudaView<'a, f32>,
-    /// `[value heads]`.
+    /// Bias of each head's step size, `[value heads]`.
     pub dt_bias: &'a CudaView<'a, f32>,
-    /// `[V]`.
+    /// Weight of the gated norm, `[V]`.
     pub norm: &'a CudaView<'a, f32>,
     /// Of the gated norm.
     pub eps: f32,
 }
 
-/// What a layer remembers of its sequences, by slot.
+/// State of a layer's sequences, by slot.
 pub struct Memory<'a, 'b> {
     /// `[slots, value heads, K, V]`.
     pub state: &'a mut CudaViewMut<'b, f32>,
@@ -240,15 +241,15 @@ pub struct Memory<'a, 'b> {
     pub tail: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// What states and rings of sequences lack, [`Heads::updates`] values a slot: `[value heads, n, K + V + 4]`, of which entry
-/// `p % n` is position `p`'s, then the inputs of drafted rows, `[4 + drafts, channels]`, of which entry
-/// `p % (4 + drafts)` is position `p`'s.
+/// What states and rings of sequences lack, [`Heads::updates`] values a slot: `[value heads, n, K + V + 4]`, of which
+/// entry `p % n` is position `p`'s, then the inputs of drafted rows, `[4 + drafts, channels]`, of which entry `p % (4 +
+/// drafts)` is position `p`'s.
 pub struct Updates<'a, 'b>(pub &'a mut CudaViewMut<'b, f32>);
 
 /// The rows of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
 pub struct StepRows<'a> {
-    /// Rows, with those that are none.
+    /// Number of rows, padding rows included.
     pub count: usize,
     /// Slot of each row's sequence; below 0: no row. Rows of one slot stand next to one another: all but the first are
     /// drafted.
@@ -284,7 +285,7 @@ impl GdnDecode {
         Ok(Self { heads, stride, planes, drafts, kernel: module.kernel("gdn_decode")?, several })
     }
 
-    /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay
+    /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Padding rows stay
     /// as they are.
     ///
     /// # Errors

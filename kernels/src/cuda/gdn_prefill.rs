@@ -190,21 +190,22 @@ impl Scan {
 }
 
 device_struct! {
-    /// What each of the three kernels is given.
+    /// Parameters that the three kernels share.
     struct Arguments {
         /// `[count]`: slot, start, first row, rows.
         pieces: Ptr<[i32; 4]>,
         /// `[rows, stride]`, of one plane f16.
         x: Ptr<f32>,
-        /// `[slots, 4, channels]`.
+        /// Inputs of the convolution at the last four positions of each slot, `[slots, 4, channels]`; position `p` has
+        /// entry `p % 4`.
         tail: PtrMut<f32>,
-        /// `[channels, 4]`.
+        /// Weights of the convolution, `[channels, 4]`; the last of four is the current token's.
         taps: Ptr<f32>,
-        /// `[value heads]`.
+        /// Factor `-exp(A_log)` of each head's log decay, `[value heads]`, below 0.
         a_log_neg: Ptr<f32>,
-        /// `[value heads]`.
+        /// Bias of each head's step size, `[value heads]`.
         dt_bias: Ptr<f32>,
-        /// `[V]`.
+        /// Weight of the gated norm, `[V]`.
         norm: Ptr<f32>,
         /// Scratch: `[chunks, key heads, q and k, high and low, 64, K]` bf16.
         keys: PtrMut<u16>,
@@ -240,7 +241,7 @@ pub struct Pieces<'a> {
     /// `[count, 4]`: slot (below 0: no piece), start position (a multiple of [`CHUNK`]), first row, rows (0: no piece).
     /// First rows ascend, rows of pieces do not overlap, no slot comes twice.
     pub list: &'a CudaView<'a, i32>,
-    /// Pieces, with those that are none.
+    /// Number of pieces, empty ones included.
     pub count: usize,
     /// All rows of pieces are below this.
     pub rows: usize,
@@ -289,8 +290,8 @@ impl GdnPrefill {
         self.planes == Planes::One
     }
 
-    /// Enqueues them. `x` is `[rows, stride]`; `scratch` has as many values as [`scratch`] says. `halves`: where the rows
-    /// go as f16 and not to `out`, if they do: with one plane, of heads whose values are whole units of 128.
+    /// Enqueues them. `x` is `[rows, stride]`; `scratch` has as many values as [`scratch`] says. `halves`: where the
+    /// rows go as f16 and not to `out`, if they do: with one plane, of heads whose values are whole units of 128.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.

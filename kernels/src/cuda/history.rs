@@ -28,13 +28,13 @@ pub struct PromptHistory {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
         /// `[slots, vocab]` of 16 bits, two a word.
         history: PtrMut<u32>,
         /// Entries of 16 bits before the sequence's own.
         first: u64,
-        /// `[count]`.
+        /// Ids of the tokens, `[count]`; ids beyond the vocabulary are left out.
         tokens: Ptr<u32>,
         count: u32,
     }

@@ -35,7 +35,7 @@ const STAGES: [usize; 3] = [1, 2, 4];
 /// Sizes of a Mamba-2 layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mamba2Shape {
-    /// Heads, H.
+    /// Number of heads, H.
     pub heads: usize,
     /// Width of a head, P.
     pub head_dim: usize,
@@ -45,7 +45,7 @@ pub struct Mamba2Shape {
     pub groups: usize,
     /// Whether a group's gated values are normed.
     pub normed: bool,
-    /// Of the outputs.
+    /// Int8 codes for each value of the output rows.
     pub planes: Planes,
 }
 
@@ -188,32 +188,33 @@ pub fn scratch(shape: Mamba2Shape, rows: usize, pieces: usize) -> usize {
 }
 
 device_struct! {
-    /// What each of the five kernels is given.
+    /// Parameters that the five kernels share.
     #[derive(Default)]
     struct Arguments {
-        /// `[rows, inputs]`.
+        /// Rows of the in-projection, `[rows, inputs]`.
         x: Ptr<f32>,
         /// `[slots, heads, P, N]`.
         state: PtrMut<f32>,
-        /// `[slots, 4, channels]`.
+        /// Inputs of the convolution at the last four positions of each slot, `[slots, 4, channels]`; position `p` has
+        /// entry `p % 4`.
         tail: PtrMut<f32>,
-        /// `[channels, 4]`.
+        /// Weights of the convolution, `[channels, 4]`; the last of four is the current token's.
         taps: Ptr<f32>,
-        /// `[channels]`.
+        /// Bias of the convolution, `[channels]`.
         conv_bias: Ptr<f32>,
-        /// `[heads]`.
+        /// Factor `-exp(A_log)` of each head's log decay, `[heads]`, below 0.
         a_neg: Ptr<f32>,
-        /// `[heads]`.
+        /// Factor D of the input that goes past the state, `[heads]`.
         d: Ptr<f32>,
-        /// `[heads]`.
+        /// Bias of each head's step size, `[heads]`.
         dt_bias: Ptr<f32>,
         /// `[heads * P]`; not read without norms.
         norm: Ptr<f32>,
         /// Scratch: `[rows, heads * P]`, before the gate.
         values: PtrMut<f32>,
-        /// Of decode: `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; read by decode alone.
         slots: Ptr<i32>,
-        /// Of decode: `[rows]`.
+        /// Position of each row in its sequence, `[rows]`; read by decode alone.
         positions: Ptr<i32>,
         /// Of decode: `[rows, groups]`, blocks that are done, zero between launches.
         counters: PtrMut<i32>,
@@ -227,7 +228,8 @@ device_struct! {
         keys: PtrMut<u16>,
         /// Of prompts, scratch: `[chunks, heads, high and low, 64, 64]` bf16.
         mats: PtrMut<u16>,
-        /// Of prompts, scratch: `[chunks, heads, 64]`: what a token takes of the state before, and gives to that behind.
+        /// Of prompts, scratch: `[chunks, heads, 64]`: what a token takes of the state before, and gives to that
+        /// behind.
         sums: PtrMut<[f32; 2]>,
         /// Of prompts: `[chunks]`, where state and ring after each are kept too, or below 0; null: nowhere.
         exports: Ptr<i32>,
@@ -243,26 +245,26 @@ device_struct! {
     }
 }
 
-/// A layer's own values.
+/// Weights of one layer.
 #[derive(Clone, Copy)]
 pub struct LayerWeights<'a> {
     /// `[channels, 4]`, the last is the current token's.
     pub taps: &'a CudaView<'a, f32>,
-    /// `[channels]`.
+    /// Bias of the convolution, `[channels]`.
     pub conv_bias: &'a CudaView<'a, f32>,
-    /// `[heads]`, `-exp(A_log)`.
+    /// Factor `-exp(A_log)` of each head's log decay, `[heads]`, below 0.
     pub a_neg: &'a CudaView<'a, f32>,
     /// `[heads]`, what of the input goes past the state.
     pub d: &'a CudaView<'a, f32>,
-    /// `[heads]`.
+    /// Bias of each head's step size, `[heads]`.
     pub dt_bias: &'a CudaView<'a, f32>,
     /// `[heads * P]`, where values are normed.
     pub norm: &'a CudaView<'a, f32>,
-    /// Of the norm.
+    /// Epsilon of the norm of each group's values.
     pub eps: f32,
 }
 
-/// What a layer remembers of its sequences, by slot.
+/// State of a layer's sequences, by slot.
 pub struct Memory<'a, 'b> {
     /// `[slots, heads, P, N]`.
     pub state: &'a mut CudaViewMut<'b, f32>,
@@ -273,7 +275,7 @@ pub struct Memory<'a, 'b> {
 /// The rows of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
 pub struct StepRows<'a> {
-    /// Rows, with those that are none.
+    /// Number of rows, padding rows included.
     pub count: usize,
     /// Slot of each row's sequence; below 0: no row. No slot comes twice.
     pub slots: &'a CudaView<'a, i32>,
@@ -379,8 +381,8 @@ impl Mamba2 {
         unsafe { self.enqueue(device, &self.decode, (self.shape.blocks(), n), THREADS, &arguments) }
     }
 
-    /// Enqueues pieces of prompts. `x` is `[rows, inputs]`, `scratch` as long as [`scratch`] says. Rows in no piece stay
-    /// as they are.
+    /// Enqueues pieces of prompts. `x` is `[rows, inputs]`, `scratch` as long as [`scratch`] says. Rows in no piece
+    /// stay as they are.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.

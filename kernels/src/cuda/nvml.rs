@@ -10,15 +10,15 @@ const NAMES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 /// Room for processes that begin between the question how many there are and the one which.
 const PROCESSES_MORE: u32 = 5;
 
-/// `NVML_SUCCESS`, `NVML_ERROR_INSUFFICIENT_SIZE`, `NVML_ERROR_FUNCTION_NOT_FOUND`.
+/// Codes that functions return: `NVML_SUCCESS`, `NVML_ERROR_INSUFFICIENT_SIZE` and `NVML_ERROR_FUNCTION_NOT_FOUND`.
 const SUCCESS: c_int = 0;
 const INSUFFICIENT_SIZE: c_int = 7;
 const FUNCTION_NOT_FOUND: c_int = 13;
-/// `NVML_VALUE_NOT_AVAILABLE`.
+/// Stands for a number that the driver does not know: `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_AVAILABLE: u64 = u64::MAX;
-/// `NVML_TEMPERATURE_GPU`.
+/// Names the sensor of the chip itself: `NVML_TEMPERATURE_GPU`.
 const SENSOR_OF_THE_CHIP: c_int = 0;
-/// `NVML_STRUCT_VERSION(Memory, 2)`.
+/// Version of [`MemoryCall`] as the library wants it: `NVML_STRUCT_VERSION(Memory, 2)`.
 const MEMORY_VERSION: c_uint = size_of::<MemoryCall>() as c_uint | 2 << 24;
 
 /// The library, initialised until it is dropped.
@@ -33,10 +33,10 @@ pub enum NvmlError {
     /// It cannot be loaded.
     #[error("{0}")]
     Absent(String),
-    /// It refused.
+    /// A function of the library returned an error.
     #[error("{call}: {why}")]
     Refused {
-        /// The function.
+        /// Name of the function that was called.
         call: &'static str,
         /// The library's own words, or the number of its error.
         why: String,
@@ -59,7 +59,7 @@ pub struct NvmlMemory {
     pub used: u64,
 }
 
-/// `nvmlMemory_v2_t`.
+/// Memory of a device in bytes, laid out as the library's `nvmlMemory_v2_t`.
 #[repr(C)]
 #[derive(Default)]
 struct MemoryCall {
@@ -70,7 +70,7 @@ struct MemoryCall {
     used: u64,
 }
 
-/// `nvmlUtilization_t`.
+/// Utilisation of a device in per cent, laid out as the library's `nvmlUtilization_t`.
 #[repr(C)]
 #[derive(Default)]
 struct UtilizationCall {
@@ -78,7 +78,7 @@ struct UtilizationCall {
     memory: c_uint,
 }
 
-/// `nvmlProcessInfo_t`.
+/// Memory of one process in bytes, laid out as the library's `nvmlProcessInfo_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct ProcessCall {

@@ -44,17 +44,17 @@ pub struct Pool {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
         /// `[units]`: first row and rows.
         units: Ptr<[i32; 2]>,
-        /// `[rows, cols]`.
+        /// Residual stream before the norm, `[rows, cols]`.
         x: Ptr<f32>,
         /// `[rows, cols / 32]`.
         squares: Ptr<f32>,
-        /// `[cols]`.
+        /// Weight of the norm, `[cols]`.
         weight: Ptr<f32>,
-        /// `[units, cols]`.
+        /// Sums of the normed rows of each unit, `[units, cols]`.
         sums: PtrMut<f32>,
         eps: f32,
     }
@@ -62,13 +62,13 @@ device_struct! {
 
 /// Rows before the norm, and the norm.
 pub struct HiddenRows<'a> {
-    /// `[rows, cols]`.
+    /// Residual stream before the norm, `[rows, cols]`.
     pub x: CudaView<'a, f32>,
     /// `[rows, cols / 32]`: sum of `x^2` over each block of 32.
     pub squares: CudaView<'a, f32>,
     /// `[cols]`, the norm's factor.
     pub weight: CudaView<'a, f32>,
-    /// The norm's epsilon.
+    /// Epsilon that the norm adds to the mean of squares.
     pub eps: f32,
 }
 

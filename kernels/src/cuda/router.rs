@@ -1,5 +1,6 @@
 //! Chooses the experts of rows and weighs them ([`crate::reference::route`] of scores in f32, or
-//! [`crate::reference::route_sigmoid`] with a scale of 1, and the shared expert's gate), and lists rows by expert for products that take them together ([`crate::reference::group`]).
+//! [`crate::reference::route_sigmoid`] with a scale of 1, and the shared expert's gate), and lists rows by expert for
+//! products that take them together ([`crate::reference::group`]).
 //!
 //! Sums over a row have one order in each [`Variant`], whatever stands beside the row.
 
@@ -32,7 +33,7 @@ const ORDERED_ROWS: [usize; 3] = [16, 32, 64];
 const ORDERED_BYTES_MAX: usize = 99 << 10;
 /// Rows and experts of a block of each of its kernels that store segments.
 const TILES: [(usize, usize); 3] = [(32, 32), (64, 32), WHOLE_TILE];
-/// The same where a block has all segments.
+/// Rows and experts of a block that goes over all segments itself.
 const WHOLE_TILE: (usize, usize) = (64, 64);
 /// Rows of a block of [`Variant::Prompts`].
 const PROMPT_ROWS: usize = 64;
@@ -219,7 +220,7 @@ pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
 pub struct Router {
     shape: RouterShape,
     few: [Kernel<Arguments>; 2],
-    /// By [`TILES`].
+    /// Kernels for stored segments, in the order of [`TILES`].
     tiled: [Kernel<Arguments>; 3],
     /// The first of them with at most [`SPREAD_BLOCKS`] a multiprocessor.
     spread: Kernel<Arguments>,
@@ -248,14 +249,14 @@ pub struct Workspace {
     halves: CudaSlice<u32>,
 }
 
-/// A layer's own values.
+/// Weights of one layer.
 #[derive(Clone, Copy)]
 pub struct LayerWeights<'a> {
     /// `[cols]`, the factor of the norm before the router.
     pub norm: &'a CudaView<'a, f32>,
-    /// `[experts, cols]`.
+    /// Weights of the router, `[experts, cols]`.
     pub experts: &'a CudaView<'a, f32>,
-    /// `[cols]`.
+    /// Weights of the shared expert's gate, `[cols]`.
     pub shared_gate: &'a CudaView<'a, f32>,
     /// `[experts]`, where experts are chosen by sigmoids.
     pub bias: Option<&'a CudaView<'a, f32>>,
@@ -283,11 +284,11 @@ impl LayerWeights<'_> {
 /// The rows of a step that are routed.
 #[derive(Clone, Copy)]
 pub struct RouterRows<'a> {
-    /// Rows, with those that are none.
+    /// Number of rows, padding rows included.
     pub count: usize,
     /// `[rows]`; below 0: no row.
     pub slots: &'a CudaView<'a, i32>,
-    /// `[rows, cols]`.
+    /// Residual stream before the norm, `[rows, cols]`.
     pub x: &'a CudaView<'a, f32>,
     /// `[rows, cols / 32]`, as [`super::rows`] says.
     pub squares: &'a CudaView<'a, f32>,
@@ -321,18 +322,18 @@ pub fn cut_words(cut: Option<&ExpertCut>) -> [i32; 2] {
 
 /// The experts that rows were given, and their weights.
 pub struct ChosenExperts<'a, 'b> {
-    /// `[rows, used]`, best first; -1 in rows that are none, and behind those that a cut leaves.
+    /// `[rows, used]`, best first; -1 in padding rows, and behind those that a cut leaves.
     pub experts: &'a mut CudaViewMut<'b, i32>,
     /// `[rows, used + 1]`: weights of those experts, which add up to one, then the shared expert's; 0 in rows that are
     /// none, and of experts that were cut away.
     pub gates: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// Rows by expert.
+/// Lists that a launch writes: the rows that go to each expert.
 pub struct Groups<'a, 'b> {
     /// `[experts, 4]`: `{expert, first, count, 0}`.
     pub slots: &'a mut CudaViewMut<'b, i32>,
-    /// `[rows * used]`: rows of expert 0 in order, then those of expert 1, and so on. Rows that are none are nowhere;
+    /// `[rows * used]`: rows of expert 0 in order, then those of expert 1, and so on. Padding rows are nowhere;
     /// what lies behind the last stays as it is.
     pub in_rows: &'a mut CudaViewMut<'b, i32>,
     /// `[rows * used]`: the pair `row * used + k` beside each.
@@ -347,21 +348,21 @@ device_struct! {
     /// What each of the kernels is given: one for all, so that there is one list to keep.
     #[derive(Default)]
     struct Arguments {
-        /// `[rows, cols]`.
+        /// Residual stream before the norm, `[rows, cols]`.
         x: Ptr<f32>,
-        /// `[rows, cols / 32]`.
+        /// Sums of squares of each 32 values of `x`, `[rows, cols / 32]`.
         squares: Ptr<f32>,
-        /// `[cols]`.
+        /// Weight of the norm before the router, `[cols]`.
         norm: Ptr<f32>,
-        /// `[experts, cols]`.
+        /// Weights of the router, `[experts, cols]`.
         weights: Ptr<f32>,
-        /// `[cols]`.
+        /// Weights of the shared expert's gate, `[cols]`.
         shared_gate: Ptr<f32>,
         /// `[experts]`, or null where they are not chosen by sigmoids.
         bias: Ptr<f32>,
         /// `[rows]`; below 0: no row.
         slots: Ptr<i32>,
-        /// `[segments, rows, stride]`.
+        /// Sums of each score over parts of a row, `[segments, rows, stride]`.
         scores: PtrMut<f32>,
         /// `[tiles of experts, cols / 32, experts of a tile, 32]`: large halves and small ones, for prompts.
         halves: PtrMut<u32>,
@@ -370,17 +371,18 @@ device_struct! {
         /// Blocks that have finished, zero between launches; launches for few rows; then, zero too, rows that are
         /// chosen for, and of each tile of rows the blocks that have scored it.
         counters: PtrMut<i32>,
-        /// `[rows, used]`.
+        /// Chosen experts, `[rows, used]`, best first: see [`ChosenExperts::experts`].
         experts: PtrMut<i32>,
         /// `[rows, used + 1]`.
         gates: PtrMut<f32>,
         /// `[experts]`, or null where no lists are wanted.
         groups: PtrMut<[i32; 4]>,
-        /// `[rows * used]`.
+        /// Row of each listed pair, `[rows * used]`: see [`Groups::in_rows`].
         in_rows: PtrMut<i32>,
-        /// `[rows * used]`.
+        /// Number of each listed pair, `[rows * used]`: see [`Groups::out_rows`].
         out_rows: PtrMut<i32>,
-        /// `[chunks, experts]`.
+        /// Pairs that each chunk of pairs has for each expert, then where these begin in the lists, `[chunks,
+        /// experts]`.
         offsets: PtrMut<i32>,
         /// `[rows]`: at least and at most (the high half), and mass; zeros: all experts. Or null.
         cuts: Ptr<[i32; 2]>,
@@ -591,7 +593,7 @@ impl Router {
         })
     }
 
-    /// Enqueues the lists alone, of `experts`, `[rows, used]`, with -1 in rows that are none.
+    /// Enqueues the lists alone, of `experts`, `[rows, used]`, with -1 in padding rows.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.

@@ -27,11 +27,11 @@ pub struct FoldedOut<'a, 'b> {
 /// Folded rows that are read.
 #[derive(Clone, Copy)]
 pub struct Folded<'a> {
-    /// As [`FoldedOut::codes`].
+    /// Codes of the rows, laid out as [`FoldedOut::codes`].
     pub codes: &'a CudaView<'a, i8>,
-    /// As [`FoldedOut::meta`].
+    /// Scales and sums of codes, laid out as [`FoldedOut::meta`].
     pub meta: &'a CudaView<'a, f32>,
-    /// As [`FoldedOut::squares`].
+    /// Sums of squares, laid out as [`FoldedOut::squares`].
     pub squares: &'a CudaView<'a, f32>,
 }
 

@@ -28,7 +28,7 @@ pub enum Stack<'a> {
         places: CudaView<'a, u64>,
         /// Where in its place a matrix begins, a multiple of 16 bytes.
         offset: usize,
-        /// How places change.
+        /// Reserves that places of the host's memory are exchanged for.
         arrivals: Arrivals<'a>,
     },
 }

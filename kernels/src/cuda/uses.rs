@@ -25,14 +25,14 @@ pub fn program(experts: usize) -> Program {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
         /// `[blocks, pitch]`; below 0: none.
         chosen: Ptr<i32>,
-        /// `[blocks, words]`.
+        /// Bit of each expert in each block, `[blocks, words]`, set where the block has chosen the expert.
         bits: PtrMut<u32>,
         pitch: i32,
-        /// Of each block.
+        /// Number of choices that count in each block, at most `pitch`.
         count: i32,
     }
 }

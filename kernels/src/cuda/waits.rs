@@ -163,7 +163,7 @@ impl Drop for WaitRecord {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
         /// 0: by a barrier, else by a counter.
         by: u32,
@@ -271,8 +271,8 @@ mod tests {
         assert_eq!(found, listed);
     }
 
-    /// Loops whose turns no counter bounds, with the reason why each ends. Whoever waits for other threads or for copies
-    /// uses `csrc/common/waits.cuh` instead, where this looks for none.
+    /// Loops whose turns no counter bounds, with the reason why each ends. Whoever waits for other threads or for
+    /// copies uses `csrc/common/waits.cuh` instead, where this looks for none.
     const LOOPS: [(&str, &str, &str); 12] = [
         ("attention/decode.cuh", "while (per * SPLITS_MAX < pages)", "`per` doubles"),
         ("attention/decode.cuh", "while (item.behind < DRAFTS", "`behind` grows"),

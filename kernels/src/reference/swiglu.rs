@@ -1,6 +1,6 @@
 use super::silu;
 
-/// `silu(gate) * up`.
+/// SwiGLU of one value: `silu(gate) * up`.
 pub fn swiglu(gate: f32, up: f32) -> f32 {
     (silu(f64::from(gate)) * f64::from(up)) as f32
 }

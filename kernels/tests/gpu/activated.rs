@@ -81,7 +81,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(cases().iter().map(Case::programs).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] =
     &[("activated::gated_and_squared_products_are_the_definition_s_and_those_of_many_rows", every_case)];
 

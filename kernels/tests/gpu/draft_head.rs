@@ -29,7 +29,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(draft_head::program).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("draft_head::rows_read_the_token_and_the_hidden_state_before_them", every_shape),
     ("draft_head::guesses_go_on_behind_what_was_accepted", guesses_go_on_behind_what_was_accepted),
@@ -167,7 +167,8 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
 fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
     let stream = gpu.device.stream();
     let kernels = DraftHead::load(&gpu.device, &gpu.cache, SHAPES[1])?;
-    // Three pieces: one right draft of two, none of one, and no draft; the second has no room left. Then a prompt's end.
+    // Three pieces: one right draft of two, none of one, and no draft; the second has no room left. Then a prompt's
+    // end.
     let step =
         [[4, 50, 51, 9, 60, 7], [3, 3, 3, 0, 0, 5], [20, 21, 22, 62, 63, 8]].map(|list| stream.clone_htod(&list));
     let [tokens, slots, positions] = step;

@@ -9,7 +9,7 @@ use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::{Mamba2Inputs, mamba2_recurrent};
-use cudarc::driver::CudaSlice;
+use cudarc::driver::{CudaSlice, CudaView};
 use std::error::Error;
 
 const EPS: f32 = 1e-5;
@@ -35,7 +35,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(mamba2::program).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("mamba2::steps_follow_the_recurrence", every_step),
     ("mamba2::prompts_follow_the_recurrence_however_they_are_cut", every_prompt),
@@ -61,7 +61,7 @@ struct Case<'a> {
     before: [Vec<f32>; 2],
 }
 
-/// States and rings.
+/// States and convolution rings of a layer on the device.
 struct Kept {
     state: CudaSlice<f32>,
     tail: CudaSlice<f32>,
@@ -114,7 +114,7 @@ impl<'a> Case<'a> {
         &self,
         x: &[f32],
         rows: usize,
-        run: impl FnOnce(&cudarc::driver::CudaView<'_, f32>, LayerWeights<'_>, MixedRows<'_, '_>) -> Result<(), CudaError>,
+        run: impl FnOnce(&CudaView<'_, f32>, LayerWeights<'_>, MixedRows<'_, '_>) -> Result<(), CudaError>,
     ) -> Result<QuantizedRows, Box<dyn Error>> {
         let (stream, codes) = (self.gpu.device.stream(), rows * self.codes());
         let x = stream.clone_htod(x)?;

@@ -115,7 +115,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     combined.chain(SHAPES.iter().map(|s| gather::program(s.cols, s.planes))).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] =
     &[("combine::terms_are_added_and_padding_rows_stay", every_shape), ("gather::rows_are_gathered", every_width)];
 

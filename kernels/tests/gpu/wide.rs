@@ -221,7 +221,7 @@ pub(crate) fn staged_programs() -> Result<Vec<Program>, CudaError> {
     Ok(all)
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
     ("wide::columns_in_f16_are_near_the_definition_s_and_the_same_alone", every_layout_in_halves),
@@ -386,7 +386,7 @@ impl Listed {
         Self { lists: [vec![0, 0, n as i32, 0], rows.clone(), rows], pitch: 0, early: false }
     }
 
-    /// The same columns, each slot's from a multiple of `pitch` on. What lies between is no row.
+    /// Copies the columns, each slot's from a multiple of `pitch` on. The entries between name no row.
     fn pitched(&self, pitch: usize) -> Self {
         let mut slots = self.lists[0].clone();
         let mut rows = [(); 2].map(|()| vec![i32::MAX / 2; slots.len() / 4 * pitch]);
@@ -451,7 +451,7 @@ impl<'a> Bench<'a> {
         self.run_to(false, first, n, listed)
     }
 
-    /// The same, to `halves` where plain outputs may be f16.
+    /// Runs the columns, to f16 with `halves` where plain outputs may be f16.
     fn run_to(&self, halves: bool, first: usize, n: usize, listed: Option<&Listed>) -> Result<Written, Box<dyn Error>> {
         let (stream, stride, planes) = (self.gpu.device.stream(), self.stride(), self.planes.count());
         let poison = if self.epilogue == Epilogue::Residual { OLD } else { f32::NAN };
@@ -603,7 +603,7 @@ impl std::fmt::Debug for Checked {
     }
 }
 
-/// The definition.
+/// What columns are compared with: the definition's inputs, and how far sums may be off.
 struct Want<'a> {
     x: &'a QuantizedRows,
     norm: usize,

@@ -15,7 +15,7 @@ pub struct ActivatedRows<'a, 'b> {
     pub meta: &'a mut CudaViewMut<'b, f32>,
     /// Values from one row to the next, a multiple of 32.
     pub stride: usize,
-    /// Multiplies every sum.
+    /// Factor of every sum, applied before the activation.
     pub factor: f32,
 }
 
@@ -49,7 +49,7 @@ impl Activated {
         program_of(shape, norm, columns, tiling, epilogue)
     }
 
-    /// All of them, as [`Activated::load`] wants them.
+    /// Programs of all tilings, as [`Activated::load`] wants them.
     pub fn programs(
         shape: MatrixShape,
         epilogue: Epilogue,
@@ -76,8 +76,8 @@ impl Activated {
         Self::load_tiled(device, cache, shape, epilogue, norm, &tilings)
     }
 
-    /// The same with other tilings than [`Activated::tilings`]'s, each with the most rows that it is for, one of
-    /// [`super::COLUMNS`].
+    /// Loads the kernels with other tilings than [`Activated::tilings`] chooses; each has the most rows that it is for,
+    /// one of [`super::COLUMNS`].
     ///
     /// # Errors
     /// As [`Activated::load`], and if a tiling cannot be launched or they differ in `warps_k`.

@@ -83,7 +83,7 @@ impl MatrixShape {
         Ok(Self { layout, rows, cols, planes: Planes::One })
     }
 
-    /// The same matrix for activations of so many planes, those that an epilogue writes included.
+    /// Sets the number of int8 codes for each activation, read or written by an epilogue; it is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { planes, ..self }
     }
@@ -196,7 +196,7 @@ pub fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: 
     program_of(shape, norm, columns, tiling, Epilogue::Plain)
 }
 
-/// All of them, as [`Product::load`] wants them.
+/// Programs of all tilings, as [`Product::load`] wants them.
 pub fn programs(shape: MatrixShape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
     tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
 }
@@ -282,13 +282,13 @@ pub struct Norm<'a> {
     pub eps: f32,
 }
 
-/// Where outputs go.
+/// Buffer of f32 that a product writes its outputs to.
 pub struct Output<'a, 'b> {
-    /// `[rows, stride]`.
+    /// Outputs of each row of activations, `[rows, stride]`.
     pub values: &'a mut CudaViewMut<'b, f32>,
     /// Values from one row to the next.
     pub stride: usize,
-    /// Multiplies every output.
+    /// Factor of every output.
     pub factor: f32,
 }
 
@@ -303,7 +303,7 @@ device_struct! {
         meta: Ptr<[f32; 2]>,
         /// `[count, blocks of the norm]`.
         squares: Ptr<f32>,
-        /// `[count, stride]`.
+        /// Outputs of a plain product, or the residual stream, `[count, stride]`.
         out: PtrMut<f32>,
         /// Of residual products: `[rows]`.
         next: Ptr<f32>,
@@ -320,7 +320,7 @@ device_struct! {
     }
 }
 
-/// The kernels of one matrix's shape: for each of [`columns`].
+/// The kernels of one matrix's shape: one for each of [`COLUMNS`].
 #[derive(Debug)]
 struct Kernels {
     shape: MatrixShape,
@@ -498,7 +498,8 @@ impl Product {
         Self::load_tiled(device, cache, shape, norm, &tilings(shape, device.multiprocessors() as usize))
     }
 
-    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`COLUMNS`].
+    /// Loads the kernels with other tilings than [`tilings`] chooses; each has the most rows that it is for, one of
+    /// [`COLUMNS`].
     ///
     /// # Errors
     /// As [`Product::load`], and if a tiling cannot be launched or they differ in `warps_k`.

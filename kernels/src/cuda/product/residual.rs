@@ -60,7 +60,7 @@ impl Residual {
         program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, Epilogue::Residual)
     }
 
-    /// All of them, as [`Residual::load`] wants them.
+    /// Programs of all tilings, as [`Residual::load`] wants them.
     pub fn programs(shape: MatrixShape, multiprocessors: usize) -> Vec<Program> {
         Self::tilings(shape, multiprocessors).into_iter().map(|(c, t)| Self::program(shape, c, t)).collect()
     }
@@ -73,7 +73,7 @@ impl Residual {
         Self::load_tiled(device, cache, shape, &Self::tilings(shape, device.multiprocessors() as usize))
     }
 
-    /// The same with other tilings than [`Residual::tilings`]'s; their tiles are always two.
+    /// Loads the kernels with other tilings than [`Residual::tilings`] chooses; each has two tiles, whatever it says.
     ///
     /// # Errors
     /// As [`Residual::load`], and if a tiling cannot be launched or they differ in `warps_k`.

@@ -61,7 +61,8 @@ impl HalfRows {
         Ok(Self { values: stream.alloc_zeros(values + BEYOND).map_err(failed)?, scales })
     }
 
-    /// The same for rows that [`super::Output::HalfRows`] writes, whose scales are all [`HIDDEN_FACTOR`].
+    /// Takes the memory for rows that [`super::Output::HalfRows`] writes, and sets the scale of each to
+    /// [`HIDDEN_FACTOR`].
     ///
     /// # Errors
     /// If the device has too little, or the driver refuses.
@@ -82,7 +83,7 @@ impl HalfRows {
         (Ptr::of(&self.values, device.stream()), Ptr::of(&self.scales, device.stream()))
     }
 
-    /// The same for kernels that write them.
+    /// Values and scales of the rows, for kernels that write them.
     pub(in crate::cuda) fn pointers_mut(&self, device: &Device) -> (PtrMut<u16>, PtrMut<f32>) {
         (PtrMut::of_shared(&self.values, device.stream()), PtrMut::of_shared(&self.scales, device.stream()))
     }
@@ -127,17 +128,17 @@ impl HalfRows {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
-        /// `[rows, cols]`.
+        /// Int8 codes of the rows, `[rows, cols]`.
         codes: Ptr<i8>,
         /// `[rows, cols / 32]`.
         meta: Ptr<[f32; 2]>,
         /// `[rows, norm / 32]`.
         squares: Ptr<f32>,
-        /// `[rows, cols]`.
+        /// Rows as f16, `[cols / 64, rows, 64]`.
         halves: PtrMut<u16>,
-        /// `[rows]`.
+        /// Scale of each row, `[rows]`: see [`HalfRows`].
         scales: PtrMut<f32>,
         rows: u32,
         eps: f32,

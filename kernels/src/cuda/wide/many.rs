@@ -72,7 +72,7 @@ impl<'a> Source<'a> {
         Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 })
     }
 
-    /// The rows themselves.
+    /// Int8 rows that the source was made of.
     pub fn inputs(&self) -> Inputs<'a> {
         self.inputs
     }
@@ -94,7 +94,7 @@ pub struct HalfPlace {
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
 impl HalfPlace {
-    /// In these rows.
+    /// Takes `rows` as the place where f16 is made.
     pub fn new(rows: HalfRows) -> Self {
         Self { rows, kernels: RefCell::default(), turn: Cell::new(0) }
     }
@@ -129,7 +129,7 @@ impl HalfPlace {
 /// A product's kernel for many rows.
 #[derive(Clone, Debug)]
 pub enum Many {
-    /// See [`Wide`].
+    /// Kernel that multiplies int8 rows as they are: see [`Wide`].
     Int8(Rc<Wide>),
     /// See [`Warpgroup`], with what makes f16 of the rows and where.
     F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfPlace>),

@@ -64,18 +64,18 @@ impl WideShape {
         Ok(Self { matrix, epilogue, norm, dense, placed: false, half_rows: false })
     }
 
-    /// The same for activations of so many planes.
+    /// Sets the number of int8 codes for each activation, which is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { matrix: self.matrix.with_planes(planes), ..self }
     }
 
-    /// The same of matrices that lie wherever a table says ([`Stack::Placed`]), if they do.
+    /// Sets whether matrices lie wherever a table says ([`Stack::Placed`]) or, by default, one after another.
     pub fn with_places(self, placed: bool) -> Self {
         Self { placed, ..self }
     }
 
-    /// The same whose activated rows become f16 at once ([`Output::HalfRows`]), where that is so of what reads them and
-    /// of what makes them: products of warpgroups.
+    /// Sets whether activated rows become f16 at once ([`Output::HalfRows`]). Only products of warpgroups write such
+    /// rows and read them.
     pub fn with_half_rows(self, half_rows: bool) -> Self {
         Self { half_rows, ..self }
     }
@@ -85,7 +85,7 @@ impl WideShape {
         self.epilogue.is_activated() && self.outputs().is_multiple_of(UNIT) && self.matrix.planes() == Planes::One
     }
 
-    /// Whether they are.
+    /// Whether the rows that it makes become f16 at once: see [`WideShape::with_half_rows`].
     pub fn makes_half_rows(&self) -> bool {
         self.half_rows
     }
@@ -116,7 +116,7 @@ impl WideShape {
         self.dense
     }
 
-    /// The matrix's shape.
+    /// Shape of the matrix, or of each of several where columns are listed.
     pub fn matrix(&self) -> product::MatrixShape {
         self.matrix
     }
@@ -193,7 +193,7 @@ pub struct Inputs<'a> {
     pub squares: Option<&'a CudaView<'a, f32>>,
     /// Epsilon of that norm.
     pub eps: f32,
-    /// Multiplies every sum.
+    /// Factor of every sum, applied before the epilogue.
     pub factor: f32,
 }
 
@@ -207,7 +207,7 @@ pub enum Columns<'a> {
     Listed {
         /// Rows of the activations: those that `in_rows` may name.
         rows: usize,
-        /// `[slots, 4]`.
+        /// Matrix, first column and number of columns of each slot, and a zero: `[slots, 4]`.
         slots: &'a CudaView<'a, i32>,
         /// `[columns]`: row of the activations. Its length is the most columns that all slots have together.
         in_rows: &'a CudaView<'a, i32>,
@@ -224,14 +224,14 @@ pub enum Columns<'a> {
 
 /// Where the result goes; the variant is that of the shape's epilogue.
 pub enum Output<'a, 'b> {
-    /// Rows of f32.
+    /// Sums as rows of f32.
     Plain {
-        /// `[rows, stride]`.
+        /// Sums, `[rows, stride]`; values behind the matrix's rows stay as they are.
         values: &'a mut CudaViewMut<'b, f32>,
         /// Values from one row to the next.
         stride: usize,
     },
-    /// The same in f16: for what is read once more and then summed.
+    /// Sums as rows of f16, for values that are read once more and then added up.
     Halves {
         /// Memory of `[rows, stride]` f16, two in each of these.
         values: &'a mut CudaViewMut<'b, f32>,
@@ -273,7 +273,7 @@ pub enum Output<'a, 'b> {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     #[derive(Default)]
     struct Arguments {
         weights: Ptr<u8>,
@@ -314,7 +314,7 @@ device_struct! {
         /// Columns from one slot's to the next one's, or 0.
         pitch: i32,
         count: i32,
-        /// Rows of `halves`.
+        /// Number of rows in `halves`, which lie by 64 columns.
         half_rows: i32,
         out_half_rows: i32,
         out_stride: i32,

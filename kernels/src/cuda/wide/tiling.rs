@@ -182,7 +182,7 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     split(shape, columns, chip, within(chip.shared_bytes, shape, measured(shape, columns, chip)))
 }
 
-/// The same for sums in this order.
+/// Chooses the tiling of a product whose sums are taken in `order`.
 pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let mut t = Tiling { order: Some(order), ..measured_in(order, shape, columns, chip) };
     while t.groups > 1 && !t.keeps_order() {

@@ -1,4 +1,4 @@
-//! The same products for very many rows, in f16 on the matrix instructions of Hopper's warpgroups:
+//! Products of quantised matrices with very many rows, in f16 on the matrix instructions of Hopper's warpgroups:
 //! `csrc/wide/warpgroup.cu` says how.
 //!
 //! An output depends on its row of the matrix and its row of activations alone, whatever the tiling and however many
@@ -209,7 +209,8 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
     dense_tiling(shape, columns, chip, 1)
 }
 
-/// The same of a dense product whose sums are taken in `segments`: as [`Product::in_halves`] takes those of few rows.
+/// Chooses the tiling of a dense product whose sums are taken in `segments`, as [`Product::in_halves`] takes those of
+/// few rows.
 ///
 /// [`Product::in_halves`]: crate::cuda::product::Product::in_halves
 pub fn tiling_in(segments: usize, shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
@@ -258,12 +259,12 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     Ok(Program { name: tiling.name(), source, arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
-/// Rows of activations.
+/// Rows of f16 that a product reads, and their factor.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// `[rows, cols]`, with the norm that the shape has.
     pub rows: &'a HalfRows,
-    /// Multiplies every sum.
+    /// Factor of every sum, applied before the epilogue.
     pub factor: f32,
 }
 
