@@ -6,11 +6,11 @@
 //! two for neighbouring rows of sequences. A row's bytes depend on its own sequence alone; the two ways differ in the
 //! last bits.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::Planes;
-use super::wide::halves::{HIDDEN_FACTOR, HalfRows};
-use super::{Arch, CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows};
+use crate::cuda::{Arch, CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Positions of a page.

@@ -1,9 +1,9 @@
 //! Words between the host's page-locked memory and the device by kernels (`csrc/rows/carry.cu`), which wait for no copy
 //! engine.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::sys::CUdeviceptr;
 
 const NAME: &str = "carry";

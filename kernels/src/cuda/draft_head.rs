@@ -3,13 +3,13 @@
 //! to step, and the rows of its guesses, which follow from what a step accepted. All of it is a guess in the end: the
 //! bytes need equal nothing.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::embed::{self, Table, TableShape};
-use super::gdn_decode;
-use super::rows::{fits, lengths};
-use super::sampler::{SampleParams, SampleResult};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::gdn::decode as gdn_decode;
+use crate::cuda::rows::embed::{self, Table, TableShape};
+use crate::cuda::rows::{fits, lengths};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::sampler::{SampleParams, SampleResult};
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "draft_head";
@@ -202,13 +202,13 @@ pub struct Behind<'a> {
 }
 
 /// Words of a row of a pass, as [`DraftHead::follow`] reads and writes them, in arrays one behind another: token, slot,
-/// position, length of the prompt, a cut's two words ([`super::router::cut_words`]), what its state lacks
-/// ([`super::gdn_decode::pending_word`]), and of that how much was drafted.
+/// position, length of the prompt, a cut's two words ([`crate::cuda::moe::router::cut_words`]), what its state lacks
+/// ([`crate::cuda::gdn::decode::pending_word`]), and of that how much was drafted.
 pub const ROW_WORDS: usize = 8;
 /// Words that say what a row follows: the first row of its piece in the pass before, below 0 if it follows none, the
 /// number of that row's result, the drafts behind it, the number of the new row in its piece; its place among those who
 /// guessed, the position behind which the state is stored, after how many positions it is stored
-/// ([`super::gdn_decode::store_every`]), and a word that nobody reads.
+/// ([`crate::cuda::gdn::decode::store_every`]), and a word that nobody reads.
 pub const BEHIND_WORDS: usize = 8;
 
 /// What the draft head guessed behind a step, in the device's memory or in the host's that it sees.
@@ -310,7 +310,7 @@ impl DraftHead {
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// As [`super::embed::Embed::launch`]; slots on the device are below those that `carried` has room for.
+    /// As [`crate::cuda::rows::embed::Embed::launch`]; slots on the device are below those that `carried` has room for.
     #[allow(clippy::too_many_arguments, reason = "table, rows, weights, memory and output of one operation")]
     pub unsafe fn input(
         &self,
@@ -496,8 +496,8 @@ impl DraftHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::embed::TableEncoding;
-    use crate::cuda::quantized::Planes;
+    use crate::cuda::rows::embed::TableEncoding;
+    use crate::cuda::rows::quantized::Planes;
 
     #[test]
     fn a_head_is_as_wide_as_its_model() {

@@ -1,10 +1,10 @@
 //! Rows of floats to quantised blocks (`csrc/encode`): the bytes that the searches on the CPU find, a warp or a block
 //! of threads a block of weights. Which bytes those are is the caller's definition; tests hold both side by side.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::error::DriverResult;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::runtime::error::DriverResult;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 const NAME: &str = "encode_rows";

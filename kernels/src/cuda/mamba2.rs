@@ -6,12 +6,12 @@
 //! precision, the state in f32. A sequence's bytes depend on its own rows and on where chunks begin, so they are the
 //! same however a prompt is cut at multiples of a chunk.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::gdn_prefill::{CHUNK, MixedRows, PIECE, Pieces, chunks_max};
-use super::quantized::Planes;
-use super::rows::padded;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::gdn::pieces::{CHUNK, MixedRows, PIECE, Pieces, chunks_max};
+use crate::cuda::rows::padded;
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 const NAME: &str = "mamba2";

@@ -5,9 +5,9 @@
 //! logits are read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks
 //! there are.
 
-use super::arguments::{self, DeviceStruct, Pointee, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Pointee, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
 
 /// The most alternatives that are reported.

@@ -6,7 +6,7 @@
 
 use crate::support::{Gpu, Outcome, Test};
 use crate::wide;
-use chimere_kernels::cuda::waits::{Endless, EndlessBy, endless_program};
+use chimere_kernels::cuda::endless::{Endless, EndlessBy, endless_program};
 use chimere_kernels::cuda::{Arch, CudaError, Device, KernelCache, Program};
 use std::error::Error;
 use std::process::{Command, Output};

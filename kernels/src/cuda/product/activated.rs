@@ -5,7 +5,7 @@ use super::{
     Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm, Program,
     PtrMut, TILE_ROWS, Tiling, fits, program_of, tilings,
 };
-use crate::cuda::quantized::BLOCK;
+use crate::cuda::rows::quantized::BLOCK;
 
 /// Int8 rows that are written.
 pub struct ActivatedRows<'a, 'b> {

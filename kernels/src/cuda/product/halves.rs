@@ -7,9 +7,9 @@
 
 use super::layout::Codes;
 use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, Tiling, defines};
-use crate::cuda::arguments::{self, DeviceStruct};
-use crate::cuda::compiler::source;
-use crate::cuda::quantized::Planes;
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{self, DeviceStruct};
+use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
 
 const NAME: &str = "half_product";

@@ -16,8 +16,8 @@
 //!   byte for both rows.
 //! - Groups, `[g]`, for every second unit: the f16 values that 256 inputs share, where they do.
 
-use crate::cuda::compiler::source;
-use crate::cuda::quantized::BLOCK;
+use crate::cuda::rows::quantized::BLOCK;
+use crate::cuda::runtime::compiler::source;
 
 /// Output rows of a tile.
 pub const TILE_ROWS: usize = 16;

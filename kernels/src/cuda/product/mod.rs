@@ -2,7 +2,7 @@
 //! x[c][k]`, and the same added to the residual stream, or gated or squared in int8: see [`Epilogue`].
 //!
 //! `csrc/product/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it.
-//! Matrices of experts have their own kernels in [`super::experts`].
+//! Matrices of experts have their own kernels in [`crate::cuda::moe::experts`].
 
 mod activated;
 pub mod halves;
@@ -13,10 +13,10 @@ pub mod sample;
 pub use activated::{Activated, ActivatedRows};
 pub use residual::{NextRows, Residual};
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::{BLOCK, Planes};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
 
@@ -54,7 +54,7 @@ impl Epilogue {
     }
 
     /// Rows that a matrix has a multiple of.
-    pub(super) fn block_rows(self) -> usize {
+    pub(in crate::cuda) fn block_rows(self) -> usize {
         if self == Self::Plain { 1 } else { TILE_ROWS * self.block_tiles() }
     }
 }
@@ -126,7 +126,7 @@ pub struct Tiling {
 
 impl Tiling {
     /// Blocks of a cluster, and their threads.
-    pub(super) fn block(&self, device: &Device) -> (usize, usize) {
+    pub(in crate::cuda) fn block(&self, device: &Device) -> (usize, usize) {
         let cluster = if device.arch().has_clusters() { self.cluster } else { 1 };
         (cluster, self.tiles * self.warps_k / cluster * 32)
     }
@@ -182,7 +182,7 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling
 }
 
 /// Units that fit into registers.
-pub(super) fn depth_max(layout: Layout) -> usize {
+pub(in crate::cuda) fn depth_max(layout: Layout) -> usize {
     match layout.codes {
         Codes::Word => 1,
         Codes::Byte | Codes::Six => 2,
@@ -241,7 +241,7 @@ fn defines(
 
 /// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with
 /// several layouts has other names for each; `WITH_GRID` says whether any is a grid.
-pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
+pub(in crate::cuda) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
     let (codes, levels) = match layout.codes {
         Codes::Byte => (0, [0; 16]),
         Codes::Nibble => (1, [0; 16]),
@@ -264,7 +264,7 @@ pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&
     names.into_iter().zip([codes, scales, word(0), word(1), word(2), word(3)]).collect()
 }
 
-/// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
+/// Int8 activation rows, `[rows, cols]`, as [`crate::cuda::rows::quantized`] describes them.
 #[derive(Clone, Copy)]
 pub struct Activations<'a> {
     /// `[rows, cols * planes]`.

@@ -1,7 +1,7 @@
 //! Random matrices with their definition, for tests on either machine.
 
 use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
-use crate::cuda::quantized::{BLOCK, QuantizedRows};
+use crate::cuda::rows::quantized::{BLOCK, QuantizedRows};
 
 /// Every layout that a kernel reads.
 pub const LAYOUTS: [Layout; 11] = [

@@ -2,10 +2,10 @@
 //! `csrc/weights/halves.cuh` say in which order the values lie.
 
 use super::Inputs;
-use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use crate::cuda::compiler::source;
 use crate::cuda::product::layout::UNIT;
-use crate::cuda::quantized::{BLOCK, Planes};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 

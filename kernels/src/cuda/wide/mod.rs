@@ -9,17 +9,17 @@ mod many;
 mod tiling;
 pub mod warpgroup;
 
-pub use super::product::Epilogue;
+pub use crate::cuda::product::Epilogue;
 pub use many::{Form, HalfPlace, Halved, Many, Source};
 pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::product::layout::{Codes, UNIT};
-use super::product::{self, layout_defines};
-use super::quantized::{BLOCK, Planes};
-use super::stack::Stack;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::product::layout::{Codes, UNIT};
+use crate::cuda::product::{self, layout_defines};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::stack::Stack;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use halves::HalfRows;
 
@@ -182,7 +182,7 @@ pub struct Wide {
     kernel: Kernel<Arguments>,
 }
 
-/// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
+/// Int8 activation rows, `[rows, cols]`, as [`crate::cuda::rows::quantized`] describes them.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// `[rows, cols * planes]`.

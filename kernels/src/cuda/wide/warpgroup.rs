@@ -7,10 +7,10 @@
 use super::halves::HalfRows;
 use super::tiling::{Chip, SHARED_BYTES_MAX};
 use super::{Arguments, Columns, Epilogue, Output, WideShape, Work};
-use crate::cuda::arguments::{self, DeviceStruct};
-use crate::cuda::compiler::source;
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
-use crate::cuda::quantized::Planes;
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{self, DeviceStruct};
+use crate::cuda::runtime::compiler::source;
 use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 

@@ -7,10 +7,10 @@
 //! between, a position leaves its update of rank one, and the next ones apply it in registers. Drafted rows behind a
 //! sequence's own leave such updates too, which later steps apply if it turns out that they count.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::Planes;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 /// Heads of a GDN layer.
@@ -37,14 +37,14 @@ pub const STORE_EVERY: usize = 8;
 const STORE_EVERY_OF_FEW: usize = 4;
 const FEW_SEQUENCES: usize = 32;
 /// In a word of pending updates: the row writes its state, as in the source.
-pub(super) const WRITES: u32 = 1 << 16;
+pub(in crate::cuda) const WRITES: u32 = 1 << 16;
 /// Values of an update beside its key and what the columns get: the decay, and room to the next 16 bytes.
 const UPDATE_REST: usize = 4;
 /// Blocks of a multiprocessor that have several sequences, and values between rows of a state that waits for one.
 const SEVERAL_RESIDENT: usize = 2;
 const STAGED_REST: usize = 4;
 /// Positions whose inputs the convolution sees.
-pub(super) const TAPS: usize = 4;
+pub(in crate::cuda) const TAPS: usize = 4;
 
 impl Heads {
     /// Channels of the convolution: q, k and v of all heads.

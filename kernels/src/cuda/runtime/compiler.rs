@@ -1,6 +1,7 @@
 //! Compiles a program's source for one architecture with NVRTC. Needs its library, but neither a device nor a driver.
 
-use super::{CudaError, arguments, waits};
+use super::error::CudaError;
+use super::{arguments, waits};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ macro_rules! source {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/csrc/", $path))
     };
 }
-pub(super) use source;
+pub(in crate::cuda) use source;
 
 /// Files that a source may include, each by its path in `csrc`.
 macro_rules! files {
@@ -136,7 +137,7 @@ impl Program {
     }
 
     /// Everything that decides what the compiler makes of it, except the compiler.
-    pub(super) fn fingerprint(&self, arch: Arch) -> String {
+    pub(in crate::cuda) fn fingerprint(&self, arch: Arch) -> String {
         let options = self.options(arch).join(" ");
         let files = self.files();
         let texts = files.iter().map(|(_, text)| *text);
@@ -183,7 +184,7 @@ impl Arch {
 
     /// Whether the scan of prompts has two warps for a state's columns, as `gdn/prefill.cu` says, and blocks of decode
     /// rows a place in shared memory for their next state, as `gdn/decode.cu` does.
-    pub(super) fn has_paired_scan(self) -> bool {
+    pub(in crate::cuda) fn has_paired_scan(self) -> bool {
         self.has_clusters() && self.shared_bytes_max() == 227 << 10
     }
 

@@ -1,6 +1,7 @@
 //! Compiled programs on disk, named by what they were compiled from.
 
-use super::{Arch, Compiler, CudaError, Program};
+use super::compiler::{Arch, Compiler, Program};
+use super::error::CudaError;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};

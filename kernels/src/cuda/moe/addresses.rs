@@ -1,8 +1,8 @@
 //! Words of the device's memory that change between steps, all in one launch (`csrc/router/addresses.cu`).
 
-use super::arguments::{self, DeviceStruct, Ptr, device_struct};
-use super::compiler::source;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaView;
 
 const NAME: &str = "addresses";

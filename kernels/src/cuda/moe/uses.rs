@@ -1,8 +1,8 @@
 //! Which experts a pass used, a bit each, from what its rows chose (`csrc/router/uses.cu`).
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "uses";

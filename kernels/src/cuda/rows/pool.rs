@@ -1,11 +1,11 @@
 //! Sums of the residual stream after the final norm, over a few neighbouring rows each: [`crate::reference::pool`]. A
 //! thread has one column of a unit.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::rows::{check_cols, fits};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use crate::cuda::quantized::BLOCK;
+use crate::cuda::rows::quantized::BLOCK;
+use crate::cuda::rows::{check_cols, fits};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "pool";

@@ -4,10 +4,10 @@
 //!
 //! Sums over a row have one order in each [`Variant`], whatever stands beside the row.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::rows::{check_cols, fits};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::{check_cols, fits};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use crate::reference::ExpertCut;
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
@@ -267,7 +267,7 @@ pub struct LayerWeights<'a> {
 impl LayerWeights<'_> {
     /// Whether those of `experts` experts and rows of `cols` values are there, for a kernel of this name; with biases
     /// where it chooses by sigmoids.
-    pub(super) fn check(
+    pub(in crate::cuda) fn check(
         &self,
         kernel: &'static str,
         experts: usize,
@@ -290,7 +290,7 @@ pub struct RouterRows<'a> {
     pub slots: &'a CudaView<'a, i32>,
     /// Residual stream before the norm, `[rows, cols]`.
     pub x: &'a CudaView<'a, f32>,
-    /// `[rows, cols / 32]`, as [`super::rows`] says.
+    /// `[rows, cols / 32]`, as [`crate::cuda::rows`] says.
     pub squares: &'a CudaView<'a, f32>,
     /// How few experts rows may do with; `None` where all take all.
     pub cuts: Option<Cuts<'a>>,
@@ -307,7 +307,7 @@ pub struct Cuts<'a> {
 
 impl Cuts<'_> {
     /// Whether those of `rows` rows are there, for a kernel of this name.
-    pub(super) fn check(&self, kernel: &'static str, rows: usize) -> Result<(), CudaError> {
+    pub(in crate::cuda) fn check(&self, kernel: &'static str, rows: usize) -> Result<(), CudaError> {
         fits(kernel, "the cuts", self.words.len(), 2 * rows)?;
         fits(kernel, "the tally", self.tally.len(), 1)
     }

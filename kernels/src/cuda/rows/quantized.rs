@@ -32,7 +32,7 @@ impl Planes {
     }
 
     /// What the sources know it by.
-    pub(super) fn define(self) -> (&'static str, i64) {
+    pub(in crate::cuda) fn define(self) -> (&'static str, i64) {
         ("PLANES", self.count() as i64)
     }
 }

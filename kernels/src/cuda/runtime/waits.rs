@@ -4,10 +4,7 @@
 //! the thread first stores its place to memory of the host, of which every module with such waits has the address. The
 //! list of waits is written down once, here, and the device's numbers are made of it.
 
-use super::compiler::source;
-use super::error::DriverResult;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use crate::cuda::arguments::{self, DeviceStruct, device_struct};
+use super::error::{CudaError, DriverResult};
 use cudarc::driver::{CudaContext, result, sys};
 use std::ffi::CString;
 use std::fmt;
@@ -17,7 +14,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The file by which sources include the numbers of waits.
-pub(super) const FILE: &str = "common/wait_numbers.cuh";
+pub(in crate::cuda) const FILE: &str = "common/wait_numbers.cuh";
 
 /// The device's variable with the address of the record.
 const VARIABLE: &str = "ended_waits";
@@ -62,7 +59,7 @@ pub const WAITS: [Wait; 20] = [
 ];
 
 /// The waits' numbers for the device.
-pub(super) fn numbers() -> &'static str {
+pub(in crate::cuda) fn numbers() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let names: Vec<_> = WAITS.iter().enumerate().map(|(number, w)| format!("{} = {number}", w.name)).collect();
         format!("// Made of waits.rs.\n#pragma once\nenum Wait {{ {} }};\n", names.join(", "))
@@ -98,7 +95,7 @@ impl fmt::Display for EndedWait {
 
 /// Memory of the host with a word for each wait, which the device can write to.
 #[derive(Debug)]
-pub(super) struct WaitRecord {
+pub(in crate::cuda) struct WaitRecord {
     words: NonNull<AtomicU64>,
     context: Arc<CudaContext>,
 }
@@ -110,7 +107,7 @@ unsafe impl Sync for WaitRecord {}
 
 impl WaitRecord {
     /// Takes the memory; no wait has ended yet.
-    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
+    pub(in crate::cuda) fn new(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
         context.bind_to_thread().during("cuCtxSetCurrent")?;
         let bytes = size_of::<[u64; WAITS.len()]>();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -126,7 +123,7 @@ impl WaitRecord {
     ///
     /// # Safety
     /// The module is loaded in this context, none of its kernels was launched yet, and this record outlives it.
-    pub(super) unsafe fn keep_for(&self, module: sys::CUmodule) -> Result<(), CudaError> {
+    pub(in crate::cuda) unsafe fn keep_for(&self, module: sys::CUmodule) -> Result<(), CudaError> {
         let name = CString::new(VARIABLE).expect("it has no zero byte");
         // SAFETY: the module is loaded.
         let variable = match unsafe { result::module::get_global(module, name) } {
@@ -145,7 +142,7 @@ impl WaitRecord {
     }
 
     /// The waits that have ended.
-    pub(super) fn ended(&self) -> Vec<EndedWait> {
+    pub(in crate::cuda) fn ended(&self) -> Vec<EndedWait> {
         // SAFETY: as many words were allocated and zeroed.
         let words = unsafe { std::slice::from_raw_parts(self.words.as_ptr(), WAITS.len()) };
         let all = WAITS.iter().zip(words);
@@ -159,59 +156,6 @@ impl Drop for WaitRecord {
         let _ = self.context.bind_to_thread();
         // SAFETY: allocated by `new`, freed once; modules that have the address hold the record.
         let _ = unsafe { result::free_host(self.words.as_ptr().cast()) };
-    }
-}
-
-device_struct! {
-    /// Parameters of the kernel.
-    struct Arguments {
-        /// 0: by a barrier, else by a counter.
-        by: u32,
-    }
-}
-
-const ENDLESS: &str = "endless";
-
-/// How a launch of [`Endless`] waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndlessBy {
-    /// At a barrier in shared memory; only chips of sm_90 and newer.
-    Barrier,
-    /// For a word in memory.
-    Word,
-}
-
-/// The program of [`Endless`], with waits of so many ticks of 67 ms.
-pub fn endless_program(ticks: u32) -> Program {
-    Program {
-        name: ENDLESS,
-        source: source!("common/endless.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("WAIT_TICKS", i64::from(ticks))],
-    }
-}
-
-/// A kernel whose wait never ends, so that a test sees what follows. The device's context is lost with it.
-#[derive(Debug)]
-pub struct Endless(Kernel<Arguments>);
-
-impl Endless {
-    /// Loads the kernel with a bound of so many ticks of 67 ms.
-    ///
-    /// # Errors
-    /// If it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, ticks: u32) -> Result<Self, CudaError> {
-        Ok(Self(device.module(cache, &endless_program(ticks))?.kernel(ENDLESS)?))
-    }
-
-    /// Enqueues it. Thread 37 of block (2, 1) of a grid of (3, 2) waits.
-    ///
-    /// # Errors
-    /// If the driver refuses; that the wait has ended shows later.
-    pub fn launch(&self, device: &Device, by: EndlessBy) -> Result<(), CudaError> {
-        let grid = Grid { blocks: (3, 2), threads: 64 };
-        // SAFETY: the argument names no memory.
-        unsafe { self.0.launch(device, grid, &Arguments { by: u32::from(by == EndlessBy::Word) }) }
     }
 }
 

@@ -2,9 +2,15 @@
 //! and sums of squares, from which a reader derives the norm's factor (`row_factor` in `csrc/common/int8_rows.cuh`). So
 //! there is no norm between two layers.
 
-use super::CudaError;
-use super::quantized::{BLOCK, Planes};
+pub mod embed;
+pub mod gather;
+pub mod history;
+pub mod pool;
+pub mod quantized;
+
+use crate::cuda::CudaError;
 use cudarc::driver::{CudaView, CudaViewMut};
+use quantized::{BLOCK, Planes};
 
 /// Int8 rows begin at multiples of this many values; what lies beyond a row's own is zero, and is never written.
 pub const ROW_MULTIPLE: usize = 128;
@@ -36,7 +42,7 @@ pub struct Folded<'a> {
 }
 
 impl FoldedOut<'_, '_> {
-    pub(super) fn check(
+    pub(in crate::cuda) fn check(
         &self,
         kernel: &'static str,
         rows: usize,
@@ -57,12 +63,12 @@ pub fn lengths(rows: usize, cols: usize, planes: Planes) -> [usize; 3] {
 }
 
 /// An error unless `what`, which has `got` elements, has those that are needed.
-pub(super) fn fits(kernel: &'static str, what: &str, got: usize, need: usize) -> Result<(), CudaError> {
+pub(in crate::cuda) fn fits(kernel: &'static str, what: &str, got: usize, need: usize) -> Result<(), CudaError> {
     if got >= need { Ok(()) } else { Err(CudaError::shape(kernel, format!("{what} has {got} elements of {need}"))) }
 }
 
 /// An error unless rows of the residual stream may be this wide.
-pub(super) fn check_cols(kernel: &'static str, cols: usize, cols_max: usize) -> Result<(), CudaError> {
+pub(in crate::cuda) fn check_cols(kernel: &'static str, cols: usize, cols_max: usize) -> Result<(), CudaError> {
     if cols > 0 && cols.is_multiple_of(BLOCK) && cols <= cols_max {
         return Ok(());
     }

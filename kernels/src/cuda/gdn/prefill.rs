@@ -1,4 +1,4 @@
-//! Many tokens of a GDN layer's mixer for pieces of several sequences: what [`super::gdn_decode`] computes token by
+//! Many tokens of a GDN layer's mixer for pieces of several sequences: what [`super::decode`] computes token by
 //! token, in chunks of 64 ([`crate::reference::gdn_chunked`]), from the in-projections to the int8 rows of the
 //! out-projection.
 //!
@@ -6,18 +6,15 @@
 //! run on tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on
 //! where chunks begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::gdn_decode::{Heads, LayerWeights, Memory};
-use super::quantized::Planes;
-use super::wide::halves::{HIDDEN_FACTOR, HalfRows};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use super::decode::{Heads, LayerWeights, Memory, TAPS};
+pub use super::pieces::{CHUNK, MixedRows, PIECE, Pieces, chunk_number, chunks_max};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows};
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
-/// Tokens of a chunk. Pieces begin at multiples of it.
-pub const CHUNK: usize = 64;
-/// Values that describe a piece: slot, start position, first row, rows.
-pub const PIECE: usize = 4;
 /// Threads of a block, as in the source; of the scan's, at most.
 const THREADS: usize = 128;
 /// Blocks that share the tokens of a chunk in the last kernel, as in the source.
@@ -110,23 +107,8 @@ struct ScratchLayout {
     end: usize,
 }
 
-/// Chunks that `rows` rows in `pieces` pieces are at most, as the device numbers them.
-fn chunks(rows: usize, pieces: usize) -> usize {
-    rows / CHUNK + pieces
-}
-
-/// The device's number of a chunk: of piece `piece`, which begins at row `first_row`, the `index`th.
-pub fn chunk_number(piece: usize, first_row: usize, index: usize) -> usize {
-    first_row / CHUNK + piece + index
-}
-
-/// Numbers of chunks are below this.
-pub fn chunks_max(rows: usize, pieces: usize) -> usize {
-    chunks(rows, pieces)
-}
-
 fn parts(heads: Heads, rows: usize, pieces: usize) -> ScratchLayout {
-    let chunks = chunks(rows, pieces);
+    let chunks = chunks_max(rows, pieces);
     let mats = chunks * heads.keys * 2 * CHUNK * heads.key_dim;
     let sums = mats + chunks * heads.values * 2 * CHUNK * CHUNK;
     let values = sums + chunks * heads.values * CHUNK;
@@ -235,29 +217,6 @@ device_struct! {
     }
 }
 
-/// The pieces of a step; on the device, written before the step begins.
-#[derive(Clone, Copy)]
-pub struct Pieces<'a> {
-    /// `[count, 4]`: slot (below 0: no piece), start position (a multiple of [`CHUNK`]), first row, rows (0: no piece).
-    /// First rows ascend, rows of pieces do not overlap, no slot comes twice.
-    pub list: &'a CudaView<'a, i32>,
-    /// Number of pieces, empty ones included.
-    pub count: usize,
-    /// All rows of pieces are below this.
-    pub rows: usize,
-    /// `[chunks]`: for the chunk with each number ([`chunk_number`]) where state and ring after it are kept too, as if
-    /// it were a slot, or below 0. Only chunks of 64 rows have such a place, each its own.
-    pub exports: Option<&'a CudaView<'a, i32>>,
-}
-
-/// Where the int8 rows go; rows in no piece stay as they are.
-pub struct MixedRows<'a, 'b> {
-    /// `[rows, value heads * V * planes]`.
-    pub codes: &'a mut CudaViewMut<'b, i8>,
-    /// `[rows, value heads * V / 32 * planes, 2]`.
-    pub meta: &'a mut CudaViewMut<'b, f32>,
-}
-
 impl GdnPrefill {
     /// Loads the kernels for `heads`.
     ///
@@ -317,8 +276,8 @@ impl GdnPrefill {
         };
         fits("the list of pieces", list.len(), count * PIECE)?;
         fits("the input", x.len(), rows * self.stride / if self.half_inputs() { 2 } else { 1 })?;
-        fits("the exports", exports.map_or(usize::MAX, |list| list.len()), chunks(rows, count))?;
-        fits("the convolution", layer.taps.len(), heads.channels() * super::gdn_decode::TAPS)?;
+        fits("the exports", exports.map_or(usize::MAX, |list| list.len()), chunks_max(rows, count))?;
+        fits("the convolution", layer.taps.len(), heads.channels() * TAPS)?;
         fits("the decay", layer.decay.len(), heads.values)?;
         fits("dt_bias", layer.dt_bias.len(), heads.values)?;
         fits("the norm", layer.norm.len(), heads.value_dim)?;
@@ -362,7 +321,7 @@ impl GdnPrefill {
             // the kernels read weights only.
             unsafe { kernel.launch(device, grid, &arguments) }
         };
-        let chunks = chunks(rows, count) as u32;
+        let chunks = chunks_max(rows, count) as u32;
         run(&self.chunk, (chunks, (heads.keys + heads.values) as u32), THREADS)?;
         let (scan, blocks, threads) = self.scan.for_heads(heads, stages);
         run(scan, (blocks as u32, count as u32), threads)?;
@@ -410,7 +369,7 @@ mod tests {
                 assert!(number >= next, "{rows:?}: chunk {number} of piece {p} comes twice");
                 (next, first) = (number + n.div_ceil(CHUNK), first + n);
             }
-            assert!(next <= chunks(first, rows.len()), "{rows:?}");
+            assert!(next <= chunks_max(first, rows.len()), "{rows:?}");
         }
         let parts = parts(RELEASED, 200, 3);
         assert!([parts.mats, parts.sums, parts.values].iter().all(|at| at.is_multiple_of(4)), "copies are of 16 bytes");

@@ -1,9 +1,10 @@
-//! Tokens of a prompt whose rows are not computed, noted where penalties look: what [`super::embed`] does for rows.
+//! Tokens of a prompt whose rows are not computed, noted where penalties look: what [`crate::cuda::rows::embed`] does
+//! for rows.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::rows::fits;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::fits;
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "history";
@@ -50,7 +51,7 @@ impl PromptHistory {
     }
 
     /// Enqueues it for the first `count` of `tokens`, in the history of the sequence in `slot`: `history` is `[slots,
-    /// vocab]` u16, two a word, as for [`super::embed::Embed::launch`].
+    /// vocab]` u16, two a word, as for [`crate::cuda::rows::embed::Embed::launch`].
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.

@@ -11,19 +11,19 @@ use std::fmt::Write as _;
 use std::marker::PhantomData;
 
 /// The file by which sources include the structs of their program.
-pub(super) const FILE: &str = "arguments.cuh";
+pub(in crate::cuda) const FILE: &str = "arguments.cuh";
 
 /// A type that a field of a struct for the device may have.
 ///
 /// # Safety
 /// What [`Field::declaration`] declares has the same size, alignment and meaning of bits on the device.
-pub(super) unsafe trait Field: Copy {
+pub(in crate::cuda) unsafe trait Field: Copy {
     /// Its declaration in CUDA C++ under this name, without the semicolon.
     fn declaration(name: &str) -> String;
 }
 
 /// What a pointer of the device points to.
-pub(super) trait Pointee: Copy {
+pub(in crate::cuda) trait Pointee: Copy {
     /// Of this type are the elements of the host's views; several may make one of the device's.
     type Element;
     /// The device's name of it.
@@ -34,7 +34,7 @@ pub(super) trait Pointee: Copy {
 ///
 /// # Safety
 /// [`DeviceStruct::declaration`] declares a struct of the same fields at the same offsets.
-pub(super) unsafe trait DeviceStruct: Copy {
+pub(in crate::cuda) unsafe trait DeviceStruct: Copy {
     /// Its declaration in CUDA C++, and assertions that the device lays it out as the host does.
     fn declaration() -> String;
 }
@@ -77,12 +77,12 @@ unsafe impl<T: Field, const N: usize> Field for [T; N] {
 /// Memory of the device that a kernel reads; may be null.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Ptr<T>(u64, PhantomData<*const T>);
+pub(in crate::cuda) struct Ptr<T>(u64, PhantomData<*const T>);
 
 /// Memory of the device that a kernel writes, and may read; may be null.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct PtrMut<T>(u64, PhantomData<*mut T>);
+pub(in crate::cuda) struct PtrMut<T>(u64, PhantomData<*mut T>);
 
 // SAFETY: an address of the device is a word of 64 bits on both sides.
 unsafe impl<T: Pointee> Field for Ptr<T> {
@@ -117,12 +117,12 @@ macro_rules! pointers {
 
         impl<T: Pointee> $pointer<T> {
             /// So many of the device's elements further on; null stays null.
-            pub(super) fn skip(self, elements: usize) -> Self {
+            pub(in crate::cuda) fn skip(self, elements: usize) -> Self {
                 if self.0 == 0 { self } else { Self(self.0 + (elements * size_of::<T>()) as u64, PhantomData) }
             }
 
             /// The address on the device.
-            pub(super) fn address(self) -> u64 {
+            pub(in crate::cuda) fn address(self) -> u64 {
                 self.0
             }
         }
@@ -132,50 +132,50 @@ pointers!(Ptr, PtrMut);
 
 impl<T: Pointee> Ptr<T> {
     /// Points to the first element of `memory`.
-    pub(super) fn of(memory: &impl DevicePtr<T::Element>, stream: &CudaStream) -> Self {
+    pub(in crate::cuda) fn of(memory: &impl DevicePtr<T::Element>, stream: &CudaStream) -> Self {
         Self(memory.device_ptr(stream).0, PhantomData)
     }
 
     /// Points to the first element of `memory`, or is null where there is none.
-    pub(super) fn of_some(memory: Option<&impl DevicePtr<T::Element>>, stream: &CudaStream) -> Self {
+    pub(in crate::cuda) fn of_some(memory: Option<&impl DevicePtr<T::Element>>, stream: &CudaStream) -> Self {
         memory.map_or(Self::default(), |m| Self::of(m, stream))
     }
 
     /// Points to an address of the device; the caller vouches for the memory there.
-    pub(super) fn at(address: u64) -> Self {
+    pub(in crate::cuda) fn at(address: u64) -> Self {
         Self(address, PhantomData)
     }
 }
 
 impl<T: Pointee> PtrMut<T> {
     /// Points to the first element of `memory`, which the kernel may write.
-    pub(super) fn of(memory: &mut impl DevicePtrMut<T::Element>, stream: &CudaStream) -> Self {
+    pub(in crate::cuda) fn of(memory: &mut impl DevicePtrMut<T::Element>, stream: &CudaStream) -> Self {
         Self(memory.device_ptr_mut(stream).0, PhantomData)
     }
 
     /// Where `memory` begins that launches share, which follow one another on the stream: the host never looks at it.
-    pub(super) fn of_shared(memory: &impl DevicePtr<T::Element>, stream: &CudaStream) -> Self {
+    pub(in crate::cuda) fn of_shared(memory: &impl DevicePtr<T::Element>, stream: &CudaStream) -> Self {
         Self(memory.device_ptr(stream).0, PhantomData)
     }
 
     /// Points to an address of the device; the caller vouches for the memory there.
-    pub(super) fn at(address: u64) -> Self {
+    pub(in crate::cuda) fn at(address: u64) -> Self {
         Self(address, PhantomData)
     }
 
     /// Reinterprets the memory as elements of type `U`; the address stays as it is.
-    pub(super) fn cast<U>(self) -> PtrMut<U> {
+    pub(in crate::cuda) fn cast<U>(self) -> PtrMut<U> {
         PtrMut(self.0, PhantomData)
     }
 }
 
 /// Text of a program's [`FILE`]: declarations of its structs, those first that others name.
-pub(super) fn file(structs: &[String]) -> String {
+pub(in crate::cuda) fn file(structs: &[String]) -> String {
     format!("#pragma once\n#include \"common/base.cuh\"\n\n{}", structs.join("\n"))
 }
 
 /// Text of a struct: its fields in order, each with its offset.
-pub(super) fn declaration(name: &str, size: usize, fields: &[(&str, String, usize)]) -> String {
+pub(in crate::cuda) fn declaration(name: &str, size: usize, fields: &[(&str, String, usize)]) -> String {
     let mut text = format!("struct {name} {{\n");
     for (_, declared, _) in fields {
         let _ = writeln!(text, "    {declared};");
@@ -189,7 +189,7 @@ pub(super) fn declaration(name: &str, size: usize, fields: &[(&str, String, usiz
 
 /// Whether fields of these offsets and sizes follow one another without gaps, so that every byte up to the last field's
 /// end is one's.
-pub(super) const fn gapless(fields: &[(usize, usize)]) -> bool {
+pub(in crate::cuda) const fn gapless(fields: &[(usize, usize)]) -> bool {
     let (mut i, mut end) = (0, 0);
     while i < fields.len() {
         if fields[i].0 != end {
@@ -212,25 +212,27 @@ macro_rules! device_struct {
         }
 
         const _: () = assert!(
-            $crate::cuda::arguments::gapless(&[$((std::mem::offset_of!($name, $field), size_of::<$type>())),*]),
+            $crate::cuda::runtime::arguments::gapless(&[
+                $((std::mem::offset_of!($name, $field), size_of::<$type>())),*
+            ]),
             "larger fields come first"
         );
 
         // SAFETY: the text is made of the same fields, and the device's compiler asserts their offsets, which are those
         // of `repr(C)`.
-        unsafe impl $crate::cuda::arguments::DeviceStruct for $name {
+        unsafe impl $crate::cuda::runtime::arguments::DeviceStruct for $name {
             fn declaration() -> String {
                 let fields = [$((
                     stringify!($field),
-                    <$type as $crate::cuda::arguments::Field>::declaration(stringify!($field)),
+                    <$type as $crate::cuda::runtime::arguments::Field>::declaration(stringify!($field)),
                     std::mem::offset_of!($name, $field),
                 )),*];
-                $crate::cuda::arguments::declaration(stringify!($name), size_of::<$name>(), &fields)
+                $crate::cuda::runtime::arguments::declaration(stringify!($name), size_of::<$name>(), &fields)
             }
         }
     };
 }
-pub(super) use device_struct;
+pub(in crate::cuda) use device_struct;
 
 #[cfg(test)]
 mod tests {

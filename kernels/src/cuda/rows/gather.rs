@@ -1,11 +1,11 @@
-//! Chosen rows of folded ones ([`super::rows`]), side by side: of a prompt only the rows that are sampled go through
-//! the head. One block a row.
+//! Chosen rows of folded ones ([`crate::cuda::rows`]), side by side: of a prompt only the rows that are sampled go
+//! through the head. One block a row.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::Planes;
-use super::rows::{Folded, FoldedOut, check_cols, fits, lengths, padded};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::rows::{Folded, FoldedOut, check_cols, fits, lengths, padded};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaView;
 
 const NAME: &str = "gather";

@@ -2,12 +2,12 @@
 //! the int8 form of the rows times the next norm's weight, and their squares. Or the sum alone in int8,
 //! where a matrix stands between it and the stream. A thread holds eight values of a row.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::Planes;
-use super::rows::{FoldedOut, check_cols, fits, lengths, padded};
-use super::wide::halves::HalfRows;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::rows::{FoldedOut, check_cols, fits, lengths, padded};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::wide::halves::HalfRows;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "combine";
@@ -162,7 +162,7 @@ impl Combine {
     }
 
     /// Enqueues the same, which also writes the f16 form of the rows, with the norm of this epsilon in their scales, as
-    /// [`super::wide::halves::Halves`] makes it of the int8 one. Padding rows have no such form.
+    /// [`crate::cuda::wide::halves::Halves`] makes it of the int8 one. Padding rows have no such form.
     ///
     /// # Errors
     /// As [`Combine::launch`], and if the shape has no such kernel ([`CombineShape::brings_halves`]).

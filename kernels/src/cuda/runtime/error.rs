@@ -87,13 +87,13 @@ impl CudaError {
         matches!(self, Self::Driver { error, .. } if error.0 == cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    pub(super) fn shape(kernel: &'static str, reason: impl Into<String>) -> Self {
+    pub(in crate::cuda) fn shape(kernel: &'static str, reason: impl Into<String>) -> Self {
         Self::Shape { kernel, reason: reason.into() }
     }
 }
 
 /// Names the call that failed.
-pub(super) trait DriverResult<T> {
+pub(in crate::cuda) trait DriverResult<T> {
     fn during(self, call: &'static str) -> Result<T, CudaError>;
 }
 

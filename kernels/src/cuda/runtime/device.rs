@@ -1,9 +1,10 @@
 //! One device: its stream, loaded machine code, and the launch of a kernel.
 
 use super::arguments::DeviceStruct;
-use super::error::DriverResult;
+use super::cache::KernelCache;
+use super::compiler::{Arch, Program};
+use super::error::{CudaError, DriverResult};
 use super::waits::{EndedWait, WaitRecord};
-use super::{Arch, CudaError, KernelCache, Program};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -183,7 +184,7 @@ impl Module {
     ///
     /// # Errors
     /// If there is none, or its parameter is of another size.
-    pub(super) fn kernel<A: DeviceStruct>(self: &Arc<Self>, name: &str) -> Result<Kernel<A>, CudaError> {
+    pub(in crate::cuda) fn kernel<A: DeviceStruct>(self: &Arc<Self>, name: &str) -> Result<Kernel<A>, CudaError> {
         let c_name = CString::new(name).expect("kernel names have no zero bytes");
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, c_name) }.during("cuModuleGetFunction")?;
@@ -232,7 +233,7 @@ pub struct Grid {
 
 /// A function that is launched with one argument, an `A`.
 #[derive(Debug)]
-pub(super) struct Kernel<A> {
+pub(in crate::cuda) struct Kernel<A> {
     function: sys::CUfunction,
     /// Dynamic shared memory of a block.
     shared_bytes: u32,
@@ -258,7 +259,7 @@ impl<A: DeviceStruct> Kernel<A> {
     ///
     /// # Errors
     /// If the device does not have as much.
-    pub(super) fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
+    pub(in crate::cuda) fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the module is loaded, so the function is there.
         unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) }
@@ -273,7 +274,7 @@ impl<A: DeviceStruct> Kernel<A> {
     ///
     /// # Errors
     /// If the driver does not say how much there is, or refuses.
-    pub(super) fn at_most(self, device: &Device, blocks: usize) -> Result<Self, CudaError> {
+    pub(in crate::cuda) fn at_most(self, device: &Device, blocks: usize) -> Result<Self, CudaError> {
         let attribute = |a| device.context.attribute(a).during("cuDeviceGetAttribute").map(|bytes| bytes as usize);
         let all = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
         let of_driver = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?;
@@ -291,7 +292,7 @@ impl<A: DeviceStruct> Kernel<A> {
     ///
     /// # Errors
     /// If the driver refuses.
-    pub(super) fn resident(&self, threads: u32) -> Result<u32, CudaError> {
+    pub(in crate::cuda) fn resident(&self, threads: u32) -> Result<u32, CudaError> {
         let (mut blocks, shared) = (0, self.shared_bytes as usize);
         // SAFETY: the function is loaded; the driver writes one number.
         unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.function, threads as i32, shared) }
@@ -305,7 +306,12 @@ impl<A: DeviceStruct> Kernel<A> {
     ///
     /// # Errors
     /// If the driver refuses.
-    pub(super) fn resident_clusters(&self, device: &Device, threads: u32, cluster: u32) -> Result<u32, CudaError> {
+    pub(in crate::cuda) fn resident_clusters(
+        &self,
+        device: &Device,
+        threads: u32,
+        cluster: u32,
+    ) -> Result<u32, CudaError> {
         if !device.arch.has_clusters() {
             return Ok(self.resident(threads)? * device.multiprocessors / cluster);
         }
@@ -344,7 +350,7 @@ impl<A: DeviceStruct> Kernel<A> {
     /// # Safety
     /// Memory that `argument` names is the device's, as large as the kernel takes it to be, and lives until the stream
     /// has passed the launch. The kernel waits for the one before it before it touches what that one writes.
-    pub(super) unsafe fn launch(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
+    pub(in crate::cuda) unsafe fn launch(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         unsafe { self.enqueue(device, grid, argument, device.arch.has_dependent_launch()) }
     }
@@ -354,7 +360,12 @@ impl<A: DeviceStruct> Kernel<A> {
     ///
     /// # Safety
     /// As [`Kernel::launch`].
-    pub(super) unsafe fn launch_behind_all(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
+    pub(in crate::cuda) unsafe fn launch_behind_all(
+        &self,
+        device: &Device,
+        grid: Grid,
+        argument: &A,
+    ) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         unsafe { self.enqueue(device, grid, argument, false) }
     }

@@ -4,16 +4,16 @@
 //! Which experts a row uses is chosen in the launch, and each that any row chose is read once. A row's result is the
 //! same for any number of rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::error::DriverResult;
-use super::product::layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
-use super::product::{self, Activated, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
-use super::quantized::{BLOCK, Planes};
-use super::router::{Cuts, LayerWeights};
-use super::stack::{Arrivals, RESERVES, Stack};
-use super::wide::{Chip, Epilogue, Order, WideShape};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::moe::router::{Cuts, LayerWeights};
+use crate::cuda::product::layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
+use crate::cuda::product::{self, Activated, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::runtime::error::DriverResult;
+use crate::cuda::stack::{Arrivals, RESERVES, Stack};
+use crate::cuda::wide::{Chip, Epilogue, Order, WideShape};
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Experts of one kind.
@@ -337,7 +337,7 @@ pub struct Matrices<'a> {
 }
 
 /// How rows choose their experts: by scores of the residual stream that have the bits of
-/// [`super::router::Variant::Few`].
+/// [`crate::cuda::moe::router::Variant::Few`].
 pub struct Routing<'a, 'b> {
     /// Of the router; its norm's squares are those of the launch.
     pub weights: LayerWeights<'a>,
@@ -345,7 +345,7 @@ pub struct Routing<'a, 'b> {
     pub slots: &'a CudaView<'a, i32>,
     /// How few experts rows may do with; `None` where all take all.
     pub cuts: Option<Cuts<'a>>,
-    /// `[rows, used]`: gets what was chosen, as [`super::router::ChosenExperts`] has it.
+    /// `[rows, used]`: gets what was chosen, as [`crate::cuda::moe::router::ChosenExperts`] has it.
     pub chosen: &'a mut CudaViewMut<'b, i32>,
     /// `[rows_max, used]`: the experts of each row, all different, for kernels that replay; `None` for all others.
     pub given: Option<&'a CudaView<'a, i32>>,

@@ -2,11 +2,11 @@
 //! squares; and the history of tokens that penalties look at. The table stays encoded as in its file:
 //! [`crate::reference::table_row`] is its definition. One block a row.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::Planes;
-use super::rows::{FoldedOut, check_cols, fits, padded};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::rows::{FoldedOut, check_cols, fits, padded};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 pub use crate::reference::TableEncoding;
 use cudarc::driver::{CudaView, CudaViewMut};
 
@@ -53,7 +53,7 @@ impl TableShape {
 }
 
 /// An encoding as sources name it: `TableOf` of csrc/rows/tables.cuh.
-pub(super) fn code(encoding: TableEncoding) -> i64 {
+pub(in crate::cuda) fn code(encoding: TableEncoding) -> i64 {
     match encoding {
         TableEncoding::F32 => 0,
         TableEncoding::F16 => 1,

@@ -1,7 +1,7 @@
 //! What a device says about itself.
 
-use super::error::DriverResult;
-use super::{CudaError, Device};
+use super::device::Device;
+use super::error::{CudaError, DriverResult};
 use cudarc::driver::sys;
 
 /// Name, memory and driver of a device, as the driver tells them.
