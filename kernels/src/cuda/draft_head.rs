@@ -10,7 +10,7 @@ use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_st
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::sampler::{SampleParams, SampleResult};
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut};
+use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
 
 const NAME: &str = "draft_head";
 /// Positions of a sequence whose hidden states and tokens are kept: more than a step adds and its guesses reach, so
@@ -268,6 +268,13 @@ pub struct Guessed<'a> {
     pub ids: Option<&'a CudaView<'a, u32>>,
 }
 
+impl HeadRows<'_> {
+    /// Addresses of tokens, slots and positions.
+    fn pointers(&self, stream: &CudaStream) -> [Ptr<i32>; 3] {
+        [self.tokens, self.slots, self.positions].map(|list| Ptr::of(list, stream))
+    }
+}
+
 impl DraftHead {
     /// Loads the kernels.
     ///
@@ -338,12 +345,13 @@ impl DraftHead {
             return Ok(());
         }
         let (stream, guesses) = (device.stream(), begin.is_some());
+        let [tokens, slots, positions] = rows.pointers(stream);
         let arguments = InputArguments {
             table: Ptr::at(table.address),
-            tokens: Ptr::of(rows.tokens, stream),
+            tokens,
             sampled: Ptr::of(sampled, stream),
-            slots: Ptr::of(rows.slots, stream),
-            positions: Ptr::of(rows.positions, stream),
+            slots,
+            positions,
             x: Ptr::of_some(x, stream),
             carried: Ptr::of(carried, stream),
             norm: Ptr::of(norms.model, stream),
@@ -390,11 +398,12 @@ impl DraftHead {
             return Ok(());
         }
         let stream = device.stream();
+        let [tokens, slots, positions] = rows.pointers(stream);
         let arguments = KeepArguments {
-            tokens: Ptr::of(rows.tokens, stream),
+            tokens,
             sampled: Ptr::of(sampled, stream),
-            slots: Ptr::of(rows.slots, stream),
-            positions: Ptr::of(rows.positions, stream),
+            slots,
+            positions,
             x: PtrMut::of(x, stream),
             norm: Ptr::of(norm, stream),
             carried: PtrMut::of(carried, stream),

@@ -1,7 +1,7 @@
 //! Rows of floats to quantised blocks (`csrc/encode`): the bytes that the searches on the CPU find, a warp or a block
 //! of threads a block of weights. Which bytes those are is the caller's definition; tests hold both side by side.
 
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::runtime::error::DriverResult;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -99,7 +99,7 @@ pub fn program(encoding: Encoding) -> Program {
     if let Some((entries, top)) = encoding.book() {
         defines.extend([("N", entries as i64), ("TOP", i64::from(top))]);
     }
-    Program { name: NAME, source, arguments: arguments::file(&[Arguments::declaration()]), defines }
+    Program::of::<Arguments>(NAME, source, defines)
 }
 
 device_struct! {

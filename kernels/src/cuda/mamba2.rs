@@ -9,7 +9,7 @@
 use crate::cuda::gdn::pieces::{CHUNK, MixedRows, PIECE, Pieces, chunks_max};
 use crate::cuda::rows::padded;
 use crate::cuda::rows::quantized::Planes;
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
@@ -150,12 +150,7 @@ pub fn program(shape: Mamba2Shape) -> Result<Program, CudaError> {
         ("NORMED", i64::from(shape.normed)),
         shape.planes.define(),
     ];
-    Ok(Program {
-        name: NAME,
-        source: source!("mamba2/mamba2.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>(NAME, source!("mamba2/mamba2.cu"), defines))
 }
 
 /// Where the parts of the scratch memory begin, in values of 4 bytes, and where the last one ends.

@@ -1,4 +1,4 @@
-use super::softplus;
+use super::activations::softplus;
 
 /// Inputs of one Mamba-2 head over `dt.len()` tokens; rows are tokens.
 pub struct Mamba2Inputs<'a> {

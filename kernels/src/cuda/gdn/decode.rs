@@ -8,10 +8,10 @@
 //! sequence's own leave such updates too, which later steps apply if it turns out that they count.
 
 use crate::cuda::rows::quantized::Planes;
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut};
+use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
 
 /// Heads of a GDN layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,12 +161,7 @@ pub fn program(heads: Heads, stride: usize, planes: Planes, drafts: impl Into<Dr
         ("GROUPED", i64::from(heads.grouped)),
         planes.define(),
     ];
-    Ok(Program {
-        name: "gdn_decode",
-        source: source!("gdn/decode.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>("gdn_decode", source!("gdn/decode.cu"), defines))
 }
 
 /// The kernel for the heads of a model.
@@ -231,6 +226,25 @@ pub struct LayerWeights<'a> {
     pub norm: &'a CudaView<'a, f32>,
     /// Of the gated norm.
     pub eps: f32,
+}
+
+impl LayerWeights<'_> {
+    /// Checks that every weight is as long as `heads` need it; `fits` gets a name, the length and the needed one.
+    pub(super) fn check(
+        &self,
+        heads: Heads,
+        fits: impl Fn(&str, usize, usize) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        fits("the convolution", self.taps.len(), heads.channels() * TAPS)?;
+        fits("the decay", self.decay.len(), heads.values)?;
+        fits("dt_bias", self.dt_bias.len(), heads.values)?;
+        fits("the norm", self.norm.len(), heads.value_dim)
+    }
+
+    /// Addresses of the convolution, the decay, the bias of step sizes and the norm.
+    pub(super) fn pointers(&self, stream: &CudaStream) -> [Ptr<f32>; 4] {
+        [self.taps, self.decay, self.dt_bias, self.norm].map(|weights| Ptr::of(weights, stream))
+    }
 }
 
 /// State of a layer's sequences, by slot.
@@ -320,10 +334,7 @@ impl GdnDecode {
         fits("the list of pending updates", rows.pending.len(), n)?;
         fits("the list of drafted positions", rows.drafted.len(), n)?;
         fits("the input", x.len(), n * self.stride)?;
-        fits("the convolution", layer.taps.len(), heads.channels() * TAPS)?;
-        fits("the decay", layer.decay.len(), heads.values)?;
-        fits("dt_bias", layer.dt_bias.len(), heads.values)?;
-        fits("the norm", layer.norm.len(), heads.value_dim)?;
+        layer.check(heads, fits)?;
         fits("the state", memory.state.len(), n.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), n.min(1) * heads.tail())?;
         fits("the updates", updates.0.len(), n.min(1) * heads.updates(self.drafts.room))?;
@@ -333,6 +344,7 @@ impl GdnDecode {
             return Ok(());
         }
         let stream = device.stream();
+        let [taps, a_log_neg, dt_bias, norm] = layer.pointers(stream);
         let arguments = Arguments {
             x: Ptr::of(x, stream),
             state: PtrMut::of(memory.state, stream),
@@ -342,10 +354,10 @@ impl GdnDecode {
             positions: Ptr::of(rows.positions, stream),
             pending: Ptr::of(rows.pending, stream),
             drafted: Ptr::of(rows.drafted, stream),
-            taps: Ptr::of(layer.taps, stream),
-            a_log_neg: Ptr::of(layer.decay, stream),
-            dt_bias: Ptr::of(layer.dt_bias, stream),
-            norm: Ptr::of(layer.norm, stream),
+            taps,
+            a_log_neg,
+            dt_bias,
+            norm,
             codes: PtrMut::of(codes, stream),
             meta: PtrMut::of(meta, stream),
             rows: n as u32,

@@ -6,10 +6,10 @@
 //! run on tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on
 //! where chunks begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
-use super::decode::{Heads, LayerWeights, Memory, TAPS};
+use super::decode::{Heads, LayerWeights, Memory};
 pub use super::pieces::{CHUNK, MixedRows, PIECE, Pieces, chunk_number, chunks_max};
 use crate::cuda::rows::quantized::Planes;
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows};
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -64,12 +64,7 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
         ("HIDDEN_FACTOR", HIDDEN_FACTOR),
         planes.define(),
     ];
-    Ok(Program {
-        name: "gdn_prefill",
-        source: source!("gdn/prefill.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>("gdn_prefill", source!("gdn/prefill.cu"), defines))
 }
 
 /// Bytes of shared memory for a chunk in the scan: q, k, T, P and the sums of log decays.
@@ -277,10 +272,7 @@ impl GdnPrefill {
         fits("the list of pieces", list.len(), count * PIECE)?;
         fits("the input", x.len(), rows * self.stride / if self.half_inputs() { 2 } else { 1 })?;
         fits("the exports", exports.map_or(usize::MAX, |list| list.len()), chunks_max(rows, count))?;
-        fits("the convolution", layer.taps.len(), heads.channels() * TAPS)?;
-        fits("the decay", layer.decay.len(), heads.values)?;
-        fits("dt_bias", layer.dt_bias.len(), heads.values)?;
-        fits("the norm", layer.norm.len(), heads.value_dim)?;
+        layer.check(heads, fits)?;
         fits("the state", memory.state.len(), count.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), count.min(1) * heads.tail())?;
         fits("scratch memory", scratch.len(), parts.end)?;
@@ -293,14 +285,15 @@ impl GdnPrefill {
         let stream = device.stream();
         let stages = stages(heads, count, self.shared_max, self.multiprocessors);
         let scratch = PtrMut::<f32>::of(scratch, stream);
+        let [taps, a_log_neg, dt_bias, norm] = layer.pointers(stream);
         let arguments = Arguments {
             pieces: Ptr::of(list, stream),
             x: Ptr::of(x, stream),
             tail: PtrMut::of(memory.tail, stream),
-            taps: Ptr::of(layer.taps, stream),
-            a_log_neg: Ptr::of(layer.decay, stream),
-            dt_bias: Ptr::of(layer.dt_bias, stream),
-            norm: Ptr::of(layer.norm, stream),
+            taps,
+            a_log_neg,
+            dt_bias,
+            norm,
             keys: scratch.cast(),
             mats: scratch.skip(parts.mats).cast(),
             sums: scratch.skip(parts.sums),

@@ -1,6 +1,6 @@
 //! Words of the device's memory that change between steps, all in one launch (`csrc/router/addresses.cu`).
 
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaView;
@@ -11,12 +11,7 @@ const THREADS: u32 = 128;
 
 /// Builds the program that stores the words; it has no shape.
 pub fn program() -> Program {
-    Program {
-        name: NAME,
-        source: source!("router/addresses.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: Vec::new(),
-    }
+    Program::of::<Arguments>(NAME, source!("router/addresses.cu"), Vec::new())
 }
 
 device_struct! {

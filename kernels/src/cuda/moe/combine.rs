@@ -4,7 +4,7 @@
 
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::rows::{FoldedOut, check_cols, fits, lengths, padded};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::wide::halves::HalfRows;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -60,12 +60,7 @@ pub fn program(shape: CombineShape) -> Result<Program, CudaError> {
         ("BY_ROW", i64::from(shape.brings_halves())),
         shape.planes.define(),
     ];
-    Ok(Program {
-        name: NAME,
-        source: source!("rows/combine.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>(NAME, source!("rows/combine.cu"), defines))
 }
 
 /// Threads of a block: few while there are few rows, so that they spread. No result depends on it.
@@ -207,12 +202,13 @@ impl Combine {
         fits(NAME, "x", x.len(), rows * cols)?;
         out.check(NAME, rows, cols, planes)?;
         let stream = device.stream();
+        let (codes, meta, squares) = out.pointers(stream);
         Ok(Arguments {
             weight: Ptr::of(weight, stream),
             x: PtrMut::of(x, stream),
-            codes: PtrMut::of(out.codes, stream),
-            meta: PtrMut::of(out.meta, stream),
-            squares: PtrMut::of(out.squares, stream),
+            codes,
+            meta,
+            squares,
             ..Self::arguments(device, rows, terms)
         })
     }

@@ -1,6 +1,6 @@
 //! Which experts a pass used, a bit each, from what its rows chose (`csrc/router/uses.cu`).
 
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
@@ -16,12 +16,7 @@ pub fn words(experts: usize) -> usize {
 
 /// The program for so many experts.
 pub fn program(experts: usize) -> Program {
-    Program {
-        name: NAME,
-        source: source!("router/uses.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("WORDS", words(experts) as i64)],
-    }
+    Program::of::<Arguments>(NAME, source!("router/uses.cu"), vec![("WORDS", words(experts) as i64)])
 }
 
 device_struct! {

@@ -8,7 +8,6 @@
 use super::layout::Codes;
 use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, Tiling, defines};
 use crate::cuda::rows::quantized::Planes;
-use crate::cuda::runtime::arguments::{self, DeviceStruct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
 
@@ -60,8 +59,7 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling
 
 fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
     let defines = defines(shape, norm, columns, tiling, column_bytes(shape.cols, columns));
-    let arguments = arguments::file(&[Arguments::declaration()]);
-    Program { name: NAME, source: source!("product/halves.cu"), arguments, defines }
+    Program::of::<Arguments>(NAME, source!("product/halves.cu"), defines)
 }
 
 /// The programs of a shape, as [`Product::in_halves`] wants them. `norm`: as of [`super::program`].

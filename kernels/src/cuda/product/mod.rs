@@ -14,7 +14,7 @@ pub use activated::{Activated, ActivatedRows};
 pub use residual::{NextRows, Residual};
 
 use crate::cuda::rows::quantized::{BLOCK, Planes};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
@@ -205,12 +205,7 @@ fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: T
     let (turn, bytes) = tiling.turn(shape, columns);
     let mut defines = defines(shape, norm, columns, tiling, bytes);
     defines.extend([("EPILOGUE", epilogue as i64), ("CLUSTER", tiling.cluster as i64), ("TURN_UNITS", turn as i64)]);
-    Program {
-        name: "product",
-        source: source!("product/product.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    }
+    Program::of::<Arguments>("product", source!("product/product.cu"), defines)
 }
 
 /// What a kernel for `columns` rows has to know of the matrix and of how it is cut up. `bytes`: of shared memory for

@@ -4,6 +4,7 @@ use super::{
     Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, Epilogue, KernelCache, Kernels,
     MatrixShape, Planes, Program, Ptr, PtrMut, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
 };
+use cudarc::driver::CudaStream;
 
 /// Tiles of an int8 block of outputs.
 const TILES: usize = Epilogue::Residual.block_tiles();
@@ -22,6 +23,11 @@ pub struct NextRows<'a, 'b> {
 }
 
 impl NextRows<'_, '_> {
+    /// Addresses of codes, meta and squares, for the kernel that writes them.
+    pub(in crate::cuda) fn pointers(self, stream: &CudaStream) -> (PtrMut<i8>, PtrMut<[f32; 2]>, PtrMut<f32>) {
+        (PtrMut::of(self.codes, stream), PtrMut::of(self.meta, stream), PtrMut::of(self.squares, stream))
+    }
+
     /// Whether `rows` rows of `values` fit.
     pub(in crate::cuda) fn check(&self, rows: usize, values: usize, planes: Planes) -> Result<(), CudaError> {
         let padded = values.next_multiple_of(UNIT) * planes.count();
@@ -110,12 +116,14 @@ impl Residual {
         fits("the residual stream", x.len(), rows * outputs)?;
         next.check(rows, outputs, self.0.shape.planes)?;
         let stream = device.stream();
+        let weight = Ptr::of(next.weight, stream);
+        let (next_codes, next_meta, next_squares) = next.pointers(stream);
         let arguments = Arguments {
             out: PtrMut::of(x, stream),
-            next: Ptr::of(next.weight, stream),
-            next_codes: PtrMut::of(next.codes, stream),
-            next_meta: PtrMut::of(next.meta, stream),
-            next_squares: PtrMut::of(next.squares, stream),
+            next: weight,
+            next_codes,
+            next_meta,
+            next_squares,
             stride: outputs as i32,
             ..inputs
         };

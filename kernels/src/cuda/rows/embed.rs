@@ -4,7 +4,7 @@
 
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::rows::{FoldedOut, check_cols, fits, padded};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 pub use crate::reference::TableEncoding;
@@ -79,12 +79,7 @@ pub fn program(shape: TableShape) -> Result<Program, CudaError> {
         ("ENCODING", code(shape.encoding)),
         shape.planes.define(),
     ];
-    Ok(Program {
-        name: NAME,
-        source: source!("rows/embed.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>(NAME, source!("rows/embed.cu"), defines))
 }
 
 /// The kernel for one table.
@@ -206,6 +201,7 @@ impl Embed {
             return Ok(());
         }
         let stream = device.stream();
+        let (codes, meta, squares) = out.pointers(stream);
         let arguments = Arguments {
             table: Ptr::at(table.address),
             tokens: Ptr::of(rows.tokens, stream),
@@ -216,9 +212,9 @@ impl Embed {
             weight: Ptr::of(weight, stream),
             history: history.map_or(PtrMut::default(), |h| PtrMut::of(h, stream)),
             x: PtrMut::of(x, stream),
-            codes: PtrMut::of(out.codes, stream),
-            meta: PtrMut::of(out.meta, stream),
-            squares: PtrMut::of(out.squares, stream),
+            codes,
+            meta,
+            squares,
             scale,
         };
         let threads = (cols / 8).next_multiple_of(32) as u32;

@@ -3,7 +3,7 @@
 
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::rows::{Folded, FoldedOut, check_cols, fits, lengths, padded};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaView;
@@ -20,12 +20,7 @@ const THREADS: u32 = 128;
 pub fn program(cols: usize, planes: Planes) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
     let defines = vec![("COLS", cols as i64), ("PADDED", padded(cols) as i64), planes.define()];
-    Ok(Program {
-        name: NAME,
-        source: source!("rows/gather.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>(NAME, source!("rows/gather.cu"), defines))
 }
 
 /// The kernel for rows of one length.
@@ -84,14 +79,15 @@ impl Gather {
             return Ok(());
         }
         let stream = device.stream();
+        let (codes_out, meta_out, squares_out) = out.pointers(stream);
         let arguments = Arguments {
             list: Ptr::of(list, stream),
             codes: Ptr::of(rows.codes, stream),
             meta: Ptr::of(rows.meta, stream),
             squares: Ptr::of(rows.squares, stream),
-            codes_out: PtrMut::of(out.codes, stream),
-            meta_out: PtrMut::of(out.meta, stream),
-            squares_out: PtrMut::of(out.squares, stream),
+            codes_out,
+            meta_out,
+            squares_out,
         };
         // SAFETY: outputs were found large enough, the caller vouches for the list; nothing is read before the wait.
         unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads: THREADS }, &arguments) }

@@ -2,7 +2,7 @@
 //! for rows.
 
 use crate::cuda::rows::fits;
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
@@ -13,12 +13,7 @@ const THREADS: usize = 256;
 
 /// The program for a vocabulary.
 pub fn program(vocab: usize) -> Program {
-    Program {
-        name: NAME,
-        source: source!("rows/history.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("VOCAB", vocab as i64)],
-    }
+    Program::of::<Arguments>(NAME, source!("rows/history.cu"), vec![("VOCAB", vocab as i64)])
 }
 
 /// The kernel for one vocabulary.

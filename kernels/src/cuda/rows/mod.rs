@@ -9,7 +9,8 @@ pub mod pool;
 pub mod quantized;
 
 use crate::cuda::CudaError;
-use cudarc::driver::{CudaView, CudaViewMut};
+use crate::cuda::runtime::arguments::PtrMut;
+use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
 use quantized::{BLOCK, Planes};
 
 /// Int8 rows begin at multiples of this many values; what lies beyond a row's own is zero, and is never written.
@@ -42,6 +43,11 @@ pub struct Folded<'a> {
 }
 
 impl FoldedOut<'_, '_> {
+    /// Addresses of codes, meta and squares, for the kernel that writes them.
+    pub(in crate::cuda) fn pointers(self, stream: &CudaStream) -> (PtrMut<i8>, PtrMut<[f32; 2]>, PtrMut<f32>) {
+        (PtrMut::of(self.codes, stream), PtrMut::of(self.meta, stream), PtrMut::of(self.squares, stream))
+    }
+
     pub(in crate::cuda) fn check(
         &self,
         kernel: &'static str,

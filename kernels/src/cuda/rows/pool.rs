@@ -3,7 +3,7 @@
 
 use crate::cuda::rows::quantized::BLOCK;
 use crate::cuda::rows::{check_cols, fits};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
@@ -22,12 +22,7 @@ pub const UNIT_ROWS_MAX: usize = 64;
 pub fn program(cols: usize) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
     let defines = vec![("COLS", cols as i64), ("UNIT", UNIT_ROWS_MAX as i64)];
-    Ok(Program {
-        name: NAME,
-        source: source!("rows/pool.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>(NAME, source!("rows/pool.cu"), defines))
 }
 
 /// Blocks of a launch: a unit's columns, [`THREADS`] at a time. Smaller blocks would spread one unit over more of the

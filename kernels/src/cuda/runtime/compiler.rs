@@ -1,5 +1,6 @@
 //! Compiles a program's source for one architecture with NVRTC. Needs its library, but neither a device nor a driver.
 
+use super::arguments::DeviceStruct;
 use super::error::CudaError;
 use super::{arguments, waits};
 use cudarc::nvrtc::{result, sys};
@@ -113,6 +114,15 @@ fn included(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Program {
+    /// A program whose kernels take an `A` and share no other struct with the host.
+    pub(in crate::cuda) fn of<A: DeviceStruct>(
+        name: &'static str,
+        source: &'static str,
+        defines: Vec<(&'static str, i64)>,
+    ) -> Self {
+        Self { name, source, arguments: arguments::file(&[A::declaration()]), defines }
+    }
+
     fn options(&self, arch: Arch) -> Vec<String> {
         let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into(), "-default-device".into()];
         options.extend(self.defines.iter().map(|(name, value)| format!("-D{name}={value}")));

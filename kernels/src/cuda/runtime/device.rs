@@ -321,18 +321,7 @@ impl<A: DeviceStruct> Kernel<A> {
             pad: [0; 4],
             value: sys::CUlaunchAttributeValue { clusterDim: cluster_dim },
         };
-        let config = sys::CUlaunchConfig {
-            gridDimX: cluster,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: self.shared_bytes,
-            hStream: device.stream.cu_stream(),
-            attrs: &mut attribute,
-            numAttrs: 1,
-        };
+        let config = self.config(device, Grid { blocks: (cluster, 1), threads }, &mut attribute, 1);
         device.context.bind_to_thread().during("cuCtxSetCurrent")?;
         let mut clusters = 0;
         // SAFETY: function, stream and attribute are alive; the driver writes one number.
@@ -370,13 +359,16 @@ impl<A: DeviceStruct> Kernel<A> {
         unsafe { self.enqueue(device, grid, argument, false) }
     }
 
-    unsafe fn enqueue(&self, device: &Device, grid: Grid, argument: &A, early: bool) -> Result<(), CudaError> {
-        let mut attribute = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
-        let config = sys::CUlaunchConfig {
+    /// What the driver is told of a launch: the grid, the stream, and the first `count` of `attributes`, which must
+    /// live as long as the configuration is used.
+    fn config(
+        &self,
+        device: &Device,
+        grid: Grid,
+        attributes: *mut sys::CUlaunchAttribute,
+        count: u32,
+    ) -> sys::CUlaunchConfig {
+        sys::CUlaunchConfig {
             gridDimX: grid.blocks.0,
             gridDimY: grid.blocks.1,
             gridDimZ: 1,
@@ -385,9 +377,18 @@ impl<A: DeviceStruct> Kernel<A> {
             blockDimZ: 1,
             sharedMemBytes: self.shared_bytes,
             hStream: device.stream.cu_stream(),
-            attrs: &mut attribute,
-            numAttrs: u32::from(early),
+            attrs: attributes,
+            numAttrs: count,
+        }
+    }
+
+    unsafe fn enqueue(&self, device: &Device, grid: Grid, argument: &A, early: bool) -> Result<(), CudaError> {
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         };
+        let config = self.config(device, grid, &mut attribute, u32::from(early));
         device.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // The driver copies what it points to before it returns, and writes nothing there.
         let mut params = [std::ptr::from_ref(argument).cast_mut().cast::<c_void>()];

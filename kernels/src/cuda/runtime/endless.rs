@@ -1,6 +1,6 @@
 //! A kernel whose wait never ends (`csrc/common/endless.cu`), so that a test sees what follows.
 
-use super::arguments::{self, DeviceStruct, device_struct};
+use super::arguments::device_struct;
 use super::cache::KernelCache;
 use super::compiler::{Program, source};
 use super::device::{Device, Grid, Kernel};
@@ -27,12 +27,7 @@ pub enum EndlessBy {
 
 /// The program of [`Endless`], with waits of so many ticks of 67 ms.
 pub fn endless_program(ticks: u32) -> Program {
-    Program {
-        name: ENDLESS,
-        source: source!("common/endless.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("WAIT_TICKS", i64::from(ticks))],
-    }
+    Program::of::<Arguments>(ENDLESS, source!("common/endless.cu"), vec![("WAIT_TICKS", i64::from(ticks))])
 }
 
 /// A kernel whose wait never ends, so that a test sees what follows. The device's context is lost with it.

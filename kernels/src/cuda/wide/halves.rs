@@ -4,7 +4,7 @@
 use super::Inputs;
 use crate::cuda::product::layout::UNIT;
 use crate::cuda::rows::quantized::{BLOCK, Planes};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaSlice;
@@ -33,12 +33,11 @@ pub fn program(cols: usize, norm: Option<usize>) -> Result<Program, CudaError> {
         );
         return Err(CudaError::shape(NAME, what));
     }
-    Ok(Program {
-        name: NAME,
-        source: source!("rows/halves.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("COLS", cols as i64), ("NORM_BLOCKS", (norm / BLOCK) as i64)],
-    })
+    Ok(Program::of::<Arguments>(
+        NAME,
+        source!("rows/halves.cu"),
+        vec![("COLS", cols as i64), ("NORM_BLOCKS", (norm / BLOCK) as i64)],
+    ))
 }
 
 /// Rows of f16 on the device. Launches that follow one another on a stream share them: each writes what the next reads.

@@ -16,7 +16,7 @@ pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 use crate::cuda::product::layout::{Codes, UNIT};
 use crate::cuda::product::{self, layout_defines};
 use crate::cuda::rows::quantized::{BLOCK, Planes};
-use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -166,12 +166,7 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         ("BY_HALVES", tiling.order.map_or(0, |order| i64::from(order.by_halves))),
         shape.matrix.planes().define(),
     ]);
-    Ok(Program {
-        name: "wide",
-        source: source!("wide/wide.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>("wide", source!("wide/wide.cu"), defines))
 }
 
 /// The kernel of one shape and tiling.

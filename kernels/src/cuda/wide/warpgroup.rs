@@ -9,7 +9,6 @@ use super::tiling::{Chip, SHARED_BYTES_MAX};
 use super::{Arguments, Columns, Epilogue, Output, WideShape, Work};
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
 use crate::cuda::rows::quantized::Planes;
-use crate::cuda::runtime::arguments::{self, DeviceStruct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -256,7 +255,7 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns), segments]);
         source!("wide/warpgroup.cu")
     };
-    Ok(Program { name: tiling.name(), source, arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program::of::<Arguments>(tiling.name(), source, defines))
 }
 
 /// Rows of f16 that a product reads, and their factor.

@@ -1,3 +1,6 @@
+use crate::reference::activations::sigmoid as sigmoid_of;
+use crate::reference::exp::exp;
+
 /// How few experts a row may do with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertCut {
@@ -36,14 +39,14 @@ pub fn route(logits: &[f32], used: usize) -> Vec<(usize, f32)> {
 /// The experts of a token that are left after a cut, and the softmax of their logits alone.
 pub fn route_cut(logits: &[f32], used: usize, cut: &ExpertCut) -> Vec<(usize, f32)> {
     let all = route(logits, used);
-    let weights: Vec<f32> = all.iter().map(|&(e, _)| super::exp(logits[e] - logits[all[0].0])).collect();
+    let weights: Vec<f32> = all.iter().map(|&(e, _)| exp(logits[e] - logits[all[0].0])).collect();
     route(logits, cut.kept(&weights))
 }
 
 /// The `used` experts of a token with the largest sum of sigmoid and `bias` in falling order, ties by lower index, each
 /// with its sigmoid alone as a share of `scale`.
 pub fn route_sigmoid(logits: &[f32], bias: &[f32], used: usize, scale: f32) -> Vec<(usize, f32)> {
-    let sigmoid: Vec<f64> = logits.iter().map(|&l| super::sigmoid(f64::from(l))).collect();
+    let sigmoid: Vec<f64> = logits.iter().map(|&l| sigmoid_of(f64::from(l))).collect();
     let chosen: Vec<f64> = sigmoid.iter().zip(bias).map(|(s, &b)| s + f64::from(b)).collect();
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| chosen[b].total_cmp(&chosen[a]).then(a.cmp(&b)));
