@@ -4,7 +4,7 @@
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::gdn_decode::{
-    self, GdnDecode, Heads, LayerWeights, Memory, StepRows, Updates, pending_word, store_every, stores,
+    self, GdnDecode, GdnRows, GdnState, Heads, LayerWeights, Updates, pending_word, store_every, stores,
 };
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
@@ -121,7 +121,7 @@ fn decode_at(
     let pending = stream.clone_htod(&rows.clone().map(|(slot, _)| word(slot)).collect::<Vec<_>>())?;
     let drafted = stream.clone_htod(&vec![drafts as i32; n])?;
     graph_time(gpu, layers, |i| {
-        let rows = StepRows {
+        let rows = GdnRows {
             count: n,
             slots: &slots.as_view(),
             positions: &positions.as_view(),
@@ -136,7 +136,7 @@ fn decode_at(
             norm: &norm.as_view(),
             eps: 1e-6,
         };
-        let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let memory = GdnState { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
         let updates = Updates(&mut l.updates[i].as_view_mut());
         let (codes, meta) = (&mut l.codes.as_view_mut(), &mut l.meta.as_view_mut());
         // SAFETY: slots are 0..n; each layer of a graph has its own memory.
@@ -161,7 +161,7 @@ fn prefill(gpu: &Gpu, sequences: usize, rows: usize) -> Result<f64, Box<dyn Erro
             norm: &norm.as_view(),
             eps: 1e-6,
         };
-        let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let memory = GdnState { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
         let out = (MixedRows { codes: &mut l.codes.as_view_mut(), meta: &mut l.meta.as_view_mut() }, None);
         // SAFETY: pieces follow each other, slots are 0..sequences.
         unsafe { kernel.launch(&gpu.device, pieces, &l.x.as_view(), layer, memory, &mut scratch.as_view_mut(), out) }

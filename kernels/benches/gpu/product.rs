@@ -7,8 +7,8 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, Exp
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{
-    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, Residual,
-    Tiling,
+    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, ProductTiling,
+    Residual,
 };
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
@@ -110,7 +110,7 @@ impl Case {
     }
 
     /// The program of a tiling for up to `columns` rows.
-    fn program(&self, columns: usize, tiling: Tiling) -> Program {
+    fn program(&self, columns: usize, tiling: ProductTiling) -> Program {
         match self.epilogue {
             Epilogue::Plain => product::program(self.shape(), self.norm(), columns, tiling),
             Epilogue::Residual => Residual::program(self.shape(), columns, tiling),
@@ -128,8 +128,8 @@ impl Case {
     }
 }
 
-fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> Tiling {
-    Tiling { warps_k, tiles, cluster, depth, registers }
+fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> ProductTiling {
+    ProductTiling { warps_k, tiles, cluster, depth, registers }
 }
 
 fn mixes() -> [(&'static str, Experts); 2] {
@@ -255,7 +255,13 @@ impl ResidualRows {
     }
 }
 
-fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<f64, Box<dyn Error>> {
+fn time_of(
+    gpu: &Gpu,
+    case: &Case,
+    tiling: ProductTiling,
+    weights: &CudaSlice<u8>,
+    n: usize,
+) -> Result<f64, Box<dyn Error>> {
     let (stream, bytes) = (gpu.device.stream(), case.shape().bytes());
     let y = ResidualRows::new(gpu, n, case.cols)?;
     let columns = product::COLUMNS.into_iter().find(|c| n <= *c).expect("few rows");

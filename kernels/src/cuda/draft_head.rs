@@ -166,7 +166,7 @@ device_struct! {
 
 /// Rows on the device that the draft head reads or keeps, padding rows included.
 #[derive(Clone, Copy)]
-pub struct HeadRows<'a> {
+pub struct DraftHeadRows<'a> {
     /// Number of rows, padding rows included.
     pub count: usize,
     /// `[rows]`: id, or -1 for the last sampled one of the slot, or, of rows that are read, [`KEPT`].
@@ -196,7 +196,7 @@ pub struct Behind<'a> {
     /// What the sampler left.
     pub results: &'a CudaView<'a, SampleResult>,
     /// Rows of the step's decode pass.
-    pub rows: HeadRows<'a>,
+    pub rows: DraftHeadRows<'a>,
     /// What [`DraftHead::follow`] said of them, if they are its.
     pub ahead: Option<&'a CudaView<'a, i32>>,
 }
@@ -268,7 +268,7 @@ pub struct Guessed<'a> {
     pub ids: Option<&'a CudaView<'a, u32>>,
 }
 
-impl HeadRows<'_> {
+impl DraftHeadRows<'_> {
     /// Addresses of tokens, slots and positions.
     fn pointers(&self, stream: &CudaStream) -> [Ptr<i32>; 3] {
         [self.tokens, self.slots, self.positions].map(|list| Ptr::of(list, stream))
@@ -300,7 +300,7 @@ impl DraftHead {
         Grid { blocks: (rows as u32, 1), threads: (self.shape.cols / 8).next_multiple_of(32) as u32 }
     }
 
-    fn check(&self, rows: HeadRows<'_>, carried: usize) -> Result<(), CudaError> {
+    fn check(&self, rows: DraftHeadRows<'_>, carried: usize) -> Result<(), CudaError> {
         let n = rows.count;
         for (what, list) in [("tokens", rows.tokens), ("slots", rows.slots), ("positions", rows.positions)] {
             fits(NAME, what, list.len(), n)?;
@@ -323,7 +323,7 @@ impl DraftHead {
         &self,
         device: &Device,
         (table, scale): (Table, f32),
-        (rows, sampled): (HeadRows<'_>, &CudaView<'_, i32>),
+        (rows, sampled): (DraftHeadRows<'_>, &CudaView<'_, i32>),
         norms: HeadNorms<'_>,
         x: Option<&CudaView<'_, f32>>,
         carried: &CudaView<'_, f32>,
@@ -385,7 +385,7 @@ impl DraftHead {
     pub unsafe fn keep(
         &self,
         device: &Device,
-        (rows, sampled, last): (HeadRows<'_>, &CudaView<'_, i32>, bool),
+        (rows, sampled, last): (DraftHeadRows<'_>, &CudaView<'_, i32>, bool),
         (norm, eps): (&CudaView<'_, f32>, f32),
         x: &mut CudaViewMut<'_, f32>,
         carried: &mut CudaViewMut<'_, f32>,

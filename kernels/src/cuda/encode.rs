@@ -28,9 +28,6 @@ pub enum Encoding {
     Iq3Xxs,
 }
 
-/// A source and the number that a type has in it.
-type Source = (&'static str, i64);
-
 impl Encoding {
     /// Every type that there is a kernel for.
     pub const ALL: [Self; 13] = {
@@ -64,7 +61,8 @@ impl Encoding {
         }
     }
 
-    fn source(self) -> Source {
+    /// Text of the source, and the number that the type has in it.
+    fn source(self) -> (&'static str, i64) {
         const BLOCK32: &str = source!("encode/block32.cu");
         const SYMMETRIC: &str = source!("encode/symmetric.cu");
         const MINIMUM: &str = source!("encode/minimum.cu");
@@ -128,9 +126,9 @@ pub struct Encoder {
     book: Option<CudaSlice<u32>>,
 }
 
-/// What the values of rows weigh.
+/// Weights that the values of rows have in the error that a search minimises.
 #[derive(Clone, Copy, Debug)]
-pub struct Weighed<'a> {
+pub struct RowWeights<'a> {
     /// `[sets, cols]`, above zero.
     pub weights: &'a CudaView<'a, f32>,
     /// `[rows]`: the set of each row.
@@ -167,7 +165,7 @@ impl Encoder {
         device: &Device,
         (rows, cols): (usize, usize),
         x: &CudaView<'_, f32>,
-        weighed: Option<Weighed<'_>>,
+        weighed: Option<RowWeights<'_>>,
         out: &mut CudaViewMut<'_, u8>,
     ) -> Result<(), CudaError> {
         let (values, bytes) = self.encoding.block();

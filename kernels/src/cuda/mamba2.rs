@@ -155,7 +155,7 @@ pub fn program(shape: Mamba2Shape) -> Result<Program, CudaError> {
 
 /// Where the parts of the scratch memory begin, in values of 4 bytes, and where the last one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ScratchLayout {
+struct Mamba2ScratchLayout {
     convolved: usize,
     steps: usize,
     keys: usize,
@@ -164,7 +164,7 @@ struct ScratchLayout {
     end: usize,
 }
 
-fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> ScratchLayout {
+fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> Mamba2ScratchLayout {
     // Of rows in no piece, which are one token a sequence, there are no chunks.
     let chunks = if pieces == 0 { 0 } else { chunks_max(rows, pieces) };
     let convolved = rows * shape.values();
@@ -173,7 +173,7 @@ fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> ScratchLayout {
     let keys = (steps + rows * shape.heads * 2).next_multiple_of(4);
     let mats = keys + chunks * shape.groups * 2 * CHUNK * shape.wide();
     let sums = mats + chunks * shape.heads * CHUNK * CHUNK;
-    ScratchLayout { convolved, steps, keys, mats, sums, end: sums + chunks * shape.heads * CHUNK * 2 }
+    Mamba2ScratchLayout { convolved, steps, keys, mats, sums, end: sums + chunks * shape.heads * CHUNK * 2 }
 }
 
 /// Values of scratch memory (f32) that a launch for `rows` rows in `pieces` pieces wants, or in 0 one of single tokens.
@@ -260,7 +260,7 @@ pub struct LayerWeights<'a> {
 }
 
 /// State of a layer's sequences, by slot.
-pub struct Memory<'a, 'b> {
+pub struct Mamba2State<'a, 'b> {
     /// `[slots, heads, P, N]`.
     pub state: &'a mut CudaViewMut<'b, f32>,
     /// `[slots, 4, channels]`: entry `p % 4` is position `p`'s input.
@@ -269,7 +269,7 @@ pub struct Memory<'a, 'b> {
 
 /// The rows of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
-pub struct StepRows<'a> {
+pub struct Mamba2Rows<'a> {
     /// Number of rows, padding rows included.
     pub count: usize,
     /// Slot of each row's sequence; below 0: no row. No slot comes twice.
@@ -348,10 +348,10 @@ impl Mamba2 {
     pub unsafe fn decode(
         &self,
         device: &Device,
-        rows: StepRows<'_>,
+        rows: Mamba2Rows<'_>,
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: Mamba2State<'_, '_>,
         counters: &mut Counters,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
@@ -391,7 +391,7 @@ impl Mamba2 {
         pieces: Pieces<'_>,
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: Mamba2State<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
     ) -> Result<(), CudaError> {
@@ -439,7 +439,7 @@ impl Mamba2 {
         (rows, pieces): (usize, usize),
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: Mamba2State<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
     ) -> Result<Arguments, CudaError> {

@@ -24,7 +24,7 @@ pub use embed::{TableEncoding, remember, table_row};
 pub use exp::{exp, ln};
 pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
 pub use mamba2::{Mamba2Inputs, mamba2_chunked, mamba2_recurrent};
-pub use moe::{ExpertCut, Groups, combine, group, route, route_cut, route_sigmoid};
+pub use moe::{ExpertCut, ExpertGroups, combine, group, route, route_cut, route_sigmoid};
 pub use norms::{gated_norm, l2norm, rmsnorm};
 pub use pool::pool;
 pub use rope::rope;

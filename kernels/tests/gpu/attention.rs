@@ -2,7 +2,7 @@
 
 use crate::support::{Gpu, Outcome, Test, as_halves, f16, near_int8, pairs};
 use chimere_kernels::cuda::attention::{
-    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, tiling,
+    self, Attention, AttentionRows, AttentionShape, Cache, DecodeScratch, KvType, Norms, Out, PAGE, TileChip, tiling,
 };
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -223,7 +223,7 @@ struct Bench<'a> {
     norms: [CudaSlice<f32>; 2],
     keys: CudaSlice<u8>,
     values: CudaSlice<u8>,
-    scratch: Scratch,
+    scratch: DecodeScratch,
     table: CudaSlice<i32>,
     pages_max: usize,
 }
@@ -255,7 +255,7 @@ impl Bench<'_> {
             norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
             keys: stream.clone_htod(&vec![0xffu8; (used + 1) * k_page])?,
             values: stream.clone_htod(&vec![0xffu8; (used + 1) * v_page])?,
-            scratch: Scratch::new(&gpu.device, shape, rows, context_max)?,
+            scratch: DecodeScratch::new(&gpu.device, shape, rows, context_max)?,
             table: stream.clone_htod(&table)?,
             pages_max,
         })
@@ -496,7 +496,7 @@ fn a_late_position_turns_as_exactly_as_an_early_one(gpu: &Gpu) -> Outcome {
         norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
         keys: stream.alloc_zeros(3 * k_page)?,
         values: stream.alloc_zeros(3 * v_page)?,
-        scratch: Scratch::new(&gpu.device, shape, 1, first + n)?,
+        scratch: DecodeScratch::new(&gpu.device, shape, 1, first + n)?,
         table: stream.clone_htod(&table)?,
         pages_max,
     };

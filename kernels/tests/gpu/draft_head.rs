@@ -4,7 +4,7 @@
 use crate::support::{Gpu, Outcome, Test, pairs};
 use crate::tables::random_table;
 use chimere_kernels::cuda::draft_head::{
-    self, Behind, DraftHead, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, HeadRows, KEPT, RING,
+    self, Behind, DraftHead, DraftHeadRows, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, KEPT, RING,
     ROW_WORDS, ROWS_MAX,
 };
 use chimere_kernels::cuda::embed::{Table, TableEncoding, TableShape};
@@ -92,7 +92,7 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
     let mut d_codes = stream.clone_htod(&vec![99i8; codes])?;
     let mut d_meta = stream.clone_htod(&vec![f32::NAN; meta])?;
     let (tokens_view, slots_view, positions_view) = (d_tokens.as_view(), d_slots.as_view(), d_positions.as_view());
-    let rows = HeadRows { count: n, tokens: &tokens_view, slots: &slots_view, positions: &positions_view };
+    let rows = DraftHeadRows { count: n, tokens: &tokens_view, slots: &slots_view, positions: &positions_view };
     let norms = HeadNorms {
         model: &d_model.as_view(),
         embedding: &d_embedding.as_view(),
@@ -199,7 +199,7 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
             slots: &mut s.as_view_mut(),
             positions: &mut p.as_view_mut(),
         };
-        let step = HeadRows { count: 6, tokens: &tokens, slots: &slots, positions: &positions };
+        let step = DraftHeadRows { count: 6, tokens: &tokens, slots: &slots, positions: &positions };
         let accepted = sampled.as_view();
         let behind = (pass == 0).then_some(Behind { results: &accepted, rows: step, ahead: Some(&ahead) });
         let (drawn, ids) = (&guessed.as_view(), ids.as_view());

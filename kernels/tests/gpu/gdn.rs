@@ -2,7 +2,7 @@
 
 use crate::support::{Gpu, Outcome, Test, as_halves, f16, near_int8, pairs};
 use chimere_kernels::cuda::gdn_decode::{
-    self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates, stores,
+    self, GdnDecode, GdnRows, GdnState, Heads, LayerWeights, STORE_EVERY, Updates, stores,
 };
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
@@ -32,7 +32,7 @@ const EPS: f32 = 1e-6;
 /// Drafted rows behind one.
 const DRAFTS: usize = 7;
 /// Room for them in a step that has none.
-const UNTAKEN: gdn_decode::Drafts = gdn_decode::Drafts { room: DRAFTS, taken: false };
+const UNTAKEN: gdn_decode::DraftRoom = gdn_decode::DraftRoom { room: DRAFTS, taken: false };
 
 /// Rows lie a little further apart than they are long.
 fn stride(heads: Heads) -> usize {
@@ -293,8 +293,8 @@ fn step(
     let mut meta = stream.clone_htod(&vec![f32::NAN; n * width / 16])?;
     let (slots, positions, x) = (slots.as_view(), positions.as_view(), x.as_view());
     let (pending, drafted) = (&lack.as_view(), &drafted.as_view());
-    let rows = StepRows { count: n, slots: &slots, positions: &positions, pending, drafted };
-    let memory = Memory { state: &mut after.state.as_view_mut(), tail: &mut after.tail.as_view_mut() };
+    let rows = GdnRows { count: n, slots: &slots, positions: &positions, pending, drafted };
+    let memory = GdnState { state: &mut after.state.as_view_mut(), tail: &mut after.tail.as_view_mut() };
     // SAFETY: callers' slots differ and are those of `before`; the copies above are not launched early.
     with_weights!(layer, |weights| unsafe {
         let (codes, meta) = (&mut codes.as_view_mut(), &mut meta.as_view_mut());
@@ -415,7 +415,7 @@ type CodedRow = (Vec<i8>, Vec<[f32; 2]>);
 fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, planes: Planes) -> Outcome {
     const LENGTH: usize = 70;
     let (mut random, stride) = (Random(5 + heads.value_dim as u64), stride(heads));
-    let load = |drafts: gdn_decode::Drafts| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts);
+    let load = |drafts: gdn_decode::DraftRoom| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts);
     let (alone, drafting, without) = (load(0.into())?, load(DRAFTS.into())?, load(UNTAKEN)?);
     let layer = Layer::new(gpu, heads, planes, &mut random, -4.0)?;
     let host: Vec<Sequence> = (0..2).map(|_| Sequence::random(heads, &mut random)).collect();
@@ -464,7 +464,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
                 x.extend_from_slice(if n <= accepted[slot] { of(slot, done[slot] + n) } else { &wrong });
             }
         }
-        let lacks = |slot: usize| gdn_decode::Drafts::does_without(drafted.lacks[slot].len(), right[slot] as usize);
+        let lacks = |slot: usize| gdn_decode::DraftRoom::does_without(drafted.lacks[slot].len(), right[slot] as usize);
         let none = firsts.iter().all(|(slot, _)| lacks(*slot)) && slots.len() == 1 + firsts.len();
         let kernel = if none { &without } else { &drafting };
         (steps, steps_without) = (steps + 1, steps_without + usize::from(none));
@@ -587,7 +587,7 @@ fn prefill_keeping(
         .transpose()?;
     if let Some(made) = &made {
         let (mut state, mut tail) = (slots.state.clone(), slots.tail.clone());
-        let memory = Memory { state: &mut state.as_view_mut(), tail: &mut tail.as_view_mut() };
+        let memory = GdnState { state: &mut state.as_view_mut(), tail: &mut tail.as_view_mut() };
         let out = (MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() }, Some(made));
         // SAFETY: callers' pieces are in order, with slots of `slots`.
         with_weights!(layer, |weights| unsafe {
@@ -595,7 +595,7 @@ fn prefill_keeping(
         });
         assert!(stream.clone_dtoh(&meta)?.iter().all(|v| v.is_nan()), "no int8 beside f16");
     }
-    let memory = Memory { state: &mut slots.state.as_view_mut(), tail: &mut slots.tail.as_view_mut() };
+    let memory = GdnState { state: &mut slots.state.as_view_mut(), tail: &mut slots.tail.as_view_mut() };
     let out = (MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() }, None);
     // SAFETY: as above.
     with_weights!(layer, |weights| unsafe {

@@ -3,7 +3,7 @@
 
 use crate::support::{Gpu, Outcome, Test, pairs};
 use chimere_kernels::cuda::gdn_prefill::{MixedRows, Pieces, chunk_number, chunks_max};
-use chimere_kernels::cuda::mamba2::{self, Counters, LayerWeights, Mamba2, Mamba2Shape, Memory, StepRows, TAPS};
+use chimere_kernels::cuda::mamba2::{self, Counters, LayerWeights, Mamba2, Mamba2Rows, Mamba2Shape, Mamba2State, TAPS};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::rows::padded;
@@ -146,8 +146,8 @@ impl<'a> Case<'a> {
         let mut counters = Counters::new(&self.gpu.device, self.shape, rows.len())?;
         let mut scratch = stream.clone_htod(&vec![f32::NAN; mamba2::scratch(self.shape, rows.len(), 0)])?;
         self.launch(&x, rows.len(), |x, layer, out| {
-            let rows = StepRows { count: rows.len(), slots: &slots.as_view(), positions: &positions.as_view() };
-            let memory = Memory { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
+            let rows = Mamba2Rows { count: rows.len(), slots: &slots.as_view(), positions: &positions.as_view() };
+            let memory = Mamba2State { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
             let (device, scratch) = (&self.gpu.device, &mut scratch.as_view_mut());
             // SAFETY: slots differ and are below SLOTS; the copies above are not launched early.
             unsafe { self.kernel.decode(device, rows, x, layer, memory, &mut counters, scratch, out) }
@@ -196,7 +196,7 @@ impl<'a> Case<'a> {
         let mut scratch = stream.clone_htod(&vec![f32::NAN; mamba2::scratch(self.shape, rows, pieces.len())])?;
         self.launch(&self.x, rows, |x, layer, out| {
             let pieces = Pieces { list: &list.as_view(), count: pieces.len(), rows, exports: exports.as_ref() };
-            let memory = Memory { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
+            let memory = Mamba2State { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
             // SAFETY: pieces follow one another and have slots of their own, below SLOTS.
             unsafe { self.kernel.prefill(&self.gpu.device, pieces, x, layer, memory, &mut scratch.as_view_mut(), out) }
         })

@@ -16,9 +16,9 @@ mod tiling;
 
 pub use operands::{AttentionRows, Cache, Norms, Out};
 pub use shape::{AttentionShape, DIMS, KvType, PAGE};
-pub use splits::{Scratch, splits};
+pub use splits::{DecodeScratch, splits};
 pub use tiles::{TileChip, tiles, tiles_max};
-pub use tiling::{DECODE_ROWS_MAX, Tiling, tiling};
+pub use tiling::{DECODE_ROWS_MAX, DecodeTiling, tiling};
 
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
@@ -37,7 +37,7 @@ const WIDE_PREFILL_THREADS: u32 = 3 * 128;
 ///
 /// # Errors
 /// If there is no kernel for the shape.
-pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Program, CudaError> {
+pub fn program(shape: AttentionShape, kv: KvType, tiling: DecodeTiling) -> Result<Program, CudaError> {
     shape.check()?;
     debug_assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX, "every legal shape fits");
     let (k_type, v_type) = kv.codes();
@@ -139,7 +139,7 @@ impl Attention {
         cache: &KernelCache,
         shape: AttentionShape,
         kv: KvType,
-        tiling: Tiling,
+        tiling: DecodeTiling,
     ) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape, kv, tiling)?)?;
         // Never empty, so that it has an address.
@@ -182,7 +182,7 @@ impl Attention {
         x: &CudaView<'_, f32>,
         norms: Norms<'_>,
         cache: Cache<'_, '_>,
-        scratch: &mut Scratch,
+        scratch: &mut DecodeScratch,
         out: Out<'_, '_>,
     ) -> Result<(), CudaError> {
         if rows.count > DECODE_ROWS_MAX || rows.count > scratch.rows {

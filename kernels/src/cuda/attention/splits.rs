@@ -21,7 +21,7 @@ pub fn splits(context: usize) -> usize {
 
 /// What decode keeps between blocks of a launch; every layer may use the same.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct DecodeScratch {
     pub(super) rows: usize,
     pub(super) splits: usize,
     /// `[rows, kv_heads, splits, group, dim]` f16.
@@ -32,7 +32,7 @@ pub struct Scratch {
     pub(super) counters: CudaSlice<i32>,
 }
 
-impl Scratch {
+impl DecodeScratch {
     /// Bytes for `rows` rows of up to `context` positions.
     pub fn bytes(shape: AttentionShape, rows: usize, context: usize) -> usize {
         rows * (splits(context) * shape.heads * (2 * shape.dim + 8) + 8 * shape.kv_heads)

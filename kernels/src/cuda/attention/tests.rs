@@ -26,7 +26,7 @@ fn the_released_model_s_cache_takes_what_the_specification_says() {
     };
     assert_eq!([KvType::F16, KvType::Q8, KvType::Q8Q4].map(token), [20480, 10880, 8320]);
     assert_eq!((RELEASED.inputs(), RELEASED.out_stride()), (9216, 4096));
-    assert_eq!(Scratch::bytes(RELEASED, 1, 256), 16 * 520 + 2 * 8);
+    assert_eq!(DecodeScratch::bytes(RELEASED, 1, 256), 16 * 520 + 2 * 8);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn every_legal_shape_fits_a_small_chip_and_others_are_refused_by_name() {
     let rounds = |arch| [KvType::F16, KvType::Q8, KvType::Q8Q4].map(|kv| tiling(RELEASED, kv, arch).round);
     assert_eq!([rounds(small), rounds(hopper)], [[2, 4, 4], [4, 4, 4]]);
     let refused = |s: AttentionShape| {
-        program(s, KvType::F16, Tiling { round: 2, resident: 2, warps: 8 }).unwrap_err().to_string()
+        program(s, KvType::F16, DecodeTiling { round: 2, resident: 2, warps: 8 }).unwrap_err().to_string()
     };
     assert!(refused(AttentionShape { dim: 96, ..RELEASED }).contains("heads of 96"));
     assert!(refused(AttentionShape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));

@@ -12,7 +12,7 @@ const ADD_WEIGHTS: usize = SPLITS_MAX + 36;
 
 /// How a decode block is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiling {
+pub struct DecodeTiling {
     /// Pages that a block holds at a time: 2, 4 or 8.
     pub round: usize,
     /// Blocks of a multiprocessor.
@@ -24,14 +24,14 @@ pub struct Tiling {
 /// As many pages as fit into 72 KiB, where that leaves room for the rest on every chip; two blocks of that fit on a
 /// large one. Where it is two pages only, a block alone with four of them and twice the warps waits half as often: it
 /// is taken where the chip has shared memory enough for it.
-pub fn tiling(shape: AttentionShape, kv: KvType, arch: Arch) -> Tiling {
+pub fn tiling(shape: AttentionShape, kv: KvType, arch: Arch) -> DecodeTiling {
     const STAGED_BYTES_MAX: usize = 72 << 10;
-    const ALONE: Tiling = Tiling { round: 4, resident: 1, warps: 16 };
+    const ALONE: DecodeTiling = DecodeTiling { round: 4, resident: 1, warps: 16 };
     let (k, v) = kv.vector_bytes(shape.dim);
-    let fits = |tiling: &Tiling| {
+    let fits = |tiling: &DecodeTiling| {
         tiling.round * PAGE * (k + v) <= STAGED_BYTES_MAX && shape.decode_shared_bytes(kv, *tiling) <= SHARED_BYTES_MAX
     };
-    let pair = |round: usize| Tiling { round, resident: 2, warps: 8 };
+    let pair = |round: usize| DecodeTiling { round, resident: 2, warps: 8 };
     let pages = [8, 4].map(pair).into_iter().find(fits);
     let alone = (shape.decode_shared_bytes(kv, ALONE) <= arch.shared_bytes_max()).then_some(ALONE);
     pages.or(alone).unwrap_or(pair(2))
@@ -39,7 +39,7 @@ pub fn tiling(shape: AttentionShape, kv: KvType, arch: Arch) -> Tiling {
 
 impl AttentionShape {
     /// Shared memory of a decode block: `Decode` of the source, which asserts it.
-    pub(super) fn decode_shared_bytes(&self, kv: KvType, tiling: Tiling) -> usize {
+    pub(super) fn decode_shared_bytes(&self, kv: KvType, tiling: DecodeTiling) -> usize {
         let (dim, group, (k, v)) = (self.dim, self.group(), kv.vector_bytes(self.dim));
         let query_rows = if group > 8 { 16 } else { 8 };
         let pages = tiling.round * PAGE * (k + v);

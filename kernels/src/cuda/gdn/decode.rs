@@ -114,7 +114,7 @@ pub fn pending_word(pending: u32, stores: bool) -> i32 {
 
 /// Drafted rows, as far as a kernel knows of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Drafts {
+pub struct DraftRoom {
     /// How many may stand behind a sequence's own: what sequences leave has room for them.
     pub room: usize,
     /// Whether any do. The kernel for steps in which none does is faster; its rows lack no drafted positions, and fewer
@@ -122,14 +122,14 @@ pub struct Drafts {
     pub taken: bool,
 }
 
-impl From<usize> for Drafts {
+impl From<usize> for DraftRoom {
     /// So many, which are taken.
     fn from(room: usize) -> Self {
         Self { room, taken: room > 0 }
     }
 }
 
-impl Drafts {
+impl DraftRoom {
     /// Whether the kernel for steps without drafted rows may do a row that lacks these positions.
     pub fn does_without(pending: usize, drafted: usize) -> bool {
         pending < STORE_EVERY && drafted == 0
@@ -140,7 +140,12 @@ impl Drafts {
 ///
 /// # Errors
 /// If there is no kernel for them.
-pub fn program(heads: Heads, stride: usize, planes: Planes, drafts: impl Into<Drafts>) -> Result<Program, CudaError> {
+pub fn program(
+    heads: Heads,
+    stride: usize,
+    planes: Planes,
+    drafts: impl Into<DraftRoom>,
+) -> Result<Program, CudaError> {
     let drafts = drafts.into();
     heads.check()?;
     if stride < heads.inputs() {
@@ -170,7 +175,7 @@ pub struct GdnDecode {
     heads: Heads,
     stride: usize,
     planes: Planes,
-    drafts: Drafts,
+    drafts: DraftRoom,
     kernel: Kernel<Arguments>,
     /// For blocks that have several sequences, where the chip has the memory for it.
     several: Option<Kernel<Arguments>>,
@@ -248,7 +253,7 @@ impl LayerWeights<'_> {
 }
 
 /// State of a layer's sequences, by slot.
-pub struct Memory<'a, 'b> {
+pub struct GdnState<'a, 'b> {
     /// `[slots, value heads, K, V]`.
     pub state: &'a mut CudaViewMut<'b, f32>,
     /// `[slots, 4, channels]`: entry `p % 4` is position `p`'s input.
@@ -262,7 +267,7 @@ pub struct Updates<'a, 'b>(pub &'a mut CudaViewMut<'b, f32>);
 
 /// The rows of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
-pub struct StepRows<'a> {
+pub struct GdnRows<'a> {
     /// Number of rows, padding rows included.
     pub count: usize,
     /// Slot of each row's sequence; below 0: no row. Rows of one slot stand next to one another: all but the first are
@@ -288,7 +293,7 @@ impl GdnDecode {
         heads: Heads,
         stride: usize,
         planes: Planes,
-        drafts: impl Into<Drafts>,
+        drafts: impl Into<DraftRoom>,
     ) -> Result<Self, CudaError> {
         let drafts = drafts.into();
         let module = device.module(cache, &program(heads, stride, planes, drafts)?)?;
@@ -308,17 +313,17 @@ impl GdnDecode {
     /// # Safety
     /// Slots on the device are below those that `memory` and `updates` have room for; rows that have the same
     /// are no more than one and the drafts that the kernel was made for; where these are none, each is what
-    /// [`Drafts::does_without`]. Pending updates are those since the state was written, which is where [`stores`] says
-    /// or more often, and drafted positions those of the step before. The memory, the updates and the lists were last
-    /// written before a launch that does not start early, such as the first of a graph.
+    /// [`DraftRoom::does_without`]. Pending updates are those since the state was written, which is where [`stores`]
+    /// says or more often, and drafted positions those of the step before. The memory, the updates and the lists were
+    /// last written before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
         &self,
         device: &Device,
-        rows: StepRows<'_>,
+        rows: GdnRows<'_>,
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: GdnState<'_, '_>,
         updates: Updates<'_, '_>,
         codes: &mut CudaViewMut<'_, i8>,
         meta: &mut CudaViewMut<'_, f32>,

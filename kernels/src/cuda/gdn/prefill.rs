@@ -6,7 +6,7 @@
 //! run on tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on
 //! where chunks begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
-use super::decode::{Heads, LayerWeights, Memory};
+use super::decode::{GdnState, Heads, LayerWeights};
 pub use super::pieces::{CHUNK, MixedRows, PIECE, Pieces, chunk_number, chunks_max};
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
@@ -95,19 +95,19 @@ fn tiles(heads: Heads) -> usize {
 
 /// Where the parts of the scratch memory begin, in values of 4 bytes, and where the last one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ScratchLayout {
+struct GdnScratchLayout {
     mats: usize,
     sums: usize,
     values: usize,
     end: usize,
 }
 
-fn parts(heads: Heads, rows: usize, pieces: usize) -> ScratchLayout {
+fn parts(heads: Heads, rows: usize, pieces: usize) -> GdnScratchLayout {
     let chunks = chunks_max(rows, pieces);
     let mats = chunks * heads.keys * 2 * CHUNK * heads.key_dim;
     let sums = mats + chunks * heads.values * 2 * CHUNK * CHUNK;
     let values = sums + chunks * heads.values * CHUNK;
-    ScratchLayout { mats, sums, values, end: values + rows * heads.values * heads.value_dim }
+    GdnScratchLayout { mats, sums, values, end: values + rows * heads.values * heads.value_dim }
 }
 
 /// Values of scratch memory (f32) that a launch for `rows` rows in `pieces` pieces wants. Layers may share it.
@@ -259,7 +259,7 @@ impl GdnPrefill {
         pieces: Pieces<'_>,
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: GdnState<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
         (out, halves): (MixedRows<'_, '_>, Option<&HalfRows>),
     ) -> Result<(), CudaError> {

@@ -109,7 +109,7 @@ device_struct! {
 
 /// What is added to a row.
 #[derive(Clone, Copy)]
-pub struct Terms<'a> {
+pub struct ExpertOutputs<'a> {
     /// `[rows]`; below 0: no row, all of it stays as it is.
     pub slots: &'a CudaView<'a, i32>,
     /// `[rows, used + 1]`, the last is the shared expert's.
@@ -141,7 +141,7 @@ impl Combine {
         &self,
         device: &Device,
         rows: usize,
-        terms: Terms<'_>,
+        terms: ExpertOutputs<'_>,
         weight: &CudaView<'_, f32>,
         x: &mut CudaViewMut<'_, f32>,
         out: FoldedOut<'_, '_>,
@@ -166,7 +166,7 @@ impl Combine {
         &self,
         device: &Device,
         rows: usize,
-        terms: Terms<'_>,
+        terms: ExpertOutputs<'_>,
         weight: &CudaView<'_, f32>,
         x: &mut CudaViewMut<'_, f32>,
         out: FoldedOut<'_, '_>,
@@ -193,7 +193,7 @@ impl Combine {
         &self,
         device: &Device,
         rows: usize,
-        terms: Terms<'_>,
+        terms: ExpertOutputs<'_>,
         (weight, x, out): (&CudaView<'_, f32>, &mut CudaViewMut<'_, f32>, FoldedOut<'_, '_>),
     ) -> Result<Arguments, CudaError> {
         let CombineShape { cols, planes, .. } = self.shape;
@@ -222,7 +222,7 @@ impl Combine {
         &self,
         device: &Device,
         rows: usize,
-        terms: Terms<'_>,
+        terms: ExpertOutputs<'_>,
         codes: &mut CudaViewMut<'_, i8>,
         meta: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
@@ -238,7 +238,7 @@ impl Combine {
     }
 
     /// That the kernel is one with a `stream` or without, and that all terms are there.
-    fn check(&self, stream: bool, rows: usize, terms: Terms<'_>) -> Result<(), CudaError> {
+    fn check(&self, stream: bool, rows: usize, terms: ExpertOutputs<'_>) -> Result<(), CudaError> {
         let CombineShape { cols, used, shared, .. } = self.shape;
         if self.shape.stream != stream {
             return Err(CudaError::shape(NAME, format!("a launch with a stream: {stream}, of {:?}", self.shape)));
@@ -252,7 +252,7 @@ impl Combine {
     }
 
     /// What both ways are given.
-    fn arguments(device: &Device, rows: usize, terms: Terms<'_>) -> Arguments {
+    fn arguments(device: &Device, rows: usize, terms: ExpertOutputs<'_>) -> Arguments {
         let stream = device.stream();
         Arguments {
             slots: Ptr::of(terms.slots, stream),

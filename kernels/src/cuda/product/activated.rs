@@ -2,8 +2,8 @@
 //! next matrix reads.
 
 use super::{
-    Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm, Program,
-    PtrMut, TILE_ROWS, Tiling, fits, program_of, tilings,
+    Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm,
+    ProductTiling, Program, PtrMut, TILE_ROWS, fits, program_of, tilings,
 };
 use crate::cuda::rows::quantized::BLOCK;
 
@@ -27,13 +27,13 @@ impl Activated {
     /// How each of [`super::COLUMNS`] is done, as [`super::tilings`], with whole int8 blocks a block of warps: four
     /// tiles of four warps each would have a multiprocessor to themselves, so tiles of gate and up have two where there
     /// are blocks enough.
-    pub fn tilings(shape: MatrixShape, epilogue: Epilogue, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+    pub fn tilings(shape: MatrixShape, epilogue: Epilogue, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
         const WARPS_K_GATED: usize = 2;
         let whole = epilogue.block_tiles();
         let enough = shape.rows > multiprocessors * TILE_ROWS * whole;
-        let of = |(columns, t): (usize, Tiling)| {
+        let of = |(columns, t): (usize, ProductTiling)| {
             let warps_k = if whole > 2 && enough { t.warps_k.min(WARPS_K_GATED) } else { t.warps_k };
-            (columns, Tiling { warps_k, tiles: t.tiles.next_multiple_of(whole), ..t })
+            (columns, ProductTiling { warps_k, tiles: t.tiles.next_multiple_of(whole), ..t })
         };
         tilings(shape, multiprocessors).into_iter().map(of).collect()
     }
@@ -44,7 +44,7 @@ impl Activated {
         epilogue: Epilogue,
         norm: Option<usize>,
         columns: usize,
-        tiling: Tiling,
+        tiling: ProductTiling,
     ) -> Program {
         program_of(shape, norm, columns, tiling, epilogue)
     }
@@ -87,7 +87,7 @@ impl Activated {
         shape: MatrixShape,
         epilogue: Epilogue,
         norm: Option<usize>,
-        tilings: &[(usize, Tiling)],
+        tilings: &[(usize, ProductTiling)],
     ) -> Result<Self, CudaError> {
         let whole = epilogue.block_rows();
         if !epilogue.is_activated() || !shape.rows.is_multiple_of(whole) {

@@ -6,7 +6,7 @@
 //! [`Warpgroup`]: crate::cuda::wide::warpgroup::Warpgroup
 
 use super::layout::Codes;
-use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, Tiling, defines};
+use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, ProductTiling, defines};
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
@@ -44,7 +44,7 @@ fn columns_of(shape: MatrixShape) -> impl Iterator<Item = usize> {
 /// How each of [`COLUMNS`] is done that there is a kernel for; none where activations or weights do not fit into f16,
 /// or eight rows have no room. Sums are taken in as many segments as `warps_k` says, which is that of
 /// [`super::tilings`].
-pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
     let warps_k = super::tilings(shape, multiprocessors)[0].1.warps_k;
     let of = |columns: usize| {
         let warps = match (warps_k, columns) {
@@ -52,12 +52,12 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling
             (1, 2..=8) => WARPS_OF_MORE,
             _ => WARPS,
         };
-        (columns, Tiling { warps_k, tiles: warps / warps_k, cluster: 1, depth: DEPTH, registers: REGISTERS })
+        (columns, ProductTiling { warps_k, tiles: warps / warps_k, cluster: 1, depth: DEPTH, registers: REGISTERS })
     };
     columns_of(shape).map(of).collect()
 }
 
-fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
+fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: ProductTiling) -> Program {
     let defines = defines(shape, norm, columns, tiling, column_bytes(shape.cols, columns));
     Program::of::<Arguments>(NAME, source!("product/halves.cu"), defines)
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, Epilogue, KernelCache, Kernels,
-    MatrixShape, Planes, Program, Ptr, PtrMut, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+    MatrixShape, Planes, ProductTiling, Program, Ptr, PtrMut, TILE_ROWS, UNIT, depth_max, fits, program_of,
 };
 use cudarc::driver::CudaStream;
 
@@ -45,7 +45,7 @@ pub struct Residual(Kernels);
 impl Residual {
     /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's
     /// inputs.
-    pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+    pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
         const WARPS_MAX: usize = 8;
         const WARPS_A_MULTIPROCESSOR: usize = 8;
         let (tiles, units) = (shape.rows.div_ceil(TILE_ROWS), shape.cols / UNIT);
@@ -56,14 +56,19 @@ impl Residual {
         }
         // Blocks have a multiprocessor each and hold all their weights; five units are what fits.
         let held = (2 * depth_max(shape.layout())).min(5);
-        let tiling =
-            Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, held), registers: 128 };
+        let tiling = ProductTiling {
+            warps_k,
+            tiles: TILES,
+            cluster: 1,
+            depth: (units / warps_k).clamp(1, held),
+            registers: 128,
+        };
         COLUMNS.map(|columns| (columns, tiling)).to_vec()
     }
 
     /// The program of a shape for up to so many rows, one of [`COLUMNS`].
-    pub fn program(shape: MatrixShape, columns: usize, tiling: Tiling) -> Program {
-        program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, Epilogue::Residual)
+    pub fn program(shape: MatrixShape, columns: usize, tiling: ProductTiling) -> Program {
+        program_of(shape, None, columns, ProductTiling { tiles: TILES, ..tiling }, Epilogue::Residual)
     }
 
     /// Programs of all tilings, as [`Residual::load`] wants them.
@@ -87,12 +92,12 @@ impl Residual {
         device: &Device,
         cache: &KernelCache,
         shape: MatrixShape,
-        tilings: &[(usize, Tiling)],
+        tilings: &[(usize, ProductTiling)],
     ) -> Result<Self, CudaError> {
         if !shape.rows.is_multiple_of(32) {
             return Err(CudaError::shape("residual", format!("{} outputs: must be a multiple of 32", shape.rows)));
         }
-        let tilings: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { tiles: TILES, ..*t })).collect();
+        let tilings: Vec<_> = tilings.iter().map(|(c, t)| (*c, ProductTiling { tiles: TILES, ..*t })).collect();
         Kernels::load(device, cache, shape, None, &tilings, Epilogue::Residual).map(Self)
     }
 

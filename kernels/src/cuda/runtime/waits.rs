@@ -21,7 +21,7 @@ const VARIABLE: &str = "ended_waits";
 
 /// A place in a kernel's source where threads look again and again until something has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub struct BoundedWait {
     /// The device's name of it.
     pub name: &'static str,
     /// Where it stands in `csrc`.
@@ -30,12 +30,12 @@ pub struct Wait {
     pub what: &'static str,
 }
 
-const fn wait(name: &'static str, file: &'static str, what: &'static str) -> Wait {
-    Wait { name, file, what }
+const fn wait(name: &'static str, file: &'static str, what: &'static str) -> BoundedWait {
+    BoundedWait { name, file, what }
 }
 
 /// All of them; a wait's number is its place here.
-pub const WAITS: [Wait; 20] = [
+pub const WAITS: [BoundedWait; 20] = [
     wait("DECODE_PAGES", "attention/decode.cuh", "pages of keys or values"),
     wait("SPLITS_STORED", "attention/splits.cuh", "the splits of a row"),
     wait("PREFILL_STEP_FULL", "attention/warpgroups.cuh", "a step's keys or values"),
@@ -71,7 +71,7 @@ pub(in crate::cuda) fn numbers() -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedWait {
     /// Which wait it was.
-    pub wait: Wait,
+    pub wait: BoundedWait,
     /// The thread's block, x and y.
     pub block: (u32, u32),
     /// The thread's number in its block.
@@ -80,7 +80,7 @@ pub struct EndedWait {
 
 impl EndedWait {
     /// What the word of `wait` says: the device's `END_WAIT` makes it.
-    fn read(wait: Wait, word: u64) -> Option<Self> {
+    fn read(wait: BoundedWait, word: u64) -> Option<Self> {
         let bits = |from: u32, count: u32| (word >> from) as u32 & ((1 << count) - 1);
         (word >> 63 == 1).then(|| Self { wait, block: (bits(32, 31), bits(16, 16)), thread: bits(0, 16) })
     }
@@ -88,7 +88,7 @@ impl EndedWait {
 
 impl fmt::Display for EndedWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wait: Wait { name, file, what }, block: (x, y), thread } = self;
+        let Self { wait: BoundedWait { name, file, what }, block: (x, y), thread } = self;
         write!(f, "a wait did not end: for {what}, by block ({x}, {y}), thread {thread} ({name}, {file})")
     }
 }

@@ -1,7 +1,7 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
 //! `csrc/wide/wide.cu` says how, and for very many rows [`warpgroup`] does it in f16. An output depends on the
-//! [`Tiling`], or on its [`Order`] if it has one, and on its own row alone, not on the rows beside it. With
+//! [`WideTiling`], or on its [`Order`] if it has one, and on its own row alone, not on the rows beside it. With
 //! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
 
 pub mod halves;
@@ -10,8 +10,8 @@ mod tiling;
 pub mod warpgroup;
 
 pub use crate::cuda::product::Epilogue;
-pub use many::{Form, HalfPlace, Halved, Many, Source};
-pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
+pub use many::{HalfPlace, Halved, Many, Source, WideArithmetic};
+pub use tiling::{Chip, Order, WideTiling, tiling, tiling_in};
 
 use crate::cuda::product::layout::{Codes, UNIT};
 use crate::cuda::product::{self, layout_defines};
@@ -147,7 +147,7 @@ impl WideShape {
 ///
 /// # Errors
 /// If there is no such tiling for it.
-pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
+pub fn program(shape: WideShape, tiling: WideTiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
     if shape.half_rows {
         return Err(CudaError::shape("wide", format!("{shape:?}: what is made of int8 rows is int8")));
@@ -173,7 +173,7 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
 #[derive(Debug)]
 pub struct Wide {
     shape: WideShape,
-    tiling: Tiling,
+    tiling: WideTiling,
     kernel: Kernel<Arguments>,
 }
 
@@ -330,7 +330,7 @@ impl Wide {
     ///
     /// # Errors
     /// If there is no such tiling for the shape, or the kernel cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: WideShape, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: WideShape, tiling: WideTiling) -> Result<Self, CudaError> {
         if tiling.split > 1 && !device.arch().has_clusters() {
             return Err(CudaError::shape("wide", format!("{tiling:?}: {} has no clusters of blocks", device.arch())));
         }
@@ -340,7 +340,7 @@ impl Wide {
     }
 
     /// How the product is cut up.
-    pub fn tiling(&self) -> Tiling {
+    pub fn tiling(&self) -> WideTiling {
         self.tiling
     }
 
@@ -361,7 +361,7 @@ impl Wide {
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
         self.shape.check_inputs(&x, columns.rows())?;
-        let work = Work::of(device, self.shape, &weights.into(), columns, out, self.tiling.block_columns())?;
+        let work = WideLaunch::of(device, self.shape, &weights.into(), columns, out, self.tiling.block_columns())?;
         let arguments = Arguments {
             codes: Ptr::of(x.codes, device.stream()),
             meta: Ptr::of(x.meta, device.stream()),
@@ -393,12 +393,12 @@ impl Columns<'_> {
 }
 
 /// What a launch is given of all but the activations, and how many blocks its columns take.
-struct Work {
+struct WideLaunch {
     arguments: Arguments,
     column_blocks: usize,
 }
 
-impl Work {
+impl WideLaunch {
     fn of(
         device: &Device,
         shape: WideShape,

@@ -1,6 +1,6 @@
 /// Rows by expert, for products that take rows together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Groups {
+pub struct ExpertGroups {
     /// Of each expert: `{expert, first, count, 0}`; its rows are `first..first + count` of the lists.
     pub slots: Vec<[i32; 4]>,
     /// Row of each pair.
@@ -10,8 +10,8 @@ pub struct Groups {
 }
 
 /// Lists the pairs of `chosen`, `[rows, used]`, by expert. Pairs of -1 are nowhere.
-pub fn group(chosen: &[i32], used: usize, experts: usize) -> Groups {
-    let mut groups = Groups { slots: Vec::new(), in_rows: Vec::new(), out_rows: Vec::new() };
+pub fn group(chosen: &[i32], used: usize, experts: usize) -> ExpertGroups {
+    let mut groups = ExpertGroups { slots: Vec::new(), in_rows: Vec::new(), out_rows: Vec::new() };
     for e in 0..experts as i32 {
         let first = groups.out_rows.len();
         for pair in (0..chosen.len()).filter(|p| chosen[*p] == e) {

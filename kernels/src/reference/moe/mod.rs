@@ -5,5 +5,5 @@ mod group;
 mod router;
 
 pub use combine::combine;
-pub use group::{Groups, group};
+pub use group::{ExpertGroups, group};
 pub use router::{ExpertCut, route, route_cut, route_sigmoid};

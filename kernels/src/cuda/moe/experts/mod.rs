@@ -12,7 +12,7 @@ mod tiling;
 
 pub use operands::{ExpertRows, Matrices, Routing};
 pub use shape::{ExpertShape, Experts};
-pub use tiling::{Tiling, order_of_few, tiling};
+pub use tiling::{ExpertsTiling, order_of_few, tiling};
 
 use crate::cuda::product::layout::UNIT;
 use crate::cuda::product::{Activations, NextRows, Norm, layout_defines};
@@ -30,7 +30,7 @@ const SOON_BYTES: usize = 8 << 20;
 const CLUSTER: usize = 2;
 
 /// The program of a tiling.
-pub fn program(experts: Experts, tiling: Tiling) -> Program {
+pub fn program(experts: Experts, tiling: ExpertsTiling) -> Program {
     let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid, replayed } = experts;
     const NAMES: [[&str; 6]; 4] = [
         ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
@@ -155,8 +155,8 @@ device_struct! {
 #[derive(Debug)]
 pub struct ExpertsKernels {
     experts: Experts,
-    tiling: Tiling,
-    /// The three kernels in the order of [`Tiling::kernels`].
+    tiling: ExpertsTiling,
+    /// The three kernels in the order of [`ExpertsTiling::kernels`].
     kernels: [Kernel<Arguments>; 3],
     blocks: u32,
     /// Where the blocks of a launch meet. Launches follow one another on the device's stream, so that one word serves
@@ -173,7 +173,12 @@ impl ExpertsKernels {
     ///
     /// # Errors
     /// If they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, experts: Experts, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load(
+        device: &Device,
+        cache: &KernelCache,
+        experts: Experts,
+        tiling: ExpertsTiling,
+    ) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(experts, tiling))?;
         let kernel = |name, at: usize| module.kernel(name)?.with_shared(tiling.kernels[at].2);
         let kernels = [kernel("experts_1", 0)?, kernel("experts_few", 1)?, kernel("experts_most", 2)?];
@@ -367,7 +372,11 @@ impl ExpertsKernels {
 }
 
 /// Clusters of a launch: as many as run at a time of each of the kernels, and no more than a block a multiprocessor.
-fn resident_clusters(device: &Device, kernels: &[Kernel<Arguments>; 3], tiling: Tiling) -> Result<u32, CudaError> {
+fn resident_clusters(
+    device: &Device,
+    kernels: &[Kernel<Arguments>; 3],
+    tiling: ExpertsTiling,
+) -> Result<u32, CudaError> {
     let mut clusters = device.multiprocessors() / CLUSTER as u32;
     for kernel in kernels {
         clusters = clusters.min(kernel.resident_clusters(device, tiling.threads(), CLUSTER as u32)?);

@@ -24,14 +24,14 @@ const COPY_BYTES: usize = 16;
 
 /// How blocks are used. Outputs depend on `warps_k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tiling {
+pub struct ExpertsTiling {
     /// Warps that share the inputs of a tile of gate and up.
     pub warps_k: usize,
     /// The three kernels: rows, bytes of a warp's ring, bytes of a block's shared memory.
     pub kernels: [(usize, usize, usize); 3],
 }
 
-impl Tiling {
+impl ExpertsTiling {
     /// Rows that one launch takes; more are done in turns.
     pub fn rows_max(&self) -> usize {
         self.kernels[2].0
@@ -54,7 +54,7 @@ fn warps_k(hidden: usize) -> usize {
 /// shared one too, else [`product`]'s.
 pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) -> Order {
     let (matrix, epilogue) = (shape.matrix(), shape.epilogue());
-    let of = |tilings: Vec<(usize, product::Tiling)>| tilings[0].1.warps_k;
+    let of = |tilings: Vec<(usize, product::ProductTiling)>| tilings[0].1.warps_k;
     let segments = match (of_experts, epilogue) {
         (true, epilogue) if epilogue.is_activated() => warps_k(matrix.size().1),
         (true, _) => 1,
@@ -66,7 +66,7 @@ pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) 
 }
 
 /// Chosen by the shape and the chip's shared memory; `None` if that holds the activations of too few rows.
-pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
+pub fn tiling(experts: Experts, chip: Chip) -> Option<ExpertsTiling> {
     let warps_k = warps_k(experts.hidden);
     let threads = TILES * warps_k * 32;
     let kernel = |rows: usize, units: usize| {
@@ -75,7 +75,7 @@ pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
     };
     let [one, some, all] = RING_UNITS;
     let kernels = |most: usize| Some([kernel(1, one)?, kernel(most / 2, some)?, kernel(most, all)?]);
-    [16, 8, 4].into_iter().find_map(|most| Some(Tiling { warps_k, kernels: kernels(most)? }))
+    [16, 8, 4].into_iter().find_map(|most| Some(ExpertsTiling { warps_k, kernels: kernels(most)? }))
 }
 
 /// Bytes of a warp's ring, of `units` units if there is room, and of a block's shared memory; `None` if there is not
