@@ -67,7 +67,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     for heads in [released, small] {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 0)?);
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 7)?);
-        let untaken = gdn_decode::Drafts { room: 7, taken: false };
+        let untaken = gdn_decode::DraftRoom { room: 7, taken: false };
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, untaken)?);
         programs.push(gdn_prefill::program(heads, heads.inputs(), Planes::One)?);
     }
@@ -142,14 +142,14 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
         let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
         // Where columns are not listed, of two segments too, and few rows' kernels.
         let segments = if shape.dense() && tiles == 1 { 2 } else { 1 };
-        let tiling = warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0, segments };
+        let tiling = warpgroup::WarpgroupTiling { groups, tiles, columns, stages: 3, turns: 0, segments };
         programs.push(warpgroup::program(shape, tiling)?);
         programs.extend(product::halves::programs(shape.matrix(), Some(64), 132));
     }
     let down = wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 2048, 512)?, wide::Epilogue::Plain, None, false)?;
     let gate_up =
         wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 1024, 2048)?, wide::Epilogue::Gated, None, false)?;
-    let in_turns = warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages: 3, turns: 4, segments: 1 };
+    let in_turns = warpgroup::WarpgroupTiling { groups: 4, tiles: 1, columns: 128, stages: 3, turns: 4, segments: 1 };
     for shape in [down, gate_up.with_half_rows(true)] {
         programs.push(warpgroup::program(shape, in_turns)?);
     }

@@ -3,7 +3,8 @@
 use crate::time::graph_time;
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::attention::{
-    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, Tiling, tiling,
+    self, Attention, AttentionRows, AttentionShape, Cache, DecodeScratch, DecodeTiling, KvType, Norms, Out, PAGE,
+    TileChip, tiling,
 };
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -27,16 +28,16 @@ const RELEASED: AttentionShape = AttentionShape {
     drafts: 0,
 };
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let of = |kv| tilings(kv).into_iter().map(move |tiling| attention::program(RELEASED, kv, tiling));
     KV_TYPES.into_iter().flat_map(of).collect()
 }
 
 /// Measured; the first is what a large chip uses.
-fn tilings(kv: KvType) -> Vec<Tiling> {
+fn tilings(kv: KvType) -> Vec<DecodeTiling> {
     let others: &[(usize, usize, usize)] = if kv == KvType::F16 { &[(2, 2, 8), (4, 1, 8)] } else { &[(8, 1, 16)] };
-    let of = |&(round, resident, warps): &(usize, usize, usize)| Tiling { round, resident, warps };
+    let of = |&(round, resident, warps): &(usize, usize, usize)| DecodeTiling { round, resident, warps };
     let used = tiling(RELEASED, kv, "sm_90a".parse().expect("an architecture"));
     std::iter::once(used).chain(others.iter().map(of)).collect()
 }
@@ -44,7 +45,8 @@ fn tilings(kv: KvType) -> Vec<Tiling> {
 /// Measures the released model's layer.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     println!(
-        "\n| attention | rows | context | us by (pages a round, blocks, warps) | GB/s of the first |\n| --- | --- | --- | --- | --- |"
+        "\n| attention | rows | context | us by (pages a round, blocks, warps) | GB/s of the first |\n\
+         | --- | --- | --- | --- | --- |"
     );
     for kv in KV_TYPES {
         for context in [64, 1024, 16384] {
@@ -111,7 +113,7 @@ fn decode_time(gpu: &Gpu, kv: KvType, n: usize, context: usize) -> Outcome {
     let stream = gpu.device.stream();
     let (k_page, v_page) = RELEASED.page_bytes(kv);
     let mut t = timed(gpu, kv, n, context, n)?;
-    let mut scratch = Scratch::new(&gpu.device, RELEASED, n, context)?;
+    let mut scratch = DecodeScratch::new(&gpu.device, RELEASED, n, context)?;
     let (slots, positions) =
         (stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?, stream.clone_htod(&vec![context as i32 - 1; n])?);
     let (mut times, mut first) = (Vec::new(), 0.0);

@@ -13,7 +13,7 @@ use cudarc::driver::{DevicePtr, sys};
 
 const RELEASED: usize = 248_320;
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let encodings = [TableEncoding::Q8_0, TableEncoding::Q6K, TableEncoding::Bf16];
     encodings

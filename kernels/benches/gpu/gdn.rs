@@ -4,7 +4,7 @@
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::gdn_decode::{
-    self, GdnDecode, Heads, LayerWeights, Memory, StepRows, Updates, pending_word, store_every, stores,
+    self, GdnDecode, GdnRows, GdnState, Heads, LayerWeights, Updates, pending_word, store_every, stores,
 };
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
@@ -21,7 +21,7 @@ const DRAFTS: usize = 3;
 /// Sequences and rows of each.
 const PROMPTS: [(usize, usize); 7] = [(1, 64), (1, 512), (1, 2048), (1, 8192), (4, 2048), (8, 256), (32, 64)];
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![
         gdn_decode::program(HEADS, HEADS.inputs(), Planes::One, 0)?,
@@ -30,7 +30,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     ])
 }
 
-/// Measures both kernels.
+/// Measures decode and prefill in microseconds, with their share of the copy's bandwidth.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s\n\n| sequences | us | GB/s | % of copy |\n| --- | --- | --- | --- |", ceiling / 1e9);
@@ -93,13 +93,13 @@ fn at_once(gpu: &Gpu, n: usize, lacks: i32) -> Result<f64, Box<dyn Error>> {
     decode_at(gpu, (n, 1), 0, |_| 64 + lacks)
 }
 
-/// So many rows of each of `n` sequences, by a kernel that has room for so many drafts. A row of each kind beside each
-/// other, as where sequences began at any time.
+/// Measures `each` rows of each of `sequences` sequences, by a kernel that has room for `drafts` drafts. Sequences are
+/// at different positions, as where they began at any time.
 fn decode(gpu: &Gpu, (sequences, each): (usize, usize), drafts: usize) -> Result<f64, Box<dyn Error>> {
     decode_at(gpu, (sequences, each), drafts, |slot| 64 + slot)
 }
 
-/// The same with the first row of each slot at `position(slot)`.
+/// Measures `each` rows of each sequence, the first row of slot `s` at `position(s)`.
 fn decode_at(
     gpu: &Gpu,
     (sequences, each): (usize, usize),
@@ -121,7 +121,7 @@ fn decode_at(
     let pending = stream.clone_htod(&rows.clone().map(|(slot, _)| word(slot)).collect::<Vec<_>>())?;
     let drafted = stream.clone_htod(&vec![drafts as i32; n])?;
     graph_time(gpu, layers, |i| {
-        let rows = StepRows {
+        let rows = GdnRows {
             count: n,
             slots: &slots.as_view(),
             positions: &positions.as_view(),
@@ -136,7 +136,7 @@ fn decode_at(
             norm: &norm.as_view(),
             eps: 1e-6,
         };
-        let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let memory = GdnState { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
         let updates = Updates(&mut l.updates[i].as_view_mut());
         let (codes, meta) = (&mut l.codes.as_view_mut(), &mut l.meta.as_view_mut());
         // SAFETY: slots are 0..n; each layer of a graph has its own memory.
@@ -161,7 +161,7 @@ fn prefill(gpu: &Gpu, sequences: usize, rows: usize) -> Result<f64, Box<dyn Erro
             norm: &norm.as_view(),
             eps: 1e-6,
         };
-        let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let memory = GdnState { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
         let out = (MixedRows { codes: &mut l.codes.as_view_mut(), meta: &mut l.meta.as_view_mut() }, None);
         // SAFETY: pieces follow each other, slots are 0..sequences.
         unsafe { kernel.launch(&gpu.device, pieces, &l.x.as_view(), layer, memory, &mut scratch.as_view_mut(), out) }

@@ -3,7 +3,7 @@
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::gdn_prefill::{MixedRows, Pieces};
-use chimere_kernels::cuda::mamba2::{self, Counters, LayerWeights, Mamba2, Mamba2Shape, Memory, StepRows, TAPS};
+use chimere_kernels::cuda::mamba2::{self, Counters, LayerWeights, Mamba2, Mamba2Rows, Mamba2Shape, Mamba2State, TAPS};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::rows::padded;
@@ -20,12 +20,12 @@ const fn of_heads(heads: usize) -> Mamba2Shape {
     Mamba2Shape { heads, head_dim: 64, state_dim: 128, groups: 1, normed: true, planes: Planes::One }
 }
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(|(_, shape)| mamba2::program(shape)).collect()
 }
 
-/// Measures both ways.
+/// Measures decode and prefill of each shape.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s", ceiling / 1e9);
@@ -90,11 +90,11 @@ fn decode(gpu: &Gpu, shape: Mamba2Shape, n: usize) -> Result<f64, Box<dyn Error>
     let positions = stream.clone_htod(&(0..n as i32).map(|row| 64 + row).collect::<Vec<_>>())?;
     let mut counters = Counters::new(&gpu.device, shape, n)?;
     graph_time(gpu, layers, |i| {
-        let rows = StepRows { count: n, slots: &slots.as_view(), positions: &positions.as_view() };
+        let rows = Mamba2Rows { count: n, slots: &slots.as_view(), positions: &positions.as_view() };
         let [taps, conv_bias, a_neg, d, dt_bias, norm] = l.weights.each_ref().map(CudaSlice::as_view);
         let (taps, conv_bias, a_neg, d, dt_bias, norm) = (&taps, &conv_bias, &a_neg, &d, &dt_bias, &norm);
         let layer = LayerWeights { taps, conv_bias, a_neg, d, dt_bias, norm, eps: 1e-5 };
-        let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let memory = Mamba2State { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
         let out = MixedRows { codes: &mut l.codes.as_view_mut(), meta: &mut l.meta.as_view_mut() };
         let (x, scratch) = (&l.x.as_view(), &mut l.scratch.as_view_mut());
         // SAFETY: slots are 0..n; each layer of a graph has its own memory.
@@ -113,7 +113,7 @@ fn prefill(gpu: &Gpu, shape: Mamba2Shape, sequences: usize, rows: usize) -> Resu
         let [taps, conv_bias, a_neg, d, dt_bias, norm] = l.weights.each_ref().map(CudaSlice::as_view);
         let (taps, conv_bias, a_neg, d, dt_bias, norm) = (&taps, &conv_bias, &a_neg, &d, &dt_bias, &norm);
         let layer = LayerWeights { taps, conv_bias, a_neg, d, dt_bias, norm, eps: 1e-5 };
-        let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let memory = Mamba2State { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
         let out = MixedRows { codes: &mut l.codes.as_view_mut(), meta: &mut l.meta.as_view_mut() };
         let (x, scratch) = (&l.x.as_view(), &mut l.scratch.as_view_mut());
         // SAFETY: pieces follow each other, slots are 0..sequences.

@@ -9,7 +9,7 @@ use chimere_kernels::cuda::{CudaError, Program};
 const COLS: usize = 2048;
 const EPS: f32 = 1e-6;
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![pool::program(COLS)?])
 }

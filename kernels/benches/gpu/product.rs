@@ -7,8 +7,8 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, Exp
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{
-    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, Residual,
-    Tiling,
+    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, NextRows, Norm, Output, Product, ProductTiling,
+    Residual,
 };
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
@@ -33,7 +33,7 @@ struct Case {
     epilogue: Epilogue,
     /// Warps of a tile, tiles, blocks of a cluster, units ahead, registers: for one row.
     one: &'static [[usize; 5]],
-    /// The same for up to 8.
+    /// Warps of a tile, tiles, blocks of a cluster, units ahead and registers, for 2 to 8 rows.
     more: &'static [[usize; 5]],
 }
 
@@ -110,7 +110,7 @@ impl Case {
     }
 
     /// The program of a tiling for up to `columns` rows.
-    fn program(&self, columns: usize, tiling: Tiling) -> Program {
+    fn program(&self, columns: usize, tiling: ProductTiling) -> Program {
         match self.epilogue {
             Epilogue::Plain => product::program(self.shape(), self.norm(), columns, tiling),
             Epilogue::Residual => Residual::program(self.shape(), columns, tiling),
@@ -128,8 +128,8 @@ impl Case {
     }
 }
 
-fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> Tiling {
-    Tiling { warps_k, tiles, cluster, depth, registers }
+fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> ProductTiling {
+    ProductTiling { warps_k, tiles, cluster, depth, registers }
 }
 
 fn mixes() -> [(&'static str, Experts); 2] {
@@ -140,7 +140,7 @@ fn mixes() -> [(&'static str, Experts); 2] {
     [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
 }
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut programs = Vec::new();
     for case in &CASES {
@@ -153,12 +153,12 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
-/// What [`experts`] loads.
+/// Builds the programs that [`experts`] loads.
 pub(crate) fn experts_programs() -> Result<Vec<Program>, CudaError> {
     Ok(mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect())
 }
 
-/// Measures them all.
+/// Measures every case for one row and for more, in microseconds.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s, read and written\n", ceiling / 1e9);
@@ -255,7 +255,13 @@ impl ResidualRows {
     }
 }
 
-fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<f64, Box<dyn Error>> {
+fn time_of(
+    gpu: &Gpu,
+    case: &Case,
+    tiling: ProductTiling,
+    weights: &CudaSlice<u8>,
+    n: usize,
+) -> Result<f64, Box<dyn Error>> {
     let (stream, bytes) = (gpu.device.stream(), case.shape().bytes());
     let y = ResidualRows::new(gpu, n, case.cols)?;
     let columns = product::COLUMNS.into_iter().find(|c| n <= *c).expect("few rows");

@@ -11,7 +11,7 @@ use chimere_kernels::cuda::{CudaError, Program};
 const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8, sigmoid: false };
 const EPS: f32 = 1e-6;
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![router::program(RELEASED)?])
 }

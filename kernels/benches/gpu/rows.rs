@@ -2,7 +2,7 @@
 
 use crate::time::{graph_time, table_head, table_row};
 use crate::{Gpu, Outcome, TIMED};
-use chimere_kernels::cuda::combine::{self, Combine, CombineShape, Terms};
+use chimere_kernels::cuda::combine::{self, Combine, CombineShape, ExpertOutputs};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -31,7 +31,7 @@ impl Outputs {
     }
 }
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![combine::program(RELEASED)?, gather::program(RELEASED.cols, RELEASED.planes)?])
 }
@@ -52,7 +52,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         let (mut x, w) = (stream.clone_htod(&long(n * cols))?, stream.clone_htod(&random.vector(cols))?);
         let mut out = Outputs::new(gpu, n, cols, shape.planes)?;
         let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
-            let terms = Terms {
+            let terms = ExpertOutputs {
                 slots: &slots.as_view(),
                 gates: &gates.as_view(),
                 experts: &experts.as_view(),

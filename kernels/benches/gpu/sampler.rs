@@ -12,7 +12,7 @@ const VOCAB: usize = 248_320;
 const ROWS_MAX: usize = 256;
 const SLOTS: usize = 4;
 
-/// What [`time`] loads.
+/// Builds the programs that [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     [false, true].map(|drawn| sampler::program(VOCAB, drawn)).into_iter().collect()
 }

@@ -9,7 +9,8 @@ use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
 use chimere_kernels::cuda::wide::{
-    self, Chip, Columns, Epilogue, Form, HalfPlace, Inputs, Many, Output, Source, Tiling, WideShape, warpgroup,
+    self, Chip, Columns, Epilogue, HalfPlace, Inputs, Many, Output, Source, WideArithmetic, WideShape, WideTiling,
+    warpgroup,
 };
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
@@ -26,10 +27,10 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut all = steps.map(|(case, tiling)| wide::program(case.shape(), tiling)).collect::<Result<Vec<_>, _>>()?;
     for case in &CASES {
         for tiling in case.steps().filter_map(|n| case.in_halves(n, H200)) {
-            all.extend(Form::F16(tiling).programs(case.shape())?);
+            all.extend(WideArithmetic::F16(tiling).programs(case.shape())?);
         }
         for (shape, tiling) in case.in_turns().chain(case.steps().filter_map(|n| case.half_rows(n, H200))) {
-            all.extend(Form::F16(tiling).programs(shape)?);
+            all.extend(WideArithmetic::F16(tiling).programs(shape)?);
         }
         all.push(halves::program(case.cols, None)?);
     }
@@ -37,18 +38,28 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 }
 
 /// As the table says it.
-struct Told(WideShape, Form);
+struct Told(WideShape, WideArithmetic);
 
 impl Display for Told {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.1 {
-            Form::Int8(Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order }) => {
+            WideArithmetic::Int8(WideTiling {
+                tiles,
+                warps_rows,
+                octets,
+                warps_columns,
+                groups,
+                units,
+                split,
+                stages,
+                order,
+            }) => {
                 let by =
                     format!("{tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages}");
                 let ordered = order.map_or_else(String::new, |order| format!(", {} in order", order.segments));
                 write!(f, "{by}{ordered}")
             }
-            Form::F16(t) => {
+            WideArithmetic::F16(t) => {
                 let made = if self.0.makes_half_rows() { ", makes f16" } else { "" };
                 write!(f, "f16: {} x {} x {}, {}, {}{made}", t.groups, 64 * t.tiles, t.columns, t.stages, t.turns)
             }
@@ -123,32 +134,32 @@ impl Case {
         STEPS.into_iter().filter(move |n| *n <= most)
     }
 
-    fn tiling(&self, n: usize, chip: Chip) -> Tiling {
+    fn tiling(&self, n: usize, chip: Chip) -> WideTiling {
         wide::tiling(self.shape(), self.columns(n), chip)
     }
 
-    /// Of one matrix.
+    /// Columns that one matrix gets of `n` rows: all, or an expert's share.
     fn columns(&self, n: usize) -> usize {
         self.used.map_or(n, |used| (n * used).div_ceil(EXPERTS))
     }
 
     /// How it is cut up in f16, where that is done.
-    fn in_halves(&self, n: usize, chip: Chip) -> Option<warpgroup::Tiling> {
+    fn in_halves(&self, n: usize, chip: Chip) -> Option<warpgroup::WarpgroupTiling> {
         warpgroup::tiling(self.shape(), self.columns(n), chip)
     }
 
-    /// The same where what it makes becomes f16 at once.
-    fn half_rows(&self, n: usize, chip: Chip) -> Option<(WideShape, warpgroup::Tiling)> {
+    /// Shape and tiling in f16 where activated rows become f16 at once.
+    fn half_rows(&self, n: usize, chip: Chip) -> Option<(WideShape, warpgroup::WarpgroupTiling)> {
         let shape = self.shape().with_half_rows(true);
         let made = self.used.is_some() && shape.may_make_half_rows();
         warpgroup::tiling(shape, self.columns(n), chip).filter(|_| made).map(|t| (shape, t))
     }
 
     /// And in turns of 1 to 8 blocks of rows.
-    fn in_turns(&self) -> impl Iterator<Item = (WideShape, warpgroup::Tiling)> {
+    fn in_turns(&self) -> impl Iterator<Item = (WideShape, warpgroup::WarpgroupTiling)> {
         let shape = self.shape().with_half_rows(self.shape().may_make_half_rows());
         let of = move |(turns, stages)| {
-            (shape, warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns, segments: 1 })
+            (shape, warpgroup::WarpgroupTiling { groups: 4, tiles: 1, columns: 128, stages, turns, segments: 1 })
         };
         [(1, 4), (2, 4), (4, 4), (4, 5), (8, 5)]
             .map(of)
@@ -157,7 +168,7 @@ impl Case {
     }
 
     /// In the order of the kernels for few rows.
-    fn tiling_in_order(&self, n: usize, chip: Chip) -> Tiling {
+    fn tiling_in_order(&self, n: usize, chip: Chip) -> WideTiling {
         let order = experts::order_of_few(self.shape(), self.of_experts, chip.multiprocessors);
         wide::tiling_in(order, self.shape(), self.columns(n), chip)
     }
@@ -179,10 +190,10 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             // Prompts have no order that other rows have too.
             let in_order = (n <= SAMPLED_MAX).then(|| case.tiling_in_order(n, chip));
             let halves = case.in_halves(n, chip);
-            let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(Form::Int8);
-            let plain = int8.chain(halves.map(Form::F16)).map(|form| (case.shape(), form));
+            let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(WideArithmetic::Int8);
+            let plain = int8.chain(halves.map(WideArithmetic::F16)).map(|form| (case.shape(), form));
             let made = case.half_rows(n, chip).into_iter().chain(case.in_turns().filter(|_| n >= 1024));
-            for chosen in plain.chain(made.map(|(shape, t)| (shape, Form::F16(t)))) {
+            for chosen in plain.chain(made.map(|(shape, t)| (shape, WideArithmetic::F16(t)))) {
                 time_one(gpu, case, &weights, n, chosen)?;
             }
         }
@@ -207,7 +218,7 @@ fn time_halves(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
-fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: (WideShape, Form)) -> Outcome {
+fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: (WideShape, WideArithmetic)) -> Outcome {
     let (seconds, bytes) = product_time(gpu, case, weights, n, chosen)?;
     let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
     println!(
@@ -241,7 +252,7 @@ fn product_time(
     case: &Case,
     weights: &CudaSlice<u8>,
     n: usize,
-    (shape, form): (WideShape, Form),
+    (shape, form): (WideShape, WideArithmetic),
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let stream = gpu.device.stream();
     let pairs = n * case.used.unwrap_or(1);
@@ -278,7 +289,7 @@ fn product_time(
         let next = next.as_view();
         let out = match case.epilogue {
             // As of experts.
-            Epilogue::Plain if case.used.is_some() && matches!(form, Form::F16(_)) => {
+            Epilogue::Plain if case.used.is_some() && matches!(form, WideArithmetic::F16(_)) => {
                 Output::Halves { values: &mut v, stride: case.rows }
             }
             Epilogue::Plain => Output::Plain { values: &mut v, stride: case.rows },

@@ -54,7 +54,7 @@ struct __align__(128) Decode {
     int ends[ROWS_MAX], slots[ROWS_MAX], positions[ROWS_MAX];
     int warp_ends[WARPS];
 };
-static_assert(sizeof(Decode) == DECODE_BYTES, "attention.rs adds this up");
+static_assert(sizeof(Decode) == DECODE_BYTES, "AttentionShape::decode_shared_bytes adds this up");
 #include "attention/splits.cuh"
 
 __device__ __forceinline__ void load_gates(float (&gates)[GATES], const float *x, int head) {

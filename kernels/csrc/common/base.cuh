@@ -112,7 +112,7 @@ __device__ __forceinline__ u32 ahead2(const void *p) {
 __device__ __forceinline__ void copy16(u32 to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// The same of what is not read again while it would be in the L2 cache: it is the first to leave.
+// Copies 16 bytes as `copy16` does, of what is not read again while it would be in the L2 cache: its line is the first to leave.
 __device__ __forceinline__ void copy16_once(u32 to, const void *from) {
     constexpr u64 EVICT_FIRST = 0x12f0000000000000;
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(EVICT_FIRST) : "memory");
@@ -180,7 +180,7 @@ __device__ __forceinline__ float warp_max(float v) {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
-// The same without the branches of an exact division, which keep values from being worked on side by side; to the last bit or two.
+// Reciprocal without the branches of an exact division, which keep values from being worked on side by side; exact to the last bit or two.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

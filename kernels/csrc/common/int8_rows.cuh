@@ -59,8 +59,9 @@ __device__ __forceinline__ int2 quad_sum(int2 sum) {
     return sum;
 }
 
-// The same by four lanes, so that a warp does eight blocks: lane t of its four holds values 4t.. (`a`) and 16 + 4t.. (`b`), which are
-// quads t and t + 4, neighbours in memory. Every lane of the warp calls it; only those with `store` write. The same bits as above.
+// Quantises a block by four lanes, so that a warp does eight blocks: lane t of its four holds values 4t.. (`a`) and 16 + 4t.. (`b`), which
+// are quads t and t + 4, neighbours in memory. Every lane of the warp calls it; only those with `store` write. The bits are those of
+// `quantize_block`.
 struct Quads {
     int words[2]; // codes of the first plane
     float top;    // the block's max|x|
@@ -101,7 +102,8 @@ __device__ __forceinline__ Quads quantize_quads(float4 a, float4 b, i8 *codes, f
 // would get different sums.
 __device__ __forceinline__ float block_squares(float x) { return warp_sum(__fmul_rn(x, x)); }
 
-// The same bits where four lanes hold a block as above; all four get them. What `warp_sum` adds first, 16 lanes off, a lane has itself.
+// Sum of the squares of a block that four lanes hold, with the bits of `block_squares`; all four get it. What `warp_sum` adds first, 16
+// lanes off, a lane has itself.
 __device__ __forceinline__ float quads_squares(float4 a, float4 b) {
     float v[4] = {__fmul_rn(a.x, a.x) + __fmul_rn(b.x, b.x), __fmul_rn(a.y, a.y) + __fmul_rn(b.y, b.y),
                   __fmul_rn(a.z, a.z) + __fmul_rn(b.z, b.z), __fmul_rn(a.w, a.w) + __fmul_rn(b.w, b.w)};

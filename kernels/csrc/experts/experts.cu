@@ -61,7 +61,7 @@ __device__ __forceinline__ u32 come(u32 *barrier) {
     return old;
 }
 // Ends when all blocks of the launch have come, which each does without waiting for another but for scores (`choose`). All run at a time: the grid has
-// no more than the chip holds (`resident_clusters` in experts.rs), blocks of the kernels before leave, and a later kernel's do not come before all of
+// no more than the chip holds (`resident_clusters` of the launcher), blocks of the kernels before leave, and a later kernel's do not come before all of
 // these run (common/base.cuh). The bit flips again in the next launch, which does not come here before this one has ended.
 __device__ __forceinline__ void wait_for_all(u32 *barrier, u32 old) {
     wait_until<EXPERT_BLOCKS>([&] {

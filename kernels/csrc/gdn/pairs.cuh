@@ -115,7 +115,8 @@ struct Exchange {
     }
     // Both warps of a pair come to the same meetings in the same order: what they do depends on the piece alone. No clock bounds them.
     __device__ __forceinline__ void meet() const { asm volatile("bar.sync %0, 64;" ::"r"(1 + PAIR_WARPS + warp / 2) : "memory"); }
-    // The same in two halves. At most once between two meetings: a second word before the partner has heard the first would be taken for it.
+    // A meeting in two halves, `tell` and `hear`. At most once between two meetings: a second word before the partner has heard the first
+    // would be taken for it.
     __device__ __forceinline__ void tell() const { asm volatile("bar.arrive %0, 64;" ::"r"(1 + warp) : "memory"); }
     __device__ __forceinline__ void hear() const { asm volatile("bar.sync %0, 64;" ::"r"(1 + (warp ^ 1)) : "memory"); }
     __device__ __forceinline__ void end() { turn ^= EXCHANGE_BYTES; }

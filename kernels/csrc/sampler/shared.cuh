@@ -37,7 +37,7 @@ typedef u32 Chosen;
 // A row without log-probabilities is told of nothing, whatever they would be of.
 __device__ __forceinline__ bool told_of_draws(const SampleParams &p) { return DRAWN && p.processed && p.logprobs >= 0; }
 
-// Whose token a draw gives: the row's, of a row that is drawn from once; the one without the sparse edits; the one with them.
+// Which token a draw gives: that of a row that is drawn from once, the one without the sparse edits, or the one with them.
 enum Draw { ONLY, PLAIN, EDITED };
 
 struct __align__(16) Shared {

@@ -58,7 +58,7 @@ struct HalfScales {
                 s[r][0] = low_twice(two), m[r] = high_twice(two);
             }
         } else if constexpr (SCALES == S_HALVES) {
-            // The same of eight bits with a sign, a half block's beside the other's.
+            // Factors have eight bits and a sign, one for each half block: times the scale that 256 inputs share they are rounded once.
             const u32 bytes = word(w.scales, b) ^ 0x80808080u, groups = raised(w.group.x);
 #pragma unroll
             for (int r = 0; r < 2; r++) {

@@ -141,7 +141,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             if (i * 512 + lane * 16 < REST_BYTES)
                 put16(tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i], *(const uint4 *)(from + CODE_BYTES + i * 512));
     }
-    // The same as `load` from what `fetch` copied: what `expand` wants, and what `scale_of` does.
+    // Loads from what `fetch` copied, as `load` does from a tile: what `expand` wants, and what `scale_of` does.
     static __device__ __forceinline__ void load_codes(Unit &w, const u8 *from) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
@@ -338,7 +338,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         }
         return s;
     }
-    // The same in floats, added to `acc`: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
+    // Adds a product to `acc` in floats: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
     template <int FROM = MAGIC_BITS>
     static __device__ __forceinline__ float add(float acc, const Sums &sums, int i, const Scale &s, int r, float2 meta) {
         auto of = [](int sum) { return FROM == 0 ? __int2float_rn(sum) : exact(sum); };

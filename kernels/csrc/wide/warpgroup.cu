@@ -71,7 +71,7 @@ template <int N, typename Units> __device__ __forceinline__ void multiply_column
     else put_columns<N>(me, sums, acc);
 }
 
-// The same for as few columns as there are.
+// Multiplies as few columns as there are, by `multiply_columns` of the smallest number that has room for them.
 template <typename Units> __device__ __forceinline__ void multiply_left(int left, const Thread &me, Units &units, float *sums, const u32 *grid) {
     with_columns<C>(left, [&](auto columns) { multiply_columns<decltype(columns)::COUNT>(me, units, sums, grid); });
 }
@@ -116,7 +116,7 @@ __device__ __forceinline__ void feed_all(const Arguments &args, const Work &work
     for (int i = 0; i < 2; i++) __syncthreads();
 }
 
-// The same by those that multiply.
+// Multiplies all columns of a block, by the warpgroups that do not feed.
 __device__ __forceinline__ void multiply_all(const Thread &me, const Arguments &args, const Work &work, const Block &block, const Place &p,
                                              float *sums, Lists &lists, const u32 *grid) {
     registers_up<REGISTERS>();

@@ -10,7 +10,7 @@ __device__ __forceinline__ void matrices_begin() { asm volatile("wgmma.fence.syn
 __device__ __forceinline__ void matrices_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until no more than LEFT groups are under way.
 template <int LEFT> __device__ __forceinline__ void matrices_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
-// The same with a number of its own, so that two of them in the arms of a branch stay there.
+// `matrices_wait` with a number of its own, so that two of them in the arms of a branch stay there.
 template <int LEFT, int NUMBER> __device__ __forceinline__ void matrices_wait_at() {
     asm volatile("// %1\nwgmma.wait_group.sync.aligned %0;" ::"n"(LEFT), "n"(NUMBER) : "memory");
 }
@@ -173,7 +173,7 @@ template <> struct Wgmma<256> {
     }
 };
 
-// The same for 64 columns with A in shared memory too, laid out as B is. FIRST: D is set, not added to.
+// Adds the product of 64 columns with A in shared memory too, laid out as B is. FIRST: D is set, not added to.
 template <bool FIRST> __device__ __forceinline__ void add_shared(float (&d)[32], u64 a, u64 b) {
     asm volatile(
         "{.reg .pred p; setp.ne.u32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"

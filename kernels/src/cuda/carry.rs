@@ -1,9 +1,9 @@
 //! Words between the host's page-locked memory and the device by kernels (`csrc/rows/carry.cu`), which wait for no copy
 //! engine.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::sys::CUdeviceptr;
 
 const NAME: &str = "carry";
@@ -12,28 +12,23 @@ const THREADS: usize = 256;
 /// Bytes up to which a kernel carries them sooner than a copy engine would begin.
 pub const BYTES_MAX: usize = 64 << 10;
 
-/// The program of both kernels.
-pub fn program() -> Program {
-    Program {
-        name: NAME,
-        source: source!("rows/carry.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: Vec::new(),
-    }
-}
-
 device_struct! {
-    /// What the kernels are given.
+    /// Parameters of both kernels.
     struct Arguments {
-        /// `[words]`.
+        /// Words that are read, `[words]`.
         from: Ptr<u32>,
-        /// `[words]`.
+        /// Words that are written, `[words]`.
         to: PtrMut<u32>,
         words: u32,
     }
 }
 
-/// The kernels.
+/// The program of both kernels.
+pub fn program() -> Program {
+    Program::of::<Arguments>(NAME, source!("rows/carry.cu"), Vec::new())
+}
+
+/// The loaded kernels that copy words between page-locked memory of the host and the device.
 #[derive(Debug)]
 pub struct Carrier {
     bring: Kernel<Arguments>,

@@ -1,20 +1,20 @@
-//! What stands around the layer of a draft head (multi-token prediction): the int8 form of its input, `[norm(embedding);
-//! norm(hidden state of the position before)]`, that hidden state, which sequences carry from step to step, and the
-//! rows of its guesses, which follow from what a step accepted. All of it is a guess in the end: the bytes need equal
-//! nothing.
+//! What stands around the layer of a draft head (multi-token prediction): the int8 form of its input,
+//! `[norm(embedding); norm(hidden state of the position before)]`, that hidden state, which sequences carry from step
+//! to step, and the rows of its guesses, which follow from what a step accepted. All of it is a guess in the end: the
+//! bytes need equal nothing.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::embed::{self, Table, TableShape};
-use super::gdn_decode;
-use super::rows::{fits, lengths};
-use super::sampler::{SampleParams, SampleResult};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut};
+use crate::cuda::gdn::decode as gdn_decode;
+use crate::cuda::rows::embed::{self, Table, TableShape};
+use crate::cuda::rows::{fits, lengths};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::sampler::{SampleParams, SampleResult};
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
 
 const NAME: &str = "draft_head";
-/// Positions of a sequence whose hidden states and tokens are kept: more than a step adds and its guesses reach, so that
-/// rows can wait to be read.
+/// Positions of a sequence whose hidden states and tokens are kept: more than a step adds and its guesses reach, so
+/// that rows can wait to be read.
 pub const RING: usize = 64;
 /// The token of a row that has the one kept at its position.
 pub const KEPT: i32 = -2;
@@ -62,53 +62,58 @@ pub struct DraftHead {
 }
 
 device_struct! {
-    /// What [`DraftHead::input`] hands on.
+    /// Parameters of the kernel of [`DraftHead::input`].
     struct InputArguments {
         table: Ptr<u8>,
-        /// `[rows]`, the slot's last sampled one where it is -1, the one kept at the position where it is [`KEPT`].
+        /// Id of each row's token, `[rows]`: -1 stands for the slot's last sampled token, [`KEPT`] for the one that is
+        /// kept at the row's position.
         tokens: Ptr<i32>,
-        /// `[slots]`.
+        /// Last sampled token of each slot, `[slots]`.
         sampled: Ptr<i32>,
-        /// `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; a padding row has a value below 0.
         slots: Ptr<i32>,
-        /// `[rows]`.
+        /// Position of each row in its sequence, `[rows]`.
         positions: Ptr<i32>,
-        /// `[rows, cols]`, or null: then all rows read what is carried.
+        /// Residual stream behind the model's last layer, `[rows, cols]`; null where all rows read what their slot
+        /// carries.
         x: Ptr<f32>,
+        /// What slots carry: RING hidden states of `cols` values, then the bits of RING tokens:
         /// `[slots, RING * (cols + 1)]`.
         carried: Ptr<f32>,
-        /// `[cols]`, of the norm behind `x`.
+        /// Weight of the norm behind the model's last layer, `[cols]`.
         norm: Ptr<f32>,
-        /// `[cols]`.
+        /// Weight of the norm of the embedding's half of the input, `[cols]`.
         embed_norm: Ptr<f32>,
-        /// `[cols]`.
+        /// Weight of the norm of the hidden state's half of the input, `[cols]`.
         hidden_norm: Ptr<f32>,
         codes: PtrMut<i8>,
         meta: PtrMut<[f32; 2]>,
-        /// `[rows, cols]` that become zero, or null.
+        /// Residual stream in which the draft layer begins, `[rows, cols]`, set to zero; null where nothing is to be
+        /// set.
         begin: PtrMut<f32>,
-        /// Of the table's rows.
+        /// Factor of the table's rows.
         scale: f32,
         eps: f32,
     }
 }
 
 device_struct! {
-    /// What [`DraftHead::keep`] hands on.
+    /// Parameters of the kernel of [`DraftHead::keep`].
     struct KeepArguments {
-        /// `[rows]`, the slot's last sampled one where it is -1.
+        /// Id of each row's token, `[rows]`: -1 stands for the slot's last sampled token.
         tokens: Ptr<i32>,
-        /// `[slots]`.
+        /// Last sampled token of each slot, `[slots]`.
         sampled: Ptr<i32>,
-        /// `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; a padding row has a value below 0.
         slots: Ptr<i32>,
-        /// `[rows]`.
+        /// Position of each row in its sequence, `[rows]`.
         positions: Ptr<i32>,
-        /// `[rows, cols]`.
+        /// Residual stream that is stored, `[rows, cols]`, and then set to zero.
         x: PtrMut<f32>,
-        /// `[cols]`.
+        /// Weight of the norm behind the residual stream, `[cols]`.
         norm: Ptr<f32>,
-        /// `[slots, RING * (cols + 1)]`: of each slot RING hidden states, then the bits of as many tokens.
+        /// What slots carry: RING hidden states of `cols` values, then the bits of RING tokens:
+        /// `[slots, RING * (cols + 1)]`.
         carried: PtrMut<f32>,
         eps: f32,
         /// 1: of neighbouring rows of a slot the last alone is kept.
@@ -117,9 +122,9 @@ device_struct! {
 }
 
 device_struct! {
-    /// What [`DraftHead::rows`] hands on.
+    /// Parameters of the kernel of [`DraftHead::rows`].
     struct RowsArguments {
-        /// `[count]`.
+        /// The four words of [`GuessingRows::asked`] for each guess, `[count]`.
         asked: Ptr<[i32; 4]>,
         results: Ptr<SampleResult>,
         step_tokens: Ptr<i32>,
@@ -141,11 +146,11 @@ device_struct! {
 }
 
 device_struct! {
-    /// What [`DraftHead::follow`] hands on.
+    /// Parameters of the kernel of [`DraftHead::follow`].
     struct FollowArguments {
-        /// `[2 * rows]`.
+        /// The eight words of [`Following::behind`] for each row, `[2 * rows]`.
         behind: Ptr<[i32; 4]>,
-        /// `[8 * rows]`.
+        /// Planned rows, eight arrays of `rows` words: see [`ROW_WORDS`].
         planned: Ptr<i32>,
         results: Ptr<SampleResult>,
         step_tokens: Ptr<i32>,
@@ -159,29 +164,29 @@ device_struct! {
     }
 }
 
-/// Rows on the device, those that are none among them.
+/// Rows on the device that the draft head reads or keeps, padding rows included.
 #[derive(Clone, Copy)]
-pub struct HeadRows<'a> {
-    /// How many.
+pub struct DraftHeadRows<'a> {
+    /// Number of rows, padding rows included.
     pub count: usize,
     /// `[rows]`: id, or -1 for the last sampled one of the slot, or, of rows that are read, [`KEPT`].
     pub tokens: &'a CudaView<'a, i32>,
     /// `[rows]`; below 0: no row. Rows of a slot lie together, in the order of their positions.
     pub slots: &'a CudaView<'a, i32>,
-    /// `[rows]`.
+    /// Position of each row in its sequence, `[rows]`.
     pub positions: &'a CudaView<'a, i32>,
 }
 
 /// The head's own values, and the model's.
 #[derive(Clone, Copy)]
 pub struct HeadNorms<'a> {
-    /// `[cols]`, of the norm behind the model's last layer.
+    /// Weight of the norm behind the model's last layer, `[cols]`.
     pub model: &'a CudaView<'a, f32>,
-    /// `[cols]`, of the embedding's half.
+    /// Weight of the norm of the embedding's half of the input, `[cols]`.
     pub embedding: &'a CudaView<'a, f32>,
-    /// `[cols]`, of the hidden state's half.
+    /// Weight of the norm of the hidden state's half of the input, `[cols]`.
     pub hidden: &'a CudaView<'a, f32>,
-    /// Of all norms.
+    /// Epsilon of all three norms.
     pub eps: f32,
 }
 
@@ -191,19 +196,19 @@ pub struct Behind<'a> {
     /// What the sampler left.
     pub results: &'a CudaView<'a, SampleResult>,
     /// Rows of the step's decode pass.
-    pub rows: HeadRows<'a>,
+    pub rows: DraftHeadRows<'a>,
     /// What [`DraftHead::follow`] said of them, if they are its.
     pub ahead: Option<&'a CudaView<'a, i32>>,
 }
 
 /// Words of a row of a pass, as [`DraftHead::follow`] reads and writes them, in arrays one behind another: token, slot,
-/// position, length of the prompt, a cut's two words ([`super::router::cut_words`]), what its state lacks
-/// ([`super::gdn_decode::pending_word`]), and of that how much was drafted.
+/// position, length of the prompt, a cut's two words ([`crate::cuda::moe::router::cut_words`]), what its state lacks
+/// ([`crate::cuda::gdn::decode::pending_word`]), and of that how much was drafted.
 pub const ROW_WORDS: usize = 8;
-/// Words that say what a row follows: the first row of its piece in the pass before, below 0 if it follows none, the number
-/// of that row's result, the drafts behind it, the number of the new row in its piece; its place among those who guessed,
-/// the position behind which the state is stored, after how many positions it is stored
-/// ([`super::gdn_decode::store_every`]), and a word that nobody reads.
+/// Words that say what a row follows: the first row of its piece in the pass before, below 0 if it follows none, the
+/// number of that row's result, the drafts behind it, the number of the new row in its piece; its place among those who
+/// guessed, the position behind which the state is stored, after how many positions it is stored
+/// ([`crate::cuda::gdn::decode::store_every`]), and a word that nobody reads.
 pub const BEHIND_WORDS: usize = 8;
 
 /// What the draft head guessed behind a step, in the device's memory or in the host's that it sees.
@@ -213,7 +218,7 @@ pub struct GuessedBefore<'a> {
     pub address: u64,
     /// Rows of a pass.
     pub rows: usize,
-    /// As [`Guessed::ids`].
+    /// Token id of each place of the head's shortlist; `None` where results hold token ids.
     pub ids: Option<&'a CudaView<'a, u32>>,
 }
 
@@ -221,7 +226,7 @@ pub struct GuessedBefore<'a> {
 pub struct Following<'a, 'b> {
     /// Rows of the pass, at most [`ROWS_MAX`].
     pub count: usize,
-    /// `[count, BEHIND_WORDS]`.
+    /// Words that say what each row follows, `[count, BEHIND_WORDS]`: see [`BEHIND_WORDS`].
     pub behind: &'a CudaView<'a, i32>,
     /// `[ROW_WORDS, count]`: the rows, with the positions that they have if no draft counts.
     pub planned: &'a CudaView<'a, i32>,
@@ -239,27 +244,35 @@ pub struct Following<'a, 'b> {
 pub struct GuessingRows<'a, 'b> {
     /// Rows of the pass, at most [`ROWS_MAX`]; those behind the ones that were asked for become none.
     pub count: usize,
-    /// `[count asked for]`: the first row of a piece in the step's decode pass, the number of its first result, how many
-    /// drafts it has, and the first position that there is no room for. Behind a prompt's end it is the complement of the
-    /// slot instead of a row, and instead of the drafts the prompt's last position.
+    /// `[count asked for]`: the first row of a piece in the step's decode pass, the number of its first result, how
+    /// many drafts it has, and the first position that there is no room for. Behind a prompt's end it is the complement
+    /// of the slot instead of a row, and instead of the drafts the prompt's last position.
     pub asked: &'a CudaView<'a, i32>,
     /// `[count asked for]`: [`SampleParams::output_index`] counts on.
     pub params: &'a mut CudaViewMut<'b, SampleParams>,
-    /// `[rows]`.
+    /// Token of each row, `[rows]`: the one that was drawn last.
     pub tokens: &'a mut CudaViewMut<'b, i32>,
-    /// `[rows]`.
+    /// Slot of each row, `[rows]`: written behind a step, read behind a pass of guesses; below 0 where the row is
+    /// padding or its sequence has no room left.
     pub slots: &'a mut CudaViewMut<'b, i32>,
-    /// `[rows]`.
+    /// Position of each row, `[rows]`: written behind a step, one further on behind a pass of guesses.
     pub positions: &'a mut CudaViewMut<'b, i32>,
 }
 
 /// What a pass of guesses drew.
 #[derive(Clone, Copy)]
 pub struct Guessed<'a> {
-    /// One a row.
+    /// Results of the sampler, one for each row of the pass.
     pub results: &'a CudaView<'a, SampleResult>,
     /// The id that each token of them stands for, where it is not the token itself.
     pub ids: Option<&'a CudaView<'a, u32>>,
+}
+
+impl DraftHeadRows<'_> {
+    /// Addresses of tokens, slots and positions.
+    fn pointers(&self, stream: &CudaStream) -> [Ptr<i32>; 3] {
+        [self.tokens, self.slots, self.positions].map(|list| Ptr::of(list, stream))
+    }
 }
 
 impl DraftHead {
@@ -287,7 +300,7 @@ impl DraftHead {
         Grid { blocks: (rows as u32, 1), threads: (self.shape.cols / 8).next_multiple_of(32) as u32 }
     }
 
-    fn check(&self, rows: HeadRows<'_>, carried: usize) -> Result<(), CudaError> {
+    fn check(&self, rows: DraftHeadRows<'_>, carried: usize) -> Result<(), CudaError> {
         let n = rows.count;
         for (what, list) in [("tokens", rows.tokens), ("slots", rows.slots), ("positions", rows.positions)] {
             fits(NAME, what, list.len(), n)?;
@@ -295,22 +308,22 @@ impl DraftHead {
         fits(NAME, "what is carried", carried, n.min(1) * Self::carried(self.shape.cols))
     }
 
-    /// Enqueues the input of a pass: `codes` and `meta` get plain rows of `2 * cols`. `x` is what the model's last layer
-    /// left of the same rows; without it, each row goes on from what its slot carries, and `begin`, `[rows, cols]`,
-    /// becomes zero; such a launch begins when everything before it is done, as the first of a graph does, so that what
-    /// comes behind it may read early what was written before it.
+    /// Enqueues the input of a pass: `codes` and `meta` get plain rows of `2 * cols`. `x` is what the model's last
+    /// layer left of the same rows; without it, each row goes on from what its slot carries, and `begin`, `[rows,
+    /// cols]`, becomes zero; such a launch begins when everything before it is done, as the first of a graph does, so
+    /// that what comes behind it may read early what was written before it.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// As [`super::embed::Embed::launch`]; slots on the device are below those that `carried` has room for.
+    /// As [`crate::cuda::rows::embed::Embed::launch`]; slots on the device are below those that `carried` has room for.
     #[allow(clippy::too_many_arguments, reason = "table, rows, weights, memory and output of one operation")]
     pub unsafe fn input(
         &self,
         device: &Device,
         (table, scale): (Table, f32),
-        (rows, sampled): (HeadRows<'_>, &CudaView<'_, i32>),
+        (rows, sampled): (DraftHeadRows<'_>, &CudaView<'_, i32>),
         norms: HeadNorms<'_>,
         x: Option<&CudaView<'_, f32>>,
         carried: &CudaView<'_, f32>,
@@ -332,12 +345,13 @@ impl DraftHead {
             return Ok(());
         }
         let (stream, guesses) = (device.stream(), begin.is_some());
+        let [tokens, slots, positions] = rows.pointers(stream);
         let arguments = InputArguments {
             table: Ptr::at(table.address),
-            tokens: Ptr::of(rows.tokens, stream),
+            tokens,
             sampled: Ptr::of(sampled, stream),
-            slots: Ptr::of(rows.slots, stream),
-            positions: Ptr::of(rows.positions, stream),
+            slots,
+            positions,
             x: Ptr::of_some(x, stream),
             carried: Ptr::of(carried, stream),
             norm: Ptr::of(norms.model, stream),
@@ -359,8 +373,9 @@ impl DraftHead {
         }
     }
 
-    /// Enqueues that the slots carry what a pass left in `x`, `[rows, cols]`, which becomes zero, and the rows' tokens: of
-    /// each row, or, of neighbouring rows of a slot, of the `last` alone. `norm` is the weight of the norm behind `x`.
+    /// Enqueues that the slots carry what a pass left in `x`, `[rows, cols]`, which becomes zero, and the rows' tokens:
+    /// of each row, or, of neighbouring rows of a slot, of the `last` alone. `norm` is the weight of the norm behind
+    /// `x`.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
@@ -370,7 +385,7 @@ impl DraftHead {
     pub unsafe fn keep(
         &self,
         device: &Device,
-        (rows, sampled, last): (HeadRows<'_>, &CudaView<'_, i32>, bool),
+        (rows, sampled, last): (DraftHeadRows<'_>, &CudaView<'_, i32>, bool),
         (norm, eps): (&CudaView<'_, f32>, f32),
         x: &mut CudaViewMut<'_, f32>,
         carried: &mut CudaViewMut<'_, f32>,
@@ -383,11 +398,12 @@ impl DraftHead {
             return Ok(());
         }
         let stream = device.stream();
+        let [tokens, slots, positions] = rows.pointers(stream);
         let arguments = KeepArguments {
-            tokens: Ptr::of(rows.tokens, stream),
+            tokens,
             sampled: Ptr::of(sampled, stream),
-            slots: Ptr::of(rows.slots, stream),
-            positions: Ptr::of(rows.positions, stream),
+            slots,
+            positions,
             x: PtrMut::of(x, stream),
             norm: Ptr::of(norm, stream),
             carried: PtrMut::of(carried, stream),
@@ -405,8 +421,8 @@ impl DraftHead {
     /// If there are too many rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// What `asked` names on the device lies within the step's rows and results, and what was guessed within the ids, if
-    /// there are any.
+    /// What `asked` names on the device lies within the step's rows and results, and what was guessed within the ids,
+    /// if there are any.
     pub unsafe fn rows(
         &self,
         device: &Device,
@@ -444,7 +460,8 @@ impl DraftHead {
             count: count as i32,
             first: i32::from(behind.is_some()),
         };
-        // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the wait.
+        // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the
+        // wait.
         unsafe { self.rows.launch(device, Grid { blocks: (1, 1), threads: ROWS_MAX as u32 }, &arguments) }
     }
 
@@ -454,8 +471,8 @@ impl DraftHead {
     /// If there are too many rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// What `behind` names on the device lies within the rows, results and guesses of the step before, these at the address
-    /// that is said, and what was guessed within the ids, if there are any.
+    /// What `behind` names on the device lies within the rows, results and guesses of the step before, these at the
+    /// address that is said, and what was guessed within the ids, if there are any.
     pub unsafe fn follow(&self, device: &Device, pass: Following<'_, '_>) -> Result<(), CudaError> {
         let (n, guessed) = (pass.count, pass.guessed);
         if n > ROWS_MAX {
@@ -479,7 +496,8 @@ impl DraftHead {
             rows: n as i32,
             guess_rows: guessed.rows as i32,
         };
-        // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the wait.
+        // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the
+        // wait.
         unsafe { self.follow.launch(device, Grid { blocks: (1, 1), threads: ROWS_MAX as u32 }, &arguments) }
     }
 }
@@ -487,8 +505,8 @@ impl DraftHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::embed::TableEncoding;
-    use crate::cuda::quantized::Planes;
+    use crate::cuda::rows::embed::TableEncoding;
+    use crate::cuda::rows::quantized::Planes;
 
     #[test]
     fn a_head_is_as_wide_as_its_model() {

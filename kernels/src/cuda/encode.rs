@@ -1,10 +1,10 @@
-//! Rows of floats to quantised blocks (`csrc/encode`): the bytes that the searches on the CPU find, a warp or a block of
-//! threads a block of weights. Which bytes those are is the caller's definition; tests hold both side by side.
+//! Rows of floats to quantised blocks (`csrc/encode`): the bytes that the searches on the CPU find, a warp or a block
+//! of threads a block of weights. Which bytes those are is the caller's definition; tests hold both side by side.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::error::DriverResult;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::runtime::error::DriverResult;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 const NAME: &str = "encode_rows";
@@ -28,11 +28,8 @@ pub enum Encoding {
     Iq3Xxs,
 }
 
-/// A source and the number that a type has in it.
-type Source = (&'static str, i64);
-
 impl Encoding {
-    /// All of them.
+    /// Every type that there is a kernel for.
     pub const ALL: [Self; 13] = {
         use Encoding::*;
         [Q4_0, Q5_0, Q5_1, Q8_0, Iq4Nl, Mxfp4, Q3K, Q6K, Iq4Xs, Q4K, Q5K, Iq3S, Iq3Xxs]
@@ -64,7 +61,8 @@ impl Encoding {
         }
     }
 
-    fn source(self) -> Source {
+    /// Text of the source, and the number that the type has in it.
+    fn source(self) -> (&'static str, i64) {
         const BLOCK32: &str = source!("encode/block32.cu");
         const SYMMETRIC: &str = source!("encode/symmetric.cu");
         const MINIMUM: &str = source!("encode/minimum.cu");
@@ -99,22 +97,22 @@ pub fn program(encoding: Encoding) -> Program {
     if let Some((entries, top)) = encoding.book() {
         defines.extend([("N", entries as i64), ("TOP", i64::from(top))]);
     }
-    Program { name: NAME, source, arguments: arguments::file(&[Arguments::declaration()]), defines }
+    Program::of::<Arguments>(NAME, source, defines)
 }
 
 device_struct! {
-    /// What the kernels are given.
+    /// Parameters of the kernels.
     struct Arguments {
-        /// `[rows, cols]`.
+        /// Values to encode, `[rows, cols]`, finite.
         x: Ptr<f32>,
         /// `[sets, cols]`: what each value weighs, null where all weigh the same; and `[rows]`: the set of each row.
         weights: Ptr<f32>,
         set_of: Ptr<u32>,
-        /// Encoded rows.
+        /// Encoded rows, one after another, each a whole number of blocks.
         out: PtrMut<u8>,
         /// Magnitudes of each entry of the type's book, a byte each, the first one lowest.
         book: Ptr<u32>,
-        /// Of all rows.
+        /// Number of blocks of weights in all rows together.
         blocks: u64,
         cols: u64,
     }
@@ -128,9 +126,9 @@ pub struct Encoder {
     book: Option<CudaSlice<u32>>,
 }
 
-/// What the values of rows weigh.
+/// Weights that the values of rows have in the error that a search minimises.
 #[derive(Clone, Copy, Debug)]
-pub struct Weighed<'a> {
+pub struct RowWeights<'a> {
     /// `[sets, cols]`, above zero.
     pub weights: &'a CudaView<'a, f32>,
     /// `[rows]`: the set of each row.
@@ -167,7 +165,7 @@ impl Encoder {
         device: &Device,
         (rows, cols): (usize, usize),
         x: &CudaView<'_, f32>,
-        weighed: Option<Weighed<'_>>,
+        weighed: Option<RowWeights<'_>>,
         out: &mut CudaViewMut<'_, u8>,
     ) -> Result<(), CudaError> {
         let (values, bytes) = self.encoding.block();

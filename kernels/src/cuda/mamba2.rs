@@ -6,12 +6,12 @@
 //! precision, the state in f32. A sequence's bytes depend on its own rows and on where chunks begin, so they are the
 //! same however a prompt is cut at multiples of a chunk.
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::gdn_prefill::{CHUNK, MixedRows, PIECE, Pieces, chunks_max};
-use super::quantized::Planes;
-use super::rows::padded;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::gdn::pieces::{CHUNK, MixedRows, PIECE, Pieces, chunks_max};
+use crate::cuda::rows::padded;
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 const NAME: &str = "mamba2";
@@ -35,7 +35,7 @@ const STAGES: [usize; 3] = [1, 2, 4];
 /// Sizes of a Mamba-2 layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mamba2Shape {
-    /// Heads, H.
+    /// Number of heads, H.
     pub heads: usize,
     /// Width of a head, P.
     pub head_dim: usize,
@@ -45,7 +45,7 @@ pub struct Mamba2Shape {
     pub groups: usize,
     /// Whether a group's gated values are normed.
     pub normed: bool,
-    /// Of the outputs.
+    /// Int8 codes for each value of the output rows.
     pub planes: Planes,
 }
 
@@ -150,17 +150,12 @@ pub fn program(shape: Mamba2Shape) -> Result<Program, CudaError> {
         ("NORMED", i64::from(shape.normed)),
         shape.planes.define(),
     ];
-    Ok(Program {
-        name: NAME,
-        source: source!("mamba2/mamba2.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>(NAME, source!("mamba2/mamba2.cu"), defines))
 }
 
 /// Where the parts of the scratch memory begin, in values of 4 bytes, and where the last one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ScratchLayout {
+struct Mamba2ScratchLayout {
     convolved: usize,
     steps: usize,
     keys: usize,
@@ -169,7 +164,7 @@ struct ScratchLayout {
     end: usize,
 }
 
-fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> ScratchLayout {
+fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> Mamba2ScratchLayout {
     // Of rows in no piece, which are one token a sequence, there are no chunks.
     let chunks = if pieces == 0 { 0 } else { chunks_max(rows, pieces) };
     let convolved = rows * shape.values();
@@ -178,7 +173,7 @@ fn parts(shape: Mamba2Shape, rows: usize, pieces: usize) -> ScratchLayout {
     let keys = (steps + rows * shape.heads * 2).next_multiple_of(4);
     let mats = keys + chunks * shape.groups * 2 * CHUNK * shape.wide();
     let sums = mats + chunks * shape.heads * CHUNK * CHUNK;
-    ScratchLayout { convolved, steps, keys, mats, sums, end: sums + chunks * shape.heads * CHUNK * 2 }
+    Mamba2ScratchLayout { convolved, steps, keys, mats, sums, end: sums + chunks * shape.heads * CHUNK * 2 }
 }
 
 /// Values of scratch memory (f32) that a launch for `rows` rows in `pieces` pieces wants, or in 0 one of single tokens.
@@ -188,32 +183,33 @@ pub fn scratch(shape: Mamba2Shape, rows: usize, pieces: usize) -> usize {
 }
 
 device_struct! {
-    /// What each of the five kernels is given.
+    /// Parameters that the five kernels share.
     #[derive(Default)]
     struct Arguments {
-        /// `[rows, inputs]`.
+        /// Rows of the in-projection, `[rows, inputs]`.
         x: Ptr<f32>,
         /// `[slots, heads, P, N]`.
         state: PtrMut<f32>,
-        /// `[slots, 4, channels]`.
+        /// Inputs of the convolution at the last four positions of each slot, `[slots, 4, channels]`; position `p` has
+        /// entry `p % 4`.
         tail: PtrMut<f32>,
-        /// `[channels, 4]`.
+        /// Weights of the convolution, `[channels, 4]`; the last of four is the current token's.
         taps: Ptr<f32>,
-        /// `[channels]`.
+        /// Bias of the convolution, `[channels]`.
         conv_bias: Ptr<f32>,
-        /// `[heads]`.
+        /// Factor `-exp(A_log)` of each head's log decay, `[heads]`, below 0.
         a_neg: Ptr<f32>,
-        /// `[heads]`.
+        /// Factor D of the input that goes past the state, `[heads]`.
         d: Ptr<f32>,
-        /// `[heads]`.
+        /// Bias of each head's step size, `[heads]`.
         dt_bias: Ptr<f32>,
         /// `[heads * P]`; not read without norms.
         norm: Ptr<f32>,
         /// Scratch: `[rows, heads * P]`, before the gate.
         values: PtrMut<f32>,
-        /// Of decode: `[rows]`.
+        /// Slot of each row's sequence, `[rows]`; read by decode alone.
         slots: Ptr<i32>,
-        /// Of decode: `[rows]`.
+        /// Position of each row in its sequence, `[rows]`; read by decode alone.
         positions: Ptr<i32>,
         /// Of decode: `[rows, groups]`, blocks that are done, zero between launches.
         counters: PtrMut<i32>,
@@ -227,7 +223,8 @@ device_struct! {
         keys: PtrMut<u16>,
         /// Of prompts, scratch: `[chunks, heads, high and low, 64, 64]` bf16.
         mats: PtrMut<u16>,
-        /// Of prompts, scratch: `[chunks, heads, 64]`: what a token takes of the state before, and gives to that behind.
+        /// Of prompts, scratch: `[chunks, heads, 64]`: what a token takes of the state before, and gives to that
+        /// behind.
         sums: PtrMut<[f32; 2]>,
         /// Of prompts: `[chunks]`, where state and ring after each are kept too, or below 0; null: nowhere.
         exports: Ptr<i32>,
@@ -243,27 +240,27 @@ device_struct! {
     }
 }
 
-/// A layer's own values.
+/// Weights of one layer.
 #[derive(Clone, Copy)]
 pub struct LayerWeights<'a> {
     /// `[channels, 4]`, the last is the current token's.
     pub taps: &'a CudaView<'a, f32>,
-    /// `[channels]`.
+    /// Bias of the convolution, `[channels]`.
     pub conv_bias: &'a CudaView<'a, f32>,
-    /// `[heads]`, `-exp(A_log)`.
+    /// Factor `-exp(A_log)` of each head's log decay, `[heads]`, below 0.
     pub a_neg: &'a CudaView<'a, f32>,
     /// `[heads]`, what of the input goes past the state.
     pub d: &'a CudaView<'a, f32>,
-    /// `[heads]`.
+    /// Bias of each head's step size, `[heads]`.
     pub dt_bias: &'a CudaView<'a, f32>,
     /// `[heads * P]`, where values are normed.
     pub norm: &'a CudaView<'a, f32>,
-    /// Of the norm.
+    /// Epsilon of the norm of each group's values.
     pub eps: f32,
 }
 
-/// What a layer remembers of its sequences, by slot.
-pub struct Memory<'a, 'b> {
+/// State of a layer's sequences, by slot.
+pub struct Mamba2State<'a, 'b> {
     /// `[slots, heads, P, N]`.
     pub state: &'a mut CudaViewMut<'b, f32>,
     /// `[slots, 4, channels]`: entry `p % 4` is position `p`'s input.
@@ -272,8 +269,8 @@ pub struct Memory<'a, 'b> {
 
 /// The rows of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
-pub struct StepRows<'a> {
-    /// Rows, with those that are none.
+pub struct Mamba2Rows<'a> {
+    /// Number of rows, padding rows included.
     pub count: usize,
     /// Slot of each row's sequence; below 0: no row. No slot comes twice.
     pub slots: &'a CudaView<'a, i32>,
@@ -351,10 +348,10 @@ impl Mamba2 {
     pub unsafe fn decode(
         &self,
         device: &Device,
-        rows: StepRows<'_>,
+        rows: Mamba2Rows<'_>,
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: Mamba2State<'_, '_>,
         counters: &mut Counters,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
@@ -379,8 +376,8 @@ impl Mamba2 {
         unsafe { self.enqueue(device, &self.decode, (self.shape.blocks(), n), THREADS, &arguments) }
     }
 
-    /// Enqueues pieces of prompts. `x` is `[rows, inputs]`, `scratch` as long as [`scratch`] says. Rows in no piece stay
-    /// as they are.
+    /// Enqueues pieces of prompts. `x` is `[rows, inputs]`, `scratch` as long as [`scratch`] says. Rows in no piece
+    /// stay as they are.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
@@ -394,7 +391,7 @@ impl Mamba2 {
         pieces: Pieces<'_>,
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: Mamba2State<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
     ) -> Result<(), CudaError> {
@@ -442,7 +439,7 @@ impl Mamba2 {
         (rows, pieces): (usize, usize),
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
-        memory: Memory<'_, '_>,
+        memory: Mamba2State<'_, '_>,
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
     ) -> Result<Arguments, CudaError> {

@@ -2,43 +2,32 @@
 //!
 //! An operation is a module: its head says what is computed, a shape is checked when it is made, which tiles are used
 //! is a pure function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
+//!
+//! From the ground up: [`runtime`] compiles, loads and launches; [`rows`] are activations and what moves or sums them;
+//! [`product`] and [`wide`] multiply matrices with few rows and with many; [`attention`], [`gdn`], [`mamba2`] and
+//! [`moe`] are the operators of layers; [`sampler`] and [`draft_head`] stand behind the last one. Operations are also
+//! named without their folder, as `cuda::router`.
 
-pub mod addresses;
-mod arguments;
 pub mod attention;
-mod cache;
 pub mod carry;
-pub mod combine;
-mod compiler;
-mod device;
 pub mod draft_head;
-pub mod embed;
 pub mod encode;
-mod error;
-pub mod experts;
-pub mod gather;
-pub mod gdn_decode;
-pub mod gdn_prefill;
-pub mod history;
-mod info;
+pub mod gdn;
 pub mod mamba2;
-mod nvml;
-pub mod pool;
+pub mod moe;
 pub mod product;
-pub mod quantized;
-pub mod router;
 pub mod rows;
+pub mod runtime;
 pub mod sampler;
 pub mod stack;
-pub mod uses;
-pub mod waits;
 pub mod wide;
 
-pub use cache::KernelCache;
-pub use compiler::{Arch, Compiler, Program};
-pub use device::{Device, Grid, Module};
+pub use gdn::{decode as gdn_decode, prefill as gdn_prefill};
+pub use moe::{addresses, combine, experts, router, uses};
+pub use rows::{embed, gather, history, pool, quantized};
+pub use runtime::{
+    Arch, Compiler, CudaError, Device, DeviceInfo, Grid, KernelCache, Module, Nvml, NvmlDevice, NvmlError, NvmlMemory,
+    Program, endless, waits,
+};
 
-use device::Kernel;
-pub use error::CudaError;
-pub use info::DeviceInfo;
-pub use nvml::{Nvml, NvmlDevice, NvmlError, NvmlMemory};
+use runtime::Kernel;

@@ -5,9 +5,9 @@
 //! logits are read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks
 //! there are.
 
-use super::arguments::{self, DeviceStruct, Pointee, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::runtime::arguments::{self, DeviceStruct, Pointee, Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
 
 /// The most alternatives that are reported.
@@ -47,19 +47,20 @@ device_struct! {
         pub top_k: u32,
         /// Keep tokens at least this fraction as probable as the best.
         pub min_p: f32,
-        /// The request's seed.
+        /// Seed of the request, from which the random bits of every token are derived.
         pub seed: u64,
-        /// 1 is neutral.
+        /// Factor that penalises tokens of the prompt and of the output; 1 penalises none.
         pub repetition_penalty: f32,
-        /// 0 is neutral.
+        /// Subtracted once from the logits of tokens that were generated; 0 penalises none.
         pub presence_penalty: f32,
-        /// 0 is neutral.
+        /// Subtracted for each time that a token was generated; 0 penalises none.
         pub frequency_penalty: f32,
         /// Tokens generated before this one.
         pub output_index: u32,
         /// Which choice of the request.
         pub choice: u32,
-        /// 1: log-probabilities are those of what the token is drawn from, else of the unedited logits at temperature 1.
+        /// 1: log-probabilities are those of what the token is drawn from, else of the unedited logits at temperature
+        /// 1.
         pub processed: u32,
         /// logit_bias in `lists`: each entry two words, an id and the bits of an `f32`. No id twice.
         pub bias_at: u32,
@@ -144,10 +145,10 @@ device_struct! {
         /// The most probable tokens, best first, ties by lower id. With [`SampleParams::processed`] there may be fewer
         /// than were asked for: -1 is none.
         pub top_ids: [i32; TOP_MAX],
-        /// Their log-probabilities.
+        /// Log-probability of each of `top_ids`, in nats.
         pub top_logprobs: [f32; TOP_MAX],
-        /// 1 if a logit of the row is a NaN or an infinity, else 0; 0 too where no logit was read, as for a forced token
-        /// of which nothing is reported.
+        /// 1 if a logit of the row is a NaN or an infinity, else 0; 0 too where no logit was read, as for a forced
+        /// token of which nothing is reported.
         pub not_finite: u32,
     }
 }
@@ -218,7 +219,7 @@ pub struct Sampler {
     multiprocessors: usize,
     resident: usize,
     kernel: Kernel<Arguments>,
-    /// The same for rows that may be [`SampleParams::processed`]: it has too few registers for all that it can do, and
+    /// Kernel for rows that may be [`SampleParams::processed`]. It has too few registers for all that it can do, and
     /// other rows need not wait for that.
     drawn: Kernel<Arguments>,
     scratch: CudaSlice<u64>,
@@ -253,20 +254,20 @@ pub struct SampleOutputs<'a, 'b> {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
-        /// `[.., vocab]`.
+        /// Logits, `[rows of logits, vocab]`.
         logits: Ptr<f32>,
-        /// `[rows]`.
+        /// Parameters of each row to sample, `[rows]`.
         params: Ptr<SampleParams>,
         lists: Ptr<u32>,
-        /// `[slots, vocab]`.
+        /// History of each slot, `[slots, vocab]`: see [`IN_PROMPT`].
         history: Ptr<u16>,
-        /// `[rows]`, or null.
+        /// Added to `output_index` of each row, `[rows]`; null adds nothing.
         ahead: Ptr<i32>,
         /// `[rows]`, and one more with a tally.
         results: PtrMut<SampleResult>,
-        /// `[slots]`.
+        /// Gets the last sampled token of each slot, `[slots]`.
         sampled: PtrMut<i32>,
         /// [`SCRATCH_WORDS`] of each group.
         scratch: PtrMut<u64>,

@@ -1,6 +1,6 @@
 //! Where the matrices of a stack lie, those of a layer's experts: one after another, or each wherever a table says.
 
-use super::arguments::{Ptr, PtrMut};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut};
 use cudarc::driver::{CudaStream, CudaView};
 
 /// Places of the device's memory that a layer may have in reserve.
@@ -28,7 +28,7 @@ pub enum Stack<'a> {
         places: CudaView<'a, u64>,
         /// Where in its place a matrix begins, a multiple of 16 bytes.
         offset: usize,
-        /// How places change.
+        /// Reserves that places of the host's memory are exchanged for.
         arrivals: Arrivals<'a>,
     },
 }
@@ -46,7 +46,7 @@ impl Stack<'_> {
     }
 
     /// How many matrices of so many bytes there are at least.
-    pub(super) fn count(&self, bytes: usize) -> usize {
+    pub(in crate::cuda) fn count(&self, bytes: usize) -> usize {
         match self {
             Self::Packed(all) => all.len() / bytes,
             Self::Placed { places, .. } => places.len(),
@@ -55,7 +55,7 @@ impl Stack<'_> {
 
     /// What a kernel is given: the first matrix or nothing, the table or nothing, and how far it is from a matrix to
     /// the next, or from where a place begins to the matrix.
-    pub(super) fn arguments(&self, bytes: usize, stream: &CudaStream) -> (Ptr<u8>, Ptr<u64>, u64) {
+    pub(in crate::cuda) fn arguments(&self, bytes: usize, stream: &CudaStream) -> (Ptr<u8>, Ptr<u64>, u64) {
         match self {
             Self::Packed(all) => (Ptr::of(all, stream), Ptr::default(), bytes as u64),
             Self::Placed { places, offset, .. } => (Ptr::default(), Ptr::of(places, stream), *offset as u64),
@@ -64,7 +64,7 @@ impl Stack<'_> {
 
     /// What a kernel is given that changes places: the table, reserves, who came, and where the host's memory begins
     /// and how long it is; nothing where there is no table.
-    pub(super) fn changes(&self, stream: &CudaStream) -> (PtrMut<u64>, PtrMut<u64>, PtrMut<u32>, (u64, u64)) {
+    pub(in crate::cuda) fn changes(&self, stream: &CudaStream) -> (PtrMut<u64>, PtrMut<u64>, PtrMut<u32>, (u64, u64)) {
         let Self::Placed { places, arrivals: Arrivals { reserves, came, host }, .. } = self else {
             return Default::default();
         };

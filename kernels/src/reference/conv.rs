@@ -1,4 +1,4 @@
-use super::silu;
+use super::activations::silu;
 
 /// Causal depthwise convolution and SiLU of one channel: `inputs` are the last `taps` values, the current one last.
 pub fn conv_silu(inputs: &[f32], weights: &[f32]) -> f32 {

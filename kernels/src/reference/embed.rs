@@ -3,26 +3,26 @@
 /// How a token table stores its rows: GGUF's types that kernels read as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TableEncoding {
-    /// 32-bit floats.
+    /// One 32-bit float for each value.
     F32,
-    /// 16-bit floats.
+    /// One 16-bit float (IEEE binary16) for each value.
     F16,
-    /// The upper halves of 32-bit floats.
+    /// The upper half of a 32-bit float (bfloat16) for each value.
     Bf16,
-    /// 32 bytes and a factor.
+    /// Blocks of 32 signed bytes and an f16 factor.
     Q8_0,
-    /// 32 nibbles and a factor.
+    /// Blocks of 32 nibbles and an f16 factor.
     Q4_0,
-    /// 256 nibbles, a scale and a minimum for each 32.
+    /// Blocks of 256 nibbles, with a scale and a minimum for each 32.
     Q4K,
-    /// The same with five bits.
+    /// Blocks of 256 codes of five bits, with a scale and a minimum for each 32.
     Q5K,
-    /// 256 codes of six bits, a scale for each 16.
+    /// Blocks of 256 codes of six bits, with a scale for each 16.
     Q6K,
 }
 
 impl TableEncoding {
-    /// All of them.
+    /// Every encoding that there is a kernel for.
     pub const ALL: [Self; 8] =
         [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Q4K, Self::Q5K, Self::Q6K];
 

@@ -1,14 +1,14 @@
 /// Inputs of one value head over `g.len()` tokens; rows are tokens.
 pub struct GdnInputs<'a> {
-    /// `[T, K]`, normalised and scaled by `1/sqrt(K)`.
+    /// Queries, `[T, K]`, normalised and scaled by `1/sqrt(K)`.
     pub q: &'a [f32],
-    /// `[T, K]`, normalised.
+    /// Keys, `[T, K]`, normalised to length 1.
     pub k: &'a [f32],
-    /// `[T, V]`.
+    /// Values, `[T, V]`, before the update.
     pub v: &'a [f32],
-    /// `[T]`, log decay, at most 0.
+    /// Log decay of each token, `[T]`, at most 0.
     pub g: &'a [f32],
-    /// `[T]`, in 0..1.
+    /// Write strength of each token, `[T]`, in 0..1.
     pub beta: &'a [f32],
     /// Width of a key, K.
     pub key_dim: usize,
@@ -34,8 +34,8 @@ pub fn gdn_recurrent(x: &GdnInputs, state: &mut [f64]) -> Vec<f32> {
     out
 }
 
-/// The same function in chunks of `chunk` tokens: within one, a unit lower triangular solve replaces the token-by-token
-/// update.
+/// [`gdn_recurrent`] in chunks of `chunk` tokens: within one, a unit lower triangular solve replaces the token-by-token
+/// update. The two differ by rounding alone.
 pub fn gdn_chunked(x: &GdnInputs, state: &mut [f64], chunk: usize) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.g.len() * x.value_dim);
     let mut at = 0;

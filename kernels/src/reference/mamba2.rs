@@ -1,4 +1,4 @@
-use super::softplus;
+use super::activations::softplus;
 
 /// Inputs of one Mamba-2 head over `dt.len()` tokens; rows are tokens.
 pub struct Mamba2Inputs<'a> {
@@ -41,9 +41,9 @@ pub fn mamba2_recurrent(i: &Mamba2Inputs, state: &mut [f64]) -> Vec<f32> {
     out
 }
 
-/// The same in chunks of `chunk` tokens, of which none waits for the one before it: with `G` the running sum of
-/// `dt a` in a chunk, `y_t = e^(G_t) h c_t + sum over s <= t of (c_t b_s) dt_s e^(G_t - G_s) x_s + d x_t`, and
-/// `h = e^(G_last) h + sum of dt_s e^(G_last - G_s) x_s b_s^T`.
+/// [`mamba2_recurrent`] in chunks of `chunk` tokens, within which no token waits for the one before it: with `G` the
+/// running sum of `dt a` in a chunk, `y_t = e^(G_t) h c_t + sum over s <= t of (c_t b_s) dt_s e^(G_t - G_s) x_s + d
+/// x_t`, and `h = e^(G_last) h + sum of dt_s e^(G_last - G_s) x_s b_s^T`.
 pub fn mamba2_chunked(i: &Mamba2Inputs, state: &mut [f64], chunk: usize) -> Vec<f32> {
     let (pd, nd) = (i.head_dim, i.state_dim);
     let chunks = (0..i.dt.len()).step_by(chunk).map(|at| at..i.dt.len().min(at + chunk));

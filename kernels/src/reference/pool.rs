@@ -1,4 +1,4 @@
-use super::rmsnorm;
+use super::norms::rmsnorm;
 
 /// The sum of `rows` after a norm with the factor `w`; zeros without rows.
 pub fn pool(rows: &[&[f32]], w: &[f32], eps: f32) -> Vec<f32> {

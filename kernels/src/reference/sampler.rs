@@ -50,7 +50,7 @@ pub struct Context<'a> {
     pub choice: u32,
 }
 
-/// The chosen token.
+/// Chooses a token from a row of logits; the module says in which order.
 pub fn sample(logits: &[f32], p: &Sampling, c: &Context) -> u32 {
     let logits = edited(logits, p, c);
     let mut order = ranked(&logits);
@@ -163,7 +163,7 @@ pub fn edited(logits: &[f32], p: &Sampling, c: &Context) -> Vec<f32> {
 #[derive(Clone, Copy, Debug)]
 pub struct Mixture {
     best: f32,
-    /// `e^(LSE - best)`.
+    /// Sum of `e^(logit - best)` over all tokens, which is `e^(LSE - best)`.
     sum: f32,
 }
 

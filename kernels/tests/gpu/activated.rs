@@ -5,7 +5,7 @@ use crate::support::{Gpu, H200, Outcome, Test, pairs};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{
-    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, Norm, Tiling,
+    self, Activated, ActivatedRows, Activations, Epilogue, MatrixShape, Norm, ProductTiling,
 };
 use chimere_kernels::cuda::quantized::{BLOCK, Planes, QuantizedRows};
 use chimere_kernels::cuda::wide::{self, Columns, Inputs, Order, Output, Wide, WideShape};
@@ -27,13 +27,13 @@ const GAP: usize = 64;
 /// A matrix and what is made of its sums.
 struct Case {
     shape: WideShape,
-    tilings: Vec<(usize, Tiling)>,
+    tilings: Vec<(usize, ProductTiling)>,
 }
 
 /// Every layout as is chosen, and some in blocks of four tiles of two warps each, and of eight tiles of which the last
 /// block has half. The last matrix is large enough to be given two warps a tile.
 fn cases() -> Vec<Case> {
-    let tile = |warps_k, tiles| Tiling { warps_k, tiles, cluster: 1, depth: 1, registers: 80 };
+    let tile = |warps_k, tiles| ProductTiling { warps_k, tiles, cluster: 1, depth: 1, registers: 80 };
     let mut all = Vec::new();
     let sizes = [
         (Epilogue::Gated, 192, 512, Some(480)),
@@ -59,7 +59,7 @@ fn cases() -> Vec<Case> {
 
 impl Case {
     /// The kernel for many rows whose sums have the same order.
-    fn wide(&self) -> wide::Tiling {
+    fn wide(&self) -> wide::WideTiling {
         let order = Order { segments: self.tilings[0].1.warps_k, by_halves: false };
         wide::tiling_in(order, self.shape, ROWS, H200)
     }
@@ -81,7 +81,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(cases().iter().map(Case::programs).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] =
     &[("activated::gated_and_squared_products_are_the_definition_s_and_those_of_many_rows", every_case)];
 

@@ -2,7 +2,7 @@
 
 use crate::support::{Gpu, Outcome, Test, as_halves, f16, near_int8, pairs};
 use chimere_kernels::cuda::attention::{
-    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, tiling,
+    self, Attention, AttentionRows, AttentionShape, Cache, DecodeScratch, KvType, Norms, Out, PAGE, TileChip, tiling,
 };
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -86,7 +86,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("attention::rows_attend_to_their_own_sequence_alone_and_among_others", every_cache),
     ("attention::drafted_rows_have_the_bytes_of_rows_of_their_own", every_draft),
@@ -223,7 +223,7 @@ struct Bench<'a> {
     norms: [CudaSlice<f32>; 2],
     keys: CudaSlice<u8>,
     values: CudaSlice<u8>,
-    scratch: Scratch,
+    scratch: DecodeScratch,
     table: CudaSlice<i32>,
     pages_max: usize,
 }
@@ -231,8 +231,8 @@ struct Bench<'a> {
 type Bytes = (Vec<i8>, Vec<f32>);
 
 impl Bench<'_> {
-    /// With a cache full of what is no number, and pages in no order, one more than is used; the sequence of row i is in
-    /// slot i + 1.
+    /// With a cache full of what is no number, and pages in no order, one more than is used; the sequence of row i is
+    /// in slot i + 1.
     fn of<'a>(gpu: &'a Gpu, model: &Model, contexts: &[usize]) -> Result<Bench<'a>, Box<dyn Error>> {
         let (stream, shape, kv) = (gpu.device.stream(), model.shape, model.kv);
         let context_max = *contexts.iter().max().expect("some");
@@ -255,7 +255,7 @@ impl Bench<'_> {
             norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
             keys: stream.clone_htod(&vec![0xffu8; (used + 1) * k_page])?,
             values: stream.clone_htod(&vec![0xffu8; (used + 1) * v_page])?,
-            scratch: Scratch::new(&gpu.device, shape, rows, context_max)?,
+            scratch: DecodeScratch::new(&gpu.device, shape, rows, context_max)?,
             table: stream.clone_htod(&table)?,
             pages_max,
         })
@@ -419,15 +419,16 @@ fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: AttentionShape, kv: KvTyp
         assert!(same, "{shape:?} {kv:?}: position {} differs from itself alone", row.1);
     }
     println!(
-        "attention {kv:?} {} of {}, {} kv heads, {:?}: off by {:.1e} (prefill) and {:.1e} (decode) of a row's largest beyond half a code; alone = among others",
+        "attention {kv:?} {} of {}, {} kv heads, {:?}: off by {:.1e} (prefill) and {:.1e} (decode) \
+         of a row's largest beyond half a code; alone = among others",
         shape.heads, shape.dim, shape.kv_heads, shape.planes, worst[0], worst[1]
     );
     assert!(worst[0] < 2e-3 && worst[1] < 2e-3, "{shape:?} {kv:?}: off by {worst:?}");
     Ok(())
 }
 
-/// The last eight positions of each sequence, one a step, and as a row with seven drafted ones behind it: first with wrong
-/// ones, of which the next step must find nothing.
+/// The last eight positions of each sequence, one a step, and as a row with seven drafted ones behind it: first with
+/// wrong ones, of which the next step must find nothing.
 fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, shape: AttentionShape, kv: KvType) -> Outcome {
     const CONTEXTS: [usize; 7] = [10, 33, 40, 70, 257, 264, 600];
     let (model, stride) = (Model::random(shape, kv), codes_of(shape));
@@ -495,7 +496,7 @@ fn a_late_position_turns_as_exactly_as_an_early_one(gpu: &Gpu) -> Outcome {
         norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
         keys: stream.alloc_zeros(3 * k_page)?,
         values: stream.alloc_zeros(3 * v_page)?,
-        scratch: Scratch::new(&gpu.device, shape, 1, first + n)?,
+        scratch: DecodeScratch::new(&gpu.device, shape, 1, first + n)?,
         table: stream.clone_htod(&table)?,
         pages_max,
     };

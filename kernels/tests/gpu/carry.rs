@@ -10,7 +10,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![carry::program()])
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[("carry::words_come_and_go_and_nothing_beside_them", words_come_and_go)];
 
 /// Page-locked words, freed with it.

@@ -4,7 +4,7 @@
 use crate::support::{Gpu, Outcome, Test, pairs};
 use crate::tables::random_table;
 use chimere_kernels::cuda::draft_head::{
-    self, Behind, DraftHead, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, HeadRows, KEPT, RING,
+    self, Behind, DraftHead, DraftHeadRows, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, KEPT, RING,
     ROW_WORDS, ROWS_MAX,
 };
 use chimere_kernels::cuda::embed::{Table, TableEncoding, TableShape};
@@ -29,7 +29,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(draft_head::program).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("draft_head::rows_read_the_token_and_the_hidden_state_before_them", every_shape),
     ("draft_head::guesses_go_on_behind_what_was_accepted", guesses_go_on_behind_what_was_accepted),
@@ -92,7 +92,7 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
     let mut d_codes = stream.clone_htod(&vec![99i8; codes])?;
     let mut d_meta = stream.clone_htod(&vec![f32::NAN; meta])?;
     let (tokens_view, slots_view, positions_view) = (d_tokens.as_view(), d_slots.as_view(), d_positions.as_view());
-    let rows = HeadRows { count: n, tokens: &tokens_view, slots: &slots_view, positions: &positions_view };
+    let rows = DraftHeadRows { count: n, tokens: &tokens_view, slots: &slots_view, positions: &positions_view };
     let norms = HeadNorms {
         model: &d_model.as_view(),
         embedding: &d_embedding.as_view(),
@@ -167,7 +167,8 @@ fn rows_read_the_token_and_the_hidden_state_before_them(
 fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
     let stream = gpu.device.stream();
     let kernels = DraftHead::load(&gpu.device, &gpu.cache, SHAPES[1])?;
-    // Three pieces: one right draft of two, none of one, and no draft; the second has no room left. Then a prompt's end.
+    // Three pieces: one right draft of two, none of one, and no draft; the second has no room left. Then a prompt's
+    // end.
     let step =
         [[4, 50, 51, 9, 60, 7], [3, 3, 3, 0, 0, 5], [20, 21, 22, 62, 63, 8]].map(|list| stream.clone_htod(&list));
     let [tokens, slots, positions] = step;
@@ -198,7 +199,7 @@ fn guesses_go_on_behind_what_was_accepted(gpu: &Gpu) -> Outcome {
             slots: &mut s.as_view_mut(),
             positions: &mut p.as_view_mut(),
         };
-        let step = HeadRows { count: 6, tokens: &tokens, slots: &slots, positions: &positions };
+        let step = DraftHeadRows { count: 6, tokens: &tokens, slots: &slots, positions: &positions };
         let accepted = sampled.as_view();
         let behind = (pass == 0).then_some(Behind { results: &accepted, rows: step, ahead: Some(&ahead) });
         let (drawn, ids) = (&guessed.as_view(), ids.as_view());

@@ -28,7 +28,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     shapes().map(embed::program).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("embed::rows_are_the_table_s_and_tokens_are_remembered", every_encoding),
     ("embed::a_table_in_host_memory_gives_the_same_rows", in_host_memory),

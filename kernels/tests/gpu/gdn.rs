@@ -2,7 +2,7 @@
 
 use crate::support::{Gpu, Outcome, Test, as_halves, f16, near_int8, pairs};
 use chimere_kernels::cuda::gdn_decode::{
-    self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates, stores,
+    self, GdnDecode, GdnRows, GdnState, Heads, LayerWeights, STORE_EVERY, Updates, stores,
 };
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
@@ -32,7 +32,7 @@ const EPS: f32 = 1e-6;
 /// Drafted rows behind one.
 const DRAFTS: usize = 7;
 /// Room for them in a step that has none.
-const UNTAKEN: gdn_decode::Drafts = gdn_decode::Drafts { room: DRAFTS, taken: false };
+const UNTAKEN: gdn_decode::DraftRoom = gdn_decode::DraftRoom { room: DRAFTS, taken: false };
 
 /// Rows lie a little further apart than they are long.
 fn stride(heads: Heads) -> usize {
@@ -58,7 +58,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     cases().chain(many).flat_map(decode).chain(prefill).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("gdn::steps_follow_the_recurrence", every_step),
     ("gdn::rows_have_the_same_bytes_where_a_block_has_several", every_batch),
@@ -293,8 +293,8 @@ fn step(
     let mut meta = stream.clone_htod(&vec![f32::NAN; n * width / 16])?;
     let (slots, positions, x) = (slots.as_view(), positions.as_view(), x.as_view());
     let (pending, drafted) = (&lack.as_view(), &drafted.as_view());
-    let rows = StepRows { count: n, slots: &slots, positions: &positions, pending, drafted };
-    let memory = Memory { state: &mut after.state.as_view_mut(), tail: &mut after.tail.as_view_mut() };
+    let rows = GdnRows { count: n, slots: &slots, positions: &positions, pending, drafted };
+    let memory = GdnState { state: &mut after.state.as_view_mut(), tail: &mut after.tail.as_view_mut() };
     // SAFETY: callers' slots differ and are those of `before`; the copies above are not launched early.
     with_weights!(layer, |weights| unsafe {
         let (codes, meta) = (&mut codes.as_view_mut(), &mut meta.as_view_mut());
@@ -365,7 +365,8 @@ fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outco
     let kept = state[heads.state()..2 * heads.state()].iter().zip(&untouched).all(|(a, b)| f64::from(*a) == *b);
     assert!(kept, "a slot in no row changed");
     println!(
-        "gdn_decode {heads:?} {planes:?}: outputs within {worst:.3} of what their int8 form may be off, state to {state_error:.1e}, rows the same alone"
+        "gdn_decode {heads:?} {planes:?}: outputs within {worst:.3} of what their int8 form may be off, \
+         state to {state_error:.1e}, rows the same alone"
     );
     Ok(())
 }
@@ -375,7 +376,7 @@ fn rows_have_the_same_bytes_where_a_block_has_several(gpu: &Gpu, heads: Heads) -
     let (mut random, stride, stream) = (Random(heads.values as u64), stride(heads), gpu.device.stream());
     let kernel = GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, Planes::One, UNTAKEN)?;
     let layer = Layer::new(gpu, heads, Planes::One, &mut random, -4.0)?;
-    // Rows that are none come first, last, one after another, and beside those of a block.
+    // Padding rows come first, last, one after another, and beside those of a block.
     let none = [0, 5, 6, 9, 20];
     let slots: Vec<i32> = (0..MANY as i32).map(|row| if none.contains(&row) { -1 } else { 20 - row }).collect();
     let host: Vec<Sequence> = (0..MANY).map(|_| Sequence::random(heads, &mut random)).collect();
@@ -414,7 +415,7 @@ type CodedRow = (Vec<i8>, Vec<[f32; 2]>);
 fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, planes: Planes) -> Outcome {
     const LENGTH: usize = 70;
     let (mut random, stride) = (Random(5 + heads.value_dim as u64), stride(heads));
-    let load = |drafts: gdn_decode::Drafts| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts);
+    let load = |drafts: gdn_decode::DraftRoom| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts);
     let (alone, drafting, without) = (load(0.into())?, load(DRAFTS.into())?, load(UNTAKEN)?);
     let layer = Layer::new(gpu, heads, planes, &mut random, -4.0)?;
     let host: Vec<Sequence> = (0..2).map(|_| Sequence::random(heads, &mut random)).collect();
@@ -423,7 +424,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
     let start = [6, 1001];
     let (blocks, width) = (layer.width() / 32, layer.width());
 
-    // Whose states are written more often, which changes nothing.
+    // The states of these slots are written more often, which changes no byte.
     let mut device = Slots { every: STORE_EVERY / 2, ..Slots::new(gpu, heads, &host, 0)? };
     device.begin(&[0, 1], &start);
     let mut want: [Vec<CodedRow>; 2] = Default::default();
@@ -451,7 +452,8 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
             let room = DRAFTS.min(LENGTH - done[slot] - 1);
             let pick =
                 |random: &mut Random, n: usize| ((f64::from(random.signed()) + 1.0) / 2.0 * (n + 1) as f64) as usize;
-            // In turn all, of which all are right, so that the rings are filled, some, of which some are, and twice none.
+            // In turn all, of which all are right, so that the rings are filled, some, of which some are, and twice
+            // none.
             let drafts = [room, pick(&mut random, room).min(room), 0, 0][steps % 4];
             accepted[slot] = if steps % 4 == 1 { pick(&mut random, drafts).min(drafts) } else { drafts };
             firsts.push((slot, slots.len()));
@@ -462,7 +464,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
                 x.extend_from_slice(if n <= accepted[slot] { of(slot, done[slot] + n) } else { &wrong });
             }
         }
-        let lacks = |slot: usize| gdn_decode::Drafts::does_without(drafted.lacks[slot].len(), right[slot] as usize);
+        let lacks = |slot: usize| gdn_decode::DraftRoom::does_without(drafted.lacks[slot].len(), right[slot] as usize);
         let none = firsts.iter().all(|(slot, _)| lacks(*slot)) && slots.len() == 1 + firsts.len();
         let kernel = if none { &without } else { &drafting };
         (steps, steps_without) = (steps + 1, steps_without + usize::from(none));
@@ -555,7 +557,7 @@ fn prefill(
     prefill_keeping(gpu, kernel, layer, (list, rows), x, &[], slots)
 }
 
-/// The same, which keeps states on the way: after the chunk with each number, and in which slot.
+/// Runs pieces and keeps states on the way: `kept` says after which chunk and in which slot.
 fn prefill_keeping(
     gpu: &Gpu,
     kernel: &GdnPrefill,
@@ -579,13 +581,13 @@ fn prefill_keeping(
     let mut meta = stream.clone_htod(&vec![f32::NAN; rows * width / 16])?;
     let (list_view, x) = (pieces.as_view(), x.as_view());
     let pieces = Pieces { list: &list_view, count: list.len(), rows, exports: exports.as_ref() };
-    // The same as f16, from the same memory, if there is such a form.
+    // The rows are also made as f16, from the same memory, if there is such a form.
     let made = (layer.planes == Planes::One && width.is_multiple_of(128))
         .then(|| HalfRows::of_hidden(&gpu.device, rows, rows * width))
         .transpose()?;
     if let Some(made) = &made {
         let (mut state, mut tail) = (slots.state.clone(), slots.tail.clone());
-        let memory = Memory { state: &mut state.as_view_mut(), tail: &mut tail.as_view_mut() };
+        let memory = GdnState { state: &mut state.as_view_mut(), tail: &mut tail.as_view_mut() };
         let out = (MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() }, Some(made));
         // SAFETY: callers' pieces are in order, with slots of `slots`.
         with_weights!(layer, |weights| unsafe {
@@ -593,7 +595,7 @@ fn prefill_keeping(
         });
         assert!(stream.clone_dtoh(&meta)?.iter().all(|v| v.is_nan()), "no int8 beside f16");
     }
-    let memory = Memory { state: &mut slots.state.as_view_mut(), tail: &mut slots.tail.as_view_mut() };
+    let memory = GdnState { state: &mut slots.state.as_view_mut(), tail: &mut slots.tail.as_view_mut() };
     let out = (MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() }, None);
     // SAFETY: as above.
     with_weights!(layer, |weights| unsafe {
@@ -687,7 +689,9 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     }
     let hard = if hard { ", hard" } else { "" };
     println!(
-        "gdn_prefill {heads:?} {planes:?}{hard}: outputs to {raw_error:.1e}, {worst:.3} of what their int8 form may be off, state to {state_error:.1e}"
+        "gdn_prefill {heads:?} {planes:?}{hard}: outputs to {raw_error:.1e}, \
+         {worst:.3} of what their int8 form may be off, \
+         state to {state_error:.1e}"
     );
     Ok(())
 }

@@ -4,9 +4,9 @@
 //!
 //! `gpu build [ARCH [OPERATOR]]` compiles the programs of all tests, or of those of one operator, into the kernel cache
 //! and needs no device, so that a machine without the compiler can run them; ARCH is sm_90a unless it is named.
-//! `gpu late WARP TEST` runs tests with the one warp of every block asleep before each of its waits, so that it comes to
-//! them last; `gpu endless word` is what the tests of waits start.
-//! `CHIMERE_FEW_CASES=1` leaves out most cases of the longest tests.
+//! `gpu late WARP TEST` runs tests with the one warp of every block asleep before each of its waits, so that it comes
+//! to them last; `gpu endless word` is what the tests of waits start. `CHIMERE_FEW_CASES=1` leaves out most cases of
+//! the longest tests.
 
 mod activated;
 mod attention;

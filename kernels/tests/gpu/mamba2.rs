@@ -3,13 +3,13 @@
 
 use crate::support::{Gpu, Outcome, Test, pairs};
 use chimere_kernels::cuda::gdn_prefill::{MixedRows, Pieces, chunk_number, chunks_max};
-use chimere_kernels::cuda::mamba2::{self, Counters, LayerWeights, Mamba2, Mamba2Shape, Memory, StepRows, TAPS};
+use chimere_kernels::cuda::mamba2::{self, Counters, LayerWeights, Mamba2, Mamba2Rows, Mamba2Shape, Mamba2State, TAPS};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::{Mamba2Inputs, mamba2_recurrent};
-use cudarc::driver::CudaSlice;
+use cudarc::driver::{CudaSlice, CudaView};
 use std::error::Error;
 
 const EPS: f32 = 1e-5;
@@ -35,7 +35,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(mamba2::program).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("mamba2::steps_follow_the_recurrence", every_step),
     ("mamba2::prompts_follow_the_recurrence_however_they_are_cut", every_prompt),
@@ -61,7 +61,7 @@ struct Case<'a> {
     before: [Vec<f32>; 2],
 }
 
-/// States and rings.
+/// States and convolution rings of a layer on the device.
 struct Kept {
     state: CudaSlice<f32>,
     tail: CudaSlice<f32>,
@@ -114,7 +114,7 @@ impl<'a> Case<'a> {
         &self,
         x: &[f32],
         rows: usize,
-        run: impl FnOnce(&cudarc::driver::CudaView<'_, f32>, LayerWeights<'_>, MixedRows<'_, '_>) -> Result<(), CudaError>,
+        run: impl FnOnce(&CudaView<'_, f32>, LayerWeights<'_>, MixedRows<'_, '_>) -> Result<(), CudaError>,
     ) -> Result<QuantizedRows, Box<dyn Error>> {
         let (stream, codes) = (self.gpu.device.stream(), rows * self.codes());
         let x = stream.clone_htod(x)?;
@@ -146,8 +146,8 @@ impl<'a> Case<'a> {
         let mut counters = Counters::new(&self.gpu.device, self.shape, rows.len())?;
         let mut scratch = stream.clone_htod(&vec![f32::NAN; mamba2::scratch(self.shape, rows.len(), 0)])?;
         self.launch(&x, rows.len(), |x, layer, out| {
-            let rows = StepRows { count: rows.len(), slots: &slots.as_view(), positions: &positions.as_view() };
-            let memory = Memory { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
+            let rows = Mamba2Rows { count: rows.len(), slots: &slots.as_view(), positions: &positions.as_view() };
+            let memory = Mamba2State { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
             let (device, scratch) = (&self.gpu.device, &mut scratch.as_view_mut());
             // SAFETY: slots differ and are below SLOTS; the copies above are not launched early.
             unsafe { self.kernel.decode(device, rows, x, layer, memory, &mut counters, scratch, out) }
@@ -196,7 +196,7 @@ impl<'a> Case<'a> {
         let mut scratch = stream.clone_htod(&vec![f32::NAN; mamba2::scratch(self.shape, rows, pieces.len())])?;
         self.launch(&self.x, rows, |x, layer, out| {
             let pieces = Pieces { list: &list.as_view(), count: pieces.len(), rows, exports: exports.as_ref() };
-            let memory = Memory { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
+            let memory = Mamba2State { state: &mut kept.state.as_view_mut(), tail: &mut kept.tail.as_view_mut() };
             // SAFETY: pieces follow one another and have slots of their own, below SLOTS.
             unsafe { self.kernel.prefill(&self.gpu.device, pieces, x, layer, memory, &mut scratch.as_view_mut(), out) }
         })

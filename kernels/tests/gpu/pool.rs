@@ -20,7 +20,7 @@ fn units(n: usize) -> Vec<[i32; 2]> {
     (0..n).rev().map(of).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[("pool::units_are_summed_and_do_not_notice_those_beside_them", every_width)];
 
 fn every_width(gpu: &Gpu) -> Outcome {

@@ -81,7 +81,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("product::products_are_the_definition_s_and_the_same_alone_and_in_a_batch", every_layout),
     ("product::out_projections_leave_the_stream_and_what_is_read_of_it_next", every_residual),

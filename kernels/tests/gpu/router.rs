@@ -31,7 +31,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     SHAPES.into_iter().map(router::program).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("router::choices_are_the_definition_s_and_the_same_alone_and_in_a_batch", every_choice),
     ("router::launches_of_few_and_many_rows_take_turns", launches_of_few_and_many_rows_take_turns),

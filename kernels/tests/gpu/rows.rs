@@ -2,7 +2,7 @@
 //! move rows.
 
 use crate::support::{Gpu, Outcome, Test, as_halves, f16};
-use chimere_kernels::cuda::combine::{self, Combine, CombineShape, Terms};
+use chimere_kernels::cuda::combine::{self, Combine, CombineShape, ExpertOutputs};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -115,7 +115,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     combined.chain(SHAPES.iter().map(|s| gather::program(s.cols, s.planes))).collect()
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] =
     &[("combine::terms_are_added_and_padding_rows_stay", every_shape), ("gather::rows_are_gathered", every_width)];
 
@@ -165,7 +165,7 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
     let kernel = Combine::load(&gpu.device, &gpu.cache, shape)?;
     let mut dx_by_row = stream.clone_htod(&x)?;
     let (v_gates, v_experts, v_own) = (d_gates.as_view(), d_experts.as_view(), d_own.as_view());
-    let terms = Terms {
+    let terms = ExpertOutputs {
         slots: &d_slots.as_view(),
         gates: &v_gates,
         experts: &v_experts,
@@ -209,7 +209,7 @@ fn halves_are_those_of_the_int8_rows(
     gpu: &Gpu,
     kernel: &Combine,
     (shape, slots): (CombineShape, &[i32]),
-    terms: Terms<'_>,
+    terms: ExpertOutputs<'_>,
     (weight, x): (&CudaView<'_, f32>, &mut CudaViewMut<'_, f32>),
     whole: &Poisoned,
 ) -> Outcome {
@@ -253,7 +253,7 @@ fn a_sum_alone_is_in_int8_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, 
     let (d_slots, d_gates) = (stream.clone_htod(&slots)?, stream.clone_htod(&gates)?);
     let d_experts = stream.clone_htod(&if halves { as_halves(&experts) } else { experts.clone() })?;
     let (v_gates, v_experts) = (d_gates.as_view(), d_experts.as_view());
-    let terms = Terms { slots: &d_slots.as_view(), gates: &v_gates, experts: &v_experts, halves, shared: None };
+    let terms = ExpertOutputs { slots: &d_slots.as_view(), gates: &v_gates, experts: &v_experts, halves, shared: None };
     let (kernel, mut out) = (Combine::load(&gpu.device, &gpu.cache, shape)?, Poisoned::new(gpu, n, cols, planes)?);
     kernel.sum(&gpu.device, n, terms, &mut out.codes.as_view_mut(), &mut out.meta.as_view_mut())?;
     let wide = padded(cols) * planes.count();

@@ -293,7 +293,7 @@ impl Batch {
     }
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[("sampler::rows_of_every_kind_get_the_definition_s_tokens", every_kind_of_row)];
 
 fn every_kind_of_row(gpu: &Gpu) -> Outcome {
@@ -317,7 +317,8 @@ fn every_kind_of_row(gpu: &Gpu) -> Outcome {
             changed += results.iter().filter(|r| r.token != r.plain).count();
         }
         println!(
-            "sampler of {vocab}: {rows} rows, tokens equal to the definition's; {moved} with sparse edits, {changed} of them changed"
+            "sampler of {vocab}: {rows} rows, tokens equal to the definition's; {moved} with \
+             sparse edits, {changed} of them changed"
         );
     }
     Ok(())

@@ -1,11 +1,12 @@
-//! Waits that end late, or never: what is recorded when a bound ends one, and stages of which one warp always comes last.
+//! Waits that end late, or never: what is recorded when a bound ends one, and stages of which one warp always comes
+//! last.
 //!
 //! A wait that a bound ends takes the device's context with it. So what may end that way runs in a process of its own:
 //! this program again, told to (`main.rs`).
 
 use crate::support::{Gpu, Outcome, Test};
 use crate::wide;
-use chimere_kernels::cuda::waits::{Endless, EndlessBy, endless_program};
+use chimere_kernels::cuda::endless::{Endless, EndlessBy, endless_program};
 use chimere_kernels::cuda::{Arch, CudaError, Device, KernelCache, Program};
 use std::error::Error;
 use std::process::{Command, Output};
@@ -15,7 +16,7 @@ const TICKS: u32 = 3;
 /// How late a warp comes to each of its waits: longer than the others take for all of a block's stages.
 const LATE_NS: i64 = 50_000;
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("waits::one_that_never_ends_fails_the_launch_and_is_named", never_ending),
     ("waits::no_warp_is_two_phases_behind_however_late_it_comes", late_warps),

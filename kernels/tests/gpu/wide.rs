@@ -9,7 +9,8 @@ use chimere_kernels::cuda::product::{self, Activations, Norm};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows, Halves};
 use chimere_kernels::cuda::wide::{
-    Columns, Epilogue, Form, HalfPlace, Inputs, Many, Order, Output, Source, Tiling, Wide, WideShape, warpgroup,
+    Columns, Epilogue, HalfPlace, Inputs, Many, Order, Output, Source, Wide, WideArithmetic, WideShape, WideTiling,
+    warpgroup,
 };
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
@@ -17,8 +18,8 @@ use std::error::Error;
 use std::rc::Rc;
 
 /// Every way to share work at least once: among groups, blocks of a cluster, warps along rows and columns.
-const CHECKED: [Tiling; 3] = [
-    Tiling {
+const CHECKED: [WideTiling; 3] = [
+    WideTiling {
         tiles: 1,
         warps_rows: 4,
         octets: 1,
@@ -29,7 +30,7 @@ const CHECKED: [Tiling; 3] = [
         stages: 3,
         order: None,
     },
-    Tiling {
+    WideTiling {
         tiles: 2,
         warps_rows: 2,
         octets: 4,
@@ -40,7 +41,7 @@ const CHECKED: [Tiling; 3] = [
         stages: 3,
         order: None,
     },
-    Tiling {
+    WideTiling {
         tiles: 2,
         warps_rows: 4,
         octets: 2,
@@ -67,7 +68,7 @@ fn shape(layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Opt
 
 struct Checked {
     shape: WideShape,
-    form: Form,
+    form: WideArithmetic,
 }
 
 /// Multiprocessors of the chip that few rows in f16 are for.
@@ -77,18 +78,24 @@ const HOPPER_MULTIPROCESSORS: usize = 132;
 const HALF_TOLERANCE: f64 = 1.5e-3;
 
 /// What may be off, in shares of the sum of the products' magnitudes.
-fn tolerance(form: Form) -> f64 {
+fn tolerance(form: WideArithmetic) -> f64 {
     match form {
-        Form::Int8(_) => 6e-7,
-        Form::F16(_) => HALF_TOLERANCE,
+        WideArithmetic::Int8(_) => 6e-7,
+        WideArithmetic::F16(_) => HALF_TOLERANCE,
     }
 }
 
 /// In f16: every number of warpgroups, of columns in which the 75 of the tests come out even or not, every layout and
 /// every epilogue.
 fn in_halves() -> Vec<Checked> {
-    let tiling =
-        |groups, tiles, columns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0, segments: 1 };
+    let tiling = |groups, tiles, columns| warpgroup::WarpgroupTiling {
+        groups,
+        tiles,
+        columns,
+        stages: 3,
+        turns: 0,
+        segments: 1,
+    };
     let mut all = Vec::new();
     for layout in LAYOUTS.into_iter().filter(|l| *l != Layout::W16) {
         let sizes = [
@@ -105,7 +112,7 @@ fn in_halves() -> Vec<Checked> {
                 tiling.columns = if tiling.columns == 64 { 96 } else { tiling.columns };
             }
             let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), dense);
-            all.push(Checked { shape, form: Form::F16(tiling) });
+            all.push(Checked { shape, form: WideArithmetic::F16(tiling) });
         }
     }
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
@@ -122,7 +129,7 @@ fn in_halves() -> Vec<Checked> {
             // Three warpgroups are for columns that lie beside one another.
             for (epilogue, dense) in epilogues.into_iter().filter(|e| e.1 || tiling.groups != 3) {
                 let shape = shape(layout, rows, 512, epilogue, Some(480), dense);
-                all.push(Checked { shape, form: Form::F16(tiling) });
+                all.push(Checked { shape, form: WideArithmetic::F16(tiling) });
             }
         }
     }
@@ -132,11 +139,17 @@ fn in_halves() -> Vec<Checked> {
 
 /// What is made of such products at once: rows of f16.
 fn half_rows() -> impl Iterator<Item = Checked> {
-    let tiling =
-        |groups, tiles, columns, turns| warpgroup::Tiling { groups, tiles, columns, stages: 3, turns, segments: 1 };
+    let tiling = |groups, tiles, columns, turns| warpgroup::WarpgroupTiling {
+        groups,
+        tiles,
+        columns,
+        stages: 3,
+        turns,
+        segments: 1,
+    };
     let of = move |(layout, cols, epilogue, tiling)| {
         let shape = shape(layout, 512, cols, epilogue, Some(384), false).with_half_rows(true);
-        Checked { shape, form: Form::F16(tiling) }
+        Checked { shape, form: WideArithmetic::F16(tiling) }
     };
     [
         (Layout::Q4_K, 512, Epilogue::Gated, tiling(1, 2, 32, 0)),
@@ -158,14 +171,14 @@ fn checked() -> Vec<Checked> {
             for (rows, cols) in [(40, 256), (1000, 768)] {
                 all.push(Checked {
                     shape: shape(layout, rows, cols, Epilogue::Plain, None, true),
-                    form: Form::Int8(tiling),
+                    form: WideArithmetic::Int8(tiling),
                 });
             }
         }
     }
     for layout in LAYOUTS {
         let shape = shape(layout, 1000, 768, Epilogue::Plain, None, true).with_planes(Planes::Two);
-        all.push(Checked { shape, form: Form::Int8(CHECKED[1]) });
+        all.push(Checked { shape, form: WideArithmetic::Int8(CHECKED[1]) });
     }
     // Of IQ3_S, tiles of 512 inputs begin at odd multiples of 64 bytes.
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
@@ -177,7 +190,7 @@ fn checked() -> Vec<Checked> {
                 for (rows, cols, epilogue, dense) in [gated, residual, rounded].into_iter().chain(squared) {
                     all.push(Checked {
                         shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes),
-                        form: Form::Int8(tiling),
+                        form: WideArithmetic::Int8(tiling),
                     });
                 }
             }
@@ -202,7 +215,7 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
         all.extend(case.form.programs(case.shape)?);
     }
     for (shape, tiling) in one_order::few_in_halves(HOPPER_MULTIPROCESSORS) {
-        all.extend(Form::F16(tiling).programs(shape)?);
+        all.extend(WideArithmetic::F16(tiling).programs(shape)?);
         all.extend(product::halves::programs(shape.matrix(), shape.norm(), HOPPER_MULTIPROCESSORS));
     }
     all.extend(staged_programs()?);
@@ -216,12 +229,12 @@ pub(crate) const STAGED_WARPS: u32 = 8;
 /// What that test loads.
 pub(crate) fn staged_programs() -> Result<Vec<Program>, CudaError> {
     let (shape, tiling) = one_order::staged(HOPPER_MULTIPROCESSORS);
-    let mut all = Form::F16(tiling).programs(shape)?;
+    let mut all = WideArithmetic::F16(tiling).programs(shape)?;
     all.extend(product::halves::programs(shape.matrix(), shape.norm(), HOPPER_MULTIPROCESSORS));
     Ok(all)
 }
 
-/// Names and tests.
+/// The tests of this file by their names, as `main` lists and filters them.
 pub(crate) const TESTS: &[Test] = &[
     ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
     ("wide::columns_in_f16_are_near_the_definition_s_and_the_same_alone", every_layout_in_halves),
@@ -249,7 +262,7 @@ fn tilings() -> Vec<Vec<Checked>> {
     let ways =
         [(4, 1, 128), (2, 1, 128), (4, 1, 64), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32), (1, 2, 32), (2, 2, 32)];
     let tiling = |(groups, tiles, columns)| {
-        Form::F16(warpgroup::Tiling { groups, tiles, columns, stages: 3, turns: 0, segments: 1 })
+        WideArithmetic::F16(warpgroup::WarpgroupTiling { groups, tiles, columns, stages: 3, turns: 0, segments: 1 })
     };
     let mut all = Vec::new();
     for (layout, rows, epilogue, norm) in [
@@ -274,7 +287,14 @@ fn tilings() -> Vec<Vec<Checked>> {
     ] {
         let half_rows = epilogue == Epilogue::Gated;
         let shape = shape(layout, rows, cols, epilogue, half_rows.then_some(128), false).with_half_rows(half_rows);
-        let in_turns = Form::F16(warpgroup::Tiling { groups: 4, tiles: 1, columns: 128, stages, turns, segments: 1 });
+        let in_turns = WideArithmetic::F16(warpgroup::WarpgroupTiling {
+            groups: 4,
+            tiles: 1,
+            columns: 128,
+            stages,
+            turns,
+            segments: 1,
+        });
         let others = [(2, 1, 64), (1, 2, 32)].map(tiling);
         all.push(others.into_iter().chain([in_turns]).map(|form| Checked { shape, form }).collect());
     }
@@ -386,7 +406,7 @@ impl Listed {
         Self { lists: [vec![0, 0, n as i32, 0], rows.clone(), rows], pitch: 0, early: false }
     }
 
-    /// The same columns, each slot's from a multiple of `pitch` on. What lies between is no row.
+    /// Copies the columns, each slot's from a multiple of `pitch` on. The entries between name no row.
     fn pitched(&self, pitch: usize) -> Self {
         let mut slots = self.lists[0].clone();
         let mut rows = [(); 2].map(|()| vec![i32::MAX / 2; slots.len() / 4 * pitch]);
@@ -451,7 +471,7 @@ impl<'a> Bench<'a> {
         self.run_to(false, first, n, listed)
     }
 
-    /// The same, to `halves` where plain outputs may be f16.
+    /// Runs the columns, to f16 with `halves` where plain outputs may be f16.
     fn run_to(&self, halves: bool, first: usize, n: usize, listed: Option<&Listed>) -> Result<Written, Box<dyn Error>> {
         let (stream, stride, planes) = (self.gpu.device.stream(), self.stride(), self.planes.count());
         let poison = if self.epilogue == Epilogue::Residual { OLD } else { f32::NAN };
@@ -539,7 +559,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     let (layout, (rows, cols)) = (shape.matrix().layout(), shape.matrix().size());
     let norm = shape.norm().unwrap_or(0);
     let mut random = Random(11);
-    let lower = |m: Matrix| if let Form::F16(_) = case.form { m.lowered() } else { m };
+    let lower = |m: Matrix| if let WideArithmetic::F16(_) = case.form { m.lowered() } else { m };
     let matrices: Vec<Matrix> = (0..3).map(|e| Matrix::random(layout, rows, cols, 20 + e)).map(lower).collect();
     let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
     let squares: Vec<f32> = random.vector(COLUMNS * norm / 32 + 1).into_iter().map(|v| v.abs() * 1e6).collect();
@@ -563,7 +583,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
             assert!(bench.column(&some, c) == bench.column(&all, c), "{case:?}: column {c} of {n}");
         }
     }
-    if let (Form::F16(_), true) = (case.form, shape.dense()) {
+    if let (WideArithmetic::F16(_), true) = (case.form, shape.dense()) {
         return Ok(worst);
     }
     // Few slots with many columns are spread over blocks, many with few are not, nor those with a pitch; then matrix 2
@@ -603,7 +623,7 @@ impl std::fmt::Debug for Checked {
     }
 }
 
-/// The definition.
+/// What columns are compared with: the definition's inputs, and how far sums may be off.
 struct Want<'a> {
     x: &'a QuantizedRows,
     norm: usize,

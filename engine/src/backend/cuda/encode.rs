@@ -5,7 +5,7 @@ use super::error::{CudaBackendError, During};
 use crate::format::blocks::{grids, row_weights};
 use crate::format::{BlockType, Tensor};
 use crate::quantize::{self, Importance, QuantizeError, Threads, values_into};
-use chimere_kernels::cuda::encode::{self, Encoding, Weighed};
+use chimere_kernels::cuda::encode::{self, Encoding, RowWeights};
 use chimere_kernels::cuda::{Compiler, CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 use rayon::prelude::*;
@@ -147,7 +147,7 @@ impl CudaEncoder {
         });
         let sets = sets.transpose()?;
         let sets = sets.as_ref().map(|(weights, set_of)| (weights.as_view(), set_of.as_view()));
-        let weighed = sets.as_ref().map(|(weights, set_of)| Weighed { weights, set_of });
+        let weighed = sets.as_ref().map(|(weights, set_of)| RowWeights { weights, set_of });
         let kernel = match state.kernels.entry(encoding) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(encode::Encoder::load(device, &self.cache, encoding, book(encoding))?),

@@ -2,10 +2,10 @@
 //! next matrix reads.
 
 use super::{
-    Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm, Program,
-    PtrMut, TILE_ROWS, Tiling, fits, program_of, tilings,
+    Activations, Arguments, CudaError, CudaViewMut, Device, Epilogue, KernelCache, Kernels, MatrixShape, Norm,
+    ProductTiling, Program, PtrMut, TILE_ROWS, fits, program_of, tilings,
 };
-use crate::cuda::quantized::BLOCK;
+use crate::cuda::rows::quantized::BLOCK;
 
 /// Int8 rows that are written.
 pub struct ActivatedRows<'a, 'b> {
@@ -15,7 +15,7 @@ pub struct ActivatedRows<'a, 'b> {
     pub meta: &'a mut CudaViewMut<'b, f32>,
     /// Values from one row to the next, a multiple of 32.
     pub stride: usize,
-    /// Multiplies every sum.
+    /// Factor of every sum, applied before the activation.
     pub factor: f32,
 }
 
@@ -27,13 +27,13 @@ impl Activated {
     /// How each of [`super::COLUMNS`] is done, as [`super::tilings`], with whole int8 blocks a block of warps: four
     /// tiles of four warps each would have a multiprocessor to themselves, so tiles of gate and up have two where there
     /// are blocks enough.
-    pub fn tilings(shape: MatrixShape, epilogue: Epilogue, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+    pub fn tilings(shape: MatrixShape, epilogue: Epilogue, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
         const WARPS_K_GATED: usize = 2;
         let whole = epilogue.block_tiles();
         let enough = shape.rows > multiprocessors * TILE_ROWS * whole;
-        let of = |(columns, t): (usize, Tiling)| {
+        let of = |(columns, t): (usize, ProductTiling)| {
             let warps_k = if whole > 2 && enough { t.warps_k.min(WARPS_K_GATED) } else { t.warps_k };
-            (columns, Tiling { warps_k, tiles: t.tiles.next_multiple_of(whole), ..t })
+            (columns, ProductTiling { warps_k, tiles: t.tiles.next_multiple_of(whole), ..t })
         };
         tilings(shape, multiprocessors).into_iter().map(of).collect()
     }
@@ -44,12 +44,12 @@ impl Activated {
         epilogue: Epilogue,
         norm: Option<usize>,
         columns: usize,
-        tiling: Tiling,
+        tiling: ProductTiling,
     ) -> Program {
         program_of(shape, norm, columns, tiling, epilogue)
     }
 
-    /// All of them, as [`Activated::load`] wants them.
+    /// Programs of all tilings, as [`Activated::load`] wants them.
     pub fn programs(
         shape: MatrixShape,
         epilogue: Epilogue,
@@ -76,8 +76,8 @@ impl Activated {
         Self::load_tiled(device, cache, shape, epilogue, norm, &tilings)
     }
 
-    /// The same with other tilings than [`Activated::tilings`]'s, each with the most rows that it is for, one of
-    /// [`super::COLUMNS`].
+    /// Loads the kernels with other tilings than [`Activated::tilings`] chooses; each has the most rows that it is for,
+    /// one of [`super::COLUMNS`].
     ///
     /// # Errors
     /// As [`Activated::load`], and if a tiling cannot be launched or they differ in `warps_k`.
@@ -87,7 +87,7 @@ impl Activated {
         shape: MatrixShape,
         epilogue: Epilogue,
         norm: Option<usize>,
-        tilings: &[(usize, Tiling)],
+        tilings: &[(usize, ProductTiling)],
     ) -> Result<Self, CudaError> {
         let whole = epilogue.block_rows();
         if !epilogue.is_activated() || !shape.rows.is_multiple_of(whole) {

@@ -6,10 +6,9 @@
 //! [`Warpgroup`]: crate::cuda::wide::warpgroup::Warpgroup
 
 use super::layout::Codes;
-use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, Tiling, defines};
-use crate::cuda::arguments::{self, DeviceStruct};
-use crate::cuda::compiler::source;
-use crate::cuda::quantized::Planes;
+use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, ProductTiling, defines};
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
 
 const NAME: &str = "half_product";
@@ -18,10 +17,10 @@ pub const COLUMNS: [usize; 3] = [1, 8, 16];
 /// Units that a warp reads ahead, and registers of a thread that hold them: 24 warps stand on a multiprocessor.
 const DEPTH: usize = 2;
 const REGISTERS: usize = 80;
-/// Warps of a block. Two of twelve stand on a multiprocessor, and begin beside what the experts of one row leave of its
-/// shared memory.
+/// Warps of a block, unless each warp has a tile to itself and there are at most eight rows. Two blocks of twelve stand
+/// on a multiprocessor, and begin beside what the experts of one row leave of its shared memory.
 const WARPS: usize = 12;
-/// The same where a warp has a tile to itself: blocks of one row have little to begin with.
+/// Warps of a block for one row where each warp has a tile to itself: such blocks have little to begin with.
 const WARPS_OF_ONE_ROW: usize = 4;
 const WARPS_OF_MORE: usize = 8;
 /// What keeps columns off each other's banks.
@@ -42,9 +41,10 @@ fn columns_of(shape: MatrixShape) -> impl Iterator<Item = usize> {
     COLUMNS.into_iter().filter(move |columns| any && fits(*columns))
 }
 
-/// How each of [`COLUMNS`] is done that there is a kernel for; none where activations or weights do not fit into f16, or
-/// eight rows have no room. Sums are taken in as many segments as `warps_k` says, which is that of [`super::tilings`].
-pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+/// How each of [`COLUMNS`] is done that there is a kernel for; none where activations or weights do not fit into f16,
+/// or eight rows have no room. Sums are taken in as many segments as `warps_k` says, which is that of
+/// [`super::tilings`].
+pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
     let warps_k = super::tilings(shape, multiprocessors)[0].1.warps_k;
     let of = |columns: usize| {
         let warps = match (warps_k, columns) {
@@ -52,15 +52,14 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling
             (1, 2..=8) => WARPS_OF_MORE,
             _ => WARPS,
         };
-        (columns, Tiling { warps_k, tiles: warps / warps_k, cluster: 1, depth: DEPTH, registers: REGISTERS })
+        (columns, ProductTiling { warps_k, tiles: warps / warps_k, cluster: 1, depth: DEPTH, registers: REGISTERS })
     };
     columns_of(shape).map(of).collect()
 }
 
-fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
+fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: ProductTiling) -> Program {
     let defines = defines(shape, norm, columns, tiling, column_bytes(shape.cols, columns));
-    let arguments = arguments::file(&[Arguments::declaration()]);
-    Program { name: NAME, source: source!("product/halves.cu"), arguments, defines }
+    Program::of::<Arguments>(NAME, source!("product/halves.cu"), defines)
 }
 
 /// The programs of a shape, as [`Product::in_halves`] wants them. `norm`: as of [`super::program`].

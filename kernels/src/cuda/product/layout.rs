@@ -5,15 +5,19 @@
 //! lane needs of a unit lies together, so that a warp reads 512 neighbouring bytes at a time. A tile is, one after
 //! another, padded to 64 bytes:
 //!
-//! | part | a unit's share |
-//! | --- | --- |
-//! | codes | `[vector][lane][4 words]`: bytes: vector = block, words = (row g, g+8) of quad t, then of t+4; nibbles: vector = two blocks, words = (row g, g+8) of each block, quad t and t+4 sharing a word; 16 bits: as bytes, four vectors of high bytes, then four of low ones; a grid: one vector, word = block, bytes = low 8 bits of the indices of (row g, g+8) of quad t, then of t+4 |
-//! | planes | what exceeds a nibble, `[lane]`: five bits: a word for two blocks, of signed ones with the sign; six bits: a word a block; a grid: signs, a word for two blocks, after all lanes' signs bit 8 of the indices, a half word |
-//! | scales | `[g]`, of rows g and g+8: a half a block; or one or two bytes a block; or a nibble a block, a byte for both rows |
-//! | groups | where 256 inputs share a half: `[g]`, for every second unit |
+//! - Codes, `[vector][lane][4 words]`. Bytes: a vector is a block, its words are (row g, g + 8) of quad t, then of
+//!   t + 4. Nibbles: a vector is two blocks, its words are (row g, g + 8) of each block, where quads t and t + 4 share
+//!   a word. 16 bits: as bytes, four vectors of high bytes, then four of low ones. A grid: one vector, a word a block,
+//!   whose bytes are the low 8 bits of the indices of (row g, g + 8) of quad t, then of t + 4.
+//! - Planes, `[lane]`: what exceeds a nibble. Five bits: a word for two blocks, of signed codes with the sign. Six
+//!   bits: a word a block. A grid: signs, a word for two blocks, and behind all lanes' signs bit 8 of the indices, half
+//!   a word.
+//! - Scales, `[g]`, of rows g and g + 8: an f16 or bf16 a block; or one or two bytes a block; or a nibble a block, a
+//!   byte for both rows.
+//! - Groups, `[g]`, for every second unit: the f16 values that 256 inputs share, where they do.
 
-use crate::cuda::compiler::source;
-use crate::cuda::quantized::BLOCK;
+use crate::cuda::rows::quantized::BLOCK;
+use crate::cuda::runtime::compiler::source;
 
 /// Output rows of a tile.
 pub const TILE_ROWS: usize = 16;
@@ -27,17 +31,17 @@ const UNIT_BLOCKS: usize = UNIT / BLOCK;
 /// How codes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codes {
-    /// A signed byte.
+    /// One signed byte for each code.
     Byte,
-    /// A nibble, unsigned.
+    /// One unsigned nibble (4 bits) for each code.
     Nibble,
-    /// A nibble that selects one of these.
+    /// One nibble for each code that selects one of these levels.
     Table([i8; 16]),
-    /// Five bits, unsigned.
+    /// Five bits for each code, unsigned.
     Five,
-    /// Five bits, signed.
+    /// Five bits for each code, signed.
     SignedFive,
-    /// Six bits, signed.
+    /// Six bits for each code, signed.
     Six,
     /// Sixteen bits, signed: `256 * high + low`, both signed bytes.
     Word,
@@ -78,28 +82,28 @@ const E2M1_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -
 const Q4_LEVELS: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7];
 
 impl Layout {
-    /// GGUF's Q8_0.
+    /// GGUF's Q8_0: bytes, with an f16 scale for 32 of them.
     pub const Q8_0: Self = Self { codes: Codes::Byte, scales: Scales::F16 };
-    /// GGUF's Q4_0.
+    /// GGUF's Q4_0: nibbles that stand for -8 to 7, with an f16 scale for 32 of them.
     pub const Q4_0: Self = Self { codes: Codes::Table(Q4_LEVELS), scales: Scales::F16 };
-    /// GGUF's Q5_0.
+    /// GGUF's Q5_0: signed codes of five bits, with an f16 scale for 32 of them.
     pub const Q5_0: Self = Self { codes: Codes::SignedFive, scales: Scales::F16 };
-    /// GGUF's IQ4_NL.
+    /// GGUF's IQ4_NL: nibbles that select unevenly spaced levels, with an f16 scale for 32 of them.
     pub const IQ4_NL: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::F16 };
     /// GGUF's MXFP4. Levels are doubled, so scales are stored halved.
     pub const MXFP4: Self = Self { codes: Codes::Table(E2M1_LEVELS), scales: Scales::Bf16 };
-    /// GGUF's IQ4_XS.
+    /// GGUF's IQ4_XS: the levels of IQ4_NL, with an f16 scale for 256 codes and a factor for each 32.
     pub const IQ4_XS: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::Byte };
-    /// GGUF's Q4_K.
+    /// GGUF's Q4_K: nibbles, with an f16 scale and minimum for 256 of them and factors of both for each 32.
     pub const Q4_K: Self = Self { codes: Codes::Nibble, scales: Scales::Min };
-    /// GGUF's Q5_K.
+    /// GGUF's Q5_K: codes of five bits, with an f16 scale and minimum for 256 of them and factors of both for each 32.
     pub const Q5_K: Self = Self { codes: Codes::Five, scales: Scales::Min };
-    /// GGUF's Q6_K.
+    /// GGUF's Q6_K: codes of six bits, with an f16 scale for 256 of them and a factor for each 16.
     pub const Q6_K: Self = Self { codes: Codes::Six, scales: Scales::Halves };
     /// Sixteen bits with a scale for 32: for matrices of f32, f16 and bf16, and encodings without a layout of their
     /// own. [`Block::w16`] makes a block of it.
     pub const W16: Self = Self { codes: Codes::Word, scales: Scales::Bf16 };
-    /// GGUF's IQ3_S.
+    /// GGUF's IQ3_S: groups of four magnitudes from a grid, with an f16 scale for 256 weights and a factor for each 32.
     pub const IQ3_S: Self = Self { codes: Codes::Grid, scales: Scales::Nibble };
 
     /// Bytes of codes, planes and scales of a unit, and of a group of two units.

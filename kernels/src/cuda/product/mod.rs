@@ -2,7 +2,7 @@
 //! x[c][k]`, and the same added to the residual stream, or gated or squared in int8: see [`Epilogue`].
 //!
 //! `csrc/product/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it.
-//! Matrices of experts have their own kernels in [`super::experts`].
+//! Matrices of experts have their own kernels in [`crate::cuda::moe::experts`].
 
 mod activated;
 pub mod halves;
@@ -13,10 +13,10 @@ pub mod sample;
 pub use activated::{Activated, ActivatedRows};
 pub use residual::{NextRows, Residual};
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::quantized::{BLOCK, Planes};
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
 
@@ -54,7 +54,7 @@ impl Epilogue {
     }
 
     /// Rows that a matrix has a multiple of.
-    pub(super) fn block_rows(self) -> usize {
+    pub(in crate::cuda) fn block_rows(self) -> usize {
         if self == Self::Plain { 1 } else { TILE_ROWS * self.block_tiles() }
     }
 }
@@ -83,7 +83,7 @@ impl MatrixShape {
         Ok(Self { layout, rows, cols, planes: Planes::One })
     }
 
-    /// The same matrix for activations of so many planes, those that an epilogue writes included.
+    /// Sets the number of int8 codes for each activation, read or written by an epilogue; it is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { planes, ..self }
     }
@@ -111,7 +111,7 @@ impl MatrixShape {
 
 /// How a block's warps are used. Outputs depend on `warps_k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tiling {
+pub struct ProductTiling {
     /// Warps that share the inputs of a tile.
     pub warps_k: usize,
     /// Tiles that stand together: whole [`Epilogue::block_tiles`], of residual products one such.
@@ -124,9 +124,9 @@ pub struct Tiling {
     pub registers: usize,
 }
 
-impl Tiling {
+impl ProductTiling {
     /// Blocks of a cluster, and their threads.
-    pub(super) fn block(&self, device: &Device) -> (usize, usize) {
+    pub(in crate::cuda) fn block(&self, device: &Device) -> (usize, usize) {
         let cluster = if device.arch().has_clusters() { self.cluster } else { 1 };
         (cluster, self.tiles * self.warps_k / cluster * 32)
     }
@@ -162,7 +162,7 @@ pub const COLUMNS: [usize; 2] = [1, ROWS_MAX];
 /// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has
 /// its own, because sums of shared ones cost time. More tiles of a block share what is staged of the rows
 /// (docs/internals/kernels/product.md).
-pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
     const WARPS_MAX: usize = 4;
     const WARPS_A_BLOCK: usize = 8;
     const TILES_OF_ONE_ROW_MAX: usize = 4;
@@ -176,13 +176,13 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling
     let depth = (units / warps_k).clamp(1, depth_max(shape.layout));
     let of = |columns: usize| {
         let share = (WARPS_A_BLOCK / warps_k).min(if columns == 1 { TILES_OF_ONE_ROW_MAX } else { WARPS_A_BLOCK });
-        (columns, Tiling { warps_k, tiles: share.min(tiles), cluster: 1, depth, registers: 80 })
+        (columns, ProductTiling { warps_k, tiles: share.min(tiles), cluster: 1, depth, registers: 80 })
     };
     COLUMNS.map(of).to_vec()
 }
 
 /// Units that fit into registers.
-pub(super) fn depth_max(layout: Layout) -> usize {
+pub(in crate::cuda) fn depth_max(layout: Layout) -> usize {
     match layout.codes {
         Codes::Word => 1,
         Codes::Byte | Codes::Six => 2,
@@ -192,25 +192,26 @@ pub(super) fn depth_max(layout: Layout) -> usize {
 
 /// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if
 /// the norm of the rows is folded into the product.
-pub fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
+pub fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: ProductTiling) -> Program {
     program_of(shape, norm, columns, tiling, Epilogue::Plain)
 }
 
-/// All of them, as [`Product::load`] wants them.
+/// Programs of all tilings, as [`Product::load`] wants them.
 pub fn programs(shape: MatrixShape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
     tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
 }
 
-fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling, epilogue: Epilogue) -> Program {
+fn program_of(
+    shape: MatrixShape,
+    norm: Option<usize>,
+    columns: usize,
+    tiling: ProductTiling,
+    epilogue: Epilogue,
+) -> Program {
     let (turn, bytes) = tiling.turn(shape, columns);
     let mut defines = defines(shape, norm, columns, tiling, bytes);
     defines.extend([("EPILOGUE", epilogue as i64), ("CLUSTER", tiling.cluster as i64), ("TURN_UNITS", turn as i64)]);
-    Program {
-        name: "product",
-        source: source!("product/product.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    }
+    Program::of::<Arguments>("product", source!("product/product.cu"), defines)
 }
 
 /// What a kernel for `columns` rows has to know of the matrix and of how it is cut up. `bytes`: of shared memory for
@@ -219,7 +220,7 @@ fn defines(
     shape: MatrixShape,
     norm: Option<usize>,
     columns: usize,
-    tiling: Tiling,
+    tiling: ProductTiling,
     bytes: usize,
 ) -> Vec<(&'static str, i64)> {
     let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
@@ -241,7 +242,7 @@ fn defines(
 
 /// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with
 /// several layouts has other names for each; `WITH_GRID` says whether any is a grid.
-pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
+pub(in crate::cuda) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
     let (codes, levels) = match layout.codes {
         Codes::Byte => (0, [0; 16]),
         Codes::Nibble => (1, [0; 16]),
@@ -264,7 +265,7 @@ pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&
     names.into_iter().zip([codes, scales, word(0), word(1), word(2), word(3)]).collect()
 }
 
-/// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
+/// Int8 activation rows, `[rows, cols]`, as [`crate::cuda::rows::quantized`] describes them.
 #[derive(Clone, Copy)]
 pub struct Activations<'a> {
     /// `[rows, cols * planes]`.
@@ -282,13 +283,13 @@ pub struct Norm<'a> {
     pub eps: f32,
 }
 
-/// Where outputs go.
+/// Buffer of f32 that a product writes its outputs to.
 pub struct Output<'a, 'b> {
-    /// `[rows, stride]`.
+    /// Outputs of each row of activations, `[rows, stride]`.
     pub values: &'a mut CudaViewMut<'b, f32>,
     /// Values from one row to the next.
     pub stride: usize,
-    /// Multiplies every output.
+    /// Factor of every output.
     pub factor: f32,
 }
 
@@ -303,7 +304,7 @@ device_struct! {
         meta: Ptr<[f32; 2]>,
         /// `[count, blocks of the norm]`.
         squares: Ptr<f32>,
-        /// `[count, stride]`.
+        /// Outputs of a plain product, or the residual stream, `[count, stride]`.
         out: PtrMut<f32>,
         /// Of residual products: `[rows]`.
         next: Ptr<f32>,
@@ -320,7 +321,7 @@ device_struct! {
     }
 }
 
-/// The kernels of one matrix's shape: for each of [`columns`].
+/// The kernels of one matrix's shape: one for each of [`COLUMNS`].
 #[derive(Debug)]
 struct Kernels {
     shape: MatrixShape,
@@ -328,7 +329,7 @@ struct Kernels {
     /// Blocks of squares in a row, 0 without a norm.
     norm_blocks: usize,
     /// By the most rows of each, ascending.
-    kernels: Vec<(usize, Tiling, Kernel<Arguments>)>,
+    kernels: Vec<(usize, ProductTiling, Kernel<Arguments>)>,
 }
 
 impl Kernels {
@@ -337,13 +338,13 @@ impl Kernels {
         cache: &KernelCache,
         shape: MatrixShape,
         norm: Option<usize>,
-        tilings: &[(usize, Tiling)],
+        tilings: &[(usize, ProductTiling)],
         epilogue: Epilogue,
     ) -> Result<Self, CudaError> {
         if tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
             return Err(CudaError::shape("product", format!("{tilings:?}: not for {COLUMNS:?} rows")));
         }
-        let program = |columns, tiling: Tiling| {
+        let program = |columns, tiling: ProductTiling| {
             (program_of(shape, norm, columns, tiling, epilogue), tiling.turn(shape, columns).1)
         };
         Self::of(device, cache, (shape, norm, epilogue), tilings, program)
@@ -354,15 +355,15 @@ impl Kernels {
         device: &Device,
         cache: &KernelCache,
         (shape, norm, epilogue): (MatrixShape, Option<usize>, Epilogue),
-        tilings: &[(usize, Tiling)],
-        program: impl Fn(usize, Tiling) -> (Program, usize),
+        tilings: &[(usize, ProductTiling)],
+        program: impl Fn(usize, ProductTiling) -> (Program, usize),
     ) -> Result<Self, CudaError> {
         let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
         if tilings.is_empty() || !ascending {
             let what = format!("{tilings:?}: not for more and more rows in one order of sums");
             return Err(CudaError::shape("product", what));
         }
-        let load = |(columns, tiling): &(usize, Tiling)| {
+        let load = |(columns, tiling): &(usize, ProductTiling)| {
             check_tiling(shape, norm, *tiling, epilogue)?;
             let (program, shared) = program(*columns, *tiling);
             let kernel = device.module(cache, &program)?.kernel(program.name)?.with_shared(shared)?;
@@ -451,8 +452,13 @@ impl Kernels {
     }
 }
 
-fn check_tiling(shape: MatrixShape, norm: Option<usize>, tiling: Tiling, epilogue: Epilogue) -> Result<(), CudaError> {
-    let Tiling { warps_k, tiles, cluster, depth, registers, .. } = tiling;
+fn check_tiling(
+    shape: MatrixShape,
+    norm: Option<usize>,
+    tiling: ProductTiling,
+    epilogue: Epilogue,
+) -> Result<(), CudaError> {
+    let ProductTiling { warps_k, tiles, cluster, depth, registers, .. } = tiling;
     let warps = tiles * warps_k;
     // The warps of a block are whole tiles or a whole part of one.
     let whole = cluster > 0 && warps.is_multiple_of(cluster) && {
@@ -498,7 +504,8 @@ impl Product {
         Self::load_tiled(device, cache, shape, norm, &tilings(shape, device.multiprocessors() as usize))
     }
 
-    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`COLUMNS`].
+    /// Loads the kernels with other tilings than [`tilings`] chooses; each has the most rows that it is for, one of
+    /// [`COLUMNS`].
     ///
     /// # Errors
     /// As [`Product::load`], and if a tiling cannot be launched or they differ in `warps_k`.
@@ -507,9 +514,9 @@ impl Product {
         cache: &KernelCache,
         shape: MatrixShape,
         norm: Option<usize>,
-        tilings: &[(usize, Tiling)],
+        tilings: &[(usize, ProductTiling)],
     ) -> Result<Self, CudaError> {
-        let alone: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { cluster: 1, ..*t })).collect();
+        let alone: Vec<_> = tilings.iter().map(|(c, t)| (*c, ProductTiling { cluster: 1, ..*t })).collect();
         Kernels::load(device, cache, shape, norm, &alone, Epilogue::Plain).map(Self)
     }
 
@@ -560,7 +567,7 @@ mod tests {
     #[test]
     fn columns_of_all_of_a_warps_units_are_staged_at_once_if_they_fit() {
         let turn = |cols, warps_k, depth, columns| {
-            let tiling = Tiling { warps_k, tiles: 2, cluster: 1, depth, registers: 80 };
+            let tiling = ProductTiling { warps_k, tiles: 2, cluster: 1, depth, registers: 80 };
             tiling.turn(MatrixShape::new(Layout::Q8_0, 64, cols).unwrap(), columns)
         };
         assert_eq!(turn(4096, 8, 2, 8), (4, 8 * (32 * 128 + 64) + 32 * 4 * 8 * 8));
@@ -581,9 +588,13 @@ mod tests {
     #[test]
     fn a_tiling_whose_blocks_are_no_whole_parts_is_refused() {
         let shape = MatrixShape::new(Layout::Q8_0, 64, 1024).unwrap();
-        let fine = Tiling { warps_k: 8, tiles: 2, cluster: 4, depth: 2, registers: 80 };
+        let fine = ProductTiling { warps_k: 8, tiles: 2, cluster: 4, depth: 2, registers: 80 };
         assert!(check_tiling(shape, None, fine, Epilogue::Residual).is_ok());
-        for wrong in [Tiling { cluster: 3, ..fine }, Tiling { warps_k: 0, ..fine }, Tiling { registers: 300, ..fine }] {
+        for wrong in [
+            ProductTiling { cluster: 3, ..fine },
+            ProductTiling { warps_k: 0, ..fine },
+            ProductTiling { registers: 300, ..fine },
+        ] {
             assert!(check_tiling(shape, None, wrong, Epilogue::Residual).is_err(), "{wrong:?}");
         }
         assert!(check_tiling(shape, Some(48), fine, Epilogue::Residual).is_err());

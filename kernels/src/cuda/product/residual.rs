@@ -2,8 +2,9 @@
 
 use super::{
     Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, Epilogue, KernelCache, Kernels,
-    MatrixShape, Planes, Program, Ptr, PtrMut, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+    MatrixShape, Planes, ProductTiling, Program, Ptr, PtrMut, TILE_ROWS, UNIT, depth_max, fits, program_of,
 };
+use cudarc::driver::CudaStream;
 
 /// Tiles of an int8 block of outputs.
 const TILES: usize = Epilogue::Residual.block_tiles();
@@ -22,6 +23,11 @@ pub struct NextRows<'a, 'b> {
 }
 
 impl NextRows<'_, '_> {
+    /// Addresses of codes, meta and squares, for the kernel that writes them.
+    pub(in crate::cuda) fn pointers(self, stream: &CudaStream) -> (PtrMut<i8>, PtrMut<[f32; 2]>, PtrMut<f32>) {
+        (PtrMut::of(self.codes, stream), PtrMut::of(self.meta, stream), PtrMut::of(self.squares, stream))
+    }
+
     /// Whether `rows` rows of `values` fit.
     pub(in crate::cuda) fn check(&self, rows: usize, values: usize, planes: Planes) -> Result<(), CudaError> {
         let padded = values.next_multiple_of(UNIT) * planes.count();
@@ -39,7 +45,7 @@ pub struct Residual(Kernels);
 impl Residual {
     /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's
     /// inputs.
-    pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+    pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
         const WARPS_MAX: usize = 8;
         const WARPS_A_MULTIPROCESSOR: usize = 8;
         let (tiles, units) = (shape.rows.div_ceil(TILE_ROWS), shape.cols / UNIT);
@@ -50,17 +56,22 @@ impl Residual {
         }
         // Blocks have a multiprocessor each and hold all their weights; five units are what fits.
         let held = (2 * depth_max(shape.layout())).min(5);
-        let tiling =
-            Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, held), registers: 128 };
+        let tiling = ProductTiling {
+            warps_k,
+            tiles: TILES,
+            cluster: 1,
+            depth: (units / warps_k).clamp(1, held),
+            registers: 128,
+        };
         COLUMNS.map(|columns| (columns, tiling)).to_vec()
     }
 
     /// The program of a shape for up to so many rows, one of [`COLUMNS`].
-    pub fn program(shape: MatrixShape, columns: usize, tiling: Tiling) -> Program {
-        program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, Epilogue::Residual)
+    pub fn program(shape: MatrixShape, columns: usize, tiling: ProductTiling) -> Program {
+        program_of(shape, None, columns, ProductTiling { tiles: TILES, ..tiling }, Epilogue::Residual)
     }
 
-    /// All of them, as [`Residual::load`] wants them.
+    /// Programs of all tilings, as [`Residual::load`] wants them.
     pub fn programs(shape: MatrixShape, multiprocessors: usize) -> Vec<Program> {
         Self::tilings(shape, multiprocessors).into_iter().map(|(c, t)| Self::program(shape, c, t)).collect()
     }
@@ -73,7 +84,7 @@ impl Residual {
         Self::load_tiled(device, cache, shape, &Self::tilings(shape, device.multiprocessors() as usize))
     }
 
-    /// The same with other tilings than [`Residual::tilings`]'s; their tiles are always two.
+    /// Loads the kernels with other tilings than [`Residual::tilings`] chooses; each has two tiles, whatever it says.
     ///
     /// # Errors
     /// As [`Residual::load`], and if a tiling cannot be launched or they differ in `warps_k`.
@@ -81,12 +92,12 @@ impl Residual {
         device: &Device,
         cache: &KernelCache,
         shape: MatrixShape,
-        tilings: &[(usize, Tiling)],
+        tilings: &[(usize, ProductTiling)],
     ) -> Result<Self, CudaError> {
         if !shape.rows.is_multiple_of(32) {
             return Err(CudaError::shape("residual", format!("{} outputs: must be a multiple of 32", shape.rows)));
         }
-        let tilings: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { tiles: TILES, ..*t })).collect();
+        let tilings: Vec<_> = tilings.iter().map(|(c, t)| (*c, ProductTiling { tiles: TILES, ..*t })).collect();
         Kernels::load(device, cache, shape, None, &tilings, Epilogue::Residual).map(Self)
     }
 
@@ -110,12 +121,14 @@ impl Residual {
         fits("the residual stream", x.len(), rows * outputs)?;
         next.check(rows, outputs, self.0.shape.planes)?;
         let stream = device.stream();
+        let weight = Ptr::of(next.weight, stream);
+        let (next_codes, next_meta, next_squares) = next.pointers(stream);
         let arguments = Arguments {
             out: PtrMut::of(x, stream),
-            next: Ptr::of(next.weight, stream),
-            next_codes: PtrMut::of(next.codes, stream),
-            next_meta: PtrMut::of(next.meta, stream),
-            next_squares: PtrMut::of(next.squares, stream),
+            next: weight,
+            next_codes,
+            next_meta,
+            next_squares,
             stride: outputs as i32,
             ..inputs
         };

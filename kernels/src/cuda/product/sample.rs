@@ -1,7 +1,7 @@
 //! Random matrices with their definition, for tests on either machine.
 
 use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
-use crate::cuda::quantized::{BLOCK, QuantizedRows};
+use crate::cuda::rows::quantized::{BLOCK, QuantizedRows};
 
 /// Every layout that a kernel reads.
 pub const LAYOUTS: [Layout; 11] = [
@@ -23,7 +23,7 @@ pub const LAYOUTS: [Layout; 11] = [
 pub struct Random(pub u64);
 
 impl Random {
-    /// 64 random bits.
+    /// Draws the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,7 +36,7 @@ impl Random {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    /// `n` of [`Random::signed`].
+    /// Draws `n` numbers as [`Random::signed`] does.
     pub fn vector(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.signed()).collect()
     }
@@ -68,7 +68,7 @@ impl Matrix {
         Self { layout, rows, cols, blocks, grid: iq3_s_grid() }
     }
 
-    /// The same with scales and minima 2^-10 as large, as trained matrices have them: none of 256 and more.
+    /// Lowers scales and minima to 2^-10 of what they are, as trained matrices have them: none is 256 or more.
     pub fn lowered(mut self) -> Self {
         let exponents = if self.layout.scales == Scales::Bf16 { 10 << 7 } else { 10 << 10 };
         for block in &mut self.blocks {

@@ -2,10 +2,10 @@
 //! `csrc/weights/halves.cuh` say in which order the values lie.
 
 use super::Inputs;
-use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use crate::cuda::compiler::source;
 use crate::cuda::product::layout::UNIT;
-use crate::cuda::quantized::{BLOCK, Planes};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
@@ -33,12 +33,11 @@ pub fn program(cols: usize, norm: Option<usize>) -> Result<Program, CudaError> {
         );
         return Err(CudaError::shape(NAME, what));
     }
-    Ok(Program {
-        name: NAME,
-        source: source!("rows/halves.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("COLS", cols as i64), ("NORM_BLOCKS", (norm / BLOCK) as i64)],
-    })
+    Ok(Program::of::<Arguments>(
+        NAME,
+        source!("rows/halves.cu"),
+        vec![("COLS", cols as i64), ("NORM_BLOCKS", (norm / BLOCK) as i64)],
+    ))
 }
 
 /// Rows of f16 on the device. Launches that follow one another on a stream share them: each writes what the next reads.
@@ -61,7 +60,8 @@ impl HalfRows {
         Ok(Self { values: stream.alloc_zeros(values + BEYOND).map_err(failed)?, scales })
     }
 
-    /// The same for rows that [`super::Output::HalfRows`] writes, whose scales are all [`HIDDEN_FACTOR`].
+    /// Takes the memory for rows that [`super::Output::HalfRows`] writes, and sets the scale of each to
+    /// [`HIDDEN_FACTOR`].
     ///
     /// # Errors
     /// If the device has too little, or the driver refuses.
@@ -82,7 +82,7 @@ impl HalfRows {
         (Ptr::of(&self.values, device.stream()), Ptr::of(&self.scales, device.stream()))
     }
 
-    /// The same for kernels that write them.
+    /// Values and scales of the rows, for kernels that write them.
     pub(in crate::cuda) fn pointers_mut(&self, device: &Device) -> (PtrMut<u16>, PtrMut<f32>) {
         (PtrMut::of_shared(&self.values, device.stream()), PtrMut::of_shared(&self.scales, device.stream()))
     }
@@ -127,17 +127,17 @@ impl HalfRows {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     struct Arguments {
-        /// `[rows, cols]`.
+        /// Int8 codes of the rows, `[rows, cols]`.
         codes: Ptr<i8>,
         /// `[rows, cols / 32]`.
         meta: Ptr<[f32; 2]>,
         /// `[rows, norm / 32]`.
         squares: Ptr<f32>,
-        /// `[rows, cols]`.
+        /// Rows as f16, `[cols / 64, rows, 64]`.
         halves: PtrMut<u16>,
-        /// `[rows]`.
+        /// Scale of each row, `[rows]`: see [`HalfRows`].
         scales: PtrMut<f32>,
         rows: u32,
         eps: f32,

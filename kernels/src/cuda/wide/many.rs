@@ -2,7 +2,7 @@
 
 use super::halves::{self, HalfRows, Halves};
 use super::warpgroup::{self, Warpgroup};
-use super::{Columns, Inputs, Output, Tiling, Wide, WideShape};
+use super::{Columns, Inputs, Output, Wide, WideShape, WideTiling};
 use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaView;
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// On which matrix instructions a product is done, and how it is cut up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum WideArithmetic {
     /// On int8 rows as they are.
-    Int8(Tiling),
+    Int8(WideTiling),
     /// On rows of f16 that are made of them first.
-    F16(warpgroup::Tiling),
+    F16(warpgroup::WarpgroupTiling),
 }
 
-impl Form {
+impl WideArithmetic {
     /// The programs of a shape in this form.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl<'a> Source<'a> {
         Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 })
     }
 
-    /// The rows themselves.
+    /// Int8 rows that the source was made of.
     pub fn inputs(&self) -> Inputs<'a> {
         self.inputs
     }
@@ -94,7 +94,7 @@ pub struct HalfPlace {
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
 impl HalfPlace {
-    /// In these rows.
+    /// Takes `rows` as the place where f16 is made.
     pub fn new(rows: HalfRows) -> Self {
         Self { rows, kernels: RefCell::default(), turn: Cell::new(0) }
     }
@@ -129,7 +129,7 @@ impl HalfPlace {
 /// A product's kernel for many rows.
 #[derive(Clone, Debug)]
 pub enum Many {
-    /// See [`Wide`].
+    /// Kernel that multiplies int8 rows as they are: see [`Wide`].
     Int8(Rc<Wide>),
     /// See [`Warpgroup`], with what makes f16 of the rows and where.
     F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfPlace>),
@@ -144,12 +144,12 @@ impl Many {
         device: &Device,
         cache: &KernelCache,
         shape: WideShape,
-        form: Form,
+        form: WideArithmetic,
         place: &Rc<HalfPlace>,
     ) -> Result<Self, CudaError> {
         Ok(match form {
-            Form::Int8(tiling) => Self::Int8(Rc::new(Wide::load(device, cache, shape, tiling)?)),
-            Form::F16(tiling) => {
+            WideArithmetic::Int8(tiling) => Self::Int8(Rc::new(Wide::load(device, cache, shape, tiling)?)),
+            WideArithmetic::F16(tiling) => {
                 let product = Rc::new(Warpgroup::load(device, cache, shape, tiling)?);
                 Self::F16(product, place.kernel(device, cache, shape)?, place.clone())
             }
@@ -193,7 +193,7 @@ impl Many {
                     None => place.filled(device, halves, columns.rows(), x)?,
                 };
                 // SAFETY: as above.
-                unsafe { product.launch(device, weights, warpgroup::Inputs { rows, factor }, columns, out) }
+                unsafe { product.launch(device, weights, warpgroup::HalfInputs { rows, factor }, columns, out) }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
 //! `csrc/wide/wide.cu` says how, and for very many rows [`warpgroup`] does it in f16. An output depends on the
-//! [`Tiling`], or on its [`Order`] if it has one, and on its own row alone, not on the rows beside it. With
+//! [`WideTiling`], or on its [`Order`] if it has one, and on its own row alone, not on the rows beside it. With
 //! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
 
 pub mod halves;
@@ -9,17 +9,17 @@ mod many;
 mod tiling;
 pub mod warpgroup;
 
-pub use super::product::Epilogue;
-pub use many::{Form, HalfPlace, Halved, Many, Source};
-pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
+pub use crate::cuda::product::Epilogue;
+pub use many::{HalfPlace, Halved, Many, Source, WideArithmetic};
+pub use tiling::{Chip, Order, WideTiling, tiling, tiling_in};
 
-use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
-use super::compiler::source;
-use super::product::layout::{Codes, UNIT};
-use super::product::{self, layout_defines};
-use super::quantized::{BLOCK, Planes};
-use super::stack::Stack;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::product::layout::{Codes, UNIT};
+use crate::cuda::product::{self, layout_defines};
+use crate::cuda::rows::quantized::{BLOCK, Planes};
+use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
+use crate::cuda::runtime::compiler::source;
+use crate::cuda::stack::Stack;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use halves::HalfRows;
 
@@ -64,18 +64,18 @@ impl WideShape {
         Ok(Self { matrix, epilogue, norm, dense, placed: false, half_rows: false })
     }
 
-    /// The same for activations of so many planes.
+    /// Sets the number of int8 codes for each activation, which is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { matrix: self.matrix.with_planes(planes), ..self }
     }
 
-    /// The same of matrices that lie wherever a table says ([`Stack::Placed`]), if they do.
+    /// Sets whether matrices lie wherever a table says ([`Stack::Placed`]) or, by default, one after another.
     pub fn with_places(self, placed: bool) -> Self {
         Self { placed, ..self }
     }
 
-    /// The same whose activated rows become f16 at once ([`Output::HalfRows`]), where that is so of what reads them and
-    /// of what makes them: products of warpgroups.
+    /// Sets whether activated rows become f16 at once ([`Output::HalfRows`]). Only products of warpgroups write such
+    /// rows and read them.
     pub fn with_half_rows(self, half_rows: bool) -> Self {
         Self { half_rows, ..self }
     }
@@ -85,7 +85,7 @@ impl WideShape {
         self.epilogue.is_activated() && self.outputs().is_multiple_of(UNIT) && self.matrix.planes() == Planes::One
     }
 
-    /// Whether they are.
+    /// Whether the rows that it makes become f16 at once: see [`WideShape::with_half_rows`].
     pub fn makes_half_rows(&self) -> bool {
         self.half_rows
     }
@@ -116,7 +116,7 @@ impl WideShape {
         self.dense
     }
 
-    /// The matrix's shape.
+    /// Shape of the matrix, or of each of several where columns are listed.
     pub fn matrix(&self) -> product::MatrixShape {
         self.matrix
     }
@@ -147,7 +147,7 @@ impl WideShape {
 ///
 /// # Errors
 /// If there is no such tiling for it.
-pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
+pub fn program(shape: WideShape, tiling: WideTiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
     if shape.half_rows {
         return Err(CudaError::shape("wide", format!("{shape:?}: what is made of int8 rows is int8")));
@@ -166,23 +166,18 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         ("BY_HALVES", tiling.order.map_or(0, |order| i64::from(order.by_halves))),
         shape.matrix.planes().define(),
     ]);
-    Ok(Program {
-        name: "wide",
-        source: source!("wide/wide.cu"),
-        arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
-    })
+    Ok(Program::of::<Arguments>("wide", source!("wide/wide.cu"), defines))
 }
 
 /// The kernel of one shape and tiling.
 #[derive(Debug)]
 pub struct Wide {
     shape: WideShape,
-    tiling: Tiling,
+    tiling: WideTiling,
     kernel: Kernel<Arguments>,
 }
 
-/// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
+/// Int8 activation rows, `[rows, cols]`, as [`crate::cuda::rows::quantized`] describes them.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// `[rows, cols * planes]`.
@@ -193,7 +188,7 @@ pub struct Inputs<'a> {
     pub squares: Option<&'a CudaView<'a, f32>>,
     /// Epsilon of that norm.
     pub eps: f32,
-    /// Multiplies every sum.
+    /// Factor of every sum, applied before the epilogue.
     pub factor: f32,
 }
 
@@ -207,7 +202,7 @@ pub enum Columns<'a> {
     Listed {
         /// Rows of the activations: those that `in_rows` may name.
         rows: usize,
-        /// `[slots, 4]`.
+        /// Matrix, first column and number of columns of each slot, and a zero: `[slots, 4]`.
         slots: &'a CudaView<'a, i32>,
         /// `[columns]`: row of the activations. Its length is the most columns that all slots have together.
         in_rows: &'a CudaView<'a, i32>,
@@ -224,14 +219,14 @@ pub enum Columns<'a> {
 
 /// Where the result goes; the variant is that of the shape's epilogue.
 pub enum Output<'a, 'b> {
-    /// Rows of f32.
+    /// Sums as rows of f32.
     Plain {
-        /// `[rows, stride]`.
+        /// Sums, `[rows, stride]`; values behind the matrix's rows stay as they are.
         values: &'a mut CudaViewMut<'b, f32>,
         /// Values from one row to the next.
         stride: usize,
     },
-    /// The same in f16: for what is read once more and then summed.
+    /// Sums as rows of f16, for values that are read once more and then added up.
     Halves {
         /// Memory of `[rows, stride]` f16, two in each of these.
         values: &'a mut CudaViewMut<'b, f32>,
@@ -273,7 +268,7 @@ pub enum Output<'a, 'b> {
 }
 
 device_struct! {
-    /// What the kernel is given.
+    /// Parameters of the kernel.
     #[derive(Default)]
     struct Arguments {
         weights: Ptr<u8>,
@@ -314,7 +309,7 @@ device_struct! {
         /// Columns from one slot's to the next one's, or 0.
         pitch: i32,
         count: i32,
-        /// Rows of `halves`.
+        /// Number of rows in `halves`, which lie by 64 columns.
         half_rows: i32,
         out_half_rows: i32,
         out_stride: i32,
@@ -335,7 +330,7 @@ impl Wide {
     ///
     /// # Errors
     /// If there is no such tiling for the shape, or the kernel cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: WideShape, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: WideShape, tiling: WideTiling) -> Result<Self, CudaError> {
         if tiling.split > 1 && !device.arch().has_clusters() {
             return Err(CudaError::shape("wide", format!("{tiling:?}: {} has no clusters of blocks", device.arch())));
         }
@@ -345,7 +340,7 @@ impl Wide {
     }
 
     /// How the product is cut up.
-    pub fn tiling(&self) -> Tiling {
+    pub fn tiling(&self) -> WideTiling {
         self.tiling
     }
 
@@ -366,7 +361,7 @@ impl Wide {
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
         self.shape.check_inputs(&x, columns.rows())?;
-        let work = Work::of(device, self.shape, &weights.into(), columns, out, self.tiling.block_columns())?;
+        let work = WideLaunch::of(device, self.shape, &weights.into(), columns, out, self.tiling.block_columns())?;
         let arguments = Arguments {
             codes: Ptr::of(x.codes, device.stream()),
             meta: Ptr::of(x.meta, device.stream()),
@@ -398,12 +393,12 @@ impl Columns<'_> {
 }
 
 /// What a launch is given of all but the activations, and how many blocks its columns take.
-struct Work {
+struct WideLaunch {
     arguments: Arguments,
     column_blocks: usize,
 }
 
-impl Work {
+impl WideLaunch {
     fn of(
         device: &Device,
         shape: WideShape,

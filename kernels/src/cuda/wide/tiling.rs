@@ -7,7 +7,7 @@ use crate::cuda::{Arch, CudaError, Device};
 
 /// What a block's warps do. `csrc/wide/wide.cu` names them the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tiling {
+pub struct WideTiling {
     /// Tiles of 16 rows that a warp has.
     pub tiles: usize,
     /// Warps beside one another along the rows.
@@ -40,12 +40,12 @@ pub struct Order {
 
 impl Order {
     /// Segments of each group of warps.
-    fn of_group(&self, t: &Tiling) -> usize {
+    fn of_group(&self, t: &WideTiling) -> usize {
         self.segments / (t.groups * t.split)
     }
 
     /// Whether groups and blocks of `t` have whole segments.
-    fn fits(&self, t: &Tiling) -> bool {
+    fn fits(&self, t: &WideTiling) -> bool {
         let shared = t.groups * t.split;
         if self.by_halves && shared > 1 && (t.groups, t.split) != (self.segments, 1) {
             return false;
@@ -104,7 +104,7 @@ impl Chip {
     }
 }
 
-impl Tiling {
+impl WideTiling {
     /// Output rows of a block.
     pub fn block_rows(&self) -> usize {
         TILE_ROWS * self.tiles * self.warps_rows
@@ -178,13 +178,13 @@ impl Tiling {
 /// weights is expanded and one of activations is read once for all of them. A matrix too small to give every
 /// multiprocessor a block of that size has its inputs shared among groups of warps, then among blocks. Beyond 110 KB of
 /// shared memory the next kernel's blocks cannot wait beside ours.
-pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> WideTiling {
     split(shape, columns, chip, within(chip.shared_bytes, shape, measured(shape, columns, chip)))
 }
 
-/// The same for sums in this order.
-pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
-    let mut t = Tiling { order: Some(order), ..measured_in(order, shape, columns, chip) };
+/// Chooses the tiling of a product whose sums are taken in `order`.
+pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> WideTiling {
+    let mut t = WideTiling { order: Some(order), ..measured_in(order, shape, columns, chip) };
     while t.groups > 1 && !t.keeps_order() {
         (t.groups, t.units) = (t.groups / 2, t.units * 2);
     }
@@ -192,15 +192,15 @@ pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> 
 }
 
 /// With the inputs of a dense product shared among blocks, where there are too few of these.
-fn split(shape: WideShape, columns: usize, chip: Chip, mut t: Tiling) -> Tiling {
+fn split(shape: WideShape, columns: usize, chip: Chip, mut t: WideTiling) -> WideTiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
     let most = SPLIT_CHOSEN_MAX.min(SHARES_MAX / t.groups);
     if shape.dense && chip.clusters {
         let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
         let running = chip.multiprocessors * if t.warps() <= PAIRED_WARPS { 2 } else { 1 };
-        let twice = |t: Tiling| Tiling { split: t.split * 2, ..t };
-        let fills = |t: Tiling| blocks * t.split <= running && t.split * t.groups < units;
+        let twice = |t: WideTiling| WideTiling { split: t.split * 2, ..t };
+        let fills = |t: WideTiling| blocks * t.split <= running && t.split * t.groups < units;
         while t.split < most && fills(twice(t)) && twice(t).keeps_order() {
             t = twice(t);
         }
@@ -217,13 +217,13 @@ fn of(
     groups: usize,
     units: usize,
     stages: usize,
-) -> Tiling {
-    Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split: 1, stages, order: None }
+) -> WideTiling {
+    WideTiling { tiles, warps_rows, octets, warps_columns, groups, units, split: 1, stages, order: None }
 }
 
 /// Where sums in order want other tiles than [`measured`]'s. A group that has several segments keeps a sum for each
 /// size of what it has added up; so tiles of large matrices are smaller, or shared by more groups.
-fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> WideTiling {
     let (rows, cols) = shape.matrix.size();
     let few_units = cols / UNIT <= FEW_UNITS;
     let free = measured(shape, columns, chip);
@@ -242,7 +242,7 @@ fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Ti
 }
 
 /// What was fastest, whatever it takes of shared memory, with all inputs in one block.
-fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+fn measured(shape: WideShape, columns: usize, chip: Chip) -> WideTiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
     let few_units = units <= FEW_UNITS;
@@ -285,21 +285,21 @@ fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
 }
 
 /// `t`, made smaller until it takes `limit` bytes of shared memory.
-fn within(limit: usize, shape: WideShape, mut t: Tiling) -> Tiling {
+fn within(limit: usize, shape: WideShape, mut t: WideTiling) -> WideTiling {
     while t.shared_bytes(shape.matrix) > limit {
         match t {
-            Tiling { stages: 3.., .. } => t.stages -= 1,
-            Tiling { units: 2.., .. } => t.units -= 1,
-            Tiling { groups: 2.., .. } => {
+            WideTiling { stages: 3.., .. } => t.stages -= 1,
+            WideTiling { units: 2.., .. } => t.units -= 1,
+            WideTiling { groups: 2.., .. } => {
                 t.groups /= 2;
                 while t.groups > 1 && !t.keeps_order() {
                     t.groups /= 2;
                 }
             }
-            Tiling { warps_columns: 2.., .. } => t.warps_columns /= 2,
-            Tiling { warps_rows: 8.., .. } => t.warps_rows /= 2,
-            Tiling { octets: 2.., .. } => t.octets /= 2,
-            Tiling { warps_rows: 2.., .. } => t.warps_rows /= 2,
+            WideTiling { warps_columns: 2.., .. } => t.warps_columns /= 2,
+            WideTiling { warps_rows: 8.., .. } => t.warps_rows /= 2,
+            WideTiling { octets: 2.., .. } => t.octets /= 2,
+            WideTiling { warps_rows: 2.., .. } => t.warps_rows /= 2,
             _ => unreachable!("two stages of four tiles and eight columns fit everywhere"),
         }
     }

@@ -1,4 +1,4 @@
-//! The same products for very many rows, in f16 on the matrix instructions of Hopper's warpgroups:
+//! Products of quantised matrices with very many rows, in f16 on the matrix instructions of Hopper's warpgroups:
 //! `csrc/wide/warpgroup.cu` says how.
 //!
 //! An output depends on its row of the matrix and its row of activations alone, whatever the tiling and however many
@@ -6,11 +6,10 @@
 
 use super::halves::HalfRows;
 use super::tiling::{Chip, SHARED_BYTES_MAX};
-use super::{Arguments, Columns, Epilogue, Output, WideShape, Work};
-use crate::cuda::arguments::{self, DeviceStruct};
-use crate::cuda::compiler::source;
+use super::{Arguments, Columns, Epilogue, Output, WideLaunch, WideShape};
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
-use crate::cuda::quantized::Planes;
+use crate::cuda::rows::quantized::Planes;
+use crate::cuda::runtime::compiler::source;
 use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
@@ -36,7 +35,7 @@ const BARRIERS: usize = 16;
 
 /// How a product is cut up. `csrc/wide/warpgroup.cu` says what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tiling {
+pub struct WarpgroupTiling {
     /// Warpgroups of a block that multiply: 1 or 2, of dense products 3, of listed columns 4.
     pub groups: usize,
     /// Tiles of 16 rows of a warp: 1, or 2 where a block has a multiprocessor to itself.
@@ -54,7 +53,7 @@ pub struct Tiling {
     pub segments: usize,
 }
 
-impl Tiling {
+impl WarpgroupTiling {
     /// Output rows of a block.
     pub fn block_rows(&self) -> usize {
         TILE_ROWS * GROUP_TILES * self.groups * self.tiles
@@ -177,7 +176,7 @@ impl Tiling {
 ///
 /// Measured (docs/internals/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so
 /// it wants many; but nearly every multiprocessor wants a block.
-pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
+pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<WarpgroupTiling> {
     if !chip.warpgroups {
         return None;
     }
@@ -190,7 +189,7 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
         };
         // A narrow expert has fewer rows than such a block, a wide encoding more bytes.
         let smaller = [(groups, tiles), (2, 1), (1, 1)].into_iter().filter(|(g, t)| g * t <= groups * tiles);
-        let of_turns = |turns| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns, segments: 1 };
+        let of_turns = |turns| WarpgroupTiling { groups, tiles, columns, stages: STAGES_MAX, turns, segments: 1 };
         let turns: &[usize] = match (of_turns(1).keeps(shape), many) {
             (true, _) => &KEPT_TURNS,
             (false, true) => &[1],
@@ -202,32 +201,39 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
         }
         let all = smaller.flat_map(|of| [limit, THREE_BLOCKS.max(limit), TWO_BLOCKS].map(|limit| (of, limit)));
         let of = |((groups, tiles), limit)| {
-            within(shape, Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0, segments: 1 }, limit)
+            within(shape, WarpgroupTiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0, segments: 1 }, limit)
         };
         return all.into_iter().find_map(of);
     }
     dense_tiling(shape, columns, chip, 1)
 }
 
-/// The same of a dense product whose sums are taken in `segments`: as [`Product::in_halves`] takes those of few rows.
+/// Chooses the tiling of a dense product whose sums are taken in `segments`, as [`Product::in_halves`] takes those of
+/// few rows.
 ///
 /// [`Product::in_halves`]: crate::cuda::product::Product::in_halves
-pub fn tiling_in(segments: usize, shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
+pub fn tiling_in(segments: usize, shape: WideShape, columns: usize, chip: Chip) -> Option<WarpgroupTiling> {
     if chip.warpgroups && shape.dense { dense_tiling(shape, columns, chip, segments) } else { None }
 }
 
-fn dense_tiling(shape: WideShape, columns: usize, chip: Chip, segments: usize) -> Option<Tiling> {
+fn dense_tiling(shape: WideShape, columns: usize, chip: Chip, segments: usize) -> Option<WarpgroupTiling> {
     let tiles = [(2, 2, 128), (3, 1, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
-    let all =
-        tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX, turns: 0, segments });
-    let chosen = all.filter(Tiling::holds_sums).min_by_key(|t| t.cycles(shape, columns, chip))?;
+    let all = tiles.map(|(groups, tiles, columns)| WarpgroupTiling {
+        groups,
+        tiles,
+        columns,
+        stages: STAGES_MAX,
+        turns: 0,
+        segments,
+    });
+    let chosen = all.filter(WarpgroupTiling::holds_sums).min_by_key(|t| t.cycles(shape, columns, chip))?;
     within(shape, chosen, if chosen.shares(shape, columns, chip) { TWO_BLOCKS } else { ONE_BLOCK })
 }
 
 /// `t` with as many stages as `limit` bytes of shared memory hold.
-fn within(shape: WideShape, t: Tiling, limit: usize) -> Option<Tiling> {
-    let stages = |stages| Tiling { stages, ..t };
+fn within(shape: WideShape, t: WarpgroupTiling, limit: usize) -> Option<WarpgroupTiling> {
+    let stages = |stages| WarpgroupTiling { stages, ..t };
     (STAGES_MIN..=t.stages).rev().map(stages).find(|t| t.check(shape).is_ok() && t.shared_bytes(shape) <= limit)
 }
 
@@ -242,7 +248,7 @@ const FOUR_BLOCKS: usize = 56 << 10;
 ///
 /// # Errors
 /// If there is no such tiling for it.
-pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
+pub fn program(shape: WideShape, tiling: WarpgroupTiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
     let mut defines = shape.defines();
     defines.push(("STAGES", tiling.stages as i64));
@@ -255,15 +261,15 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns), segments]);
         source!("wide/warpgroup.cu")
     };
-    Ok(Program { name: tiling.name(), source, arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program::of::<Arguments>(tiling.name(), source, defines))
 }
 
-/// Rows of activations.
+/// Rows of f16 that a product reads, and their factor.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a> {
+pub struct HalfInputs<'a> {
     /// `[rows, cols]`, with the norm that the shape has.
     pub rows: &'a HalfRows,
-    /// Multiplies every sum.
+    /// Factor of every sum, applied before the epilogue.
     pub factor: f32,
 }
 
@@ -271,7 +277,7 @@ pub struct Inputs<'a> {
 #[derive(Debug)]
 pub struct Warpgroup {
     shape: WideShape,
-    tiling: Tiling,
+    tiling: WarpgroupTiling,
     kernel: Kernel<Arguments>,
 }
 
@@ -280,10 +286,15 @@ impl Warpgroup {
     ///
     /// # Errors
     /// If there is none for the shape or the device, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: WideShape, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load(
+        device: &Device,
+        cache: &KernelCache,
+        shape: WideShape,
+        tiling: WarpgroupTiling,
+    ) -> Result<Self, CudaError> {
         if !device.arch().has_warpgroups() {
-            let what = format!("{} has no matrix instructions of warpgroups", device.arch());
-            return Err(CudaError::shape(NAME, what));
+            let arch = device.arch();
+            return Err(CudaError::shape(NAME, format!("{arch} has no matrix instructions of warpgroups")));
         }
         let module = device.module(cache, &program(shape, tiling)?)?;
         Ok(Self { shape, tiling, kernel: module.kernel(tiling.name())?.with_shared(tiling.shared_bytes(shape))? })
@@ -305,7 +316,7 @@ impl Warpgroup {
         &self,
         device: &Device,
         weights: impl Into<Stack<'a>>,
-        x: Inputs<'_>,
+        x: HalfInputs<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
@@ -314,7 +325,7 @@ impl Warpgroup {
             return Err(CudaError::shape(NAME, "columns are listed of several matrices and of no other"));
         }
         x.rows.check(n, cols)?;
-        let work = Work::of(device, self.shape, &weights.into(), columns, out, self.tiling.columns)?;
+        let work = WideLaunch::of(device, self.shape, &weights.into(), columns, out, self.tiling.columns)?;
         let (halves, row_scales) = x.rows.pointers(device);
         let arguments = Arguments { halves, row_scales, half_rows: n as i32, factor: x.factor, ..work.arguments };
         if work.column_blocks == 0 {

@@ -4,11 +4,11 @@ use super::*;
 
 /// What few rows are multiplied by in f16, and how many are: every layout, with a last tile that is not whole, and an
 /// odd number of units; sums in one segment, two and four.
-pub(super) fn few_in_halves(multiprocessors: usize) -> Vec<(WideShape, warpgroup::Tiling)> {
+pub(super) fn few_in_halves(multiprocessors: usize) -> Vec<(WideShape, warpgroup::WarpgroupTiling)> {
     let of = |layout, (rows, cols), (groups, columns)| {
         let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), true);
         let segments = product::halves::tilings(shape.matrix(), multiprocessors)[0].1.warps_k;
-        (shape, warpgroup::Tiling { groups, tiles: 1, columns, stages: 3, turns: 0, segments })
+        (shape, warpgroup::WarpgroupTiling { groups, tiles: 1, columns, stages: 3, turns: 0, segments })
     };
     let layouts = LAYOUTS.into_iter().filter(|l| *l != Layout::W16);
     let every = layouts.flat_map(|layout| [(72, 256), (1000, 896)].map(|size| of(layout, size, (1, 32))));
@@ -33,10 +33,10 @@ pub(super) fn few_rows_in_halves(gpu: &Gpu) -> Outcome {
 
 /// The product of few rows' columns in stages that warps of their own feed: as many of them as a block has go round
 /// several times.
-pub(super) fn staged(multiprocessors: usize) -> (WideShape, warpgroup::Tiling) {
+pub(super) fn staged(multiprocessors: usize) -> (WideShape, warpgroup::WarpgroupTiling) {
     let shape = shape(Layout::Q6_K, 1024, 2048, Epilogue::Plain, Some(128), true);
     let segments = product::halves::tilings(shape.matrix(), multiprocessors)[0].1.warps_k;
-    (shape, warpgroup::Tiling { groups: 1, tiles: 1, columns: 64, stages: 3, turns: 0, segments })
+    (shape, warpgroup::WarpgroupTiling { groups: 1, tiles: 1, columns: 64, stages: 3, turns: 0, segments })
 }
 
 pub(super) fn staged_as_few(gpu: &Gpu) -> Outcome {
@@ -52,7 +52,7 @@ pub(super) fn staged_as_few(gpu: &Gpu) -> Outcome {
 fn few_rows_have_the_bytes_of_many(
     gpu: &Gpu,
     shape: WideShape,
-    tiling: warpgroup::Tiling,
+    tiling: warpgroup::WarpgroupTiling,
 ) -> Result<f64, Box<dyn Error>> {
     let (stream, (rows, cols), norm) = (gpu.device.stream(), shape.matrix().size(), shape.norm().unwrap_or(0));
     let (most, stride) = (tiling.columns + 3, rows + 5);
@@ -76,7 +76,7 @@ fn few_rows_have_the_bytes_of_many(
         halves.launch(&gpu.device, n, x, &made)?;
         let [mut of_many, mut of_few] =
             [stream.clone_htod(&vec![f32::NAN; n * stride])?, stream.clone_htod(&vec![f32::NAN; n * stride])?];
-        let (of_halves, mut values) = (warpgroup::Inputs { rows: &made, factor: 0.5 }, of_many.as_view_mut());
+        let (of_halves, mut values) = (warpgroup::HalfInputs { rows: &made, factor: 0.5 }, of_many.as_view_mut());
         let out = Output::Plain { values: &mut values, stride };
         // SAFETY: the columns are not listed.
         unsafe { many.launch(&gpu.device, &weights.as_view(), of_halves, Columns::First(n), out)? };
@@ -101,14 +101,14 @@ fn few_rows_have_the_bytes_of_many(
 const SHARED_MAX: usize = 227 << 10;
 
 /// Ways to share four segments: by groups, by blocks, one group after another, all of a warp.
-const IN_ORDER: [Tiling; 5] = [
-    Tiling { tiles: 1, warps_rows: 4, octets: 2, warps_columns: 1, groups: 4, units: 1, ..ONE_GROUP },
-    Tiling { tiles: 1, warps_rows: 4, octets: 1, warps_columns: 1, split: 4, ..ONE_GROUP },
-    Tiling { tiles: 2, warps_rows: 2, octets: 2, warps_columns: 2, groups: 2, units: 2, ..ONE_GROUP },
-    Tiling { tiles: 1, warps_rows: 2, octets: 4, warps_columns: 1, groups: 2, split: 2, ..ONE_GROUP },
+const IN_ORDER: [WideTiling; 5] = [
+    WideTiling { tiles: 1, warps_rows: 4, octets: 2, warps_columns: 1, groups: 4, units: 1, ..ONE_GROUP },
+    WideTiling { tiles: 1, warps_rows: 4, octets: 1, warps_columns: 1, split: 4, ..ONE_GROUP },
+    WideTiling { tiles: 2, warps_rows: 2, octets: 2, warps_columns: 2, groups: 2, units: 2, ..ONE_GROUP },
+    WideTiling { tiles: 1, warps_rows: 2, octets: 4, warps_columns: 1, groups: 2, split: 2, ..ONE_GROUP },
     ONE_GROUP,
 ];
-const ONE_GROUP: Tiling = Tiling {
+const ONE_GROUP: WideTiling = WideTiling {
     tiles: 2,
     warps_rows: 4,
     octets: 1,
@@ -143,7 +143,7 @@ fn same_as_product(gpu: &Gpu, shape: WideShape) -> Outcome {
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
     let squares = stream.clone_htod(&squares)?;
     let (codes, meta, squares) = (codes.as_view(), meta.as_view(), squares.as_view());
-    let by_four = product::Tiling { warps_k: 4, tiles: 1, cluster: 1, depth: 1, registers: 80 };
+    let by_four = product::ProductTiling { warps_k: 4, tiles: 1, cluster: 1, depth: 1, registers: 80 };
     let few = product::Product::load_tiled(
         &gpu.device,
         &gpu.cache,
@@ -166,7 +166,7 @@ fn same_as_product(gpu: &Gpu, shape: WideShape) -> Outcome {
     for tiling in IN_ORDER {
         // Stages of 16-bit weights for four groups are so large that only two have room.
         let stages = if tiling.shared_bytes(shape.matrix()) <= SHARED_MAX { tiling.stages } else { 2 };
-        let tiling = Tiling { stages, ..tiling };
+        let tiling = WideTiling { stages, ..tiling };
         let wide = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
         let mut got = stream.alloc_zeros::<f32>(COLUMNS * rows)?;
         let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 0.5 };

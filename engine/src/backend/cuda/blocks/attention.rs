@@ -32,7 +32,7 @@ pub(crate) struct Kernels {
     attention: Attention,
     /// For passes with drafted rows, if there are any.
     drafting: Option<Attention>,
-    scratch: attention::Scratch,
+    scratch: attention::DecodeScratch,
 }
 
 impl OperatorRun for AttentionConfig {
@@ -41,7 +41,7 @@ impl OperatorRun for AttentionConfig {
 
     fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
         let shape = shape_in(self, s);
-        let scratch = attention::Scratch::new(device, shape, s.counts.decode, s.context)?;
+        let scratch = attention::DecodeScratch::new(device, shape, s.counts.decode, s.context)?;
         let load = |shape| Attention::load(device, cache, shape, s.kv);
         Ok(Kernels { attention: load(shape)?, drafting: drafting(self, s).map(load).transpose()?, scratch })
     }

@@ -100,12 +100,12 @@ fn mix(
         eps: at.eps,
     };
     let mut kept = store.recurrent(at.place.recurrent);
-    let memory = gdn_decode::Memory { state: &mut kept.states, tail: &mut kept.rings };
+    let memory = gdn_decode::GdnState { state: &mut kept.states, tail: &mut kept.rings };
     let x = work.inputs.as_view();
     let (mut codes, mut meta) = work.mixed.views_mut();
     match &at.pass.prompts {
         None => {
-            let rows = gdn_decode::StepRows {
+            let rows = gdn_decode::GdnRows {
                 count: at.pass.rows.count,
                 slots: &at.pass.slots,
                 positions: &at.pass.positions,

@@ -97,14 +97,14 @@ fn mix(
         eps: at.eps,
     };
     let mut kept = store.recurrent(at.place.recurrent);
-    let memory = mamba2::Memory { state: &mut kept.states, tail: &mut kept.rings };
+    let memory = mamba2::Mamba2State { state: &mut kept.states, tail: &mut kept.rings };
     let (x, scratch) = (work.inputs.as_view(), &mut work.scratch.as_view_mut());
     let (mut codes, mut meta) = work.mixed.views_mut();
     let out = MixedRows { codes: &mut codes, meta: &mut meta };
     match &at.pass.prompts {
         None => {
             let (count, slots, positions) = (at.pass.rows.count, &at.pass.slots, &at.pass.positions);
-            let rows = mamba2::StepRows { count, slots, positions };
+            let rows = mamba2::Mamba2Rows { count, slots, positions };
             // SAFETY: slots were checked against the store, no two rows of a pass share one, and what the kernel reads
             // early was written by the step before.
             Ok(unsafe { kernels.decode(at.device, rows, &x, layer, memory, counters, scratch, out) }?)

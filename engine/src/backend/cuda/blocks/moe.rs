@@ -20,7 +20,7 @@ use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::backend::cuda::rank::workspace::{Workspace, given_of};
 use crate::model::MoeConfig;
-use chimere_kernels::cuda::combine::{Combine, Terms};
+use chimere_kernels::cuda::combine::{Combine, ExpertOutputs};
 use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertsKernels, Matrices};
 use chimere_kernels::cuda::product::{Activations, Norm};
 use chimere_kernels::cuda::router::{self, Router};
@@ -221,8 +221,8 @@ impl Bound {
         at: BlockPass<'a>,
         (gates, experts): (&'a CudaView<'a, f32>, &'a CudaView<'a, f32>),
         shared: Option<&'a CudaView<'a, f32>>,
-    ) -> Terms<'a> {
-        Terms { slots: &at.pass.slots, gates, experts, halves: self.makes_halves(at), shared }
+    ) -> ExpertOutputs<'a> {
+        ExpertOutputs { slots: &at.pass.slots, gates, experts, halves: self.makes_halves(at), shared }
     }
 
     /// Which experts each row takes, how much of each, and each expert's rows.

@@ -18,7 +18,7 @@ use crate::backend::cuda::step::sampling::Sampling;
 use crate::model::Shortlist;
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::draft_head::{
-    Behind, DraftHead, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms, HeadRows,
+    Behind, DraftHead, DraftHeadRows, Following, Guessed, GuessedBefore, GuessingRows, HeadNorms,
 };
 use chimere_kernels::cuda::embed::{Table, TableShape};
 use cudarc::driver::{CudaSlice, DevicePtr};
@@ -233,6 +233,6 @@ impl HeadLayer {
 }
 
 /// A pass's rows as the head's kernels take them.
-pub(super) fn rows_of<'a>(pass: &'a Pass<'_>) -> HeadRows<'a> {
-    HeadRows { count: pass.rows.count, tokens: &pass.tokens, slots: &pass.slots, positions: &pass.positions }
+pub(super) fn rows_of<'a>(pass: &'a Pass<'_>) -> DraftHeadRows<'a> {
+    DraftHeadRows { count: pass.rows.count, tokens: &pass.tokens, slots: &pass.slots, positions: &pass.positions }
 }

@@ -6,7 +6,7 @@ use chimere_kernels::cuda::Program;
 use chimere_kernels::cuda::experts;
 use chimere_kernels::cuda::product::{self, Activated, Residual, halves};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{self, Chip, Epilogue, Form, warpgroup};
+use chimere_kernels::cuda::wide::{self, Chip, Epilogue, WideArithmetic as Form, warpgroup};
 use std::mem::discriminant;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.

@@ -8,7 +8,9 @@ use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
-use chimere_kernels::cuda::wide::{self, Columns, Epilogue, Form, HalfPlace, Inputs, Many, Output, Source};
+use chimere_kernels::cuda::wide::{
+    self, Columns, Epilogue, HalfPlace, Inputs, Many, Output, Source, WideArithmetic as Form,
+};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaViewMut;
 use std::collections::HashMap;

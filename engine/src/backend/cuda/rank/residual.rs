@@ -10,7 +10,7 @@ use super::weights::Matrix;
 use crate::backend::cuda::error::{CudaBackendError, During};
 use crate::backend::cuda::layout::products::RowCount;
 use chimere_kernels::cuda::Device;
-use chimere_kernels::cuda::combine::{Combine, Terms};
+use chimere_kernels::cuda::combine::{Combine, ExpertOutputs as Terms};
 use chimere_kernels::cuda::product::NextRows;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};

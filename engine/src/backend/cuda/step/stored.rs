@@ -9,7 +9,7 @@
 use super::leader::Lead;
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
-use chimere_kernels::cuda::gdn_decode::{Drafts, STORE_EVERY, pending_word, store_every, stores};
+use chimere_kernels::cuda::gdn_decode::{DraftRoom, STORE_EVERY, pending_word, store_every, stores};
 
 const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a chunk finds a state that is whole");
 
@@ -53,7 +53,7 @@ impl Lacking {
 
     /// Whether kernels that know nothing of drafts apply this.
     pub(crate) fn does_without_drafts(self) -> bool {
-        Drafts::does_without(self.pending as usize, self.drafted as usize)
+        DraftRoom::does_without(self.pending as usize, self.drafted as usize)
     }
 }
 

@@ -125,6 +125,6 @@ impl OperatorPlan for AttentionConfig {
     }
 
     fn kernel_bytes(&self, s: &Setting) -> usize {
-        attention::Scratch::bytes(shape_in(self, s), s.counts.decode, s.context)
+        attention::DecodeScratch::bytes(shape_in(self, s), s.counts.decode, s.context)
     }
 }

@@ -29,9 +29,9 @@ pub(crate) struct Weights<M, V> {
 }
 
 /// What the kernels of decode passes know of drafts: those of passes without, then of passes with some.
-pub(crate) fn drafts(s: &Setting) -> impl Iterator<Item = gdn_decode::Drafts> {
+pub(crate) fn drafts(s: &Setting) -> impl Iterator<Item = gdn_decode::DraftRoom> {
     let room = s.counts.drafts;
-    let without = gdn_decode::Drafts { room, taken: false };
+    let without = gdn_decode::DraftRoom { room, taken: false };
     std::iter::once(without).chain((room > 0).then_some(room.into()))
 }
 
