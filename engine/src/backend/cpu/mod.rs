@@ -7,7 +7,9 @@
 
 mod backend;
 mod blocks;
+mod config;
 mod draft_head;
+mod error;
 mod isa;
 pub mod matmul;
 mod network;
@@ -19,7 +21,7 @@ mod store;
 mod team;
 
 pub use backend::memory::MemoryUse;
-pub use backend::{CpuBackend, CpuConfig, CpuError, KvType, check};
+pub use backend::{CpuBackend, check};
+pub use config::{CpuConfig, KvType};
+pub use error::CpuError;
 pub use pass::probe::{Perturbation, Probe, Recording};
-
-use backend::WIDTH;

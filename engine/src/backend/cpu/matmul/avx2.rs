@@ -12,7 +12,7 @@ mod scales;
 use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, Stream};
 use super::layout::{Codes, Layout, Scales};
 use super::lines::Lines;
-use super::rows::QBlock;
+use super::qblock::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, Table, five_bits, unpack_codes};
 use product::{Activations, Signed, Sums, block_sums, by_magnitude};

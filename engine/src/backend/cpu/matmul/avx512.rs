@@ -10,7 +10,7 @@
 use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, Stream, ask};
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
-use super::rows::QBlock;
+use super::qblock::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::x86_64::*;
 use std::cell::Cell;

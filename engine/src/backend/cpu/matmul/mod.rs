@@ -29,6 +29,7 @@ mod lines;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pack;
+mod qblock;
 mod quantize;
 mod rows;
 mod scalar;
@@ -37,6 +38,7 @@ mod tests;
 mod watch;
 
 pub use super::isa::{Isa, IsaError};
+pub(crate) use qblock::BLOCK;
 pub use rows::{ActivationRows, RowsView};
 pub use watch::InputSums;
 
@@ -44,7 +46,7 @@ use crate::format::blocks::{decode_row, encode_row, is_finite};
 use crate::format::{BlockType, NotFinite, Tensor};
 use layout::{Layout, layout};
 use lines::Lines;
-use rows::{BLOCK, QBlock};
+use qblock::QBlock;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -6,7 +6,7 @@
 
 use super::layout::{Codes, Layout, Scales};
 use super::pack::unpack_codes;
-use super::rows::QBlock;
+use super::qblock::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::aarch64::*;
 use std::arch::asm;

@@ -2,7 +2,7 @@
 
 use super::TILE_ROWS;
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
-use super::rows::BLOCK;
+use super::qblock::BLOCK;
 use crate::format::BlockType;
 use crate::format::blocks::decode::{e8m0, iq1_m_factor, iq1_m_scale, k_scale_min, q3_k_scale, ue4m3};
 use crate::format::blocks::grids;

@@ -1,7 +1,6 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
 use crate::backend::BackendError;
-use crate::backend::cpu::draft_head::HeadPiece;
 use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
@@ -35,6 +34,17 @@ pub(crate) struct BatchPiece {
     pub(crate) experts: Option<ExpertCut>,
     /// Rows after which the state is kept, and where, as if it were a slot.
     pub(crate) exports: Vec<(usize, usize)>,
+}
+
+/// Consecutive rows of one slot that the draft head reads.
+pub(crate) struct HeadPiece<'a> {
+    pub(crate) seq: SeqId,
+    pub(crate) slot: usize,
+    pub(crate) start: usize,
+    /// The first position that they attend to.
+    pub(crate) from: usize,
+    pub(crate) tokens: &'a [TokenId],
+    pub(crate) pages: &'a [usize],
 }
 
 impl BatchPiece {

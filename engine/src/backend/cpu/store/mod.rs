@@ -2,16 +2,20 @@
 //! every block says.
 
 pub(crate) mod drafted;
+pub(crate) mod head;
 
-use crate::backend::cpu::blocks::PAGE;
-use crate::backend::cpu::draft_head::{HeadSlot, LATE_MAX};
+use crate::PAGE_TOKENS;
+use crate::backend::cpu::config::{CpuConfig, KvType};
 use crate::backend::cpu::sampler::history::History;
 use crate::backend::cpu::store::drafted::{DraftedRows, DraftedShape};
+use crate::backend::cpu::store::head::{HeadSlot, LATE_MAX};
 use crate::backend::cpu::team::shared::Shared;
-use crate::backend::cpu::{CpuConfig, KvType};
 use crate::ids::{CheckpointId, TokenId};
 use crate::model::ModelConfig;
 use std::ops::Range;
+
+/// Positions of a page.
+pub(crate) const PAGE: usize = PAGE_TOKENS as usize;
 
 /// Sizes of one slot and one page, and where in them each block has its part, in elements.
 #[derive(Clone, Debug)]

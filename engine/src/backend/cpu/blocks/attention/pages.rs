@@ -6,15 +6,13 @@
 //! is read once for all query vectors of the call. Cost a row, head and page: 2 * 32 * D multiply-adds, 4 * 32 * D
 //! bytes in f16.
 
-use crate::PAGE_TOKENS;
 use crate::backend::cpu::simd::gemm::{Element, Gemm, Start};
 use crate::backend::cpu::simd::norm::rmsnorm_in_place;
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::store::PAGE;
 use crate::model::{AttentionConfig, Rope};
 use std::ops::Range;
 
-/// Positions of a page.
-pub(crate) const PAGE: usize = PAGE_TOKENS as usize;
 /// Query vectors that share a reading of a page.
 pub(super) const QUERIES_MAX: usize = 16;
 

@@ -1,6 +1,6 @@
 //! Integer sums of a block: ways to multiply codes with activations, and to add up.
 
-use super::super::rows::{BLOCK, QBlock};
+use super::super::qblock::{BLOCK, QBlock};
 use super::codes::CodeReader;
 use super::scales::ScaleReader;
 use std::arch::asm;
