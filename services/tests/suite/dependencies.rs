@@ -129,6 +129,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "amx", "neon",
         ],
     ),
+    ("engine/src/backend/cpu/matmul/avx2", &["codes", "scales", "product"]),
+    ("engine/src/backend/cpu/matmul/avx512", &["codes", "scales", "product"]),
+    (
+        "engine/src/backend/cpu/sampler",
+        &["history", "weights", "scan", "rank", "edit", "weight_sum", "edited_draw", "logprobs"],
+    ),
     ("engine/src/backend/cpu/store", &["head", "drafted"]),
     ("engine/src/backend/cpu/pass", &["experts", "routes", "batch", "probe", "room", "stream", "forward"]),
     ("engine/src/backend/cpu/blocks", &["conv", "mlp", "attention", "gdn", "mamba2", "moe", "parallel", "scale"]),

@@ -5,7 +5,7 @@ use crate::backend::cpu::draft_head::guess_row::GuessRow;
 use crate::backend::cpu::draft_head::pass::HeadPass;
 use crate::backend::cpu::draft_head::row_of;
 use crate::backend::cpu::network::forward::ModelPass;
-use crate::backend::cpu::pass::batch::{Batch, HeadPiece};
+use crate::backend::cpu::pass::batch::{HeadPiece, RowBatch};
 use crate::backend::cpu::pass::experts::ExpertCount;
 use crate::backend::cpu::pass::forward::Pass;
 use crate::backend::cpu::pass::probe::{Probe, Recorder};
@@ -72,7 +72,7 @@ impl CpuBackend {
                 let (start, tokens) = (end - late.len() + first, &late[first..first + rows.len()]);
                 HeadPiece { seq: row.seq, slot: *slot, start, from: *from, tokens, pages }
             });
-            let batch = Batch::of_head(pieces);
+            let batch = RowBatch::of_head(pieces);
             let places: Vec<_> = rows.iter().map(|(at, i)| requests[*at].slot * LATE_MAX + i).collect();
             self.head_pass(&batch, |pass, team, _| pass.read_late(team, &places));
         }
@@ -108,7 +108,7 @@ impl CpuBackend {
 
     /// One more guess for each row, with the row's place among all requests.
     fn guess_pass(&mut self, rows: &[GuessRow<'_>]) -> Vec<(usize, TokenId)> {
-        let (batch, found) = (Batch::of_head(rows.iter().map(GuessRow::piece)), Mutex::default());
+        let (batch, found) = (RowBatch::of_head(rows.iter().map(GuessRow::piece)), Mutex::default());
         self.head_pass(&batch, |pass, team, scratch| pass.guess(team, scratch, rows, &found));
         if self.probe.record {
             // SAFETY: no step runs any more.
@@ -119,7 +119,7 @@ impl CpuBackend {
     }
 
     /// A pass of the head over some rows.
-    fn head_pass(&mut self, batch: &Batch, work: impl Fn(HeadPass<'_>, Team, &mut SamplerScratch) + Sync) {
+    fn head_pass(&mut self, batch: &RowBatch, work: impl Fn(HeadPass<'_>, Team, &mut SamplerScratch) + Sync) {
         let Some(head) = &mut self.draft_head else { return };
         let (recorder, experts, routes) = (Recorder::new(Probe::default()), ExpertCount::default(), Routes::default());
         let ws = &self.workspace.views(batch, self.pool.threads());

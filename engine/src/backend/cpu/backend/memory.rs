@@ -16,8 +16,8 @@ pub struct MemoryUse {
     pub page_bytes: u64,
     /// Bytes of one sequence's recurrent state.
     pub slot_bytes: u64,
-    /// Bytes of what one sequence's drafted rows leave until it is known which of them count, and of what its draft head
-    /// has not read yet.
+    /// Bytes of what one sequence's drafted rows leave until it is known which of them count, and of what its draft
+    /// head has not read yet.
     pub drafted_bytes: u64,
     /// Buffers of a step.
     pub workspace_bytes: u64,

@@ -16,7 +16,7 @@ use crate::backend::cpu::network::forward::ModelPass;
 use crate::backend::cpu::network::logits::KnownRules;
 use crate::backend::cpu::network::weights::CpuModel;
 use crate::backend::cpu::network::workspace::Workspace;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::experts::ExpertCount;
 use crate::backend::cpu::pass::forward::Pass;
 use crate::backend::cpu::pass::probe::{Probe, Recorder, Recording};
@@ -24,7 +24,7 @@ use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::sampler::SamplerScratch;
 use crate::backend::cpu::step::outputs::{Results, StepOutputs, StepSampling};
 use crate::backend::cpu::store::{Kv, Store, StoreShape};
-use crate::backend::cpu::team::pool::Pool;
+use crate::backend::cpu::team::pool::ThreadPool;
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
 use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Followed, Pending, Progress};
 use crate::constraint::{Constraint, StepRules};
@@ -47,7 +47,7 @@ pub struct CpuBackend {
     draft_head: Option<CpuDraftHead>,
     store: Store,
     workspace: Workspace,
-    pool: Pool,
+    pool: ThreadPool,
     /// The samplers' buffers of each thread.
     scratch: Vec<Mutex<SamplerScratch>>,
     steps: UnfinishedSteps<Self>,
@@ -80,7 +80,7 @@ impl CpuBackend {
             }
         }
         let config = &config.of(&model.config);
-        let pool = Pool::new(config.threads)?;
+        let pool = ThreadPool::new(config.threads)?;
         let head = model.weights.draft_head.as_ref().filter(|_| config.draft_head);
         let head = head.map(|w| PackedDraftHead::pack(model, w, config.exact)).transpose()?;
         let packed = CpuModel::pack(model, config.computed(&model.config), config.exact, progress)?;
@@ -182,7 +182,7 @@ impl CpuBackend {
     fn run(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
         let begin = Instant::now();
         self.prepare(plan);
-        let batch = Batch::new(plan, &self.store)?;
+        let batch = RowBatch::new(plan, &self.store)?;
         self.note_rows(plan, &batch);
         let outputs = StepOutputs::of(plan, &batch);
         let (results, recorder, forward_us) =
@@ -273,7 +273,7 @@ impl CpuBackend {
 
     /// What slots know of the rows that are about to be computed: their tokens, but for drafted ones, and that their
     /// states will hold what was drafted before.
-    fn note_rows(&mut self, plan: &StepPlan, batch: &Batch) {
+    fn note_rows(&mut self, plan: &StepPlan, batch: &RowBatch) {
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
             let slot = &mut self.store.slots[rows.slot];
             slot.unfolded = 0;
@@ -283,8 +283,8 @@ impl CpuBackend {
         }
     }
 
-    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do, and what the draft head guesses
-    /// behind it.
+    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do, and what the draft head
+    /// guesses behind it.
     fn accept(&mut self, outputs: &StepOutputs, mut samples: Vec<Sample>, outcome: &mut StepOutcome) {
         outputs.report(&mut samples);
         let store = &mut self.store;

@@ -6,12 +6,12 @@ mod pages;
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::gemm::Element;
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, PAGE, Store};
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, Keep, QUERIES_MAX};
@@ -31,25 +31,25 @@ pub(crate) struct Attention {
 /// What its rows are computed in.
 pub(crate) struct AttentionBuffers {
     config: AttentionConfig,
-    plain: AttentionRows,
+    plain: AttentionProjections,
     out: ActivationRows,
     scratch: PerThread<AttentionScratch>,
 }
 
-struct AttentionRows {
+struct AttentionProjections {
     rope: Rope,
     /// Queries and, where there are some, their gates, `2 D` a head.
-    qg: Shared<f32>,
-    k: Shared<f32>,
-    v: Shared<f32>,
+    qg: SharedBuffer<f32>,
+    k: SharedBuffer<f32>,
+    v: SharedBuffer<f32>,
     /// Cosines and sines of each row's position, the same in all blocks of a step.
-    cos: Shared<f32>,
-    sin: Shared<f32>,
+    cos: SharedBuffer<f32>,
+    sin: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
 pub(crate) struct AttentionStep<'a> {
-    plain: &'a AttentionRows,
+    plain: &'a AttentionProjections,
     out: RowsView<'a>,
     scratch: &'a PerThread<AttentionScratch>,
     jobs: Vec<AttentionTask>,
@@ -67,7 +67,7 @@ struct AttentionTask {
     heads: usize,
 }
 
-impl AttentionRows {
+impl AttentionProjections {
     /// By which a row's heads turn.
     ///
     /// # Safety
@@ -115,7 +115,7 @@ impl Operator for Attention {
         let rope = config.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
         AttentionBuffers {
             config: *config,
-            plain: AttentionRows {
+            plain: AttentionProjections {
                 rope,
                 qg: room.floats(config.query_rows()),
                 k: room.floats(config.keys()),
@@ -128,7 +128,7 @@ impl Operator for Attention {
         }
     }
 
-    fn step<'a>(buffers: &'a mut AttentionBuffers, batch: &Batch, _threads: usize) -> AttentionStep<'a> {
+    fn step<'a>(buffers: &'a mut AttentionBuffers, batch: &RowBatch, _threads: usize) -> AttentionStep<'a> {
         let AttentionBuffers { config, plain, out, scratch } = buffers;
         out.set_len(batch.rows(), config.queries());
         let (jobs, costs) = divide(&batch.pieces, config);
@@ -137,7 +137,7 @@ impl Operator for Attention {
 
     /// Writes the angles by which the row's heads turn.
     fn begin(step: &AttentionStep<'_>, row: usize, position: u32) {
-        let AttentionRows { rope, cos, sin, .. } = step.plain;
+        let AttentionProjections { rope, cos, sin, .. } = step.plain;
         let angles = row * rope.dim / 2..(row + 1) * rope.dim / 2;
         // SAFETY: the row is in this thread's share, and angles are read behind a barrier.
         unsafe { pages::angles(rope, position, cos.get_mut(angles.clone()), sin.get_mut(angles)) };
@@ -165,7 +165,7 @@ impl Attention {
 
     /// This thread's share of the keys and values of all rows, and of nothing else of the block. Whoever calls it waits
     /// for the team afterwards.
-    pub(crate) fn remember(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {
+    pub(super) fn remember(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         let inputs: &[PackedMatrix; 2] = self.inputs.last_chunk().expect("keys and values are the last of three");
         pass.norm_for(team, at.norm, inputs);
@@ -185,7 +185,7 @@ impl Attention {
         self.inputs.iter().any(|m| m.input() == RowForm::Q8)
     }
 
-    fn attend<E: Element>(&self, step: &AttentionStep<'_>, at: BlockThread<'_>, kv: &Shared<E>) {
+    fn attend<E: Element>(&self, step: &AttentionStep<'_>, at: BlockThread<'_>, kv: &SharedBuffer<E>) {
         let (team, kv_heads) = (at.team, self.config.kv_heads);
         for unit in team.share(at.pass.batch.rows() * kv_heads) {
             self.rotate_and_store(step, at, kv, unit / kv_heads, unit % kv_heads);
@@ -200,7 +200,7 @@ impl Attention {
         &self,
         step: &AttentionStep<'_>,
         at: BlockThread<'_>,
-        kv: &Shared<E>,
+        kv: &SharedBuffer<E>,
         row: usize,
         kv_head: usize,
     ) {
@@ -221,7 +221,7 @@ impl Attention {
         &self,
         step: &AttentionStep<'_>,
         at: BlockThread<'_>,
-        kv: &Shared<E>,
+        kv: &SharedBuffer<E>,
         row: usize,
         kv_head: usize,
     ) {
@@ -246,7 +246,7 @@ impl Attention {
         &self,
         step: &AttentionStep<'_>,
         at: BlockThread<'_>,
-        kv: &Shared<E>,
+        kv: &SharedBuffer<E>,
         part: &AttentionTask,
         scratch: &mut AttentionScratch,
     ) {
@@ -265,7 +265,7 @@ impl Attention {
             first_head: part.first_head,
             heads: part.heads,
             qg,
-            cache: Cache { kv, store, piece, block, kv_head, out, first, config },
+            cache: HeadCache { kv, store, piece, block, kv_head, out, first, config },
             scratch,
             element: PhantomData::<E>,
         });
@@ -301,8 +301,8 @@ fn divide(pieces: &[BatchPiece], c: &AttentionConfig) -> (Vec<AttentionTask>, Ve
 }
 
 /// The cache of one sequence in one block and head.
-struct Cache<'a, E> {
-    kv: &'a Shared<E>,
+struct HeadCache<'a, E> {
+    kv: &'a SharedBuffer<E>,
     store: &'a Store,
     piece: &'a BatchPiece,
     block: usize,
@@ -313,7 +313,7 @@ struct Cache<'a, E> {
 }
 
 // SAFETY: pages are written in the phase before; rows and heads are divided among jobs.
-unsafe impl<E: Element> AttentionIo<E> for Cache<'_, E> {
+unsafe impl<E: Element> AttentionIo<E> for HeadCache<'_, E> {
     fn keys(&self, n: usize) -> &[E] {
         // SAFETY: as above.
         unsafe { self.kv.get(self.store.shape.keys_at(self.piece.pages[n], self.block, self.kv_head)) }

@@ -6,11 +6,11 @@ use super::conv::Convolution;
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, prefetch};
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
@@ -29,23 +29,23 @@ pub(crate) struct GdnBuffers {
     config: GdnConfig,
     /// Value heads by key head.
     heads: Vec<usize>,
-    projections: Projections,
+    projections: GdnProjections,
     out: ActivationRows,
     scratch: PerThread<GdnScratch>,
 }
 
 /// What the four input matrices give.
-struct Projections {
-    qkv: Shared<f32>,
-    z: Shared<f32>,
-    b: Shared<f32>,
-    a: Shared<f32>,
+struct GdnProjections {
+    qkv: SharedBuffer<f32>,
+    z: SharedBuffer<f32>,
+    b: SharedBuffer<f32>,
+    a: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
 pub(crate) struct GdnStep<'a> {
     heads: &'a [usize],
-    projections: &'a Projections,
+    projections: &'a GdnProjections,
     out: RowsView<'a>,
     scratch: &'a PerThread<GdnScratch>,
     jobs: Vec<GdnTask>,
@@ -97,7 +97,7 @@ impl Operator for Gdn {
         GdnBuffers {
             config: *config,
             heads: heads_by_key(config),
-            projections: Projections {
+            projections: GdnProjections {
                 qkv: room.floats(config.channels()),
                 z: room.floats(config.values()),
                 b: room.floats(config.value_heads),
@@ -108,7 +108,7 @@ impl Operator for Gdn {
         }
     }
 
-    fn step<'a>(buffers: &'a mut GdnBuffers, batch: &Batch, threads: usize) -> GdnStep<'a> {
+    fn step<'a>(buffers: &'a mut GdnBuffers, batch: &RowBatch, threads: usize) -> GdnStep<'a> {
         let GdnBuffers { config, heads, projections, out, scratch } = buffers;
         out.set_len(batch.rows(), config.values());
         let (jobs, costs) = divide(&batch.pieces, config, threads);

@@ -10,11 +10,11 @@ use super::conv::{Convolution, softplus};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
-use crate::backend::cpu::simd::norm::rmsnorm_in_place;
+use crate::backend::cpu::simd::norm::norm_row_in_place;
 use crate::backend::cpu::simd::{Kernel, Lanes, run};
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{Mamba2Config, Mamba2Weights};
 use rule::{Mamba2Head, Mamba2Scratch, SEGMENT};
@@ -40,23 +40,23 @@ pub(crate) struct Mamba2 {
 /// What its rows are computed in.
 pub(crate) struct Mamba2Buffers {
     config: Mamba2Config,
-    plain: Mamba2Rows,
+    plain: Mamba2Projections,
     out: ActivationRows,
     scratch: PerThread<Mamba2Scratch>,
 }
 
 /// What the input matrices and the convolution give.
-struct Mamba2Rows {
-    z: Shared<f32>,
-    xbc: Shared<f32>,
-    dt: Shared<f32>,
+struct Mamba2Projections {
+    z: SharedBuffer<f32>,
+    xbc: SharedBuffer<f32>,
+    dt: SharedBuffer<f32>,
     /// x | B | C after the convolution.
-    convolved: Shared<f32>,
+    convolved: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
 pub(crate) struct Mamba2Step<'a> {
-    plain: &'a Mamba2Rows,
+    plain: &'a Mamba2Projections,
     out: RowsView<'a>,
     scratch: &'a PerThread<Mamba2Scratch>,
     /// Heads of each piece, and the cost of one, for sharing.
@@ -100,7 +100,7 @@ impl Operator for Mamba2 {
     fn buffers(config: &Mamba2Config, room: &mut WorkspaceRoom) -> Mamba2Buffers {
         Mamba2Buffers {
             config: *config,
-            plain: Mamba2Rows {
+            plain: Mamba2Projections {
                 z: room.floats(config.values()),
                 xbc: room.floats(config.channels()),
                 dt: room.floats(config.heads),
@@ -111,7 +111,7 @@ impl Operator for Mamba2 {
         }
     }
 
-    fn step<'a>(buffers: &'a mut Mamba2Buffers, batch: &Batch, _threads: usize) -> Mamba2Step<'a> {
+    fn step<'a>(buffers: &'a mut Mamba2Buffers, batch: &RowBatch, _threads: usize) -> Mamba2Step<'a> {
         let Mamba2Buffers { config, plain, out, scratch } = buffers;
         out.set_len(batch.rows(), config.values());
         let costs = batch.pieces.iter().map(|piece| (config.heads, piece.rows as u64)).collect();
@@ -259,21 +259,12 @@ impl Mamba2 {
 
     /// Norm of a group's values, and the form that the out-projection reads.
     fn finish(&self, step: &Mamba2Step<'_>, row: usize, group: usize) {
-        struct Norm<'a>(&'a mut [f32], &'a [f32], f32);
-        impl Kernel for Norm<'_> {
-            type Output = ();
-            #[inline(always)]
-            unsafe fn call<L: Lanes>(self) {
-                // SAFETY: the caller's.
-                unsafe { rmsnorm_in_place::<L>(self.0, self.1, self.2) }
-            }
-        }
         let values = self.config.group_values();
         let cols = group * values..(group + 1) * values;
         // SAFETY: heads are behind a barrier, and the group's columns are this thread's alone.
         unsafe {
             if let Some(norm) = &self.norm {
-                run(Norm(step.out.part_mut(row, cols.clone()), &norm[cols.clone()], self.eps));
+                norm_row_in_place(step.out.part_mut(row, cols.clone()), &norm[cols.clone()], self.eps);
             }
             if self.out.input() == RowForm::Q8 {
                 step.out.quantize_part(row, cols);

@@ -5,11 +5,11 @@ use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{
     ActivationRows, NextTiles, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul_before,
 };
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::forward::Pass;
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{relu2, swiglu};
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::format::{NotFinite, Tensor};
 use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
@@ -40,16 +40,16 @@ pub(crate) struct Mlp {
 /// What stands between its matrices, for some rows.
 pub(crate) struct MlpBuffers {
     width: usize,
-    gate: Shared<f32>,
-    up: Shared<f32>,
+    gate: SharedBuffer<f32>,
+    up: SharedBuffer<f32>,
     act: ActivationRows,
 }
 
 /// The buffers in a step.
 #[derive(Clone, Copy)]
 pub(crate) struct MlpStep<'a> {
-    gate: &'a Shared<f32>,
-    up: &'a Shared<f32>,
+    gate: &'a SharedBuffer<f32>,
+    up: &'a SharedBuffer<f32>,
     /// What the down matrix reads.
     pub(super) act: RowsView<'a>,
 }
@@ -96,7 +96,7 @@ impl Operator for Mlp {
         MlpBuffers::new(room, 1, config)
     }
 
-    fn step<'a>(buffers: &'a mut MlpBuffers, batch: &Batch, _threads: usize) -> MlpStep<'a> {
+    fn step<'a>(buffers: &'a mut MlpBuffers, batch: &RowBatch, _threads: usize) -> MlpStep<'a> {
         buffers.step(batch.rows())
     }
 

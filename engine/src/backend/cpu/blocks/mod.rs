@@ -17,7 +17,7 @@ mod tests;
 
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{BLOCK, PackedMatrix};
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::forward::Pass;
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::team::pool::Team;
@@ -84,7 +84,7 @@ pub(crate) trait Operator: Sized {
     fn buffers(config: &Self::Config, room: &mut WorkspaceRoom) -> Self::Buffers;
 
     /// Brings the buffers to the size of a step and divides its work.
-    fn step<'a>(buffers: &'a mut Self::Buffers, batch: &Batch, threads: usize) -> Self::Step<'a>;
+    fn step<'a>(buffers: &'a mut Self::Buffers, batch: &RowBatch, threads: usize) -> Self::Step<'a>;
 
     /// What a row needs once a step, whatever the number of blocks; the row is in the calling thread's share.
     fn begin(_step: &Self::Step<'_>, _row: usize, _position: u32) {}
@@ -159,7 +159,7 @@ macro_rules! operators {
             }
 
             /// Brings the buffers to the size of a step and divides its work.
-            pub(crate) fn step(&mut self, batch: &Batch, threads: usize) -> OpStep<'_> {
+            pub(crate) fn step(&mut self, batch: &RowBatch, threads: usize) -> OpStep<'_> {
                 match self {
                     $($(#[$attribute])? Self::$kind(buffers) => OpStep::$kind($file::$kind::step(buffers, batch, threads)),)*
                 }
@@ -186,6 +186,19 @@ operators! {
     Moe(moe),
     #[cfg(test)]
     Scale(scale),
+}
+
+impl Op {
+    /// This thread's share of the keys and values of all rows, of an operator that is attention.
+    ///
+    /// # Panics
+    /// If it is another one.
+    pub(crate) fn remember(&self, step: &OpStep<'_>, at: BlockThread<'_>) {
+        match (self, step) {
+            (Self::Attention(attention), OpStep::Attention(step)) => attention.remember(step, at),
+            _ => panic!("attention alone has keys and values"),
+        }
+    }
 }
 
 /// Packs blocks, each with its configuration; an error names the tensor whose weights are no finite numbers.

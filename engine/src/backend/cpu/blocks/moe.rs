@@ -1,6 +1,7 @@
 //! Routed experts and a shared one.
 //!
-//! Where the routed ones read rows of another width, one phase more brings the rows to it, and one more their sums back.
+//! Where the routed ones read rows of another width, one phase more brings the rows to it, and one more their sums
+//! back.
 //!
 //! Every (row, expert) pair has its own row of scratch, and a row's experts are summed in the router's order, so the
 //! grouping by expert, which reads each expert's weights once for all its rows, never shows in a result.
@@ -9,11 +10,11 @@ use super::mlp::{self, Mlp, MlpBuffers, MlpStep};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul, matmul_before, prefetch};
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::forward::{Pass, columns};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{add_weighted, sigmoid_dot};
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::{NotFinite, Tensor};
 use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::ExpertCut;
@@ -30,8 +31,9 @@ const CUT: u32 = u32::MAX;
 /// One thread's view of which rows go to which expert.
 #[derive(Default)]
 struct MoeScratch {
-    /// (row, place) grouped by expert: input and output rows of the first products. What stands between the products lies
-    /// in this order, so that a thread, which has neighbouring experts, writes about the same lines in every layer.
+    /// (row, place) grouped by expert: input and output rows of the first products. What stands between the products
+    /// lies in this order, so that a thread, which has neighbouring experts, writes about the same lines in every
+    /// layer.
     rows: Vec<(u32, u32)>,
     /// (place, pick): those of the last ones.
     picks: Vec<(u32, u32)>,
@@ -74,7 +76,7 @@ pub(crate) struct Moe {
     experts: Vec<Mlp>,
     latent: Option<Latent>,
     shared: Option<SharedExpert>,
-    choice: Choice,
+    choice: ExpertChoice,
     used: usize,
 }
 
@@ -92,7 +94,7 @@ struct SharedExpert {
 }
 
 /// How experts are chosen and weighed.
-enum Choice {
+enum ExpertChoice {
     Softmax,
     /// By sigmoid and bias; weights have the sum `scale`.
     Sigmoid {
@@ -114,7 +116,7 @@ pub(crate) struct MoeBuffers {
 /// Rows of the experts' width.
 struct LatentBuffers {
     width: usize,
-    made: Shared<f32>,
+    made: SharedBuffer<f32>,
     /// What the experts read, and the sums of what they make.
     rows: ActivationRows,
     sums: ActivationRows,
@@ -122,20 +124,20 @@ struct LatentBuffers {
 
 #[derive(Clone, Copy)]
 struct LatentStep<'a> {
-    made: &'a Shared<f32>,
+    made: &'a SharedBuffer<f32>,
     rows: RowsView<'a>,
     sums: RowsView<'a>,
 }
 
 struct MoeRows {
-    router: Shared<f32>,
+    router: SharedBuffer<f32>,
     /// Experts of each row in the router's order, and their weights.
-    picks: Shared<u32>,
-    pick_weights: Shared<f32>,
+    picks: SharedBuffer<u32>,
+    pick_weights: SharedBuffer<f32>,
     /// How much of the shared expert each row takes.
-    shared_scale: Shared<f32>,
+    shared_scale: SharedBuffer<f32>,
     /// Outputs of the routed experts, one row a pick.
-    made: Shared<f32>,
+    made: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
@@ -179,10 +181,10 @@ impl Operator for Moe {
             latent: w.latent.as_ref().map(latent).transpose()?,
             shared: w.shared.as_ref().map(shared).transpose()?,
             choice: match w.config.router {
-                Router::Softmax => Choice::Softmax,
+                Router::Softmax => ExpertChoice::Softmax,
                 Router::SigmoidBias { scale } => {
                     let bias = w.bias.clone().expect("a router with a bias is read with it");
-                    Choice::Sigmoid { bias, scale }
+                    ExpertChoice::Sigmoid { bias, scale }
                 }
             },
             used: w.config.used,
@@ -217,7 +219,7 @@ impl Operator for Moe {
         }
     }
 
-    fn step<'a>(buffers: &'a mut MoeBuffers, batch: &Batch, _threads: usize) -> MoeStep<'a> {
+    fn step<'a>(buffers: &'a mut MoeBuffers, batch: &RowBatch, _threads: usize) -> MoeStep<'a> {
         let MoeBuffers { used, plain, latent, routed, shared, scratch } = buffers;
         let shared = shared.as_mut().map(|shared| shared.step(batch.rows()));
         let latent = latent.as_mut().map(|latent| latent.step(batch.rows()));
@@ -280,8 +282,10 @@ impl Moe {
                 let cut = pass.batch.piece_of(row).experts;
                 let (experts, weights) = (p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks));
                 let kept = match &self.choice {
-                    Choice::Softmax => pick(logits, cut, experts, weights, &mut s.best),
-                    Choice::Sigmoid { bias, scale } => pick_sigmoid(logits, bias, *scale, cut, experts, weights, s),
+                    ExpertChoice::Softmax => pick(logits, cut, experts, weights, &mut s.best),
+                    ExpertChoice::Sigmoid { bias, scale } => {
+                        pick_sigmoid(logits, bias, *scale, cut, experts, weights, s)
+                    }
                 };
                 if cut.is_some() {
                     pass.experts.add(kept);

@@ -5,7 +5,7 @@ use super::mamba2::{Mamba2, Mamba2Buffers, Mamba2Step};
 use super::{BlockThread, Operator, Packing};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::format::NotFinite;
 use crate::model::{ParallelConfig, ParallelWeights};
@@ -59,7 +59,7 @@ impl Operator for Parallel {
         }
     }
 
-    fn step<'a>(buffers: &'a mut ParallelBuffers, batch: &Batch, threads: usize) -> ParallelStep<'a> {
+    fn step<'a>(buffers: &'a mut ParallelBuffers, batch: &RowBatch, threads: usize) -> ParallelStep<'a> {
         ParallelStep {
             attention: Attention::step(&mut buffers.attention, batch, threads),
             mamba: Mamba2::step(&mut buffers.mamba, batch, threads),

@@ -3,7 +3,7 @@
 use super::{BlockThread, Operator, Packing};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::format::NotFinite;
 use crate::model::{ScaleConfig, ScaleWeights};
@@ -44,7 +44,7 @@ impl Operator for Scale {
         ScaleBuffers
     }
 
-    fn step<'a>(_: &'a mut ScaleBuffers, _: &Batch, _: usize) -> ScaleStep<'a> {
+    fn step<'a>(_: &'a mut ScaleBuffers, _: &RowBatch, _: usize) -> ScaleStep<'a> {
         ScaleStep(PhantomData)
     }
 

@@ -2,24 +2,24 @@
 
 use crate::backend::cpu::matmul::{ActivationRows, RowsView};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 
 /// What its rows are computed in, beside the buffers of its blocks' shapes.
 pub(crate) struct HeadBuffers {
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: ActivationRows,
     /// Of a step's rows after the final norm, `[rows, hidden]`.
-    pub(crate) finals: Shared<f32>,
+    pub(crate) finals: SharedBuffer<f32>,
     /// What each guessing sequence's next pass reads, `[sequences, hidden]`.
-    pub(crate) carried: Shared<f32>,
+    pub(crate) carried: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadViews<'a> {
     pub(super) input: RowsView<'a>,
-    pub(super) finals: &'a Shared<f32>,
-    pub(super) carried: &'a Shared<f32>,
+    pub(super) finals: &'a SharedBuffer<f32>,
+    pub(super) carried: &'a SharedBuffer<f32>,
 }
 
 impl HeadBuffers {

@@ -1,6 +1,6 @@
 //! Passes of the draft head, as every thread of the team runs them.
 
-use crate::backend::cpu::blocks::{BlockThread, Op, OpStep};
+use crate::backend::cpu::blocks::BlockThread;
 use crate::backend::cpu::draft_head::buffers::HeadViews;
 use crate::backend::cpu::draft_head::guess_row::GuessRow;
 use crate::backend::cpu::draft_head::row_of;
@@ -25,8 +25,8 @@ pub(crate) struct HeadPass<'a> {
 }
 
 impl HeadPass<'_> {
-    /// Leaves each row's hidden state in the workspace and, where a piece is read at once, the head's keys and values of
-    /// all rows. Begins behind the last look at the residual stream, which is used up.
+    /// Leaves each row's hidden state in the workspace and, where a piece is read at once, the head's keys and values
+    /// of all rows. Begins behind the last look at the residual stream, which is used up.
     pub(crate) fn read(&self, team: Team, outputs: &HeadOutputs) {
         let ModelPass { pass, model, .. } = self.network;
         let c = &model.config;
@@ -72,10 +72,7 @@ impl HeadPass<'_> {
         team.wait();
         self.stream(team);
         let block = &self.weights.blocks[0];
-        match (&block.op, &self.network.ws.steps[block.shape]) {
-            (Op::Attention(attention), OpStep::Attention(step)) => attention.remember(step, self.block(team, 0)),
-            _ => unreachable!("the first block of a draft head that is computed is attention"),
-        }
+        block.op.remember(&self.network.ws.steps[block.shape], self.block(team, 0));
         team.wait();
     }
 

@@ -58,7 +58,7 @@ pub const TILE_ROWS: usize = 16;
 pub struct PackedMatrix {
     rows: usize,
     cols: usize,
-    /// Multiplies every output.
+    /// The factor that every output is multiplied with.
     scale: f32,
     form: PackedForm,
     tile_bytes: usize,
@@ -117,8 +117,8 @@ pub enum RowForm {
 }
 
 impl PackedMatrix {
-    /// Matrix `index` of the stack `t`, whose weights are finite numbers. With `exact`, weights are decoded and read f32
-    /// activations.
+    /// Matrix `index` of the stack `t`, whose weights are finite numbers. With `exact`, weights are decoded and read
+    /// f32 activations.
     pub fn pack(t: &Tensor, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let rows: Vec<&[u8]> = (0..t.rows()).map(|r| t.row(index, r)).collect();
         let bad = |row: usize| NotFinite { tensor: t.name.clone(), row: index * t.rows() + row };
@@ -346,7 +346,7 @@ impl<'a> OutView<'a> {
         OutView { start: self.start, rows: self.rows, cols: self.cols, stride: self.stride, life: PhantomData }
     }
 
-    /// The same rows from column `start` on.
+    /// A view of these rows from column `start` on.
     pub fn columns(self, start: usize) -> Self {
         assert!(start <= self.cols, "column {start} of {}", self.cols);
         Self { start: self.start.wrapping_add(start), cols: self.cols - start, ..self }
@@ -391,8 +391,8 @@ pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Ra
 /// A matrix, and the first of its tiles, that the calling thread multiplies with after a product.
 pub type NextTiles<'a> = Option<(&'a PackedMatrix, usize)>;
 
-/// [`matmul`] that asks for the weights of the product after it towards its end: those of an expert are read in less time
-/// than the first of them take to come.
+/// [`matmul`] that asks for the weights of the product after it towards its end: those of an expert are read in less
+/// time than the first of them take to come.
 ///
 /// # Panics
 /// As [`matmul`].
@@ -518,11 +518,12 @@ impl TileJob<'_> {
         }
     }
 
-    /// What lies behind `n` tiles from `tile` on of a range that ends at tile `end`: as many, to be asked for by blocks.
+    /// What lies behind `n` tiles from `tile` on of a range that ends at tile `end`: as many, to be asked for by
+    /// blocks.
     #[cfg(target_arch = "x86_64")]
-    fn next_tiles(&self, tile: usize, n: usize, end: usize) -> ahead::Stream {
+    fn next_tiles(&self, tile: usize, n: usize, end: usize) -> ahead::PrefetchStream {
         let bytes = n * self.w.tile_bytes;
-        ahead::Stream::new(self.after(tile, end, bytes), bytes / self.w.blocks())
+        ahead::PrefetchStream::new(self.after(tile, end, bytes), bytes / self.w.blocks())
     }
 
     /// Outputs of a tile that exist.

@@ -31,7 +31,8 @@ const _: () = assert!(size_of::<QBlock>() == 64, "a block is read as one cache l
 const AMAX_MIN: f32 = 1e-30;
 
 impl QBlock {
-    /// The same bits on every instruction set: one division, one product and one rounding an element, no contraction.
+    /// Quantises a block, to the same bits on every instruction set: one division, one product and one rounding an
+    /// element, no contraction.
     pub(super) fn of(x: &[f32; BLOCK]) -> Self {
         // Magnitudes compare as integers, which puts infinities and NaN above every number.
         let top = x.iter().fold(0u32, |m, v| m.max(v.to_bits() & 0x7fff_ffff));

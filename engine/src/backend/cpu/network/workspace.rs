@@ -2,10 +2,10 @@
 
 use crate::backend::cpu::blocks::{OpBuffers, OpStep};
 use crate::backend::cpu::matmul::{ActivationRows, RowsView};
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::pass::stream::{StreamBuffers, StreamViews};
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::model::ModelConfig;
 
 /// Buffers for steps of up to a fixed number of rows.
@@ -14,7 +14,7 @@ pub(crate) struct Workspace {
     /// Input of the head, `[logit_rows, hidden]`.
     last: ActivationRows,
     /// Output of the head, `[logit_rows, vocab]`.
-    pub(crate) logits: Shared<f32>,
+    pub(crate) logits: SharedBuffer<f32>,
     /// One for each of the model's shapes, its draft head's included.
     shapes: Vec<OpBuffers>,
     hidden: usize,
@@ -27,7 +27,7 @@ pub(crate) struct WorkspaceViews<'a> {
     /// Rows after the last norm, as the head reads them.
     pub(crate) last: RowsView<'a>,
     /// Logits of the rows in [`WorkspaceViews::last`], `[logit_rows, vocab]`.
-    pub(crate) logits: &'a Shared<f32>,
+    pub(crate) logits: &'a SharedBuffer<f32>,
     /// Buffers of each shape, in which the blocks of that shape compute.
     pub(crate) steps: Vec<OpStep<'a>>,
 }
@@ -46,7 +46,7 @@ impl Workspace {
     }
 
     /// Brings all buffers to the size of a pass.
-    pub(crate) fn views(&mut self, batch: &Batch, threads: usize) -> WorkspaceViews<'_> {
+    pub(crate) fn views(&mut self, batch: &RowBatch, threads: usize) -> WorkspaceViews<'_> {
         self.last.set_len(self.logit_rows, self.hidden);
         WorkspaceViews {
             stream: self.stream.views(batch.rows()),

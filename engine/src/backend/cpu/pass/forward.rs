@@ -6,7 +6,7 @@
 //! result.
 
 use crate::backend::cpu::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before};
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::experts::ExpertCount;
 use crate::backend::cpu::pass::routes::Routes;
 use crate::backend::cpu::pass::stream::StreamViews;
@@ -14,7 +14,7 @@ use crate::backend::cpu::simd::norm::norm_row;
 use crate::backend::cpu::simd::rowops::{add, add_weighted};
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::pool::Team;
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::model::ModelConfig;
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use std::ops::Range;
 #[derive(Clone, Copy)]
 pub(crate) struct Pass<'a> {
     pub(crate) config: &'a ModelConfig,
-    pub(crate) batch: &'a Batch,
+    pub(crate) batch: &'a RowBatch,
     pub(crate) store: &'a Store,
     pub(crate) stream: StreamViews<'a>,
     pub(crate) experts: &'a ExpertCount,
@@ -57,7 +57,12 @@ impl Pass<'_> {
     }
 
     /// This thread's share of the products of all rows with some matrices that read the same input.
-    pub(crate) fn project<const N: usize>(&self, team: Team, inputs: &[PackedMatrix; N], outs: [&Shared<f32>; N]) {
+    pub(crate) fn project<const N: usize>(
+        &self,
+        team: Team,
+        inputs: &[PackedMatrix; N],
+        outs: [&SharedBuffer<f32>; N],
+    ) {
         let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
             let next = inputs.get(i + 1).map(|next| (next, 0));
@@ -92,7 +97,7 @@ impl Pass<'_> {
     /// # Safety
     /// Until the next barrier the calling thread writes its own tiles of its own rows only, and no other thread reads
     /// them.
-    pub(crate) unsafe fn out<'b>(&self, buffer: &'b Shared<f32>, rows: usize, cols: usize) -> OutView<'b> {
+    pub(crate) unsafe fn out<'b>(&self, buffer: &'b SharedBuffer<f32>, rows: usize, cols: usize) -> OutView<'b> {
         // SAFETY: `part` checks the bounds; the rest is the caller's promise.
         unsafe { OutView::new(buffer.part(0..rows * cols), rows, cols, cols) }
     }

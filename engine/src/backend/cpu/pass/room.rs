@@ -1,7 +1,7 @@
 //! Memory of a step's buffers, and its size before any is taken.
 
 use crate::backend::cpu::matmul::ActivationRows;
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 
 /// Gives out buffers for the rows of a step, or counts what they would take: so a plan cannot differ from what is done.
 pub(crate) struct WorkspaceRoom {
@@ -34,12 +34,12 @@ impl WorkspaceRoom {
     }
 
     /// A buffer of f32 for each row of a step, `[rows, width]`.
-    pub(crate) fn floats(&mut self, width: usize) -> Shared<f32> {
+    pub(crate) fn floats(&mut self, width: usize) -> SharedBuffer<f32> {
         self.plain(self.rows * width)
     }
 
     /// A buffer of u32 for each row of a step, `[rows, width]`.
-    pub(crate) fn words(&mut self, width: usize) -> Shared<u32> {
+    pub(crate) fn words(&mut self, width: usize) -> SharedBuffer<u32> {
         self.plain(self.rows * width)
     }
 
@@ -61,8 +61,8 @@ impl WorkspaceRoom {
     }
 
     /// A buffer of `len` elements, whatever the rows of a step.
-    pub(crate) fn plain<T: Copy + Default>(&mut self, len: usize) -> Shared<T> {
+    pub(crate) fn plain<T: Copy + Default>(&mut self, len: usize) -> SharedBuffer<T> {
         self.bytes += (len * size_of::<T>()) as u64;
-        Shared::new(if self.counts_only { 0 } else { len })
+        SharedBuffer::new(if self.counts_only { 0 } else { len })
     }
 }

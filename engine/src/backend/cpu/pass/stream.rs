@@ -2,12 +2,12 @@
 
 use crate::backend::cpu::matmul::{ActivationRows, RowsView};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 
 /// Buffers that every operator reads and writes, each `[rows, hidden]`.
 pub(crate) struct StreamBuffers {
-    x: Shared<f32>,
-    made: Shared<f32>,
+    x: SharedBuffer<f32>,
+    made: SharedBuffer<f32>,
     normed: ActivationRows,
     hidden: usize,
 }
@@ -16,9 +16,9 @@ pub(crate) struct StreamBuffers {
 #[derive(Clone, Copy)]
 pub(crate) struct StreamViews<'a> {
     /// The residual stream of every row.
-    pub(crate) x: &'a Shared<f32>,
+    pub(crate) x: &'a SharedBuffer<f32>,
     /// Products of an operator's last matrix, before they are added to the residual stream.
-    pub(crate) made: &'a Shared<f32>,
+    pub(crate) made: &'a SharedBuffer<f32>,
     /// The rows after the norm, as an operator's first matrices read them.
     pub(crate) normed: RowsView<'a>,
 }

@@ -2,14 +2,14 @@
 //! of hidden states, for those who want no tokens.
 
 use crate::backend::cpu::network::forward::ModelPass;
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
 use crate::backend::cpu::pass::routes::Routes;
 use crate::backend::cpu::sampler::history::History;
 use crate::backend::cpu::sampler::{self, SamplerScratch};
 use crate::backend::cpu::step::head::{BackfillPiece, GuessRequest, HeadOutputs};
 use crate::backend::cpu::store::Slot;
 use crate::backend::cpu::team::pool::Team;
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
@@ -105,7 +105,7 @@ fn sorted<T>(list: Mutex<Vec<(usize, T)>>) -> Vec<T> {
 }
 
 impl StepOutputs {
-    pub(crate) fn of(plan: &StepPlan, batch: &Batch) -> Self {
+    pub(crate) fn of(plan: &StepPlan, batch: &RowBatch) -> Self {
         let mut all = Self::default();
         let mut first_row = 0;
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
@@ -132,7 +132,7 @@ impl StepOutputs {
         }
     }
 
-    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece, batch: &Batch) {
+    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece, batch: &RowBatch) {
         let at_once = piece.form == Form::Chunked || rows.certain() > 1;
         let all = rows.first_row..rows.first_row + rows.rows;
         self.head.pieces.push(BackfillPiece {
@@ -267,7 +267,7 @@ impl ModelPass<'_> {
 /// Everything a sampler reads; the logits are those of [`ModelPass::sampled_logits`].
 pub(crate) struct StepSampling<'a> {
     pub(crate) outputs: &'a StepOutputs,
-    pub(crate) logits: &'a Shared<f32>,
+    pub(crate) logits: &'a SharedBuffer<f32>,
     pub(crate) vocab: usize,
     pub(crate) slots: &'a [Slot],
 }
