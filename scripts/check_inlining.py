@@ -23,7 +23,7 @@ import sys
 from bisect import bisect_right
 
 X86_64, AARCH64 = 62, 183
-# By architecture: what a set's kernels are called. `wide` and `narrow` are `simd.rs` with 512 and 256 bits.
+# By architecture: what a set's kernels are called. `wide` and `narrow` are `simd/mod.rs` with 512 and 256 bits.
 KERNELS = {
     X86_64: {"avx512": ("matmul", "avx512"), "amx": ("matmul", "amx"), "avx2": ("matmul", "avx2"),
              "wide": ("simd", "x86", "wide"), "narrow": ("simd", "x86", "narrow")},

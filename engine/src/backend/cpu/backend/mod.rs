@@ -1,158 +1,66 @@
 //! Runs plans on this machine's cores.
 
+mod effective_config;
+mod guesses;
 pub(crate) mod memory;
 
-use crate::backend::cpu::blocks::ExpertCount;
-use crate::backend::cpu::isa::{Isa, IsaError};
+use crate::backend::cpu::backend::memory::take_buffers;
+use crate::backend::cpu::config::CpuConfig;
+use crate::backend::cpu::draft_head::CpuDraftHead;
+use crate::backend::cpu::draft_head::pass::HeadPass;
+use crate::backend::cpu::draft_head::weights::PackedDraftHead;
+use crate::backend::cpu::error::CpuError;
+use crate::backend::cpu::isa::Isa;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::network::forward::{Pass, ThreadScratch};
-use crate::backend::cpu::network::logits::Known;
+use crate::backend::cpu::network::forward::ModelPass;
+use crate::backend::cpu::network::logits::KnownRules;
 use crate::backend::cpu::network::weights::CpuModel;
 use crate::backend::cpu::network::workspace::Workspace;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
+use crate::backend::cpu::pass::experts::ExpertCount;
+use crate::backend::cpu::pass::forward::Pass;
 use crate::backend::cpu::pass::probe::{Probe, Recorder, Recording};
-use crate::backend::cpu::step::outputs::{Outputs, Results, Sampling};
+use crate::backend::cpu::pass::room::WorkspaceRoom;
+use crate::backend::cpu::sampler::SamplerScratch;
+use crate::backend::cpu::step::outputs::{Results, StepOutputs, StepSampling};
 use crate::backend::cpu::store::{Kv, Store, StoreShape};
-use crate::backend::cpu::team::pool::Pool;
+use crate::backend::cpu::team::pool::ThreadPool;
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
 use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Followed, Pending, Progress};
 use crate::constraint::{Constraint, StepRules};
-use crate::format::NotFinite;
 use crate::ids::{PageId, SlotId};
 use crate::model::{GdnConfig, Model, ModelConfig};
-use crate::step::{DraftRoom, Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
+use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Rows whose logits are held at once, when that is more than there are slots: prompt scores go in blocks of it.
-const LOGIT_ROWS: usize = 32;
-/// Drafted tokens of a step, of all sequences together, that there is room for at least where any are taken.
-const STEP_DRAFTS_MIN: u32 = 16;
-/// All widths are multiples of this, the block of an activation's int8 form.
-pub(crate) const WIDTH: usize = 32;
 
 /// How long the threads of a step that has computed its logits look out for deferred rules together. To part costs as
 /// much: each is woken again for the samplers, and so is the thread that leads them.
 const RULES_WAIT: Duration = Duration::from_micros(100);
 
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvType {
-    /// 32 bits, the type that they are computed in.
-    F32,
-    /// Half the bytes; rounds to 11 bits.
-    F16,
-}
-
-/// Sizes of a CPU backend; all counts are positive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuConfig {
-    /// Threads of a step, the launching one included.
-    pub threads: usize,
-    /// How many sequences can have state at once.
-    pub slots: u32,
-    /// How many states the prefix cache can keep.
-    pub checkpoints: u32,
-    /// How many pages of keys and values there are.
-    pub pages: u32,
-    /// Storage of the KV cache; `exact` takes `F32` whatever stands here.
-    pub kv_type: KvType,
-    /// Decoded weights and f32 activations, for comparisons.
-    pub exact: bool,
-    /// Rows one step may have.
-    pub step_rows_max: u32,
-    /// Positions a sequence may have.
-    pub context: u32,
-    /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
-    pub drafts: u32,
-    /// Guesses of the model's draft head are wanted, where it has one.
-    pub draft_head: bool,
-}
-
-impl CpuConfig {
-    pub(crate) fn kv_type(&self) -> KvType {
-        if self.exact { KvType::F32 } else { self.kv_type }
-    }
-
-    fn logit_rows(&self) -> usize {
-        let drafts = if self.drafts == 0 { 0 } else { STEP_DRAFTS_MIN };
-        LOGIT_ROWS.max(self.slots.saturating_add(drafts) as usize)
-    }
-
-    /// What is done of it for this model: one with a state that drafted rows would change for good takes none.
-    pub fn of(&self, model: &ModelConfig) -> Self {
-        let takes = model.blocks().all(|block| block.op.state().takes_drafts());
-        let drafts = if takes { self.drafts } else { 0 };
-        Self {
-            drafts,
-            draft_head: self.draft_head && drafts > 0 && crate::backend::cpu::draft_head::is_computed(model),
-            ..*self
-        }
-    }
-
-    /// The model as far as it is computed: without a draft head where its guesses are not wanted.
-    fn computed(&self, model: &ModelConfig) -> ModelConfig {
-        let draft = if self.draft_head { model.draft.clone() } else { Vec::new() };
-        ModelConfig { draft, ..model.clone() }
-    }
-
-    /// Drafted tokens that steps may have. Each has a row of logits of its own.
-    pub fn draft_room(&self) -> DraftRoom {
-        if self.drafts == 0 {
-            return DraftRoom::default();
-        }
-        let step_max = self.logit_rows() as u32 - self.slots;
-        let rows_max = self.slots + step_max;
-        let (piece_max, guesses, follow_rows_max) = (self.drafts, self.draft_head, rows_max);
-        DraftRoom { piece_max, step_max, rows_max, penalties: true, guesses, follow_rows_max }
-    }
-}
-
-/// Why a backend could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum CpuError {
-    /// The kernels work on whole blocks.
-    #[error("{what} is {got}, this backend needs a multiple of {WIDTH}")]
-    Width {
-        /// The width that is not a multiple.
-        what: &'static str,
-        /// What the model has it at.
-        got: usize,
-    },
-    /// A count was zero.
-    #[error("{0} is 0, at least 1 is needed")]
-    Zero(&'static str),
-    /// The instruction set that was asked for is not there.
-    #[error(transparent)]
-    Isa(#[from] IsaError),
-    /// Weights that no answer can be made of.
-    #[error(transparent)]
-    NotFinite(#[from] NotFinite),
-    /// The operating system gave no threads.
-    #[error("threads could not be started: {0}")]
-    Threads(#[from] std::io::Error),
-}
-
 /// Computes steps on this machine's cores; the module's head says how.
 pub struct CpuBackend {
-    pub(crate) info: BackendInfo,
-    pub(crate) model: CpuModel,
-    pub(crate) store: Store,
-    pub(crate) workspace: Workspace,
-    pub(crate) pool: Pool,
-    pub(crate) scratch: Vec<Mutex<ThreadScratch>>,
+    info: BackendInfo,
+    model: CpuModel,
+    /// Present where the model has one and its guesses are wanted.
+    draft_head: Option<CpuDraftHead>,
+    store: Store,
+    workspace: Workspace,
+    pool: ThreadPool,
+    /// The samplers' buffers of each thread.
+    scratch: Vec<Mutex<SamplerScratch>>,
     steps: UnfinishedSteps<Self>,
     /// What the last step left for pieces that follow it.
-    pub(crate) followed: Followed,
-    pub(crate) probe: Probe,
-    pub(crate) recording: Recording,
-    pub(crate) progress: Progress,
+    followed: Followed,
+    probe: Probe,
+    recording: Recording,
+    progress: Progress,
 }
 
 /// A step whose logits lie in the workspace.
 pub(in crate::backend) struct Forwarded {
-    outputs: Outputs,
+    outputs: StepOutputs,
     outcome: StepOutcome,
 }
 
@@ -172,8 +80,12 @@ impl CpuBackend {
             }
         }
         let config = &config.of(&model.config);
-        let pool = Pool::new(config.threads)?;
-        let packed = CpuModel::pack(model, config.exact, config.draft_head, progress)?;
+        let pool = ThreadPool::new(config.threads)?;
+        let head = model.weights.draft_head.as_ref().filter(|_| config.draft_head);
+        let head = head.map(|w| PackedDraftHead::pack(model, w, config.exact)).transpose()?;
+        let packed = CpuModel::pack(model, config.computed(&model.config), config.exact, progress)?;
+        let mut room = WorkspaceRoom::new(config.step_rows_max as usize, packed.config.hidden, pool.threads());
+        let (workspace, head_buffers) = take_buffers(&packed.config, config.logit_rows(), &mut room);
         let shape = StoreShape::of(&packed.config);
         Ok(Self {
             info: BackendInfo {
@@ -189,12 +101,8 @@ impl CpuBackend {
                 threads: config.threads as u32,
             },
             store: Store::new(shape, config),
-            workspace: Workspace::new(
-                &packed.config,
-                config.step_rows_max as usize,
-                config.logit_rows(),
-                pool.threads(),
-            ),
+            workspace,
+            draft_head: head.zip(head_buffers).map(|(weights, buffers)| CpuDraftHead { weights, buffers }),
             scratch: (0..pool.threads()).map(|_| Mutex::default()).collect(),
             pool,
             model: packed,
@@ -208,7 +116,8 @@ impl CpuBackend {
 
     /// Bytes of packed weights.
     pub fn weight_bytes(&self) -> u64 {
-        self.model.bytes()
+        let head = self.draft_head.iter().flat_map(|head| head.weights.matrices());
+        self.model.bytes() + head.map(|m| m.bytes() as u64).sum::<u64>()
     }
 
     /// What to watch or disturb from now on.
@@ -223,7 +132,7 @@ impl CpuBackend {
 
     /// All matrices that it multiplies with. [`PackedMatrix::watch`] lets one say what its inputs are.
     pub fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
-        self.model.matrices()
+        self.model.matrices().chain(self.draft_head.iter().flat_map(|head| head.weights.matrices()))
     }
 
     /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has
@@ -264,7 +173,7 @@ impl CpuBackend {
     /// written.
     pub fn poison(&mut self) {
         self.store.poison();
-        let logits = &self.workspace.plain.logits;
+        let logits = &self.workspace.logits;
         // SAFETY: `&mut self` excludes everybody else.
         unsafe { logits.get_mut(0..logits.len()).fill(f32::NAN) };
     }
@@ -273,31 +182,41 @@ impl CpuBackend {
     fn run(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
         let begin = Instant::now();
         self.prepare(plan);
-        let batch = Batch::new(plan, &self.store)?;
+        let batch = RowBatch::new(plan, &self.store)?;
         self.note_rows(plan, &batch);
-        let outputs = Outputs::of(plan, &batch);
+        let outputs = StepOutputs::of(plan, &batch);
         let (results, recorder, forward_us) =
             (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
         let vocab = self.model.config.vocab;
-        let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
+        let ws = &self.workspace.views(&batch, self.pool.threads());
+        let head = self.draft_head.as_mut().map(|head| head.views(batch.rows(), self.model.config.hidden));
         let experts = ExpertCount::default();
-        let (model, store, routes, progress) = (&self.model, &self.store, &outputs.routes, &self.progress);
-        let (batch, steps) = (&batch, &steps);
-        let pass = Pass { model, batch, store, ws, steps, recorder: &recorder, experts: &experts, routes, progress };
-        let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
+        let (model, store, batch) = (&self.model, &self.store, &batch);
+        let (stream, routes) = (ws.stream, &outputs.routes);
+        let pass = Pass { config: &model.config, batch, store, stream, experts: &experts, routes };
+        let pass = ModelPass { pass, model, ws, recorder: &recorder, progress: &self.progress };
+        let head_pass = head.map(|(weights, views)| HeadPass { network: &pass, weights, views });
+        let sampling = StepSampling { outputs: &outputs, logits: ws.logits, vocab, slots: &self.store.slots };
         let (looks, known) = (rules.may_come(), OnceLock::new());
-        let keep = |all: Option<Vec<_>>| all.map(|all| known.set(Known::of(all, &outputs, vocab)));
+        let keep = |all: Option<Vec<_>>| {
+            all.map(|constraints| {
+                let read = outputs.logits_read(&constraints, vocab);
+                known.set(KnownRules { constraints, read })
+            })
+        };
         keep(rules.now());
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             pass.layers(team);
             pass.reports(team, scratch, &outputs, &results);
-            pass.sampled_logits(team, &outputs, &known, || {
+            pass.sampled_logits(team, &outputs.rows, &known, || {
                 if looks {
                     keep(rules.here());
                 }
             });
-            pass.read(team, &outputs);
+            if let Some(head_pass) = &head_pass {
+                head_pass.read(team, &outputs.head);
+            }
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
                 if looks && known.get().is_none() {
@@ -354,7 +273,7 @@ impl CpuBackend {
 
     /// What slots know of the rows that are about to be computed: their tokens, but for drafted ones, and that their
     /// states will hold what was drafted before.
-    fn note_rows(&mut self, plan: &StepPlan, batch: &Batch) {
+    fn note_rows(&mut self, plan: &StepPlan, batch: &RowBatch) {
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
             let slot = &mut self.store.slots[rows.slot];
             slot.unfolded = 0;
@@ -364,9 +283,9 @@ impl CpuBackend {
         }
     }
 
-    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do, and what the draft head guesses
-    /// behind it.
-    fn accept(&mut self, outputs: &Outputs, mut samples: Vec<Sample>, outcome: &mut StepOutcome) {
+    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do, and what the draft head
+    /// guesses behind it.
+    fn accept(&mut self, outputs: &StepOutputs, mut samples: Vec<Sample>, outcome: &mut StepOutcome) {
         outputs.report(&mut samples);
         let store = &mut self.store;
         let (kept, accepted) = outputs.accept(samples, |slot, drafts, start, prompt_len| {
@@ -379,11 +298,11 @@ impl CpuBackend {
         }
         outcome.samples = kept.into_iter().map(|(_, sample)| sample).collect();
         outcome.accepted = accepted;
-        self.keep_for_head(outputs);
-        self.read_late(outputs);
+        self.keep_for_head(&outputs.head);
+        self.read_late(&outputs.head.requests);
         // What waited is the work of the steps before.
         let begin = Instant::now();
-        outcome.guesses = self.guess(outputs);
+        outcome.guesses = self.guess(&outputs.head.requests);
         outcome.timing.guess_us = begin.elapsed().as_micros() as u64;
     }
 
@@ -439,9 +358,9 @@ impl StepDevice for CpuBackend {
     fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<StepOutcome, BackendError> {
         let Forwarded { outputs, mut outcome } = forwarded;
         let (begin, results) = (Instant::now(), Results::default());
-        let logits = &self.workspace.plain.logits;
+        let logits = &self.workspace.logits;
         let (slots, vocab) = (&self.store.slots, self.model.config.vocab);
-        let sampling = Sampling { outputs: &outputs, logits, vocab, slots };
+        let sampling = StepSampling { outputs: &outputs, logits, vocab, slots };
         self.pool.run(|team| {
             let scratch = &mut self.scratch[team.index].lock().expect("no thread panicked before");
             sampling.run(team, scratch, constraints, &results);

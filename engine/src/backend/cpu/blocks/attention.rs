@@ -3,17 +3,15 @@
 
 mod pages;
 
-pub(crate) use pages::PAGE;
-
 use super::{BlockThread, Operator, Packing, whole_blocks};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::gemm::Element;
 use crate::backend::cpu::simd::run;
-use crate::backend::cpu::store::{Kv, Store};
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::store::{Kv, PAGE, Store};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, Keep, QUERIES_MAX};
@@ -31,27 +29,27 @@ pub(crate) struct Attention {
 }
 
 /// What its rows are computed in.
-pub(crate) struct Buffers {
+pub(crate) struct AttentionBuffers {
     config: AttentionConfig,
-    plain: Plain,
+    plain: AttentionProjections,
     out: ActivationRows,
     scratch: PerThread<AttentionScratch>,
 }
 
-struct Plain {
+struct AttentionProjections {
     rope: Rope,
     /// Queries and, where there are some, their gates, `2 D` a head.
-    qg: Shared<f32>,
-    k: Shared<f32>,
-    v: Shared<f32>,
+    qg: SharedBuffer<f32>,
+    k: SharedBuffer<f32>,
+    v: SharedBuffer<f32>,
     /// Cosines and sines of each row's position, the same in all blocks of a step.
-    cos: Shared<f32>,
-    sin: Shared<f32>,
+    cos: SharedBuffer<f32>,
+    sin: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
-pub(crate) struct Step<'a> {
-    plain: &'a Plain,
+pub(crate) struct AttentionStep<'a> {
+    plain: &'a AttentionProjections,
     out: RowsView<'a>,
     scratch: &'a PerThread<AttentionScratch>,
     jobs: Vec<AttentionTask>,
@@ -69,7 +67,7 @@ struct AttentionTask {
     heads: usize,
 }
 
-impl Plain {
+impl AttentionProjections {
     /// By which a row's heads turn.
     ///
     /// # Safety
@@ -85,8 +83,8 @@ impl Plain {
 impl Operator for Attention {
     type Config = AttentionConfig;
     type Weights = AttentionWeights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = AttentionBuffers;
+    type Step<'a> = AttentionStep<'a>;
 
     fn check(config: &AttentionConfig) -> Result<(), CpuError> {
         whole_blocks("width of an attention head", config.head_dim)
@@ -112,12 +110,12 @@ impl Operator for Attention {
         self.inputs.iter().chain([&self.out]).collect()
     }
 
-    fn buffers(config: &AttentionConfig, room: &mut WorkspaceRoom) -> Buffers {
+    fn buffers(config: &AttentionConfig, room: &mut WorkspaceRoom) -> AttentionBuffers {
         // Without positions nothing turns.
         let rope = config.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
-        Buffers {
+        AttentionBuffers {
             config: *config,
-            plain: Plain {
+            plain: AttentionProjections {
                 rope,
                 qg: room.floats(config.query_rows()),
                 k: room.floats(config.keys()),
@@ -130,22 +128,22 @@ impl Operator for Attention {
         }
     }
 
-    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
-        let Buffers { config, plain, out, scratch } = buffers;
+    fn step<'a>(buffers: &'a mut AttentionBuffers, batch: &RowBatch, _threads: usize) -> AttentionStep<'a> {
+        let AttentionBuffers { config, plain, out, scratch } = buffers;
         out.set_len(batch.rows(), config.queries());
         let (jobs, costs) = divide(&batch.pieces, config);
-        Step { plain, out: out.view(), scratch, jobs, costs }
+        AttentionStep { plain, out: out.view(), scratch, jobs, costs }
     }
 
     /// Writes the angles by which the row's heads turn.
-    fn begin(step: &Step<'_>, row: usize, position: u32) {
-        let Plain { rope, cos, sin, .. } = step.plain;
+    fn begin(step: &AttentionStep<'_>, row: usize, position: u32) {
+        let AttentionProjections { rope, cos, sin, .. } = step.plain;
         let angles = row * rope.dim / 2..(row + 1) * rope.dim / 2;
         // SAFETY: the row is in this thread's share, and angles are read behind a barrier.
         unsafe { pages::angles(rope, position, cos.get_mut(angles.clone()), sin.get_mut(angles)) };
     }
 
-    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    fn run(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {
         at.pass.norm_for(at.team, at.norm, &self.inputs);
         self.run_normed(step, at);
     }
@@ -153,7 +151,7 @@ impl Operator for Attention {
 
 impl Attention {
     /// [`Operator::run`] from rows that are normed already.
-    pub(super) fn run_normed(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    pub(super) fn run_normed(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         pass.project(team, &self.inputs, [&p.qg, &p.k, &p.v]);
         team.wait();
@@ -167,7 +165,7 @@ impl Attention {
 
     /// This thread's share of the keys and values of all rows, and of nothing else of the block. Whoever calls it waits
     /// for the team afterwards.
-    pub(crate) fn remember(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    pub(super) fn remember(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         let inputs: &[PackedMatrix; 2] = self.inputs.last_chunk().expect("keys and values are the last of three");
         pass.norm_for(team, at.norm, inputs);
@@ -187,7 +185,7 @@ impl Attention {
         self.inputs.iter().any(|m| m.input() == RowForm::Q8)
     }
 
-    fn attend<E: Element>(&self, step: &Step<'_>, at: BlockThread<'_>, kv: &Shared<E>) {
+    fn attend<E: Element>(&self, step: &AttentionStep<'_>, at: BlockThread<'_>, kv: &SharedBuffer<E>) {
         let (team, kv_heads) = (at.team, self.config.kv_heads);
         for unit in team.share(at.pass.batch.rows() * kv_heads) {
             self.rotate_and_store(step, at, kv, unit / kv_heads, unit % kv_heads);
@@ -200,9 +198,9 @@ impl Attention {
     /// Norm and rotation of one row's queries of a key/value head's group, and its key and value into the cache.
     fn rotate_and_store<E: Element>(
         &self,
-        step: &Step<'_>,
+        step: &AttentionStep<'_>,
         at: BlockThread<'_>,
-        kv: &Shared<E>,
+        kv: &SharedBuffer<E>,
         row: usize,
         kv_head: usize,
     ) {
@@ -219,7 +217,14 @@ impl Attention {
     }
 
     /// One row's key, after norm and rotation, and value into the cache.
-    fn store<E: Element>(&self, step: &Step<'_>, at: BlockThread<'_>, kv: &Shared<E>, row: usize, kv_head: usize) {
+    fn store<E: Element>(
+        &self,
+        step: &AttentionStep<'_>,
+        at: BlockThread<'_>,
+        kv: &SharedBuffer<E>,
+        row: usize,
+        kv_head: usize,
+    ) {
         let (c, p, shape) = (&self.config, step.plain, &at.pass.store.shape);
         let dim = c.head_dim;
         let piece = at.pass.batch.piece_of(row);
@@ -239,9 +244,9 @@ impl Attention {
 
     fn run_job<E: Element>(
         &self,
-        step: &Step<'_>,
+        step: &AttentionStep<'_>,
         at: BlockThread<'_>,
-        kv: &Shared<E>,
+        kv: &SharedBuffer<E>,
         part: &AttentionTask,
         scratch: &mut AttentionScratch,
     ) {
@@ -260,7 +265,7 @@ impl Attention {
             first_head: part.first_head,
             heads: part.heads,
             qg,
-            cache: Cache { kv, store, piece, block, kv_head, out, first, config },
+            cache: HeadCache { kv, store, piece, block, kv_head, out, first, config },
             scratch,
             element: PhantomData::<E>,
         });
@@ -296,8 +301,8 @@ fn divide(pieces: &[BatchPiece], c: &AttentionConfig) -> (Vec<AttentionTask>, Ve
 }
 
 /// The cache of one sequence in one block and head.
-struct Cache<'a, E> {
-    kv: &'a Shared<E>,
+struct HeadCache<'a, E> {
+    kv: &'a SharedBuffer<E>,
     store: &'a Store,
     piece: &'a BatchPiece,
     block: usize,
@@ -308,7 +313,7 @@ struct Cache<'a, E> {
 }
 
 // SAFETY: pages are written in the phase before; rows and heads are divided among jobs.
-unsafe impl<E: Element> AttentionIo<E> for Cache<'_, E> {
+unsafe impl<E: Element> AttentionIo<E> for HeadCache<'_, E> {
     fn keys(&self, n: usize) -> &[E] {
         // SAFETY: as above.
         unsafe { self.kv.get(self.store.shape.keys_at(self.piece.pages[n], self.block, self.kv_head)) }

@@ -10,7 +10,7 @@ pub(super) struct Convolution {
     pub(super) channels: usize,
     /// `[taps, channels]`: transposed, so that channels are neighbours.
     weights: Vec<f32>,
-    /// `[channels]`.
+    /// Added to each channel, `[channels]`.
     bias: Option<Vec<f32>>,
 }
 

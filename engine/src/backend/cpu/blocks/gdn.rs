@@ -4,13 +4,13 @@ mod rule;
 
 use super::conv::Convolution;
 use super::{BlockThread, Operator, Packing, whole_blocks};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, prefetch};
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
@@ -25,27 +25,27 @@ pub(crate) struct Gdn {
 }
 
 /// What its rows are computed in.
-pub(crate) struct Buffers {
+pub(crate) struct GdnBuffers {
     config: GdnConfig,
     /// Value heads by key head.
     heads: Vec<usize>,
-    projections: Projections,
+    projections: GdnProjections,
     out: ActivationRows,
     scratch: PerThread<GdnScratch>,
 }
 
 /// What the four input matrices give.
-struct Projections {
-    qkv: Shared<f32>,
-    z: Shared<f32>,
-    b: Shared<f32>,
-    a: Shared<f32>,
+struct GdnProjections {
+    qkv: SharedBuffer<f32>,
+    z: SharedBuffer<f32>,
+    b: SharedBuffer<f32>,
+    a: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
-pub(crate) struct Step<'a> {
+pub(crate) struct GdnStep<'a> {
     heads: &'a [usize],
-    projections: &'a Projections,
+    projections: &'a GdnProjections,
     out: RowsView<'a>,
     scratch: &'a PerThread<GdnScratch>,
     jobs: Vec<GdnTask>,
@@ -53,7 +53,7 @@ pub(crate) struct Step<'a> {
     costs: Vec<(usize, u64)>,
 }
 
-/// Value heads `heads` (a range of [`Step::heads`]) of a piece; all share a key head.
+/// Value heads `heads` (a range of [`GdnStep::heads`]) of a piece; all share a key head.
 struct GdnTask {
     piece: usize,
     key_head: usize,
@@ -63,8 +63,8 @@ struct GdnTask {
 impl Operator for Gdn {
     type Config = GdnConfig;
     type Weights = GdnWeights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = GdnBuffers;
+    type Step<'a> = GdnStep<'a>;
 
     fn check(config: &GdnConfig) -> Result<(), CpuError> {
         whole_blocks("key width of a GDN head", config.key_dim)?;
@@ -93,11 +93,11 @@ impl Operator for Gdn {
         self.inputs.iter().chain([&self.out]).collect()
     }
 
-    fn buffers(config: &GdnConfig, room: &mut WorkspaceRoom) -> Buffers {
-        Buffers {
+    fn buffers(config: &GdnConfig, room: &mut WorkspaceRoom) -> GdnBuffers {
+        GdnBuffers {
             config: *config,
             heads: heads_by_key(config),
-            projections: Projections {
+            projections: GdnProjections {
                 qkv: room.floats(config.channels()),
                 z: room.floats(config.values()),
                 b: room.floats(config.value_heads),
@@ -108,14 +108,14 @@ impl Operator for Gdn {
         }
     }
 
-    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, threads: usize) -> Step<'a> {
-        let Buffers { config, heads, projections, out, scratch } = buffers;
+    fn step<'a>(buffers: &'a mut GdnBuffers, batch: &RowBatch, threads: usize) -> GdnStep<'a> {
+        let GdnBuffers { config, heads, projections, out, scratch } = buffers;
         out.set_len(batch.rows(), config.values());
         let (jobs, costs) = divide(&batch.pieces, config, threads);
-        Step { heads, projections, out: out.view(), scratch, jobs, costs }
+        GdnStep { heads, projections, out: out.view(), scratch, jobs, costs }
     }
 
-    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    fn run(&self, step: &GdnStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.projections);
         pass.norm_for(team, at.norm, &self.inputs);
         pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a]);
@@ -137,7 +137,7 @@ impl Operator for Gdn {
 
 impl Gdn {
     /// The first of some jobs of this thread.
-    fn run_job(&self, step: &Step<'_>, at: BlockThread<'_>, jobs: Range<usize>, scratch: &mut GdnScratch) {
+    fn run_job(&self, step: &GdnStep<'_>, at: BlockThread<'_>, jobs: Range<usize>, scratch: &mut GdnScratch) {
         let (c, p, store, part) = (&self.params.config, step.projections, at.pass.store, &step.jobs[jobs.start]);
         let piece = &at.pass.batch.pieces[part.piece];
         let value_heads = &step.heads[part.heads.clone()];
@@ -183,7 +183,7 @@ impl Gdn {
     }
 
     /// What a job of this thread reads from far away. To ask for what is another's would take it from that core.
-    fn look_ahead<'a>(&self, step: &Step<'a>, at: BlockThread<'a>, next: &GdnTask) -> NextJob<'a> {
+    fn look_ahead<'a>(&self, step: &GdnStep<'a>, at: BlockThread<'a>, next: &GdnTask) -> NextJob<'a> {
         let (store, slot) = (at.pass.store, at.pass.batch.pieces[next.piece].slot);
         // SAFETY: tails change only behind the next barrier.
         let tail = unsafe { store.tails.get(store.shape.tail_at(slot, at.block)) };
@@ -193,7 +193,7 @@ impl Gdn {
 
     /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of
     /// drafted rows by themselves.
-    fn keep_tail(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
+    fn keep_tail(&self, step: &GdnStep<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
         let channels = self.params.config.channels();
         let rows = piece.first_row * channels..(piece.first_row + piece.rows) * channels;
         // SAFETY: the jobs that read the tail are behind a barrier, and this piece is this thread's share.

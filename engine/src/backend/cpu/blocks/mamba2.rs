@@ -8,13 +8,13 @@ mod rule;
 
 use super::conv::{Convolution, softplus};
 use super::{BlockThread, Operator, Packing, whole_blocks};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
-use crate::backend::cpu::simd::norm::rmsnorm_in_place;
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
+use crate::backend::cpu::pass::room::WorkspaceRoom;
+use crate::backend::cpu::simd::norm::norm_row_in_place;
 use crate::backend::cpu::simd::{Kernel, Lanes, run};
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{Mamba2Config, Mamba2Weights};
 use rule::{Mamba2Head, Mamba2Scratch, SEGMENT};
@@ -38,25 +38,25 @@ pub(crate) struct Mamba2 {
 }
 
 /// What its rows are computed in.
-pub(crate) struct Buffers {
+pub(crate) struct Mamba2Buffers {
     config: Mamba2Config,
-    plain: Plain,
+    plain: Mamba2Projections,
     out: ActivationRows,
     scratch: PerThread<Mamba2Scratch>,
 }
 
 /// What the input matrices and the convolution give.
-struct Plain {
-    z: Shared<f32>,
-    xbc: Shared<f32>,
-    dt: Shared<f32>,
+struct Mamba2Projections {
+    z: SharedBuffer<f32>,
+    xbc: SharedBuffer<f32>,
+    dt: SharedBuffer<f32>,
     /// x | B | C after the convolution.
-    convolved: Shared<f32>,
+    convolved: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
-pub(crate) struct Step<'a> {
-    plain: &'a Plain,
+pub(crate) struct Mamba2Step<'a> {
+    plain: &'a Mamba2Projections,
     out: RowsView<'a>,
     scratch: &'a PerThread<Mamba2Scratch>,
     /// Heads of each piece, and the cost of one, for sharing.
@@ -66,8 +66,8 @@ pub(crate) struct Step<'a> {
 impl Operator for Mamba2 {
     type Config = Mamba2Config;
     type Weights = Mamba2Weights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = Mamba2Buffers;
+    type Step<'a> = Mamba2Step<'a>;
 
     fn check(config: &Mamba2Config) -> Result<(), CpuError> {
         whole_blocks("width of a Mamba-2 head", config.head_dim)?;
@@ -97,10 +97,10 @@ impl Operator for Mamba2 {
         self.inputs.iter().chain([&self.out]).collect()
     }
 
-    fn buffers(config: &Mamba2Config, room: &mut WorkspaceRoom) -> Buffers {
-        Buffers {
+    fn buffers(config: &Mamba2Config, room: &mut WorkspaceRoom) -> Mamba2Buffers {
+        Mamba2Buffers {
             config: *config,
-            plain: Plain {
+            plain: Mamba2Projections {
                 z: room.floats(config.values()),
                 xbc: room.floats(config.channels()),
                 dt: room.floats(config.heads),
@@ -111,14 +111,14 @@ impl Operator for Mamba2 {
         }
     }
 
-    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
-        let Buffers { config, plain, out, scratch } = buffers;
+    fn step<'a>(buffers: &'a mut Mamba2Buffers, batch: &RowBatch, _threads: usize) -> Mamba2Step<'a> {
+        let Mamba2Buffers { config, plain, out, scratch } = buffers;
         out.set_len(batch.rows(), config.values());
         let costs = batch.pieces.iter().map(|piece| (config.heads, piece.rows as u64)).collect();
-        Step { plain, out: out.view(), scratch, costs }
+        Mamba2Step { plain, out: out.view(), scratch, costs }
     }
 
-    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    fn run(&self, step: &Mamba2Step<'_>, at: BlockThread<'_>) {
         at.pass.norm_for(at.team, at.norm, &self.inputs);
         self.run_normed(step, at);
     }
@@ -126,7 +126,7 @@ impl Operator for Mamba2 {
 
 impl Mamba2 {
     /// [`Operator::run`] from rows that are normed already.
-    pub(super) fn run_normed(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    pub(super) fn run_normed(&self, step: &Mamba2Step<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         pass.project(team, &self.inputs, [&p.z, &p.xbc, &p.dt]);
         team.wait();
@@ -163,7 +163,7 @@ impl Mamba2 {
     }
 
     /// Convolution of some channels of a row.
-    fn convolve(&self, step: &Step<'_>, at: BlockThread<'_>, row: usize, strip: usize) {
+    fn convolve(&self, step: &Mamba2Step<'_>, at: BlockThread<'_>, row: usize, strip: usize) {
         struct Strip<'a>(&'a Convolution, &'a [f32], &'a [f32], usize, usize, &'a mut [f32]);
         impl Kernel for Strip<'_> {
             type Output = ();
@@ -189,7 +189,14 @@ impl Mamba2 {
     }
 
     /// The rule over all rows of a piece for one head, then its gate.
-    fn run_head(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece, h: usize, s: &mut Mamba2Scratch) {
+    fn run_head(
+        &self,
+        step: &Mamba2Step<'_>,
+        at: BlockThread<'_>,
+        piece: &BatchPiece,
+        h: usize,
+        s: &mut Mamba2Scratch,
+    ) {
         let (c, store) = (&self.config, at.pass.store);
         let len = c.head_dim * c.state_dim;
         let place = |slot: usize| {
@@ -210,7 +217,14 @@ impl Mamba2 {
         }
     }
 
-    fn run_segment(&self, step: &Step<'_>, rows: Range<usize>, h: usize, state: &mut [f32], s: &mut Mamba2Scratch) {
+    fn run_segment(
+        &self,
+        step: &Mamba2Step<'_>,
+        rows: Range<usize>,
+        h: usize,
+        state: &mut [f32],
+        s: &mut Mamba2Scratch,
+    ) {
         let (c, p) = (&self.config, step.plain);
         let (channels, values, group) = (c.channels(), c.values(), c.group(h) * c.state_dim);
         // SAFETY: both were finished before the last barrier.
@@ -244,22 +258,13 @@ impl Mamba2 {
     }
 
     /// Norm of a group's values, and the form that the out-projection reads.
-    fn finish(&self, step: &Step<'_>, row: usize, group: usize) {
-        struct Norm<'a>(&'a mut [f32], &'a [f32], f32);
-        impl Kernel for Norm<'_> {
-            type Output = ();
-            #[inline(always)]
-            unsafe fn call<L: Lanes>(self) {
-                // SAFETY: the caller's.
-                unsafe { rmsnorm_in_place::<L>(self.0, self.1, self.2) }
-            }
-        }
+    fn finish(&self, step: &Mamba2Step<'_>, row: usize, group: usize) {
         let values = self.config.group_values();
         let cols = group * values..(group + 1) * values;
         // SAFETY: heads are behind a barrier, and the group's columns are this thread's alone.
         unsafe {
             if let Some(norm) = &self.norm {
-                run(Norm(step.out.part_mut(row, cols.clone()), &norm[cols.clone()], self.eps));
+                norm_row_in_place(step.out.part_mut(row, cols.clone()), &norm[cols.clone()], self.eps);
             }
             if self.out.input() == RowForm::Q8 {
                 step.out.quantize_part(row, cols);

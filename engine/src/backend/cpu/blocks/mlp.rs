@@ -1,15 +1,15 @@
 //! A dense feed-forward part, which is also what an expert is.
 
 use super::{BlockThread, Operator, Packing, whole_blocks};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{
     ActivationRows, NextTiles, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul_before,
 };
-use crate::backend::cpu::network::forward::Pass;
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
+use crate::backend::cpu::pass::forward::Pass;
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{relu2, swiglu};
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::format::{NotFinite, Tensor};
 use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
@@ -38,23 +38,23 @@ pub(crate) struct Mlp {
 }
 
 /// What stands between its matrices, for some rows.
-pub(crate) struct Buffers {
+pub(crate) struct MlpBuffers {
     width: usize,
-    gate: Shared<f32>,
-    up: Shared<f32>,
+    gate: SharedBuffer<f32>,
+    up: SharedBuffer<f32>,
     act: ActivationRows,
 }
 
 /// The buffers in a step.
 #[derive(Clone, Copy)]
-pub(crate) struct Step<'a> {
-    gate: &'a Shared<f32>,
-    up: &'a Shared<f32>,
+pub(crate) struct MlpStep<'a> {
+    gate: &'a SharedBuffer<f32>,
+    up: &'a SharedBuffer<f32>,
     /// What the down matrix reads.
     pub(super) act: RowsView<'a>,
 }
 
-impl Buffers {
+impl MlpBuffers {
     /// For `times` rows of a row of the step.
     pub(super) fn new(room: &mut WorkspaceRoom, times: usize, config: &MlpConfig) -> Self {
         let width = config.width;
@@ -64,17 +64,17 @@ impl Buffers {
     }
 
     /// For so many rows.
-    pub(super) fn step(&mut self, rows: usize) -> Step<'_> {
+    pub(super) fn step(&mut self, rows: usize) -> MlpStep<'_> {
         self.act.set_len(rows, self.width);
-        Step { gate: &self.gate, up: &self.up, act: self.act.view() }
+        MlpStep { gate: &self.gate, up: &self.up, act: self.act.view() }
     }
 }
 
 impl Operator for Mlp {
     type Config = MlpConfig;
     type Weights = MlpWeights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = MlpBuffers;
+    type Step<'a> = MlpStep<'a>;
 
     fn check(config: &MlpConfig) -> Result<(), CpuError> {
         whole_blocks("feed-forward width", config.width)
@@ -92,18 +92,18 @@ impl Operator for Mlp {
         self.gate.iter().chain([&self.up, &self.down]).collect()
     }
 
-    fn buffers(config: &MlpConfig, room: &mut WorkspaceRoom) -> Buffers {
-        Buffers::new(room, 1, config)
+    fn buffers(config: &MlpConfig, room: &mut WorkspaceRoom) -> MlpBuffers {
+        MlpBuffers::new(room, 1, config)
     }
 
-    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
+    fn step<'a>(buffers: &'a mut MlpBuffers, batch: &RowBatch, _threads: usize) -> MlpStep<'a> {
         buffers.step(batch.rows())
     }
 
-    fn run(&self, step: &Step<'_>, BlockThread { pass, team, norm, scale, .. }: BlockThread<'_>) {
+    fn run(&self, step: &MlpStep<'_>, BlockThread { pass, team, norm, scale, .. }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
         team.share_costs(&[(self.units(), 1)], |_, units| {
-            self.activate(pass, pass.ws.normed, &pass.batch.pairs, units, *step, None);
+            self.activate(pass, pass.stream.normed, &pass.batch.pairs, units, *step, None);
         });
         team.wait();
         pass.mix(team, &self.down, step.act, scale);
@@ -140,7 +140,7 @@ impl Mlp {
         x: RowsView<'_>,
         pairs: &[(u32, u32)],
         units: Range<usize>,
-        step: Step<'_>,
+        step: MlpStep<'_>,
         next: NextTiles<'_>,
     ) {
         let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);

@@ -15,17 +15,14 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use attention::PAGE;
-pub(crate) use moe::ExpertCount;
-
-use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::network::forward::Pass;
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::error::CpuError;
+use crate::backend::cpu::matmul::{BLOCK, PackedMatrix};
+use crate::backend::cpu::pass::batch::RowBatch;
+use crate::backend::cpu::pass::forward::Pass;
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::team::pool::Team;
-use crate::backend::cpu::{CpuError, WIDTH};
 use crate::format::NotFinite;
-use crate::model::{self, ModelConfig, OpConfig};
+use crate::model::{self, BlockConfig, ModelConfig, OpConfig};
 
 /// A block's weights as this backend multiplies with them.
 pub(crate) struct Block {
@@ -87,7 +84,7 @@ pub(crate) trait Operator: Sized {
     fn buffers(config: &Self::Config, room: &mut WorkspaceRoom) -> Self::Buffers;
 
     /// Brings the buffers to the size of a step and divides its work.
-    fn step<'a>(buffers: &'a mut Self::Buffers, batch: &Batch, threads: usize) -> Self::Step<'a>;
+    fn step<'a>(buffers: &'a mut Self::Buffers, batch: &RowBatch, threads: usize) -> Self::Step<'a>;
 
     /// What a row needs once a step, whatever the number of blocks; the row is in the calling thread's share.
     fn begin(_step: &Self::Step<'_>, _row: usize, _position: u32) {}
@@ -107,13 +104,13 @@ macro_rules! operators {
         }
 
         /// The buffers of one shape.
-        pub(crate) enum Buffers {
-            $($(#[$attribute])? $kind($file::Buffers),)*
+        pub(crate) enum OpBuffers {
+            $($(#[$attribute])? $kind(<$file::$kind as Operator>::Buffers),)*
         }
 
         /// The buffers of one shape at the size of a step.
-        pub(crate) enum Step<'a> {
-            $($(#[$attribute])? $kind($file::Step<'a>),)*
+        pub(crate) enum OpStep<'a> {
+            $($(#[$attribute])? $kind(<$file::$kind as Operator>::Step<'a>),)*
         }
 
         fn check_op(config: &OpConfig) -> Result<(), CpuError> {
@@ -137,7 +134,7 @@ macro_rules! operators {
                 }
             }
 
-            /// All packed matrices.
+            /// The packed matrices, of which the memory plan adds up the bytes.
             pub(crate) fn matrices(&self) -> Vec<&PackedMatrix> {
                 match self {
                     $($(#[$attribute])? Self::$kind(op) => op.matrices(),)*
@@ -145,31 +142,31 @@ macro_rules! operators {
             }
 
             /// This thread's share of `x += scale * op(norm(x))` for all rows.
-            pub(crate) fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+            pub(crate) fn run(&self, step: &OpStep<'_>, at: BlockThread<'_>) {
                 match (self, step) {
-                    $($(#[$attribute])? (Self::$kind(op), Step::$kind(step)) => op.run(step, at),)*
+                    $($(#[$attribute])? (Self::$kind(op), OpStep::$kind(step)) => op.run(step, at),)*
                     _ => unreachable!("a block's buffers are those of its shape"),
                 }
             }
         }
 
-        impl Buffers {
-            /// Those of a shape.
+        impl OpBuffers {
+            /// Takes what rows of a shape are computed in.
             pub(crate) fn new(config: &OpConfig, room: &mut WorkspaceRoom) -> Self {
                 match config {
                     $($(#[$attribute])? OpConfig::$kind(config) => Self::$kind($file::$kind::buffers(config, room)),)*
                 }
             }
 
-            /// At the size of a step.
-            pub(crate) fn step(&mut self, batch: &Batch, threads: usize) -> Step<'_> {
+            /// Brings the buffers to the size of a step and divides its work.
+            pub(crate) fn step(&mut self, batch: &RowBatch, threads: usize) -> OpStep<'_> {
                 match self {
-                    $($(#[$attribute])? Self::$kind(buffers) => Step::$kind($file::$kind::step(buffers, batch, threads)),)*
+                    $($(#[$attribute])? Self::$kind(buffers) => OpStep::$kind($file::$kind::step(buffers, batch, threads)),)*
                 }
             }
         }
 
-        impl Step<'_> {
+        impl OpStep<'_> {
             /// What a row needs once a step; the row is in the calling thread's share.
             pub(crate) fn begin(&self, row: usize, position: u32) {
                 match self {
@@ -191,6 +188,35 @@ operators! {
     Scale(scale),
 }
 
+impl Op {
+    /// This thread's share of the keys and values of all rows, of an operator that is attention.
+    ///
+    /// # Panics
+    /// If it is another one.
+    pub(crate) fn remember(&self, step: &OpStep<'_>, at: BlockThread<'_>) {
+        match (self, step) {
+            (Self::Attention(attention), OpStep::Attention(step)) => attention.remember(step, at),
+            _ => panic!("attention alone has keys and values"),
+        }
+    }
+}
+
+/// Packs blocks, each with its configuration; an error names the tensor whose weights are no finite numbers.
+pub(crate) fn packed_blocks<'a>(
+    model: &ModelConfig,
+    blocks: impl Iterator<Item = (&'a BlockConfig, &'a model::Block)>,
+    packing: Packing,
+) -> Result<Vec<Block>, NotFinite> {
+    let shapes = model.shapes_with_draft();
+    blocks
+        .map(|(config, block)| {
+            let shape = shapes.iter().position(|shape| **shape == config.op).expect("every block's shape is listed");
+            let op = Op::pack(&block.op, packing)?;
+            Ok(Block { norm: block.norm.clone(), op, shape, scale: block.scale })
+        })
+        .collect()
+}
+
 /// Whether this backend computes such a model.
 pub(crate) fn check(model: &ModelConfig) -> Result<(), CpuError> {
     whole_blocks("hidden width", model.hidden)?;
@@ -199,5 +225,5 @@ pub(crate) fn check(model: &ModelConfig) -> Result<(), CpuError> {
 
 /// That a width is made of whole blocks of the int8 form.
 fn whole_blocks(what: &'static str, got: usize) -> Result<(), CpuError> {
-    if got.is_multiple_of(WIDTH) { Ok(()) } else { Err(CpuError::Width { what, got }) }
+    if got.is_multiple_of(BLOCK) { Ok(()) } else { Err(CpuError::Width { what, got }) }
 }

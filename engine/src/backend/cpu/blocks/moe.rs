@@ -1,24 +1,24 @@
 //! Routed experts and a shared one.
 //!
-//! Where the routed ones read rows of another width, one phase more brings the rows to it, and one more their sums back.
+//! Where the routed ones read rows of another width, one phase more brings the rows to it, and one more their sums
+//! back.
 //!
 //! Every (row, expert) pair has its own row of scratch, and a row's experts are summed in the router's order, so the
 //! grouping by expert, which reads each expert's weights once for all its rows, never shows in a result.
 
-use super::mlp::{self, Mlp};
+use super::mlp::{self, Mlp, MlpBuffers, MlpStep};
 use super::{BlockThread, Operator, Packing, whole_blocks};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul, matmul_before, prefetch};
-use crate::backend::cpu::network::forward::{Pass, columns};
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
+use crate::backend::cpu::pass::forward::{Pass, columns};
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{add_weighted, sigmoid_dot};
-use crate::backend::cpu::team::shared::{PerThread, Shared};
+use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::{NotFinite, Tensor};
 use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
-use crate::step::{ExpertCut, ExpertUse};
+use crate::step::ExpertCut;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Cost of reading a unit's weights, in rows multiplied with it.
 const WEIGHT_COST: u64 = 4;
@@ -28,29 +28,12 @@ const ROUTER_SMALL: usize = 1 << 16;
 /// Stands for an expert that a row does without.
 const CUT: u32 = u32::MAX;
 
-/// How many experts the rows of a step were given to, where that was cut.
-#[derive(Default)]
-pub(crate) struct ExpertCount {
-    rows: AtomicU64,
-    experts: AtomicU64,
-}
-
-impl ExpertCount {
-    fn add(&self, kept: usize) {
-        self.rows.fetch_add(1, Ordering::Relaxed);
-        self.experts.fetch_add(kept as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn taken(&self) -> ExpertUse {
-        ExpertUse { rows: self.rows.load(Ordering::Relaxed), experts: self.experts.load(Ordering::Relaxed) }
-    }
-}
-
 /// One thread's view of which rows go to which expert.
 #[derive(Default)]
 struct MoeScratch {
-    /// (row, place) grouped by expert: input and output rows of the first products. What stands between the products lies
-    /// in this order, so that a thread, which has neighbouring experts, writes about the same lines in every layer.
+    /// (row, place) grouped by expert: input and output rows of the first products. What stands between the products
+    /// lies in this order, so that a thread, which has neighbouring experts, writes about the same lines in every
+    /// layer.
     rows: Vec<(u32, u32)>,
     /// (place, pick): those of the last ones.
     picks: Vec<(u32, u32)>,
@@ -93,7 +76,7 @@ pub(crate) struct Moe {
     experts: Vec<Mlp>,
     latent: Option<Latent>,
     shared: Option<SharedExpert>,
-    choice: Choice,
+    choice: ExpertChoice,
     used: usize,
 }
 
@@ -111,7 +94,7 @@ struct SharedExpert {
 }
 
 /// How experts are chosen and weighed.
-enum Choice {
+enum ExpertChoice {
     Softmax,
     /// By sigmoid and bias; weights have the sum `scale`.
     Sigmoid {
@@ -121,19 +104,19 @@ enum Choice {
 }
 
 /// What its rows are computed in.
-pub(crate) struct Buffers {
+pub(crate) struct MoeBuffers {
     used: usize,
-    plain: Plain,
+    plain: MoeRows,
     latent: Option<LatentBuffers>,
-    routed: mlp::Buffers,
-    shared: Option<mlp::Buffers>,
+    routed: MlpBuffers,
+    shared: Option<MlpBuffers>,
     scratch: PerThread<MoeScratch>,
 }
 
 /// Rows of the experts' width.
 struct LatentBuffers {
     width: usize,
-    made: Shared<f32>,
+    made: SharedBuffer<f32>,
     /// What the experts read, and the sums of what they make.
     rows: ActivationRows,
     sums: ActivationRows,
@@ -141,36 +124,36 @@ struct LatentBuffers {
 
 #[derive(Clone, Copy)]
 struct LatentStep<'a> {
-    made: &'a Shared<f32>,
+    made: &'a SharedBuffer<f32>,
     rows: RowsView<'a>,
     sums: RowsView<'a>,
 }
 
-struct Plain {
-    router: Shared<f32>,
+struct MoeRows {
+    router: SharedBuffer<f32>,
     /// Experts of each row in the router's order, and their weights.
-    picks: Shared<u32>,
-    pick_weights: Shared<f32>,
+    picks: SharedBuffer<u32>,
+    pick_weights: SharedBuffer<f32>,
     /// How much of the shared expert each row takes.
-    shared_scale: Shared<f32>,
+    shared_scale: SharedBuffer<f32>,
     /// Outputs of the routed experts, one row a pick.
-    made: Shared<f32>,
+    made: SharedBuffer<f32>,
 }
 
 /// The buffers in a step.
-pub(crate) struct Step<'a> {
-    plain: &'a Plain,
+pub(crate) struct MoeStep<'a> {
+    plain: &'a MoeRows,
     latent: Option<LatentStep<'a>>,
-    routed: mlp::Step<'a>,
-    shared: Option<mlp::Step<'a>>,
+    routed: MlpStep<'a>,
+    shared: Option<MlpStep<'a>>,
     scratch: &'a PerThread<MoeScratch>,
 }
 
 impl Operator for Moe {
     type Config = MoeConfig;
     type Weights = MoeWeights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = MoeBuffers;
+    type Step<'a> = MoeStep<'a>;
 
     fn check(config: &MoeConfig) -> Result<(), CpuError> {
         whole_blocks("width of an expert", config.expert.width)?;
@@ -198,10 +181,10 @@ impl Operator for Moe {
             latent: w.latent.as_ref().map(latent).transpose()?,
             shared: w.shared.as_ref().map(shared).transpose()?,
             choice: match w.config.router {
-                Router::Softmax => Choice::Softmax,
+                Router::Softmax => ExpertChoice::Softmax,
                 Router::SigmoidBias { scale } => {
                     let bias = w.bias.clone().expect("a router with a bias is read with it");
-                    Choice::Sigmoid { bias, scale }
+                    ExpertChoice::Sigmoid { bias, scale }
                 }
             },
             used: w.config.used,
@@ -213,11 +196,11 @@ impl Operator for Moe {
         [&self.router].into_iter().chain(latent).chain(self.mlps().flat_map(Mlp::matrices)).collect()
     }
 
-    fn buffers(config: &MoeConfig, room: &mut WorkspaceRoom) -> Buffers {
+    fn buffers(config: &MoeConfig, room: &mut WorkspaceRoom) -> MoeBuffers {
         let (used, width) = (config.used, config.latent.unwrap_or(room.hidden()));
-        Buffers {
+        MoeBuffers {
             used,
-            plain: Plain {
+            plain: MoeRows {
                 router: room.floats(config.experts),
                 picks: room.words(used),
                 pick_weights: room.floats(used),
@@ -230,20 +213,20 @@ impl Operator for Moe {
                 rows: room.activations(1, width),
                 sums: room.activations(1, width),
             }),
-            routed: mlp::Buffers::new(room, used, &config.expert),
-            shared: config.shared.map(|shared| mlp::Buffers::new(room, 1, &shared.expert)),
+            routed: MlpBuffers::new(room, used, &config.expert),
+            shared: config.shared.map(|shared| MlpBuffers::new(room, 1, &shared.expert)),
             scratch: room.per_thread(MoeScratch::default),
         }
     }
 
-    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
-        let Buffers { used, plain, latent, routed, shared, scratch } = buffers;
+    fn step<'a>(buffers: &'a mut MoeBuffers, batch: &RowBatch, _threads: usize) -> MoeStep<'a> {
+        let MoeBuffers { used, plain, latent, routed, shared, scratch } = buffers;
         let shared = shared.as_mut().map(|shared| shared.step(batch.rows()));
         let latent = latent.as_mut().map(|latent| latent.step(batch.rows()));
-        Step { plain, latent, routed: routed.step(batch.rows() * *used), shared, scratch }
+        MoeStep { plain, latent, routed: routed.step(batch.rows() * *used), shared, scratch }
     }
 
-    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    fn run(&self, step: &MoeStep<'_>, at: BlockThread<'_>) {
         let s = &mut *step.scratch.of(at.team);
         self.route(step, at, s);
         // SAFETY: the router is behind a barrier.
@@ -276,7 +259,7 @@ impl Moe {
     }
 
     /// Norm, router logits and picks of every row, and how much of the shared expert it takes. Ends with a barrier.
-    fn route(&self, step: &Step<'_>, at: BlockThread<'_>, s: &mut MoeScratch) {
+    fn route(&self, step: &MoeStep<'_>, at: BlockThread<'_>, s: &mut MoeScratch) {
         let BlockThread { pass, team, norm, scale, .. } = at;
         let (rows, p) = (pass.batch.rows(), step.plain);
         let (router, q8) = (&self.router, self.reads_q8());
@@ -285,10 +268,10 @@ impl Moe {
         // SAFETY: the rows are this thread's share, or else the tiles are.
         let out = unsafe { pass.out(&p.router, rows, router.rows()) };
         if rows >= 2 * team.threads || router.rows() * router.cols() <= ROUTER_SMALL {
-            matmul(router, pass.ws.normed, &pass.batch.pairs[own.clone()], 0..router.tiles(), out);
+            matmul(router, pass.stream.normed, &pass.batch.pairs[own.clone()], 0..router.tiles(), out);
         } else {
             team.wait();
-            matmul(router, pass.ws.normed, &pass.batch.pairs, team.share(router.tiles()), out);
+            matmul(router, pass.stream.normed, &pass.batch.pairs, team.share(router.tiles()), out);
             team.wait();
         }
         for row in own {
@@ -299,8 +282,10 @@ impl Moe {
                 let cut = pass.batch.piece_of(row).experts;
                 let (experts, weights) = (p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks));
                 let kept = match &self.choice {
-                    Choice::Softmax => pick(logits, cut, experts, weights, &mut s.best),
-                    Choice::Sigmoid { bias, scale } => pick_sigmoid(logits, bias, *scale, cut, experts, weights, s),
+                    ExpertChoice::Softmax => pick(logits, cut, experts, weights, &mut s.best),
+                    ExpertChoice::Sigmoid { bias, scale } => {
+                        pick_sigmoid(logits, bias, *scale, cut, experts, weights, s)
+                    }
                 };
                 if cut.is_some() {
                     pass.experts.add(kept);
@@ -310,7 +295,7 @@ impl Moe {
                     weights.iter_mut().for_each(|w| *w *= scale);
                 }
                 if let Some(shared) = &self.shared {
-                    let gate = shared.gate.as_ref().map_or(1.0, |gate| sigmoid_dot(pass.ws.normed.row(row), gate));
+                    let gate = shared.gate.as_ref().map_or(1.0, |gate| sigmoid_dot(pass.stream.normed.row(row), gate));
                     p.shared_scale.get_mut(row..row + 1)[0] = gate * scale;
                 }
             }
@@ -318,7 +303,7 @@ impl Moe {
         team.wait();
     }
 
-    fn gate_and_up(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &mut MoeScratch) {
+    fn gate_and_up(&self, step: &MoeStep<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &mut MoeScratch) {
         s.costs.clear();
         s.costs.extend(s.groups.iter().map(|(e, r)| (self.experts[*e].units(), cost(&self.experts[*e], r.len()))));
         let shared = self.shared.as_ref().zip(step.shared);
@@ -328,11 +313,11 @@ impl Moe {
             let next = next.or(shared.map(|(own, _)| &own.expert)).map(|next| (next.first(), 0));
             match (s.groups.get(item), shared) {
                 (Some((e, range)), _) => {
-                    let x = step.latent.map_or(pass.ws.normed, |latent| latent.rows);
+                    let x = step.latent.map_or(pass.stream.normed, |latent| latent.rows);
                     self.experts[*e].activate(pass, x, &s.rows[range.clone()], units, step.routed, next);
                 }
                 (None, Some((own, step))) => {
-                    own.expert.activate(pass, pass.ws.normed, &pass.batch.pairs, units, step, None);
+                    own.expert.activate(pass, pass.stream.normed, &pass.batch.pairs, units, step, None);
                 }
                 (None, None) => unreachable!("what is no group's is the shared expert's"),
             }
@@ -340,14 +325,14 @@ impl Moe {
     }
 
     /// Second products, and each row's sum in the router's order, for this thread's columns.
-    fn down(&self, step: &Step<'_>, at: BlockThread<'_>, s: &MoeScratch) {
+    fn down(&self, step: &MoeStep<'_>, at: BlockThread<'_>, s: &MoeScratch) {
         let BlockThread { pass, team, .. } = at;
         match self.latent.as_ref().zip(step.latent) {
             None => {
                 let tiles = team.share(self.experts[0].down.tiles());
                 self.make(step, pass, s, &tiles);
                 // SAFETY: these columns of the stream are this thread's.
-                let x = |part: Range<usize>| unsafe { pass.ws.plain.x.get_mut(part) };
+                let x = |part: Range<usize>| unsafe { pass.stream.x.get_mut(part) };
                 let hidden = self.experts[0].down.rows();
                 let cols = columns(&tiles, hidden);
                 (0..pass.batch.rows()).for_each(|row| {
@@ -364,7 +349,7 @@ impl Moe {
     }
 
     /// What the experts make of their rows, for some tiles of columns.
-    fn make(&self, step: &Step<'_>, pass: &Pass<'_>, s: &MoeScratch, tiles: &Range<usize>) {
+    fn make(&self, step: &MoeStep<'_>, pass: &Pass<'_>, s: &MoeScratch, tiles: &Range<usize>) {
         let (rows, width) = (pass.batch.rows() * self.used, self.experts[0].down.rows());
         // SAFETY: the tiles are this thread's share.
         let mut out = unsafe { pass.out(&step.plain.made, rows, width) };
@@ -377,7 +362,7 @@ impl Moe {
     }
 
     /// Adds up what the experts of a row made, in the router's order, for columns that this thread made.
-    fn add_picked(&self, step: &Step<'_>, row: usize, cols: &Range<usize>, sum: &mut [f32]) {
+    fn add_picked(&self, step: &MoeStep<'_>, row: usize, cols: &Range<usize>, sum: &mut [f32]) {
         let (first, width, p) = (row * self.used, self.experts[0].down.rows(), step.plain);
         // SAFETY: the columns are this thread's; weights are behind a barrier.
         unsafe {
@@ -389,7 +374,7 @@ impl Moe {
     }
 
     /// The sums of rows of the experts' width, for this thread's columns of whole blocks.
-    fn sum_latent(&self, step: &Step<'_>, own: LatentStep<'_>, at: BlockThread<'_>, s: &MoeScratch) {
+    fn sum_latent(&self, step: &MoeStep<'_>, own: LatentStep<'_>, at: BlockThread<'_>, s: &MoeScratch) {
         let (cols, tiles) = whole_columns(at, self.experts[0].down.rows());
         self.make(step, at.pass, s, &tiles);
         let q8 = self.latent.as_ref().is_some_and(|latent| latent.back.input() == RowForm::Q8);
@@ -407,20 +392,20 @@ impl Moe {
     }
 
     /// What the shared expert makes, for this thread's columns of the stream.
-    fn add_shared(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>) {
+    fn add_shared(&self, step: &MoeStep<'_>, BlockThread { pass, team, .. }: BlockThread<'_>) {
         let Some((shared, own)) = self.shared.as_ref().zip(step.shared) else { return };
-        let (down, rows, x) = (&shared.expert.down, pass.batch.rows(), &pass.ws.plain.x);
+        let (down, rows, x) = (&shared.expert.down, pass.batch.rows(), pass.stream.x);
         let (hidden, tiles) = (down.rows(), team.share(down.tiles()));
         let cols = columns(&tiles, hidden);
         // SAFETY: the tiles are this thread's share.
-        let out = unsafe { pass.out(&pass.ws.plain.made, rows, hidden) };
+        let out = unsafe { pass.out(pass.stream.made, rows, hidden) };
         matmul(down, own.act, &pass.batch.pairs, tiles, out);
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.
             unsafe {
                 let factor = step.plain.shared_scale.get(row..row + 1);
-                add_weighted(x.get_mut(part.clone()), factor, pass.ws.plain.made.part(part), hidden);
+                add_weighted(x.get_mut(part.clone()), factor, pass.stream.made.part(part), hidden);
             }
         }
     }
@@ -443,7 +428,7 @@ impl Latent {
         let (cols, tiles) = whole_columns(at, width);
         // SAFETY: the tiles are this thread's share.
         let out = unsafe { pass.out(own.made, pass.batch.rows(), width) };
-        matmul(&self.into, pass.ws.normed, &pass.batch.pairs, tiles, out);
+        matmul(&self.into, pass.stream.normed, &pass.batch.pairs, tiles, out);
         for row in 0..pass.batch.rows() {
             // SAFETY: these columns are this thread's in both buffers.
             unsafe {

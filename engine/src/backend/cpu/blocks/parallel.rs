@@ -1,12 +1,12 @@
 //! Attention and Mamba-2 side by side: the stream is normed once for both, and takes one output after the other.
 
-use super::attention::{self, Attention};
-use super::mamba2::{self, Mamba2};
+use super::attention::{Attention, AttentionBuffers, AttentionStep};
+use super::mamba2::{Mamba2, Mamba2Buffers, Mamba2Step};
 use super::{BlockThread, Operator, Packing};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::format::NotFinite;
 use crate::model::{ParallelConfig, ParallelWeights};
 
@@ -17,22 +17,22 @@ pub(crate) struct Parallel {
 }
 
 /// What rows of both are computed in.
-pub(crate) struct Buffers {
-    attention: attention::Buffers,
-    mamba: mamba2::Buffers,
+pub(crate) struct ParallelBuffers {
+    attention: AttentionBuffers,
+    mamba: Mamba2Buffers,
 }
 
 /// The buffers in a step.
-pub(crate) struct Step<'a> {
-    attention: attention::Step<'a>,
-    mamba: mamba2::Step<'a>,
+pub(crate) struct ParallelStep<'a> {
+    attention: AttentionStep<'a>,
+    mamba: Mamba2Step<'a>,
 }
 
 impl Operator for Parallel {
     type Config = ParallelConfig;
     type Weights = ParallelWeights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = ParallelBuffers;
+    type Step<'a> = ParallelStep<'a>;
 
     fn check(config: &ParallelConfig) -> Result<(), CpuError> {
         Attention::check(&config.attention)?;
@@ -52,22 +52,25 @@ impl Operator for Parallel {
         self.attention.matrices().into_iter().chain(self.mamba.matrices()).collect()
     }
 
-    fn buffers(config: &ParallelConfig, room: &mut WorkspaceRoom) -> Buffers {
-        Buffers { attention: Attention::buffers(&config.attention, room), mamba: Mamba2::buffers(&config.mamba, room) }
+    fn buffers(config: &ParallelConfig, room: &mut WorkspaceRoom) -> ParallelBuffers {
+        ParallelBuffers {
+            attention: Attention::buffers(&config.attention, room),
+            mamba: Mamba2::buffers(&config.mamba, room),
+        }
     }
 
-    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, threads: usize) -> Step<'a> {
-        Step {
+    fn step<'a>(buffers: &'a mut ParallelBuffers, batch: &RowBatch, threads: usize) -> ParallelStep<'a> {
+        ParallelStep {
             attention: Attention::step(&mut buffers.attention, batch, threads),
             mamba: Mamba2::step(&mut buffers.mamba, batch, threads),
         }
     }
 
-    fn begin(step: &Step<'_>, row: usize, position: u32) {
+    fn begin(step: &ParallelStep<'_>, row: usize, position: u32) {
         Attention::begin(&step.attention, row, position);
     }
 
-    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+    fn run(&self, step: &ParallelStep<'_>, at: BlockThread<'_>) {
         at.pass.norm(at.team, at.norm, self.attention.reads_q8() || self.mamba.reads_q8());
         self.attention.run_normed(&step.attention, at);
         // Both add to the same columns of the stream on the same thread, but read buffers of their own.

@@ -1,10 +1,10 @@
 //! The test's operator: each channel times a factor. The least that this backend needs of an operator.
 
 use super::{BlockThread, Operator, Packing};
-use crate::backend::cpu::CpuError;
+use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::network::workspace::WorkspaceRoom;
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
+use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::format::NotFinite;
 use crate::model::{ScaleConfig, ScaleWeights};
 use std::marker::PhantomData;
@@ -13,16 +13,16 @@ use std::marker::PhantomData;
 pub(crate) struct Scale(Vec<f32>);
 
 /// Empty: rows are scaled where they lie.
-pub(crate) struct Buffers;
+pub(crate) struct ScaleBuffers;
 
 /// Nor in a step.
-pub(crate) struct Step<'a>(PhantomData<&'a ()>);
+pub(crate) struct ScaleStep<'a>(PhantomData<&'a ()>);
 
 impl Operator for Scale {
     type Config = ScaleConfig;
     type Weights = ScaleWeights;
-    type Buffers = Buffers;
-    type Step<'a> = Step<'a>;
+    type Buffers = ScaleBuffers;
+    type Step<'a> = ScaleStep<'a>;
 
     fn check(_: &ScaleConfig) -> Result<(), CpuError> {
         Ok(())
@@ -40,22 +40,22 @@ impl Operator for Scale {
         Vec::new()
     }
 
-    fn buffers(_: &ScaleConfig, _: &mut WorkspaceRoom) -> Buffers {
-        Buffers
+    fn buffers(_: &ScaleConfig, _: &mut WorkspaceRoom) -> ScaleBuffers {
+        ScaleBuffers
     }
 
-    fn step<'a>(_: &'a mut Buffers, _: &Batch, _: usize) -> Step<'a> {
-        Step(PhantomData)
+    fn step<'a>(_: &'a mut ScaleBuffers, _: &RowBatch, _: usize) -> ScaleStep<'a> {
+        ScaleStep(PhantomData)
     }
 
-    fn run(&self, _: &Step<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>) {
+    fn run(&self, _: &ScaleStep<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>) {
         let hidden = self.0.len();
         // Ends with a barrier, as every operator has one before it changes the stream.
         pass.norm(team, norm, false);
         for row in team.share(pass.batch.rows()) {
             // SAFETY: the row is this thread's in both buffers.
             let (x, normed) =
-                unsafe { (pass.ws.plain.x.get_mut(row * hidden..(row + 1) * hidden), pass.ws.normed.row(row)) };
+                unsafe { (pass.stream.x.get_mut(row * hidden..(row + 1) * hidden), pass.stream.normed.row(row)) };
             x.iter_mut().zip(normed).zip(&self.0).for_each(|((x, y), factor)| *x += y * factor);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-/// How far ahead weights are asked for: the processor's own prefetching alone reads half as fast on Intel, for it stops at
-/// page ends. Into the second-level cache, because the first has few places for lines on their way, and from there to the
-/// first.
+/// How far ahead weights are asked for: the processor's own prefetching alone reads half as fast on Intel, for it stops
+/// at page ends. Into the second-level cache, because the first has few places for lines on their way, and from there
+/// to the first.
 pub(super) const FAR_BYTES: usize = 32 << 10;
 pub(super) const NEAR_BYTES: usize = 2 << 10;
 /// What is asked for before a product begins.
@@ -14,15 +14,15 @@ pub(super) const ASKS_MAX: usize = 4;
 
 /// What is asked for block by block.
 #[derive(Clone, Copy)]
-pub(super) struct Stream {
+pub(super) struct PrefetchStream {
     /// For the first block; null where nothing is asked for.
     at: *const u8,
-    /// Bytes a block.
+    /// Bytes that are asked for in each block.
     step: usize,
 }
 
-impl Stream {
-    /// Nothing.
+impl PrefetchStream {
+    /// A stream that asks for nothing.
     pub(super) const NONE: Self = Self { at: std::ptr::null(), step: 0 };
 
     /// `step` bytes a block from `at` on.
@@ -31,7 +31,7 @@ impl Stream {
         Self { at, step }
     }
 
-    /// The same `b` blocks on.
+    /// The stream from `b` blocks on.
     #[inline(always)]
     pub(super) fn from(self, b: usize) -> Self {
         if self.at.is_null() { self } else { Self { at: self.at.wrapping_add(b * self.step), ..self } }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn pieces_together_ask_for_what_the_whole_asks_for_in_turn() {
         let weights = [0u8; 1];
-        let whole = Stream::new(weights.as_ptr(), 544);
+        let whole = PrefetchStream::new(weights.as_ptr(), 544);
         for pieces in 1..5 {
             let mut reached = whole.at.addr();
             for nth in 0..pieces {
@@ -87,6 +87,6 @@ mod tests {
             assert!(reached >= whole.from(16).at.addr(), "{pieces} pieces");
             assert!(whole.piece(pieces, pieces, 16).at.is_null());
         }
-        assert!(Stream::NONE.from(3).piece(0, 2, 16).at.is_null());
+        assert!(PrefetchStream::NONE.from(3).piece(0, 2, 16).at.is_null());
     }
 }

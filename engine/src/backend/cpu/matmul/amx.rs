@@ -6,11 +6,12 @@
 //!
 //! The instructions stand in inline assembly, since the compiler's intrinsics for them are not stable.
 
-use super::ahead::{ASKS_MAX, Stream};
+use super::ahead::{ASKS_MAX, PrefetchStream};
 use super::avx512::{panel_scale_bytes, store, unpack_tile_codes, unpack_tile_scales};
 use super::layout::Layout;
 use super::lines::Lines;
-use super::rows::{QBlock, block_stride};
+use super::qblock::QBlock;
+use super::rows::block_stride;
 use super::{TILE_ROWS, TileJob};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -52,31 +53,31 @@ static CONFIG: TileConfig = TileConfig {
 
 /// Sums of 16 rows by 16 outputs.
 #[repr(C, align(64))]
-struct Sums(#[allow(dead_code, reason = "read as vectors")] [[i32; TILE_ROWS]; GROUP]);
+struct OutputSums(#[allow(dead_code, reason = "read as vectors")] [[i32; TILE_ROWS]; GROUP]);
 
 /// Up to 16 activation rows at a fixed distance. There are always 16 to read.
-struct Group {
+struct RowGroup {
     first: *const u8,
     stride: usize,
     outputs: Range<usize>,
 }
 
 /// A tile that was unpacked.
-struct Panel {
+struct UnpackedTile {
     codes: *const u8,
     scales: *const u8,
     /// What is asked for while rows pass: memory would idle between two tiles.
-    next: Stream,
+    next: PrefetchStream,
 }
 
 #[derive(Default)]
-struct Scratch {
+struct AmxScratch {
     rows: Lines,
     panel: Lines,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<AmxScratch> = RefCell::default();
 }
 
 /// Quantised tiles times rows.
@@ -99,7 +100,7 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
 
 /// Rows that fit the cache: each weight tile is unpacked once and meets all of them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn chunk(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, scratch: &mut Scratch) {
+unsafe fn chunk(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, scratch: &mut AmxScratch) {
     let blocks = job.w.blocks();
     // SAFETY: the caller's: inputs exist.
     let groups = unsafe { gather(job, &mut scratch.rows) };
@@ -116,7 +117,7 @@ unsafe fn chunk(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, scratch:
             unpack_tile_scales(layout, blocks, job.w.tile(tile), scales);
             let next = job.next_tiles(tile, 1, end);
             for (nth, group) in groups.iter().enumerate() {
-                let panel = Panel { codes, scales, next: next.piece(nth, groups.len().min(ASKS_MAX), blocks) };
+                let panel = UnpackedTile { codes, scales, next: next.piece(nth, groups.len().min(ASKS_MAX), blocks) };
                 match (layout.scales.halves(), layout.scales.has_min()) {
                     (false, false) => group_rows::<false, false>(job, tile, group, &panel),
                     (true, _) => group_rows::<true, false>(job, tile, group, &panel),
@@ -128,7 +129,7 @@ unsafe fn chunk(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, scratch:
 }
 
 /// Groups of 16 rows: in place where 16 follow each other, else copied.
-unsafe fn gather(job: &TileJob<'_>, copies: &mut Lines) -> Vec<Group> {
+unsafe fn gather(job: &TileJob<'_>, copies: &mut Lines) -> Vec<RowGroup> {
     let row_bytes = job.w.blocks() * size_of::<QBlock>();
     let stride = block_stride(job.w.cols) * size_of::<QBlock>();
     let row = |i: u32| job.x.blocks(i as usize).cast::<u8>();
@@ -140,7 +141,7 @@ unsafe fn gather(job: &TileJob<'_>, copies: &mut Lines) -> Vec<Group> {
     for (g, pairs) in job.pairs.chunks(GROUP).enumerate() {
         let outputs = g * GROUP..g * GROUP + pairs.len();
         if in_place(pairs) {
-            groups.push(Group { first: row(pairs[0].0), stride, outputs });
+            groups.push(RowGroup { first: row(pairs[0].0), stride, outputs });
             continue;
         }
         let first = start.wrapping_add(g * GROUP * stride);
@@ -148,7 +149,7 @@ unsafe fn gather(job: &TileJob<'_>, copies: &mut Lines) -> Vec<Group> {
             // SAFETY: the copies have room for 16 rows a group; the input exists.
             unsafe { std::ptr::copy_nonoverlapping(row(pair.0), first.add(r * stride), row_bytes) };
         }
-        groups.push(Group { first, stride, outputs });
+        groups.push(RowGroup { first, stride, outputs });
     }
     groups
 }
@@ -158,8 +159,8 @@ unsafe fn gather(job: &TileJob<'_>, copies: &mut Lines) -> Vec<Group> {
 unsafe fn group_rows<const HALVES: bool, const MIN: bool>(
     job: &TileJob<'_>,
     tile: usize,
-    group: &Group,
-    panel: &Panel,
+    group: &RowGroup,
+    panel: &UnpackedTile,
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -176,12 +177,12 @@ unsafe fn group_rows<const HALVES: bool, const MIN: bool>(
 unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
     job: &TileJob<'_>,
     tile: usize,
-    group: &Group,
-    panel: &Panel,
+    group: &RowGroup,
+    panel: &UnpackedTile,
 ) {
     let blocks = job.w.blocks();
     // Not zeroed: that would cost as much as two blocks, and nothing is read that was not stored.
-    let mut sums = [const { MaybeUninit::<[Sums; 2]>::uninit() }; AHEAD + 1];
+    let mut sums = [const { MaybeUninit::<[OutputSums; 2]>::uninit() }; AHEAD + 1];
     let mut acc = [_mm512_setzero_ps(); R];
     for b in 0..blocks.min(AHEAD) {
         // SAFETY: within the rows and the panel.
@@ -198,7 +199,7 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
             let at = panel.scales.add(b * panel_scale_bytes(HALVES || MIN));
             let scale = _mm512_load_ps(at.cast());
             let second = if HALVES || MIN { _mm512_load_ps(at.add(64).cast()) } else { scale };
-            let stored: *const Sums = sums[b % (AHEAD + 1)].as_ptr().cast();
+            let stored: *const OutputSums = sums[b % (AHEAD + 1)].as_ptr().cast();
             for (r, acc) in acc.iter_mut().enumerate() {
                 let x = &*group.first.add(r * group.stride + b * size_of::<QBlock>()).cast::<QBlock>();
                 let term = if MIN {
@@ -221,10 +222,10 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
 /// Sets the tile unit to the sums of block `b`.
 #[inline(always)]
 unsafe fn start<const HALVES: bool>(
-    group: &Group,
+    group: &RowGroup,
     codes: *const u8,
     b: usize,
-    sums: &mut [MaybeUninit<[Sums; 2]>; AHEAD + 1],
+    sums: &mut [MaybeUninit<[OutputSums; 2]>; AHEAD + 1],
 ) {
     // SAFETY: the caller's: within the rows and the panel.
     unsafe {
@@ -235,14 +236,14 @@ unsafe fn start<const HALVES: bool>(
 
 /// The sums of row `r` as floats.
 #[inline(always)]
-unsafe fn row_sum(sums: *const Sums, r: usize) -> __m512 {
+unsafe fn row_sum(sums: *const OutputSums, r: usize) -> __m512 {
     // SAFETY: the caller's: 16 rows of 16 sums.
     unsafe { _mm512_cvtepi32_ps(_mm512_load_si512(sums.cast::<i32>().add(r * TILE_ROWS).cast())) }
 }
 
 /// Integer sums of one block, or of its two halves.
 #[inline(always)]
-unsafe fn block_sums<const HALVES: bool>(x: *const u8, stride: usize, codes: *const u8, sums: *mut Sums) {
+unsafe fn block_sums<const HALVES: bool>(x: *const u8, stride: usize, codes: *const u8, sums: *mut OutputSums) {
     // SAFETY: 16 rows of 32 bytes, 8 of 64 bytes, 16 of 64 bytes to write; `blocks` configured and releases the
     // registers.
     unsafe {

@@ -1,21 +1,21 @@
 //! Products with 256-bit vectors, for x86-64 without AVX-512: a tile's 16 rows are two vectors.
 //!
 //! One or two activation rows read codes that are unpacked in registers on their way from memory. More share a *panel*:
-//! some blocks of a tile, unpacked once into bytes and f32 scales, which the first-level cache keeps while groups of rows
-//! pass. Codes that are bytes in memory are read from there. Integer sums are exact, so how they come about is free:
-//! `product.rs` has the ways.
+//! some blocks of a tile, unpacked once into bytes and f32 scales, which the first-level cache keeps while groups of
+//! rows pass. Codes that are bytes in memory are read from there. Integer sums are exact, so how they come about is
+//! free: `product.rs` has the ways.
 
 mod codes;
 mod product;
 mod scales;
 
-use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, Stream};
+use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, PrefetchStream};
 use super::layout::{Codes, Layout, Scales};
 use super::lines::Lines;
-use super::rows::QBlock;
+use super::qblock::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, Table, five_bits, unpack_codes};
-use product::{Activations, Signed, Sums, block_sums, by_magnitude};
+use product::{ActivationBlocks, BlockSums, Signed, block_sums, by_magnitude};
 use scales::{BlockScales, PANEL_SCALE_BYTES, ScaleReader, bf16, halves, unpack_scales};
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -29,7 +29,7 @@ const FUSED_ROWS: usize = 4;
 const FUSED_ROWS_BYTES: usize = 2;
 /// Rows that a kernel takes at once: their sums are 8 of 16 registers.
 const GROUP: usize = 4;
-/// The same where halves of a block have sums of their own.
+/// Rows that such a kernel takes where halves of a block have sums of their own.
 const GROUP_HALVES: usize = 2;
 /// Rows that share a panel, and whose activations stay in the second-level cache while the tiles pass by.
 const ROWS: usize = 32;
@@ -41,16 +41,16 @@ type Lanes = [__m256; 2];
 
 /// Blocks of a tile.
 #[derive(Clone, Copy)]
-struct Part {
+struct TilePart {
     codes: *const u8,
     scales: *const u8,
     blocks: usize,
     /// What is asked for meanwhile, into the first-level cache and into the second.
-    near: Stream,
-    far: Stream,
+    near: PrefetchStream,
+    far: PrefetchStream,
 }
 
-impl Part {
+impl TilePart {
     /// Some blocks from `b` on, which begins a group of scales.
     #[inline(always)]
     fn part<C: CodeReader, S: ScaleReader>(&self, b: usize) -> Self {
@@ -69,8 +69,8 @@ impl Part {
 #[inline(always)]
 unsafe fn kernel<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
     reader: C,
-    w: &Part,
-    x: &Activations<R>,
+    w: &TilePart,
+    x: &ActivationBlocks<R>,
     acc: &mut [Lanes; R],
 ) {
     // SAFETY: block and group indices stay below the counts that the planes were made for; rows have as many blocks.
@@ -104,7 +104,8 @@ unsafe fn kernel<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize
     }
 }
 
-/// Whether 16 registers hold the sums of `R` rows only for one half of the tile at a time, beside codes and activations.
+/// Whether 16 registers hold the sums of `R` rows only for one half of the tile at a time, beside codes and
+/// activations.
 #[inline(always)]
 const fn halves_apart<C: CodeReader, S: ScaleReader, const R: usize>() -> bool {
     let parts = if S::HALVES { 2 } else { 1 };
@@ -112,8 +113,8 @@ const fn halves_apart<C: CodeReader, S: ScaleReader, const R: usize>() -> bool {
     R * 2 * (parts + pairs) > 12
 }
 
-/// Has what was read before here be read again: activations that are kept for the second half of a tile are kept in memory,
-/// for want of registers.
+/// Has what was read before here be read again: activations that are kept for the second half of a tile are kept in
+/// memory, for want of registers.
 #[inline(always)]
 fn read_again() {
     // SAFETY: no instruction.
@@ -126,7 +127,7 @@ unsafe fn add_half<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usi
     reader: C,
     codes: *const u8,
     scales: &BlockScales,
-    (x, b): (&Activations<R>, usize),
+    (x, b): (&ActivationBlocks<R>, usize),
     acc: &mut [Lanes; R],
     half: usize,
 ) {
@@ -141,7 +142,7 @@ unsafe fn add_half<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usi
 
 /// Adds a block's term to a half of the outputs, in the one order that `scalar.rs` defines.
 #[inline(always)]
-unsafe fn add_block<S: ScaleReader>(acc: __m256, sums: &Sums, w: &BlockScales, x: &QBlock, half: usize) -> __m256 {
+unsafe fn add_block<S: ScaleReader>(acc: __m256, sums: &BlockSums, w: &BlockScales, x: &QBlock, half: usize) -> __m256 {
     // SAFETY: registers only.
     unsafe {
         let sum = _mm256_cvtepi32_ps(sums[0]);
@@ -166,7 +167,7 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
     unsafe { each_layout::<false>(job, layout, tiles) }
 }
 
-/// The same where the host has AVX-VNNI.
+/// Quantised tiles times rows where the host has AVX-VNNI.
 ///
 /// # Safety
 /// As for [`blocks`], and it has.
@@ -179,7 +180,7 @@ pub(super) unsafe fn blocks_vnni(job: &TileJob<'_>, layout: Layout, tiles: Range
 /// Picks the readers of a layout.
 #[inline(always)]
 unsafe fn each_layout<const VNNI: bool>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
-    let tiles = Tiles { job, layout, tiles };
+    let tiles = TilesJob { job, layout, tiles };
     // SAFETY: the caller's; the readers are those of the layout.
     unsafe {
         match (layout.codes, layout.scales) {
@@ -199,9 +200,9 @@ unsafe fn each_layout<const VNNI: bool>(job: &TileJob<'_>, layout: Layout, tiles
     }
 }
 
-/// The same for a table whose levels have five bits.
+/// Runs the kernel for a table whose levels have five bits.
 #[inline(always)]
-unsafe fn small_table<const VNNI: bool>(tiles: &Tiles<'_>, table: Table<16, 4>, scales: Scales) {
+unsafe fn small_table<const VNNI: bool>(tiles: &TilesJob<'_>, table: Table<16, 4>, scales: Scales) {
     // SAFETY: the caller's.
     unsafe {
         match scales {
@@ -221,13 +222,13 @@ thread_local! {
 }
 
 /// Tiles of a job, and how they are laid out.
-struct Tiles<'a> {
+struct TilesJob<'a> {
     job: &'a TileJob<'a>,
     layout: Layout,
     tiles: Range<usize>,
 }
 
-impl Tiles<'_> {
+impl TilesJob<'_> {
     /// All rows of the job.
     #[inline(always)]
     unsafe fn run<C: CodeReader, S: ScaleReader, const VNNI: bool>(&self, reader: C) {
@@ -272,17 +273,17 @@ impl Tiles<'_> {
 
     /// The planes of a tile.
     #[inline(always)]
-    fn tile(&self, tile: usize) -> Part {
+    fn tile(&self, tile: usize) -> TilePart {
         let blocks = self.job.w.blocks();
         let codes = self.job.w.tile(tile).as_ptr();
         let scales = codes.wrapping_add(self.layout.codes_bytes(blocks));
-        Part { codes, scales, blocks, near: Stream::NONE, far: Stream::NONE }
+        TilePart { codes, scales, blocks, near: PrefetchStream::NONE, far: PrefetchStream::NONE }
     }
 
     /// What lies `bytes` bytes after tile `tile`.
     #[inline(always)]
-    fn after<C: CodeReader, S: ScaleReader>(&self, tile: usize, bytes: usize) -> Stream {
-        Stream::new(self.job.after(tile, self.tiles.end, bytes), C::BYTES + S::GROUP.1 / S::GROUP.0)
+    fn after<C: CodeReader, S: ScaleReader>(&self, tile: usize, bytes: usize) -> PrefetchStream {
+        PrefetchStream::new(self.job.after(tile, self.tiles.end, bytes), C::BYTES + S::GROUP.1 / S::GROUP.0)
     }
 
     /// Rows by two and one, tile by tile.
@@ -314,7 +315,7 @@ impl Tiles<'_> {
     unsafe fn fused_group<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
         &self,
         reader: C,
-        part: &Part,
+        part: &TilePart,
         tile: usize,
         rows: &Rows<'_>,
         first: usize,
@@ -383,8 +384,8 @@ struct Rows<'a> {
 impl Rows<'_> {
     /// `R` rows from the `first` on.
     #[inline(always)]
-    fn group<const R: usize>(&self, first: usize) -> Activations<R> {
-        let mut x = Activations { rows: [std::ptr::null(); R], signed: [std::ptr::null(); R] };
+    fn group<const R: usize>(&self, first: usize) -> ActivationBlocks<R> {
+        let mut x = ActivationBlocks { rows: [std::ptr::null(); R], signed: [std::ptr::null(); R] };
         for r in 0..R {
             x.rows[r] = self.job.x.blocks(self.pairs[first + r].0 as usize);
             x.signed[r] = self.signed.wrapping_add((first + r) * self.job.w.blocks());
@@ -398,7 +399,7 @@ impl Rows<'_> {
 #[inline(always)]
 unsafe fn groups<C: CodeReader, S: ScaleReader, const VNNI: bool>(
     reader: C,
-    part: &Part,
+    part: &TilePart,
     rows: &Rows<'_>,
     b: usize,
     acc: &mut [Lanes],
@@ -416,7 +417,7 @@ unsafe fn groups<C: CodeReader, S: ScaleReader, const VNNI: bool>(
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 unsafe fn groups_vnni<C: CodeReader, S: ScaleReader>(
     reader: C,
-    part: &Part,
+    part: &TilePart,
     rows: &Rows<'_>,
     b: usize,
     acc: &mut [Lanes],
@@ -434,7 +435,7 @@ unsafe fn groups_vnni<C: CodeReader, S: ScaleReader>(
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn groups_avx2<C: CodeReader, S: ScaleReader>(
     reader: C,
-    part: &Part,
+    part: &TilePart,
     rows: &Rows<'_>,
     b: usize,
     acc: &mut [Lanes],
@@ -451,7 +452,7 @@ unsafe fn groups_avx2<C: CodeReader, S: ScaleReader>(
 #[inline(always)]
 unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
     reader: C,
-    part: &Part,
+    part: &TilePart,
     rows: &Rows<'_>,
     b: usize,
     acc: &mut [Lanes],
@@ -460,7 +461,7 @@ unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: us
     // What comes next is asked for evenly: memory would idle while the last groups read from the cache.
     let asks = groups.min(ASKS_MAX);
     for group in 0..groups {
-        let part = Part { far: part.far.piece(group, asks, part.blocks), ..*part };
+        let part = TilePart { far: part.far.piece(group, asks, part.blocks), ..*part };
         let (first, acc) = (R * group, &mut acc[R * group..]);
         // SAFETY: the caller's.
         unsafe {
@@ -478,7 +479,7 @@ unsafe fn groups_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: us
 #[inline(always)]
 unsafe fn group_of<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize>(
     reader: C,
-    part: &Part,
+    part: &TilePart,
     rows: &Rows<'_>,
     (first, b): (usize, usize),
     acc: &mut [Lanes],
@@ -495,9 +496,9 @@ struct PanelBytes {
     scales: [u8; PANEL_BLOCKS * PANEL_SCALE_BYTES],
 }
 
-/// Unpacks a part.
+/// Unpacks the codes and scales of a part into a panel.
 #[inline(always)]
-unsafe fn unpack<C: CodeReader, S: ScaleReader>(reader: C, part: &Part, panel: *mut PanelBytes) -> Part {
+unsafe fn unpack<C: CodeReader, S: ScaleReader>(reader: C, part: &TilePart, panel: *mut PanelBytes) -> TilePart {
     // SAFETY: the caller's.
     unsafe {
         let (codes, scales) = ((&raw mut (*panel).codes).cast::<u8>(), (&raw mut (*panel).scales).cast::<u8>());
@@ -505,7 +506,7 @@ unsafe fn unpack<C: CodeReader, S: ScaleReader>(reader: C, part: &Part, panel: *
             unpack_codes(reader, part.codes.add(b * C::BYTES), codes.add(b * 512));
             unpack_scales::<S>(part.scales, b, scales.add(b * PANEL_SCALE_BYTES));
         }
-        Part { codes, scales, ..*part }
+        TilePart { codes, scales, ..*part }
     }
 }
 

@@ -12,7 +12,7 @@ const SLAB_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; LINE_BYTES]);
+struct CacheLine([u8; LINE_BYTES]);
 
 /// Zeroed bytes that start on a cache line.
 pub(super) struct Lines {
@@ -23,7 +23,7 @@ pub(super) struct Lines {
 }
 
 enum Owner {
-    Heap { _lines: Vec<Line> },
+    Heap { _lines: Vec<CacheLine> },
     Mapping { _slab: Arc<Slab> },
 }
 
@@ -46,7 +46,7 @@ unsafe impl Sync for Lines {}
 impl Lines {
     /// At least `bytes` zeros.
     pub(super) fn zeroed(bytes: usize) -> Self {
-        let mut lines = vec![Line([0; LINE_BYTES]); bytes.div_ceil(LINE_BYTES)];
+        let mut lines = vec![CacheLine([0; LINE_BYTES]); bytes.div_ceil(LINE_BYTES)];
         let start = NonNull::from(lines.as_mut_slice()).cast();
         Self { start, len: lines.len() * LINE_BYTES, _owner: Owner::Heap { _lines: lines } }
     }

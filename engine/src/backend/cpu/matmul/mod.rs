@@ -29,6 +29,7 @@ mod lines;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pack;
+mod qblock;
 mod quantize;
 mod rows;
 mod scalar;
@@ -37,6 +38,7 @@ mod tests;
 mod watch;
 
 pub use super::isa::{Isa, IsaError};
+pub(crate) use qblock::BLOCK;
 pub use rows::{ActivationRows, RowsView};
 pub use watch::InputSums;
 
@@ -44,7 +46,7 @@ use crate::format::blocks::{decode_row, encode_row, is_finite};
 use crate::format::{BlockType, NotFinite, Tensor};
 use layout::{Layout, layout};
 use lines::Lines;
-use rows::{BLOCK, QBlock};
+use qblock::QBlock;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -56,7 +58,7 @@ pub const TILE_ROWS: usize = 16;
 pub struct PackedMatrix {
     rows: usize,
     cols: usize,
-    /// Multiplies every output.
+    /// The factor that every output is multiplied with.
     scale: f32,
     form: PackedForm,
     tile_bytes: usize,
@@ -115,8 +117,8 @@ pub enum RowForm {
 }
 
 impl PackedMatrix {
-    /// Matrix `index` of the stack `t`, whose weights are finite numbers. With `exact`, weights are decoded and read f32
-    /// activations.
+    /// Matrix `index` of the stack `t`, whose weights are finite numbers. With `exact`, weights are decoded and read
+    /// f32 activations.
     pub fn pack(t: &Tensor, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let rows: Vec<&[u8]> = (0..t.rows()).map(|r| t.row(index, r)).collect();
         let bad = |row: usize| NotFinite { tensor: t.name.clone(), row: index * t.rows() + row };
@@ -344,7 +346,7 @@ impl<'a> OutView<'a> {
         OutView { start: self.start, rows: self.rows, cols: self.cols, stride: self.stride, life: PhantomData }
     }
 
-    /// The same rows from column `start` on.
+    /// A view of these rows from column `start` on.
     pub fn columns(self, start: usize) -> Self {
         assert!(start <= self.cols, "column {start} of {}", self.cols);
         Self { start: self.start.wrapping_add(start), cols: self.cols - start, ..self }
@@ -389,8 +391,8 @@ pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Ra
 /// A matrix, and the first of its tiles, that the calling thread multiplies with after a product.
 pub type NextTiles<'a> = Option<(&'a PackedMatrix, usize)>;
 
-/// [`matmul`] that asks for the weights of the product after it towards its end: those of an expert are read in less time
-/// than the first of them take to come.
+/// [`matmul`] that asks for the weights of the product after it towards its end: those of an expert are read in less
+/// time than the first of them take to come.
 ///
 /// # Panics
 /// As [`matmul`].
@@ -516,11 +518,12 @@ impl TileJob<'_> {
         }
     }
 
-    /// What lies behind `n` tiles from `tile` on of a range that ends at tile `end`: as many, to be asked for by blocks.
+    /// What lies behind `n` tiles from `tile` on of a range that ends at tile `end`: as many, to be asked for by
+    /// blocks.
     #[cfg(target_arch = "x86_64")]
-    fn next_tiles(&self, tile: usize, n: usize, end: usize) -> ahead::Stream {
+    fn next_tiles(&self, tile: usize, n: usize, end: usize) -> ahead::PrefetchStream {
         let bytes = n * self.w.tile_bytes;
-        ahead::Stream::new(self.after(tile, end, bytes), bytes / self.w.blocks())
+        ahead::PrefetchStream::new(self.after(tile, end, bytes), bytes / self.w.blocks())
     }
 
     /// Outputs of a tile that exist.

@@ -6,7 +6,7 @@
 
 use super::layout::{Codes, Layout, Scales};
 use super::pack::unpack_codes;
-use super::rows::QBlock;
+use super::qblock::QBlock;
 use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -50,9 +50,9 @@ impl Dot for Extension {
 }
 
 /// Products of bytes by pairs, on processors without the extension.
-struct Pairs;
+struct PairDot;
 
-impl Dot for Pairs {
+impl Dot for PairDot {
     #[inline(always)]
     unsafe fn quad<const J: i32>(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
         // SAFETY: registers only.
@@ -70,7 +70,9 @@ impl Dot for Pairs {
 /// Shapes were checked, and `dot` only where the host has the extension.
 pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, dot: bool) {
     // SAFETY: the caller's.
-    unsafe { if dot { blocks_with::<Extension>(job, layout, tiles) } else { blocks_with::<Pairs>(job, layout, tiles) } }
+    unsafe {
+        if dot { blocks_with::<Extension>(job, layout, tiles) } else { blocks_with::<PairDot>(job, layout, tiles) }
+    }
 }
 
 // Every AArch64 has the set, so a kernel could vanish into its caller; as a function of its own it is found by the
@@ -295,7 +297,7 @@ unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f
     }
 }
 
-/// Reads 16 f32.
+/// Reads 16 f32 from any address.
 #[inline(always)]
 unsafe fn f32(at: *const u8) -> Lanes {
     let at = at.cast::<f32>();

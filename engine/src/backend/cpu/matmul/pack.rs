@@ -2,21 +2,21 @@
 
 use super::TILE_ROWS;
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
-use super::rows::BLOCK;
+use super::qblock::BLOCK;
 use crate::format::BlockType;
 use crate::format::blocks::decode::{e8m0, iq1_m_factor, iq1_m_scale, k_scale_min, q3_k_scale, ue4m3};
 use crate::format::blocks::grids;
 use half::{bf16, f16};
 
 /// Quads of a block by row of the tile, four codes each.
-type Quads = [[u32; TILE_ROWS]; 8];
+type BlockQuads = [[u32; TILE_ROWS]; 8];
 
 /// Packs up to 16 rows, each the whole encoded row, into the zeroed bytes of a tile.
 pub(super) fn pack_tile(ty: BlockType, layout: Layout, blocks: usize, rows: &[&[u8]], tile: &mut [u8]) {
     let codes_of = codes_of(ty);
     let (codes, scales) = tile.split_at_mut(layout.codes_bytes(blocks));
     for (b, out) in codes.chunks_exact_mut(layout.codes.block_bytes()).enumerate() {
-        let mut quads: Quads = [[0; TILE_ROWS]; 8];
+        let mut quads: BlockQuads = [[0; TILE_ROWS]; 8];
         for (lane, row) in rows.iter().enumerate() {
             let codes = codes_of(row, b);
             for (quad, bytes) in quads.iter_mut().zip(codes.as_chunks::<4>().0) {
@@ -31,7 +31,7 @@ pub(super) fn pack_tile(ty: BlockType, layout: Layout, blocks: usize, rows: &[&[
 }
 
 /// Writes the codes of one block in their storage.
-fn place(codes: Codes, quads: &Quads, out: &mut [u8]) {
+fn place(codes: Codes, quads: &BlockQuads, out: &mut [u8]) {
     let words = out.as_chunks_mut::<4>().0;
     if codes == Codes::Byte {
         for (word, code) in words.iter_mut().zip(quads.as_flattened()) {

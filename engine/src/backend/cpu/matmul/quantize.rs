@@ -1,7 +1,7 @@
 //! From rows of f32 to their int8 form. What a block of it is, [`QBlock::of`] defines; the other instruction sets give
 //! its bytes.
 
-use super::rows::{BLOCK, QBlock};
+use super::qblock::{BLOCK, QBlock};
 use crate::backend::cpu::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;

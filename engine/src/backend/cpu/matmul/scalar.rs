@@ -14,7 +14,7 @@
 
 use super::layout::Layout;
 use super::pack::{TileBlock, unpack};
-use super::rows::QBlock;
+use super::qblock::QBlock;
 use super::{FloatForm, PackedMatrix, TILE_ROWS};
 use half::{bf16, f16};
 

@@ -1,5 +1,5 @@
-//! What a matrix is multiplied with: sums of squares, input by input, which say how much each of its columns counts, and
-//! of products of two inputs, which say how they are correlated.
+//! What a matrix is multiplied with: sums of squares, input by input, which say how much each of its columns counts,
+//! and of products of two inputs, which say how they are correlated.
 
 use super::RowsView;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ const AT_ONCE: usize = 4;
 /// Of the threads that share a product, the one with the first tile adds its rows; so a row counts once, and the order
 /// of the sums is that of the rows.
 #[derive(Debug)]
-pub struct InputSums(Mutex<Sums>);
+pub struct InputSums(Mutex<RowSums>);
 
 #[derive(Clone, Debug)]
-struct Sums {
+struct RowSums {
     rows: u64,
     squares: Vec<f64>,
     /// `[cols, cols]`, of which the lower triangle is kept up; empty if nobody wants it.
@@ -25,7 +25,7 @@ struct Sums {
 impl InputSums {
     pub(super) fn new(cols: usize, products: bool) -> Self {
         let products = if products { vec![0.0; cols * cols] } else { Vec::new() };
-        Self(Mutex::new(Sums { rows: 0, squares: vec![0.0; cols], products }))
+        Self(Mutex::new(RowSums { rows: 0, squares: vec![0.0; cols], products }))
     }
 
     pub(super) fn add(&self, x: RowsView<'_>, pairs: &[(u32, u32)]) {
@@ -43,8 +43,8 @@ impl InputSums {
         (sums.rows, sums.squares.clone())
     }
 
-    /// The sums of products of two inputs, `[cols, cols]`, of which the lower triangle is right. Nothing if they were not
-    /// asked for; they are kept no longer.
+    /// The sums of products of two inputs, `[cols, cols]`, of which the lower triangle is right. Nothing if they were
+    /// not asked for; they are kept no longer.
     pub fn take_products(&self) -> Option<Vec<f32>> {
         let mut sums = self.0.lock().expect("sums do not panic");
         let products = std::mem::take(&mut sums.products);
@@ -52,7 +52,7 @@ impl InputSums {
     }
 }
 
-impl Sums {
+impl RowSums {
     fn add(&mut self, rows: &[&[f32]]) {
         self.rows += rows.len() as u64;
         for values in rows {

@@ -2,48 +2,42 @@
 //! that is most of the time, and the head is a sixth and more of a model's products.
 
 use crate::backend::cpu::matmul::{PackedMatrix, RowForm, TILE_ROWS, matmul};
-use crate::backend::cpu::network::forward::{Pass, columns};
+use crate::backend::cpu::network::forward::ModelPass;
+use crate::backend::cpu::pass::forward::columns;
 use crate::backend::cpu::simd::norm::norm_row;
-use crate::backend::cpu::step::outputs::Outputs;
 use crate::backend::cpu::team::pool::Team;
 use crate::constraint::Constraint;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// What is said about a step's samples, once all of it is there.
-pub(crate) struct Known {
-    /// Of each sample.
+/// The rules of a step's samples, once all of them are there.
+pub(crate) struct KnownRules {
+    /// The constraint of each sample.
     pub(crate) constraints: Vec<Constraint>,
-    /// The tokens whose logits are read, of each row of logits; `None` stands for all.
-    read: Vec<Option<Arc<[u32]>>>,
+    /// Masks of the tokens whose logits are read, one for each row of logits; `None` stands for all tokens.
+    pub(crate) read: Vec<Option<Arc<[u32]>>>,
 }
 
-impl Known {
-    pub(crate) fn of(constraints: Vec<Constraint>, outputs: &Outputs, vocab: usize) -> Self {
-        Self { read: outputs.logits_read(&constraints, vocab), constraints }
-    }
-}
-
-/// The first rows of a head, in tiles.
+/// The first rows of a head's matrix, in tiles.
 #[derive(Clone, Copy)]
-pub(crate) struct HeadRows<'a> {
+pub(crate) struct HeadTiles<'a> {
     pub(crate) matrix: &'a PackedMatrix,
     pub(crate) tiles: usize,
 }
 
-impl Pass<'_> {
+impl ModelPass<'_> {
     /// The logits of the rows to sample, which stay in the workspace. The first thread calls `look` shortly before it
     /// has to be known which of them are read.
-    pub(crate) fn sampled_logits(&self, team: Team, outputs: &Outputs, known: &OnceLock<Known>, look: impl FnOnce()) {
-        if outputs.rows.is_empty() {
+    pub(crate) fn sampled_logits(&self, team: Team, rows: &[usize], known: &OnceLock<KnownRules>, look: impl FnOnce()) {
+        if rows.is_empty() {
             return;
         }
-        self.last_rows(team, &outputs.rows, &self.model.norm);
+        self.last_rows(team, rows, &self.model.norm);
         if team.index == 0 {
             look();
         }
         team.wait();
-        self.head(team, self.whole_head(), outputs.rows.len(), known.get().map_or(&[], |known| &known.read));
+        self.head(team, self.whole_head(), rows.len(), known.get().map_or(&[], |known| &known.read));
         team.wait();
     }
 
@@ -52,26 +46,26 @@ impl Pass<'_> {
         self.logits_of(team, self.whole_head(), rows, norm);
     }
 
-    /// The same of some rows of a head.
-    pub(crate) fn logits_of(&self, team: Team, head: HeadRows<'_>, rows: &[usize], norm: &[f32]) {
+    /// [`ModelPass::logits`] of some tiles of a head.
+    pub(crate) fn logits_of(&self, team: Team, head: HeadTiles<'_>, rows: &[usize], norm: &[f32]) {
         self.last_rows(team, rows, norm);
         team.wait();
         self.head(team, head, rows.len(), &[]);
         team.wait();
     }
 
-    pub(crate) fn whole_head(&self) -> HeadRows<'_> {
-        HeadRows { matrix: &self.model.head, tiles: self.model.head.tiles() }
+    pub(crate) fn whole_head(&self) -> HeadTiles<'_> {
+        HeadTiles { matrix: &self.model.head, tiles: self.model.head.tiles() }
     }
 
     /// A final norm of this thread's share of some rows, as the head reads them.
     fn last_rows(&self, team: Team, rows: &[usize], norm: &[f32]) {
-        let (c, p) = (&self.model.config, self.ws.plain);
+        let c = &self.model.config;
         for i in team.share(rows.len()) {
             let at = rows[i] * c.hidden;
             // SAFETY: row `i` is this thread's share; the residual stream is finished.
             unsafe {
-                norm_row(p.x.get(at..at + c.hidden), norm, c.rms_eps, self.ws.last.row_mut(i));
+                norm_row(self.pass.stream.x.get(at..at + c.hidden), norm, c.rms_eps, self.ws.last.row_mut(i));
                 if self.model.head.input() == RowForm::Q8 {
                     self.ws.last.quantize(i..i + 1);
                 }
@@ -81,18 +75,17 @@ impl Pass<'_> {
 
     /// The head of the first `rows` rows, this thread's columns of it. `read` says of each of them which logits are
     /// read, of those behind its end all are; the others are not defined.
-    fn head(&self, team: Team, head: HeadRows<'_>, rows: usize, read: &[Option<Arc<[u32]>>]) {
-        let (c, p) = (&self.model.config, self.ws.plain);
+    fn head(&self, team: Team, head: HeadTiles<'_>, rows: usize, read: &[Option<Arc<[u32]>>]) {
+        let (c, pairs) = (&self.model.config, &self.pass.batch.pairs[..rows]);
         let tiles = team.share(head.tiles);
-        let whole: Vec<_> =
-            self.batch.pairs[..rows].iter().copied().filter(|(row, _)| wanted(read, *row).is_none()).collect();
+        let whole: Vec<_> = pairs.iter().copied().filter(|(row, _)| wanted(read, *row).is_none()).collect();
         self.head_tiles(head, &whole, tiles.clone(), rows);
         if whole.len() < rows {
             let mut some = Vec::with_capacity(rows);
             for tile in tiles.clone() {
                 let reads = |row: u32| wanted(read, row).is_some_and(|mask| reads_tile(mask, tile));
                 some.clear();
-                some.extend(self.batch.pairs[..rows].iter().copied().filter(|(row, _)| reads(*row)));
+                some.extend(pairs.iter().copied().filter(|(row, _)| reads(*row)));
                 self.head_tiles(head, &some, tile..tile + 1, rows);
             }
         }
@@ -100,17 +93,17 @@ impl Pass<'_> {
             let cols = columns(&tiles, c.vocab);
             for row in 0..rows {
                 // SAFETY: these columns are this thread's, as they were in the product.
-                let logits = unsafe { p.logits.get_mut(row * c.vocab + cols.start..row * c.vocab + cols.end) };
+                let logits = unsafe { self.ws.logits.get_mut(row * c.vocab + cols.start..row * c.vocab + cols.end) };
                 logits.iter_mut().for_each(|logit| *logit *= c.logit_scale);
             }
         }
     }
 
     /// Logits of some rows and tiles, which are this thread's share.
-    fn head_tiles(&self, head: HeadRows<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, rows: usize) {
+    fn head_tiles(&self, head: HeadTiles<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, rows: usize) {
         if !pairs.is_empty() {
             // SAFETY: the tiles are this thread's share.
-            let out = unsafe { self.out(&self.ws.plain.logits, rows, self.model.config.vocab) };
+            let out = unsafe { self.pass.out(self.ws.logits, rows, self.model.config.vocab) };
             matmul(head.matrix, self.ws.last, pairs, tiles, out);
         }
     }

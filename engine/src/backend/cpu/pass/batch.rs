@@ -1,13 +1,12 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
 use crate::backend::BackendError;
-use crate::backend::cpu::draft_head::HeadPiece;
 use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
 
 /// All rows of a step.
-pub(crate) struct Batch {
+pub(crate) struct RowBatch {
     /// Token of each row.
     pub(crate) tokens: Vec<TokenId>,
     /// Absolute position of each row.
@@ -37,6 +36,17 @@ pub(crate) struct BatchPiece {
     pub(crate) exports: Vec<(usize, usize)>,
 }
 
+/// Consecutive rows of one slot that the draft head reads.
+pub(crate) struct HeadPiece<'a> {
+    pub(crate) seq: SeqId,
+    pub(crate) slot: usize,
+    pub(crate) start: usize,
+    /// The first position that they attend to.
+    pub(crate) from: usize,
+    pub(crate) tokens: &'a [TokenId],
+    pub(crate) pages: &'a [usize],
+}
+
 impl BatchPiece {
     /// Rows that count whatever is sampled.
     pub(crate) fn certain(&self) -> usize {
@@ -44,10 +54,10 @@ impl BatchPiece {
     }
 }
 
-impl Batch {
+impl RowBatch {
     /// Lays out a plan that [`check`](crate::backend::check::check) has passed and that has its tokens.
     pub(crate) fn new(plan: &StepPlan, store: &Store) -> Result<Self, BackendError> {
-        let mut batch = Batch {
+        let mut batch = RowBatch {
             tokens: Vec::new(),
             positions: Vec::new(),
             pieces: Vec::with_capacity(plan.pieces.len()),
@@ -62,7 +72,7 @@ impl Batch {
 
     /// Rows of the draft head.
     pub(crate) fn of_head<'a>(pieces: impl Iterator<Item = HeadPiece<'a>>) -> Self {
-        let mut batch = Batch { tokens: Vec::new(), positions: Vec::new(), pieces: Vec::new(), pairs: Vec::new() };
+        let mut batch = RowBatch { tokens: Vec::new(), positions: Vec::new(), pieces: Vec::new(), pairs: Vec::new() };
         for piece in pieces {
             let (first_row, rows) = (batch.rows(), piece.tokens.len());
             batch.tokens.extend(piece.tokens);

@@ -1,7 +1,7 @@
 //! Looks into a step, and disturbs one: what tests of exactness need. Measuring tables of n-grams reads whole rows of
 //! logits here too; nothing that serves does.
 
-use crate::backend::cpu::pass::batch::Batch;
+use crate::backend::cpu::pass::batch::RowBatch;
 use crate::ids::SeqId;
 use std::sync::Mutex;
 
@@ -30,9 +30,9 @@ pub struct Perturbation {
 pub struct Recording {
     /// The residual stream after each block: `[blocks][rows * hidden]`.
     pub hidden: Vec<Vec<f32>>,
-    /// `[rows * vocab]`.
+    /// The logits of every row, `[rows * vocab]`.
     pub logits: Vec<f32>,
-    /// Those of the draft head's guesses, pass by pass.
+    /// The logits of the draft head's guesses, pass by pass.
     pub guesses: Vec<f32>,
 }
 
@@ -68,7 +68,7 @@ impl Recorder {
     }
 
     /// Disturbs the row if it is the one.
-    pub(crate) fn perturb(&self, batch: &Batch, row: usize, x: &mut [f32]) {
+    pub(crate) fn perturb(&self, batch: &RowBatch, row: usize, x: &mut [f32]) {
         if let Some(p) = self.probe.perturbation
             && batch.positions[row] == p.position
             && batch.piece_of(row).seq == p.seq

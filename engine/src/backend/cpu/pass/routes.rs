@@ -5,7 +5,7 @@ use std::sync::Mutex;
 /// Rows that are asked about. In a step where none is, a look-up finds an empty list.
 #[derive(Default)]
 pub(crate) struct Routes {
-    /// By rising row.
+    /// Each row with the experts of its layers so far, by rising row.
     rows: Vec<(usize, Mutex<Vec<Vec<u32>>>)>,
 }
 

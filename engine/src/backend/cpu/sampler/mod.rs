@@ -5,25 +5,31 @@
 //! top-k keeps a short list behind a rising threshold, top-p sorts only tokens that can belong to the nucleus. Weights
 //! are integers, so the sums here may run in any order.
 
+mod edit;
+mod edited_draw;
 pub(crate) mod history;
-mod near;
-mod patch;
+mod logprobs;
+mod rank;
+mod scan;
+mod weight_sum;
+mod weights;
 
+pub(crate) use logprobs::logprobs;
+pub(crate) use scan::is_finite;
+
+use crate::backend::cpu::sampler::edit::{add, edit, mix};
+use crate::backend::cpu::sampler::edited_draw::EditedToken;
 use crate::backend::cpu::sampler::history::History;
-use crate::backend::cpu::sampler::patch::Listed;
-use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::sampler::logprobs::{certainty, processed_logprobs};
+use crate::backend::cpu::sampler::rank::{filtered, keep};
+use crate::backend::cpu::sampler::scan::{first, largest, number};
+use crate::backend::cpu::sampler::weights::TokenWeights;
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
-use crate::sampling::SamplingParams;
-use crate::step::{Certainty, RowReport, Sample, SampleRow, TokenLogprobs};
+use crate::step::{RowReport, Sample, SampleRow};
 use chimere_kernels::reference::philox::draw;
-use chimere_kernels::reference::sampler::{
-    self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight,
-};
+use chimere_kernels::reference::sampler::{TEMPERATURE_MIN, WEIGHT_ONE, scaled, weight};
 use std::sync::Arc;
-
-/// Tokens whose weights are summed apart, so that a draw looks at few of them.
-pub(crate) const PART: usize = 16 * LANES;
 
 /// Of so many tokens a mask has to allow fewer than one for these to be drawn from by themselves.
 const FEW_IN: usize = 8;
@@ -34,16 +40,9 @@ pub(crate) struct SamplerScratch {
     logits: Vec<f32>,
     /// The ids of `logits`, where these are a few.
     few: Vec<TokenId>,
-    pub(crate) weights: Weighed,
-    pub(crate) listed: Vec<Listed>,
+    pub(crate) weights: TokenWeights,
+    pub(crate) listed: Vec<EditedToken>,
     ranked: Vec<(f32, TokenId)>,
-}
-
-/// Weights of a row's tokens, and their sums over [`PART`] tokens each.
-#[derive(Default)]
-pub(crate) struct Weighed {
-    pub(crate) weights: Vec<f32>,
-    pub(crate) sums: Vec<u64>,
 }
 
 /// Samples one row: `logits` are the model's own.
@@ -75,11 +74,6 @@ pub(crate) fn sample(
         report: RowReport::of(row, constraint, logits.len() as u32),
         finite,
     }
-}
-
-/// Whether all logits of a row are finite numbers.
-pub(crate) fn is_finite(logits: &[f32]) -> bool {
-    !run(AnyNotFinite(logits))
 }
 
 /// What the edited logits give.
@@ -118,11 +112,11 @@ fn pick(
     let base = if matches!(left, Left::Edited) { &own } else { logits };
     let best = largest(base);
     let (token, changed) = if c.shifts() {
-        let chosen = patch::choose(base, best, row, c, s);
+        let chosen = edited_draw::choose(base, best, row, c, s);
         let plain = chosen.plain.unwrap_or_else(|| choose(base, best, row, s));
         let token = chosen.edited.unwrap_or_else(|| {
             left = shift(logits, c, left, &mut own);
-            // The same random number is drawn again, so a token differs only because of what was added and mixed in.
+            // The random number is drawn again, so a token differs only because of what was added and mixed in.
             choose(&own, largest(&own), row, s)
         });
         (token, token != plain)
@@ -198,169 +192,6 @@ fn shift(logits: &[f32], c: &Constraint, left: Left, own: &mut Vec<f32>) -> Left
     Left::All
 }
 
-/// The log-probability of `token` and of the `top` best, ties by lower id.
-pub(crate) fn logprobs(logits: &[f32], token: TokenId, top: usize, s: &mut SamplerScratch) -> TokenLogprobs {
-    let best = largest(logits);
-    let total = run(Total { logits, best });
-    let log_sum = (total as f64 / f64::from(WEIGHT_ONE)).ln();
-    let of = |l: f32| (f64::from(l) - f64::from(best) - log_sum) as f32;
-    let top = if top == 0 { &mut [][..] } else { rank(logits, top, &mut s.ranked) };
-    TokenLogprobs { logprob: of(logits[token as usize]), top: top.iter().map(|(l, id)| (*id, of(*l))).collect() }
-}
-
-/// The same of the distribution that the row's token is drawn from. Of what cannot be drawn nothing is reported, so
-/// there may be fewer than `top`.
-fn processed_logprobs(
-    logits: &[f32],
-    row: &SampleRow,
-    (c, left): (&Constraint, Left),
-    (token, top): (TokenId, usize),
-    s: &mut SamplerScratch,
-) -> TokenLogprobs {
-    let alone = || TokenLogprobs { logprob: 0.0, top: (0..top.min(1)).map(|_| (token, 0.0)).collect() };
-    if c.forced.is_some() {
-        return alone();
-    }
-    let mut own = std::mem::take(&mut s.logits);
-    shift(logits, c, left, &mut own);
-    let best = largest(&own);
-    let reported = if best == f32::NEG_INFINITY { alone() } else { drawn_logprobs(&own, best, row, (token, top), s) };
-    s.logits = own;
-    reported
-}
-
-/// After temperature and filters, of edited logits of which `best`, the largest, is a number.
-fn drawn_logprobs(
-    logits: &[f32],
-    best: f32,
-    row: &SampleRow,
-    (token, top): (TokenId, usize),
-    s: &mut SamplerScratch,
-) -> TokenLogprobs {
-    let p = &*row.params;
-    let draws = p.temperature >= TEMPERATURE_MIN;
-    let temperature = if draws { p.temperature } else { 1.0 };
-    let least = if draws { (p.min_p * WEIGHT_ONE).max(1.0) } else { 0.0 };
-    let counts = |l: f32| weight(l, best, temperature) as f32 >= least;
-    let (total, ranked): (u64, &[_]) = if draws && filtered(p, logits.len()) {
-        let kept = keep(logits, best, p, s);
-        let counted = kept.iter().filter(|(l, _)| counts(*l));
-        (counted.map(|(l, _)| weight(*l, best, temperature)).sum(), kept)
-    } else {
-        let total = s.weights.weigh(logits, best, temperature, least);
-        (total, if top == 0 { &[] } else { rank(logits, top, &mut s.ranked) })
-    };
-    let log_sum = (total as f64 / f64::from(WEIGHT_ONE)).ln();
-    let of = |l: f32| ((f64::from(l) - f64::from(best)) / f64::from(temperature) - log_sum) as f32;
-    let ranked = ranked.iter().filter(|(l, _)| *l > f32::NEG_INFINITY && counts(*l));
-    let top = ranked.take(top).map(|(l, id)| (*id, of(*l))).collect();
-    TokenLogprobs { logprob: of(logits[token as usize]), top }
-}
-
-fn certainty(logits: &[f32]) -> Certainty {
-    let best = largest(logits);
-    let (mut sum, mut weighted) = (0.0, 0.0);
-    for part in logits.chunks(4096) {
-        let (a, b) = run(Moments { logits: part, best });
-        (sum, weighted) = (sum + a, weighted + b);
-    }
-    Certainty { entropy: (sum.ln() - weighted / sum) as f32, top_prob: (1.0 / sum) as f32 }
-}
-
-/// Writes the logits after what may not come and after penalties to `out`, minus infinity for what is no number; false
-/// if nothing changes them, as nothing does where they are `finite` numbers and nothing is said about them.
-fn edit(
-    (logits, finite): (&[f32], bool),
-    row: &SampleRow,
-    history: &History,
-    c: &Constraint,
-    out: &mut Vec<f32>,
-) -> bool {
-    let p = &*row.params;
-    let penalties = p.reads_history();
-    let free = c.mask.is_none() && c.forbidden.is_empty();
-    if p.logit_bias.is_empty() && free && !penalties && finite {
-        return false;
-    }
-    copy_allowed(logits, c.mask.as_deref(), out);
-    // What is no number stays none, and no bias and no penalty brings back what may not come.
-    let mut at = |id: TokenId, f: &dyn Fn(f32) -> f32| {
-        if let Some(l) = out.get_mut(id as usize) {
-            *l = number(f(*l));
-        }
-    };
-    p.logit_bias.iter().for_each(|(id, bias)| at(*id, &|l| l + bias));
-    c.forbidden.iter().for_each(|id| at(*id, &|_| f32::NEG_INFINITY));
-    if penalties {
-        let p = sampling(p);
-        history
-            .iter()
-            .for_each(|(id, seen)| at(id, &|l| definition::penalised(l, &p, seen.in_prompt, seen.output_count)));
-    }
-    true
-}
-
-/// Copies numbers, and minus infinity for what is none or what a mask does not allow. Most words of most masks allow all
-/// of their tokens or none.
-fn copy_allowed(logits: &[f32], mask: Option<&[u32]>, out: &mut Vec<f32>) {
-    out.clear();
-    let Some(mask) = mask else { return out.extend(logits.iter().copied().map(number)) };
-    let words = mask.iter().copied().chain(std::iter::repeat(0));
-    for (part, word) in logits.chunks(u32::BITS as usize).zip(words) {
-        match word {
-            u32::MAX => out.extend(part.iter().copied().map(number)),
-            0 => out.resize(out.len() + part.len(), f32::NEG_INFINITY),
-            _ => out.extend(part.iter().enumerate().map(|(bit, l)| match word >> bit & 1 {
-                0 => f32::NEG_INFINITY,
-                _ => number(*l),
-            })),
-        }
-    }
-}
-
-pub(crate) fn number(logit: f32) -> f32 {
-    if logit.is_nan() { f32::NEG_INFINITY } else { logit }
-}
-
-/// Adds biases to logits that are numbers, and leaves numbers.
-fn add(logits: &mut [f32], list: &[(TokenId, f32)]) {
-    for (id, bias) in list {
-        if let Some(l) = logits.get_mut(*id as usize) {
-            *l = number(*l + bias);
-        }
-    }
-}
-
-/// All weights are in units of the sum over the logits as they come in, also where a token is listed twice.
-fn mix(logits: &mut [f32], list: &[(TokenId, f32)]) {
-    if list.is_empty() {
-        return;
-    }
-    let best = largest(logits);
-    let Some(mixture) = Mixture::new(best, || run(Total { logits, best })) else { return };
-    for &(id, weight) in list {
-        if let Some(l) = logits.get_mut(id as usize) {
-            *l = mixture.mixed(*l, weight);
-        }
-    }
-}
-
-fn sampling(p: &SamplingParams) -> definition::Sampling<'_> {
-    definition::Sampling {
-        temperature: p.temperature,
-        top_p: p.top_p,
-        top_k: p.top_k,
-        min_p: p.min_p,
-        seed: p.seed,
-        repetition_penalty: p.repetition_penalty,
-        presence_penalty: p.presence_penalty,
-        frequency_penalty: p.frequency_penalty,
-        logit_bias: &p.logit_bias,
-        min_tokens: 0,
-        end_ids: &[],
-    }
-}
-
 /// Temperature, filters and draw over logits without NaN, of which `best` is the largest.
 fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) -> TokenId {
     let p = &*row.params;
@@ -382,289 +213,18 @@ fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) ->
     weights().find(|(w, _)| (sum += w, sum > target).1).expect("the target lies below the total").1
 }
 
-/// What top-k and top-p leave, best first; one of them leaves some out.
-fn keep<'a>(logits: &[f32], best: f32, p: &SamplingParams, s: &'a mut SamplerScratch) -> &'a mut [(f32, TokenId)] {
-    let top_k = if p.top_k == 0 { logits.len() } else { (p.top_k as usize).min(logits.len()) };
-    if top_k == logits.len() {
-        return rank_nucleus(logits, best, p, s);
-    }
-    let ranked = rank(logits, top_k, &mut s.ranked);
-    let total = ranked.iter().map(|(l, _)| weight(*l, best, p.temperature)).sum();
-    let enough = nucleus(ranked, best, p.temperature, top_p_target(p.top_p, total));
-    &mut ranked[..if p.top_p < 1.0 { enough.unwrap_or(top_k) } else { top_k }]
-}
-
-/// Top-k or top-p leave some of so many tokens out.
-pub(crate) fn filtered(p: &SamplingParams, tokens: usize) -> bool {
-    p.top_p < 1.0 || (1..tokens).contains(&(p.top_k as usize))
-}
-
 /// The random number of a row.
 pub(crate) fn bits(row: &SampleRow) -> u64 {
     draw(row.params.seed, row.output_index, row.choice, 0)
 }
 
-/// The lowest id whose logit is `best`; 0 if none is.
-pub(crate) fn first(logits: &[f32], best: f32) -> TokenId {
-    let part = logits.chunks(PART).position(|part| largest(part) == best).unwrap_or(0) * PART;
-    logits[part..].iter().position(|l| *l == best).map_or(0, |i| part + i) as TokenId
-}
-
-impl Weighed {
-    /// Weighs all tokens; returns the sum.
-    pub(crate) fn weigh(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> u64 {
-        self.resize(logits.len());
-        run(Weights { logits, best, temperature, min_weight, out: self })
-    }
-
-    fn resize(&mut self, tokens: usize) {
-        self.weights.resize(tokens, 0.0);
-        self.sums.resize(tokens.div_ceil(PART), 0);
-    }
-
-    /// The token in whose share `target` lies, which is below the sum of all.
-    pub(crate) fn at(&self, target: u64) -> TokenId {
-        let mut sum = 0;
-        let part =
-            self.sums.iter().position(|here| (sum += here, sum > target).1).expect("the target lies below the total");
-        sum -= self.sums[part];
-        let mut weights = self.weights[part * PART..].iter();
-        let id = weights.position(|w| (sum += integer(*w), sum > target).1).expect("the target lies in this part");
-        (part * PART + id) as TokenId
-    }
-}
-
-/// Tokens of the nucleus, best first.
-fn rank_nucleus<'a>(
-    logits: &[f32],
-    best: f32,
-    p: &SamplingParams,
-    s: &'a mut SamplerScratch,
-) -> &'a mut [(f32, TokenId)] {
-    let total = s.weights.weigh(logits, best, p.temperature, 0.0);
-    let target = top_p_target(p.top_p, total);
-    // Tokens below an equal share of what may be left out cannot be needed. The margin covers rounding of the
-    // logarithm.
-    let share = (total - target.min(total)) as f64 / logits.len() as f64 / f64::from(WEIGHT_ONE);
-    let bound = f64::from(best) + f64::from(p.temperature) * (share.ln() - 0.01);
-    s.ranked.clear();
-    s.ranked.extend(logits.iter().zip(0..).filter(|(l, _)| f64::from(**l) >= bound).map(|(l, id)| (*l, id)));
-    let mut sorted = s.ranked.len().min(256);
-    loop {
-        keep_best(&mut s.ranked, sorted);
-        s.ranked[..sorted].sort_unstable_by(by_rank);
-        match nucleus(&s.ranked[..sorted], best, p.temperature, target) {
-            Some(n) => return &mut s.ranked[..n],
-            None if sorted == s.ranked.len() => return &mut s.ranked[..],
-            None => sorted = (sorted * 8).min(s.ranked.len()),
-        }
-    }
-}
-
-/// How many of the ranked tokens reach `target`.
-fn nucleus(ranked: &[(f32, TokenId)], best: f32, temperature: f32, target: u64) -> Option<usize> {
-    let mut sum = 0;
-    ranked.iter().position(|(l, _)| (sum += weight(*l, best, temperature), sum >= target).1).map(|i| i + 1)
-}
-
-fn by_rank(a: &(f32, TokenId), b: &(f32, TokenId)) -> std::cmp::Ordering {
-    b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal).then(a.1.cmp(&b.1))
-}
-
-fn keep_best(list: &mut [(f32, TokenId)], n: usize) {
-    if n > 0 && n < list.len() {
-        list.select_nth_unstable_by(n - 1, by_rank);
-    }
-}
-
-/// The `n` best tokens, best first; `n` is at least 1.
-fn rank<'a>(logits: &[f32], n: usize, list: &'a mut Vec<(f32, TokenId)>) -> &'a mut [(f32, TokenId)] {
-    let n = n.min(logits.len());
-    let room = 2 * n + 64;
-    let mut floor = f32::NEG_INFINITY;
-    list.clear();
-    for (i, part) in logits.chunks(LANES * 4).enumerate() {
-        if list.len() >= n && largest(part) <= floor {
-            continue;
-        }
-        let first = (i * LANES * 4) as TokenId;
-        // Until `n` are listed everything is; later an equal one has the higher id and loses.
-        let full = list.len() >= n;
-        list.extend(part.iter().zip(first..).filter(|(l, _)| !full || **l > floor).map(|(l, id)| (*l, id)));
-        if list.len() >= room {
-            keep_best(list, n);
-            list.truncate(n);
-            floor = list[n - 1].0;
-        }
-    }
-    keep_best(list, n);
-    list.truncate(n);
-    list.sort_unstable_by(by_rank);
-    list
-}
-
-pub(crate) fn largest(x: &[f32]) -> f32 {
-    run(Largest(x))
-}
-
-struct Largest<'a>(&'a [f32]);
-
-impl Kernel for Largest<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> f32 {
-        let groups = self.0.chunks_exact(4 * LANES);
-        let rest = groups.remainder().iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b));
-        // SAFETY: the instruction set is the caller's promise; groups have 4 * LANES elements.
-        unsafe {
-            // Four at a time, since each waits for the one before it.
-            let mut best = [L::splat(rest); 4];
-            for group in groups {
-                for (i, best) in best.iter_mut().enumerate() {
-                    // A NaN on the left gives the right operand.
-                    *best = L::load(group.as_ptr().add(i * LANES)).max(*best);
-                }
-            }
-            best[0].max(best[1]).max(best[2].max(best[3])).largest()
-        }
-    }
-}
-
-struct AnyNotFinite<'a>(&'a [f32]);
-
-impl Kernel for AnyNotFinite<'_> {
-    type Output = bool;
-
-    #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> bool {
-        let pairs = self.0.chunks_exact(2 * LANES);
-        let mut any = pairs.remainder().iter().any(|l| !l.is_finite());
-        // Without a branch, for nearly never is one found. What is no finite number, less itself, is none.
-        for pair in pairs {
-            // SAFETY: the instruction set is the caller's promise; pairs have 2 * LANES elements.
-            any |= unsafe {
-                let (a, b) = (L::load(pair.as_ptr()), L::load(pair.as_ptr().add(LANES)));
-                a.sub(a).any_nan(b.sub(b))
-            };
-        }
-        any
-    }
-}
-
-/// Sum of integer weights at temperature 1.
-pub(crate) struct Total<'a> {
-    pub(crate) logits: &'a [f32],
-    pub(crate) best: f32,
-}
-
-impl Kernel for Total<'_> {
-    type Output = u64;
-
-    #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> u64 {
-        let parts = self.logits.chunks_exact(LANES);
-        let rest: u64 = parts.remainder().iter().map(|l| weight(*l, self.best, 1.0)).sum();
-        // SAFETY: the instruction set is the caller's promise; parts have LANES elements.
-        unsafe {
-            let mut sum = L::zero_sum();
-            for part in parts {
-                sum = L::load(part.as_ptr()).sub(L::splat(self.best)).exp().mul(L::splat(WEIGHT_ONE)).add_rounded(sum);
-            }
-            rest + L::total(sum)
-        }
-    }
-}
-
-/// Rounded weights of at least `min_weight`, others 0, and their sum.
-struct Weights<'a> {
-    logits: &'a [f32],
-    best: f32,
-    temperature: f32,
-    min_weight: f32,
-    out: &'a mut Weighed,
-}
-
-impl Kernel for Weights<'_> {
-    type Output = u64;
-
-    #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> u64 {
-        let Self { logits, best, temperature, min_weight, out: Weighed { weights, sums } } = self;
-        let inverse = 1.0 / temperature;
-        let mut total = 0;
-        for ((part, out), part_sum) in logits.chunks(PART).zip(weights.chunks_mut(PART)).zip(sums) {
-            let (vectors, outs) = (part.chunks_exact(LANES), out.chunks_exact_mut(LANES));
-            let (rest, at) = (vectors.remainder(), part.len() / LANES * LANES);
-            // SAFETY: the instruction set is the caller's promise; vectors have LANES elements.
-            unsafe {
-                let mut sum = L::zero_sum();
-                for (vector, out) in vectors.zip(outs) {
-                    let x = L::load(vector.as_ptr()).sub(L::splat(best));
-                    let w = x.mul(L::splat(inverse)).exp().mul(L::splat(WEIGHT_ONE)).round();
-                    let w = w.zero_below(w, min_weight);
-                    w.store(out.as_mut_ptr());
-                    sum = w.add_rounded(sum);
-                }
-                *part_sum = L::total(sum);
-            }
-            for (l, out) in rest.iter().zip(&mut out[at..]) {
-                *out = at_least(min_weight, weight(*l, best, temperature));
-                *part_sum += integer(*out);
-            }
-            total += *part_sum;
-        }
-        total
-    }
-}
-
-/// A weight, which is an integer of at most 2^30: to convert that is quicker than what might be larger.
-pub(crate) fn integer(weight: f32) -> u64 {
-    u64::from(weight as u32)
-}
-
-/// A weight as it counts where there is a least one.
-fn at_least(min_weight: f32, weight: u64) -> f32 {
-    let weight = weight as f32;
-    if weight < min_weight { 0.0 } else { weight }
-}
-
-/// Sums of `e^(l - best)` and of the same times `l - best`, over at most some thousand logits.
-struct Moments<'a> {
-    logits: &'a [f32],
-    best: f32,
-}
-
-impl Kernel for Moments<'_> {
-    type Output = (f64, f64);
-
-    #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> (f64, f64) {
-        let parts = self.logits.chunks_exact(LANES);
-        let (mut sum, mut weighted) = (0.0, 0.0);
-        for l in parts.remainder() {
-            let x = f64::from(l - self.best).max(-100.0);
-            (sum, weighted) = (sum + x.exp(), weighted + x.exp() * x);
-        }
-        // SAFETY: the instruction set is the caller's promise; parts have LANES elements.
-        unsafe {
-            let (mut a, mut b) = (L::splat(0.0), L::splat(0.0));
-            for part in parts {
-                // Bounded, for minus infinity times zero is no number.
-                let x = L::load(part.as_ptr()).sub(L::splat(self.best)).max(L::splat(-100.0));
-                let e = x.exp();
-                a = a.add(e);
-                b = e.mul_add(x, b);
-            }
-            (sum + f64::from(a.sum()), weighted + f64::from(b.sum()))
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::edit::sampling;
     use super::*;
     use crate::ids::{SeqId, SlotId};
+    use crate::sampling::SamplingParams;
+    use chimere_kernels::reference::sampler as definition;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -34,9 +34,25 @@ pub(crate) trait Lanes: Copy {
     /// Rounds to f16, ties to even.
     unsafe fn store_f16(self, p: *mut u16);
     /// Asks for what a later [`Lanes::load`] from `p` reads, which need not be mapped.
-    unsafe fn prefetch(p: *const f32);
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "x86-64 alone is told what comes"))]
+    unsafe fn prefetch(p: *const f32) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which any address may be given to.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast())
+        }
+    }
     /// [`Lanes::prefetch`] of what is read later still: into the second-level cache only.
-    unsafe fn prefetch_far(p: *const f32);
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "x86-64 alone is told what comes"))]
+    unsafe fn prefetch_far(p: *const f32) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast())
+        }
+    }
     unsafe fn add(self, o: Self) -> Self;
     unsafe fn sub(self, o: Self) -> Self;
     unsafe fn mul(self, o: Self) -> Self;
@@ -99,14 +115,14 @@ pub(crate) trait Lanes: Copy {
         }
     }
 
-    /// `1 / (1 + e^-x)`.
+    /// `1 / (1 + e^-x)` in every lane.
     #[inline(always)]
     unsafe fn sigmoid(self) -> Self {
         // SAFETY: the caller's.
         unsafe { Self::splat(1.0).div(Self::splat(1.0).add(Self::splat(0.0).sub(self).exp())) }
     }
 
-    /// `x * sigmoid(x)`.
+    /// `x * sigmoid(x)` in every lane.
     #[inline(always)]
     unsafe fn silu(self) -> Self {
         // SAFETY: the caller's.
@@ -148,7 +164,7 @@ pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
         // SAFETY: as above.
         Width::Narrow => unsafe { x86::narrow(kernel) },
         // SAFETY: plain arrays run everywhere.
-        Width::Plain => unsafe { kernel.call::<Plain>() },
+        Width::Plain => unsafe { kernel.call::<PlainLanes>() },
     }
 }
 
@@ -193,12 +209,13 @@ impl Width {
 }
 
 /// Plain arrays, for machines without wide vectors and for tests; compilers turn it into what the target has. On x86-64
-/// that is nothing for what stands out of line here, each lane of which is a call of the C library: sixteen of them wherever
-/// a kernel has one were half a megabyte, which somebody's first build waited for. Tiles have one vector there.
+/// that is nothing for what stands out of line here, each lane of which is a call of the C library: sixteen of them
+/// wherever a kernel has one were half a megabyte, which somebody's first build waited for. Tiles have one vector
+/// there.
 #[derive(Clone, Copy)]
-pub(crate) struct Plain([f32; LANES]);
+pub(crate) struct PlainLanes([f32; LANES]);
 
-impl Plain {
+impl PlainLanes {
     #[inline(always)]
     fn zip(self, o: Self, f: impl Fn(f32, f32) -> f32) -> Self {
         Self(std::array::from_fn(|i| f(self.0[i], o.0[i])))
@@ -206,7 +223,7 @@ impl Plain {
 }
 
 // SAFETY of the loads and stores below: the caller's promise of LANES valid elements.
-impl Lanes for Plain {
+impl Lanes for PlainLanes {
     const TILE: (usize, usize) = if cfg!(target_arch = "x86_64") { (1, 1) } else { (4, 1) };
     type Sum = u64;
 
@@ -353,14 +370,6 @@ mod x86 {
             unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
         }
         #[inline(always)]
-        unsafe fn prefetch(p: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch_far(p: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
-        }
-        #[inline(always)]
         unsafe fn add(self, o: Self) -> Self {
             unsafe { Self(_mm512_add_ps(self.0, o.0)) }
         }
@@ -482,14 +491,6 @@ mod x86 {
                 _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
                 _mm_storeu_si128(p.add(HALF).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.1));
             }
-        }
-        #[inline(always)]
-        unsafe fn prefetch(p: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn prefetch_far(p: *const f32) {
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         }
         #[inline(always)]
         unsafe fn add(self, o: Self) -> Self {
@@ -617,7 +618,7 @@ mod tests {
             let x =
                 std::array::from_fn(|i| ((seed * 31 + i * 17) as f32 * 0.713).sin() * [0.01, 1.0, 20.0, 100.0][i % 4]);
             // SAFETY: plain arrays run everywhere.
-            let want = unsafe { All(&x).call::<Plain>() };
+            let want = unsafe { All(&x).call::<PlainLanes>() };
             assert_eq!(run(All(&x)), want);
             #[cfg(target_arch = "x86_64")]
             if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512dq") {

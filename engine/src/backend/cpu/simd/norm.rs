@@ -111,6 +111,28 @@ impl Kernel for RmsNorm<'_> {
     }
 }
 
+/// [`rmsnorm_in_place`] of a whole row.
+struct RmsNormInPlace<'a> {
+    x: &'a mut [f32],
+    w: &'a [f32],
+    eps: f32,
+}
+
+impl Kernel for RmsNormInPlace<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(self) {
+        // SAFETY: the caller's.
+        unsafe { rmsnorm_in_place::<L>(self.x, self.w, self.eps) }
+    }
+}
+
+/// [`rmsnorm_in_place`] on the widest instruction set.
+pub(crate) fn norm_row_in_place(x: &mut [f32], w: &[f32], eps: f32) {
+    run(RmsNormInPlace { x, w, eps });
+}
+
 /// [`rmsnorm`] on the widest instruction set.
 pub(crate) fn norm_row(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
     run(RmsNorm { x, w, eps, out });

@@ -1,14 +1,15 @@
 //! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums
 //! of hidden states, for those who want no tokens.
 
-use crate::backend::cpu::draft_head::{Asked, HeadOutputs, Read};
-use crate::backend::cpu::network::forward::{Pass, ThreadScratch};
-use crate::backend::cpu::pass::batch::{Batch, BatchPiece};
+use crate::backend::cpu::network::forward::ModelPass;
+use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
 use crate::backend::cpu::pass::routes::Routes;
-use crate::backend::cpu::sampler;
 use crate::backend::cpu::sampler::history::History;
+use crate::backend::cpu::sampler::{self, SamplerScratch};
+use crate::backend::cpu::step::head::{BackfillPiece, GuessRequest, HeadOutputs};
 use crate::backend::cpu::store::Slot;
 use crate::backend::cpu::team::pool::Team;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
@@ -18,14 +19,14 @@ use std::sync::{Arc, Mutex};
 
 /// What a step has to report.
 #[derive(Default)]
-pub(crate) struct Outputs {
+pub(crate) struct StepOutputs {
     scores: Vec<ScoreRow>,
     /// Rows that tokens are sampled from.
     pub(crate) rows: Vec<usize>,
     /// Samples in the plan's order.
     pub(crate) samples: Vec<OutputSample>,
-    units: Vec<Unit>,
-    /// Pieces with drafts.
+    units: Vec<PooledRows>,
+    /// Pieces that have drafted rows, in the order of the plan.
     drafted: Vec<DraftedPiece>,
     pub(crate) head: HeadOutputs,
     /// Experts of the rows whose requests ask.
@@ -43,7 +44,7 @@ struct DraftedPiece {
 }
 
 /// Rows whose hidden states are summed.
-struct Unit {
+struct PooledRows {
     first_row: usize,
     seq: SeqId,
     positions: Range<u32>,
@@ -103,8 +104,8 @@ fn sorted<T>(list: Mutex<Vec<(usize, T)>>) -> Vec<T> {
     list.into_iter().map(|(_, t)| t).collect()
 }
 
-impl Outputs {
-    pub(crate) fn of(plan: &StepPlan, batch: &Batch) -> Self {
+impl StepOutputs {
+    pub(crate) fn of(plan: &StepPlan, batch: &RowBatch) -> Self {
         let mut all = Self::default();
         let mut first_row = 0;
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
@@ -112,7 +113,7 @@ impl Outputs {
             all.push_scores(piece, first_row);
             all.units.extend(piece.pooled_units().map(|positions| {
                 let first_row = first_row + (positions.start - piece.start) as usize;
-                Unit { first_row, seq: piece.seq, positions }
+                PooledRows { first_row, seq: piece.seq, positions }
             }));
             first_row += piece.len() as usize;
             all.push_samples(piece, first_row);
@@ -131,10 +132,10 @@ impl Outputs {
         }
     }
 
-    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece, batch: &Batch) {
+    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece, batch: &RowBatch) {
         let at_once = piece.form == Form::Chunked || rows.certain() > 1;
         let all = rows.first_row..rows.first_row + rows.rows;
-        self.head.pieces.push(Read {
+        self.head.pieces.push(BackfillPiece {
             slot: rows.slot,
             first_row: rows.first_row,
             certain: rows.certain(),
@@ -142,7 +143,7 @@ impl Outputs {
             late: (!at_once).then(|| batch.tokens[all].to_vec()),
         });
         self.head.exports.extend(rows.exports.iter().map(|(behind, place)| (rows.first_row + behind - 1, *place)));
-        self.head.asked.extend(piece.samples.first().filter(|_| piece.guesses > 0).map(|row| Asked {
+        self.head.requests.extend(piece.samples.first().filter(|_| piece.guesses > 0).map(|row| GuessRequest {
             slot: rows.slot,
             pages: rows.pages.clone(),
             position: piece.start + piece.certain() - 1,
@@ -216,17 +217,17 @@ impl Outputs {
     }
 }
 
-impl Pass<'_> {
+impl ModelPass<'_> {
     /// Scores and sums of hidden states.
-    pub(crate) fn reports(&self, team: Team, scratch: &mut ThreadScratch, outputs: &Outputs, results: &Results) {
+    pub(crate) fn reports(&self, team: Team, scratch: &mut SamplerScratch, outputs: &StepOutputs, results: &Results) {
         let (room, vocab) = (self.ws.last.len(), self.model.config.vocab);
         if self.recorder.records() {
-            let all: Vec<usize> = (0..self.batch.rows()).collect();
+            let all: Vec<usize> = (0..self.pass.batch.rows()).collect();
             for rows in all.chunks(room) {
                 self.logits(team, rows, &self.model.norm);
                 if team.index == 0 {
                     // SAFETY: finished before the barrier in `logits`, and overwritten only after the next one.
-                    self.recorder.logits(unsafe { self.ws.plain.logits.get(0..rows.len() * vocab) });
+                    self.recorder.logits(unsafe { self.ws.logits.get(0..rows.len() * vocab) });
                 }
                 team.wait();
             }
@@ -236,8 +237,8 @@ impl Pass<'_> {
             for i in team.share(scores.len()) {
                 let s = &scores[i];
                 // SAFETY: as above.
-                let logits = unsafe { self.ws.plain.logits.get(i * vocab..(i + 1) * vocab) };
-                let logprobs = sampler::logprobs(logits, s.token, s.top, &mut scratch.sampler);
+                let logits = unsafe { self.ws.logits.get(i * vocab..(i + 1) * vocab) };
+                let logprobs = sampler::logprobs(logits, s.token, s.top, scratch);
                 let finite = sampler::is_finite(logits);
                 let score = Score { seq: s.seq, position: s.position, token: s.token, logprobs, finite };
                 results.scores.lock().expect("no thread panics while it reports").push((block * room + i, score));
@@ -251,37 +252,37 @@ impl Pass<'_> {
     }
 
     /// The sum of a unit's rows after the final norm, row after row.
-    fn pool(&self, unit: &Unit) -> PooledUnit {
+    fn pool(&self, unit: &PooledRows) -> PooledUnit {
         let mut sum = vec![0.0; self.model.config.hidden];
         for row in (unit.first_row..).take(unit.positions.len()) {
-            self.norm_row(row, &self.model.norm, false);
+            self.pass.norm_row(row, &self.model.norm, false);
             // SAFETY: the row is of this thread's unit; the layers, which read normed rows too, are behind a barrier.
-            let normed = unsafe { self.ws.normed.row(row) };
+            let normed = unsafe { self.pass.stream.normed.row(row) };
             sum.iter_mut().zip(normed).for_each(|(sum, x)| *sum += x);
         }
         PooledUnit { seq: unit.seq, positions: unit.positions.clone(), sum }
     }
 }
 
-/// Everything a sampler reads; the logits are those of [`Pass::outputs`].
-pub(crate) struct Sampling<'a> {
-    pub(crate) outputs: &'a Outputs,
-    pub(crate) logits: &'a crate::backend::cpu::team::shared::Shared<f32>,
+/// Everything a sampler reads; the logits are those of [`ModelPass::sampled_logits`].
+pub(crate) struct StepSampling<'a> {
+    pub(crate) outputs: &'a StepOutputs,
+    pub(crate) logits: &'a SharedBuffer<f32>,
     pub(crate) vocab: usize,
     pub(crate) slots: &'a [Slot],
 }
 
-impl Sampling<'_> {
+impl StepSampling<'_> {
     /// This thread's share of the samples, of which each has its constraint. Where there are few, the first threads
     /// have them: the first one is who waits for the others at the end of a step, and it would sleep and be woken if it
     /// had nothing to do itself.
-    pub(crate) fn run(&self, team: Team, scratch: &mut ThreadScratch, constraints: &[Constraint], results: &Results) {
+    pub(crate) fn run(&self, team: Team, scratch: &mut SamplerScratch, constraints: &[Constraint], results: &Results) {
         for i in team.reversed().share(self.outputs.samples.len()) {
             let s = &self.outputs.samples[i];
             // SAFETY: logits are finished, and nobody writes them while samplers run.
             let logits = unsafe { self.logits.get(s.logits * self.vocab..(s.logits + 1) * self.vocab) };
             let history = s.history(self.slots);
-            let sample = sampler::sample(logits, &s.row, &history, &constraints[i], &mut scratch.sampler);
+            let sample = sampler::sample(logits, &s.row, &history, &constraints[i], scratch);
             results.samples.lock().expect("no thread panics while it reports").push((i, sample));
         }
     }

@@ -7,17 +7,17 @@
 //! are kept whole, and are few. Keys and values of rows that do not count stay in their pages, where the next rows
 //! write before anybody reads.
 
-use crate::backend::cpu::team::shared::Shared;
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::model::StateShape;
 use std::ops::Range;
 
 /// Floats of one drafted row, for all rows that a slot may have.
 pub(crate) struct DraftedRows {
-    /// Rows a slot.
+    /// Drafted rows that each slot has room for.
     room: usize,
     shape: DraftedShape,
-    factors: Shared<f32>,
-    inputs: Shared<f32>,
+    factors: SharedBuffer<f32>,
+    inputs: SharedBuffer<f32>,
 }
 
 /// Where each block has its part of a row, in floats.
@@ -47,7 +47,12 @@ impl DraftedRows {
     /// For so many slots with `room` rows each.
     pub(crate) fn new(shape: DraftedShape, slots: usize, room: usize) -> Self {
         let rows = slots * room;
-        Self { room, factors: Shared::new(rows * shape.factors), inputs: Shared::new(rows * shape.inputs), shape }
+        Self {
+            room,
+            factors: SharedBuffer::new(rows * shape.factors),
+            inputs: SharedBuffer::new(rows * shape.inputs),
+            shape,
+        }
     }
 
     /// Key `[K]`, delta `[V]` and decay of a row's value head: `[K + V + 1]`, of `heads` in the block.

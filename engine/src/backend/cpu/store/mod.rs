@@ -2,16 +2,20 @@
 //! every block says.
 
 pub(crate) mod drafted;
+pub(crate) mod head;
 
-use crate::backend::cpu::blocks::PAGE;
-use crate::backend::cpu::draft_head::{HeadSlot, LATE_MAX};
+use crate::PAGE_TOKENS;
+use crate::backend::cpu::config::{CpuConfig, KvType};
 use crate::backend::cpu::sampler::history::History;
 use crate::backend::cpu::store::drafted::{DraftedRows, DraftedShape};
-use crate::backend::cpu::team::shared::Shared;
-use crate::backend::cpu::{CpuConfig, KvType};
+use crate::backend::cpu::store::head::{HeadSlot, LATE_MAX};
+use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::ids::{CheckpointId, TokenId};
 use crate::model::ModelConfig;
 use std::ops::Range;
+
+/// Positions of a page.
+pub(crate) const PAGE: usize = PAGE_TOKENS as usize;
 
 /// Sizes of one slot and one page, and where in them each block has its part, in elements.
 #[derive(Clone, Debug)]
@@ -125,20 +129,20 @@ fn moved(range: &Range<usize>, by: usize) -> Range<usize> {
 
 /// Keys and values in the type that they are kept in.
 pub(crate) enum Kv {
-    F32(Shared<f32>),
-    F16(Shared<u16>),
+    F32(SharedBuffer<f32>),
+    F16(SharedBuffer<u16>),
 }
 
 /// What sequences leave behind, for all slots and pages.
 pub(crate) struct Store {
     pub(crate) shape: StoreShape,
-    pub(crate) states: Shared<f32>,
-    pub(crate) tails: Shared<f32>,
+    pub(crate) states: SharedBuffer<f32>,
+    pub(crate) tails: SharedBuffer<f32>,
     pub(crate) kv: Kv,
     /// Of each slot's last position, after the final norm, for a draft head.
-    pub(crate) hidden: Shared<f32>,
+    pub(crate) hidden: SharedBuffer<f32>,
     /// What the head's next rows of each slot read, [`LATE_MAX`] a slot.
-    pub(crate) late: Shared<f32>,
+    pub(crate) late: SharedBuffer<f32>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) drafted: DraftedRows,
 }
@@ -160,14 +164,14 @@ impl Store {
         let (slots, checkpoints, pages) = (config.slots as usize, config.checkpoints as usize, config.pages as usize);
         let len = pages * shape.page;
         Self {
-            states: Shared::new((slots + checkpoints) * shape.states),
-            tails: Shared::new((slots + checkpoints) * shape.tails),
+            states: SharedBuffer::new((slots + checkpoints) * shape.states),
+            tails: SharedBuffer::new((slots + checkpoints) * shape.tails),
             kv: match config.kv_type() {
-                KvType::F32 => Kv::F32(Shared::new(len)),
-                KvType::F16 => Kv::F16(Shared::new(len)),
+                KvType::F32 => Kv::F32(SharedBuffer::new(len)),
+                KvType::F16 => Kv::F16(SharedBuffer::new(len)),
             },
-            hidden: Shared::new((slots + checkpoints) * shape.hidden),
-            late: Shared::new(slots * LATE_MAX * shape.hidden),
+            hidden: SharedBuffer::new((slots + checkpoints) * shape.hidden),
+            late: SharedBuffer::new(slots * LATE_MAX * shape.hidden),
             slots: vec![Slot::default(); slots],
             drafted: DraftedRows::new(shape.drafted.clone(), slots, config.draft_room().piece_max as usize),
             shape,

@@ -1,7 +1,7 @@
 //! The threads of a step: all of them run the same sequence of phases, with a barrier between two of them.
 //!
-//! They are threads of our own: a step takes a hundred microseconds, and to wait for one of a general pool's jobs, or for
-//! its next one, is to sleep, and to be woken takes tens of them.
+//! They are threads of our own: a step takes a hundred microseconds, and to wait for one of a general pool's jobs, or
+//! for its next one, is to sleep, and to be woken takes tens of them.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use std::thread::{JoinHandle, available_parallelism};
 const SPINS_MAX: u32 = 2_000;
 /// Rounds of waiting before a thread without work offers its core: others have some.
 const IDLE_SPINS: u32 = 200;
-/// Times that it offers its core before it sleeps: some tenths of a millisecond, in which the next step comes where that
-/// could not be planned ahead.
+/// Times that it offers its core before it sleeps: some tenths of a millisecond, in which the next step comes where
+/// that could not be planned ahead.
 const IDLE_OFFERS: u32 = 1_000;
 
 /// Threads of all pools of the process, callers included.
@@ -30,12 +30,12 @@ fn are_crowded() -> bool {
 }
 
 /// Threads whose caller is the first of them.
-pub(crate) struct Pool {
+pub(crate) struct ThreadPool {
     desk: Arc<Desk>,
     workers: Vec<JoinHandle<()>>,
 }
 
-impl Pool {
+impl ThreadPool {
     /// `threads` in all, the caller's included; at least one.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         let desk = Arc::new(Desk::default());
@@ -50,7 +50,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Threads that [`Pool::run`] uses.
+    /// Threads that [`ThreadPool::run`] uses.
     pub(crate) fn threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -77,7 +77,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         THREADS.fetch_sub(self.threads(), Ordering::Relaxed);
         self.desk.closed.store(true, Ordering::SeqCst);
@@ -88,13 +88,13 @@ impl Drop for Pool {
 }
 
 /// What a step's threads run, as its workers see it.
-type Work<'a> = dyn Fn(usize) + Sync + 'a;
+type StepWork<'a> = dyn Fn(usize) + Sync + 'a;
 
 /// Where workers find work.
 #[derive(Default)]
 struct Desk {
     /// Written while nobody is `busy`, read by workers from the new `round` on until they are not.
-    work: UnsafeCell<Option<*const Work<'static>>>,
+    work: UnsafeCell<Option<*const StepWork<'static>>>,
     /// Counts what was given out.
     round: AtomicUsize,
     /// Workers that are not done with it.
@@ -111,11 +111,11 @@ unsafe impl Send for Desk {}
 
 impl Desk {
     /// Has each of the workers run `work` with its index. Who calls waits for them before `work` ends.
-    fn give(&self, work: &Work<'_>, workers: &[JoinHandle<()>]) {
+    fn give(&self, work: &StepWork<'_>, workers: &[JoinHandle<()>]) {
         assert_eq!(self.busy.load(Ordering::Relaxed), 0, "one step after another");
-        // SAFETY: nobody is busy, so nobody reads it. The pointer outlives its use: `Pool::run`, the only caller, which
-        // has the pool to itself, cannot unwind before `wait`, behind which no worker touches it.
-        unsafe { *self.work.get() = Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work)) };
+        // SAFETY: nobody is busy, so nobody reads it. The pointer outlives its use: `ThreadPool::run`, the only caller,
+        // which has the pool to itself, cannot unwind before `wait`, behind which no worker touches it.
+        unsafe { *self.work.get() = Some(std::mem::transmute::<*const StepWork<'_>, *const StepWork<'static>>(work)) };
         self.busy.store(workers.len(), Ordering::Relaxed);
         // In one order with what a worker does before it sleeps: either it sees the round, or it is seen asleep.
         self.round.fetch_add(1, Ordering::SeqCst);
@@ -190,7 +190,7 @@ impl Team<'_> {
         self.barrier.wait();
     }
 
-    /// The same team counted from its last thread: shares that are not equal are larger at the first.
+    /// This team counted from its last thread: shares that are not equal are larger at the first.
     pub(crate) fn reversed(self) -> Self {
         Self { index: self.threads - 1 - self.index, ..self }
     }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn every_thread_sees_what_all_wrote_in_the_phase_before() {
         for threads in 1..=4 {
-            let mut pool = Pool::new(threads).unwrap();
+            let mut pool = ThreadPool::new(threads).unwrap();
             let cells: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
             pool.run(|team| {
                 for phase in 1..200 {
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_panic_on_one_thread_ends_the_step_on_all() {
         for threads in 1..=3 {
-            let mut pool = Pool::new(threads).unwrap();
+            let mut pool = ThreadPool::new(threads).unwrap();
             for culprit in 0..threads {
                 let mut step = || {
                     pool.run(|team| {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_fell_asleep_is_woken_for_the_next_step() {
-        let mut pool = Pool::new(3).unwrap();
+        let mut pool = ThreadPool::new(3).unwrap();
         let runs = AtomicU64::new(0);
         for round in 1..=30 {
             pool.run(|_| {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 ///
 /// Every step runs in phases: within a phase each thread writes only ranges that no other thread touches, and reads
 /// what an earlier phase wrote. The methods are unsafe because that split is the caller's.
-pub(crate) struct Shared<T> {
+pub(crate) struct SharedBuffer<T> {
     cells: Box<[UnsafeCell<T>]>,
     /// The first cell that lies on a cache line. A vector that straddles two costs as much as two, and an allocator
     /// puts large buffers 16 bytes behind the start of a page.
@@ -23,9 +23,9 @@ const HUGE_BYTES: usize = 2 << 20;
 
 // SAFETY: the cells are only reached through the unsafe methods, whose callers keep writers and readers of a range
 // apart.
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send> Sync for SharedBuffer<T> {}
 
-impl<T: Copy + Default> Shared<T> {
+impl<T: Copy + Default> SharedBuffer<T> {
     /// `len` default values; zeroed pages are not touched until used.
     pub(crate) fn new(len: usize) -> Self {
         let plain = vec![T::default(); len + LINE_BYTES / size_of::<T>()].into_boxed_slice();
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn buffers_start_on_a_cache_line_and_end_where_they_say() {
         for len in [0, 1, 16, 1000, 1 << 20] {
-            let (words, halves) = (Shared::<u32>::new(len), Shared::<u16>::new(len));
+            let (words, halves) = (SharedBuffer::<u32>::new(len), SharedBuffer::<u16>::new(len));
             assert_eq!((words.part(0..len).addr() % LINE_BYTES, halves.part(0..len).addr() % LINE_BYTES), (0, 0));
             assert_eq!((words.len(), halves.len()), (len, len));
         }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn threads_fill_their_own_ranges() {
-        let buffer = Shared::<u32>::new(100);
+        let buffer = SharedBuffer::<u32>::new(100);
         std::thread::scope(|s| {
             for t in 0..4 {
                 let buffer = &buffer;

@@ -6,15 +6,13 @@
 //! is read once for all query vectors of the call. Cost a row, head and page: 2 * 32 * D multiply-adds, 4 * 32 * D
 //! bytes in f16.
 
-use crate::PAGE_TOKENS;
 use crate::backend::cpu::simd::gemm::{Element, Gemm, Start};
-use crate::backend::cpu::simd::norm::rmsnorm_in_place;
-use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
+use crate::backend::cpu::simd::norm::norm_row_in_place;
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
+use crate::backend::cpu::store::PAGE;
 use crate::model::{AttentionConfig, Rope};
 use std::ops::Range;
 
-/// Positions of a page.
-pub(crate) const PAGE: usize = PAGE_TOKENS as usize;
 /// Query vectors that share a reading of a page.
 pub(super) const QUERIES_MAX: usize = 16;
 
@@ -56,11 +54,11 @@ pub(super) unsafe trait AttentionIo<E> {
 /// What one thread needs for any job of a model.
 #[derive(Default)]
 pub(super) struct AttentionScratch {
-    /// `[QUERIES_MAX, D]`, scaled.
+    /// Queries times the scale of scores, `[QUERIES_MAX, D]`.
     q: Vec<f32>,
     /// `[QUERIES_MAX, 32]`: scores, then weights.
     p: Vec<f32>,
-    /// `[QUERIES_MAX, D]`.
+    /// Weighted sums of values so far, `[QUERIES_MAX, D]`.
     acc: Vec<f32>,
     /// `[QUERIES_MAX]` each: largest score and sum of weights so far.
     best: Vec<f32>,
@@ -124,8 +122,8 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
         unsafe {
             let (a, b, c) = (&self.scratch.q, self.cache.keys(page), &mut self.scratch.p);
             Gemm { m, n: PAGE, k: dim, a, lda: dim, b, ldb: PAGE, c, ldc: PAGE, start: Start::Zero }.run::<L>();
-            // Positions before the first are not looked at, and those beyond a query's own are not multiplied with zero,
-            // for they may hold anything.
+            // Positions before the first are not looked at, and those beyond a query's own are not multiplied with
+            // zero, for they may hold anything.
             let left_out = self.from.saturating_sub(page * PAGE);
             for i in 0..m {
                 self.scratch.p[i * PAGE..][..left_out].fill(f32::NEG_INFINITY);
@@ -249,17 +247,8 @@ pub(super) fn angles(rope: &Rope, position: u32, cos: &mut [f32], sin: &mut [f32
 
 /// Norm, if there is one, and rotation of one head in place.
 pub(super) fn norm_and_rotate(head: &mut [f32], w: Option<&[f32]>, eps: f32, angles: Angles) {
-    struct Norm<'a>(&'a mut [f32], &'a [f32], f32);
-    impl Kernel for Norm<'_> {
-        type Output = ();
-        #[inline(always)]
-        unsafe fn call<L: Lanes>(self) {
-            // SAFETY: the caller's.
-            unsafe { rmsnorm_in_place::<L>(self.0, self.1, self.2) }
-        }
-    }
     if let Some(w) = w {
-        run(Norm(head, w, eps));
+        norm_row_in_place(head, w, eps);
     }
     let half = angles.cos.len();
     let (first, second) = head.split_at_mut(half);
@@ -271,6 +260,7 @@ pub(super) fn norm_and_rotate(head: &mut [f32], w: Option<&[f32]>, eps: f32, ang
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::cpu::simd::run;
     use chimere_kernels::reference;
     use std::cell::UnsafeCell;
     use std::marker::PhantomData;

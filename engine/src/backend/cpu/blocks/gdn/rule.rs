@@ -48,11 +48,11 @@ pub(super) struct GdnJob<'a, S> {
     pub(super) qkv: &'a [f32],
     /// `[taps - 1, channels]`: the rows before `start`, oldest first.
     pub(super) tail: &'a [f32],
-    /// `[rows, Hv * V]`.
+    /// Gate of the output, `[rows, Hv * V]`.
     pub(super) z: &'a [f32],
-    /// `[rows, Hv]`.
+    /// Strength of the update before its sigmoid, `[rows, Hv]`.
     pub(super) b: &'a [f32],
-    /// `[rows, Hv]`.
+    /// Step size of the decay before its bias and softplus, `[rows, Hv]`.
     pub(super) a: &'a [f32],
     /// What the thread does after it.
     pub(super) next: Option<NextJob<'a>>,
@@ -91,7 +91,7 @@ pub(super) unsafe trait GdnSink<'a>: Copy {
 pub(super) struct GdnScratch {
     /// `[2 * CHUNK, K]`: k, then q.
     kq: Vec<f32>,
-    /// `[K, CHUNK]`.
+    /// Keys of a chunk, transposed, `[K, CHUNK]`.
     kt: Vec<f32>,
     /// `[K, CHUNK]`: k with the decay to the chunk's end.
     kd: Vec<f32>,
@@ -101,15 +101,15 @@ pub(super) struct GdnScratch {
     row: Vec<f32>,
     /// `[2 * CHUNK, V]`: k S, then q S.
     reads: Vec<f32>,
-    /// `[CHUNK, V]`.
+    /// Values of a chunk, `[CHUNK, V]`.
     v: Vec<f32>,
-    /// `[CHUNK, V]`.
+    /// Updates of a chunk's rows, `[CHUNK, V]`.
     delta: Vec<f32>,
-    /// `[V]`.
+    /// Output of one row, `[V]`.
     o: Vec<f32>,
     /// `[Hv / Hk, K, V]`: states behind drafted rows.
     ahead: Vec<f32>,
-    /// `[CHUNK]` each.
+    /// Strength of each row's update, and its decay, `[CHUNK]` each.
     beta: Vec<f32>,
     decay: Vec<f32>,
 }
@@ -315,8 +315,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         }
     }
 
-    /// The states that are read after that of the job's `i`th value head, and then: where nobody knows, that one itself,
-    /// whose address is mapped and whose lines are there.
+    /// The states that are read after that of the job's `i`th value head, and then: where nobody knows, that one
+    /// itself, whose address is mapped and whose lines are there.
     #[inline(always)]
     fn states_after(&self, i: usize) -> (*const f32, *const f32) {
         let own = self.sink.state(self.value_heads[i]).as_ptr();
@@ -336,8 +336,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
 
     /// `S' = e^g S + k delta^T` and `o = S'^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`,
     /// which stays in the scratch. `S` and `S'` may be the same; who `KEEPS` nothing makes no `S'`. States come from
-    /// beyond the second-level cache: who `ASKS` has the same columns of the one after the next on their way there while
-    /// these are computed, and those of the next to the first level.
+    /// beyond the second-level cache: who `ASKS` has the same columns of the one after the next on their way there
+    /// while these are computed, and those of the next to the first level.
     #[inline(always)]
     unsafe fn columns<L: Lanes, const N: usize, const ASKS: bool, const KEEPS: bool>(
         &mut self,
@@ -621,7 +621,8 @@ mod tests {
         computed_with_drafts(case, form, &pieces)
     }
 
-    /// The same with drafted rows behind each end, of which some count: `(end, drafted, counting)`.
+    /// Outputs and state of the rows in pieces with drafted rows behind each end, of which some count: `(end, drafted,
+    /// counting)`.
     fn computed_with_drafts(case: &Case, form: Form, pieces: &[(usize, usize, usize)]) -> (Vec<f32>, Vec<f32>) {
         let channels = CONFIG.channels();
         let mut memory = Memory {
@@ -688,7 +689,7 @@ mod tests {
         assert_eq!(got.1, state);
     }
 
-    /// The same from the definitions of the parts.
+    /// The outputs by the definitions of the parts.
     fn defined(case: &Case) -> Vec<f32> {
         let (channels, p) = (CONFIG.channels(), &case.params);
         let weights = wave(4 * channels, 1.3);

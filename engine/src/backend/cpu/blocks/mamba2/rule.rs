@@ -26,7 +26,7 @@ pub(super) struct Mamba2Head<'a> {
     pub(super) z: &'a [f32],
     /// What of x goes past the state.
     pub(super) d: f32,
-    /// `[N, P]`.
+    /// The head's state, `[N, P]`.
     pub(super) state: &'a mut [f32],
     /// Holds step sizes and decays; takes the gated output.
     pub(super) scratch: &'a mut Mamba2Scratch,

@@ -1,13 +1,13 @@
 //! Integer sums of a block: ways to multiply codes with activations, and to add up.
 
-use super::super::rows::{BLOCK, QBlock};
+use super::super::qblock::{BLOCK, QBlock};
 use super::codes::CodeReader;
 use super::scales::ScaleReader;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Of a row: sums of the whole block in the first place, or of its two halves.
-pub(super) type Sums = [__m256i; 2];
+pub(super) type BlockSums = [__m256i; 2];
 
 /// A block of activations by magnitude and sign.
 ///
@@ -42,13 +42,13 @@ pub(super) const fn by_magnitude<C: CodeReader, const VNNI: bool>() -> bool {
 
 /// Activations of `R` rows from some block on.
 #[derive(Clone, Copy)]
-pub(super) struct Activations<const R: usize> {
+pub(super) struct ActivationBlocks<const R: usize> {
     pub(super) rows: [*const QBlock; R],
     /// For codes of eight bits.
     pub(super) signed: [*const Signed; R],
 }
 
-impl<const R: usize> Activations<R> {
+impl<const R: usize> ActivationBlocks<R> {
     /// Block `b` of row `r`.
     #[inline(always)]
     pub(super) unsafe fn block(&self, r: usize, b: usize) -> &QBlock {
@@ -56,7 +56,7 @@ impl<const R: usize> Activations<R> {
         unsafe { &*self.rows[r].add(b) }
     }
 
-    /// The same `b` blocks on.
+    /// The activations from `b` blocks on.
     #[inline(always)]
     pub(super) fn from(&self, b: usize) -> Self {
         let mut from = *self;
@@ -75,14 +75,14 @@ impl<const R: usize> Activations<R> {
 pub(super) unsafe fn block_sums<C: CodeReader, S: ScaleReader, const VNNI: bool, const R: usize, const H: usize>(
     reader: C,
     codes: *const u8,
-    x: &Activations<R>,
+    x: &ActivationBlocks<R>,
     b: usize,
     half: usize,
-) -> [[Sums; H]; R] {
+) -> [[BlockSums; H]; R] {
     // SAFETY: the caller's.
     unsafe {
         let zero = [[[_mm256_setzero_si256(); 2]; H]; R];
-        let mut product = Product { sums: zero, pairs: zero };
+        let mut product = RunningProduct { sums: zero, pairs: zero };
         let codes = codes.add(32 * half);
         product.add::<C, S, VNNI, 0>(reader, codes, x, b);
         product.add::<C, S, VNNI, 1>(reader, codes, x, b);
@@ -98,20 +98,20 @@ pub(super) unsafe fn block_sums<C: CodeReader, S: ScaleReader, const VNNI: bool,
 }
 
 /// Sums of `R` rows and `H` halves of the tile.
-struct Product<const R: usize, const H: usize> {
-    sums: [[Sums; H]; R],
+struct RunningProduct<const R: usize, const H: usize> {
+    sums: [[BlockSums; H]; R],
     /// In 16 bits, not in `sums` yet.
-    pairs: [[Sums; H]; R],
+    pairs: [[BlockSums; H]; R],
 }
 
-/// The `nth` quad, and as how many of its half it comes. A single row takes quads that share bytes after each other; with
-/// more, sums of one half are done before those of the other begin, so that registers suffice.
+/// The `nth` quad, and as how many of its half it comes. A single row takes quads that share bytes after each other;
+/// with more, sums of one half are done before those of the other begin, so that registers suffice.
 #[inline(always)]
 const fn nth_quad<const R: usize>(nth: usize) -> (usize, usize) {
     if R == 1 { (nth / 2 + 4 * (nth % 2), nth / 2 + 1) } else { (nth, nth % 4 + 1) }
 }
 
-impl<const R: usize, const H: usize> Product<R, H> {
+impl<const R: usize, const H: usize> RunningProduct<R, H> {
     /// Whether the second half of a block adds up apart though it has no scale of its own: a sum of `VPDPBUSD` has to
     /// wait for the last, which shows with few rows.
     #[inline(always)]
@@ -125,7 +125,7 @@ impl<const R: usize, const H: usize> Product<R, H> {
         &mut self,
         reader: C,
         codes: *const u8,
-        x: &Activations<R>,
+        x: &ActivationBlocks<R>,
         b: usize,
     ) {
         let (quad, of_half) = nth_quad::<R>(NTH);
@@ -192,7 +192,7 @@ impl<const R: usize, const H: usize> Product<R, H> {
 
     /// Takes back what codes have more than the weights.
     #[inline(always)]
-    unsafe fn finish<C: CodeReader, S: ScaleReader, const VNNI: bool>(&mut self, x: &Activations<R>, b: usize) {
+    unsafe fn finish<C: CodeReader, S: ScaleReader, const VNNI: bool>(&mut self, x: &ActivationBlocks<R>, b: usize) {
         for r in 0..R {
             // SAFETY: the block was set.
             unsafe {

@@ -6,8 +6,11 @@
 //! random number that comes that near to the border between two tokens, and rows with filters, are left to the caller,
 //! who weighs all tokens again.
 
-use crate::backend::cpu::sampler::near::WeightSum;
-use crate::backend::cpu::sampler::{PART, SamplerScratch, Weighed, bits, filtered, first, integer, number};
+use crate::backend::cpu::sampler::rank::filtered;
+use crate::backend::cpu::sampler::scan::{first, number};
+use crate::backend::cpu::sampler::weight_sum::WeightSum;
+use crate::backend::cpu::sampler::weights::{PART, TokenWeights, integer};
+use crate::backend::cpu::sampler::{SamplerScratch, bits};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
@@ -15,7 +18,7 @@ use crate::step::SampleRow;
 use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled};
 
 /// A token that edits name.
-pub(crate) struct Listed {
+pub(crate) struct EditedToken {
     id: TokenId,
     /// What a mixture or a bias adds.
     edit: f32,
@@ -23,7 +26,7 @@ pub(crate) struct Listed {
     logit: f32,
     /// Beside the best logit with edits.
     weight: u64,
-    /// Without edits.
+    /// Beside the best logit without edits.
     plain_weight: u64,
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &Constrain
 }
 
 /// Takes the best token without the edits and the best one with them.
-fn take_both(base: &[f32], best: f32, edits: &Constraint, listed: &mut Vec<Listed>) -> Chosen {
+fn take_both(base: &[f32], best: f32, edits: &Constraint, listed: &mut Vec<EditedToken>) -> Chosen {
     let plain = first(base, best);
     let mut edited = None;
     if !edits.mix.is_empty() {
@@ -63,7 +66,7 @@ fn take_both(base: &[f32], best: f32, edits: &Constraint, listed: &mut Vec<Liste
 }
 
 /// The best token with edits, if no error of the sum can make another one of it. `plain` is the best without.
-fn outright(plain: TokenId, best: f32, listed: &[Listed], sum: WeightSum) -> Option<TokenId> {
+fn outright(plain: TokenId, best: f32, listed: &[EditedToken], sum: WeightSum) -> Option<TokenId> {
     let top = listed.iter().max_by(|a, b| a.logit.total_cmp(&b.logit))?;
     let error = 2.0 * sum.error_of(listed.iter().map(|l| l.logit), best);
     let above = |a: f32, b: f32| f64::from(a) - f64::from(b) > error;
@@ -74,8 +77,8 @@ fn outright(plain: TokenId, best: f32, listed: &[Listed], sum: WeightSum) -> Opt
     }
 }
 
-/// The same of exact logits.
-fn best_of(plain: TokenId, base: &[f32], best: f32, listed: &[Listed]) -> Option<TokenId> {
+/// The best token with edits, of logits that are exact. `plain` is the best without.
+fn best_of(plain: TokenId, base: &[f32], best: f32, listed: &[EditedToken]) -> Option<TokenId> {
     let edited = best_edited(base, best, listed)?;
     let raised = listed.iter().find(|l| l.logit == edited).map(|l| l.id);
     let own = listed.iter().find(|l| l.id == plain);
@@ -122,8 +125,8 @@ impl Draw<'_> {
         // Whether an unlisted token has the least weight is known only where the weights are.
         let edited_best = known.filter(|edited| *edited == best || min_weight == 0.0)?;
         let weights = &s.weights.weights;
-        run(Weigh { listed: &mut s.listed, weights, best: edited_best, temperature, min_weight });
-        let patched = Patched::new(&s.weights, &s.listed, total, moved(best, edited_best, temperature));
+        run(WeighEdited { listed: &mut s.listed, weights, best: edited_best, temperature, min_weight });
+        let patched = EditedWeights::new(&s.weights, &s.listed, total, moved(best, edited_best, temperature));
         patched.mixed_by(sum, best, temperature).at(bits)
     }
 }
@@ -142,13 +145,13 @@ fn mixture_of(edits: &Constraint, best: f32, sum: impl FnOnce() -> WeightSum) ->
 }
 
 /// Lists the edited tokens; false if their ids do not rise.
-fn list(base: &[f32], edits: &Constraint, mixture: Option<Mixture>, listed: &mut Vec<Listed>) -> bool {
+fn list(base: &[f32], edits: &Constraint, mixture: Option<Mixture>, listed: &mut Vec<EditedToken>) -> bool {
     run(List { base, edits, mixture, listed });
     listed.is_sorted_by(|a, b| a.id < b.id)
 }
 
 /// The best logit with edits, if it can be told.
-fn best_edited(base: &[f32], best: f32, listed: &[Listed]) -> Option<f32> {
+fn best_edited(base: &[f32], best: f32, listed: &[EditedToken]) -> Option<f32> {
     let raised = listed.iter().fold(f32::NEG_INFINITY, |best, l| best.max(l.logit));
     // Otherwise the best of all others has to be there still.
     let stands = || listed.iter().all(|l| base[l.id as usize] < best);
@@ -162,7 +165,7 @@ struct List<'a> {
     base: &'a [f32],
     edits: &'a Constraint,
     mixture: Option<Mixture>,
-    listed: &'a mut Vec<Listed>,
+    listed: &'a mut Vec<EditedToken>,
 }
 
 impl Kernel for List<'_> {
@@ -174,7 +177,7 @@ impl Kernel for List<'_> {
         let list = if mixture.is_some() { &edits.mix } else { &edits.bias };
         let known = list.iter().filter_map(|(id, edit)| Some((*id, *edit, *base.get(*id as usize)?)));
         listed.clear();
-        listed.extend(known.map(|(id, edit, logit)| Listed { id, edit, logit, weight: 0, plain_weight: 0 }));
+        listed.extend(known.map(|(id, edit, logit)| EditedToken { id, edit, logit, weight: 0, plain_weight: 0 }));
         let Some(mixture) = mixture else { return listed.iter_mut().for_each(|l| l.logit = number(l.logit + l.edit)) };
         // A loop, since a closure of its own would lack the instruction set.
         for l in listed {
@@ -183,9 +186,9 @@ impl Kernel for List<'_> {
     }
 }
 
-/// Weighs what is listed, as [`Weighed::weigh`] does all tokens.
-struct Weigh<'a> {
-    listed: &'a mut [Listed],
+/// Weighs what is listed, as [`TokenWeights::weigh`] does all tokens.
+struct WeighEdited<'a> {
+    listed: &'a mut [EditedToken],
     /// Of all tokens without edits.
     weights: &'a [f32],
     best: f32,
@@ -193,7 +196,7 @@ struct Weigh<'a> {
     min_weight: f32,
 }
 
-impl Kernel for Weigh<'_> {
+impl Kernel for WeighEdited<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -217,10 +220,10 @@ impl Kernel for Weigh<'_> {
 }
 
 /// A row's weights with edits: those without them times `ratio`, but for the listed tokens.
-struct Patched<'a> {
+struct EditedWeights<'a> {
     /// Of all tokens, without edits.
-    plain: &'a Weighed,
-    listed: &'a [Listed],
+    plain: &'a TokenWeights,
+    listed: &'a [EditedToken],
     ratio: f64,
     /// Sum of `plain` without the listed tokens.
     unlisted: u64,
@@ -229,10 +232,10 @@ struct Patched<'a> {
     slack: f64,
 }
 
-impl<'a> Patched<'a> {
+impl<'a> EditedWeights<'a> {
     /// From the weights without edits, whose sum is `total`. `moved` is the logarithm of the ratio, if the best logit
     /// is another one.
-    fn new(plain: &'a Weighed, listed: &'a [Listed], total: u64, moved: Option<f64>) -> Self {
+    fn new(plain: &'a TokenWeights, listed: &'a [EditedToken], total: u64, moved: Option<f64>) -> Self {
         let unlisted = total - listed.iter().map(|l| l.plain_weight).sum::<u64>();
         let ratio = moved.map_or(1.0, f64::exp);
         let slack = moved.map_or(0.0, |_| slack(plain.weights.len(), unlisted, ratio));
@@ -240,7 +243,7 @@ impl<'a> Patched<'a> {
         Self { plain, listed, ratio, unlisted, total, slack }
     }
 
-    /// The same where the listed tokens were mixed by this sum beside the best logit without edits. With another sum
+    /// The weights where the listed tokens were mixed by this sum beside the best logit without edits. With another sum
     /// their weights alone are others: in units that the unlisted ones do not change in, which border is reached is
     /// the same.
     fn mixed_by(mut self, sum: WeightSum, best: f32, temperature: f32) -> Self {
@@ -273,8 +276,8 @@ impl<'a> Patched<'a> {
         None
     }
 
-    /// As [`Patched::at`] among the tokens of one part; `below` are the sums before it.
-    fn within(&self, first: usize, mut listed: &[Listed], mut below: (u64, u64), target: f64) -> Option<TokenId> {
+    /// As [`EditedWeights::at`] among the tokens of one part; `below` are the sums before it.
+    fn within(&self, first: usize, mut listed: &[EditedToken], mut below: (u64, u64), target: f64) -> Option<TokenId> {
         for (id, weight) in (first..).zip(&self.plain.weights[first..]) {
             let before = below;
             match listed.split_first() {
@@ -312,8 +315,9 @@ fn slack(tokens: usize, unlisted: u64, ratio: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::backend::cpu::sampler::history::History;
+    use crate::backend::cpu::sampler::sample;
+    use crate::backend::cpu::sampler::scan::largest;
     use crate::backend::cpu::sampler::tests::{defined, row};
-    use crate::backend::cpu::sampler::{largest, sample};
     use crate::sampling::SamplingParams;
     use chimere_kernels::reference::sampler::weight;
     use proptest::prelude::*;
@@ -386,7 +390,7 @@ mod tests {
         assert!(list(base, edits, mixture(edits, best, sum), &mut s.listed));
         let edited = best_edited(base, best, &s.listed).unwrap();
         let weights = &s.weights.weights;
-        run(Weigh { listed: &mut s.listed, weights, best: edited, temperature: p.temperature, min_weight: 0.0 });
+        run(WeighEdited { listed: &mut s.listed, weights, best: edited, temperature: p.temperature, min_weight: 0.0 });
         (best, edited, total)
     }
 
@@ -414,7 +418,7 @@ mod tests {
             let (best, edited, total) = weighed(&base, &p, &edits, near, s);
             let moved = moved(best, edited, temperature);
             assert!(moved.is_some());
-            let patched = Patched::new(&s.weights, &s.listed, total, moved).mixed_by(near, best, temperature);
+            let patched = EditedWeights::new(&s.weights, &s.listed, total, moved).mixed_by(near, best, temperature);
             let mut border = 0;
             for weight in &exact[..exact.len() - 1] {
                 border += weight;

@@ -1,7 +1,7 @@
 //! The sum of a row's weights at temperature 1, which a mixture is measured by: exact, or near at less than half the
 //! cost, with a bound on the error. The caller weighs exactly where the bound is too wide for a choice.
 
-use crate::backend::cpu::sampler::{PART, Total};
+use crate::backend::cpu::sampler::weights::{PART, Total};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use chimere_kernels::reference::sampler::WEIGHT_ONE;
 use std::f32::consts::LOG2_E;
