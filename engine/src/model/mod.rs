@@ -11,6 +11,8 @@ mod draft_ids;
 mod families;
 mod from_gguf;
 mod from_hf;
+mod gguf_keys;
+mod hf_keys;
 mod hf_tensors;
 mod load;
 mod reader;
@@ -29,7 +31,7 @@ pub use load::{Opened, load, load_gguf, load_hugging_face, open};
 pub use summary::{Role, RoleSummary, Summary};
 
 use crate::format::{Files, Tensor, TextAssets};
-use families::LayerPlan;
+use blocks::LayerPlan;
 
 /// Everything read from a model file or directory.
 #[derive(Debug)]

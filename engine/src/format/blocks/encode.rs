@@ -7,6 +7,7 @@
 mod block32;
 mod codes;
 mod grid;
+mod levels;
 mod minimum;
 mod search;
 mod symmetric;

@@ -68,39 +68,34 @@ const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME
 const SUPER_LAYERS: &str = "M E M E M E M * E M E M E M E M * E M E M E M E M * E M E M E M E M E M * E M E M E M E \
                             M E M * E M E M E M E M E M * E M E M E M E M E M * E M E M E M E M * E M E M E M E M E";
 
+const NEMOTRON_NANO: HybridShape = HybridShape {
+    name: "nemotron-3-nano-30b-a3b",
+    architecture: "nemotron_h_moe",
+    pre: "pixtral",
+    layers: "M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M E M * \
+             E M E M E M E M E",
+    hidden: 2688,
+    vocab: 131_072,
+    context: 262_144,
+    tied: false,
+    attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
+    ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
+    dense: 0,
+    experts: Experts { count: 128, used: 6, width: 1856, shared: 3712, latent: 0 },
+    gated: false,
+    factors: &[("expert_weights_scale", 2.5)],
+};
+
 const SHAPES: [HybridShape; 7] = [
-    HybridShape {
-        name: "nemotron-3-nano-30b-a3b",
-        architecture: "nemotron_h_moe",
-        pre: "pixtral",
-        layers: "M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M E M * \
-                 E M E M E M E M E",
-        hidden: 2688,
-        vocab: 131_072,
-        context: 262_144,
-        tied: false,
-        attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
-        ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
-        dense: 0,
-        experts: Experts { count: 128, used: 6, width: 1856, shared: 3712, latent: 0 },
-        gated: false,
-        factors: &[("expert_weights_scale", 2.5)],
-    },
+    NEMOTRON_NANO,
     HybridShape {
         name: "nemotron-3-super-120b-a12b",
-        architecture: "nemotron_h_moe",
-        pre: "pixtral",
         layers: SUPER_LAYERS,
         hidden: 4096,
-        vocab: 131_072,
-        context: 262_144,
-        tied: false,
-        attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
-        ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 8, normed: true },
-        dense: 0,
+        ssm: Ssm { heads: 128, ..NEMOTRON_NANO.ssm },
         experts: Experts { count: 512, used: 22, width: 2688, shared: 5376, latent: 1024 },
-        gated: false,
         factors: &[("expert_weights_scale", 5.0)],
+        ..NEMOTRON_NANO
     },
     HybridShape {
         name: "nemotron-h-8b",

@@ -1,14 +1,14 @@
 //! Attention over all positions before. Whether it has an output gate, norms of queries and keys, rotated positions,
 //! and by what it scales scores, is data.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::{Operator, StateShape};
 use crate::format::gguf::{MetaValue, Metadata};
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Problem, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{multiple, size};
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
 
 /// Part of a head that Qwen's hybrids rotate where config.json does not say.

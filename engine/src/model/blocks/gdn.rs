@@ -1,14 +1,13 @@
 //! The gated delta rule: a linear attention whose state is one matrix a value head, behind a causal convolution.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::{Operator, StateShape};
 use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::families::GdnPacking;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{multiple, size};
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
 use std::ops::Range;
 
@@ -69,6 +68,15 @@ pub(in crate::model) struct Projections {
     pub(in crate::model) z: Tensor,
     pub(in crate::model) b: Tensor,
     pub(in crate::model) a: Tensor,
+}
+
+/// Unpacks the input projections of a gated-delta block.
+pub(in crate::model) type Unpack = fn(&Layer<'_>, &GdnConfig) -> Result<Projections, LoadError>;
+
+/// How the input projections of gated-delta blocks are packed.
+pub(in crate::model) struct GdnPacking {
+    pub(in crate::model) gguf: Unpack,
+    pub(in crate::model) hugging_face: Unpack,
 }
 
 impl GdnConfig {
@@ -246,7 +254,7 @@ impl Operator for GdnConfig {
 }
 
 fn packing<'a>(layer: &Layer<'a>) -> &'a GdnPacking {
-    layer.family.gdn.as_ref().expect("a family with gated-delta blocks says how they are packed")
+    layer.gdn.expect("a family with gated-delta blocks says how they are packed")
 }
 
 #[cfg(test)]

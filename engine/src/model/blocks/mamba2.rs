@@ -1,11 +1,11 @@
 //! Mamba-2: a state of one matrix a head that decays by a step size of the token's own, behind a causal convolution.
 
+use super::Layer;
 use super::{Operator, StateShape};
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{multiple, size};
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
 
 /// Shape of a Mamba-2 block.

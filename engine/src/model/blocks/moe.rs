@@ -1,14 +1,15 @@
 //! A mixture of experts: a router gives each token a few of many feed-forward parts, and all tokens may share one more.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::Operator;
 use super::mlp::{MlpConfig, MlpWeights};
 use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::size;
-use crate::model::reader::{Layer, stack};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::size;
+use crate::model::reader::stack;
 use crate::model::summary::{Role, Summary};
 
 /// Shape of a mixture of experts.

@@ -1,8 +1,8 @@
 //! Attention and Mamba-2 side by side: both read the same normed input, and the stream takes both outputs.
 
+use super::Layer;
 use super::{AttentionConfig, AttentionWeights, Mamba2Config, Mamba2Weights, Operator, StateShape};
 use crate::format::LoadError;
-use crate::model::reader::Layer;
 use crate::model::summary::Summary;
 
 /// Shape of such a pair.

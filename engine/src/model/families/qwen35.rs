@@ -1,14 +1,15 @@
 //! `qwen35`: gated delta rule and gated attention, with dense feed-forward parts (Qwen3.5-0.8B to 27B). The projections
 //! of a gated-delta block are separate tensors in both formats; GGUF files have value heads in tiled order.
 
-use super::{Family, GdnPacking, LayerPlan, Layers, mixer_and_feed_forward};
+use super::{Family, Layers, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Problem};
+use crate::model::blocks::Conversion;
+use crate::model::blocks::Layer;
 use crate::model::blocks::{AttentionConfig, GdnConfig, HeadOrder, MlpConfig, OpConfig, Projections};
-use crate::model::converted::Conversion;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::layer_count;
-use crate::model::reader::Layer;
+use crate::model::blocks::{GdnPacking, LayerPlan};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::layer_count;
 
 /// llama.cpp's default where a file does not say which layers attend.
 const ATTENTION_INTERVAL_DEFAULT: u64 = 4;

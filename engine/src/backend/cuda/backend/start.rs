@@ -4,8 +4,7 @@ use super::CudaBackend;
 use super::laps::Laps;
 use crate::backend::BackendInfo;
 use crate::backend::cuda::draft_head::{self, DraftModel, ModelRank};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::error::During;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::draft_head::proposals_max;
 use crate::backend::cuda::layout::operators;
@@ -16,6 +15,7 @@ use crate::backend::cuda::layout::store::StoreShape;
 use crate::backend::cuda::network::{BlockLoader, Network};
 use crate::backend::cuda::rank::experts::ExpertTier;
 use crate::backend::cuda::rank::graphs::Graphs;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::staging::{Ring, STAGING_BYTES};
 use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::DeviceWeights;
@@ -46,7 +46,7 @@ fn load(
     device: &Device,
     cache: &KernelCache,
     progress: &mut dyn FnMut(f32),
-) -> Result<(DeviceWeights, Option<ExpertTier>), CudaBackendError> {
+) -> CudaResult<(DeviceWeights, Option<ExpertTier>)> {
     let arch = device.arch();
     let programs = programs(model, config, arch, Some(Chip::of(device)))?;
     cache.can_build(&programs, arch)?;
@@ -88,7 +88,7 @@ fn layers(
     (model, c): (&Model, &ModelConfig),
     config: &CudaConfig,
     mut weights: DeviceWeights,
-) -> Result<(Network, Option<Box<dyn DraftModel>>), CudaBackendError> {
+) -> CudaResult<(Network, Option<Box<dyn DraftModel>>)> {
     let (own, planes) = (weights.draft.take(), config.activations.planes(model));
     let mut loader = BlockLoader::new(device, cache, c, config, (planes, weights.embed.ty))?;
     let network = Network::new(&mut loader, c, weights)?;
@@ -103,7 +103,7 @@ impl CudaBackend {
     /// # Errors
     /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no
     /// kernel takes.
-    pub fn new(model: &Model, config: &CudaConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CudaBackendError> {
+    pub fn new(model: &Model, config: &CudaConfig, progress: &mut dyn FnMut(f32)) -> CudaResult<Self> {
         if config.slots as usize > SLOTS_MAX {
             let (got, need) = (config.slots.to_string(), format!("at most {SLOTS_MAX}"));
             return Err(CudaBackendError::Unsupported { what: "the number of sequences at once", got, need });
@@ -173,7 +173,7 @@ impl CudaBackend {
     }
 
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
-    fn capture(&mut self) -> Result<(), CudaBackendError> {
+    fn capture(&mut self) -> CudaResult<()> {
         for pass in passes(self.counts) {
             self.device
                 .stream()
@@ -195,7 +195,7 @@ impl CudaBackend {
         }
         let Self { device, network, store, work, draft_model, .. } = self;
         if let Some(model) = draft_model {
-            model.capture(&mut ModelRank { device, network, store, work }, self.counts.slots)?;
+            model.capture(&mut ModelRank { device, network, memory: RankMemory { store, work } }, self.counts.slots)?;
         }
         self.device.stream().synchronize().during("capturing graphs")
     }

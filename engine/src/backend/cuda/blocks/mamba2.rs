@@ -4,14 +4,13 @@
 //! Its state is written at every position: it has no updates that a state may lack.
 
 use super::projections::BoundProjections;
-use super::{BlockPass, OperatorRun};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::layout::operators::mamba2::{Weights, shape};
+use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun};
+use crate::backend::cuda::error::CudaResult;
+use crate::backend::cuda::layout::operators::mamba2::shape;
 use crate::backend::cuda::layout::operators::operator::Setting;
+use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::products::ProductKernels;
-use crate::backend::cuda::rank::store::Store;
-use crate::backend::cuda::rank::weights::Matrix;
-use crate::backend::cuda::rank::workspace::Workspace;
 use crate::model::Mamba2Config;
 use chimere_kernels::cuda::gdn_prefill::{MixedRows, Pieces};
 use chimere_kernels::cuda::mamba2::{self, Counters, Mamba2};
@@ -39,18 +38,13 @@ impl OperatorRun for Mamba2Config {
     type Bound = Bound;
     type Kernels = Kernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Kernels> {
         let shape = shape(self, s.planes);
         let counters = Counters::new(device, shape, s.counts.decode)?;
         Ok(Kernels { kernels: Mamba2::load(device, cache, shape)?, counters })
     }
 
-    fn bind(
-        &self,
-        w: Weights<Matrix, CudaSlice<f32>>,
-        products: &mut ProductKernels<'_>,
-        hidden: usize,
-    ) -> Result<Bound, CudaBackendError> {
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
         Ok(Bound {
             projections: BoundProjections::new(products, w.projections, hidden)?,
             conv: w.conv,
@@ -62,31 +56,20 @@ impl OperatorRun for Mamba2Config {
         })
     }
 
-    fn first(bound: &Bound) -> &Matrix {
-        bound.projections.first()
+    fn first(bound: &Bound, rows: RowCount) -> FirstMatrix<'_> {
+        FirstMatrix { halves: None, ..bound.projections.first(rows) }
     }
 
-    fn launch(
-        bound: &Bound,
-        kernels: &mut Kernels,
-        at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        bound.projections.read(at, work)?;
-        mix(bound, kernels, at, store, work)?;
-        bound.projections.write(at, work)
+    fn launch(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+        bound.projections.read(at, memory.work)?;
+        mix(bound, kernels, at, memory)?;
+        bound.projections.write(at, memory.work)
     }
 }
 
 /// Convolution, rule, gate and norm of all rows.
-fn mix(
-    bound: &Bound,
-    Kernels { kernels, counters }: &mut Kernels,
-    at: BlockPass<'_>,
-    store: &mut Store,
-    work: &mut Workspace,
-) -> Result<(), CudaBackendError> {
+fn mix(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    let Kernels { kernels, counters } = kernels;
     let layer = mamba2::LayerWeights {
         taps: &bound.conv.as_view(),
         conv_bias: &bound.conv_bias.as_view(),
@@ -96,6 +79,7 @@ fn mix(
         norm: &bound.norm.as_view(),
         eps: at.eps,
     };
+    let RankMemory { store, work } = memory;
     let mut kept = store.recurrent(at.place.recurrent);
     let memory = mamba2::Memory { state: &mut kept.states, tail: &mut kept.rings };
     let (x, scratch) = (work.inputs.as_view(), &mut work.scratch.as_view_mut());

@@ -1,7 +1,7 @@
 //! Products of matrices before there is a device: which kernels few, some and many rows take.
 
 use super::matrix::{MatrixForm, Packed};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use chimere_kernels::cuda::Program;
 use chimere_kernels::cuda::experts;
 use chimere_kernels::cuda::product::{self, Activated, Residual, halves};
@@ -75,11 +75,7 @@ pub(crate) struct ProductKind {
 
 impl ProductKind {
     /// A matrix for all rows.
-    pub(crate) fn dense(
-        matrix: &impl Packed,
-        epilogue: Epilogue,
-        norm: Option<usize>,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn dense(matrix: &impl Packed, epilogue: Epilogue, norm: Option<usize>) -> CudaResult<Self> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
         Ok(Self { shape, share: None, of_experts: false, beside: false, feeds: None })
@@ -91,7 +87,7 @@ impl ProductKind {
         epilogue: Epilogue,
         norm: Option<usize>,
         (used, experts): (usize, usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let MatrixForm { layout, rows, cols, placed, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
         let shape = shape.with_places(placed);
@@ -168,7 +164,7 @@ impl ProductKind {
     }
 
     /// Programs for those classes, and for few rows.
-    pub(crate) fn programs(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
+    pub(crate) fn programs(&self, classes: &[Class], choice: Choice) -> CudaResult<Vec<Program>> {
         let mut all = Vec::new();
         for (shape, form) in self.forms(classes, choice) {
             all.extend(form.programs(shape)?);

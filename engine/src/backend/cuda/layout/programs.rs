@@ -8,7 +8,7 @@ use super::operators::{self, OpQuery};
 use super::products::{Choice, ProductKind, classes};
 use super::shape::Widths;
 use super::weights::WeightsPlan;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::format::BlockType;
 use crate::model::{Model, ModelConfig};
 use chimere_kernels::cuda::embed::{self, TableEncoding};
@@ -40,12 +40,7 @@ pub(crate) fn embed_shape(c: &ModelConfig, embedding: BlockType, planes: Planes)
 ///
 /// # Errors
 /// If the model has operators or sizes that no kernel takes.
-pub fn programs(
-    model: &Model,
-    config: &CudaConfig,
-    arch: Arch,
-    chip: Option<Chip>,
-) -> Result<Vec<Program>, CudaBackendError> {
+pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chip>) -> CudaResult<Vec<Program>> {
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
     let config = &config.of(&model.config);
     let c = &config.computed(&model.config);
@@ -85,7 +80,7 @@ pub fn programs(
 }
 
 /// The products of the head and of all blocks.
-fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<WantedProducts, CudaBackendError> {
+fn products(plan: &WeightsPlan<'_>, hidden: usize) -> CudaResult<WantedProducts> {
     let mut wanted = WantedProducts::default();
     wanted.kinds.push(ProductKind::dense(&plan.head, Epilogue::Plain, Some(hidden))?);
     let draft = plan.draft.as_ref();

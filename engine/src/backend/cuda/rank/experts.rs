@@ -14,7 +14,7 @@
 use super::pinned::{Pinned, send_to};
 use super::staging::Staging;
 use super::upload::upload;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::experts::{CHANGES, PoolShape, PoolSource, TierShape};
 use crate::backend::cuda::layout::matrix::MatrixPlan;
 use crate::backend::cuda::layout::pack::source::ByteSource;
@@ -53,7 +53,7 @@ impl HostExperts {
         source: &PoolSource<'_>,
         spare: usize,
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let place = source.piece_bytes();
         let map = MmapOptions::new().len((source.pieces() + spare) * place).map_anon();
         let mut bytes = map.map_err(|e| CudaBackendError::Host { what: "memory for experts", why: e.to_string() })?;
@@ -77,7 +77,7 @@ impl HostExperts {
         Ok(all)
     }
 
-    fn lock(&mut self) -> Result<(), CudaBackendError> {
+    fn lock(&mut self) -> CudaResult<()> {
         let doing = "locking the host's memory for experts";
         self.context.bind_to_thread().during(doing)?;
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
@@ -250,7 +250,7 @@ impl ExpertTier {
         shape: TierShape,
         matrices: &[&MatrixPlan<'_>],
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let (pairs, _) = matrices.as_chunks::<2>();
         let (stream, doing) = (device.stream(), "allocating the table of experts");
         let mut pools = Vec::with_capacity(shape.pools.len());
@@ -330,7 +330,7 @@ impl ExpertTier {
         pass: PassKind,
         chosen: &CudaSlice<i32>,
         (count, pitch): (usize, usize),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (blocks, half) = (self.shape.blocks, self.bits.len() / 2);
         let mut bits = match pass {
             PassKind::Decode => self.bits.slice_mut(..half),
@@ -342,7 +342,7 @@ impl ExpertTier {
 
     /// Before a step's rows: takes in what finished steps used and brought, changes the addresses of experts that have
     /// left, and has others leave.
-    pub(crate) fn begin(&mut self, device: &Device, staging: &Staging) -> Result<(), CudaBackendError> {
+    pub(crate) fn begin(&mut self, device: &Device, staging: &Staging) -> CudaResult<()> {
         self.take_in();
         self.change_addresses(device, staging)?;
         self.start_copies()?;
@@ -357,7 +357,7 @@ impl ExpertTier {
     }
 
     /// Behind a step's rows: sends its uses, and who came, on their way.
-    pub(crate) fn end(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaBackendError> {
+    pub(crate) fn end(&mut self, stream: &Arc<CudaStream>) -> CudaResult<()> {
         let doing = "reading the uses of experts";
         // More steps than may be unfinished: this one's come with the next one's.
         let Some(words) = self.idle.pop() else { return Ok(()) };
@@ -389,7 +389,7 @@ impl ExpertTier {
     }
 
     /// Of what was copied: who left lies on the host, and its place is a reserve.
-    fn change_addresses(&mut self, device: &Device, staging: &Staging) -> Result<(), CudaBackendError> {
+    fn change_addresses(&mut self, device: &Device, staging: &Staging) -> CudaResult<()> {
         let (stream, mut changes) = (device.stream(), Vec::new());
         let [table, reserves] = [&self.table, &self.reserves].map(|words| words.device_ptr(stream).0);
         while let Some(left) = self.leaving.pop_front_if(|l| l.copied.is_complete()) {
@@ -418,7 +418,7 @@ impl ExpertTier {
     }
 
     /// For each reserve that was taken somebody goes.
-    fn start_copies(&mut self) -> Result<(), CudaBackendError> {
+    fn start_copies(&mut self) -> CudaResult<()> {
         let (doing, copies) = ("copying experts", &self.copies);
         copies.context().bind_to_thread().during(doing)?;
         for (n, pool) in self.pools.iter_mut().enumerate() {

@@ -33,6 +33,17 @@ pub(crate) struct Prompts<'a> {
     pub(crate) exports: Option<&'a CudaView<'a, i32>>,
 }
 
+impl<'a> Prompts<'a> {
+    /// Prompts of which no state is kept on the way; `counts` are those of pieces and of tiles.
+    pub(crate) fn new(
+        pieces: &'a CudaView<'a, i32>,
+        tiles: &'a CudaView<'a, i32>,
+        (count, tile_count): (usize, usize),
+    ) -> Self {
+        Self { pieces, count, tiles, tile_count, exports: None }
+    }
+}
+
 impl<'a> Pass<'a> {
     /// `words` holds tokens, slots, positions, prompt lengths, cuts, pending updates and drafted positions of `count`
     /// rows, one array of `room` rows after another; those of a decode pass have drafts if it is so.

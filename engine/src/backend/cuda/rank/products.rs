@@ -1,7 +1,7 @@
 //! Products of a model's matrices, each with the kernels that it wants for few, some and many rows.
 
 use super::weights::Matrix;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::Segments;
 use crate::backend::cuda::layout::products::{Choice, Class, FEW_ROWS, ProductKind, RowCount};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
@@ -59,7 +59,7 @@ impl<'a> ProductKernels<'a> {
     }
 
     /// The kernels of a product, by class.
-    pub(crate) fn of(&mut self, kind: ProductKind) -> Result<Product, CudaBackendError> {
+    pub(crate) fn of(&mut self, kind: ProductKind) -> CudaResult<Product> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
@@ -70,7 +70,7 @@ impl<'a> ProductKernels<'a> {
         Ok(Product { by_class, few })
     }
 
-    fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> Result<Many, CudaBackendError> {
+    fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> CudaResult<Many> {
         let key = (shape, form, beside);
         if let Some(kernel) = self.loaded.get(&key) {
             return Ok(kernel.clone());
@@ -80,7 +80,7 @@ impl<'a> ProductKernels<'a> {
         Ok(kernel)
     }
 
-    fn few(&mut self, kind: ProductKind) -> Result<Few, CudaBackendError> {
+    fn few(&mut self, kind: ProductKind) -> CudaResult<Few> {
         if let Some(few) = self.few.get(&kind) {
             return Ok(few.clone());
         }
@@ -89,7 +89,7 @@ impl<'a> ProductKernels<'a> {
         Ok(few)
     }
 
-    fn load_few(&self, kind: ProductKind) -> Result<Few, CudaBackendError> {
+    fn load_few(&self, kind: ProductKind) -> CudaResult<Few> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
         Ok(match kind.shape.epilogue() {
             Epilogue::Plain => {
@@ -103,7 +103,7 @@ impl<'a> ProductKernels<'a> {
     }
 
     /// The kernels of a layer's experts for few rows, if the chip has the memory for them.
-    pub(crate) fn experts(&mut self, experts: Experts) -> Result<Option<Rc<ExpertsKernels>>, CudaBackendError> {
+    pub(crate) fn experts(&mut self, experts: Experts) -> CudaResult<Option<Rc<ExpertsKernels>>> {
         let experts = experts.with_planes(self.planes).with_replay(self.choice.replayed);
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
@@ -172,7 +172,7 @@ impl Product {
         x: &Source<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let factor = x.inputs().factor * matrix.factor;
         if let Some(few) = self.few_for(rows) {
             return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
@@ -199,7 +199,7 @@ impl Few {
         matrix: &Matrix,
         x: Inputs<'_>,
         out: Output<'_, '_>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (weights, y) = (matrix.bytes(), Activations { codes: x.codes, meta: x.meta });
         let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
         match (self, out) {
@@ -227,11 +227,7 @@ pub(crate) struct Stacked {
 }
 
 impl Stacked {
-    pub(crate) fn new(
-        kernels: &mut ProductKernels<'_>,
-        segments: Segments<Matrix>,
-        norm: usize,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(kernels: &mut ProductKernels<'_>, segments: Segments<Matrix>, norm: usize) -> CudaResult<Self> {
         let kinds = segments.parts.iter().map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)));
         let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
         Ok(Self { segments, products })
@@ -259,7 +255,7 @@ impl Stacked {
         rows: RowCount,
         x: &Source<'_>,
         (out, halves): (&mut CudaViewMut<'_, f32>, bool),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let stride = self.width();
         for (segment, product) in self.segments.parts.iter().zip(&self.products) {
             assert!(segment.first.is_multiple_of(2), "parts before another are whole heads");

@@ -7,7 +7,7 @@
 use super::products::Product;
 use super::quantized::Quantized;
 use super::weights::Matrix;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::products::RowCount;
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::combine::{Combine, Terms};
@@ -56,7 +56,7 @@ pub(crate) struct FoldedViewMut<'a> {
 
 impl FoldedRows {
     /// Takes the memory, zeroed.
-    pub(crate) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> CudaResult<Self> {
         Ok(Self {
             rows: Quantized::new(device, rows, cols, planes)?,
             squares: device.stream().alloc_zeros(rows * cols / BLOCK).during("allocating the workspace")?,
@@ -126,7 +126,7 @@ pub(crate) struct Residual {
 
 impl Residual {
     /// Takes the memory, zeroed.
-    pub(crate) fn new(device: &Device, rows: usize, hidden: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, rows: usize, hidden: usize, planes: Planes) -> CudaResult<Self> {
         Ok(Self {
             x: device.stream().alloc_zeros(rows * hidden).during("allocating the workspace")?,
             rows: FoldedRows::new(device, rows, hidden, planes)?,
@@ -143,7 +143,7 @@ impl Residual {
         (product, matrix): (&Product, &Matrix),
         input: &Quantized,
         next: Next<'_>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (codes, meta) = input.views();
         self.add_product_of(device, rows, (product, matrix), &Source::plain(&codes, &meta), next)
     }
@@ -156,7 +156,7 @@ impl Residual {
         (product, matrix): (&Product, &Matrix),
         x: &Source<'_>,
         next: Next<'_>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let mut folded = self.rows.write();
         let FoldedOut { codes: next_codes, meta: next_meta, squares } = folded.out();
         let out = Output::Residual {
@@ -179,7 +179,7 @@ impl Residual {
         rows: usize,
         terms: Terms<'_>,
         (next, eps): (Next<'_>, f32),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (mut folded, mut x, weight) = (self.rows.write(), self.x.as_view_mut(), next.norm.as_view());
         let Some(place) = next.halves.filter(|_| combine.brings_halves()) else {
             return Ok(combine.launch(device, rows, terms, &weight, &mut x, folded.out())?);

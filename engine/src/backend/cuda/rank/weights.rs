@@ -2,7 +2,7 @@
 
 use super::experts::{ExpertTier, PlacedExperts};
 use super::upload::{Mapped, upload, upload_values};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::config::Placement;
 use crate::backend::cuda::layout::experts::TierShape;
 use crate::backend::cuda::layout::matrix::{MatrixForm, MatrixPlan, Packed};
@@ -104,7 +104,7 @@ impl DeviceWeights {
         model: &Model,
         placement: Placement,
         progress: &mut dyn FnMut(f32),
-    ) -> Result<(Self, Option<ExpertTier>), CudaBackendError> {
+    ) -> CudaResult<(Self, Option<ExpertTier>)> {
         let Placement { host_embedding, expert_bytes, .. } = placement;
         let (tree, matrices, vectors) = WeightsPlan::of(model, placement).take_apart();
         let (placed, own): (Vec<_>, Vec<_>) = matrices.iter().partition(|m| m.placed);

@@ -2,7 +2,7 @@
 
 use super::quantized::Quantized;
 use super::residual::{FoldedRows, Residual};
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::backend::cuda::layout::workspace::{GIVEN_ROWS_MAX, all_routed, listed, made_rows, scratch, shared_values};
 use crate::model::ModelConfig;
@@ -58,7 +58,7 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     /// Takes all of it, zeroed: padding is never written.
-    pub(crate) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> CudaResult<Self> {
         let (s, w, routed) = (device.stream(), Widths::of(c), all_routed(c));
         let (rows, used) = (n.rows(), w.used);
         let (made, values) = made_rows(&w, rows);
@@ -93,7 +93,7 @@ impl Workspace {
     }
 
     /// Takes memory for experts that decode rows are given, beyond what is planned.
-    pub(crate) fn replay(&mut self, device: &Device, c: &ModelConfig) -> Result<(), CudaBackendError> {
+    pub(crate) fn replay(&mut self, device: &Device, c: &ModelConfig) -> CudaResult<()> {
         let words = all_routed(c) * GIVEN_ROWS_MAX * Widths::of(c).used;
         self.given = Some(device.stream().alloc_zeros(words.max(1)).during("allocating given experts")?);
         Ok(())

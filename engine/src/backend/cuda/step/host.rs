@@ -8,7 +8,7 @@
 //! it reads what earlier steps wrote, and overwrites what they read last. Where a plan gives away memory that a
 //! transfer still reads or writes, its own transfers wait for that one as its rows do.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::rank::store::{DevicePart, Store};
 use crate::cache::HostBlocks;
 use crate::ids::{HostBlockId, TransferId};
@@ -47,11 +47,7 @@ struct UnderWay {
 
 impl HostTier {
     /// For blocks of this cut in so many bytes, none of which are taken yet. `None` if not one checkpoint fits.
-    pub(crate) fn new(
-        context: &Arc<CudaContext>,
-        cut: HostBlocks,
-        bytes: u64,
-    ) -> Result<Option<Self>, CudaBackendError> {
+    pub(crate) fn new(context: &Arc<CudaContext>, cut: HostBlocks, bytes: u64) -> CudaResult<Option<Self>> {
         let memory = HostMemory::new(context, cut, bytes);
         if !cut.is_some() || memory.blocks_max() < cut.checkpoint {
             return Ok(None);
@@ -84,7 +80,7 @@ impl HostTier {
     }
 
     /// Makes `stream` wait for the loads that bring what these pieces go on from, as far as they have begun.
-    pub(crate) fn wait_for(&self, pieces: &[&Piece], stream: &CudaStream) -> Result<(), CudaBackendError> {
+    pub(crate) fn wait_for(&self, pieces: &[&Piece], stream: &CudaStream) -> CudaResult<()> {
         let under_way = lock(&self.under_way);
         let wanted = |copy: &&UnderWay| pieces.iter().any(|piece| piece.state.load() == Some(copy.id));
         let mut copies = under_way.iter().filter(wanted);
@@ -93,12 +89,7 @@ impl HostTier {
 
     /// Enqueues a plan's transfers behind what `stream` has so far. If the plan settles, they wait for all that are
     /// under way, and the stream for both.
-    pub(crate) fn begin(
-        &mut self,
-        plan: &StepPlan,
-        store: &mut Store,
-        stream: &Arc<CudaStream>,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn begin(&mut self, plan: &StepPlan, store: &mut Store, stream: &Arc<CudaStream>) -> CudaResult<()> {
         let doing = "copying to or from the host's cache";
         if !plan.transfers.is_empty() {
             let passed = stream.context().new_event(None).during(doing)?;
@@ -121,7 +112,7 @@ impl HostTier {
         Ok(())
     }
 
-    fn copy(&mut self, transfer: &Transfer, store: &mut Store) -> Result<(), CudaBackendError> {
+    fn copy(&mut self, transfer: &Transfer, store: &mut Store) -> CudaResult<()> {
         let doing = "copying to or from the host's cache";
         let stream = &self.streams[transfer.direction as usize];
         let event = || stream.context().new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)).during(doing);

@@ -7,7 +7,7 @@
 use super::leader::{AskedAt, Lead, Leader, RowPlace};
 use super::stored::{Lacking, StoredStates};
 use crate::CHUNK_TOKENS;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
 use chimere_kernels::cuda::draft_head::{BEHIND_WORDS, ROW_WORDS};
@@ -159,7 +159,7 @@ impl StepRows {
         room: PassRoom,
         stored: &mut StoredStates,
         leader: Option<&Leader>,
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let mut all = Self::default();
         let decodes = |p: &Piece| p.form == Form::Recurrent && p.score.is_none();
         let decoding = plan.pieces.iter().filter(|p| decodes(p));

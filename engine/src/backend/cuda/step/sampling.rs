@@ -6,7 +6,7 @@ use super::leader::{AskedAt, RowPlace, Settled, SettledPiece};
 use super::pooling::pooled;
 use super::rows::{DraftedAt, PooledAt, SampleAt, ScoreAt, StepRows};
 use crate::backend::BackendError;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::outputs::{LAUNCH_ROWS, LIST_WORDS};
 use crate::backend::cuda::layout::shape::{Counts, GuessShape};
 use crate::backend::cuda::rank::experts::ReadCounts;
@@ -121,12 +121,7 @@ impl WantedOutputs {
 }
 
 impl Sampling {
-    pub(crate) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        vocab: usize,
-        counts: Counts,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, cache: &KernelCache, vocab: usize, counts: Counts) -> CudaResult<Self> {
         let (stream, rows) = (device.stream(), counts.logits.max(LAUNCH_ROWS) + 1);
         let doing = "allocating the sampler's memory";
         Ok(Self {
@@ -148,7 +143,7 @@ impl Sampling {
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let params: Vec<SampleParams> = scores.iter().enumerate().map(|(row, s)| score_params(row, s)).collect();
         for part in params.chunks(LAUNCH_ROWS) {
             self.run(device, (part, &[]), (logits, None), store, staging, wanted)?;
@@ -165,7 +160,7 @@ impl Sampling {
         constraints: &[Constraint],
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let mut batch = Batch::default();
         wanted.yielded = constraints.iter().map(|constraint| constraint.yielded).collect();
         let rows = wanted.samples.iter().map(|at| &at.row).zip(constraints);
@@ -192,7 +187,7 @@ impl Sampling {
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let Batch { params, lists, .. } = std::mem::take(batch);
         wanted.launches += 1;
         self.run(device, (&params, &lists), from, store, staging, wanted)
@@ -207,7 +202,7 @@ impl Sampling {
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         if params.is_empty() {
             return Ok(());
         }
@@ -240,12 +235,7 @@ impl Sampling {
     }
 
     /// Copies the results of the last launch to the host, if they are not on their way yet.
-    pub(crate) fn fetch(
-        &self,
-        device: &Device,
-        staging: &Staging,
-        wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn fetch(&self, device: &Device, staging: &Staging, wanted: &mut WantedOutputs) -> CudaResult<()> {
         let Range { start: first, end } = std::mem::take(&mut wanted.unfetched);
         if first == end {
             return Ok(());

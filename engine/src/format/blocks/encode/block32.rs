@@ -2,36 +2,12 @@
 //! MXFP4.
 
 use super::codes::put_all;
+use super::levels::{E2M1_LEVELS, IQ4, code_in, ends, iq4_ends};
 use super::minimum::ScaleMin;
 use super::search::{Block, Levels, Table, Whole};
 use crate::format::BlockType;
-use crate::format::blocks::decode::{E2M1, IQ4_LEVELS, e8m0};
+use crate::format::blocks::decode::{E2M1, e8m0};
 use half::f16;
-
-/// Levels of IQ4_NL and IQ4_XS as numbers.
-pub(super) const IQ4: [f32; 16] = {
-    let (mut out, mut i) = ([0.0; 16], 0);
-    while i < 16 {
-        out[i] = IQ4_LEVELS[i] as f32;
-        i += 1;
-    }
-    out
-};
-
-/// E2M1 in ascending order. Its two zeros are one level.
-pub(super) const E2M1_LEVELS: [f32; 16] =
-    [-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-
-/// Where the extreme value may lie beside the outermost level `end`, on both sides: the same 19 distances for 4 bits,
-/// finer for more.
-pub(super) fn ends(end: f32) -> impl Iterator<Item = f32> {
-    (-9..=9).flat_map(move |i| [-end - 0.1 * i as f32, end + 0.1 * i as f32])
-}
-
-/// The same around both ends of IQ4's levels.
-pub(super) fn iq4_ends() -> impl Iterator<Item = f32> {
-    (-14..=14).flat_map(|i| [IQ4[0] + i as f32, IQ4[15] + i as f32])
-}
 
 /// The level of each value, with the factor that is stored.
 fn coded(block: &Block, levels: impl Levels, ends: impl Iterator<Item = f32>) -> (f16, Vec<f32>) {
@@ -71,11 +47,6 @@ pub(super) fn q5_1(block: &Block, out: &mut [u8]) {
     out[..2].copy_from_slice(&d.to_le_bytes());
     out[2..4].copy_from_slice(&m.to_le_bytes());
     put_all(BlockType::Q5_1, codes, out);
-}
-
-/// Code of a level in the table of a type.
-pub(super) fn code_in(table: &[f32; 16], level: f32) -> u8 {
-    table.iter().position(|l| *l == level).expect("a nearest level is one of the table") as u8
 }
 
 pub(super) fn iq4_nl(block: &Block, out: &mut [u8]) {

@@ -2,7 +2,7 @@
 //! `base + step * level`, a level being a whole number or one of a table. Encodings whose codes stand for several values
 //! at once have no such grid.
 
-use super::block32::{E2M1_LEVELS, IQ4, code_in};
+use super::levels::{E2M1_LEVELS, IQ4, code_in};
 use super::search::{Levels, Table, Whole};
 use crate::format::BlockType;
 use crate::format::blocks::decode::{E2M1, decode_row};

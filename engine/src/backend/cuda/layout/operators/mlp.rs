@@ -2,7 +2,7 @@
 //! down. A dense part's down is a product into the residual stream; what experts make is summed by whoever chose them.
 
 use super::operator::{OperatorPlan, Setting, WantedProducts};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed};
 use crate::backend::cuda::layout::products::ProductKind;
 use crate::backend::cuda::layout::shape::Widths;
@@ -53,7 +53,7 @@ impl<M> ExpertMatrices<M> {
 
 impl<M: Packed> ExpertMatrices<M> {
     /// Kinds of the two products. `norm`: of how many values the rows that they read have a norm folded in, if any.
-    pub(crate) fn kinds(&self, norm: Option<usize>, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
+    pub(crate) fn kinds(&self, norm: Option<usize>, place: Place) -> CudaResult<[ProductKind; 2]> {
         let kind = |m: &M, epilogue, norm| match place {
             Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
             Place::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
@@ -80,7 +80,7 @@ impl OperatorPlan for MlpConfig {
     type Source = MlpWeights;
     type Weights<M, V> = ExpertMatrices<M>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         Ok(())
     }
 
@@ -105,12 +105,12 @@ impl OperatorPlan for MlpConfig {
         w: &ExpertMatrices<M>,
         hidden: usize,
         wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         wanted.kinds.extend(w.kinds(Some(hidden), Place::Alone)?);
         Ok(())
     }
 
-    fn programs(&self, _: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, _: &Setting) -> CudaResult<Vec<Program>> {
         Ok(Vec::new())
     }
 }

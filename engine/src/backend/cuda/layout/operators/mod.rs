@@ -14,7 +14,7 @@ pub(crate) mod operator;
 pub(crate) mod parallel;
 pub(crate) mod projections;
 
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{
@@ -43,7 +43,7 @@ macro_rules! planned_operators {
         #[allow(unreachable_patterns, reason = "every operator may be in the list")]
         impl OpQuery<'_> {
             /// [`OperatorPlan::check`].
-            pub(crate) fn check(self) -> Result<(), CudaBackendError> {
+            pub(crate) fn check(self) -> CudaResult<()> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.check(),)*
                     op => Err(refused(op)),
@@ -91,7 +91,7 @@ macro_rules! planned_operators {
             }
 
             /// [`OperatorPlan::programs`].
-            pub(crate) fn programs(self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+            pub(crate) fn programs(self, setting: &Setting) -> CudaResult<Vec<Program>> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.programs(setting),)*
                     op => Err(refused(op)),
@@ -121,7 +121,7 @@ macro_rules! planned_operators {
             }
 
             /// Adds the products that the block takes.
-            pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError>
+            pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()>
             where
                 M: Packed,
             {
@@ -180,7 +180,7 @@ impl Widths {
 }
 
 /// Whether this backend computes such a model.
-pub(crate) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendError> {
+pub(crate) fn check(model: &ModelConfig, kv: KvType) -> CudaResult<()> {
     for block in model.blocks() {
         OpQuery(&block.op).check()?;
     }

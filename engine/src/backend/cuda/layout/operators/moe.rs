@@ -9,7 +9,7 @@
 use super::latent::LatentMatrices;
 use super::mlp::{ExpertMatrices, Place};
 use super::operator::{OperatorPlan, Setting, WantedExperts, WantedProducts, supported};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed, VectorPlan};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{MoeConfig, MoeWeights, Router as Routing};
@@ -97,7 +97,7 @@ impl OperatorPlan for MoeConfig {
     type Source = MoeWeights;
     type Weights<M, V> = Weights<M, V>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
         let (own, of_all) = (shared.expert.activation, self.expert.activation);
         supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")?;
@@ -162,12 +162,7 @@ impl OperatorPlan for MoeConfig {
         w.experts.gate_up.form().placed
     }
 
-    fn products<M: Packed, V>(
-        &self,
-        w: &Weights<M, V>,
-        hidden: usize,
-        wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         wanted.kinds.extend(w.experts.kinds(self.norm(hidden), self.routed())?);
         w.latent.as_ref().map_or(Ok(()), |latent| latent.products(hidden, wanted))?;
         let shared = |few| w.shared.kinds(Some(hidden), self.beside(few));
@@ -178,7 +173,7 @@ impl OperatorPlan for MoeConfig {
         Ok(())
     }
 
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {
         Ok(vec![router::program(router_shape(self, s))?, combine::program(combine_shape(self, s))?])
     }
 

@@ -1,6 +1,6 @@
 //! An operator before there is a device: what of a block is planned and kept, and which kernels it takes.
 
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
 use crate::backend::cuda::layout::products::ProductKind;
@@ -86,7 +86,7 @@ pub(crate) trait OperatorPlan: Sized {
     type Weights<M, V>;
 
     /// Refuses by name what no kernel does.
-    fn check(&self) -> Result<(), CudaBackendError>;
+    fn check(&self) -> CudaResult<()>;
 
     /// Of what it puts into the workspace.
     fn widths(&self) -> Widths;
@@ -132,10 +132,10 @@ pub(crate) trait OperatorPlan: Sized {
         weights: &Self::Weights<M, V>,
         hidden: usize,
         wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError>;
+    ) -> CudaResult<()>;
 
     /// The programs that the operator's kernels are compiled from.
-    fn programs(&self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError>;
+    fn programs(&self, setting: &Setting) -> CudaResult<Vec<Program>>;
 
     /// Bytes of device memory that the operator's kernels keep for themselves.
     fn kernel_bytes(&self, _setting: &Setting) -> usize {
@@ -144,6 +144,6 @@ pub(crate) trait OperatorPlan: Sized {
 }
 
 /// That something is as the kernels compute it.
-pub(crate) fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Result<(), CudaBackendError> {
+pub(crate) fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> CudaResult<()> {
     if is { Ok(()) } else { Err(CudaBackendError::Unsupported { what, got: got.to_string(), need: need.into() }) }
 }

@@ -2,7 +2,7 @@
 //! residual stream.
 
 use super::operator::WantedProducts;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed, Segments, TensorRows, segments};
 use crate::backend::cuda::layout::pack::Heads;
 use crate::backend::cuda::layout::products::ProductKind;
@@ -43,7 +43,7 @@ impl<M> Projections<M> {
 
 impl<M: Packed> Projections<M> {
     /// Adds their products to those that blocks want.
-    pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError> {
+    pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         for segment in &self.inputs.parts {
             wanted.kinds.push(ProductKind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
         }
