@@ -106,12 +106,12 @@ impl<T: Default + Kept> Prompts<T> {
         &self.node(node).value
     }
 
-    /// The same, to change it.
+    /// Mutable access to the value at a node.
     pub(crate) fn get_mut(&mut self, node: NodeId) -> &mut T {
         &mut self.node_mut(node).value
     }
 
-    /// All nodes.
+    /// Iterates over the nodes of the tree.
     #[cfg(test)]
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         (0..).map(NodeId).zip(&self.nodes).filter(|(_, node)| node.is_some()).map(|(id, _)| id)
@@ -193,7 +193,7 @@ impl<T: Default + Kept> Prompts<T> {
     }
 }
 
-/// The same in every run, so that the same calls find the same.
+/// Hash of a unit behind its parent. The hasher has a fixed seed, so equal calls find equal nodes in every run.
 fn hash(scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (scope, parent, unit).hash(&mut hasher);

@@ -31,7 +31,7 @@ pub enum DraftKind {
 }
 
 impl DraftKind {
-    /// All of them.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Ngram, Self::Prediction, Self::Grammar, Self::Mtp];
 
     /// One word, as replies, metrics and settings call it.
@@ -60,7 +60,7 @@ impl DraftKinds {
         self.0 >> kind as u8 & 1 == 1
     }
 
-    /// The same without one.
+    /// These kinds without `kind`.
     #[must_use]
     pub fn without(self, kind: DraftKind) -> Self {
         Self(self.0 & !(1 << kind as u8))
@@ -76,7 +76,7 @@ impl FromIterator<DraftKind> for DraftKinds {
 /// What may come next, the nearest token first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guess {
-    /// At least one.
+    /// The guessed tokens, at least one.
     pub tokens: Vec<TokenId>,
     /// Tokens before them that are as they were where the guess is taken from.
     pub matched: usize,
@@ -100,9 +100,9 @@ impl Guess {
 /// What was drafted for a choice in the step whose first token this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftReport {
-    /// Whose guess it was.
+    /// The kind of source that guessed.
     pub kind: DraftKind,
-    /// Drafted tokens.
+    /// Tokens that were drafted.
     pub drafted: u32,
     /// Of these, the ones that count: so many tokens come with this one.
     pub accepted: u32,

@@ -85,7 +85,7 @@ impl Tensor {
         Some(Self { name, ty, shape, scale: None, data })
     }
 
-    /// The same tensor for a short while: bytes that have to be made are made again for it, and go with it.
+    /// A copy of the tensor for a short while: bytes that have to be made are made again for it, and go with it.
     pub(crate) fn passing(&self) -> Self {
         match &self.data {
             Data::Made(made) => {
@@ -96,7 +96,8 @@ impl Tensor {
         }
     }
 
-    /// The same without the file: a copy of what was mapped, for whoever keeps it when the model is loaded.
+    /// A copy of the tensor that does not need the file: mapped bytes are copied, for whoever keeps them when the model
+    /// is loaded.
     pub fn in_memory(&self) -> Self {
         match &self.data {
             Data::Owned(..) => self.clone(),
@@ -108,7 +109,7 @@ impl Tensor {
         }
     }
 
-    /// The same as [`Tensor::in_memory`], of weights that are finite numbers.
+    /// As [`Tensor::in_memory`], and checks that the weights are finite numbers.
     pub(crate) fn finite_in_memory(&self) -> Result<Self, NotFinite> {
         let (row, cols) = (self.ty.row_bytes(self.cols()).expect("checked at construction"), self.cols());
         let mut bytes = Vec::with_capacity(self.bytes().len());

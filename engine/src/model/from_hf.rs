@@ -24,7 +24,7 @@ pub(super) fn main_prefix(dir: &HfDir) -> Option<&'static str> {
     PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")))
 }
 
-/// The same of the draft head, if there is one.
+/// Prefix of the names of the draft head's tensors, if there is a draft head.
 pub(super) fn draft_prefix(dir: &HfDir) -> Option<&'static str> {
     DRAFTS.into_iter().find(|p| dir.has_tensor(&format!("{p}fc.weight")))
 }

@@ -27,9 +27,9 @@ pub(super) type LayerTensor = (&'static str, &'static str, Change);
 /// What is done with a tensor on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing.
+    /// The tensor keeps its values.
     Same,
-    /// `-exp(x)`.
+    /// Each value `x` becomes `-exp(x)`.
     NegExp,
     /// The first half of each matrix's rows.
     FirstHalf,
@@ -41,13 +41,13 @@ pub(super) enum Change {
 
 /// What rows of a matrix are multiplied with.
 pub(super) enum Factors {
-    /// All with this.
+    /// One factor for all rows.
     One(f32),
     /// Runs of so many rows each with its own.
     Rows(Vec<(usize, f32)>),
 }
 
-/// Families without factors.
+/// The factor 1 for every tensor, of families whose releases multiply nowhere.
 pub(super) fn no_factors(_: &HfConfig, _: &str) -> Result<Factors, LoadError> {
     Ok(Factors::One(1.0))
 }

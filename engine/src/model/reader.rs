@@ -102,7 +102,7 @@ pub(super) fn same_shape(a: &[usize], b: &[usize]) -> bool {
     a.iter().filter(|d| **d != 1).eq(b.iter().filter(|d| **d != 1))
 }
 
-/// Whose names a source's tensors have.
+/// The format whose names the tensors of a source have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Gguf,

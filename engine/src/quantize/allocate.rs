@@ -8,7 +8,7 @@ const UNITS_MAX: u64 = 1 << 16;
 /// An encoding of a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
-    /// What it takes.
+    /// Bytes of the group in this encoding.
     pub bytes: u64,
     /// What it costs, such as the expected divergence.
     pub cost: f64,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::format::blocks::SplitMix;
 
-    /// All combinations.
+    /// Least cost within the budget, by trying all combinations.
     fn brute(groups: &[Vec<Choice>], budget: u64) -> Option<f64> {
         let mut best: Option<f64> = None;
         let all: usize = groups.iter().map(Vec::len).product();

@@ -69,7 +69,7 @@ impl Importance {
         self.0.is_empty()
     }
 
-    /// Writes the file.
+    /// Writes the importance of all tensors to a file; `tokens` is how many tokens it was measured on.
     pub fn save(&self, path: &Path, tokens: u64) -> io::Result<()> {
         let mut header = GgufHeader::default();
         header.set("general.type", MetaValue::Str("imatrix".into()));

@@ -59,7 +59,7 @@ impl Moments {
         out
     }
 
-    /// `e' H e`.
+    /// The quadratic form `e' H e`: what an error `e` of the weights costs in the output.
     pub(super) fn loss(&self, e: &[f32]) -> f64 {
         self.times(e).iter().zip(e).map(|(h, e)| f64::from(*h) * f64::from(*e)).sum()
     }

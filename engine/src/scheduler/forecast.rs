@@ -59,7 +59,7 @@ struct Waiting {
     slots: u32,
     pages: u32,
     weight: u32,
-    /// It never ran.
+    /// Whether no step has computed a row of the request yet.
     is_new: bool,
 }
 
@@ -81,7 +81,7 @@ struct Future {
     slots: u32,
     pages: u32,
     ends: BinaryHeap<Reverse<End>>,
-    /// Ends so far.
+    /// Number of sequences that have ended so far.
     ended: u32,
     /// Slots that each key holds.
     held: BTreeMap<KeyId, u32>,
@@ -283,7 +283,7 @@ fn quantile(at: usize) -> f64 {
 
 /// Who starts before a request, in the order in which keys would be served.
 struct Line {
-    /// Whose the request is, if there is one.
+    /// Owner of the request that is forecast, if there is one.
     own: Option<KeyId>,
     /// What each key will have been served, and what of it waits.
     keys: BTreeMap<KeyId, (u64, VecDeque<Waiting>)>,

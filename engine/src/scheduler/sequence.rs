@@ -13,7 +13,7 @@ use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 /// that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// The request's priority.
+    /// Priority of the request; smaller values go first.
     pub(crate) priority: i32,
     /// Unique, so that ranks are too.
     pub(crate) seq: SeqId,
@@ -62,7 +62,7 @@ impl FollowUp {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) rank: Rank,
-    /// Whose it is.
+    /// The key that the sequence runs on account of.
     pub(crate) key: KeyId,
     /// Of the prompt, tokens that the cache spared when it first ran; while it waits for that, those that it would.
     pub(crate) cached: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Sequence {
     pub(crate) choice: u32,
     /// Tokens to generate: what was asked for, cut to what the context and all the pages can hold.
     pub(crate) output_max: u32,
-    /// Generated and committed.
+    /// Output tokens that are generated and committed.
     pub(crate) output: Vec<TokenId>,
     /// Sampled by launched steps and not committed yet. Positive only if `computed` is one short of all tokens, or if
     /// the sequence was preempted meanwhile.
@@ -93,7 +93,7 @@ pub(crate) struct Sequence {
     pub(crate) follow_up: Option<FollowUp>,
     /// Positions whose state and KV launched steps have computed or will have.
     pub(crate) computed: u32,
-    /// Held while running.
+    /// State slot of the sequence, held while it runs.
     pub(crate) slot: Option<SlotId>,
     /// Page table: covers `computed` positions and those of drafts and guesses in flight, no page more.
     pub(crate) pages: Vec<PageId>,

@@ -33,7 +33,7 @@ pub enum CudaBackendError {
     /// The host has no memory for it.
     #[error("{what}: {why}")]
     Host {
-        /// What was wanted.
+        /// What the backend wanted the memory of the host for.
         what: &'static str,
         /// What the system said.
         why: String,

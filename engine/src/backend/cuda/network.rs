@@ -181,7 +181,7 @@ impl Network {
         self.layers(0..FIRST_BLOCKS.min(self.blocks.len()), device, pass, memory)
     }
 
-    /// See [`Network::begin`].
+    /// Enqueues the layers of [`Network::forward`] behind those of [`Network::begin`].
     pub(crate) fn go_on(&mut self, device: &Device, pass: &Pass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
         let all = self.blocks.len();
         self.layers(FIRST_BLOCKS.min(all)..all, device, pass, memory)
@@ -235,7 +235,7 @@ impl Network {
         self.logits(device, rows, (&self.head_product, &self.head, self.vocab), work)
     }
 
-    /// The same of a head of so many ids.
+    /// Logits of the pass's rows by a head with `ids` outputs, into the first rows of logits.
     pub(crate) fn logits(
         &self,
         device: &Device,

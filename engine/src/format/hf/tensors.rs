@@ -23,7 +23,7 @@ pub(super) struct Tensors {
     files: Files,
 }
 
-/// Which threads decode.
+/// The threads that decode a tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Workers {
     /// All of the pool.

@@ -124,7 +124,7 @@ impl AttentionConfig {
         Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
     }
 
-    /// The same from config.json; what scores are multiplied with is the usual.
+    /// Attention without gates and head norms from config.json, with the usual factor of the scores.
     pub(in crate::model) fn plain_from_hugging_face(c: &HfConfig, rotated: bool) -> Result<Self, LoadError> {
         let (heads, kv_heads) = (size(c, "num_attention_heads")?, size(c, "num_key_value_heads")?);
         multiple(c, "num_attention_heads", heads, kv_heads)?;

@@ -103,7 +103,7 @@ impl ConvertedLayer<'_> {
         Ok(())
     }
 
-    /// Values as floats.
+    /// Adds a tensor whose values become f32.
     pub(in crate::model) fn put_floats(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
         let source = self.need(theirs, shape)?.floats(|x| x);
         self.put(ours, shape, source);

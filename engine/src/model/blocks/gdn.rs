@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Shape of a gated-delta block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GdnConfig {
-    /// Key heads, Hk.
+    /// Number of key heads, Hk.
     pub key_heads: usize,
     /// Hv, a multiple of Hk.
     pub value_heads: usize,
@@ -52,13 +52,13 @@ pub struct GdnWeights {
     pub a: Tensor,
     /// `[channels, taps]`, the last tap is the current token.
     pub conv: Vec<f32>,
-    /// `-exp(A_log)`, `[Hv]`.
+    /// Decay rate of each value head, `-exp(A_log)`, `[Hv]`.
     pub a_neg: Vec<f32>,
-    /// `[Hv]`.
+    /// Bias of each value head's step size, `[Hv]`.
     pub dt_bias: Vec<f32>,
     /// Gated norm, `[V]`, shared by the heads.
     pub norm: Vec<f32>,
-    /// `[hidden, Hv*V]`.
+    /// Out-projection of the heads' values, `[hidden, Hv*V]`.
     pub out: Tensor,
 }
 
@@ -123,7 +123,7 @@ impl GdnConfig {
         (0..self.value_heads).map(|h| start + grouped(h) * width).map(|at| at..at + width).collect()
     }
 
-    /// The same of the convolution's channels: queries and keys, then the values of all heads.
+    /// Channels of the convolution in the order of a file: queries and keys first, then the values of all heads.
     pub(in crate::model) fn channels_in(&self, order: HeadOrder) -> Vec<Range<usize>> {
         let keys = 2 * self.key_heads * self.key_dim;
         std::iter::once(0..keys).chain(self.heads_in(order, keys, self.value_dim)).collect()

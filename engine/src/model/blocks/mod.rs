@@ -41,7 +41,7 @@ use crate::format::gguf::MetaValue;
 pub struct Block<O = Op, N = Vec<f32>> {
     /// Weight of the RMS norm before the operator, `[hidden]`.
     pub norm: N,
-    /// The operator.
+    /// The operator, with its weights or with its shape.
     pub op: O,
     /// What the operator's output is multiplied with before it is added.
     pub scale: f32,

@@ -57,7 +57,7 @@ pub struct SharedConfig {
 pub struct MoeWeights {
     /// The shape of the weights.
     pub config: MoeConfig,
-    /// `[experts, hidden]`.
+    /// Router matrix, `[experts, hidden]`.
     pub router: Tensor,
     /// `[experts]`, where experts are chosen with a bias.
     pub bias: Option<Vec<f32>>,
@@ -72,7 +72,7 @@ pub struct MoeWeights {
 /// What stands before and behind experts that read rows of another width.
 #[derive(Debug)]
 pub struct LatentWeights {
-    /// `[latent, hidden]`.
+    /// Matrix that brings a row to the width of the experts, `[latent, hidden]`.
     pub into: Tensor,
     /// `[hidden, latent]`; of the weighed sum of the chosen experts.
     pub back: Tensor,

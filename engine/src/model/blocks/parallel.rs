@@ -8,13 +8,13 @@ use crate::model::summary::Summary;
 /// Shape of such a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParallelConfig {
-    /// The attention.
+    /// Shape of the attention.
     pub attention: AttentionConfig,
     /// What stands beside it.
     pub mamba: Mamba2Config,
 }
 
-/// Weights of both.
+/// Weights of the attention and of the Mamba-2 mixer beside it.
 #[derive(Debug)]
 pub struct ParallelWeights {
     /// The shape of the weights.

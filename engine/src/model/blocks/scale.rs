@@ -11,7 +11,7 @@ pub struct ScaleConfig;
 
 #[derive(Debug)]
 pub struct ScaleWeights {
-    /// `[hidden]`.
+    /// Factor of each value of a row, `[hidden]`.
     pub factors: Vec<f32>,
 }
 

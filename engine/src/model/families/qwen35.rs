@@ -76,7 +76,7 @@ pub(super) fn gguf_layers(
     Ok(layers(&attends, GGUF_NORMS, [gdn, attention], feed_forward(keys)?))
 }
 
-/// The same of config.json.
+/// The layers that config.json describes; `feed_forward` reads the part behind the mixer.
 pub(super) fn hugging_face_layers(
     dir: &HfDir,
     feed_forward: impl Fn(&HfConfig) -> Result<OpConfig, LoadError>,
@@ -119,7 +119,7 @@ fn gguf_attends(keys: &Keys<'_>) -> Result<Vec<bool>, LoadError> {
     Ok((1..=keys.main as u64).map(|i| i.is_multiple_of(interval)).collect())
 }
 
-/// The same of `layer_types` in config.json, or of the interval.
+/// Which main layers attend, by `layer_types` in config.json or by the interval.
 fn hugging_face_attends(dir: &HfDir) -> Result<Vec<bool>, LoadError> {
     let (c, layers) = (dir.config(), layer_count(dir)?);
     let Some(types) = c.strings("layer_types")? else {

@@ -18,7 +18,8 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) pace: &'a Pace,
     /// Budget that decode rows leave, in positions.
     pub(super) rest: u32,
-    /// The same in microseconds; `None` where nothing sets a target, or nobody decodes whom a long step would hold up.
+    /// Budget that decode rows leave, in microseconds; `None` where nothing sets a target, or nobody decodes whom a
+    /// long step would hold up.
     pub(super) rest_us: Option<f64>,
     /// A prompt piece or recomputed positions are in: no unit beyond the budget any more.
     pub(super) granted: bool,

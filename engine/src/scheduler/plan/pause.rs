@@ -38,7 +38,7 @@ pub(in crate::scheduler) enum RowKinds {
 }
 
 impl Paused {
-    /// Every row runs.
+    /// A step in which every row runs.
     pub(in crate::scheduler) fn nobody() -> Self {
         Self { keys: Vec::new(), tokens: u32::MAX, kinds: RowKinds::Both }
     }
@@ -47,7 +47,7 @@ impl Paused {
         self.keys.is_empty() && self.kinds == RowKinds::Both
     }
 
-    /// Whose turn the step was: one that keys sat out for a prompt is the prompts'.
+    /// The kind of rows that the step served: a step in which keys were paused for a prompt counts as the prompts'.
     pub(in crate::scheduler) fn took(&self) -> RowKinds {
         if self.kinds == RowKinds::Both && !self.keys.is_empty() { RowKinds::Prompts } else { self.kinds }
     }

@@ -42,7 +42,7 @@ impl Scheduler {
         self.plan_within(now, &Pace::default())
     }
 
-    /// The same, with no more positions than `pace` allows in a step's time.
+    /// As [`Self::plan`], with no more positions than `pace` allows in a step's time.
     pub fn plan_within(&mut self, now: Micros, pace: &Pace) -> Option<StepPlan> {
         if self.in_flight.len() >= self.config.steps_in_flight_max as usize {
             return None;

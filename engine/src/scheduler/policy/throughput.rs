@@ -22,7 +22,7 @@ pub(in crate::scheduler) struct Work {
     pub(in crate::scheduler) us: u64,
     /// Of that, time in which a prompt was being computed.
     pub(in crate::scheduler) reading_us: u64,
-    /// Prompt tokens computed.
+    /// Prompt tokens that were computed.
     pub(in crate::scheduler) prompt_tokens: u64,
     /// Microseconds that streams waited for a token after their first, all streams together.
     pub(in crate::scheduler) stream_us: u64,

@@ -10,7 +10,8 @@ const BEGIN: f64 = 1.10;
 const GO_ON: f64 = 1.04;
 /// After so many steps with drafts come some without: what these take is not seen otherwise, and changes.
 const DRAFTING_STEPS: u32 = 256;
-/// The same where drafts gain little: then a machine that became faster makes a loss of it.
+/// Steps with drafts before some without where drafts gain little: a machine that became faster would make a loss of
+/// them.
 const CLOSE_STEPS: u32 = 48;
 /// So many. The first ones still follow one that drafted.
 const RESTING_STEPS: u32 = 6;

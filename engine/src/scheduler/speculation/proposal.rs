@@ -38,7 +38,7 @@ impl Proposal {
         (self.chances.remove(0), self)
     }
 
-    /// The same with the chance that what must come before it does.
+    /// This proposal with its first chance multiplied by `chance`, that of what must come before it.
     pub(in crate::scheduler) fn behind(mut self, chance: f32) -> Self {
         self.chances.first_mut().into_iter().for_each(|first| *first *= chance);
         self

@@ -40,7 +40,7 @@ impl Proposers {
         Self { makers, acceptance: Acceptance::default(), max, may_lose: DraftKinds::all(), lost: 0 }
     }
 
-    /// Nobody is asked.
+    /// Whether no source on the host is asked for guesses.
     pub(in crate::scheduler) fn is_empty(&self) -> bool {
         self.makers.is_empty()
     }
@@ -56,7 +56,7 @@ impl Proposers {
         self.acceptance.observe_for_all(offer.basis(), compared, right);
     }
 
-    /// See [`Acceptance::hope`].
+    /// Raises what is expected of a draft head's guesses: [`Acceptance::hope`].
     pub(in crate::scheduler) fn hope(&mut self) {
         self.acceptance.hope();
     }
@@ -202,7 +202,7 @@ impl SequenceProposers {
         best.map(|(_, offer)| offer)
     }
 
-    /// See [`Acceptance::hope`].
+    /// Raises what is expected of a draft head's guesses, for each estimate of the sequence: [`Acceptance::hope`].
     pub(in crate::scheduler) fn hope(&mut self) {
         self.acceptance.iter_mut().for_each(Acceptance::hope);
     }

@@ -6,7 +6,7 @@ use crate::step::DraftRoom;
 /// How many tokens are drafted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DraftMode {
-    /// None.
+    /// No token is drafted.
     #[default]
     Off,
     /// As many as should save time.
@@ -18,9 +18,9 @@ pub enum DraftMode {
 /// Whether and how a scheduler drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftSettings {
-    /// How many.
+    /// How many tokens are drafted.
     pub mode: DraftMode,
-    /// Whose guesses are asked for.
+    /// The kinds of sources that are asked for guesses.
     pub kinds: DraftKinds,
     /// What the backend takes.
     pub room: DraftRoom,

@@ -5,7 +5,7 @@ use super::gate::Gate;
 /// After so many steps without guesses some are asked for all the same, of which it is learned whether they would pay.
 /// If not, they are tried again after twice as many.
 const TRIAL_STEPS: u32 = 128;
-/// At most.
+/// Most steps without guesses between two trials.
 const TRIAL_STEPS_MAX: u32 = 256;
 /// After so many where the last trial was right: a second one says whether that was chance.
 const TRIAL_STEPS_AGAIN: u32 = 8;

@@ -46,9 +46,9 @@ pub struct CudaBackend {
     given: Option<Vec<i32>>,
     /// Arrays of a decode pass's bucket, as [`columns`] lays them out.
     decode_rows: CudaSlice<i32>,
-    /// Likewise of the prompts.
+    /// Arrays of the rows of prompts, as [`columns`] lays them out.
     prefill_rows: CudaSlice<i32>,
-    /// `[pieces][4]`.
+    /// Pieces of the prompts, `[pieces][4]`: slot, position of the first row, number of the first row, rows.
     pieces: CudaSlice<i32>,
     /// `[tiles][2]` of the prompts' attention.
     tiles: CudaSlice<i32>,

@@ -53,7 +53,7 @@ impl Bound {
         unsafe { self.gate_up.launch(at.device, rows, &self.weights.gate_up, x, columns, out) }
     }
 
-    /// What follows it.
+    /// Multiplies the hidden rows with the down matrix, into `values`: `[rows, hidden]`.
     pub(crate) fn launch_down(
         &self,
         at: BlockPass<'_>,

@@ -41,7 +41,7 @@ pub(crate) struct BlockPlace {
 #[derive(Clone, Copy)]
 pub(crate) struct BlockPass<'a> {
     pub(crate) device: &'a Device,
-    /// The same device, for what may run beside the rest of a block.
+    /// A second stream of the device, for kernels that may run beside the rest of a block.
     pub(crate) beside: &'a Device,
     pub(crate) pass: &'a Pass<'a>,
     /// Weight of the norm before the operator: it is folded into the rows already.

@@ -316,7 +316,8 @@ impl Bound {
         unsafe { product.launch(at.device, at.pass.rows, matrix, x, columns, out) }
     }
 
-    /// What follows it.
+    /// Multiplies the hidden rows of the routed experts with their down matrices, one output row a pair of row and
+    /// expert.
     fn launch_down(
         &self,
         at: BlockPass<'_>,

@@ -16,7 +16,7 @@ pub(crate) struct Bound {
     mamba: mamba2::Bound,
 }
 
-/// Kernels of both.
+/// The kernels of the attention and of the Mamba-2 mixer that stand side by side.
 pub(crate) struct Kernels {
     attention: attention::Kernels,
     mamba: mamba2::Kernels,

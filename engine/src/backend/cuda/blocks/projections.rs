@@ -33,7 +33,8 @@ impl BoundProjections {
         Ok(Self { inputs, out_product, out, may_mix_halves: false })
     }
 
-    /// The same of an operator that can make f16 of a prompt's mixed rows of this width, with nothing behind them.
+    /// Lets prompt rows be mixed as f16, for an operator that can write such rows of this width: the width must be a
+    /// whole number of blocks, so that nothing stands behind the values.
     pub(crate) fn mixing_halves(self, width: usize) -> Self {
         Self { may_mix_halves: width == padded(width), ..self }
     }
@@ -53,7 +54,8 @@ impl BoundProjections {
         self.read_as(at, work, false)
     }
 
-    /// The same, as f16 for an operator that takes such rows.
+    /// Multiplies the residual stream with the in-projections, into [`Workspace::inputs`]; `halves` writes f16 there,
+    /// for an operator that reads such rows.
     pub(crate) fn read_as(&self, at: BlockPass<'_>, work: &mut Workspace, halves: bool) -> CudaResult<()> {
         let rows = work.stream.rows.read(at.eps);
         let out = (&mut work.inputs.as_view_mut(), halves);
@@ -67,7 +69,7 @@ impl BoundProjections {
         work.stream.add_product_of(at.device, at.pass.rows, (&self.out_product, &self.out), &x, at.next)
     }
 
-    /// The same where another operator has yet to read what this one read of the stream.
+    /// Adds the mixed rows to the residual stream where another operator has yet to read what this one read of it.
     pub(crate) fn write_aside(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         work.stream.turn();
         let written = self.write(at, work);

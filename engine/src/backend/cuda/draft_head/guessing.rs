@@ -23,10 +23,10 @@ pub(super) struct Guessing {
     /// As a pass reads them, arrays of `room` each: what is not made anew for a pass stays zero.
     pub(super) rows: CudaSlice<i32>,
     pub(super) room: usize,
-    /// `[sequences, 4]`.
+    /// Rows that ask for guesses, `[sequences, 4]`, as the kernel of the first guesses reads them.
     pub(super) asked: CudaSlice<i32>,
     pub(super) params: CudaSlice<SampleParams>,
-    /// What these name.
+    /// Lists of token ids and numbers that the sampling parameters of `params` point into.
     pub(super) lists: CudaSlice<u32>,
     /// `[GRAPH_PASSES, rows of a pass]`.
     pub(super) results: CudaSlice<SampleResult>,

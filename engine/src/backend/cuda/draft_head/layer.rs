@@ -32,7 +32,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Loads its kernels.
+    /// Loads the product over the ids of the shortlist.
     pub(super) fn new(
         products: &mut ProductKernels<'_>,
         head: &Matrix,

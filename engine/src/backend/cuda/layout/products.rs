@@ -94,18 +94,18 @@ impl ProductKind {
         Ok(Self { shape, share: Some((used, experts)), of_experts: true, beside: false, feeds: None })
     }
 
-    /// The same for activations of so many planes.
+    /// This kind for activations of so many planes.
     pub(crate) fn with_planes(self, planes: Planes) -> Self {
         let feeds = self.feeds.map(|shape| shape.with_planes(planes));
         Self { shape: self.shape.with_planes(planes), feeds, ..self }
     }
 
-    /// The same where `next` reads what it makes.
+    /// This kind where the product `next` reads the output.
     pub(crate) fn feeding(self, next: &Self) -> Self {
         Self { feeds: Some(next.shape), ..self }
     }
 
-    /// The same of the shared expert; `few`: whether few rows have it done with the others.
+    /// This kind for the shared expert; `few` says whether few rows have it computed with the routed experts.
     pub(crate) fn beside_experts(self, few: bool) -> Self {
         Self { of_experts: few, beside: true, ..self }
     }

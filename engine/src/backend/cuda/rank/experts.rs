@@ -156,7 +156,7 @@ struct Leaving {
     pool: usize,
     going: Going,
     reserve: Reserve,
-    /// Behind the copy.
+    /// Recorded behind the copy of the expert to the host.
     copied: CudaEvent,
 }
 
@@ -212,7 +212,7 @@ pub(crate) struct ExpertTier {
     watched: VecDeque<Watched>,
     idle: Vec<Arc<Pinned<u32>>>,
     leaving: VecDeque<Leaving>,
-    /// `[CHANGES][2]`.
+    /// Changes of the table of addresses, `[CHANGES][2]`.
     changes: CudaSlice<u64>,
     copies: Arc<CudaStream>,
     counts: Arc<ReadCounts>,

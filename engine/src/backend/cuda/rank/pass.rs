@@ -23,10 +23,10 @@ pub(crate) struct Pass<'a> {
 /// Where the prompts of a prefill begin and end.
 #[derive(Clone, Copy)]
 pub(crate) struct Prompts<'a> {
-    /// `[count, 4]`.
+    /// Pieces of the prompts, `[count, 4]`: slot, position of the first row, number of the first row, rows.
     pub(crate) pieces: &'a CudaView<'a, i32>,
     pub(crate) count: usize,
-    /// `[tiles, 2]`.
+    /// Tiles of rows that the attention kernel computes together, `[tiles, 2]`.
     pub(crate) tiles: &'a CudaView<'a, i32>,
     pub(crate) tile_count: usize,
     /// By number of a chunk, where the state after it is kept.
@@ -77,7 +77,7 @@ impl<'a> Pass<'a> {
         Self { rows: RowCount { count, prefill: true }, ..pass }
     }
 
-    /// Rows of prompts.
+    /// A pass of `count` rows of prompts.
     pub(crate) fn prompts(count: usize, words: &'a CudaSlice<i32>, prompts: Prompts<'a>) -> Self {
         Self::new((count, count), words, false, Some(prompts))
     }

@@ -148,7 +148,7 @@ impl Residual {
         self.add_product_of(device, rows, (product, matrix), &Source::plain(&codes, &meta), next)
     }
 
-    /// The same of rows in whatever form they are.
+    /// Adds the product of `x`, rows in any of the forms that a product reads, to the residual stream.
     pub(crate) fn add_product_of(
         &mut self,
         device: &Device,

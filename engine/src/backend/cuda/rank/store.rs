@@ -15,13 +15,13 @@ pub(crate) struct Store {
     pub(crate) shape: StoreShape,
     states: CudaSlice<f32>,
     rings: CudaSlice<f32>,
-    /// Of slots alone.
+    /// Updates that the recurrent state of each slot lacks. Checkpoints have none.
     updates: CudaSlice<f32>,
-    /// `[slots, carried]`.
+    /// Hidden states that each slot carries for the draft head, `[slots, carried]`.
     pub(crate) carried: CudaSlice<f32>,
     /// `[slots, vocab]`, 16 bits a token: bit 15 for the prompt, the rest how often it was generated.
     pub(crate) counts: CudaSlice<u32>,
-    /// `[slots, table]`.
+    /// Page table of each slot, `[slots, table]`.
     pub(crate) table: CudaSlice<i32>,
     /// Last sampled token by slot.
     pub(crate) sampled: CudaSlice<i32>,
@@ -35,7 +35,7 @@ pub(crate) struct Store {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DevicePart {
     pub(crate) at: sys::CUdeviceptr,
-    /// Of a row.
+    /// Bytes of a row.
     pub(crate) bytes: usize,
     pub(crate) rows: usize,
     pub(crate) pitch: usize,
@@ -45,9 +45,9 @@ pub(crate) struct DevicePart {
 pub(crate) struct RecurrentMemory<'a> {
     /// Of slots, then of checkpoints.
     pub(crate) states: CudaViewMut<'a, f32>,
-    /// Likewise.
+    /// Rings of the causal convolution, of slots and then of checkpoints.
     pub(crate) rings: CudaViewMut<'a, f32>,
-    /// Of slots.
+    /// Updates that the states of slots lack.
     pub(crate) updates: CudaViewMut<'a, f32>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Matrix {
 /// Where packed matrices lie.
 #[derive(Debug)]
 pub(crate) enum MatrixMemory {
-    /// One after another.
+    /// Matrices of the model's own, one after another.
     Own(CudaSlice<u8>),
     /// Experts that do not all fit into the device's memory.
     Placed(PlacedExperts),

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Buffers that a step's rows are computed in.
 pub(crate) struct Workspace {
-    /// `[rows, hidden]`.
+    /// The residual stream, `[rows, hidden]`.
     pub(crate) stream: Residual,
     /// What in-projections write, `[rows, inputs]`.
     pub(crate) inputs: CudaSlice<f32>,
@@ -32,9 +32,9 @@ pub(crate) struct Workspace {
     pub(crate) lists: CudaSlice<i32>,
     /// `[rows * used]`, or of decode rows `[experts, rows]`.
     pub(crate) list_in: CudaSlice<i32>,
-    /// Likewise.
+    /// Output rows of each expert's products, laid out as `list_in`.
     pub(crate) list_out: CudaSlice<i32>,
-    /// Rows, `used` times.
+    /// Pairs of a row and an expert that it uses.
     pairs: usize,
     /// Hidden rows of the experts, by pair.
     pub(crate) expert_hidden: Quantized,
@@ -52,7 +52,7 @@ pub(crate) struct Workspace {
     pub(crate) shared_out: CudaSlice<f32>,
     /// Rows that logits are wanted of, gathered.
     pub(crate) last: FoldedRows,
-    /// `[logit rows, vocab]`.
+    /// Logits of the wanted rows, `[logit rows, vocab]`.
     pub(crate) logits: CudaSlice<f32>,
 }
 

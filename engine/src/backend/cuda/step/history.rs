@@ -8,7 +8,7 @@ use chimere_kernels::cuda::history::PromptHistory;
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
-/// See the module.
+/// The kernel that notes prompt tokens for penalties, and the memory that it reads.
 pub(crate) struct History {
     kernel: PromptHistory,
     /// A prompt's tokens, `[context]`.

@@ -183,7 +183,7 @@ struct HostMemory {
 
 struct HostPiece {
     bytes: MmapMut,
-    /// Page-locked.
+    /// Whether the piece is page-locked: copies from other memory are slower.
     locked: bool,
 }
 

@@ -24,12 +24,12 @@ pub(crate) enum RowPlace {
 pub(crate) struct AskedAt {
     /// Its first sampled row.
     pub(crate) place: RowPlace,
-    /// Whose it is.
+    /// Slot of the piece's sequence.
     pub(crate) slot: SlotId,
     /// The sample of that row.
     pub(crate) first_sample: usize,
     pub(crate) drafts: usize,
-    /// Of that row.
+    /// Position of the first sampled row.
     pub(crate) position: u32,
     /// The first position that the piece's pages do not reach.
     pub(crate) limit: u32,

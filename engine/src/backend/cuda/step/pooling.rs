@@ -15,7 +15,7 @@ pub(crate) struct Pooling {
     kernel: Pool,
     /// `[units][2]`: first row, rows.
     units: CudaSlice<i32>,
-    /// `[units, hidden]`.
+    /// Sums of hidden states, `[units, hidden]`.
     sums: CudaSlice<f32>,
     hidden: usize,
 }

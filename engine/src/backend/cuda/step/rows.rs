@@ -30,7 +30,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whose it is.
+    /// Slot of the row's sequence.
     pub(crate) fn slot(&self) -> SlotId {
         SlotId(self.slot as u32)
     }
@@ -47,12 +47,12 @@ pub(crate) struct PieceRows {
 }
 
 impl PieceRows {
-    /// Whose they are.
+    /// Slot of the piece's sequence.
     pub(crate) fn slot(&self) -> SlotId {
         SlotId(self.slot as u32)
     }
 
-    /// The same, and the position behind the last.
+    /// Slot of the piece's sequence, and the position behind its last row.
     pub(crate) fn end(&self) -> (SlotId, u32) {
         (self.slot(), (self.start + self.rows) as u32)
     }

@@ -272,7 +272,7 @@ impl Sampling {
         (self.results.as_view(), self.ahead.as_view())
     }
 
-    /// The same, and where it is noted how far on rows are.
+    /// Results of the step's samples, and the memory where it is noted how far on the rows are.
     pub(crate) fn results_and_ahead(&mut self) -> (CudaView<'_, SampleResult>, &mut CudaSlice<i32>) {
         (self.results.as_view(), &mut self.ahead)
     }

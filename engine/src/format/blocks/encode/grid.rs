@@ -37,7 +37,7 @@ const LANES: usize = 8;
 struct Quad<const N: usize> {
     /// `2 sum w x g`.
     xg: [f32; N],
-    /// `sum w g^2`.
+    /// `sum w g^2` of each entry: the weighted square of its values.
     gg: [f32; N],
 }
 

@@ -2,7 +2,7 @@
 
 /// How much of the past each observation keeps: the memory is some fifty steps.
 const KEEP: f64 = 0.98;
-/// The same where a slope is sought: a thousand steps.
+/// Part of the past that each observation keeps where a slope is sought: the memory is a thousand steps.
 const KEEP_FOR_SLOPE: f64 = 0.999;
 /// A slope is believed as far as it was seen over a range of its feature: this weighs like observations that say it is
 /// none. Steps of the same kind scatter by a twentieth, some fifty of them in the same direction, and a slope of a

@@ -19,9 +19,9 @@ use chimere_kernels::cuda::quantized::Planes;
 pub(crate) struct Weights<M, V> {
     /// Inputs q (per head D of query, then D of gate) | k | v.
     pub(crate) projections: Projections<M>,
-    /// `[D]`.
+    /// Weight of the norm over each head of the queries, `[D]`.
     pub(crate) q_norm: V,
-    /// `[D]`.
+    /// Weight of the norm over each head of the keys, `[D]`.
     pub(crate) k_norm: V,
 }
 

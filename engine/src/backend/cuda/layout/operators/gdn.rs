@@ -20,9 +20,9 @@ pub(crate) struct Weights<M, V> {
     pub(crate) projections: Projections<M>,
     /// `[channels, taps]`, the last tap is the current token's.
     pub(crate) conv: V,
-    /// `-exp(A_log)`, `[Hv]`.
+    /// Decay rate of each value head, `-exp(A_log)`, `[Hv]`.
     pub(crate) a_neg: V,
-    /// `[Hv]`.
+    /// Bias of each value head's step size, `[Hv]`.
     pub(crate) dt_bias: V,
     /// Weight of the gated norm behind the rule, `[V]`.
     pub(crate) norm: V,

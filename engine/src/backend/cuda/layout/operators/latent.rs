@@ -9,11 +9,11 @@ use crate::model::LatentWeights;
 use chimere_kernels::cuda::quantized::BLOCK;
 use chimere_kernels::cuda::wide::Epilogue;
 
-/// The two matrices.
+/// The two matrices around experts whose rows have a width of their own.
 pub(crate) struct LatentMatrices<M> {
     /// `[latent, hidden]`, and zeros up to whole blocks of the int8 form.
     pub(crate) into: M,
-    /// `[hidden, latent]`.
+    /// Matrix that brings the sum of the experts back to the width of the stream, `[hidden, latent]`.
     pub(crate) back: M,
 }
 

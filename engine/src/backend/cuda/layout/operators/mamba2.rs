@@ -20,15 +20,15 @@ pub(crate) struct Weights<M, V> {
     pub(crate) projections: Projections<M>,
     /// `[channels, taps]`, the last tap is the current token's.
     pub(crate) conv: V,
-    /// `[channels]`.
+    /// Bias of each channel of the convolution, `[channels]`; zeros where the model has none.
     pub(crate) conv_bias: V,
-    /// `-exp(A_log)`, `[H]`.
+    /// Decay rate of each head, `-exp(A_log)`, `[H]`.
     pub(crate) a_neg: V,
-    /// `[H]`.
+    /// Factor with which the input of a head passes by the state, `[H]`.
     pub(crate) d: V,
-    /// `[H]`.
+    /// Bias of each head's step size, `[H]`.
     pub(crate) dt_bias: V,
-    /// `[H * P]`.
+    /// Weight of the norm of the output, `[H * P]`; zeros where the model has none.
     pub(crate) norm: V,
 }
 

@@ -14,9 +14,9 @@ use chimere_kernels::cuda::wide::Epilogue;
 pub(crate) struct ExpertMatrices<M> {
     /// Rows of gate and up in turns of 8: `[2 * width, hidden]`; or of up alone, and zeros up to a multiple of 64.
     pub(crate) gate_up: M,
-    /// `[hidden, width]`.
+    /// Down matrix of the expert, `[hidden, width]`.
     pub(crate) down: M,
-    /// What stands between.
+    /// The function between both matrices.
     pub(crate) activation: Activation,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Place {
     Routed { used: usize, of: usize },
     /// That of all rows, beside those; `few`: whether few rows have it done with those.
     Shared { few: bool },
-    /// A dense part.
+    /// A dense feed-forward part, which all rows go through.
     Alone,
 }
 

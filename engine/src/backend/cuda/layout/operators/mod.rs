@@ -42,7 +42,7 @@ macro_rules! planned_operators {
         /// refused.
         #[allow(unreachable_patterns, reason = "every operator may be in the list")]
         impl OpQuery<'_> {
-            /// [`OperatorPlan::check`].
+            /// Refuses by name what no kernel of the operator does: [`OperatorPlan::check`].
             pub(crate) fn check(self) -> CudaResult<()> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.check(),)*
@@ -50,7 +50,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::widths`].
+            /// Widths of the operator's rows in the workspace: [`OperatorPlan::widths`].
             pub(crate) fn widths(self) -> Widths {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.widths(),)*
@@ -58,7 +58,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::scratch`].
+            /// Floats of scratch that the operator writes: [`OperatorPlan::scratch`].
             pub(crate) fn scratch(self, counts: Counts, hidden: usize) -> usize {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.scratch(counts, hidden),)*
@@ -66,7 +66,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::memory`].
+            /// Memory that a sequence has in the block: [`OperatorPlan::memory`].
             pub(crate) fn memory(self, kv: KvType, drafts: usize) -> Memory {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.memory(kv, drafts),)*
@@ -74,7 +74,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::takes_drafts`].
+            /// Whether drafted rows may follow a sequence's own: [`OperatorPlan::takes_drafts`].
             pub(crate) fn takes_drafts(self) -> bool {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.takes_drafts(),)*
@@ -82,7 +82,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::tiled`].
+            /// Shape of the tiles of prompt rows, if any: [`OperatorPlan::tiled`].
             pub(crate) fn tiled(self, eps: f32) -> Option<AttentionShape> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.tiled(eps),)*
@@ -90,7 +90,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::programs`].
+            /// Programs that the operator's kernels are compiled from: [`OperatorPlan::programs`].
             pub(crate) fn programs(self, setting: &Setting) -> CudaResult<Vec<Program>> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.programs(setting),)*
@@ -98,7 +98,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::kernel_bytes`].
+            /// Bytes of device memory of the operator's kernels: [`OperatorPlan::kernel_bytes`].
             pub(crate) fn kernel_bytes(self, setting: &Setting) -> usize {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.kernel_bytes(setting),)*
@@ -108,7 +108,7 @@ macro_rules! planned_operators {
         }
 
         impl<M, V> Op<M, V> {
-            /// The same with other leaves.
+            /// The operator with each matrix and each vector of its weights mapped.
             pub(crate) fn map<N, W>(
                 self,
                 matrix: &mut impl FnMut(M) -> N,

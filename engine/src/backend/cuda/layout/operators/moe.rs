@@ -20,7 +20,7 @@ use chimere_kernels::cuda::{CudaError, Program};
 
 /// The experts' and their router's weights, planned or on the device.
 pub(crate) struct Weights<M, V> {
-    /// `[experts, hidden]`.
+    /// Router matrix, `[experts, hidden]`.
     pub(crate) router: V,
     /// `[hidden]`, of the shared expert.
     pub(crate) shared_gate: V,

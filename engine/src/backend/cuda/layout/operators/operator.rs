@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     pub(crate) counts: Counts,
     /// Positions a sequence may have.
     pub(crate) context: usize,
-    /// The chip's architecture.
+    /// Architecture of the chip that the kernels are compiled for.
     pub(crate) arch: Arch,
 }
 
@@ -114,7 +114,7 @@ pub(crate) trait OperatorPlan: Sized {
     /// What will be on the device. `scale` is the block's: the last matrix has it as a factor.
     fn plan(weights: &Self::Source, scale: f32) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
 
-    /// The same tree with other leaves, which are visited in a fixed order.
+    /// Maps each matrix and each vector of the weights, in a fixed order.
     fn map<M, V, N, W>(
         weights: Self::Weights<M, V>,
         matrix: &mut impl FnMut(M) -> N,

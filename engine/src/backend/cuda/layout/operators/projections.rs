@@ -13,7 +13,7 @@ use chimere_kernels::cuda::wide::Epilogue;
 pub(crate) struct Projections<M> {
     /// `[rows of all inputs, hidden]`.
     pub(crate) inputs: Segments<M>,
-    /// `[hidden, mixed]`.
+    /// Out-projection into the residual stream, `[hidden, mixed]`.
     pub(crate) out: M,
 }
 
@@ -23,7 +23,8 @@ impl<'a> Projections<MatrixPlan<'a>> {
         Self::of_heads(inputs, (out, None), hidden, scale)
     }
 
-    /// The same of heads that have zeros behind them.
+    /// Plans the projections of an operator whose mixed rows are heads, with zeros behind each where `heads` asks for
+    /// them.
     pub(crate) fn of_heads(
         inputs: Vec<TensorRows<'a>>,
         (out, heads): (&'a Tensor, Option<Heads>),

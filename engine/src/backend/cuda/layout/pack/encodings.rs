@@ -188,7 +188,8 @@ impl Encoding for Q4K {
         Block { d: u16_at(bytes, 0), dmin: u16_at(bytes, 2), s: [scale as i8, min as i8], codes, ..Block::default() }
     }
 
-    /// The same bytes, two blocks at a time from the 32 that hold both: most weights of most files are these.
+    /// Writes the bytes that [`Self::block`] gives, two blocks at a time from the 32 bytes that hold both: most weights
+    /// of most files have this encoding.
     #[inline(always)]
     fn put(bytes: &[u8], i: usize, place: &mut TileRow<'_>) {
         const HIGH: u32 = 0xf0f0_f0f0;
