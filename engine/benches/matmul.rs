@@ -105,7 +105,8 @@ mod avx2 {
         together(&sums)
     }
 
-    /// `passes` of them with weights, magnitudes and signs from the first-level cache, each loaded as often as a kernel has to.
+    /// `passes` of them with weights, magnitudes and signs from the first-level cache, each loaded as often as a kernel
+    /// has to.
     ///
     /// # Safety
     /// The host has AVX2.

@@ -15,7 +15,7 @@ use super::Pages;
 use super::config::PrefixConfig;
 use super::host::{HostTier, OnHost};
 use super::order::{EvictionOrder, Priority};
-use super::prompts::{Kept, NodeId, Prompts};
+use super::prompts::{NodeId, NodeValue, Prompts};
 use crate::ids::{CacheScope, CheckpointId, HostBlockId, PageId, StepId, TokenId, TransferId};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 pub(crate) use transfers::HostHit;
@@ -27,7 +27,7 @@ const _: () = assert!(CHUNK_TOKENS.is_multiple_of(PAGE_TOKENS), "a unit is whole
 
 /// What is kept at a unit of a prompt.
 #[derive(Debug, Default)]
-struct Unit {
+struct PrefixUnit {
     /// Entries on the device, here or further on in prompts that go through here.
     entries: u32,
     /// Of its positions; there as long as `entries` is positive.
@@ -39,7 +39,7 @@ struct Unit {
     entry: Option<Entry>,
 }
 
-impl Kept for Unit {
+impl NodeValue for PrefixUnit {
     fn is_kept(&self) -> bool {
         self.entries > 0 || self.host_entries > 0
     }
@@ -148,7 +148,7 @@ pub struct PrefixStats {
 /// The prefix cache: entries by prompt, on the device and on the host, and what each of them keeps.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
-    prompts: Prompts<Unit>,
+    prompts: Prompts<PrefixUnit>,
     /// Of entries on the device.
     order: EvictionOrder,
     free: Vec<CheckpointId>,

@@ -40,19 +40,19 @@ pub(crate) struct Prompts<T> {
     full_at: usize,
 }
 
-impl<T: Default + Kept> Default for Prompts<T> {
+impl<T: Default + NodeValue> Default for Prompts<T> {
     fn default() -> Self {
         Self { nodes: Vec::new(), free: Vec::new(), index: HashMap::new(), reads: 0, full_at: NODES_MAX }
     }
 }
 
 /// Whether a node's value must stay.
-pub(crate) trait Kept {
+pub(crate) trait NodeValue {
     /// It may not be forgotten.
     fn is_kept(&self) -> bool;
 }
 
-impl<T: Default + Kept> Prompts<T> {
+impl<T: Default + NodeValue> Prompts<T> {
     /// The nodes along the beginning of a prompt, as far as they are known.
     pub(crate) fn path<'a>(&'a self, scope: CacheScope, tokens: &'a [TokenId]) -> impl Iterator<Item = NodeId> + 'a {
         let mut parent = None;
@@ -204,7 +204,7 @@ fn hash(scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
 pub(super) mod tests {
     use super::*;
 
-    impl Kept for bool {
+    impl NodeValue for bool {
         fn is_kept(&self) -> bool {
             *self
         }

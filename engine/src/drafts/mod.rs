@@ -2,7 +2,7 @@
 //! nobody had guessed, and counts only where the sample says the same (`docs/internals/drafts.md`).
 //!
 //! A source follows one sequence on the host. What of its guesses is worth a row, the scheduler decides
-//! (`scheduler/drafting`).
+//! (`scheduler/speculation`).
 
 mod prediction;
 mod suffix;
@@ -14,6 +14,10 @@ use crate::ids::TokenId;
 
 /// Drafted tokens behind one token at most.
 pub const DRAFTS_MAX: usize = 7;
+/// One value for each place behind a sequence's own token that a draft may have, the nearest first.
+pub type ByPlace<T> = [T; DRAFTS_MAX];
+/// One value for each number of drafts behind a row, from none on.
+pub type ByDraftCount<T> = [T; DRAFTS_MAX + 1];
 /// Steps in which guesses are told apart by how much they rest on: see [`Guess::strength`].
 pub(crate) const STRENGTHS: usize = 4;
 

@@ -25,16 +25,16 @@ pub struct Tensor {
 enum Data {
     Mapped(Arc<MappedFile>, Range<usize>),
     Owned(Arc<Vec<u8>>, Range<usize>),
-    Made(Arc<Made>),
+    Made(Arc<LazyBytes>),
 }
 
 /// What makes a tensor's bytes, and those that were made.
-struct Made {
+struct LazyBytes {
     make: Arc<dyn Fn() -> Tensor + Send + Sync>,
     made: OnceLock<Tensor>,
 }
 
-impl Made {
+impl LazyBytes {
     fn tensor(&self, ty: BlockType, shape: &[usize]) -> &Tensor {
         self.made.get_or_init(|| {
             let tensor = (self.make)();
@@ -81,7 +81,7 @@ impl Tensor {
         make: impl Fn() -> Tensor + Send + Sync + 'static,
     ) -> Option<Self> {
         encoded_len(ty, &shape)?;
-        let data = Data::Made(Arc::new(Made { make: Arc::new(make), made: OnceLock::new() }));
+        let data = Data::Made(Arc::new(LazyBytes { make: Arc::new(make), made: OnceLock::new() }));
         Some(Self { name, ty, shape, scale: None, data })
     }
 
@@ -89,7 +89,7 @@ impl Tensor {
     pub(crate) fn passing(&self) -> Self {
         match &self.data {
             Data::Made(made) => {
-                let data = Data::Made(Arc::new(Made { make: made.make.clone(), made: OnceLock::new() }));
+                let data = Data::Made(Arc::new(LazyBytes { make: made.make.clone(), made: OnceLock::new() }));
                 Self { data, ..self.clone() }
             }
             Data::Mapped(..) | Data::Owned(..) => self.clone(),

@@ -1,6 +1,6 @@
 //! What encoding does to a tensor's weights.
 
-use super::{Encoder, Importance, Moments, QuantizeError};
+use super::{Encoder, Importance, InputMoments, QuantizeError};
 use crate::format::blocks::decode_row;
 use crate::format::{BlockType, Tensor};
 use rayon::prelude::*;
@@ -87,7 +87,7 @@ pub fn distortion(
 
 fn row_distortion(
     x: &[f32],
-    (weights, moments): (Option<&[f32]>, Option<&Moments>),
+    (weights, moments): (Option<&[f32]>, Option<&InputMoments>),
     ty: BlockType,
     bytes: &[u8],
 ) -> Distortion {

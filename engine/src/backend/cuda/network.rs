@@ -11,15 +11,15 @@ use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::operators::OpQuery;
 use crate::backend::cuda::layout::operators::operator::Setting;
-use crate::backend::cuda::layout::products::{Choice, ProductKind, RowCount, classes};
+use crate::backend::cuda::layout::products::{ProductChoice, ProductKind, RowCount, classes};
 use crate::backend::cuda::layout::programs::embed_shape;
 use crate::backend::cuda::layout::weights;
 use crate::backend::cuda::layout::workspace::{half_rows, routed_blocks, shared_half_rows};
 use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
-use crate::backend::cuda::rank::residual::Next;
-use crate::backend::cuda::rank::weights::{DeviceWeights, Embedding, Matrix};
+use crate::backend::cuda::rank::residual::NextBlock;
+use crate::backend::cuda::rank::weights::{DeviceWeights, EmbeddingTable, Matrix};
 use crate::backend::cuda::rank::workspace::Workspace;
 use crate::format::BlockType;
 use crate::model::{BlockConfig, ModelConfig, OpConfig};
@@ -45,7 +45,7 @@ pub(crate) struct Network {
     /// Experts that a row uses, and blocks that choose some.
     used: usize,
     routed: usize,
-    pub(crate) embedding: Embedding,
+    pub(crate) embedding: EmbeddingTable,
     /// What rows of it are multiplied with.
     pub(crate) embedding_scale: f32,
     embed: Embed,
@@ -105,7 +105,7 @@ impl<'a> BlockLoader<'a> {
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
-        let choice = Choice { chip: Chip::of(device), replayed: config.replayed };
+        let choice = ProductChoice { chip: Chip::of(device), replayed: config.replayed };
         let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
         Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })
     }
@@ -199,7 +199,7 @@ impl Network {
             let block = &self.blocks[i];
             let next = match self.blocks.get(i + 1) {
                 Some(next) => next.op.reader(&next.norm, pass.rows),
-                None => Next { norm: &self.norm, matrix: &self.head, halves: None },
+                None => NextBlock { norm: &self.norm, matrix: &self.head, halves: None },
             };
             let (beside, norm, place) = (&self.beside, &block.norm, block.place);
             let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };

@@ -56,18 +56,18 @@ impl ConvertedLayer<'_> {
     }
 
     /// The directory's tensor of this name, if it is there; an error if its shape is another one.
-    pub(in crate::model) fn find(&mut self, theirs: &str, shape: &[usize]) -> Result<Option<Source>, LoadError> {
+    pub(in crate::model) fn find(&mut self, theirs: &str, shape: &[usize]) -> Result<Option<TensorRecipe>, LoadError> {
         let name = format!("{}{theirs}", self.theirs);
         let Some((ty, got)) = self.all.dir.outline(&name)? else { return Ok(None) };
         if !same_shape(got, shape) {
             return Err(self.all.error(&name, format_args!("shape {shape:?}"), format_args!("shape {got:?}")));
         }
         self.all.used.insert(name.clone());
-        Ok(Some(Source { names: vec![name], ty, view: shape.to_vec(), rows: None, change: None }))
+        Ok(Some(TensorRecipe { names: vec![name], ty, view: shape.to_vec(), rows: None, change: None }))
     }
 
     /// As [`ConvertedLayer::find`], but the tensor must be there.
-    pub(in crate::model) fn need(&mut self, theirs: &str, shape: &[usize]) -> Result<Source, LoadError> {
+    pub(in crate::model) fn need(&mut self, theirs: &str, shape: &[usize]) -> Result<TensorRecipe, LoadError> {
         let name = format!("{}{theirs}", self.theirs);
         let missing = self.all.error(&name, format_args!("shape {shape:?}"), "no such tensor");
         self.find(theirs, shape)?.ok_or(missing)
@@ -78,7 +78,7 @@ impl ConvertedLayer<'_> {
         &mut self,
         theirs: impl Iterator<Item = String>,
         shape: &[usize],
-    ) -> Result<Source, LoadError> {
+    ) -> Result<TensorRecipe, LoadError> {
         let all = theirs.map(|name| self.need(&name, shape)).collect::<Result<Vec<_>, _>>()?;
         let ty = all.first().expect("a stack has a matrix").ty;
         if let Some(other) = all.iter().find(|s| s.ty != ty) {
@@ -86,11 +86,11 @@ impl ConvertedLayer<'_> {
             return Err(self.all.error(&other.names[0], want, other.ty.name()));
         }
         let view = [&[all.len()], shape].concat();
-        Ok(Source { names: all.into_iter().flat_map(|s| s.names).collect(), ty, view, rows: None, change: None })
+        Ok(TensorRecipe { names: all.into_iter().flat_map(|s| s.names).collect(), ty, view, rows: None, change: None })
     }
 
     /// Adds a tensor of this shape to the file.
-    pub(in crate::model) fn put(&mut self, ours: &str, shape: &[usize], source: Source) {
+    pub(in crate::model) fn put(&mut self, ours: &str, shape: &[usize], source: TensorRecipe) {
         let (dir, ty) = (self.all.dir.clone(), if source.change.is_some() { BlockType::F32 } else { source.ty });
         let made = Tensor::made(format!("{}{ours}", self.ours), ty, shape.to_vec(), move || source.make(&dir));
         self.all.tensors.push(made.expect("single values are whole blocks"));
@@ -119,7 +119,7 @@ impl ConvertedLayer<'_> {
 }
 
 /// What a tensor is made of.
-pub(in crate::model) struct Source {
+pub(in crate::model) struct TensorRecipe {
     /// In the directory; several are stacked.
     names: Vec<String>,
     ty: BlockType,
@@ -131,7 +131,7 @@ pub(in crate::model) struct Source {
     change: Option<fn(f32) -> f32>,
 }
 
-impl Source {
+impl TensorRecipe {
     /// These rows, in this order, of each matrix; the tensor is looked at in this shape.
     pub(in crate::model) fn rows(self, view: &[usize], rows: Vec<Range<usize>>) -> Self {
         Self { view: view.to_vec(), rows: Some(rows), ..self }

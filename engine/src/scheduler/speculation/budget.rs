@@ -9,7 +9,7 @@
 //! steps have drafts nobody sees it: then drafts pay for the others' work. So where nothing is left, the late steps with
 //! drafts are held, once, against what steps without turn out to take now.
 
-use crate::drafts::DraftKind;
+use crate::drafts::{DraftKind, DraftKinds};
 use crate::ids::Micros;
 
 /// What steps with drafts may lose before anything is known of them.
@@ -165,7 +165,7 @@ impl Telling {
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::scheduler) struct Budgets {
     /// The budget of each class, in the order of [`ProposerClass`].
-    each: [Budget; 2],
+    each: [DraftBudget; 2],
     /// Class of the proposers of the last step that had drafts.
     last: ProposerClass,
     /// The last commit, if the device has had work since.
@@ -178,6 +178,16 @@ impl Budgets {
     /// Is there anything left to lose for what such a source guesses?
     pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
         !self.each[ProposerClass::from(kind) as usize].spent
+    }
+
+    /// Is there anything left to lose for the guesses of the draft head?
+    pub(in crate::scheduler) fn allows_head(&self) -> bool {
+        self.allows(DraftKind::Mtp)
+    }
+
+    /// The kinds of sources for which there is anything left to lose.
+    pub(in crate::scheduler) fn allowed(&self) -> DraftKinds {
+        DraftKind::ALL.into_iter().filter(|kind| self.allows(*kind)).collect()
     }
 
     /// Where a draft head may lose nothing any more because its guesses were wrong: after how many steps without they are
@@ -241,7 +251,7 @@ impl Budgets {
 
 /// What some drafts may lose.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct DraftBudget {
     left: f64,
     /// What steps with drafts gained of late, on average.
     gained: f64,
@@ -253,7 +263,7 @@ struct Budget {
     spent: bool,
 }
 
-impl Default for Budget {
+impl Default for DraftBudget {
     fn default() -> Self {
         let (late, telling) = (RecentGains::default(), Telling::wanting(TELLING));
         Self {
@@ -268,7 +278,7 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
+impl DraftBudget {
     /// A step with such drafts took so long.
     fn drafted(&mut self, expected: &ExpectedStepTime, tokens: usize, us: f64) {
         let (gave, took) = (tokens as f64 / f64::from(expected.rows), us.min(expected.most_us()) / expected.without_us);

@@ -16,6 +16,11 @@ pub(in crate::scheduler) struct Proposal {
 }
 
 impl Proposal {
+    /// Whether the draft head of the model made it, and not a source on the host.
+    pub(in crate::scheduler) fn is_from_head(&self) -> bool {
+        self.kind == DraftKind::Mtp
+    }
+
     pub(super) fn basis(&self) -> Basis {
         (self.kind, self.strength)
     }

@@ -1,14 +1,14 @@
 //! The launch of a step: copies and clears, prompts, decode graphs, the head, the sampler, and the results' way back.
 
-use super::{CudaBackend, Forwarded};
+use super::{CudaBackend, UnsampledStep};
 use crate::backend::cuda::draft_head::ModelRank;
 use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::shape::{PassShape, bucket};
 use crate::backend::cuda::rank::experts::{ExpertTier, PassKind};
 use crate::backend::cuda::rank::memory::RankMemory;
-use crate::backend::cuda::rank::pass::{Pass, Prompts};
+use crate::backend::cuda::rank::pass::{Pass, PromptPieces};
 use crate::backend::cuda::rank::staging::{Staging, stage};
-use crate::backend::cuda::step::host::HostTier;
+use crate::backend::cuda::step::host::HostCopies;
 use crate::backend::cuda::step::leader::Leader;
 use crate::backend::cuda::step::rows::{self, PassRoom, PieceRows, Row, StepRows, columns};
 use crate::backend::cuda::step::sampling::{InFlight, WantedOutputs};
@@ -57,7 +57,7 @@ impl CudaBackend {
 
     /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream
     /// order.
-    pub(super) fn enqueue(&mut self, plan: &StepPlan) -> CudaResult<Forwarded> {
+    pub(super) fn enqueue(&mut self, plan: &StepPlan) -> CudaResult<UnsampledStep> {
         let staging = match self.ring.take() {
             Some(staging) => staging,
             None => {
@@ -107,7 +107,7 @@ impl CudaBackend {
             experts.end(&stream)?;
         }
         staging.forward.record(&stream).during("marking a step")?;
-        Ok(Forwarded { id: plan.id, staging, wanted })
+        Ok(UnsampledStep { id: plan.id, staging, wanted })
     }
 
     fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> CudaResult<()> {
@@ -171,7 +171,7 @@ impl CudaBackend {
         let exports = self.stage_exports(rows, staging)?;
         let exports = exports.then(|| self.exports.as_view());
         let (list, tiled, counts) = (self.pieces.as_view(), self.tiles.as_view(), (rows.pieces.len(), tiles.len()));
-        let prompts_of = Prompts { exports: exports.as_ref(), ..Prompts::new(&list, &tiled, counts) };
+        let prompts_of = PromptPieces { exports: exports.as_ref(), ..PromptPieces::new(&list, &tiled, counts) };
         let pass = Pass::prompts(n, &self.prefill_rows, prompts_of);
         self.last_rows = n;
         let memory = &mut RankMemory { store: &mut self.store, work: &mut self.work };
@@ -186,7 +186,7 @@ impl CudaBackend {
         }
         self.gather(prompts, staging)?;
         let (list, tiled) = (self.pieces.as_view(), self.tiles.as_view());
-        let pass = Pass::prompts(n, &self.prefill_rows, Prompts::new(&list, &tiled, counts));
+        let pass = Pass::prompts(n, &self.prefill_rows, PromptPieces::new(&list, &tiled, counts));
         let Self { device, network, store, work, draft_model: Some(model), .. } = self else { return Ok(()) };
         model.observe(&mut ModelRank { device, network, memory: RankMemory { store, work } }, &pass)
     }
@@ -258,8 +258,8 @@ impl CudaBackend {
     }
 
     /// The sampler, and the way back of its results.
-    pub(super) fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> CudaResult<InFlight> {
-        let Forwarded { id, staging, mut wanted } = step;
+    pub(super) fn sample(&mut self, step: UnsampledStep, constraints: &[Constraint]) -> CudaResult<InFlight> {
+        let UnsampledStep { id, staging, mut wanted } = step;
         // Between kernels a copy takes the device longer than either: none stands between the samples and the guesses.
         if let Some(model) = &mut self.draft_model {
             model.ask(&self.device, &staging, &wanted.asked(), &self.sampling)?;
@@ -274,6 +274,6 @@ impl CudaBackend {
         staging.end.record(self.device.stream()).during("marking a step")?;
         let experts = self.experts.as_ref().map(ExpertTier::counts);
         let device = self.device.clone();
-        Ok(InFlight::new((device, id), staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
+        Ok(InFlight::new((device, id), staging, wanted, (self.host.as_ref().map(HostCopies::watch), experts)))
     }
 }

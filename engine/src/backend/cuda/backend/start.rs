@@ -20,9 +20,9 @@ use crate::backend::cuda::rank::staging::{Ring, STAGING_BYTES};
 use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::DeviceWeights;
 use crate::backend::cuda::rank::workspace::Workspace;
-use crate::backend::cuda::step::history::History;
-use crate::backend::cuda::step::host::HostTier;
-use crate::backend::cuda::step::pooling::Pooling;
+use crate::backend::cuda::step::history::HistoryKernel;
+use crate::backend::cuda::step::host::HostCopies;
+use crate::backend::cuda::step::pooling::HiddenSums;
 use crate::backend::cuda::step::rows::columns;
 use crate::backend::cuda::step::sampling::Sampling;
 use crate::backend::cuda::step::stored::StoredStates;
@@ -66,13 +66,13 @@ fn load(
 }
 
 /// The sizes of a backend as its callers see them.
-fn info(config: &CudaConfig, vocab: usize, host: Option<&HostTier>) -> BackendInfo {
+fn info(config: &CudaConfig, vocab: usize, host: Option<&HostCopies>) -> BackendInfo {
     BackendInfo {
         device: "cuda",
         slots: config.slots,
         pages: config.pages,
         checkpoints: config.checkpoints,
-        host_blocks: host.map_or(0, HostTier::blocks_max),
+        host_blocks: host.map_or(0, HostCopies::blocks_max),
         step_rows_max: config.step_rows_max,
         vocab: vocab as u32,
         context: config.context,
@@ -126,13 +126,13 @@ impl CudaBackend {
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
         let carrier = Arc::new(Carrier::load(&device, &cache)?);
-        let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
+        let pooling = HiddenSums::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (units_max(counts), widths.hidden);
         let results = (counts.prefill + counts.logits + 1, proposals_max(config));
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
-        let host = HostTier::new(stream.context(), cut, config.host_cache_bytes)?;
+        let host = HostCopies::new(stream.context(), cut, config.host_cache_bytes)?;
         let mut work = Workspace::new(&device, c, counts, planes)?;
         if config.replayed {
             work.replay(&device, c)?;
@@ -152,7 +152,7 @@ impl CudaBackend {
             pieces: words(4 * counts.slots)?,
             tiles: words(2 * tiled.map_or(0, |shape| tiles_max(shape, chip, counts.prefill, counts.slots)))?,
             exports: words(chunks_max(counts.prefill, counts.slots))?,
-            history: History::new(&device, &cache, widths.vocab, config.context as usize)?,
+            history: HistoryKernel::new(&device, &cache, widths.vocab, config.context as usize)?,
             tiled,
             wanted: words(counts.logits)?,
             sampling,

@@ -18,14 +18,14 @@ use chimere_kernels::cuda::{CudaError, Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView};
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundAttention {
     pub(crate) projections: BoundProjections,
     q_norm: CudaSlice<f32>,
     k_norm: CudaSlice<f32>,
 }
 
 /// Kernels of all such blocks, and their scratch.
-pub(crate) struct Kernels {
+pub(crate) struct AttentionKernels {
     attention: Attention,
     /// For passes with drafted rows, if there are any.
     drafting: Option<Attention>,
@@ -33,34 +33,44 @@ pub(crate) struct Kernels {
 }
 
 impl OperatorRun for AttentionConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundAttention;
+    type Kernels = AttentionKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Kernels> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<AttentionKernels> {
         let shape = shape_in(self, s);
         let scratch = attention::Scratch::new(device, shape, s.counts.decode, s.context)?;
         let load = |shape| Attention::load(device, cache, shape, s.kv);
-        Ok(Kernels { attention: load(shape)?, drafting: drafting(self, s).map(load).transpose()?, scratch })
+        Ok(AttentionKernels { attention: load(shape)?, drafting: drafting(self, s).map(load).transpose()?, scratch })
     }
 
-    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
+    fn bind(
+        &self,
+        w: LoadedWeights<Self>,
+        products: &mut ProductKernels<'_>,
+        hidden: usize,
+    ) -> CudaResult<BoundAttention> {
         let width = self.widths().mixed;
         let projections = BoundProjections::new(products, w.projections, hidden)?.mixing_halves(width);
-        Ok(Bound { projections, q_norm: w.q_norm, k_norm: w.k_norm })
+        Ok(BoundAttention { projections, q_norm: w.q_norm, k_norm: w.k_norm })
     }
 
-    fn first(bound: &Bound, rows: RowCount) -> FirstMatrix<'_> {
+    fn first(bound: &BoundAttention, rows: RowCount) -> FirstMatrix<'_> {
         bound.projections.first(rows)
     }
 
-    fn launch(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    fn launch(
+        bound: &BoundAttention,
+        kernels: &mut AttentionKernels,
+        at: BlockPass<'_>,
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         bound.mix(kernels, at, memory)?;
         bound.projections.write(at, memory.work)
     }
 
     fn remember(
-        bound: &Bound,
-        kernels: &mut Kernels,
+        bound: &BoundAttention,
+        kernels: &mut AttentionKernels,
         at: BlockPass<'_>,
         memory: &mut RankMemory<'_>,
     ) -> CudaResult<()> {
@@ -72,23 +82,33 @@ impl OperatorRun for AttentionConfig {
     }
 }
 
-impl Bound {
+impl BoundAttention {
     /// All but the out-projection: from the residual stream into the mixed rows of the workspace.
-    pub(crate) fn mix(&self, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    pub(crate) fn mix(
+        &self,
+        kernels: &mut AttentionKernels,
+        at: BlockPass<'_>,
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         self.projections.read_as(at, memory.work, reads_halves(kernels, at))?;
         attend(self, kernels, at, memory)
     }
 }
 
 /// Whether input rows are f16: those of prompts.
-fn reads_halves(kernels: &Kernels, at: BlockPass<'_>) -> bool {
+fn reads_halves(kernels: &AttentionKernels, at: BlockPass<'_>) -> bool {
     at.pass.prompts.is_some() && kernels.attention.half_inputs()
 }
 
 /// Norms, rotation, the cache's new entries, and attention over all of them.
-fn attend(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+fn attend(
+    bound: &BoundAttention,
+    kernels: &mut AttentionKernels,
+    at: BlockPass<'_>,
+    memory: &mut RankMemory<'_>,
+) -> CudaResult<()> {
     let halves = reads_halves(kernels, at);
-    let Kernels { attention, drafting, scratch } = kernels;
+    let AttentionKernels { attention, drafting, scratch } = kernels;
     let decode = drafting.as_ref().filter(|_| at.pass.drafts).unwrap_or(attention);
     with_cache(bound, (at, halves), memory, |rows, x, norms, cache, out| {
         // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass that share a
@@ -106,7 +126,7 @@ fn attend(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut 
 /// Calls `launch` with the pass's rows, what the in-projections left of them, as f16 or not, and the block's part of
 /// the cache.
 fn with_cache(
-    bound: &Bound,
+    bound: &BoundAttention,
     (at, half_inputs): (BlockPass<'_>, bool),
     memory: &mut RankMemory<'_>,
     launch: impl FnOnce(

@@ -16,7 +16,7 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundGdn {
     projections: BoundProjections,
     conv: CudaSlice<f32>,
     a_neg: CudaSlice<f32>,
@@ -25,7 +25,7 @@ pub(crate) struct Bound {
 }
 
 /// Kernels of all such blocks.
-pub(crate) struct Kernels {
+pub(crate) struct GdnKernels {
     decode: GdnDecode,
     /// For passes with drafted rows or behind such, if there are any.
     drafting: Option<GdnDecode>,
@@ -33,19 +33,19 @@ pub(crate) struct Kernels {
 }
 
 impl OperatorRun for GdnConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundGdn;
+    type Kernels = GdnKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Kernels> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<GdnKernels> {
         let (heads, stride) = (heads(self), heads(self).inputs());
         let prefill = GdnPrefill::load(device, cache, heads, stride, s.planes)?;
         let mut decode = drafts(s).map(|drafts| GdnDecode::load(device, cache, heads, stride, s.planes, drafts));
         let without = decode.next().expect("passes without drafts are always there")?;
-        Ok(Kernels { decode: without, drafting: decode.next().transpose()?, prefill })
+        Ok(GdnKernels { decode: without, drafting: decode.next().transpose()?, prefill })
     }
 
-    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
-        Ok(Bound {
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundGdn> {
+        Ok(BoundGdn {
             projections: BoundProjections::new(products, w.projections, hidden)?.mixing_halves(self.values()),
             conv: w.conv,
             a_neg: w.a_neg,
@@ -54,11 +54,16 @@ impl OperatorRun for GdnConfig {
         })
     }
 
-    fn first(bound: &Bound, rows: RowCount) -> FirstMatrix<'_> {
+    fn first(bound: &BoundGdn, rows: RowCount) -> FirstMatrix<'_> {
         bound.projections.first(rows)
     }
 
-    fn launch(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    fn launch(
+        bound: &BoundGdn,
+        kernels: &mut GdnKernels,
+        at: BlockPass<'_>,
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         let halves = at.pass.prompts.is_some() && kernels.prefill.half_inputs();
         bound.projections.read_as(at, memory.work, halves)?;
         mix(bound, kernels, at, memory)?;
@@ -67,7 +72,7 @@ impl OperatorRun for GdnConfig {
 }
 
 /// Convolution, rule and gated norm of all rows.
-fn mix(bound: &Bound, kernels: &Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+fn mix(bound: &BoundGdn, kernels: &GdnKernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
     let weights = gdn_decode::LayerWeights {
         taps: &bound.conv.as_view(),
         decay: &bound.a_neg.as_view(),

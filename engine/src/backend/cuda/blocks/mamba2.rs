@@ -18,7 +18,7 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundMamba2 {
     projections: BoundProjections,
     conv: CudaSlice<f32>,
     conv_bias: CudaSlice<f32>,
@@ -29,23 +29,28 @@ pub(crate) struct Bound {
 }
 
 /// Kernels of all such blocks, and what their launches count in.
-pub(crate) struct Kernels {
+pub(crate) struct Mamba2Kernels {
     kernels: Mamba2,
     counters: Counters,
 }
 
 impl OperatorRun for Mamba2Config {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundMamba2;
+    type Kernels = Mamba2Kernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Kernels> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Mamba2Kernels> {
         let shape = shape(self, s.planes);
         let counters = Counters::new(device, shape, s.counts.decode)?;
-        Ok(Kernels { kernels: Mamba2::load(device, cache, shape)?, counters })
+        Ok(Mamba2Kernels { kernels: Mamba2::load(device, cache, shape)?, counters })
     }
 
-    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
-        Ok(Bound {
+    fn bind(
+        &self,
+        w: LoadedWeights<Self>,
+        products: &mut ProductKernels<'_>,
+        hidden: usize,
+    ) -> CudaResult<BoundMamba2> {
+        Ok(BoundMamba2 {
             projections: BoundProjections::new(products, w.projections, hidden)?,
             conv: w.conv,
             conv_bias: w.conv_bias,
@@ -56,11 +61,16 @@ impl OperatorRun for Mamba2Config {
         })
     }
 
-    fn first(bound: &Bound, rows: RowCount) -> FirstMatrix<'_> {
+    fn first(bound: &BoundMamba2, rows: RowCount) -> FirstMatrix<'_> {
         FirstMatrix { halves: None, ..bound.projections.first(rows) }
     }
 
-    fn launch(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    fn launch(
+        bound: &BoundMamba2,
+        kernels: &mut Mamba2Kernels,
+        at: BlockPass<'_>,
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         bound.projections.read(at, memory.work)?;
         mix(bound, kernels, at, memory)?;
         bound.projections.write(at, memory.work)
@@ -68,8 +78,13 @@ impl OperatorRun for Mamba2Config {
 }
 
 /// Convolution, rule, gate and norm of all rows.
-fn mix(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
-    let Kernels { kernels, counters } = kernels;
+fn mix(
+    bound: &BoundMamba2,
+    kernels: &mut Mamba2Kernels,
+    at: BlockPass<'_>,
+    memory: &mut RankMemory<'_>,
+) -> CudaResult<()> {
+    let Mamba2Kernels { kernels, counters } = kernels;
     let layer = mamba2::LayerWeights {
         taps: &bound.conv.as_view(),
         conv_bias: &bound.conv_bias.as_view(),

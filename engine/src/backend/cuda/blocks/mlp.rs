@@ -3,7 +3,7 @@
 
 use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun};
 use crate::backend::cuda::error::CudaResult;
-use crate::backend::cuda::layout::operators::mlp::{ExpertMatrices, Place};
+use crate::backend::cuda::layout::operators::mlp::{ExpertMatrices, ExpertRole};
 use crate::backend::cuda::layout::operators::operator::Setting;
 use crate::backend::cuda::layout::products::RowCount;
 use crate::backend::cuda::rank::memory::RankMemory;
@@ -18,20 +18,20 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaViewMut;
 
 /// They on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundMlp {
     pub(crate) weights: ExpertMatrices<Matrix>,
     pub(crate) gate_up: Product,
     pub(crate) down: Product,
     width: usize,
 }
 
-impl Bound {
+impl BoundMlp {
     /// Loads the products of an expert, or of a stack of them, of this width.
     pub(crate) fn new(
         products: &mut ProductKernels<'_>,
         weights: ExpertMatrices<Matrix>,
         (norm, width): (Option<usize>, usize),
-        place: Place,
+        place: ExpertRole,
     ) -> CudaResult<Self> {
         let [gate_up, down] = weights.kinds(norm, place)?;
         Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
@@ -69,22 +69,22 @@ impl Bound {
 }
 
 impl OperatorRun for MlpConfig {
-    type Bound = Bound;
+    type Bound = BoundMlp;
     type Kernels = ();
 
     fn load(&self, _: &Device, _: &KernelCache, _: &Setting) -> CudaResult<()> {
         Ok(())
     }
 
-    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
-        Bound::new(products, w, (Some(hidden), self.width), Place::Alone)
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundMlp> {
+        BoundMlp::new(products, w, (Some(hidden), self.width), ExpertRole::Alone)
     }
 
-    fn first(bound: &Bound, _rows: RowCount) -> FirstMatrix<'_> {
+    fn first(bound: &BoundMlp, _rows: RowCount) -> FirstMatrix<'_> {
         FirstMatrix { matrix: &bound.weights.gate_up, halves: None }
     }
 
-    fn launch(bound: &Bound, _kernels: &mut (), at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    fn launch(bound: &BoundMlp, _kernels: &mut (), at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
         let work = &mut *memory.work;
         let x = work.stream.rows.read(at.eps);
         bound.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;

@@ -19,7 +19,7 @@ use crate::backend::cuda::layout::products::RowCount;
 use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::ProductKernels;
-use crate::backend::cuda::rank::residual::Next;
+use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::model::{AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, MoeConfig, OpConfig, ParallelConfig};
 use chimere_kernels::cuda::wide::HalfPlace;
@@ -46,7 +46,7 @@ pub(crate) struct BlockPass<'a> {
     pub(crate) pass: &'a Pass<'a>,
     /// Weight of the norm before the operator: it is folded into the rows already.
     pub(crate) norm: &'a CudaSlice<f32>,
-    pub(crate) next: Next<'a>,
+    pub(crate) next: NextBlock<'a>,
     pub(crate) place: BlockPlace,
     pub(crate) hidden: usize,
     pub(crate) eps: f32,
@@ -147,11 +147,11 @@ macro_rules! running_operators {
             }
 
             /// This block as the one that reads such rows of the stream next: `norm` is the weight of its norm.
-            pub(crate) fn reader<'a>(&'a self, norm: &'a CudaSlice<f32>, rows: RowCount) -> Next<'a> {
+            pub(crate) fn reader<'a>(&'a self, norm: &'a CudaSlice<f32>, rows: RowCount) -> NextBlock<'a> {
                 let FirstMatrix { matrix, halves } = match self {
                     $(Self::$kind(bound) => $config::first(bound, rows),)*
                 };
-                Next { norm, matrix, halves }
+                NextBlock { norm, matrix, halves }
             }
 
             /// Enqueues the block: from the residual stream back into it.

@@ -31,15 +31,15 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use std::rc::Rc;
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundMoe {
     config: MoeConfig,
     router: CudaSlice<f32>,
     shared_gate: CudaSlice<f32>,
     bias: CudaSlice<f32>,
-    experts: mlp::Bound,
+    experts: mlp::BoundMlp,
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
-    shared: mlp::Bound,
+    shared: mlp::BoundMlp,
     latent: Option<BoundLatent>,
 }
 
@@ -53,7 +53,7 @@ struct RouterViews<'a> {
 }
 
 impl<'a> RouterViews<'a> {
-    fn of(bound: &'a Bound, at: BlockPass<'a>) -> Self {
+    fn of(bound: &'a BoundMoe, at: BlockPass<'a>) -> Self {
         Self {
             norm: at.norm.as_view(),
             experts: bound.router.as_view(),
@@ -94,23 +94,23 @@ impl<'a> Lists<'a> {
 }
 
 /// Kernels of all such blocks, and their scratch.
-pub(crate) struct Kernels {
+pub(crate) struct MoeKernels {
     router: Router,
     scratch: router::Workspace,
     combine: Combine,
 }
 
 impl OperatorRun for MoeConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundMoe;
+    type Kernels = MoeKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Kernels> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<MoeKernels> {
         let router = Router::load(device, cache, router_shape(self, s))?;
         let scratch = router.workspace(device, s.counts.rows())?;
-        Ok(Kernels { router, scratch, combine: Combine::load(device, cache, combine_shape(self, s))? })
+        Ok(MoeKernels { router, scratch, combine: Combine::load(device, cache, combine_shape(self, s))? })
     }
 
-    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundMoe> {
         let few = match few(self, &w, hidden) {
             Some(few) => products.experts(few?)?,
             None => None,
@@ -118,19 +118,19 @@ impl OperatorRun for MoeConfig {
         // Without kernels for few rows there is no order of theirs to keep.
         let shared = self.beside(few.is_some());
         let latent = w.latent.zip(self.latent);
-        Ok(Bound {
+        Ok(BoundMoe {
             config: *self,
             router: w.router,
             shared_gate: w.shared_gate,
             bias: w.bias,
-            experts: mlp::Bound::new(products, w.experts, (self.norm(hidden), self.expert.width), self.routed())?,
+            experts: mlp::BoundMlp::new(products, w.experts, (self.norm(hidden), self.expert.width), self.routed())?,
             few,
-            shared: mlp::Bound::new(products, w.shared, (Some(hidden), shared_width(self)), shared)?,
+            shared: mlp::BoundMlp::new(products, w.shared, (Some(hidden), shared_width(self)), shared)?,
             latent: latent.map(|(w, width)| BoundLatent::new(products, w, (hidden, width))).transpose()?,
         })
     }
 
-    fn first(bound: &Bound, _rows: RowCount) -> FirstMatrix<'_> {
+    fn first(bound: &BoundMoe, _rows: RowCount) -> FirstMatrix<'_> {
         if let Some(latent) = &bound.latent {
             return FirstMatrix { matrix: &latent.into, halves: None };
         }
@@ -140,7 +140,12 @@ impl OperatorRun for MoeConfig {
         FirstMatrix { matrix: &weights.gate_up, halves: None }
     }
 
-    fn launch(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    fn launch(
+        bound: &BoundMoe,
+        kernels: &mut MoeKernels,
+        at: BlockPass<'_>,
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         let work = &mut *memory.work;
         let few = bound.few.as_ref().filter(|few| at.pass.rows.count <= few.rows_max() && at.pass.prompts.is_none());
         if let Some(few) = few {
@@ -196,7 +201,7 @@ impl SharedTurn {
     }
 }
 
-impl Bound {
+impl BoundMoe {
     /// The shared expert, on a stream of its own.
     fn launch_beside(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         self.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)
@@ -207,7 +212,7 @@ impl Bound {
     fn launch_latent(
         &self,
         latent: &BoundLatent,
-        kernels: &mut Kernels,
+        kernels: &mut MoeKernels,
         at: BlockPass<'_>,
         work: &mut Workspace,
     ) -> CudaResult<()> {
@@ -240,7 +245,7 @@ impl Bound {
     }
 
     /// Which experts each row takes, how much of each, and each expert's rows.
-    fn route(&self, kernels: &mut Kernels, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
+    fn route(&self, kernels: &mut MoeKernels, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         let views = RouterViews::of(self, at);
         let weights = views.weights(at.eps);
         let variant = match at.pass.rows {

@@ -11,37 +11,50 @@ use crate::model::{AttentionConfig, Mamba2Config, ParallelConfig};
 use chimere_kernels::cuda::{Device, KernelCache};
 
 /// Weights of both on the device, with their products.
-pub(crate) struct Bound {
-    attention: attention::Bound,
-    mamba: mamba2::Bound,
+pub(crate) struct BoundParallel {
+    attention: attention::BoundAttention,
+    mamba: mamba2::BoundMamba2,
 }
 
 /// The kernels of the attention and of the Mamba-2 mixer that stand side by side.
-pub(crate) struct Kernels {
-    attention: attention::Kernels,
-    mamba: mamba2::Kernels,
+pub(crate) struct ParallelKernels {
+    attention: attention::AttentionKernels,
+    mamba: mamba2::Mamba2Kernels,
 }
 
 impl OperatorRun for ParallelConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundParallel;
+    type Kernels = ParallelKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Kernels> {
-        Ok(Kernels { attention: self.attention.load(device, cache, s)?, mamba: self.mamba.load(device, cache, s)? })
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<ParallelKernels> {
+        Ok(ParallelKernels {
+            attention: self.attention.load(device, cache, s)?,
+            mamba: self.mamba.load(device, cache, s)?,
+        })
     }
 
-    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<Bound> {
-        Ok(Bound {
+    fn bind(
+        &self,
+        w: LoadedWeights<Self>,
+        products: &mut ProductKernels<'_>,
+        hidden: usize,
+    ) -> CudaResult<BoundParallel> {
+        Ok(BoundParallel {
             attention: self.attention.bind(w.attention, products, hidden)?,
             mamba: self.mamba.bind(w.mamba, products, hidden)?,
         })
     }
 
-    fn first(bound: &Bound, rows: RowCount) -> FirstMatrix<'_> {
+    fn first(bound: &BoundParallel, rows: RowCount) -> FirstMatrix<'_> {
         FirstMatrix { halves: None, ..AttentionConfig::first(&bound.attention, rows) }
     }
 
-    fn launch(bound: &Bound, kernels: &mut Kernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+    fn launch(
+        bound: &BoundParallel,
+        kernels: &mut ParallelKernels,
+        at: BlockPass<'_>,
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         // What in-projections and mixers write is used up before the other operator writes it anew.
         bound.attention.mix(&mut kernels.attention, at, memory)?;
         bound.attention.projections.write_aside(at, memory.work)?;

@@ -12,7 +12,7 @@ use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
 use crate::backend::cuda::rank::quantized::Quantized;
-use crate::backend::cuda::rank::residual::Next;
+use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::backend::cuda::step::leader::Leader;
 use crate::backend::cuda::step::sampling::Sampling;
@@ -25,13 +25,13 @@ use chimere_kernels::cuda::embed::{Table, TableShape};
 use cudarc::driver::{CudaSlice, DevicePtr};
 
 /// A shortlist's product, with its rows where they are not the first of the model's head.
-pub(super) struct Listed {
+pub(super) struct ShortlistHead {
     ids: usize,
     product: Product,
     rows: Option<Matrix>,
 }
 
-impl Listed {
+impl ShortlistHead {
     /// Loads the product over the ids of the shortlist.
     pub(super) fn new(
         products: &mut ProductKernels<'_>,
@@ -56,7 +56,7 @@ pub(super) struct HeadLayer {
     norm: CudaSlice<f32>,
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: Quantized,
-    listed: Option<Listed>,
+    listed: Option<ShortlistHead>,
 }
 
 impl HeadLayer {
@@ -66,7 +66,7 @@ impl HeadLayer {
         weights: Draft<Matrix, CudaSlice<f32>>,
         blocks: Vec<Block>,
         (table, counts): (TableShape, Counts),
-        listed: Option<Listed>,
+        listed: Option<ShortlistHead>,
     ) -> CudaResult<Self> {
         let Draft { fc, embed_norm, hidden_norm, norm, .. } = weights;
         let device = products.device;
@@ -116,7 +116,7 @@ impl HeadLayer {
     fn guessed_head<'a>(&'a self, network: &'a Network) -> (&'a Product, &'a Matrix, usize) {
         match &self.listed {
             None => (&network.head_product, &network.head, network.vocab),
-            Some(Listed { ids, product, rows }) => (product, rows.as_ref().unwrap_or(&network.head), *ids),
+            Some(ShortlistHead { ids, product, rows }) => (product, rows.as_ref().unwrap_or(&network.head), *ids),
         }
     }
 
@@ -162,7 +162,7 @@ impl HeadLayer {
         let (device, hidden, eps) = (*device, *hidden, *eps);
         let next = |i: usize| match self.blocks.get(i) {
             Some(next) => next.op.reader(&next.norm, pass.rows),
-            None => Next { norm: &self.norm, matrix: head, halves: None },
+            None => NextBlock { norm: &self.norm, matrix: head, halves: None },
         };
         memory.work.stream.add_product(device, pass.rows, (&self.fc_product, &self.fc), &self.input, next(0))?;
         for (i, block) in self.blocks.iter().enumerate() {

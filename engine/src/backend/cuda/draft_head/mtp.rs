@@ -14,7 +14,7 @@
 
 use super::backfill::LateRows;
 use super::guessing::Guessing;
-use super::layer::{HeadLayer, Listed, rows_of};
+use super::layer::{HeadLayer, ShortlistHead, rows_of};
 use super::{DraftModel, ModelRank};
 use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::draft_head::{GRAPH_PASSES, shortlist};
@@ -56,7 +56,7 @@ impl MtpHead {
         let own = std::mem::take(&mut weights.blocks).into_iter().zip(blocks);
         let own = own.map(|(block, of)| loader.bind(of, block)).collect::<Result<_, _>>()?;
         let rows = weights.listed.take();
-        let listed = shortlist(model).map(|list| Listed::new(&mut loader.products, &network.head, list, rows));
+        let listed = shortlist(model).map(|list| ShortlistHead::new(&mut loader.products, &network.head, list, rows));
         let (table, counts) = (loader.table, loader.setting.counts);
         let layer = HeadLayer::new(&mut loader.products, weights, own, (table, counts), listed.transpose()?)?;
         let guessing = Guessing::new(loader.products.device, loader.products.cache, model, counts)?;

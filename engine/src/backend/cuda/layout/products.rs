@@ -38,7 +38,7 @@ impl Class {
 
 /// What forms are chosen by, beside the product and its rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct ProductChoice {
     pub(crate) chip: Chip,
     /// Whether few rows take the experts that they are given.
     pub(crate) replayed: bool,
@@ -119,7 +119,7 @@ impl ProductKind {
     }
 
     /// What such rows take: the shape says whether what is made of them is f16 at once.
-    pub(crate) fn chosen(&self, class: Class, choice: Choice) -> (wide::WideShape, Form) {
+    pub(crate) fn chosen(&self, class: Class, choice: ProductChoice) -> (wide::WideShape, Form) {
         let form = self.form_of(self.shape, class, choice);
         let f16 = |form| matches!(form, Form::F16(_));
         let read = self.feeds.is_some_and(|next| f16(self.form_of(next, class, choice)) && self.shape.fills(next));
@@ -131,7 +131,7 @@ impl ProductKind {
     }
 
     /// Of this shape with the rest of the kind.
-    fn form_of(&self, shape: wide::WideShape, class: Class, Choice { chip, .. }: Choice) -> Form {
+    fn form_of(&self, shape: wide::WideShape, class: Class, ProductChoice { chip, .. }: ProductChoice) -> Form {
         match (class, self.half_segments(shape, chip)) {
             (Class::Decode(rows), Some(segments)) => {
                 let of_any = warpgroup::tiling_in(segments, shape, rows, chip);
@@ -153,7 +153,7 @@ impl ProductKind {
     }
 
     /// Everything that some number of rows takes.
-    fn forms(&self, classes: &[Class], choice: Choice) -> Vec<(wide::WideShape, Form)> {
+    fn forms(&self, classes: &[Class], choice: ProductChoice) -> Vec<(wide::WideShape, Form)> {
         let mut all = Vec::new();
         for chosen in classes.iter().map(|c| self.chosen(*c, choice)) {
             if !all.contains(&chosen) {
@@ -164,7 +164,7 @@ impl ProductKind {
     }
 
     /// Programs for those classes, and for few rows.
-    pub(crate) fn programs(&self, classes: &[Class], choice: Choice) -> CudaResult<Vec<Program>> {
+    pub(crate) fn programs(&self, classes: &[Class], choice: ProductChoice) -> CudaResult<Vec<Program>> {
         let mut all = Vec::new();
         for (shape, form) in self.forms(classes, choice) {
             all.extend(form.programs(shape)?);
@@ -218,7 +218,7 @@ mod tests {
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
         let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.chosen(Class::Prompt(rows), Choice { chip, replayed: false }).1;
+            let form = |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
@@ -234,7 +234,7 @@ mod tests {
             let matrix = product::MatrixShape::new(layout, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
             let kind = ProductKind { shape, share: None, of_experts, beside: false, feeds: None };
-            let of = |class| match kind.chosen(class, Choice { chip, replayed: false }).1 {
+            let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false }).1 {
                 Form::F16(tiling) => Some(tiling.segments),
                 Form::Int8(_) => None,
             };
@@ -259,7 +259,7 @@ mod tests {
             ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None }
         };
         let made = |gate_up: ProductKind, rows, chip| {
-            let (shape, form) = gate_up.chosen(Class::Prompt(rows), Choice { chip, replayed: false });
+            let (shape, form) = gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false });
             form.programs(shape).unwrap();
             shape.makes_half_rows()
         };

@@ -5,7 +5,7 @@ use super::config::CudaConfig;
 use super::draft_head::{input_product, listed_product, shortlist};
 use super::operators::operator::{Setting, WantedExperts, WantedProducts};
 use super::operators::{self, OpQuery};
-use super::products::{Choice, ProductKind, classes};
+use super::products::{ProductChoice, ProductKind, classes};
 use super::shape::Widths;
 use super::weights::WeightsPlan;
 use crate::backend::cuda::error::CudaResult;
@@ -64,7 +64,7 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     let mut wanted = products(&plan, c.hidden)?;
     wanted.kinds.extend(shortlist.map(|list| listed_product(&plan.head, list, c.hidden)).transpose()?);
     let classes = classes(setting.counts.decode, setting.counts.prefill);
-    let choice = Choice { chip, replayed: config.replayed };
+    let choice = ProductChoice { chip, replayed: config.replayed };
     let mut seen = HashSet::new();
     for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
         let few = few?.with_planes(planes).with_replay(config.replayed);

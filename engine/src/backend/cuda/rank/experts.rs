@@ -105,7 +105,7 @@ impl Drop for HostExperts {
 type Reserve = (usize, usize);
 
 /// A pool in both memories.
-struct Pool {
+struct ExpertPool {
     shape: PoolShape,
     device: CudaSlice<u8>,
     host: HostExperts,
@@ -116,7 +116,7 @@ struct Pool {
     owed: VecDeque<Reserve>,
 }
 
-impl Pool {
+impl ExpertPool {
     /// The device's address of a place.
     fn address(&self, stream: &CudaStream, place: ExpertPlace) -> u64 {
         let (start, n) = match place {
@@ -161,7 +161,7 @@ struct Leaving {
 }
 
 /// The uses of a step and who came in it, on their way to the host.
-struct Watched {
+struct StepUses {
     words: Arc<Pinned<u32>>,
     copied: CudaEvent,
 }
@@ -198,7 +198,7 @@ pub(crate) enum PassKind {
 /// Experts in two memories, and who changes places; the module's head says how.
 pub(crate) struct ExpertTier {
     shape: TierShape,
-    pools: Vec<Pool>,
+    pools: Vec<ExpertPool>,
     /// `[blocks][experts]`: addresses of places.
     table: Arc<CudaSlice<u64>>,
     /// `[blocks][RESERVES]`: addresses of places in reserve, and who took them.
@@ -209,7 +209,7 @@ pub(crate) struct ExpertTier {
     bits: CudaSlice<u32>,
     /// Whether `bits` and `came` have been read since they were last cleared.
     read: bool,
-    watched: VecDeque<Watched>,
+    watched: VecDeque<StepUses>,
     idle: Vec<Arc<Pinned<u32>>>,
     leaving: VecDeque<Leaving>,
     /// Changes of the table of addresses, `[CHANGES][2]`.
@@ -269,8 +269,8 @@ impl ExpertTier {
             let host = HostExperts::new(stream.context(), &here, GOING_MAX, progress)?;
             let device_places = (pool.residents() as u32, pool.reserves() as u32);
             let places = ExpertPlaces::new(members as u32, device_places, GOING_MAX as u32);
-            let (shape, reserves) = (pool.clone(), Pool::first_reserves(pool));
-            pools.push(Pool { shape, device: slice, host, places, reserves, owed: VecDeque::new() });
+            let (shape, reserves) = (pool.clone(), ExpertPool::first_reserves(pool));
+            pools.push(ExpertPool { shape, device: slice, host, places, reserves, owed: VecDeque::new() });
         }
         let (mut table, mut reserves) = (vec![0; shape.blocks * shape.experts], vec![0; shape.blocks * RESERVES]);
         for pool in &pools {
@@ -371,7 +371,7 @@ impl ExpertTier {
         let copied = stream.context().new_event(None).during(doing)?;
         copied.record(stream).during(doing)?;
         self.read = true;
-        self.watched.push_back(Watched { words, copied });
+        self.watched.push_back(StepUses { words, copied });
         Ok(())
     }
 
@@ -440,7 +440,7 @@ impl ExpertTier {
     }
 }
 
-impl Pool {
+impl ExpertPool {
     fn take_in(&mut self, decode: &[u32], prompts: &[u32], experts: usize, counts: &ReadCounts) {
         let of_prompts = self.places.count(self.set(prompts, experts));
         let decoded: Vec<u32> = self.set(decode, experts).collect();

@@ -3,7 +3,7 @@
 use super::weights::Matrix;
 use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::Segments;
-use crate::backend::cuda::layout::products::{Choice, Class, FEW_ROWS, ProductKind, RowCount};
+use crate::backend::cuda::layout::products::{Class, FEW_ROWS, ProductChoice, ProductKind, RowCount};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
@@ -19,7 +19,7 @@ pub(crate) struct ProductKernels<'a> {
     pub(crate) device: &'a Device,
     pub(crate) cache: &'a KernelCache,
     pub(crate) classes: Vec<Class>,
-    pub(crate) choice: Choice,
+    pub(crate) choice: ProductChoice,
     planes: Planes,
     /// Where rows become f16: those of the products that follow one another, and of what runs beside them.
     half_rows: [Rc<HalfPlace>; 2],
@@ -41,7 +41,7 @@ impl<'a> ProductKernels<'a> {
         device: &'a Device,
         cache: &'a KernelCache,
         classes: Vec<Class>,
-        choice: Choice,
+        choice: ProductChoice,
         planes: Planes,
         half_rows: [HalfRows; 2],
     ) -> Self {

@@ -19,7 +19,7 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Who reads the stream after a block.
 #[derive(Clone, Copy)]
-pub(crate) struct Next<'a> {
+pub(crate) struct NextBlock<'a> {
     /// Weight of the norm before it, `[hidden]`.
     pub(crate) norm: &'a CudaSlice<f32>,
     /// The first matrix that it multiplies with: whoever has time on its hands may fetch it early.
@@ -115,7 +115,7 @@ impl<'a> FoldedViewMut<'a> {
 }
 
 /// The stream: `[rows, hidden]`, and what the next reader takes of it.
-pub(crate) struct Residual {
+pub(crate) struct ResidualStream {
     pub(crate) x: CudaSlice<f32>,
     pub(crate) rows: FoldedRows,
     /// What a launch that reads `rows` writes for the reader after it: they change places then. Where two operators
@@ -124,7 +124,7 @@ pub(crate) struct Residual {
     hidden: usize,
 }
 
-impl Residual {
+impl ResidualStream {
     /// Takes the memory, zeroed.
     pub(crate) fn new(device: &Device, rows: usize, hidden: usize, planes: Planes) -> CudaResult<Self> {
         Ok(Self {
@@ -142,7 +142,7 @@ impl Residual {
         rows: RowCount,
         (product, matrix): (&Product, &Matrix),
         input: &Quantized,
-        next: Next<'_>,
+        next: NextBlock<'_>,
     ) -> CudaResult<()> {
         let (codes, meta) = input.views();
         self.add_product_of(device, rows, (product, matrix), &Source::plain(&codes, &meta), next)
@@ -155,7 +155,7 @@ impl Residual {
         rows: RowCount,
         (product, matrix): (&Product, &Matrix),
         x: &Source<'_>,
-        next: Next<'_>,
+        next: NextBlock<'_>,
     ) -> CudaResult<()> {
         let mut folded = self.rows.write();
         let FoldedOut { codes: next_codes, meta: next_meta, squares } = folded.out();
@@ -178,7 +178,7 @@ impl Residual {
         combine: &Combine,
         rows: usize,
         terms: Terms<'_>,
-        (next, eps): (Next<'_>, f32),
+        (next, eps): (NextBlock<'_>, f32),
     ) -> CudaResult<()> {
         let (mut folded, mut x, weight) = (self.rows.write(), self.x.as_view_mut(), next.norm.as_view());
         let Some(place) = next.halves.filter(|_| combine.brings_halves()) else {
@@ -191,7 +191,7 @@ impl Residual {
     }
 
     /// For a launch that reads the rows and, before all of its blocks have done so, writes those of the next reader:
-    /// what it reads, the stream, and what it writes. [`Residual::turn`] follows.
+    /// what it reads, the stream, and what it writes. [`ResidualStream::turn`] follows.
     pub(crate) fn read_and_write(&mut self, eps: f32) -> (FoldedView<'_>, CudaViewMut<'_, f32>, FoldedViewMut<'_>) {
         (self.rows.read(eps), self.x.as_view_mut(), self.spare.write())
     }

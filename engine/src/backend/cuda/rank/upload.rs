@@ -99,12 +99,12 @@ fn run(copies: &Arc<CudaStream>, jobs: Vec<UploadJob<'_>>, progress: &mut dyn Fn
 ///
 /// The driver's wrapper marks copies by itself only while it tracks events, which [`Device`] has turned off; so this
 /// does.
-struct Staging {
+struct UploadBuffers {
     bytes: Pinned<u8>,
     copied: CudaEvent,
 }
 
-impl Staging {
+impl UploadBuffers {
     fn new(copies: &Arc<CudaStream>, bytes: usize) -> Result<Self, DriverError> {
         let context = copies.context();
         Ok(Self { bytes: Pinned::new(context, bytes)?, copied: context.new_event(None)? })
@@ -125,7 +125,7 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for UploadBuffers {
     fn drop(&mut self) {
         // Also after an error: the memory goes back only when nothing reads it. A failure leaves nothing to do.
         let _ = self.copied.synchronize();
@@ -140,7 +140,7 @@ fn work(
     done: Sender<usize>,
 ) -> CudaResult<()> {
     let result = (|| {
-        let staging = (0..STAGING_BUFFERS).map(|_| Staging::new(copies, staging_bytes));
+        let staging = (0..STAGING_BUFFERS).map(|_| UploadBuffers::new(copies, staging_bytes));
         let staging = staging.collect::<Result<Vec<_>, _>>();
         let mut staging = staging.during("allocating buffers for copies")?;
         for buffer in (0..STAGING_BUFFERS).cycle() {

@@ -66,7 +66,7 @@ impl Packed for Matrix {
 
 /// The embedding, `[vocab, hidden]`, encoded as GGUF files encode it; rows are not padded.
 #[derive(Debug)]
-pub(crate) struct Embedding {
+pub(crate) struct EmbeddingTable {
     /// F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K.
     pub(crate) ty: BlockType,
     memory: Memory,
@@ -78,7 +78,7 @@ enum Memory {
     Host(Mapped),
 }
 
-impl Embedding {
+impl EmbeddingTable {
     /// All rows, as the device reads them.
     pub(crate) fn bytes(&self) -> CudaView<'_, u8> {
         match &self.memory {
@@ -89,7 +89,7 @@ impl Embedding {
 }
 
 /// Weights on the device.
-pub(crate) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, Embedding>;
+pub(crate) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, EmbeddingTable>;
 
 impl DeviceWeights {
     /// Packs and copies a model, with its embedding in host memory if the configuration says so, and of its experts
@@ -132,7 +132,7 @@ impl DeviceWeights {
         } else {
             Memory::Device(slices.pop().expect("the embedding was the last source"))
         };
-        let embed = Embedding { ty: tree.embed.ty, memory };
+        let embed = EmbeddingTable { ty: tree.embed.ty, memory };
         let vectors = upload_values(device, &vectors)?;
         let (mut slices, mut experts) = (slices.into_iter(), 0..);
         let memory = |m: &MatrixPlan<'_>| match tier.as_ref().filter(|_| m.placed) {

@@ -1,7 +1,7 @@
 //! Buffers of a step's rows on the device. Decode and prefill rows run one after another and share them.
 
 use super::quantized::Quantized;
-use super::residual::{FoldedRows, Residual};
+use super::residual::{FoldedRows, ResidualStream};
 use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::backend::cuda::layout::workspace::{GIVEN_ROWS_MAX, all_routed, listed, made_rows, scratch, shared_values};
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Buffers that a step's rows are computed in.
 pub(crate) struct Workspace {
     /// The residual stream, `[rows, hidden]`.
-    pub(crate) stream: Residual,
+    pub(crate) stream: ResidualStream,
     /// What in-projections write, `[rows, inputs]`.
     pub(crate) inputs: CudaSlice<f32>,
     /// What the mixer gives the out-projection.
@@ -65,7 +65,7 @@ impl Workspace {
         let doing = "allocating the workspace";
         let quantized = |rows, cols| Quantized::new(device, rows, cols, planes);
         Ok(Self {
-            stream: Residual::new(device, rows, w.hidden, planes)?,
+            stream: ResidualStream::new(device, rows, w.hidden, planes)?,
             inputs: s.alloc_zeros(rows * w.inputs).during(doing)?,
             mixed: quantized(rows, w.mixed)?,
             experts: s.alloc_zeros((routed * rows * used).max(1)).during(doing)?,

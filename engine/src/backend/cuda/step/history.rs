@@ -9,13 +9,13 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
 /// The kernel that notes prompt tokens for penalties, and the memory that it reads.
-pub(crate) struct History {
+pub(crate) struct HistoryKernel {
     kernel: PromptHistory,
     /// A prompt's tokens, `[context]`.
     tokens: CudaSlice<u32>,
 }
 
-impl History {
+impl HistoryKernel {
     pub(crate) fn new(device: &Device, cache: &KernelCache, vocab: usize, context: usize) -> CudaResult<Self> {
         let tokens = device.stream().alloc_zeros(context.max(1)).during("allocating a prompt's history")?;
         Ok(Self { kernel: PromptHistory::load(device, cache, vocab)?, tokens })

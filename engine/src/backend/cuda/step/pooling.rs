@@ -11,7 +11,7 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, DevicePtr};
 
 /// The kernel, and what it reads and writes on the device.
-pub(crate) struct Pooling {
+pub(crate) struct HiddenSums {
     kernel: Pool,
     /// `[units][2]`: first row, rows.
     units: CudaSlice<i32>,
@@ -20,7 +20,7 @@ pub(crate) struct Pooling {
     hidden: usize,
 }
 
-impl Pooling {
+impl HiddenSums {
     pub(crate) fn new(device: &Device, cache: &KernelCache, hidden: usize, counts: Counts) -> CudaResult<Self> {
         let (stream, units, doing) = (device.stream(), units_max(counts), "allocating sums of hidden states");
         Ok(Self {

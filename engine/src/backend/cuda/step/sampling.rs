@@ -161,7 +161,7 @@ impl Sampling {
         staging: &Staging,
         wanted: &mut WantedOutputs,
     ) -> CudaResult<()> {
-        let mut batch = Batch::default();
+        let mut batch = SampleBatch::default();
         wanted.yielded = constraints.iter().map(|constraint| constraint.yielded).collect();
         let rows = wanted.samples.iter().map(|at| &at.row).zip(constraints);
         wanted.reports = rows.map(|(row, constraint)| RowReport::of(row, constraint, self.vocab as u32)).collect();
@@ -182,13 +182,13 @@ impl Sampling {
     fn sample_batch(
         &mut self,
         device: &Device,
-        batch: &mut Batch<'_>,
+        batch: &mut SampleBatch<'_>,
         from: (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
     ) -> CudaResult<()> {
-        let Batch { params, lists, .. } = std::mem::take(batch);
+        let SampleBatch { params, lists, .. } = std::mem::take(batch);
         wanted.launches += 1;
         self.run(device, (&params, &lists), from, store, staging, wanted)
     }
@@ -254,12 +254,12 @@ impl Sampling {
         asked: &[AskedAt],
         shortlist: Option<&Shortlist>,
     ) -> (Vec<SampleParams>, Vec<u32>) {
-        let (mut batch, free) = (Batch { shortlist, ..Batch::default() }, Constraint::default());
+        let (mut batch, free) = (SampleBatch { shortlist, ..SampleBatch::default() }, Constraint::default());
         for (i, asked) in asked.iter().enumerate() {
             let row = SampleRow { output_index: asked.sample.output_index + 1, ..asked.sample.clone() };
             batch.push(&SampleAt { place: RowPlace::Decode(i), history: 0, row }, i, &free, self.vocab);
         }
-        let Batch { mut params, lists, .. } = batch;
+        let SampleBatch { mut params, lists, .. } = batch;
         for params in &mut params {
             (params.slot, params.history) = (-1, -1);
             (params.logprobs, params.certainty, params.processed) = (-1, 0, 0);
@@ -280,14 +280,14 @@ impl Sampling {
 
 /// Rows of one launch.
 #[derive(Default)]
-struct Batch<'a> {
+struct SampleBatch<'a> {
     params: Vec<SampleParams>,
     lists: Vec<u32>,
     /// What is drawn from, if that is not the whole vocabulary.
     shortlist: Option<&'a Shortlist>,
 }
 
-impl Batch<'_> {
+impl SampleBatch<'_> {
     fn push(&mut self, sample: &SampleAt, row: usize, constraint: &Constraint, vocab: usize) {
         let (r, p) = (&sample.row, &*sample.row.params);
         let bias = self.pairs(&p.logit_bias);

@@ -13,7 +13,7 @@ mod ratios;
 
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
-use fit::{Fit, SURPRISE_AFTER, SlopedFit};
+use fit::{LinearFit, SURPRISE_AFTER, SlopedFit};
 use ratios::{APART_MAX, FASTER_PART, RATIO_PART, RowRatios, SURE};
 use std::num::NonZeroU32;
 
@@ -111,7 +111,7 @@ const WAIT_AT_FIRST: f64 = 0.25;
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
-    recurrent: Fit,
+    recurrent: LinearFit,
     /// Of steps without drafts that were planned ahead alone. It does not change while all steps have drafts, and what
     /// it errs about contexts of another length, it errs about both kinds.
     ahead: SlopedFit,
@@ -121,8 +121,8 @@ pub struct CostModel {
     late_ratios: RowRatios,
     /// What a step without drafts takes beyond its own time where it was not planned ahead; `None` before any was seen.
     wait_us: Option<f64>,
-    prompts: Fit,
-    guesses: Fit,
+    prompts: LinearFit,
+    guesses: LinearFit,
 }
 
 impl CostModel {

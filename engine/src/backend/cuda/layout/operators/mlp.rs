@@ -25,7 +25,7 @@ const UP_ROWS: usize = 64;
 
 /// What an expert is in its layer.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum ExpertRole {
     /// One of many, of which a row uses some.
     Routed { used: usize, of: usize },
     /// That of all rows, beside those; `few`: whether few rows have it done with those.
@@ -53,20 +53,20 @@ impl<M> ExpertMatrices<M> {
 
 impl<M: Packed> ExpertMatrices<M> {
     /// Kinds of the two products. `norm`: of how many values the rows that they read have a norm folded in, if any.
-    pub(crate) fn kinds(&self, norm: Option<usize>, place: Place) -> CudaResult<[ProductKind; 2]> {
+    pub(crate) fn kinds(&self, norm: Option<usize>, place: ExpertRole) -> CudaResult<[ProductKind; 2]> {
         let kind = |m: &M, epilogue, norm| match place {
-            Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
-            Place::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
-            Place::Alone => ProductKind::dense(m, epilogue, norm),
+            ExpertRole::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
+            ExpertRole::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
+            ExpertRole::Alone => ProductKind::dense(m, epilogue, norm),
         };
         let activated = match self.activation {
             Activation::SiluGated => Epilogue::Gated,
             Activation::Relu2 => Epilogue::Squared,
         };
-        let last = if matches!(place, Place::Alone) { Epilogue::Residual } else { Epilogue::Plain };
+        let last = if matches!(place, ExpertRole::Alone) { Epilogue::Residual } else { Epilogue::Plain };
         let (gate_up, down) = (kind(&self.gate_up, activated, norm)?, kind(&self.down, last, None)?);
         // Hidden rows of a shared expert or a dense part have no place as f16.
-        Ok(if let Place::Routed { .. } = place { [gate_up.feeding(&down), down] } else { [gate_up, down] })
+        Ok(if let ExpertRole::Routed { .. } = place { [gate_up.feeding(&down), down] } else { [gate_up, down] })
     }
 
     /// Values between the matrices, with those that are zeros.
@@ -106,7 +106,7 @@ impl OperatorPlan for MlpConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> CudaResult<()> {
-        wanted.kinds.extend(w.kinds(Some(hidden), Place::Alone)?);
+        wanted.kinds.extend(w.kinds(Some(hidden), ExpertRole::Alone)?);
         Ok(())
     }
 

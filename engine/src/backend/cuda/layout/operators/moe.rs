@@ -7,7 +7,7 @@
 //! a dense part.
 
 use super::latent::LatentMatrices;
-use super::mlp::{ExpertMatrices, Place};
+use super::mlp::{ExpertMatrices, ExpertRole};
 use super::operator::{OperatorPlan, Setting, WantedExperts, WantedProducts, supported};
 use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed, VectorPlan};
@@ -46,13 +46,13 @@ pub(crate) fn combine_shape(config: &MoeConfig, s: &Setting) -> combine::Combine
 
 impl MoeConfig {
     /// What a routed expert is in its layer.
-    pub(crate) fn routed(&self) -> Place {
-        Place::Routed { used: self.used, of: self.experts }
+    pub(crate) fn routed(&self) -> ExpertRole {
+        ExpertRole::Routed { used: self.used, of: self.experts }
     }
 
     /// What the shared one is; `few`: whether few rows have it done with the others.
-    pub(crate) fn beside(&self, few: bool) -> Place {
-        if self.latent.is_some() { Place::Alone } else { Place::Shared { few } }
+    pub(crate) fn beside(&self, few: bool) -> ExpertRole {
+        if self.latent.is_some() { ExpertRole::Alone } else { ExpertRole::Shared { few } }
     }
 
     /// Of how many values the routed experts' rows have a norm folded in, if any.
