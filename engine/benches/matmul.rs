@@ -105,10 +105,11 @@ mod avx2 {
         together(&sums)
     }
 
-    /// The same with weights, magnitudes and signs from the first-level cache, each loaded as often as a kernel has to.
+    /// `passes` of them with weights, magnitudes and signs from the first-level cache, each loaded as often as a kernel
+    /// has to.
     ///
     /// # Safety
-    /// As above.
+    /// The host has AVX2.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn with_loads(passes: u64, weights: &[[u8; 512]; 8], rows: &[[i32; 16]; 4]) -> __m256i {
         let (ones, mut all) = (_mm256_set1_epi16(1), _mm256_setzero_si256());

@@ -22,7 +22,7 @@ id! {
     RequestId(u64)
 }
 id! {
-    /// Whose request it is: users, tenants or programs between whom the scheduler is fair.
+    /// Owner of requests: a user, a tenant or a program, between whom the scheduler is fair.
     KeyId(u64)
 }
 id! {

@@ -80,14 +80,14 @@ pub enum StateCopy {
     Slot {
         /// Source; keeps its contents.
         from: SlotId,
-        /// Destination; overwritten whole.
+        /// Slot that the copy overwrites whole.
         to: SlotId,
     },
     /// One KV page in every attention layer.
     Page {
         /// Source; keeps its contents.
         from: PageId,
-        /// Destination; overwritten whole.
+        /// Page that the copy overwrites whole.
         to: PageId,
     },
 }
@@ -97,11 +97,11 @@ pub enum StateCopy {
 pub struct Transfer {
     /// [`HostProgress::finished`] names it when it is done.
     pub id: TransferId,
-    /// Which way.
+    /// Whether it goes to the host or to the device.
     pub direction: Direction,
     /// On the device. A checkpoint that is being loaded may be restored from: that step waits for it.
     pub checkpoint: CheckpointId,
-    /// The same on the host, in order.
+    /// Blocks of the host that hold the checkpoint, in order.
     pub blocks: Vec<HostBlockId>,
     /// Units of [`CHUNK_TOKENS`] positions with the block of each.
     pub units: Vec<(UnitPages, HostBlockId)>,
@@ -131,7 +131,7 @@ pub struct HostProgress {
 /// A transfer that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinishedTransfer {
-    /// Which.
+    /// The transfer that is done.
     pub id: TransferId,
     /// Which way it went.
     pub direction: Direction,
@@ -142,9 +142,9 @@ pub struct FinishedTransfer {
 /// Consecutive positions of one sequence, computed in one step.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// Whose positions these are.
+    /// The sequence that these positions belong to.
     pub seq: SeqId,
-    /// Its recurrent state.
+    /// Slot of the sequence's recurrent state.
     pub slot: SlotId,
     /// What the slot holds before the first row.
     pub state: StateStart,
@@ -152,7 +152,7 @@ pub struct Piece {
     pub form: Form,
     /// Absolute position of the first token.
     pub start: u32,
-    /// The tokens fed.
+    /// The tokens that are fed, known ones or the last sample.
     pub tokens: PieceTokens,
     /// What the sequence may say after them, each a row of its own behind the rows of `tokens`. A drafted row counts as
     /// far as every draft up to its own is what was sampled in its place; what the others wrote is never read. Only of
@@ -198,7 +198,7 @@ pub enum StateStart {
     Continue,
     /// A checkpoint, which an earlier step took at the piece's first position.
     Restore {
-        /// Keeps its contents.
+        /// Checkpoint that is copied; it keeps its contents.
         from: CheckpointId,
         /// The prompt, of which the tokens before the piece are the slot's history.
         prompt: Arc<[TokenId]>,
@@ -225,7 +225,7 @@ impl StateStart {
 pub struct StateExport {
     /// After so many positions of the sequence: a multiple of [`CHUNK_TOKENS`] inside the piece or at its end.
     pub position: u32,
-    /// Overwritten whole.
+    /// Checkpoint that the copy overwrites whole.
     pub to: CheckpointId,
 }
 
@@ -242,7 +242,7 @@ impl Piece {
         })
     }
 
-    /// Number of positions.
+    /// Number of positions, drafted ones included.
     pub fn len(&self) -> u32 {
         self.certain() + u32::try_from(self.drafts.len()).expect("drafts are few")
     }
@@ -357,7 +357,7 @@ pub struct StepOutcome {
 /// The sum of a few consecutive rows' hidden states as the head reads them, which is after the final norm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledUnit {
-    /// Whose prompt.
+    /// The sequence of the prompt whose rows are summed.
     pub seq: SeqId,
     /// Positions summed, in this order.
     pub positions: Range<u32>,
@@ -382,29 +382,29 @@ pub struct ExpertReads {
     pub hits: u64,
     /// Read in the host's memory, over the bus.
     pub misses: u64,
-    /// Bytes of those.
+    /// Bytes of the experts that were read in the host's memory.
     pub missed_bytes: u64,
     /// Brought to the device, in the place of others.
     pub promoted: u64,
 }
 
-/// One sampled token.
+/// One sampled token, with what the request asks to know about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The sequence that gets it.
     pub seq: SeqId,
-    /// The token.
+    /// Id of the sampled token.
     pub token: TokenId,
-    /// If asked for.
+    /// Log-probabilities, if the request asks for them.
     pub logprobs: Option<TokenLogprobs>,
-    /// If asked for.
+    /// How certain the model was, if the request asks for it.
     pub certainty: Option<Certainty>,
     /// Whether biases or mixtures of its constraint made it another token than it would have been; `None` where the
     /// backend cannot tell.
     pub changed: Option<bool>,
     /// Sources with a rule about it that was left out: [`crate::constraint::Constraint::yielded`].
     pub yielded: Sources,
-    /// If asked for.
+    /// Rules and experts behind the token, if the request asks for them.
     pub report: Option<Box<RowReport>>,
     /// Whether all logits that were read of its row are finite numbers. If not, the token means nothing.
     pub finite: bool,
@@ -442,7 +442,7 @@ pub struct TokenLogprobs {
 /// The log-probability of a prompt token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
-    /// Whose prompt.
+    /// The sequence of the prompt that is scored.
     pub seq: SeqId,
     /// Position of the scored token, at least 1.
     pub position: u32,
@@ -459,7 +459,7 @@ pub struct Score {
 pub struct StepTiming {
     /// From the first copy to the last logit.
     pub forward_us: u64,
-    /// Penalties, sampling, log-probabilities.
+    /// Time of penalties, sampling and log-probabilities.
     pub sample_us: u64,
     /// Guesses of the draft head, after the samples.
     pub guess_us: u64,

@@ -45,7 +45,7 @@ pub trait Backend {
 /// Capacity and identity of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendInfo {
-    /// `cpu` or `cuda`.
+    /// Kind of the device: `cpu` or `cuda`.
     pub device: &'static str,
     /// Live sequences it has state for.
     pub slots: u32,
@@ -81,7 +81,7 @@ impl Pending {
         Self { step, wait: Box::new(wait), there: false }
     }
 
-    /// The same of a step for which `wait` returns at once, if it does.
+    /// This step, with the note whether `wait` returns at once.
     #[must_use]
     pub fn that_is(self, there: bool) -> Self {
         Self { there, ..self }

@@ -27,7 +27,7 @@ pub(super) trait StepDevice: Sized {
     /// What it can hold.
     fn capacity(&self) -> &BackendInfo;
 
-    /// Its unfinished steps.
+    /// The steps of the device that have not finished.
     fn steps(&mut self) -> &mut UnfinishedSteps<Self>;
 
     /// Copies and forward; the sampler too, where `rules` has every row's constraint by then.

@@ -17,14 +17,14 @@
 pub enum ExpertPlace {
     /// In the device's memory.
     Device(u32),
-    /// In the host's.
+    /// At this place of the host's memory.
     Host(u32),
 }
 
 /// An expert on its way from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Going {
-    /// Which one.
+    /// Number of the expert in its block.
     pub expert: u32,
     /// The place of the device that it leaves.
     pub from: u32,
@@ -35,9 +35,9 @@ pub struct Going {
 /// Uses of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpertUses {
-    /// On the device.
+    /// Uses of experts that lay on the device.
     pub hits: u64,
-    /// Outside.
+    /// Uses of experts that lay on the host.
     pub misses: u64,
 }
 

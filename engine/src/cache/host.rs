@@ -20,7 +20,7 @@ pub struct HostBlocks {
 }
 
 impl HostBlocks {
-    /// No second tier.
+    /// The blocks of a cache without a tier on the host.
     pub const NONE: Self = Self { bytes: 0, checkpoint: 0, unit: 0 };
     /// A checkpoint is not cut into more: each is a copy of its own.
     const CHECKPOINT_BLOCKS_MAX: u64 = 256;
@@ -44,7 +44,7 @@ impl HostBlocks {
 /// An entry's place on the host.
 #[derive(Debug)]
 pub(super) struct OnHost {
-    /// Its checkpoint.
+    /// Blocks of the host that hold the entry's checkpoint, in order.
     pub(super) blocks: Vec<HostBlockId>,
     pub(super) priority: Priority,
     /// The copy to here is still under way, and nothing may be read.

@@ -15,7 +15,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// `count` free pages.
+    /// A pool of `count` free pages.
     pub(crate) fn new(count: u32) -> Self {
         Self {
             owners: vec![0; count as usize],
@@ -92,7 +92,7 @@ impl Pages {
         self.free() + self.reclaimable
     }
 
-    /// All pages.
+    /// Number of pages, free and taken.
     pub(crate) fn total(&self) -> u32 {
         self.owners.len() as u32
     }

@@ -15,7 +15,7 @@ use super::Pages;
 use super::config::PrefixConfig;
 use super::host::{HostTier, OnHost};
 use super::order::{EvictionOrder, Priority};
-use super::prompts::{Kept, NodeId, Prompts};
+use super::prompts::{NodeId, NodeValue, Prompts};
 use crate::ids::{CacheScope, CheckpointId, HostBlockId, PageId, StepId, TokenId, TransferId};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 pub(crate) use transfers::HostHit;
@@ -27,7 +27,7 @@ const _: () = assert!(CHUNK_TOKENS.is_multiple_of(PAGE_TOKENS), "a unit is whole
 
 /// What is kept at a unit of a prompt.
 #[derive(Debug, Default)]
-struct Unit {
+struct PrefixUnit {
     /// Entries on the device, here or further on in prompts that go through here.
     entries: u32,
     /// Of its positions; there as long as `entries` is positive.
@@ -39,7 +39,7 @@ struct Unit {
     entry: Option<Entry>,
 }
 
-impl Kept for Unit {
+impl NodeValue for PrefixUnit {
     fn is_kept(&self) -> bool {
         self.entries > 0 || self.host_entries > 0
     }
@@ -94,12 +94,12 @@ pub(crate) struct Hit {
     pub(crate) checkpoint: CheckpointId,
 }
 
-/// What only grows.
+/// Counters of the prefix cache since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixTotals {
     /// Prompts that were looked up.
     pub queries: u64,
-    /// Their tokens.
+    /// Tokens of the prompts that were looked up.
     pub query_tokens: u64,
     /// Prompts that went on from an entry.
     pub hits: u64,
@@ -110,7 +110,7 @@ pub struct PrefixTotals {
     /// Tokens that looked-up prompts share with ones read before, whether or not an entry helped: what an unbounded
     /// cache could have spared.
     pub known_tokens: u64,
-    /// Checkpoints taken.
+    /// Checkpoints that were taken.
     pub taken: u64,
     /// Entries given up because something else needed their room.
     pub evicted: u64,
@@ -129,7 +129,7 @@ pub struct PrefixTotals {
 pub struct PrefixStats {
     /// Entries on the device.
     pub entries: u32,
-    /// Places for them.
+    /// Places for checkpoints on the device.
     pub checkpoints: u32,
     /// KV pages that entries need.
     pub pages: u32,
@@ -141,14 +141,14 @@ pub struct PrefixStats {
     pub host_blocks: u32,
     /// Blocks that there are.
     pub host_blocks_total: u32,
-    /// Since the start.
+    /// Counters since the start.
     pub totals: PrefixTotals,
 }
 
-/// See the module.
+/// The prefix cache: entries by prompt, on the device and on the host, and what each of them keeps.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
-    prompts: Prompts<Unit>,
+    prompts: Prompts<PrefixUnit>,
     /// Of entries on the device.
     order: EvictionOrder,
     free: Vec<CheckpointId>,

@@ -40,19 +40,19 @@ pub(crate) struct Prompts<T> {
     full_at: usize,
 }
 
-impl<T: Default + Kept> Default for Prompts<T> {
+impl<T: Default + NodeValue> Default for Prompts<T> {
     fn default() -> Self {
         Self { nodes: Vec::new(), free: Vec::new(), index: HashMap::new(), reads: 0, full_at: NODES_MAX }
     }
 }
 
 /// Whether a node's value must stay.
-pub(crate) trait Kept {
+pub(crate) trait NodeValue {
     /// It may not be forgotten.
     fn is_kept(&self) -> bool;
 }
 
-impl<T: Default + Kept> Prompts<T> {
+impl<T: Default + NodeValue> Prompts<T> {
     /// The nodes along the beginning of a prompt, as far as they are known.
     pub(crate) fn path<'a>(&'a self, scope: CacheScope, tokens: &'a [TokenId]) -> impl Iterator<Item = NodeId> + 'a {
         let mut parent = None;
@@ -106,12 +106,12 @@ impl<T: Default + Kept> Prompts<T> {
         &self.node(node).value
     }
 
-    /// The same, to change it.
+    /// Mutable access to the value at a node.
     pub(crate) fn get_mut(&mut self, node: NodeId) -> &mut T {
         &mut self.node_mut(node).value
     }
 
-    /// All nodes.
+    /// Iterates over the nodes of the tree.
     #[cfg(test)]
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         (0..).map(NodeId).zip(&self.nodes).filter(|(_, node)| node.is_some()).map(|(id, _)| id)
@@ -193,7 +193,7 @@ impl<T: Default + Kept> Prompts<T> {
     }
 }
 
-/// The same in every run, so that the same calls find the same.
+/// Hash of a unit behind its parent. The hasher has a fixed seed, so equal calls find equal nodes in every run.
 fn hash(scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (scope, parent, unit).hash(&mut hasher);
@@ -204,7 +204,7 @@ fn hash(scope: CacheScope, parent: Option<NodeId>, unit: &[TokenId]) -> u64 {
 pub(super) mod tests {
     use super::*;
 
-    impl Kept for bool {
+    impl NodeValue for bool {
         fn is_kept(&self) -> bool {
             *self
         }

@@ -11,7 +11,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// `count` free slots.
+    /// A pool of `count` free slots.
     pub(crate) fn new(count: u32) -> Self {
         Self { taken: vec![false; count as usize], free: (0..count).rev().map(SlotId).collect() }
     }
@@ -31,12 +31,12 @@ impl Slots {
         self.free.push(slot);
     }
 
-    /// Slots nobody owns.
+    /// Number of slots without an owner.
     pub(crate) fn free(&self) -> u32 {
         self.free.len() as u32
     }
 
-    /// All slots.
+    /// Number of slots, free and taken.
     pub(crate) fn total(&self) -> u32 {
         self.taken.len() as u32
     }

@@ -111,20 +111,21 @@ impl TrackedSequence for GrammarSequence {
 /// Asks the grammars of the sequences, lane by lane where that is worth waking other threads for.
 fn ask(
     tracked: &Tracked<GrammarSequence>,
-    asked: &mut [Asked],
+    asked: &mut [GrammarQuery],
     drafts: &HashMap<SeqId, Vec<TokenId>>,
 ) -> Vec<SequenceAnswer> {
-    let say = |(seq, rows, sequence): &mut Asked| {
+    let say = |(seq, rows, sequence): &mut GrammarQuery| {
         sequence.say(rows.clone(), drafts.get(seq).map(Vec::as_slice).unwrap_or_default())
     };
     let Some(helpers) = tracked.helpers.as_ref().filter(|_| asked.len() > ALONE) else {
         return asked.iter_mut().map(say).collect();
     };
     let mut said: Vec<SequenceAnswer> = asked.iter().map(|_| SequenceAnswer::default()).collect();
-    let mut lanes: Vec<Vec<(&mut Asked, &mut SequenceAnswer)>> = (0..tracked.lanes()).map(|_| Vec::new()).collect();
+    let mut lanes: Vec<Vec<(&mut GrammarQuery, &mut SequenceAnswer)>> =
+        (0..tracked.lanes()).map(|_| Vec::new()).collect();
     asked.iter_mut().zip(&mut said).for_each(|pair| lanes[tracked.lane(pair.0.0)].push(pair));
     let say_all =
-        |lane: Vec<(&mut Asked, &mut SequenceAnswer)>| lane.into_iter().for_each(|(of, said)| *said = say(of));
+        |lane: Vec<(&mut GrammarQuery, &mut SequenceAnswer)>| lane.into_iter().for_each(|(of, said)| *said = say(of));
     helpers.in_place_scope(|scope| {
         let mut lanes = lanes.into_iter().filter(|lane| !lane.is_empty());
         let own = lanes.next();
@@ -135,7 +136,7 @@ fn ask(
 }
 
 /// A sequence with its id and the outputs that a step awaits of it.
-type Asked = (SeqId, Range<u32>, GrammarSequence);
+type GrammarQuery = (SeqId, Range<u32>, GrammarSequence);
 
 /// What a grammar says about the rows that one sequence has in a step.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 //! nobody had guessed, and counts only where the sample says the same (`docs/internals/drafts.md`).
 //!
 //! A source follows one sequence on the host. What of its guesses is worth a row, the scheduler decides
-//! (`scheduler/drafting`).
+//! (`scheduler/speculation`).
 
 mod prediction;
 mod suffix;
@@ -14,6 +14,10 @@ use crate::ids::TokenId;
 
 /// Drafted tokens behind one token at most.
 pub const DRAFTS_MAX: usize = 7;
+/// One value for each place behind a sequence's own token that a draft may have, the nearest first.
+pub type ByPlace<T> = [T; DRAFTS_MAX];
+/// One value for each number of drafts behind a row, from none on.
+pub type ByDraftCount<T> = [T; DRAFTS_MAX + 1];
 /// Steps in which guesses are told apart by how much they rest on: see [`Guess::strength`].
 pub(crate) const STRENGTHS: usize = 4;
 
@@ -31,7 +35,7 @@ pub enum DraftKind {
 }
 
 impl DraftKind {
-    /// All of them.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Ngram, Self::Prediction, Self::Grammar, Self::Mtp];
 
     /// One word, as replies, metrics and settings call it.
@@ -60,7 +64,7 @@ impl DraftKinds {
         self.0 >> kind as u8 & 1 == 1
     }
 
-    /// The same without one.
+    /// These kinds without `kind`.
     #[must_use]
     pub fn without(self, kind: DraftKind) -> Self {
         Self(self.0 & !(1 << kind as u8))
@@ -76,7 +80,7 @@ impl FromIterator<DraftKind> for DraftKinds {
 /// What may come next, the nearest token first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guess {
-    /// At least one.
+    /// The guessed tokens, at least one.
     pub tokens: Vec<TokenId>,
     /// Tokens before them that are as they were where the guess is taken from.
     pub matched: usize,
@@ -100,9 +104,9 @@ impl Guess {
 /// What was drafted for a choice in the step whose first token this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftReport {
-    /// Whose guess it was.
+    /// The kind of source that guessed.
     pub kind: DraftKind,
-    /// Drafted tokens.
+    /// Tokens that were drafted.
     pub drafted: u32,
     /// Of these, the ones that count: so many tokens come with this one.
     pub accepted: u32,

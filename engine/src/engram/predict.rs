@@ -42,14 +42,14 @@ pub(super) fn confidence(seen: u64) -> f64 {
 
 /// Counts of the answers for some queries, side by side.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct ContinuationCounts {
     /// From the top: token, order, and where in the query's part of `amounts` the count is. They sort as one number,
     /// which takes half as long as sorting pairs.
     keys: Vec<u64>,
     amounts: Vec<u32>,
 }
 
-impl Counts {
+impl ContinuationCounts {
     /// With room for so many.
     pub(super) fn with_capacity(counts: usize) -> Self {
         Self { keys: Vec::with_capacity(counts), amounts: Vec::with_capacity(counts) }
@@ -69,7 +69,7 @@ pub(super) struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     /// From the answers for `query`; asks memory for what [`Gathered::predict`] will read.
-    pub(super) fn new(query: &Query<'a>, found: &[Found<'_>], counts: &mut Counts) -> Self {
+    pub(super) fn new(query: &Query<'a>, found: &[Found<'_>], counts: &mut ContinuationCounts) -> Self {
         let (first, prior, mut seen) = (counts.keys.len(), Prior::of(query), [0u64; ORDER_MAX + 1]);
         // Beyond the dense orders only computed strengths look.
         for f in found.iter().filter(|f| f.order <= ORDER_MAX) {
@@ -87,7 +87,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// `counts` is the list that they were put into. What `prediction` was before does not matter.
-    pub(super) fn predict(self, counts: &mut Counts, rules: PredictionRules, prediction: &mut Prediction) {
+    pub(super) fn predict(self, counts: &mut ContinuationCounts, rules: PredictionRules, prediction: &mut Prediction) {
         let Self { prior, counts: own, seen } = self;
         let (keys, amounts) = (&mut counts.keys[own.clone()], &counts.amounts[own]);
         keys.sort_unstable();
@@ -107,7 +107,7 @@ impl<'a> Gathered<'a> {
 impl Prediction {
     /// From the answers for `query`.
     pub fn new(query: &Query<'_>, found: &[Found<'_>], rules: PredictionRules) -> Self {
-        let (mut counts, mut prediction) = (Counts::default(), Self::default());
+        let (mut counts, mut prediction) = (ContinuationCounts::default(), Self::default());
         Gathered::new(query, found, &mut counts).predict(&mut counts, rules, &mut prediction);
         prediction
     }

@@ -3,7 +3,7 @@
 use super::apply::{Mixing, Mode};
 use super::fit::{Auto, Levels, Origin};
 use super::matching::Recent;
-use super::predict::{Counts, Gathered, Prediction};
+use super::predict::{ContinuationCounts, Gathered, Prediction};
 use super::table::{Filter, JointPrior, Member, Ngrams, PredictionRules, Query, lookup};
 use crate::constraint::{Effect, RowRule};
 use crate::ids::{SeqId, TokenId};
@@ -133,7 +133,7 @@ impl TableQuestion {
         // What one prediction waits for is asked for while others are gathered.
         let fixed = |i: usize| asks[i].request.auto.is_none();
         let room = COUNTS_USUAL * (0..asks.len()).filter(|&i| fixed(i)).count();
-        let (mut counts, mut prediction) = (Counts::with_capacity(room), Prediction::default());
+        let (mut counts, mut prediction) = (ContinuationCounts::with_capacity(room), Prediction::default());
         let gather = |i: usize| Gathered::new(&queries[i], found.of(i), &mut counts);
         let mut gathered = (0..asks.len()).filter(|&i| fixed(i)).map(gather).collect::<Vec<_>>().into_iter();
         let mut levels = Levels::default();

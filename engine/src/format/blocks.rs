@@ -7,7 +7,7 @@ pub(crate) mod grids;
 mod random;
 
 pub use decode::decode_row;
-pub(crate) use encode::{Grid, row_weights};
+pub(crate) use encode::{ValueGrid, row_weights};
 pub use encode::{can_quantize, encode_row, quantize_row};
 pub use finite::is_finite;
 pub use random::{SplitMix, random_blocks};

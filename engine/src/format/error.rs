@@ -61,7 +61,7 @@ pub enum Problem {
     /// A tensor is missing, or its shape, encoding or place cannot be used.
     #[error("tensor `{name}`: wanted {want}, got {got}")]
     Tensor {
-        /// The tensor's name.
+        /// Name of the tensor, as the file has it.
         name: String,
         /// What it may be.
         want: String,
@@ -74,29 +74,29 @@ pub enum Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("tensor `{tensor}`: wanted finite numbers, got a NaN or an infinity in row {row}")]
 pub struct NotFinite {
-    /// The tensor's name.
+    /// Name of the tensor, as the file has it.
     pub tensor: String,
     /// The row, counted over all matrices of the tensor.
     pub row: usize,
 }
 
 impl Problem {
-    /// Makes a [`Problem::Container`].
+    /// Makes a [`Problem::Container`] of what was wanted and what came.
     pub fn container(part: impl fmt::Display, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Container { part: part.to_string(), want: want.to_string(), got: got.to_string() }
     }
 
-    /// Makes a [`Problem::Key`].
+    /// Makes a [`Problem::Key`] of what was wanted and what came.
     pub fn key(key: impl Into<String>, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Key { key: key.into(), want: want.to_string(), got: got.to_string() }
     }
 
-    /// Makes a [`Problem::Tensor`].
+    /// Makes a [`Problem::Tensor`] of what was wanted and what came.
     pub fn tensor(name: impl Into<String>, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Tensor { name: name.into(), want: want.to_string(), got: got.to_string() }
     }
 
-    /// The same, with the file it was found in.
+    /// This problem as an error of the file in which it was found.
     pub fn in_file(self, file: &Path) -> LoadError {
         LoadError { file: file.to_owned(), problem: self }
     }

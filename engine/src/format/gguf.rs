@@ -90,7 +90,7 @@ impl Gguf {
         self.order.iter().map(|name| &self.tensors[name])
     }
 
-    /// The same file with other tensors in the place of those of the same names.
+    /// This file with other tensors in the place of those of their names.
     ///
     /// # Panics
     /// If there is no tensor of such a name.

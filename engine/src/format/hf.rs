@@ -32,7 +32,7 @@ impl HfDir {
         Ok(Self { path: path.to_owned(), config, tensors })
     }
 
-    /// The directory's path.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -73,8 +73,8 @@ impl HfDir {
         self.tensors.get(name)
     }
 
-    /// The same without any work of other threads: whoever makes a tensor once for all may be asked for it by a thread
-    /// of the pool, which must not take up work that asks for it again.
+    /// As [`HfDir::tensor`], decoded by the calling thread alone: whoever makes a tensor once for all may be asked for
+    /// it by a thread of the pool, which must not take up work that asks for it again.
     pub(crate) fn tensor_by_this_thread(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
         self.tensors.get_with(name, Workers::This)
     }

@@ -14,13 +14,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(in crate::format) struct MappedFile {
     /// Ends before the map does: its addresses may be somebody else's after that.
-    origin: Option<Origin>,
+    origin: Option<MappingSource>,
     map: Mmap,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Origin {
+struct MappingSource {
     path: PathBuf,
     file: File,
     stamp: Stamp,
@@ -39,7 +39,7 @@ impl MappedFile {
             let map = unsafe { Mmap::map(&file) }?;
             let watch = FaultWatch::over(&map)?;
             let len = map.len();
-            Ok(Self { origin: Some(Origin { path: path.to_owned(), file, stamp, watch }), map, len })
+            Ok(Self { origin: Some(MappingSource { path: path.to_owned(), file, stamp, watch }), map, len })
         };
         open().map(Arc::new).map_err(|e| e.in_file(path))
     }
@@ -53,7 +53,7 @@ impl MappedFile {
 
     /// An error if the file is not, or was not all the time, what it was when it was opened.
     fn check(&self) -> Result<(), LoadError> {
-        let Some(Origin { path, file, stamp, watch }) = &self.origin else { return Ok(()) };
+        let Some(MappingSource { path, file, stamp, watch }) = &self.origin else { return Ok(()) };
         let now = Stamp::of(file).map_err(|e| Problem::from(e).in_file(path))?;
         if now != *stamp || watch.met_a_missing_page() {
             return Err(Problem::Changed.in_file(path));

@@ -25,16 +25,16 @@ pub struct Tensor {
 enum Data {
     Mapped(Arc<MappedFile>, Range<usize>),
     Owned(Arc<Vec<u8>>, Range<usize>),
-    Made(Arc<Made>),
+    Made(Arc<LazyBytes>),
 }
 
 /// What makes a tensor's bytes, and those that were made.
-struct Made {
+struct LazyBytes {
     make: Arc<dyn Fn() -> Tensor + Send + Sync>,
     made: OnceLock<Tensor>,
 }
 
-impl Made {
+impl LazyBytes {
     fn tensor(&self, ty: BlockType, shape: &[usize]) -> &Tensor {
         self.made.get_or_init(|| {
             let tensor = (self.make)();
@@ -81,22 +81,23 @@ impl Tensor {
         make: impl Fn() -> Tensor + Send + Sync + 'static,
     ) -> Option<Self> {
         encoded_len(ty, &shape)?;
-        let data = Data::Made(Arc::new(Made { make: Arc::new(make), made: OnceLock::new() }));
+        let data = Data::Made(Arc::new(LazyBytes { make: Arc::new(make), made: OnceLock::new() }));
         Some(Self { name, ty, shape, scale: None, data })
     }
 
-    /// The same tensor for a short while: bytes that have to be made are made again for it, and go with it.
+    /// A copy of the tensor for a short while: bytes that have to be made are made again for it, and go with it.
     pub(crate) fn passing(&self) -> Self {
         match &self.data {
             Data::Made(made) => {
-                let data = Data::Made(Arc::new(Made { make: made.make.clone(), made: OnceLock::new() }));
+                let data = Data::Made(Arc::new(LazyBytes { make: made.make.clone(), made: OnceLock::new() }));
                 Self { data, ..self.clone() }
             }
             Data::Mapped(..) | Data::Owned(..) => self.clone(),
         }
     }
 
-    /// The same without the file: a copy of what was mapped, for whoever keeps it when the model is loaded.
+    /// A copy of the tensor that does not need the file: mapped bytes are copied, for whoever keeps them when the model
+    /// is loaded.
     pub fn in_memory(&self) -> Self {
         match &self.data {
             Data::Owned(..) => self.clone(),
@@ -108,7 +109,7 @@ impl Tensor {
         }
     }
 
-    /// The same as [`Tensor::in_memory`], of weights that are finite numbers.
+    /// As [`Tensor::in_memory`], and checks that the weights are finite numbers.
     pub(crate) fn finite_in_memory(&self) -> Result<Self, NotFinite> {
         let (row, cols) = (self.ty.row_bytes(self.cols()).expect("checked at construction"), self.cols());
         let mut bytes = Vec::with_capacity(self.bytes().len());

@@ -4,27 +4,15 @@
 //! Tensors are made from the mapped files when their bytes are asked for, so whoever goes through them one by one
 //! needs memory for one. Which names an operator has in both formats stands beside its two readers.
 
-use super::blocks::{GdnConfig, HeadOrder};
-use super::families::{FAMILIES, Family, LayerPlan, Layers};
+use super::blocks::{Converted, LayerPlan};
+use super::families::{FAMILIES, Family, Layers};
 use super::from_hf::{PREFIXES, draft_prefix, head_name, main_prefix, shape};
 use super::load::hugging_face_family;
-use super::reader::{same_shape, stack};
 use super::{BlockConfig, Model, ModelConfig, load_gguf};
 use crate::format::gguf::{GgufHeader, MetaValue};
-use crate::format::{BlockType, Gguf, HfDir, LoadError, Problem, Tensor, TextAssets};
+use crate::format::{Gguf, HfDir, LoadError, TextAssets};
 use std::collections::HashSet;
-use std::ops::Range;
 use std::sync::Arc;
-
-/// What a family's converter does.
-pub(super) struct Conversion {
-    /// Norms of a layer: the directory's name, and GGUF's.
-    pub(super) norms: &'static [(&'static str, &'static str)],
-    /// How value heads are ordered in GGUF files. In directories they are grouped.
-    pub(super) head_order: HeadOrder,
-    /// Writes the input projections of a gated-delta block.
-    pub(super) projections: fn(&mut ConvertedLayer<'_>, &GdnConfig) -> Result<(), LoadError>,
-}
 
 /// The file of a directory, and the model in it. `text` has the directory's tokenizer in the form of GGUF files.
 ///
@@ -51,14 +39,6 @@ fn not_written(dir: &HfDir, family: &Family) -> LoadError {
     let want = format!("one of {}, which can be written as GGUF", known.join(", "));
     let got = family.hugging_face.iter().find(|name| **name == dir.config().model_type).copied().unwrap_or(family.gguf);
     dir.config().error("model_type", want, format_args!("`{got}`"))
-}
-
-/// Tensors so far, and the names in the directory that they come from.
-struct Converted {
-    dir: Arc<HfDir>,
-    conversion: &'static Conversion,
-    tensors: Vec<Tensor>,
-    used: HashSet<String>,
 }
 
 impl Converted {
@@ -118,10 +98,6 @@ impl Converted {
         plan.iter().try_for_each(|block| block.op.convert(&mut layer))
     }
 
-    fn part(&mut self, theirs: String, ours: String, hidden: usize) -> ConvertedLayer<'_> {
-        ConvertedLayer { all: self, theirs, ours, hidden }
-    }
-
     /// That every tensor of the directory has found its place.
     fn only_known(&self) -> Result<(), LoadError> {
         let known = |name: &str| {
@@ -132,132 +108,6 @@ impl Converted {
             Some(name) => Err(self.error(name, "no such tensor: it is not known in this family", "one")),
             None => Ok(()),
         }
-    }
-
-    fn error(&self, name: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
-        Problem::tensor(name, want, got).in_file(self.dir.path())
-    }
-}
-
-/// A part of the file, whose names begin alike in both formats.
-pub(super) struct ConvertedLayer<'a> {
-    all: &'a mut Converted,
-    theirs: String,
-    ours: String,
-    /// Width of the residual stream.
-    pub(super) hidden: usize,
-}
-
-impl ConvertedLayer<'_> {
-    /// What the family's converter does.
-    pub(super) fn conversion(&self) -> &'static Conversion {
-        self.all.conversion
-    }
-
-    /// The directory's tensor of this name, if it is there; an error if its shape is another one.
-    pub(super) fn find(&mut self, theirs: &str, shape: &[usize]) -> Result<Option<Source>, LoadError> {
-        let name = format!("{}{theirs}", self.theirs);
-        let Some((ty, got)) = self.all.dir.outline(&name)? else { return Ok(None) };
-        if !same_shape(got, shape) {
-            return Err(self.all.error(&name, format_args!("shape {shape:?}"), format_args!("shape {got:?}")));
-        }
-        self.all.used.insert(name.clone());
-        Ok(Some(Source { names: vec![name], ty, view: shape.to_vec(), rows: None, change: None }))
-    }
-
-    /// As [`ConvertedLayer::find`], but the tensor must be there.
-    pub(super) fn need(&mut self, theirs: &str, shape: &[usize]) -> Result<Source, LoadError> {
-        let name = format!("{}{theirs}", self.theirs);
-        let missing = self.all.error(&name, format_args!("shape {shape:?}"), "no such tensor");
-        self.find(theirs, shape)?.ok_or(missing)
-    }
-
-    /// Several of one shape and type as a stack.
-    pub(super) fn need_stack(
-        &mut self,
-        theirs: impl Iterator<Item = String>,
-        shape: &[usize],
-    ) -> Result<Source, LoadError> {
-        let all = theirs.map(|name| self.need(&name, shape)).collect::<Result<Vec<_>, _>>()?;
-        let ty = all.first().expect("a stack has a matrix").ty;
-        if let Some(other) = all.iter().find(|s| s.ty != ty) {
-            let want = format!("{} like `{}`", ty.name(), all[0].names[0]);
-            return Err(self.all.error(&other.names[0], want, other.ty.name()));
-        }
-        let view = [&[all.len()], shape].concat();
-        Ok(Source { names: all.into_iter().flat_map(|s| s.names).collect(), ty, view, rows: None, change: None })
-    }
-
-    /// Adds a tensor of this shape to the file.
-    pub(super) fn put(&mut self, ours: &str, shape: &[usize], source: Source) {
-        let (dir, ty) = (self.all.dir.clone(), if source.change.is_some() { BlockType::F32 } else { source.ty });
-        let made = Tensor::made(format!("{}{ours}", self.ours), ty, shape.to_vec(), move || source.make(&dir));
-        self.all.tensors.push(made.expect("single values are whole blocks"));
-    }
-
-    /// A matrix as it is.
-    pub(super) fn put_from(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
-        let source = self.need(theirs, shape)?;
-        self.put(ours, shape, source);
-        Ok(())
-    }
-
-    /// Values as floats.
-    pub(super) fn put_floats(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
-        let source = self.need(theirs, shape)?.floats(|x| x);
-        self.put(ours, shape, source);
-        Ok(())
-    }
-
-    /// A norm, whose distance from 1 the directory has.
-    pub(super) fn put_norm(&mut self, ours: &str, theirs: &str, shape: &[usize]) -> Result<(), LoadError> {
-        let source = self.need(theirs, shape)?.floats(|x| x + 1.0);
-        self.put(ours, shape, source);
-        Ok(())
-    }
-}
-
-/// What a tensor is made of.
-pub(super) struct Source {
-    /// In the directory; several are stacked.
-    names: Vec<String>,
-    ty: BlockType,
-    /// Shape in which `rows` are counted.
-    view: Vec<usize>,
-    /// The rows that are taken, of each matrix, if not all as they are.
-    rows: Option<Vec<Range<usize>>>,
-    /// What is done with each value, all of which become floats.
-    change: Option<fn(f32) -> f32>,
-}
-
-impl Source {
-    /// These rows, in this order, of each matrix; the tensor is looked at in this shape.
-    pub(super) fn rows(self, view: &[usize], rows: Vec<Range<usize>>) -> Self {
-        Self { view: view.to_vec(), rows: Some(rows), ..self }
-    }
-
-    /// As floats after `change`.
-    pub(super) fn floats(self, change: fn(f32) -> f32) -> Self {
-        Self { change: Some(change), ..self }
-    }
-
-    fn make(&self, dir: &HfDir) -> Tensor {
-        let read = |name: &String| {
-            let tensor = dir.tensor_by_this_thread(name).ok().flatten();
-            tensor.expect("what the header says of it was checked when the file was laid out")
-        };
-        let mut parts: Vec<Tensor> = self.names.iter().map(read).collect();
-        let mut tensor = match parts.len() {
-            1 => parts.remove(0),
-            _ => stack(self.names[0].clone(), &parts).expect("all are alike"),
-        };
-        tensor.shape.clone_from(&self.view);
-        if let Some(rows) = &self.rows {
-            tensor = tensor.gather_rows(rows);
-        }
-        let Some(change) = self.change else { return tensor };
-        let bytes = tensor.decode().into_iter().flat_map(|x| change(x).to_le_bytes()).collect();
-        Tensor::owned(tensor.name.clone(), BlockType::F32, tensor.shape.clone(), bytes).expect("as many as before")
     }
 }
 

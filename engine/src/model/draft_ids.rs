@@ -31,7 +31,7 @@ pub enum Shortlist {
     Listed {
         /// The id at each place.
         ids: Arc<[TokenId]>,
-        /// `[ids, hidden]`.
+        /// The rows of the head that belong to these ids, `[ids, hidden]`.
         rows: Tensor,
     },
 }

@@ -1,35 +1,12 @@
 //! A model from GGUF metadata and tensor names, for every family.
 
+use super::blocks::Layer;
 use super::families::{Family, Layers};
-use super::hf_tensors::HfTensors;
-use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource, finite_values};
-use super::*;
-use crate::format::gguf::Metadata;
+use super::gguf_keys::Keys;
+use super::reader::{Format, Reader, TensorSource, finite_values};
+use super::{Block, DraftHeadWeights, Model, Weights};
 use crate::format::{Gguf, LoadError, Problem, Tensor, TextAssets};
 use std::path::Path;
-
-/// Keys that families with Mamba-2 have in common, without their prefix.
-const KEYS: &[&str] = &[
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.layer_norm_epsilon",
-    "attention.layer_norm_rms_epsilon",
-    "attention.value_length",
-    "block_count",
-    "context_length",
-    "embedding_length",
-    "feed_forward_length",
-    "rope.dimension_count",
-    "rope.freq_base",
-    "rope.scaling.finetuned",
-    "ssm.conv_kernel",
-    "ssm.group_count",
-    "ssm.inner_size",
-    "ssm.state_size",
-    "ssm.time_step_rank",
-    "vocab_size",
-];
 
 /// Reads the model of this family.
 pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadError> {
@@ -45,7 +22,8 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
     check_vocabulary(file, &text, shape.vocab)?;
     let (hidden, vocab) = (shape.hidden, shape.vocab);
     let layer = |i: usize, plan| {
-        Layer { reader, format: Format::Gguf, family, prefix: &format!("blk.{i}."), hidden }.read(plan)
+        Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
+            .read(plan)
     };
     let weights = Weights {
         embed: reader.need("token_embd.weight", &[vocab, hidden])?,
@@ -93,175 +71,6 @@ fn check_vocabulary(file: &Gguf, text: &TextAssets, rows: usize) -> Result<(), L
     Err(file.meta().error(Problem::key("tokenizer.ggml.tokens", want, tokens.len())))
 }
 
-/// Metadata keys of one family, with its prefix.
-pub(super) struct Keys<'a> {
-    file: &'a Gguf,
-    pub(super) meta: &'a Metadata,
-    prefix: &'static str,
-    /// `block_count`: main layers and those of the draft head.
-    pub(super) blocks: usize,
-    /// How many main layers there are.
-    pub(super) main: usize,
-}
-
-impl<'a> Keys<'a> {
-    fn new(file: &'a Gguf, prefix: &'static str) -> Result<Self, LoadError> {
-        let meta = file.meta();
-        let mut keys = Self { file, meta, prefix, blocks: 0, main: 0 };
-        let (blocks, tensors) = (meta.need_u64(&keys.key("block_count"))?, file.tensors().len());
-        // Each block has several tensors, so this bounds everything that is later allocated a layer.
-        if blocks == 0 || blocks > tensors as u64 {
-            return Err(keys.error("block_count", format_args!("1 to {tensors}, the number of tensors"), blocks));
-        }
-        let own = meta.u64(&keys.key("nextn_predict_layers"))?.unwrap_or(0);
-        if own >= blocks {
-            return Err(keys.error("nextn_predict_layers", format_args!("less than the block count of {blocks}"), own));
-        }
-        (keys.blocks, keys.main) = (blocks as usize, (blocks - own) as usize);
-        Ok(keys)
-    }
-
-    /// Everything about the model that is not about its layers.
-    fn shape(&self, reader: Reader<'_>) -> Result<ModelConfig, LoadError> {
-        let hidden = self.size("embedding_length")?;
-        let embed = reader.any("token_embd.weight")?.ok_or_else(|| {
-            let want = format!("the embedding, {hidden} values a row");
-            self.meta.error(Problem::tensor("token_embd.weight", want, "no such tensor"))
-        })?;
-        let context = self.meta.need_u64(&self.key("context_length"))?;
-        let stem = || self.file.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
-        Ok(ModelConfig {
-            architecture: self.prefix,
-            name: self.meta.str("general.name")?.map_or_else(stem, str::to_owned),
-            hidden,
-            vocab: embed.rows(),
-            context: u32::try_from(context).unwrap_or(u32::MAX),
-            rms_eps: self.epsilon()?,
-            embedding_scale: self.factor("embedding_scale")?.unwrap_or(1.0),
-            logit_scale: self.factor("logit_scale")?.map_or(1.0, |divisor| 1.0 / divisor),
-            layers: Vec::new(),
-            draft: Vec::new(),
-        })
-    }
-
-    /// That of the norms. Where a file names only that of norms with means, llama.cpp takes it, so files do so.
-    fn epsilon(&self) -> Result<f32, LoadError> {
-        let key = self.key("attention.layer_norm_rms_epsilon");
-        let value = match (self.meta.f64(&key)?, self.meta.f64(&self.key("attention.layer_norm_epsilon"))?) {
-            (Some(own), _) | (None, Some(own)) => own,
-            (None, None) => self.meta.need_f64(&key)?,
-        };
-        Ok(value as f32)
-    }
-
-    /// A width of experts; where the key is missing, that of a tensor, as llama.cpp does, so files without it exist.
-    pub(super) fn width(&self, name: &str, tensor: &str) -> Result<usize, LoadError> {
-        match self.file.tensor(tensor) {
-            Some(t) if !self.meta.keys().any(|k| k == self.key(name)) => Ok(t.cols()),
-            _ => self.size(name),
-        }
-    }
-
-    /// The error of a key's value.
-    pub(super) fn error(&self, name: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
-        self.meta.error(Problem::key(self.key(name), want, got))
-    }
-
-    pub(super) fn check_multiple(&self, name: &str, value: usize, of: &str, divisor: usize) -> Result<(), LoadError> {
-        if value.is_multiple_of(divisor) {
-            return Ok(());
-        }
-        Err(self.error(name, format_args!("a multiple of {divisor}, the value of {of}"), value))
-    }
-
-    /// Whether the file has the key.
-    pub(super) fn has(&self, name: &str) -> bool {
-        let key = self.key(name);
-        self.meta.keys().any(|k| k == key)
-    }
-
-    /// Whether the file has a tensor of this whole name.
-    pub(super) fn has_tensor(&self, name: &str) -> bool {
-        self.file.tensor(name).is_some()
-    }
-
-    /// A factor, if there is one: 0 stands for none.
-    pub(super) fn factor(&self, name: &str) -> Result<Option<f32>, LoadError> {
-        match self.meta.f64(&self.key(name))?.map(|factor| factor as f32) {
-            Some(factor) if !factor.is_finite() || factor < 0.0 => {
-                Err(self.error(name, "a number of at least 0", factor))
-            }
-            factor => Ok(factor.filter(|factor| *factor > 0.0)),
-        }
-    }
-
-    /// A number of each main layer; `None` if the key is not there.
-    pub(super) fn per_layer(&self, name: &str) -> Result<Option<Vec<usize>>, LoadError> {
-        let Some(all) = self.meta.u64_per_layer(&self.key(name), self.blocks)? else { return Ok(None) };
-        if let Some(huge) = all.iter().find(|n| **n > SIZE_MAX) {
-            return Err(self.error(name, format_args!("at most {SIZE_MAX}"), huge));
-        }
-        Ok(Some(all[..self.main].iter().map(|n| *n as usize).collect()))
-    }
-
-    /// That a key, if it is there, has this value.
-    pub(super) fn must_be(&self, name: &str, want: u64) -> Result<(), LoadError> {
-        match self.meta.u64(&self.key(name))? {
-            Some(got) if got != want => Err(self.error(name, want, got)),
-            _ => Ok(()),
-        }
-    }
-
-    /// That the family's keys are among `keys` and [`KEYS`], and the tensors among those of the directory: one that
-    /// nobody reads would change what is computed, or be left out of it, without a word.
-    pub(super) fn only(&self, keys: &[&str], tensors: &HfTensors) -> Result<(), LoadError> {
-        let prefix = self.key("");
-        let own = self.meta.keys().filter_map(|key| key.strip_prefix(&prefix));
-        if let Some(key) = own.into_iter().find(|key| !KEYS.contains(key) && !keys.contains(key)) {
-            return Err(self.error(key, "no such key: it is not known in this family", "one"));
-        }
-        let unknown = |t: &&Tensor| !tensors.knows(&t.name, self.main);
-        match self.file.tensors_in_order().into_iter().find(unknown) {
-            Some(t) => Err(self.meta.error(Problem::tensor(
-                &t.name,
-                "no such tensor: it is not known in this family",
-                format_args!("shape {:?}", t.shape),
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    /// A key with the family's prefix.
-    pub(super) fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.prefix)
-    }
-
-    /// A size: one number.
-    pub(super) fn size(&self, name: &str) -> Result<usize, LoadError> {
-        self.size_in("main", name, |_| true)
-    }
-
-    /// A size that may be written a layer, and must be the same in all main layers that `counts` picks.
-    pub(super) fn size_in(&self, which: &str, name: &str, counts: impl Fn(usize) -> bool) -> Result<usize, LoadError> {
-        let key = self.key(name);
-        let all =
-            self.meta.u64_per_layer(&key, self.blocks)?.ok_or_else(|| self.meta.missing(&key, "a whole number"))?;
-        let mut picked = all.iter().enumerate().take(self.main).filter(|(layer, _)| counts(*layer)).map(|(_, n)| *n);
-        let first = picked.next().unwrap_or(all[0]);
-        if let Some(other) = picked.find(|n| *n != first) {
-            return Err(self.error(
-                name,
-                format_args!("the same number in all {which} layers"),
-                format_args!("{first} and {other}"),
-            ));
-        }
-        if first == 0 || first > SIZE_MAX {
-            return Err(self.error(name, format_args!("1 to {SIZE_MAX}"), first));
-        }
-        Ok(first as usize)
-    }
-}
-
 /// The draft head after `main` layers, if it can be read; without a last norm of its own it has the main model's. A file
 /// whose main model is whole is served either way.
 fn draft_head(
@@ -272,17 +81,13 @@ fn draft_head(
 ) -> Option<DraftHeadWeights> {
     let norm = |name: &str| reader.values(&format!("blk.{main}.nextn.{name}.weight"), &[hidden]);
     let read = || {
-        Ok::<_, LoadError>(DraftHeadWeights {
-            embed_norm: norm("enorm")?,
-            hidden_norm: norm("hnorm")?,
-            fc: reader.need(&format!("blk.{main}.nextn.eh_proj.weight"), &[hidden, 2 * hidden])?,
-            norm: match reader.find(&format!("blk.{main}.nextn.shared_head_norm.weight"), &[hidden])? {
-                Some(own) => reader.decoded(&own)?,
-                None => reader.values("output_norm.weight", &[hidden])?,
-            },
-            layer: layer()?,
-            shortlist: None,
-        })
+        let (embed_norm, hidden_norm) = (norm("enorm")?, norm("hnorm")?);
+        let fc = reader.need(&format!("blk.{main}.nextn.eh_proj.weight"), &[hidden, 2 * hidden])?;
+        let norm = match reader.find(&format!("blk.{main}.nextn.shared_head_norm.weight"), &[hidden])? {
+            Some(own) => reader.decoded(&own)?,
+            None => reader.values("output_norm.weight", &[hidden])?,
+        };
+        Ok::<_, LoadError>(DraftHeadWeights { embed_norm, hidden_norm, fc, norm, layer: layer()?, shortlist: None })
     };
     read().inspect_err(|e| tracing::warn!("the draft head is left out: {e}")).ok()
 }

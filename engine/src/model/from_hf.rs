@@ -1,10 +1,12 @@
 //! A model from a Hugging Face directory, for every family. Here 1 is added to norms and -exp taken of A_log, experts
 //! are stacked and fused ones split; value heads stay in grouped order.
 
+use super::blocks::Layer;
 use super::families::{Family, Layers};
+use super::hf_keys::{factor, size};
 use super::hf_tensors::RenamedDir;
-use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource, plus_one};
-use super::*;
+use super::reader::{Format, Reader, TensorSource, plus_one};
+use super::{Block, DraftHeadWeights, Model, ModelConfig, Weights};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Tensor, TextAssets};
 use std::path::Path;
@@ -22,7 +24,7 @@ pub(super) fn main_prefix(dir: &HfDir) -> Option<&'static str> {
     PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")))
 }
 
-/// The same of the draft head, if there is one.
+/// Prefix of the names of the draft head's tensors, if there is a draft head.
 pub(super) fn draft_prefix(dir: &HfDir) -> Option<&'static str> {
     DRAFTS.into_iter().find(|p| dir.has_tensor(&format!("{p}fc.weight")))
 }
@@ -48,8 +50,10 @@ fn read_renamed(dir: &RenamedDir<'_>, family: &'static Family) -> Result<Model, 
     let config = shape.with_layers(&main, None);
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
     let (reader, hidden, vocab) = (Reader::new(dir), config.hidden, config.vocab);
-    let layer =
-        |(i, plan)| Layer { reader, format: Format::Gguf, family, prefix: &format!("blk.{i}."), hidden }.read(plan);
+    let layer = |(i, plan)| {
+        Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
+            .read(plan)
+    };
     let head = || reader.need("output.weight", &[vocab, hidden]);
     let weights = Weights {
         embed: reader.need("token_embd.weight", &[vocab, hidden])?,
@@ -71,7 +75,9 @@ fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
     let reader = Reader::new(dir);
     let (hidden, vocab) = (config.hidden, config.vocab);
     let prefix = main_prefix(dir).ok_or_else(|| reader.missing("model.embed_tokens.weight", &[vocab, hidden]))?;
-    let layer = |prefix: &str, plan| Layer { reader, format: Format::HuggingFace, family, prefix, hidden }.read(plan);
+    let layer = |prefix: &str, plan| {
+        Layer { reader, format: Format::HuggingFace, gdn: family.gdn.as_ref(), prefix, hidden }.read(plan)
+    };
     let layers = main.iter().enumerate().map(|(i, plan)| layer(&format!("{prefix}layers.{i}."), plan));
     let weights = Weights {
         embed: reader.need(&format!("{prefix}embed_tokens.weight"), &[vocab, hidden])?,
@@ -114,16 +120,6 @@ pub(super) fn shape(dir: &HfDir, family: &Family) -> Result<ModelConfig, LoadErr
     })
 }
 
-/// How many layers config.json promises, if the directory has at least a tensor for each.
-pub(super) fn layer_count(dir: &HfDir) -> Result<u64, LoadError> {
-    let (c, tensors) = (dir.config(), dir.tensor_count() as u64);
-    let layers = c.need_u64("num_hidden_layers")?;
-    if layers == 0 || layers > tensors {
-        return Err(c.error("num_hidden_layers", format_args!("1 to {tensors}, the number of tensors"), layers));
-    }
-    Ok(layers)
-}
-
 fn context(c: &HfConfig, family: &Family) -> Result<u64, LoadError> {
     match c.u64("max_position_embeddings")? {
         None if family.hugging_face_tensors.is_none() => c.need_u64("max_position_embeddings"),
@@ -139,27 +135,6 @@ fn rms_eps(c: &HfConfig) -> Result<f64, LoadError> {
         }
     }
     c.need_f64("rms_norm_eps")
-}
-
-/// A factor, 1 where config.json has none.
-pub(super) fn factor(c: &HfConfig, key: &str) -> Result<f32, LoadError> {
-    let factor = c.f64(key)?.unwrap_or(1.0) as f32;
-    if factor.is_finite() && factor > 0.0 { Ok(factor) } else { Err(c.error(key, "a number above 0", factor)) }
-}
-
-/// A size that can be believed.
-pub(super) fn size(c: &HfConfig, key: &str) -> Result<usize, LoadError> {
-    let value = c.need_u64(key)?;
-    if (1..=SIZE_MAX).contains(&value) {
-        Ok(value as usize)
-    } else {
-        Err(c.error(key, format_args!("1 to {SIZE_MAX}"), value))
-    }
-}
-
-/// That `value` is a multiple of `of`.
-pub(super) fn multiple(c: &HfConfig, key: &str, value: usize, of: usize) -> Result<(), LoadError> {
-    if value.is_multiple_of(of) { Ok(()) } else { Err(c.error(key, format_args!("a multiple of {of}"), value)) }
 }
 
 fn head(dir: &HfDir, reader: Reader<'_>, config: &ModelConfig) -> Result<Option<Tensor>, LoadError> {

@@ -27,9 +27,9 @@ pub(super) type LayerTensor = (&'static str, &'static str, Change);
 /// What is done with a tensor on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing.
+    /// The tensor keeps its values.
     Same,
-    /// `-exp(x)`.
+    /// Each value `x` becomes `-exp(x)`.
     NegExp,
     /// The first half of each matrix's rows.
     FirstHalf,
@@ -41,42 +41,47 @@ pub(super) enum Change {
 
 /// What rows of a matrix are multiplied with.
 pub(super) enum Factors {
-    /// All with this.
+    /// One factor for all rows.
     One(f32),
     /// Runs of so many rows each with its own.
     Rows(Vec<(usize, f32)>),
 }
 
-/// Families without factors.
+/// The factor 1 for every tensor, of families whose releases multiply nowhere.
 pub(super) fn no_factors(_: &HfConfig, _: &str) -> Result<Factors, LoadError> {
     Ok(Factors::One(1.0))
+}
+
+/// A tensor that differs in its name alone.
+pub(super) const fn renamed(gguf: &'static str, theirs: &'static str) -> LayerTensor {
+    (gguf, theirs, Change::Same)
 }
 
 /// The tensors of a Mamba-2 mixer, which modules of different names have.
 macro_rules! mamba_tensors {
     ($module:literal) => {
         &[
-            ("ssm_in.weight", concat!($module, ".in_proj.weight"), Change::Same),
-            ("ssm_conv1d.weight", concat!($module, ".conv1d.weight"), Change::Same),
-            ("ssm_conv1d.bias", concat!($module, ".conv1d.bias"), Change::Same),
-            ("ssm_a", concat!($module, ".A_log"), Change::NegExp),
-            ("ssm_d", concat!($module, ".D"), Change::Same),
-            ("ssm_dt.bias", concat!($module, ".dt_bias"), Change::Same),
-            ("ssm_norm.weight", concat!($module, ".norm.weight"), Change::Same),
-            ("ssm_out.weight", concat!($module, ".out_proj.weight"), Change::Same),
+            renamed("ssm_in.weight", concat!($module, ".in_proj.weight")),
+            renamed("ssm_conv1d.weight", concat!($module, ".conv1d.weight")),
+            renamed("ssm_conv1d.bias", concat!($module, ".conv1d.bias")),
+            ("ssm_a", concat!($module, ".A_log"), $crate::model::hf_tensors::Change::NegExp),
+            renamed("ssm_d", concat!($module, ".D")),
+            renamed("ssm_dt.bias", concat!($module, ".dt_bias")),
+            renamed("ssm_norm.weight", concat!($module, ".norm.weight")),
+            renamed("ssm_out.weight", concat!($module, ".out_proj.weight")),
         ]
     };
 }
 pub(super) use mamba_tensors;
 
-/// The tensors of attention, likewise.
+/// The tensors of an attention block, which modules of different names have.
 macro_rules! attention_tensors {
     ($module:literal) => {
         &[
-            ("attn_q.weight", concat!($module, ".q_proj.weight"), Change::Same),
-            ("attn_k.weight", concat!($module, ".k_proj.weight"), Change::Same),
-            ("attn_v.weight", concat!($module, ".v_proj.weight"), Change::Same),
-            ("attn_output.weight", concat!($module, ".o_proj.weight"), Change::Same),
+            renamed("attn_q.weight", concat!($module, ".q_proj.weight")),
+            renamed("attn_k.weight", concat!($module, ".k_proj.weight")),
+            renamed("attn_v.weight", concat!($module, ".v_proj.weight")),
+            renamed("attn_output.weight", concat!($module, ".o_proj.weight")),
         ]
     };
 }

@@ -11,6 +11,8 @@ mod draft_ids;
 mod families;
 mod from_gguf;
 mod from_hf;
+mod gguf_keys;
+mod hf_keys;
 mod hf_tensors;
 mod load;
 mod reader;
@@ -29,7 +31,7 @@ pub use load::{Opened, load, load_gguf, load_hugging_face, open};
 pub use summary::{Role, RoleSummary, Summary};
 
 use crate::format::{Files, Tensor, TextAssets};
-use families::LayerPlan;
+use blocks::LayerPlan;
 
 /// Everything read from a model file or directory.
 #[derive(Debug)]
@@ -87,7 +89,7 @@ impl ModelConfig {
         self.shapes_of(self.blocks())
     }
 
-    /// The same with those of the draft head's layer behind them that no main layer has.
+    /// As [`Self::shapes`], followed by those of the draft head's layer that no main layer has.
     pub fn shapes_with_draft(&self) -> Vec<&OpConfig> {
         let mut shapes = self.shapes();
         shapes.extend(self.shapes_of(self.draft.iter()).into_iter().filter(|shape| !self.shapes().contains(shape)));
@@ -115,7 +117,7 @@ impl ModelConfig {
         self.blocks().map(|block| block.op.state()).map(|state| state.kv_heads * state.kv_dim).sum()
     }
 
-    /// The same with the layers of a plan, and with that of the draft head.
+    /// This configuration with the layers of these plans, and with the layer of the draft head.
     fn with_layers(self, plans: &[LayerPlan], draft: Option<&LayerPlan>) -> Self {
         let layer =
             |plan: &LayerPlan| plan.iter().map(|b| Block { norm: (), op: b.op.clone(), scale: b.scale }).collect();
@@ -126,7 +128,7 @@ impl ModelConfig {
 /// All weights. Matrices are `[out, in]`.
 #[derive(Debug)]
 pub struct Weights {
-    /// `[vocab, hidden]`.
+    /// Embedding of the tokens, `[vocab, hidden]`.
     pub embed: Tensor,
     /// Weight of the norm before the head, `[hidden]`.
     pub norm: Vec<f32>,

@@ -1,7 +1,5 @@
 //! Finds tensors by name and holds their shapes against the metadata. The same for every file format.
 
-use super::blocks::{Block, OpConfig};
-use super::families::{Family, LayerPlan};
 use crate::format::{BlockType, LoadError, Problem, Tensor};
 use std::path::Path;
 
@@ -104,62 +102,11 @@ pub(super) fn same_shape(a: &[usize], b: &[usize]) -> bool {
     a.iter().filter(|d| **d != 1).eq(b.iter().filter(|d| **d != 1))
 }
 
-/// Whose names a source's tensors have.
+/// The format whose names the tensors of a source have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Gguf,
     HuggingFace,
-}
-
-/// One layer of a source: tensors named after a prefix.
-#[derive(Clone, Copy)]
-pub(super) struct Layer<'a> {
-    pub(super) reader: Reader<'a>,
-    pub(super) format: Format,
-    pub(super) family: &'a Family,
-    /// What stands before every name of this layer, such as `blk.3.`.
-    pub(super) prefix: &'a str,
-    /// Width of the residual stream.
-    pub(super) hidden: usize,
-}
-
-impl Layer<'_> {
-    /// The blocks of a layer with their weights.
-    pub(super) fn read(&self, plan: &LayerPlan) -> Result<Vec<Block>, LoadError> {
-        let block = |b: &Block<OpConfig, &'static str>| {
-            Ok(Block { norm: self.norm(b.norm, &[self.hidden])?, op: b.op.read(self)?, scale: b.scale })
-        };
-        plan.iter().map(block).collect()
-    }
-
-    /// Weight of an RMS norm, as the factor to multiply by.
-    pub(super) fn norm(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        let values = self.values(name, shape)?;
-        Ok(match self.format {
-            Format::Gguf => values,
-            Format::HuggingFace => plus_one(values),
-        })
-    }
-
-    pub(super) fn name(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Option<Tensor>, LoadError> {
-        self.reader.find(&self.name(name), shape)
-    }
-
-    pub(super) fn need(&self, name: &str, shape: &[usize]) -> Result<Tensor, LoadError> {
-        self.reader.need(&self.name(name), shape)
-    }
-
-    pub(super) fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        self.reader.values(&self.name(name), shape)
-    }
-
-    pub(super) fn values_or_row(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        self.reader.values_or_row(&self.name(name), shape)
-    }
 }
 
 /// Hugging Face files have a norm's distance from 1.

@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 pub enum Role {
     /// Token embedding; also the head where they are tied.
     Embedding,
-    /// The output head.
+    /// The output head of the model.
     Head,
     /// Experts that tokens are routed to.
     Experts,
     /// Experts that every token takes.
     SharedExperts,
-    /// Dense feed-forward parts.
+    /// Feed-forward parts that every token takes.
     FeedForward,
     /// Mixers of the gated-delta layers.
     Gdn,
-    /// Mamba-2 mixers.
+    /// Mixers of the Mamba-2 layers.
     Mamba2,
     /// Mixers of the attention layers.
     Attention,

@@ -7,8 +7,8 @@ const UNITS_MAX: u64 = 1 << 16;
 
 /// An encoding of a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
-    /// What it takes.
+pub struct EncodingChoice {
+    /// Bytes of the group in this encoding.
     pub bytes: u64,
     /// What it costs, such as the expected divergence.
     pub cost: f64,
@@ -19,9 +19,9 @@ pub struct Choice {
 ///
 /// # Panics
 /// If a group has no choice, or more than 256.
-pub fn allocate(groups: &[Vec<Choice>], budget: u64) -> Option<Vec<usize>> {
+pub fn allocate(groups: &[Vec<EncodingChoice>], budget: u64) -> Option<Vec<usize>> {
     assert!(groups.iter().all(|g| (1..=256).contains(&g.len())), "a group has 1 to 256 choices");
-    let least = |group: &Vec<Choice>| group.iter().map(|c| c.bytes).min().expect("a group has a choice");
+    let least = |group: &Vec<EncodingChoice>| group.iter().map(|c| c.bytes).min().expect("a group has a choice");
     // Only what goes beyond the smallest choice is rounded.
     let room = budget.checked_sub(groups.iter().map(least).sum())?;
     let unit = room.div_ceil(UNITS_MAX).max(1);
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
     use crate::format::blocks::SplitMix;
 
-    /// All combinations.
-    fn brute(groups: &[Vec<Choice>], budget: u64) -> Option<f64> {
+    /// Least cost within the budget, by trying all combinations.
+    fn brute(groups: &[Vec<EncodingChoice>], budget: u64) -> Option<f64> {
         let mut best: Option<f64> = None;
         let all: usize = groups.iter().map(Vec::len).product();
         for mut n in 0..all {
@@ -84,9 +84,9 @@ mod tests {
         best
     }
 
-    fn random(rng: &mut SplitMix) -> Vec<Vec<Choice>> {
+    fn random(rng: &mut SplitMix) -> Vec<Vec<EncodingChoice>> {
         let groups = 1 + rng.next_u64() % 5;
-        let choice = |rng: &mut SplitMix| Choice {
+        let choice = |rng: &mut SplitMix| EncodingChoice {
             bytes: 10 + rng.next_u64() % 90,
             cost: (rng.next_u64() % 1000) as f64 / 100.0,
         };
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn large_budgets_are_met_to_within_half_a_percent() {
         let mut rng = SplitMix::new(2, 1);
-        let groups: Vec<Vec<Choice>> = (0..400)
+        let groups: Vec<Vec<EncodingChoice>> = (0..400)
             .map(|_| {
                 let size = 1_000_000 + rng.next_u64() % 50_000_000;
                 let alpha = (rng.next_u64() % 1000 + 1) as f64;
-                let at = |bits: u64| Choice { bytes: size * bits / 8, cost: alpha * 4f64.powi(-(bits as i32)) };
+                let at = |bits: u64| EncodingChoice { bytes: size * bits / 8, cost: alpha * 4f64.powi(-(bits as i32)) };
                 (3..9).map(at).collect()
             })
             .collect();

@@ -1,6 +1,6 @@
 //! What encoding does to a tensor's weights.
 
-use super::{Encoder, Importance, Moments, QuantizeError};
+use super::{Encoder, Importance, InputMoments, QuantizeError};
 use crate::format::blocks::decode_row;
 use crate::format::{BlockType, Tensor};
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ pub struct Distortion {
     pub signal: f64,
     /// `sum (w' - w)^2`.
     pub plain_error: f64,
-    /// `sum w^2`.
+    /// Sum of the squared weights, `sum w^2`.
     pub plain_signal: f64,
 }
 
@@ -27,7 +27,7 @@ impl Distortion {
         if self.signal > 0.0 { self.error / self.signal } else { self.plain_t2() }
     }
 
-    /// The same with all weights alike.
+    /// `t^2 = |W' - W|^2 / |W|^2` without weights: every value counts alike.
     pub fn plain_t2(&self) -> f64 {
         if self.plain_signal > 0.0 { self.plain_error / self.plain_signal } else { 0.0 }
     }
@@ -52,7 +52,7 @@ pub(super) fn values(tensor: &Tensor, row: usize) -> Result<Vec<f32>, QuantizeEr
     values_into(tensor, row, &mut values).map(|()| values)
 }
 
-/// The same, to a place of the tensor's width.
+/// Decodes a row, counted over all matrices of a stack, into `out`, which is as long as the tensor is wide.
 pub(crate) fn values_into(tensor: &Tensor, row: usize, out: &mut [f32]) -> Result<(), QuantizeError> {
     decode_row(tensor.ty, tensor.row(row / tensor.rows(), row % tensor.rows()), out);
     match out.iter().position(|v| !v.is_finite()) {
@@ -87,7 +87,7 @@ pub fn distortion(
 
 fn row_distortion(
     x: &[f32],
-    (weights, moments): (Option<&[f32]>, Option<&Moments>),
+    (weights, moments): (Option<&[f32]>, Option<&InputMoments>),
     ty: BlockType,
     bytes: &[u8],
 ) -> Distortion {

@@ -4,7 +4,7 @@
 
 use crate::ids::TokenId;
 
-/// Sums over positions.
+/// Sums over the positions at which two models were compared.
 #[derive(Clone, Debug, Default)]
 pub struct Divergence {
     kl: Vec<f64>,
@@ -15,7 +15,7 @@ pub struct Divergence {
     nats: [f64; 2],
 }
 
-/// `ln sum exp(l)`.
+/// Logarithm of the sum of exponentials, `ln sum exp(l)`.
 fn log_sum_exp(logits: &[f32]) -> f64 {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     f64::from(best) + logits.iter().map(|l| f64::from((l - best).exp())).sum::<f64>().ln()
@@ -44,7 +44,7 @@ impl Divergence {
         }
     }
 
-    /// Positions.
+    /// Number of positions that were added.
     pub fn positions(&self) -> usize {
         self.kl.len()
     }

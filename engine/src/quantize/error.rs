@@ -10,13 +10,13 @@ pub enum QuantizeError {
     /// A weight is NaN or infinite.
     #[error("tensor `{tensor}`: wanted finite weights, got {value} in row {row}, column {column}")]
     NotFinite {
-        /// The tensor's name.
+        /// Name of the tensor, as the file has it.
         tensor: String,
         /// Row, counted over all matrices of a stack.
         row: usize,
         /// Place in the row.
         column: usize,
-        /// What stands there.
+        /// The weight that is no finite number.
         value: f32,
     },
     /// The disk is too full.
@@ -24,7 +24,7 @@ pub enum QuantizeError {
     NoRoom {
         /// The file that was to be written.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file in bytes.
         need: u64,
         /// What is left for it.
         have: u64,
@@ -35,7 +35,7 @@ pub enum QuantizeError {
     /// The file could not be written.
     #[error("{}: {error}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file that could not be written.
         path: PathBuf,
         /// Why the system refused.
         error: io::Error,

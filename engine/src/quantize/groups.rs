@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub enum MatrixRole {
     /// Token embedding, and the head too where they are tied.
     Embedding,
-    /// The head.
+    /// The output head of the model.
     Head,
     /// Query projection of attention.
     AttentionQuery,
@@ -29,7 +29,7 @@ pub enum MatrixRole {
     ExpertsOut,
     /// Gate and up of what every token goes through: a shared expert or a dense layer.
     SharedIn,
-    /// Down of that.
+    /// Down of a shared expert or of a dense layer.
     SharedOut,
     /// Anything of the draft head.
     Draft,
@@ -93,9 +93,9 @@ impl MatrixRole {
 /// Tensors that get one encoding.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What they do.
+    /// The role of the tensors in the model.
     pub role: MatrixRole,
-    /// In which layer.
+    /// Number of the layer that the tensors are in.
     pub layer: usize,
     /// Their names, in the order of the file.
     pub tensors: Vec<String>,

@@ -1,7 +1,7 @@
 //! How much each input of each matrix counts: the sum of its squares over calibration text. Kept in a GGUF file in the
 //! form of llama.cpp's importance matrices (`NAME.in_sum2` and `NAME.counts`), so either program reads the other's.
 
-use super::Moments;
+use super::InputMoments;
 use crate::format::gguf::{GgufHeader, MetaValue};
 use crate::format::{BlockType, Gguf, LoadError, Problem};
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ const COUNTS: &str = ".counts";
 
 /// Sums of squared inputs by tensor.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Importance(BTreeMap<String, Stack>);
+pub struct Importance(BTreeMap<String, TensorSums>);
 
 /// Of one tensor: an entry a matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Stack {
+struct TensorSums {
     rows: Vec<f32>,
     squares: Vec<Vec<f32>>,
     /// Of matrices of which more than the squares is known.
-    moments: BTreeMap<usize, Moments>,
+    moments: BTreeMap<usize, InputMoments>,
 }
 
 impl Importance {
@@ -54,13 +54,13 @@ impl Importance {
     /// # Panics
     /// If it is no square.
     pub fn correlate(&mut self, tensor: &str, index: usize, products: Vec<f32>) {
-        if let Some(moments) = Moments::new(products) {
+        if let Some(moments) = InputMoments::new(products) {
             self.0.entry(tensor.to_owned()).or_default().moments.insert(index, moments);
         }
     }
 
     /// How inputs of this matrix are correlated, if that is known.
-    pub fn moments(&self, tensor: &str, index: usize, cols: usize) -> Option<&Moments> {
+    pub fn moments(&self, tensor: &str, index: usize, cols: usize) -> Option<&InputMoments> {
         self.0.get(tensor)?.moments.get(&index).filter(|m| m.cols() == cols)
     }
 
@@ -69,7 +69,7 @@ impl Importance {
         self.0.is_empty()
     }
 
-    /// Writes the file.
+    /// Writes the importance of all tensors to a file; `tokens` is how many tokens it was measured on.
     pub fn save(&self, path: &Path, tokens: u64) -> io::Result<()> {
         let mut header = GgufHeader::default();
         header.set("general.type", MetaValue::Str("imatrix".into()));
@@ -116,7 +116,7 @@ impl Importance {
                 return Err(Problem::tensor(&squares.name, "sums of squares", bad).in_file(path));
             }
             let squares = values.chunks_exact(cols).map(<[f32]>::to_vec).collect();
-            all.0.insert(name.to_owned(), Stack { rows, squares, ..Stack::default() });
+            all.0.insert(name.to_owned(), TensorSums { rows, squares, ..TensorSums::default() });
         }
         file.files().check()?;
         Ok(all)

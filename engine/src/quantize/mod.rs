@@ -17,7 +17,7 @@ mod sensitivity;
 mod types;
 mod write;
 
-pub use allocate::{Choice, allocate};
+pub use allocate::{EncodingChoice, allocate};
 pub(crate) use distortion::values_into;
 pub use distortion::{Distortion, distortion};
 pub use divergence::Divergence;
@@ -25,7 +25,7 @@ pub use encoder::{Encoder, Threads};
 pub use error::QuantizeError;
 pub use groups::{Group, MatrixRole, groups};
 pub use importance::Importance;
-pub use moments::Moments;
+pub use moments::InputMoments;
 pub use sensitivity::weight_shape;
 pub use types::{MENU, fitting};
 pub use write::{Output, write, write_outline};

@@ -8,12 +8,12 @@ const DOUBT: f32 = 0.2;
 
 /// Second moments `[n, n]` of one matrix's `n` inputs, what is off the diagonal drawn towards nothing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Moments {
+pub struct InputMoments {
     cols: usize,
     products: Vec<f32>,
 }
 
-impl Moments {
+impl InputMoments {
     /// Memory of a matrix with so many inputs.
     pub fn bytes(cols: usize) -> usize {
         cols * cols * size_of::<f32>()
@@ -59,7 +59,7 @@ impl Moments {
         out
     }
 
-    /// `e' H e`.
+    /// The quadratic form `e' H e`: what an error `e` of the weights costs in the output.
     pub(super) fn loss(&self, e: &[f32]) -> f64 {
         self.times(e).iter().zip(e).map(|(h, e)| f64::from(*h) * f64::from(*e)).sum()
     }
@@ -72,11 +72,11 @@ mod tests {
     #[test]
     fn a_loss_is_what_outputs_change_by_less_what_is_not_believed() {
         // Inputs (1, 2) and (3, -1): H = [[10, -1], [-1, 5]]; what is above the diagonal does not count.
-        let moments = Moments::new(vec![10.0, 99.0, -1.0, 5.0]).unwrap();
+        let moments = InputMoments::new(vec![10.0, 99.0, -1.0, 5.0]).unwrap();
         assert_eq!(moments.loss(&[1.0, 0.0]), 10.0);
         let shared = f64::from(2.0 * (1.0 - DOUBT));
         assert!((moments.loss(&[1.0, 1.0]) - (15.0 - shared)).abs() < 1e-6);
-        assert_eq!(Moments::new(vec![0.0; 4]), None);
-        assert_eq!(Moments::new(vec![1.0, 0.0, f32::NAN, 1.0]), None);
+        assert_eq!(InputMoments::new(vec![0.0; 4]), None);
+        assert_eq!(InputMoments::new(vec![1.0, 0.0, f32::NAN, 1.0]), None);
     }
 }

@@ -1,18 +1,18 @@
 //! Rounding for inputs that are correlated: with a row's scales as an encoder chose them, codes are moved so that the
 //! row's outputs change least, not each weight for itself. Errors then make up for one another where inputs go together.
 
-use super::Moments;
+use super::InputMoments;
 use crate::format::BlockType;
-use crate::format::blocks::{Grid, decode_row};
+use crate::format::blocks::{ValueGrid, decode_row};
 
 /// Sweeps over a row, at most: nearly all moves are in the first three.
 const SWEEPS_MAX: usize = 16;
 
 /// Moves codes of an encoded row of the weights `x` until no single move makes `e' H e` of its error smaller. Scales
 /// stay, and so do codes that stand for several values at once.
-pub(super) fn round_row(ty: BlockType, x: &[f32], moments: &Moments, row: &mut [u8]) {
-    let Some(grid) = Grid::of(ty, x.len(), row) else { return };
-    let mut rounded = Rounded::of(ty, x, (grid, moments), row);
+pub(super) fn round_row(ty: BlockType, x: &[f32], moments: &InputMoments, row: &mut [u8]) {
+    let Some(grid) = ValueGrid::of(ty, x.len(), row) else { return };
+    let mut rounded = RowRounding::of(ty, x, (grid, moments), row);
     for _ in 0..SWEEPS_MAX {
         // All values are looked at, whether or not one has moved.
         if (0..x.len()).filter(|i| rounded.step(*i)).count() == 0 {
@@ -23,10 +23,10 @@ pub(super) fn round_row(ty: BlockType, x: &[f32], moments: &Moments, row: &mut [
 }
 
 /// A row while codes move.
-struct Rounded<'a> {
+struct RowRounding<'a> {
     x: &'a [f32],
-    grid: Grid,
-    moments: &'a Moments,
+    grid: ValueGrid,
+    moments: &'a InputMoments,
     /// The level of each value.
     levels: Vec<f32>,
     /// What values are off by.
@@ -35,8 +35,8 @@ struct Rounded<'a> {
     slope: Vec<f32>,
 }
 
-impl<'a> Rounded<'a> {
-    fn of(ty: BlockType, x: &'a [f32], (grid, moments): (Grid, &'a Moments), row: &[u8]) -> Self {
+impl<'a> RowRounding<'a> {
+    fn of(ty: BlockType, x: &'a [f32], (grid, moments): (ValueGrid, &'a InputMoments), row: &[u8]) -> Self {
         let mut values = vec![0.0; x.len()];
         decode_row(ty, row, &mut values);
         let levels = (0..x.len()).map(|i| grid.get(row, i)).collect();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     /// Of inputs that are mixtures of few signals, with a little noise each.
-    fn moments(rng: &mut SplitMix, noise: f32) -> Moments {
+    fn moments(rng: &mut SplitMix, noise: f32) -> InputMoments {
         let mixing: Vec<Vec<f32>> = (0..12).map(|_| values(rng, COLS, 1.0)).collect();
         let mut products = vec![0.0; COLS * COLS];
         for _ in 0..64 {
@@ -94,7 +94,7 @@ mod tests {
             }
             (0..COLS * COLS).for_each(|at| products[at] += x[at / COLS] * x[at % COLS]);
         }
-        Moments::new(products).unwrap()
+        InputMoments::new(products).unwrap()
     }
 
     fn encoded(ty: BlockType, x: &[f32], importance: &[f32]) -> Vec<u8> {
@@ -103,13 +103,13 @@ mod tests {
         row
     }
 
-    fn loss(ty: BlockType, x: &[f32], moments: &Moments, row: &[u8]) -> f64 {
+    fn loss(ty: BlockType, x: &[f32], moments: &InputMoments, row: &[u8]) -> f64 {
         let mut back = vec![0.0; COLS];
         decode_row(ty, row, &mut back);
         moments.loss(&back.iter().zip(x).map(|(b, x)| b - x).collect::<Vec<_>>())
     }
 
-    fn squares(moments: &Moments) -> Vec<f32> {
+    fn squares(moments: &InputMoments) -> Vec<f32> {
         (0..COLS).map(|i| moments.row(i)[i]).collect()
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let (x, importance) = (values(&mut rng, COLS, 0.02), (0..COLS).map(|i| (i % 7) as f32).collect::<Vec<_>>());
         let mut products = vec![0.0; COLS * COLS];
         importance.iter().enumerate().for_each(|(i, w)| products[i * COLS + i] = *w);
-        let moments = Moments::new(products).unwrap();
+        let moments = InputMoments::new(products).unwrap();
         for ty in MENU {
             let nearest = encoded(ty, &x, &importance);
             let mut row = nearest.clone();
@@ -155,7 +155,7 @@ mod tests {
         let ty = BlockType::Q3K;
         let mut row = encoded(ty, &x, &squares(&moments));
         round_row(ty, &x, &moments, &mut row);
-        let (best, grid) = (loss(ty, &x, &moments, &row), Grid::of(ty, COLS, &row).unwrap());
+        let (best, grid) = (loss(ty, &x, &moments, &row), ValueGrid::of(ty, COLS, &row).unwrap());
         for i in 0..COLS {
             for level in 0..8 {
                 let mut other = row.clone();

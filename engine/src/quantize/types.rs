@@ -19,7 +19,7 @@ pub const MENU: [BlockType; 12] = [
     BlockType::Q8_0,
 ];
 
-/// [`BlockType::fitting`].
+/// The type that fits a width of `cols` values: [`BlockType::fitting`].
 pub fn fitting(ty: BlockType, cols: usize) -> Option<BlockType> {
     ty.fitting(cols)
 }

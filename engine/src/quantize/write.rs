@@ -30,7 +30,7 @@ pub struct Output<'a> {
     pub dropped_keys: Vec<String>,
     /// How much inputs count.
     pub importance: &'a Importance,
-    /// Who encodes.
+    /// The device or the threads that encode.
     pub encoder: &'a dyn Encoder,
 }
 

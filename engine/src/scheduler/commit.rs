@@ -1,8 +1,8 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
 use super::launched::{LaunchedPiece, LaunchedStep};
-use super::policy::throughput::Work;
-use super::sequence::{Next, Rank, Sequence};
+use super::policy::throughput::ComputedWork;
+use super::sequence::{NextRows, Rank, Sequence};
 use super::speculation::Proposal;
 use super::{Door, Event, FinishReason, NOT_FINITE, Pooled, Scheduler};
 use crate::cache::pages_for;
@@ -70,10 +70,10 @@ impl Scheduler {
     }
 
     /// What a step did that took so long, but for the tokens that it brought.
-    fn work_of(&self, step: &LaunchedStep, took: Micros) -> Work {
+    fn work_of(&self, step: &LaunchedStep, took: Micros) -> ComputedWork {
         let streams = self.running.iter().filter(|seq| !seq.output.is_empty()).count() as u64;
-        let reads = step.prompt_rows > 0 || self.running.iter().any(|seq| seq.next() == Next::Prompt);
-        Work {
+        let reads = step.prompt_rows > 0 || self.running.iter().any(|seq| seq.next() == NextRows::Prompt);
+        ComputedWork {
             us: took.0,
             reading_us: if reads { took.0 } else { 0 },
             prompt_tokens: u64::from(step.prompt_rows),

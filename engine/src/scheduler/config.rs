@@ -8,7 +8,7 @@ use crate::cache::PrefixConfig;
 pub struct SchedulerConfig {
     /// State slots, so also the most sequences that run at once.
     pub slots: u32,
-    /// KV pages.
+    /// Number of KV pages.
     pub pages: u32,
     /// Positions one step should compute. Decode rows come first and all run; prompt pieces and recomputed positions
     /// share what they leave. One unit of [`CHUNK_TOKENS`] is granted even if less is left, so that a prompt always

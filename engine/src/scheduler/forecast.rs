@@ -9,7 +9,7 @@
 use super::policy::cost::Pace;
 use super::policy::fair::{Terms, charge_of};
 use super::policy::throughput::Rates;
-use super::sequence::{Next, Role, Sequence};
+use super::sequence::{ChoiceRole, NextRows, Sequence};
 use super::{Rejected, Request, Scheduler};
 use crate::cache::pages_for;
 use crate::ids::{KeyId, Micros};
@@ -52,20 +52,20 @@ pub(super) struct Extent {
 }
 
 /// A request that waits, as far as the walk needs it.
-struct Waiting {
+struct WaitingRequest {
     /// Positions to compute before it generates.
     prompt: u32,
     outputs: u32,
     slots: u32,
     pages: u32,
     weight: u32,
-    /// It never ran.
+    /// Whether no step has computed a row of the request yet.
     is_new: bool,
 }
 
 /// The end of a sequence, or of a request's sequences, and what becomes free with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct End {
+struct SequenceEnd {
     at_us: u64,
     slots: u32,
     pages: u32,
@@ -80,8 +80,8 @@ struct Future {
     read_us: u64,
     slots: u32,
     pages: u32,
-    ends: BinaryHeap<Reverse<End>>,
-    /// Ends so far.
+    ends: BinaryHeap<Reverse<SequenceEnd>>,
+    /// Number of sequences that have ended so far.
     ended: u32,
     /// Slots that each key holds.
     held: BTreeMap<KeyId, u32>,
@@ -96,7 +96,7 @@ impl Future {
 
     /// Goes on to when the prompts under way are computed and `waiting` finds a slot and pages; a key for which others
     /// are preempted need not wait for a slot.
-    fn wait_for(&mut self, waiting: &Waiting, makes_way: impl Fn(&BTreeMap<KeyId, u32>) -> bool) {
+    fn wait_for(&mut self, waiting: &WaitingRequest, makes_way: impl Fn(&BTreeMap<KeyId, u32>) -> bool) {
         self.at_us = self.at_us.max(self.read_us);
         while let Some(Reverse(end)) = self.ends.peek().copied() {
             let fits = self.slots >= waiting.slots && self.pages >= waiting.pages;
@@ -112,12 +112,12 @@ impl Future {
         }
     }
 
-    fn start(&mut self, waiting: &Waiting, key: KeyId) {
+    fn start(&mut self, waiting: &WaitingRequest, key: KeyId) {
         let at_us = self.read(waiting.prompt, waiting.outputs);
         self.slots = self.slots.saturating_sub(waiting.slots);
         self.pages = self.pages.saturating_sub(waiting.pages);
         *self.held.entry(key).or_default() += waiting.slots;
-        self.ends.push(Reverse(End { at_us, slots: waiting.slots, pages: waiting.pages, key }));
+        self.ends.push(Reverse(SequenceEnd { at_us, slots: waiting.slots, pages: waiting.pages, key }));
     }
 }
 
@@ -138,7 +138,7 @@ impl Scheduler {
             Rejected::KeyBusy { .. } => (1, 0),
             _ => return None,
         };
-        let mut line = Line::new(self, None);
+        let mut line = ServiceOrder::new(self, None);
         let mut future = self.future(&line, now)?;
         let (mut started, mut read) = (0, 0);
         while (started < requests || read < tokens)
@@ -190,7 +190,7 @@ impl Scheduler {
     }
 
     fn foresee(&self, request: &Request, extent: Extent, terms: &Terms, now: Micros) -> Option<Forecast> {
-        let mut line = Line::new(self, Some((request, terms)));
+        let mut line = ServiceOrder::new(self, Some((request, terms)));
         let mut future = self.future(&line, now)?;
         let (mut ahead, mut slots, mut pages) = (0, 0, 0);
         while let Some((key, waiting)) = line.pop() {
@@ -199,7 +199,7 @@ impl Scheduler {
             (ahead, slots, pages) = (ahead + 1, slots + waiting.slots, pages + waiting.pages);
         }
         let prompt = request.prompt.len() as u32 - extent.cached;
-        let own = Waiting {
+        let own = WaitingRequest {
             prompt,
             outputs: self.lengths.left(extent.output_max, 0, 0.0),
             slots: request.spec.choices,
@@ -231,7 +231,7 @@ impl Scheduler {
     }
 
     /// What is running now, before anybody of the line starts. `None` before enough was measured to tell when it ends.
-    fn future(&self, line: &Line, now: Micros) -> Option<Future> {
+    fn future(&self, line: &ServiceOrder, now: Micros) -> Option<Future> {
         let rates = self.throughput.rates(now)?;
         let running = self.running.iter().map(|seq| seq.output_max);
         if !line.known || !self.lengths.know_all(running) {
@@ -250,21 +250,21 @@ impl Scheduler {
         for (i, seq) in self.running.iter().enumerate() {
             let outputs = self.lengths.left(seq.output_max, seq.output.len() as u32, quantile(i));
             let at_us = match seq.next() {
-                Next::Prompt => future.read(seq.prompt_len() - seq.computed, outputs),
+                NextRows::Prompt => future.read(seq.prompt_len() - seq.computed, outputs),
                 _ => (f64::from(outputs) * rates.token_us) as u64,
             };
             *future.held.entry(seq.key).or_default() += 1;
             let pages = pages_for(seq.len() - seq.cached);
-            future.ends.push(Reverse(End { at_us, slots: 1, pages, key: seq.key }));
+            future.ends.push(Reverse(SequenceEnd { at_us, slots: 1, pages, key: seq.key }));
         }
         Some(future)
     }
 
-    fn waiting(&self, seq: &Sequence, at: usize) -> Waiting {
+    fn waiting(&self, seq: &Sequence, at: usize) -> WaitingRequest {
         let outputs = self.lengths.left(seq.output_max, seq.output.len() as u32, quantile(at));
         // What was preempted is computed again, outputs too.
         let prompt = seq.len() - if seq.is_new() { seq.cached } else { 0 };
-        Waiting {
+        WaitingRequest {
             prompt,
             outputs,
             slots: seq.slots_wanted(),
@@ -282,16 +282,16 @@ fn quantile(at: usize) -> f64 {
 }
 
 /// Who starts before a request, in the order in which keys would be served.
-struct Line {
-    /// Whose the request is, if there is one.
+struct ServiceOrder {
+    /// Owner of the request that is forecast, if there is one.
     own: Option<KeyId>,
     /// What each key will have been served, and what of it waits.
-    keys: BTreeMap<KeyId, (u64, VecDeque<Waiting>)>,
+    keys: BTreeMap<KeyId, (u64, VecDeque<WaitingRequest>)>,
     /// Lengths of outputs like theirs are known.
     known: bool,
 }
 
-impl Line {
+impl ServiceOrder {
     /// Who waits, before a request if one is given.
     fn new(scheduler: &Scheduler, request: Option<(&Request, &Terms)>) -> Self {
         let accounts = &scheduler.accounts;
@@ -303,7 +303,7 @@ impl Line {
                 request.is_none_or(|(r, terms)| key != terms.key || seq.rank.priority <= r.spec.priority)
             };
             let mut waiting = VecDeque::new();
-            for seq in sequences.filter(|seq| seq.role != Role::Follower).filter(before) {
+            for seq in sequences.filter(|seq| seq.role != ChoiceRole::Follower).filter(before) {
                 known &= scheduler.lengths.knows(seq.output_max, 0);
                 waiting.push_back(scheduler.waiting(seq, place));
                 place += 1;
@@ -317,7 +317,7 @@ impl Line {
     }
 
     /// The next to start; `None` where it is the request's turn.
-    fn pop(&mut self) -> Option<(KeyId, Waiting)> {
+    fn pop(&mut self) -> Option<(KeyId, WaitingRequest)> {
         let open = self.keys.iter_mut().filter(|(key, (_, waiting))| !waiting.is_empty() || self.own == Some(**key));
         let (key, (turn, waiting)) = open.min_by_key(|(key, (turn, _))| (*turn, **key))?;
         let first = waiting.pop_front()?;

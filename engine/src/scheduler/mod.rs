@@ -149,8 +149,8 @@ impl Scheduler {
         self.admit_under(request, &Terms::default(), now, &Pace::default())
     }
 
-    /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or
-    /// where it would wait longer than `pace` and `terms` allow.
+    /// As [`Self::admit`], for a request of a certain key: it is refused too where its key asks for more than it may
+    /// have, or where it would wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
         assert!(request.spec.choices > 0, "request {} has no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);

@@ -3,7 +3,7 @@
 //! Which one is next is decided here alone: the first by rank of the key that was served least.
 
 use super::policy::fair::Accounts;
-use super::sequence::{Rank, Role, Sequence};
+use super::sequence::{ChoiceRole, Rank, Sequence};
 use super::{Rejected, Request, SchedulerConfig};
 use crate::ids::{KeyId, RequestId, SeqId};
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 pub(crate) struct Queue {
     /// A key is here while something of it waits.
     waiting: BTreeMap<KeyId, BTreeMap<Rank, Sequence>>,
-    new: Counts,
+    new: QueueCounts,
     new_by_key: BTreeMap<KeyId, u32>,
 }
 
 /// Requests that never ran.
 #[derive(Debug, Default)]
-struct Counts {
+struct QueueCounts {
     requests: u32,
     prompt_tokens: u64,
 }
@@ -120,7 +120,7 @@ impl Queue {
 
     fn count(&mut self, seq: &Sequence, joins: bool) {
         // A prompt is computed once for all choices, so it counts once.
-        if !seq.is_new() || seq.role == Role::Follower {
+        if !seq.is_new() || seq.role == ChoiceRole::Follower {
             return;
         }
         let tokens = u64::from(seq.prompt_len());

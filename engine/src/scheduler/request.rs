@@ -28,7 +28,7 @@ impl Request {
         Self { id, prompt: prompt.into(), turns: Arc::new([]), spec: spec.into() }
     }
 
-    /// The same with the positions at which its turns begin.
+    /// This request with the positions at which its turns begin.
     pub fn with_turns(self, turns: impl Into<Arc<[u32]>>) -> Self {
         Self { turns: turns.into(), ..self }
     }
@@ -40,25 +40,25 @@ impl Request {
 pub enum Event {
     /// Prompt scores, in order of position, in as many events as the prompt had pieces.
     Scored(Vec<Score>),
-    /// A generated token.
+    /// One generated token of a choice.
     Token {
-        /// Which choice.
+        /// Number of the choice, from 0.
         choice: u32,
         /// Its number among the choice's outputs, from 0.
         index: u32,
         /// The token; an end id comes too, as the last one.
         token: TokenId,
-        /// If asked for.
+        /// Log-probabilities, if the request asks for them.
         logprobs: Option<TokenLogprobs>,
-        /// If asked for.
+        /// How certain the model was, if the request asks for it.
         certainty: Option<Certainty>,
-        /// As in [`crate::step::Sample`].
+        /// Whether a rule made it another token: [`crate::step::Sample::changed`].
         changed: Option<bool>,
-        /// As in [`crate::step::Sample`].
+        /// Sources whose rule was left out: [`crate::step::Sample::yielded`].
         yielded: Sources,
         /// What was drafted behind it, with the first token of a step that had drafts.
         drafts: Option<DraftReport>,
-        /// If asked for.
+        /// Rules and experts behind the token, if the request asks for them.
         report: Option<Box<RowReport>>,
     },
     /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes
@@ -67,18 +67,18 @@ pub enum Event {
     /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request
     /// that bounds its thinking, and not if the choice ended while it thought or never did.
     Thought {
-        /// Which choice.
+        /// Number of the choice, from 0.
         choice: u32,
-        /// How it went.
+        /// How the choice's thinking ended.
         thought: Thought,
     },
     /// No more tokens for this choice.
     Finished {
-        /// Which choice.
+        /// Number of the choice, from 0.
         choice: u32,
-        /// Why.
+        /// The reason why the choice ended.
         reason: FinishReason,
-        /// Counts.
+        /// Token counts of the choice.
         usage: Usage,
         /// Times of the request so far.
         times: RequestTimes,
@@ -117,7 +117,7 @@ pub struct Usage {
 /// When things happened to a request; `None` where they have not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestTimes {
-    /// Accepted by `Scheduler::admit`.
+    /// When `Scheduler::admit` accepted the request.
     pub admitted: Micros,
     /// The first step with a row of it was planned.
     pub started: Option<Micros>,
@@ -131,9 +131,9 @@ pub enum Rejected {
     /// The queue has no room; the caller may come back.
     #[error("{waiting} requests are waiting, at most {max} may")]
     QueueFull {
-        /// Requests waiting now.
+        /// Requests that are waiting now.
         waiting: u32,
-        /// The bound.
+        /// Most requests that may wait.
         max: u32,
     },
     /// The queue has no room for this prompt; the caller may come back.
@@ -143,7 +143,7 @@ pub enum Rejected {
         waiting: u64,
         /// Prompt tokens of this request.
         got: u64,
-        /// The bound.
+        /// Most prompt tokens that may wait.
         max: u64,
     },
     /// Can never run: there is nothing to read, as where a template leaves out all that was said.
@@ -160,9 +160,9 @@ pub enum Rejected {
     /// Can never run: more choices than slots.
     #[error("{got} choices asked for, at most {max} run at once")]
     TooManyChoices {
-        /// Choices asked for.
+        /// Choices that the request asks for.
         got: u32,
-        /// State slots.
+        /// State slots that there are, so the most choices that can run at once.
         max: u32,
     },
     /// Can never run: prompt and output need more KV pages than there are, even alone.
@@ -170,7 +170,7 @@ pub enum Rejected {
     TooManyPages {
         /// Pages needed in the worst case.
         got: u32,
-        /// Pages that exist.
+        /// KV pages that there are.
         max: u32,
     },
     /// The key has as many live requests as it may have; the caller may come back.
@@ -178,13 +178,13 @@ pub enum Rejected {
     KeyBusy {
         /// Live requests of the key.
         live: u32,
-        /// The bound.
+        /// Most live requests that the key may have.
         max: u32,
     },
     /// The key has used up its tokens for now; the caller may come back.
     #[error("this key may take {max} tokens a minute, and there is room for this prompt in {:.1} s", *wait_us as f64 / 1e6)]
     KeyRate {
-        /// Tokens a minute.
+        /// Tokens that the key may take in a minute.
         max: u32,
         /// Until there is room, microseconds.
         wait_us: u64,
@@ -194,7 +194,7 @@ pub enum Rejected {
     WaitTooLong {
         /// The predicted wait, microseconds.
         wait_us: u64,
-        /// The bound.
+        /// Longest wait that is accepted, microseconds.
         max_us: u64,
     },
     /// It would not be done by its deadline; the caller may come back.

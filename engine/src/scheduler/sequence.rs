@@ -13,7 +13,7 @@ use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 /// that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// The request's priority.
+    /// Priority of the request; smaller values go first.
     pub(crate) priority: i32,
     /// Unique, so that ranks are too.
     pub(crate) seq: SeqId,
@@ -21,7 +21,7 @@ pub(crate) struct Rank {
 
 /// How the choices of one request depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ChoiceRole {
     /// Computes its own rows.
     Alone,
     /// Computes the prompt for the followers that rank right behind it.
@@ -32,7 +32,7 @@ pub(crate) enum Role {
 
 /// What a sequence can compute next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextRows {
     /// Nothing until an outcome arrives.
     Nothing,
     /// Prompt positions, in canonical pieces.
@@ -62,7 +62,7 @@ impl FollowUp {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) rank: Rank,
-    /// Whose it is.
+    /// The key that the sequence runs on account of.
     pub(crate) key: KeyId,
     /// Of the prompt, tokens that the cache spared when it first ran; while it waits for that, those that it would.
     pub(crate) cached: u32,
@@ -78,7 +78,7 @@ pub(crate) struct Sequence {
     pub(crate) choice: u32,
     /// Tokens to generate: what was asked for, cut to what the context and all the pages can hold.
     pub(crate) output_max: u32,
-    /// Generated and committed.
+    /// Output tokens that are generated and committed.
     pub(crate) output: Vec<TokenId>,
     /// Sampled by launched steps and not committed yet. Positive only if `computed` is one short of all tokens, or if
     /// the sequence was preempted meanwhile.
@@ -93,11 +93,11 @@ pub(crate) struct Sequence {
     pub(crate) follow_up: Option<FollowUp>,
     /// Positions whose state and KV launched steps have computed or will have.
     pub(crate) computed: u32,
-    /// Held while running.
+    /// State slot of the sequence, held while it runs.
     pub(crate) slot: Option<SlotId>,
     /// Page table: covers `computed` positions and those of drafts and guesses in flight, no page more.
     pub(crate) pages: Vec<PageId>,
-    pub(crate) role: Role,
+    pub(crate) role: ChoiceRole,
     pub(crate) preemptions: u32,
     /// What constrains its outputs.
     pub(crate) rules: SequenceRules,
@@ -112,9 +112,9 @@ impl Sequence {
     pub(crate) fn new(request: Request, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
         let spec = &request.spec;
         let role = match choice {
-            _ if spec.choices == 1 => Role::Alone,
-            0 => Role::Leader,
-            _ => Role::Follower,
+            _ if spec.choices == 1 => ChoiceRole::Alone,
+            0 => ChoiceRole::Leader,
+            _ => ChoiceRole::Follower,
         };
         let ends = (spec.min_tokens, spec.end_ids.clone());
         Self {
@@ -159,15 +159,15 @@ impl Sequence {
     }
 
     /// What to compute next. The length limit shows here already; end ids show only at commit.
-    pub(crate) fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> NextRows {
         let prompt_done = self.computed >= self.prompt_len();
         let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
-        if self.role == Role::Follower || enough || self.in_doubt() || self.rules.reads_further(self.pending) {
-            Next::Nothing
+        if self.role == ChoiceRole::Follower || enough || self.in_doubt() || self.rules.reads_further(self.pending) {
+            NextRows::Nothing
         } else if prompt_done {
-            Next::Output(self.len() - self.computed)
+            NextRows::Output(self.len() - self.computed)
         } else {
-            Next::Prompt
+            NextRows::Prompt
         }
     }
 
@@ -183,7 +183,7 @@ impl Sequence {
 
     /// Slots that its start needs: all choices run from the prompt's end on.
     pub(crate) fn slots_wanted(&self) -> u32 {
-        if self.role == Role::Leader { self.request.spec.choices } else { 1 }
+        if self.role == ChoiceRole::Leader { self.request.spec.choices } else { 1 }
     }
 
     /// Pages it lacks for all its known tokens, and for its followers' copies of the prompt's part-filled page.

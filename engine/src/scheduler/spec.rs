@@ -39,7 +39,8 @@ pub struct Spec {
     pub drafts: bool,
     /// What the answer may be like: a source of drafts.
     pub prediction: Option<Arc<[TokenId]>>,
-    /// Whose prompts it may go on from, and who may go on from its own; `None` neither looks nor leaves anything.
+    /// The scope whose prompts it may go on from, and which may go on from its own; `None` neither looks nor leaves
+    /// anything.
     pub cache: Option<CacheScope>,
 }
 

@@ -10,17 +10,17 @@ pub enum WaitReason {
     /// Nothing, or nobody waits: it starts when its prompt's first unit finds room in a step.
     #[default]
     Budget,
-    /// A state slot.
+    /// A free state slot.
     Slots,
-    /// KV pages.
+    /// Free KV pages.
     Memory,
 }
 
 impl WaitReason {
-    /// All of them.
+    /// All reasons, for whoever reports each.
     pub const ALL: [Self; 3] = [Self::Budget, Self::Slots, Self::Memory];
 
-    /// One word.
+    /// The reason in one word, as metrics report it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Budget => "budget",
@@ -51,7 +51,7 @@ pub struct Stats {
     pub pages_free: u32,
     /// State slots with an owner.
     pub slots_used: u32,
-    /// State slots without.
+    /// State slots without an owner.
     pub slots_free: u32,
     /// Steps launched and not committed.
     pub steps_in_flight: u32,
@@ -67,7 +67,7 @@ pub struct Stats {
     pub draining: bool,
 }
 
-/// What only grows.
+/// Counters of the scheduler since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) preemptions: u64,

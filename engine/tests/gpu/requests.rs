@@ -77,7 +77,7 @@ pub(super) fn serve(
     serve_and_count(model, backend, requests, together).0
 }
 
-/// The same, and where the experts lay that were read.
+/// As [`serve`], and counts where the experts lay that were read.
 pub(super) fn serve_and_count(
     model: &Model,
     backend: &mut dyn Backend,
@@ -166,7 +166,7 @@ fn drafts_change_no_byte() {
     }
 }
 
-/// The same with what the model's own draft head guesses.
+/// Guesses of the model's own draft head change no byte.
 fn guesses_of_a_draft_head_change_no_byte() {
     for (name, model) in [("nano", support::nano()), ("moe", support::gguf("moe")), ("dense", support::gguf("dense"))] {
         check_head(name, |setup, step_rows_max| drafting(&model, setup, step_rows_max));

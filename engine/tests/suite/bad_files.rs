@@ -336,7 +336,7 @@ fn shapes_that_contradict_the_metadata_are_told_with_both() {
         refusal(&tiny.reshaped("token_embd.weight", &[2, 48]).bytes()),
         "m.gguf: tensor `token_embd.weight`: wanted shape [2, 32], got shape [2, 48]"
     );
-    // The same number of elements in other rows is another matrix.
+    // A tensor with as many elements in other rows is another matrix.
     assert_eq!(
         refusal(&tiny.reshaped("blk.0.ffn_up.weight", &[32, 64]).bytes()),
         "m.gguf: tensor `blk.0.ffn_up.weight`: wanted shape [64, 32], got shape [32, 64]"

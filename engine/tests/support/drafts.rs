@@ -231,7 +231,7 @@ pub fn check<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B
     compare(preset, &mut backend, &want, numbers);
 }
 
-/// The same with the model's own draft head for the only source.
+/// As [`check`], with the model's own draft head for the only source.
 pub fn check_head<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B) {
     let (off, want) = without(&mut backend);
     let head = Setup { kinds: [DraftKind::Mtp].into_iter().collect(), ..off };

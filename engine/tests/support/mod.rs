@@ -36,7 +36,7 @@ pub fn golden_dir(preset: &str) -> PathBuf {
     data_dir().join("engine/tests/golden").join(preset)
 }
 
-/// The shipped model.
+/// The model that is shipped with the repository, with Q8_0 weights.
 pub fn nano() -> Model {
     model::load(&data_dir().join("models/nano/nano-q8_0.gguf")).unwrap()
 }
@@ -62,7 +62,7 @@ pub fn hugging_face(preset: &str) -> Model {
     model::load(dir.path()).unwrap()
 }
 
-/// The reference's arrays.
+/// Arrays that the reference implementation wrote.
 pub struct Golden(Vec<u8>);
 
 impl Golden {
@@ -95,7 +95,7 @@ impl Golden {
         Some((t.shape().to_vec(), values))
     }
 
-    /// Token ids.
+    /// An array of token ids by its name.
     pub fn ids(&self, name: &str) -> Vec<TokenId> {
         self.array(name).1.iter().map(|id| *id as TokenId).collect()
     }
@@ -129,7 +129,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Records every step.
+    /// A driver that records every step of the CPU backend.
     pub fn recording(model: &Model, config: &CpuConfig) -> Self {
         let mut backend = CpuBackend::new(model, config, &mut |_| {}).unwrap();
         backend.set_probe(Probe { record: true, perturbation: None });
@@ -179,7 +179,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
     }
 }
 
-/// The largest difference.
+/// The largest absolute difference of two arrays.
 pub fn max_abs(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) })

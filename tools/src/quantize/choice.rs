@@ -9,7 +9,7 @@ use crate::CliError;
 use crate::figures::StepProgress;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::quantize::{
-    Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, fitting, weight_shape,
+    Distortion, EncodingChoice, Group, Importance, MENU, MatrixRole, allocate, fitting, weight_shape,
 };
 use std::collections::BTreeMap;
 
@@ -81,12 +81,14 @@ impl Choices {
             // Without importance all weights count alike.
             (None, _) => d.plain_error,
         };
-        let choices: Vec<Vec<Choice>> = table
+        let choices: Vec<Vec<EncodingChoice>> = table
             .0
             .iter()
             .enumerate()
             .map(|(g, row)| {
-                row.iter().map(|(ty, d)| Choice { bytes: job.bytes(&job.groups[g], *ty), cost: cost(g, d) }).collect()
+                row.iter()
+                    .map(|(ty, d)| EncodingChoice { bytes: job.bytes(&job.groups[g], *ty), cost: cost(g, d) })
+                    .collect()
             })
             .collect();
         let picks = allocate(&choices, budget).expect("the budget holds the smallest types");
@@ -103,7 +105,7 @@ impl Choices {
 
 impl Others {
     /// `choices` are the table's entries with what each takes and costs.
-    fn of(job: &QuantizeJob<'_>, table: &DistortionTable, choices: &[Vec<Choice>]) -> Self {
+    fn of(job: &QuantizeJob<'_>, table: &DistortionTable, choices: &[Vec<EncodingChoice>]) -> Self {
         let weights: u64 = job.groups.iter().map(|g| g.weights).sum();
         let point = |picks: &[usize]| -> Point {
             let each = || picks.iter().enumerate();
@@ -111,7 +113,8 @@ impl Others {
             (8.0 * bytes as f64 / weights as f64, each().map(|(g, p)| choices[g][*p].cost).sum())
         };
         let sum = |of: fn(u64, u64) -> u64| -> u64 {
-            let of_group = |g: &Vec<Choice>| g.iter().map(|c| c.bytes).reduce(of).expect("a group has a choice");
+            let of_group =
+                |g: &Vec<EncodingChoice>| g.iter().map(|c| c.bytes).reduce(of).expect("a group has a choice");
             choices.iter().map(of_group).sum()
         };
         let (least, most) = (sum(u64::min), sum(u64::max));

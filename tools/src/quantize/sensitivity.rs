@@ -11,7 +11,7 @@ use chimere_engine::backend::cpu::CpuBackend;
 use chimere_engine::format::{BlockType, Gguf, Tensor};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
-use chimere_engine::quantize::{Divergence, Encoder, Group, Importance, Moments, distortion, fitting};
+use chimere_engine::quantize::{Divergence, Encoder, Group, Importance, InputMoments, distortion, fitting};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -79,7 +79,7 @@ fn watch(backend: &CpuBackend, correlated: &HashSet<String>) {
     wanted.sort_by_key(|m| m.cols());
     let (mut bytes, mut count) = (0, 0);
     for matrix in &wanted {
-        let more = bytes + Moments::bytes(matrix.cols());
+        let more = bytes + InputMoments::bytes(matrix.cols());
         let fits = more <= MOMENT_BYTES_MAX;
         matrix.watch(fits);
         if fits {

@@ -1,7 +1,7 @@
 //! Encoders on a device: the bytes that the threads' searches find, a piece of rows at a time. Rows are decoded by the
 //! threads, which also refuse what is no number.
 
-use super::error::{CudaBackendError, During};
+use super::error::{CudaBackendError, CudaResult, During};
 use crate::format::blocks::{grids, row_weights};
 use crate::format::{BlockType, Tensor};
 use crate::quantize::{self, Importance, QuantizeError, Threads, values_into};
@@ -137,7 +137,7 @@ impl CudaEncoder {
         (rows, cols): (usize, usize),
         (encoding, sets): (Encoding, Option<Sets>),
         out: &mut [u8],
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (device, stream) = (&self.device, self.device.stream());
         let x = room!(state.on_device, device, rows * cols);
         stream.memcpy_htod(&state.values[..rows * cols], &mut x.slice_mut(..rows * cols)).during("sending rows")?;

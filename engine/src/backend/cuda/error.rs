@@ -4,6 +4,9 @@ use crate::format::NotFinite;
 use chimere_kernels::cuda::CudaError;
 use cudarc::driver::DriverError;
 
+/// A result of the CUDA backend's host code.
+pub type CudaResult<T> = Result<T, CudaBackendError>;
+
 /// Why a CUDA backend could not be made, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaBackendError {
@@ -30,7 +33,7 @@ pub enum CudaBackendError {
     /// The host has no memory for it.
     #[error("{what}: {why}")]
     Host {
-        /// What was wanted.
+        /// What the backend wanted the memory of the host for.
         what: &'static str,
         /// What the system said.
         why: String,
@@ -60,11 +63,11 @@ impl CudaBackendError {
 
 /// Names what was being done when the driver refused.
 pub(crate) trait During<T> {
-    fn during(self, doing: &'static str) -> Result<T, CudaBackendError>;
+    fn during(self, doing: &'static str) -> CudaResult<T>;
 }
 
 impl<T> During<T> for Result<T, DriverError> {
-    fn during(self, doing: &'static str) -> Result<T, CudaBackendError> {
+    fn during(self, doing: &'static str) -> CudaResult<T> {
         self.map_err(|error| match error.0 {
             cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => CudaBackendError::Memory { doing },
             _ => CudaBackendError::Driver { doing, error },

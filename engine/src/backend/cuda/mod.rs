@@ -24,7 +24,7 @@ pub use backend::CudaBackend;
 pub use chimere_kernels::cuda::wide::Chip;
 pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Nvml, Program};
 pub use encode::{CudaEncoder, encoder_programs};
-pub use error::CudaBackendError;
+pub use error::{CudaBackendError, CudaResult};
 pub use gpu::{GpuInfo, probe};
 pub use layout::config::{Activations, CudaConfig, KvStorage};
 pub use layout::matrix::matrix_bytes;
@@ -34,6 +34,6 @@ pub use layout::programs::programs;
 use crate::model::ModelConfig;
 
 /// Whether the kernels compute such a model, by its shape alone; the error names what they do not. Needs no GPU.
-pub fn check(model: &ModelConfig) -> Result<(), CudaBackendError> {
+pub fn check(model: &ModelConfig) -> CudaResult<()> {
     layout::operators::check(model, KvStorage::F16.into())
 }

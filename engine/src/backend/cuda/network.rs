@@ -7,19 +7,19 @@
 //! the residual stream.
 
 use crate::backend::cuda::blocks::{BlockPass, BlockPlace, Bound, Kernels};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::operators::OpQuery;
 use crate::backend::cuda::layout::operators::operator::Setting;
-use crate::backend::cuda::layout::products::{Choice, ProductKind, RowCount, classes};
+use crate::backend::cuda::layout::products::{ProductChoice, ProductKind, RowCount, classes};
 use crate::backend::cuda::layout::programs::embed_shape;
 use crate::backend::cuda::layout::weights;
 use crate::backend::cuda::layout::workspace::{half_rows, routed_blocks, shared_half_rows};
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
-use crate::backend::cuda::rank::residual::Next;
-use crate::backend::cuda::rank::store::Store;
-use crate::backend::cuda::rank::weights::{DeviceWeights, Embedding, Matrix};
+use crate::backend::cuda::rank::residual::NextBlock;
+use crate::backend::cuda::rank::weights::{DeviceWeights, EmbeddingTable, Matrix};
 use crate::backend::cuda::rank::workspace::Workspace;
 use crate::format::BlockType;
 use crate::model::{BlockConfig, ModelConfig, OpConfig};
@@ -45,7 +45,7 @@ pub(crate) struct Network {
     /// Experts that a row uses, and blocks that choose some.
     used: usize,
     routed: usize,
-    pub(crate) embedding: Embedding,
+    pub(crate) embedding: EmbeddingTable,
     /// What rows of it are multiplied with.
     pub(crate) embedding_scale: f32,
     embed: Embed,
@@ -68,7 +68,7 @@ pub(crate) struct Block {
 }
 
 /// That a trace of experts can be replayed by so many sequences, where a launch takes at most `most` rows.
-fn check_replay(most: usize, rows: usize) -> Result<(), CudaBackendError> {
+fn check_replay(most: usize, rows: usize) -> CudaResult<()> {
     if rows <= most {
         return Ok(());
     }
@@ -100,12 +100,12 @@ impl<'a> BlockLoader<'a> {
         c: &'a ModelConfig,
         config: &CudaConfig,
         (planes, embedding): (Planes, BlockType),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let (setting, shapes) = (Setting::of(c, config, planes, device.arch()), c.shapes());
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
-        let choice = Choice { chip: Chip::of(device), replayed: config.replayed };
+        let choice = ProductChoice { chip: Chip::of(device), replayed: config.replayed };
         let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
         Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })
     }
@@ -115,7 +115,7 @@ impl<'a> BlockLoader<'a> {
         &mut self,
         of: &BlockConfig,
         block: weights::Block<Matrix, CudaSlice<f32>>,
-    ) -> Result<Block, CudaBackendError> {
+    ) -> CudaResult<Block> {
         let shape = self.shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
         let op = Bound::new(block.op, &mut self.products, self.setting.hidden)?;
         let bound = Block { norm: block.norm, op, shape, place: self.place };
@@ -126,11 +126,7 @@ impl<'a> BlockLoader<'a> {
 
 impl Network {
     /// Loads every kernel that the model's layers take.
-    pub(crate) fn new(
-        loader: &mut BlockLoader<'_>,
-        c: &ModelConfig,
-        weights: DeviceWeights,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(loader: &mut BlockLoader<'_>, c: &ModelConfig, weights: DeviceWeights) -> CudaResult<Self> {
         let (device, cache) = (loader.products.device, loader.products.cache);
         let mut blocks = Vec::with_capacity(weights.blocks.len());
         for (of, block) in c.blocks().zip(weights.blocks) {
@@ -174,39 +170,21 @@ impl Network {
 
     /// Token rows through all layers: the residual stream and its int8 form for the head lie in the workspace
     /// afterwards.
-    pub(crate) fn forward(
-        &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        self.begin(device, pass, store, work)?;
-        self.go_on(device, pass, store, work)
+    pub(crate) fn forward(&mut self, device: &Device, pass: &Pass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+        self.begin(device, pass, memory)?;
+        self.go_on(device, pass, memory)
     }
 
     /// The first layers of [`Network::forward`], then the others.
-    pub(crate) fn begin(
-        &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        self.embed(device, pass, store, work)?;
-        self.layers(0..FIRST_BLOCKS.min(self.blocks.len()), device, pass, store, work)
+    pub(crate) fn begin(&mut self, device: &Device, pass: &Pass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+        self.embed(device, pass, memory)?;
+        self.layers(0..FIRST_BLOCKS.min(self.blocks.len()), device, pass, memory)
     }
 
-    /// See [`Network::begin`].
-    pub(crate) fn go_on(
-        &mut self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    /// Enqueues the layers of [`Network::forward`] behind those of [`Network::begin`].
+    pub(crate) fn go_on(&mut self, device: &Device, pass: &Pass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
         let all = self.blocks.len();
-        self.layers(FIRST_BLOCKS.min(all)..all, device, pass, store, work)
+        self.layers(FIRST_BLOCKS.min(all)..all, device, pass, memory)
     }
 
     fn layers(
@@ -214,30 +192,24 @@ impl Network {
         blocks: Range<usize>,
         device: &Device,
         pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         let (hidden, eps) = (self.hidden, self.eps);
         for i in blocks {
             let block = &self.blocks[i];
             let next = match self.blocks.get(i + 1) {
                 Some(next) => next.op.reader(&next.norm, pass.rows),
-                None => Next { norm: &self.norm, matrix: &self.head, halves: None },
+                None => NextBlock { norm: &self.norm, matrix: &self.head, halves: None },
             };
             let (beside, norm, place) = (&self.beside, &block.norm, block.place);
             let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
-            block.op.launch(&mut self.kernels[block.shape], at, store, work)?;
+            block.op.launch(&mut self.kernels[block.shape], at, memory)?;
         }
         Ok(())
     }
 
-    fn embed(
-        &self,
-        device: &Device,
-        pass: &Pass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    fn embed(&self, device: &Device, pass: &Pass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+        let RankMemory { store, work } = memory;
         let bytes = self.embedding.bytes();
         let table = Table { address: bytes.device_ptr(device.stream()).0, bytes: bytes.len() };
         let rows = TokenRows {
@@ -259,23 +231,18 @@ impl Network {
     }
 
     /// Logits of all rows of a decode pass, into the first rows of logits.
-    pub(crate) fn decode_head(
-        &self,
-        device: &Device,
-        rows: usize,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn decode_head(&self, device: &Device, rows: usize, work: &mut Workspace) -> CudaResult<()> {
         self.logits(device, rows, (&self.head_product, &self.head, self.vocab), work)
     }
 
-    /// The same of a head of so many ids.
+    /// Logits of the pass's rows by a head with `ids` outputs, into the first rows of logits.
     pub(crate) fn logits(
         &self,
         device: &Device,
         rows: usize,
         (product, head, ids): (&Product, &Matrix, usize),
         work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let folded = work.stream.rows.read(self.eps);
         let out = Output::Plain { values: &mut work.logits.as_view_mut(), stride: ids };
         let rows = RowCount { count: rows, prefill: false };
@@ -297,20 +264,14 @@ impl Network {
         rows: usize,
         list: &CudaSlice<i32>,
         work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (from, mut to) = (work.stream.rows.read(self.eps), work.last.write());
         // SAFETY: the list names rows of the prefill that has just been enqueued.
         Ok(unsafe { self.gather.launch(device, rows, &list.as_view(), from.folded(), to.out()) }?)
     }
 
     /// Logits of the gathered rows, into rows of logits from `first` on.
-    pub(crate) fn head(
-        &self,
-        device: &Device,
-        rows: usize,
-        first: usize,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn head(&self, device: &Device, rows: usize, first: usize, work: &mut Workspace) -> CudaResult<()> {
         let folded = work.last.read(self.eps);
         let values = &mut work.logits.slice_mut(first * self.vocab..);
         let out = Output::Plain { values, stride: self.vocab };

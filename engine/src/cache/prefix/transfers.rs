@@ -33,12 +33,12 @@ pub(super) struct Transfers {
     offers: VecDeque<NodeId>,
     /// Of the step in the making.
     planned: Vec<Transfer>,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<PrefixTransfer>,
     settles: bool,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PrefixTransfer {
     id: TransferId,
     direction: Direction,
     node: NodeId,
@@ -61,7 +61,7 @@ impl Transfers {
     fn begin(&mut self, direction: Direction, node: NodeId, brings: Vec<NodeId>) -> TransferId {
         let id = TransferId(self.next);
         self.next += 1;
-        self.under_way.push(UnderWay { id, direction, node, brings });
+        self.under_way.push(PrefixTransfer { id, direction, node, brings });
         id
     }
 

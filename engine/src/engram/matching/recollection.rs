@@ -37,7 +37,7 @@ pub struct Recalled<'a> {
 /// The recollection that an output asks for by its last tokens: it has said shared words, more than of any other's, and
 /// then something that joins them to a value. Where two are alike the later one wins.
 pub fn recalled<'a>(all: &'a [Recollection], said: &[TokenId]) -> Option<Recalled<'a>> {
-    let mut best: Option<(Standing, Recalled<'a>)> = None;
+    let mut best: Option<(MatchRank, Recalled<'a>)> = None;
     for recollection in all {
         let Some((standing, at)) = recollection.standing(said) else { continue };
         let token = recollection.value[at];
@@ -55,11 +55,11 @@ pub fn recalled<'a>(all: &'a [Recollection], said: &[TokenId]) -> Option<Recalle
 }
 
 /// How well one answers: shared words that were said, then those that were asked for.
-type Standing = (usize, usize);
+type MatchRank = (usize, usize);
 
 impl Recollection {
     /// How well it answers, and which token of its value comes next; `None` if it is not asked for here.
-    fn standing(&self, said: &[TokenId]) -> Option<(Standing, usize)> {
+    fn standing(&self, said: &[TokenId]) -> Option<(MatchRank, usize)> {
         let begun = (0..=self.value.len()).rev().filter(|&n| said.ends_with(&self.value[..n]));
         // What looks like the value's beginning by chance has no shared words before it.
         let (standing, at) = begun.filter_map(|n| Some((self.asked(&said[..said.len() - n])?, n))).next()?;
@@ -67,7 +67,7 @@ impl Recollection {
     }
 
     /// `said` ends where the value begins.
-    fn asked(&self, said: &[TokenId]) -> Option<Standing> {
+    fn asked(&self, said: &[TokenId]) -> Option<MatchRank> {
         let ends: Vec<usize> =
             self.shared.iter().filter_map(|word| word.iter().filter_map(|w| end_of(said, w)).max()).collect();
         let link = &said[*ends.iter().max()?..];

@@ -27,7 +27,7 @@ pub struct TableBits(u8);
 /// A cache line: u16 of each place's fingerprint, 0 = empty; u8 of each place's tables, with the fingerprint's 17th bit
 /// on top; and u32 of marks, one bit for each value of a fingerprint's lowest 5. Places are filled from the first one
 /// on.
-type Line = [u8; LINE_BYTES];
+type FilterLine = [u8; LINE_BYTES];
 
 const LINE_BYTES: usize = 64;
 const PLACES: usize = 20;
@@ -182,18 +182,18 @@ impl Filter {
     }
 
     #[inline]
-    fn line(&self, at: usize) -> &Line {
+    fn line(&self, at: usize) -> &FilterLine {
         &self.memory.as_chunks().0[at]
     }
 
-    fn line_mut(&mut self, at: usize) -> &mut Line {
+    fn line_mut(&mut self, at: usize) -> &mut FilterLine {
         &mut self.memory.as_chunks_mut().0[at]
     }
 }
 
 /// All tables of the places that have this fingerprint.
 #[inline]
-fn tables_in(line: &Line, print: Print) -> u8 {
+fn tables_in(line: &FilterLine, print: Print) -> u8 {
     let mut tables = 0;
     // Without a branch, so that many places are compared at once.
     for place in 0..PLACES {
@@ -205,14 +205,14 @@ fn tables_in(line: &Line, print: Print) -> u8 {
 
 impl Print {
     #[inline]
-    fn at(line: &Line, place: usize) -> Self {
+    fn at(line: &FilterLine, place: usize) -> Self {
         let low = u16::from_ne_bytes(line.as_chunks().0[place]);
         Self { low, top: line[TABLES_AT + place] & TOP }
     }
 }
 
 /// Adds tables to a fingerprint, if the line has it.
-fn join(line: &mut Line, print: Print, tables: u8) -> bool {
+fn join(line: &mut FilterLine, print: Print, tables: u8) -> bool {
     // Most of the time there is nothing to find, which this says soonest.
     let has = tables_in(line, print) != 0;
     let place = has.then(|| (0..PLACES).find(|&place| Print::at(line, place) == print)).flatten();
@@ -220,24 +220,24 @@ fn join(line: &mut Line, print: Print, tables: u8) -> bool {
 }
 
 /// Puts a fingerprint into a free place, if the line has one.
-fn put(line: &mut Line, print: Print, tables: u8) -> bool {
+fn put(line: &mut FilterLine, print: Print, tables: u8) -> bool {
     let taken: usize = (0..PLACES).map(|place| usize::from(Print::at(line, place).low != 0)).sum();
     (taken < PLACES).then(|| swap(line, taken, print, tables)).is_some()
 }
 
 /// Whether this fingerprint, or one of those that share a mark with it, may be in its other line.
 #[inline]
-fn is_marked(line: &Line, print: Print) -> bool {
+fn is_marked(line: &FilterLine, print: Print) -> bool {
     u32::from_ne_bytes(line.as_chunks().0[MARKS_AT / 4]) >> (print.low % 32) & 1 == 1
 }
 
-fn mark(line: &mut Line, print: Print) {
+fn mark(line: &mut FilterLine, print: Print) {
     let marks = &mut line.as_chunks_mut().0[MARKS_AT / 4];
     *marks = (u32::from_ne_bytes(*marks) | 1 << (print.low % 32)).to_ne_bytes();
 }
 
 /// Puts this into a place; what was there.
-fn swap(line: &mut Line, place: usize, print: Print, tables: u8) -> (Print, u8) {
+fn swap(line: &mut FilterLine, place: usize, print: Print, tables: u8) -> (Print, u8) {
     let before = (Print::at(line, place), line[TABLES_AT + place] & !TOP);
     line.as_chunks_mut().0[place] = print.low.to_ne_bytes();
     line[TABLES_AT + place] = tables | print.top;

@@ -133,27 +133,28 @@ pub(crate) fn k_scale_min(s: &[u8], g: usize) -> (u8, u8) {
     }
 }
 
-fn q4_k(b: &[u8], out: &mut [f32]) {
-    let (d, dmin, s, qs) = (half_at(b, 0), half_at(b, 2), &b[4..16], &b[16..144]);
+/// Writes `d * scale * code - dmin * minimum` for the 8 groups of 32 values of a block whose first 16 bytes are `d`,
+/// `dmin` (f16) and the scales and minima of [`k_scale_min`]. `code` is called with the group and the place in it.
+#[inline(always)]
+fn scaled_groups(b: &[u8], out: &mut [f32], code: impl Fn(usize, usize) -> u8) {
+    let (d, dmin, s) = (half_at(b, 0), half_at(b, 2), &b[4..16]);
     for (g, x) in out.chunks_exact_mut(32).enumerate() {
         let (sc, mn) = k_scale_min(s, g);
         let (scale, min) = (d * f32::from(sc), dmin * f32::from(mn));
         for (l, x) in x.iter_mut().enumerate() {
-            *x = scale * f32::from(nibble(qs[32 * (g / 2) + l], g % 2 == 1)) - min;
+            *x = scale * f32::from(code(g, l)) - min;
         }
     }
 }
 
+fn q4_k(b: &[u8], out: &mut [f32]) {
+    let qs = &b[16..144];
+    scaled_groups(b, out, |g, l| nibble(qs[32 * (g / 2) + l], g % 2 == 1));
+}
+
 fn q5_k(b: &[u8], out: &mut [f32]) {
-    let (d, dmin, s, qh, qs) = (half_at(b, 0), half_at(b, 2), &b[4..16], &b[16..48], &b[48..176]);
-    for (g, x) in out.chunks_exact_mut(32).enumerate() {
-        let (sc, mn) = k_scale_min(s, g);
-        let (scale, min) = (d * f32::from(sc), dmin * f32::from(mn));
-        for (l, x) in x.iter_mut().enumerate() {
-            let q = nibble(qs[32 * (g / 2) + l], g % 2 == 1) + 16 * (qh[l] >> g & 1);
-            *x = scale * f32::from(q) - min;
-        }
-    }
+    let (qh, qs) = (&b[16..48], &b[48..176]);
+    scaled_groups(b, out, |g, l| nibble(qs[32 * (g / 2) + l], g % 2 == 1) + 16 * (qh[l] >> g & 1));
 }
 
 fn q6_k(b: &[u8], out: &mut [f32]) {

@@ -7,15 +7,16 @@
 mod block32;
 mod codes;
 mod grid;
+mod levels;
 mod minimum;
 mod search;
 mod symmetric;
 
 use super::BlockType;
-pub(crate) use codes::Grid;
+pub(crate) use codes::ValueGrid;
 use half::{bf16, f16};
 pub(crate) use search::row_weights;
-use search::{Block, Row};
+use search::{ScaledBlock, WeightedRow};
 
 /// Encodes a row as F32, F16, BF16 or Q8_0.
 ///
@@ -55,7 +56,7 @@ pub fn can_quantize(ty: BlockType) -> bool {
 pub fn quantize_row(ty: BlockType, x: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
     assert!(can_quantize(ty), "{} cannot be written", ty.name());
     assert!(x.iter().all(|x| x.is_finite()), "a row to encode has finite values");
-    let encode: fn(&Block, &mut [u8]) = match ty {
+    let encode: fn(&ScaledBlock, &mut [u8]) = match ty {
         BlockType::Q4_0 => block32::q4_0,
         BlockType::Q5_0 => block32::q5_0,
         BlockType::Q5_1 => block32::q5_1,
@@ -72,7 +73,7 @@ pub fn quantize_row(ty: BlockType, x: &[f32], importance: Option<&[f32]>, out: &
         _ => return encode_row(ty, &x.iter().map(|x| within(ty, *x)).collect::<Vec<_>>(), out),
     };
     assert_eq!(ty.row_bytes(x.len()), Some(out.len()), "a row of {} {} values", x.len(), ty.name());
-    let row = Row::new(x, importance);
+    let row = WeightedRow::new(x, importance);
     for (i, out) in out.chunks_exact_mut(ty.bytes()).enumerate() {
         out.fill(0);
         if let Some(block) = row.block(i * ty.elements()..(i + 1) * ty.elements()) {

@@ -6,7 +6,8 @@ use super::decode::{E2M1, decode_row, e8m0, iq1_m_factor};
 
 /// Bits of an f16's exponent; all of them are set in infinities and NaNs alone.
 const F16_EXPONENT: u16 = 0x7c00;
-/// Likewise of a bf16, which is the upper half of an f32.
+/// Bits of a bf16's exponent, which is the exponent of the upper half of an f32; all of them are set in infinities and
+/// NaNs alone.
 const BF16_EXPONENT: u16 = 0x7f80;
 
 /// Whether every value of a run of whole blocks is a finite number.

@@ -20,7 +20,7 @@ const ALIGNMENT_KEY: &str = "general.alignment";
 const ALIGNMENT_DEFAULT: u64 = 32;
 
 /// What stands before the data section.
-pub(super) struct Header {
+pub(super) struct FileHeader {
     pub(super) entries: HashMap<String, Value>,
     /// Keys in the file's order, each with the bytes of its type and value.
     pub(super) encoded: Vec<(String, Range<usize>)>,
@@ -104,7 +104,7 @@ impl fmt::Display for ValueType {
 }
 
 /// Parses and checks everything before the data section.
-pub(super) fn header(bytes: &[u8]) -> Result<Header, Problem> {
+pub(super) fn header(bytes: &[u8]) -> Result<FileHeader, Problem> {
     let mut c = Cursor { bytes, at: 0 };
     let magic = &bytes[..bytes.len().min(4)];
     if magic != b"GGUF" {
@@ -123,7 +123,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<Header, Problem> {
     let tensors =
         raw.into_iter().map(|t| t.place(alignment, data_at, bytes.len() as u64)).collect::<Result<Vec<_>, _>>()?;
     check_names_and_overlaps(&tensors)?;
-    Ok(Header { entries, encoded, tensors })
+    Ok(FileHeader { entries, encoded, tensors })
 }
 
 fn check_version(version: u32) -> Result<(), Problem> {
@@ -134,9 +134,9 @@ fn check_version(version: u32) -> Result<(), Problem> {
     Err(Problem::container("GGUF version", VERSION, format_args!("{version}{hint}")))
 }
 
-type Pairs = (HashMap<String, Value>, Vec<(String, Range<usize>)>);
+type MetadataPairs = (HashMap<String, Value>, Vec<(String, Range<usize>)>);
 
-fn pairs(c: &mut Cursor<'_>, count: u64) -> Result<Pairs, Problem> {
+fn pairs(c: &mut Cursor<'_>, count: u64) -> Result<MetadataPairs, Problem> {
     let (mut entries, mut encoded) = (HashMap::new(), Vec::new());
     for i in 0..count {
         let key = c.string(FilePart::Key(i))?;

@@ -50,17 +50,17 @@ impl HfConfig {
         self.json.u64(key)
     }
 
-    /// A number.
+    /// The number at `key`, if there is one.
     pub fn f64(&self, key: &str) -> Result<Option<f64>, LoadError> {
         self.json.f64(key)
     }
 
-    /// A bool.
+    /// The truth value at `key`, if there is one.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, LoadError> {
         self.json.bool(key)
     }
 
-    /// A string.
+    /// The string at `key`, if there is one.
     pub fn str(&self, key: &str) -> Result<Option<&str>, LoadError> {
         self.json.str(key)
     }

@@ -19,11 +19,11 @@ const FP8_SQUARE: usize = 128;
 /// All tensors of a directory, by name.
 pub(super) struct Tensors {
     dir: PathBuf,
-    by_name: HashMap<String, Entry>,
+    by_name: HashMap<String, TensorLocation>,
     files: Files,
 }
 
-/// Which threads decode.
+/// The threads that decode a tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Workers {
     /// All of the pool.
@@ -33,7 +33,7 @@ pub(super) enum Workers {
 }
 
 /// Where a tensor lies.
-struct Entry {
+struct TensorLocation {
     dtype: Dtype,
     shape: Vec<usize>,
     file: Arc<MappedFile>,
@@ -117,7 +117,7 @@ impl Tensors {
         let data_at = head + size_of::<u64>();
         for (name, info) in meta.tensors() {
             let (start, end) = info.data_offsets;
-            let entry = Entry {
+            let entry = TensorLocation {
                 dtype: info.dtype,
                 shape: info.shape.clone(),
                 file: file.clone(),
@@ -131,7 +131,7 @@ impl Tensors {
     }
 
     /// The scales of an 8-bit tensor: one for each square of the last two dimensions.
-    fn scales(&self, name: &str, entry: &Entry) -> Result<Tensor, LoadError> {
+    fn scales(&self, name: &str, entry: &TensorLocation) -> Result<Tensor, LoadError> {
         let scale_name = format!("{name}_scale_inv");
         let scales = match self.by_name.get(&scale_name).map(|s| s.dtype) {
             Some(Dtype::F32 | Dtype::F16 | Dtype::BF16) => self.get(&scale_name)?.expect("it is there"),
@@ -150,7 +150,7 @@ impl Tensors {
     }
 
     /// bf16 of `value * scale`.
-    fn decode_fp8(&self, name: &str, entry: &Entry, workers: Workers) -> Result<Tensor, LoadError> {
+    fn decode_fp8(&self, name: &str, entry: &TensorLocation, workers: Workers) -> Result<Tensor, LoadError> {
         let scales = self.scales(name, entry)?;
         let [.., rows, cols] = entry.shape[..] else { unreachable!("scales belong to 2 dimensions or more") };
         let (down, across) = (scales.rows(), scales.cols());

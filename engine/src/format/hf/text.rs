@@ -16,7 +16,7 @@ impl TextAssets {
         Self::from_hugging_face_for(dir, usize::MAX)
     }
 
-    /// The same for a model whose embedding has `vocab` rows: a tokenizer with ids beyond it is an error.
+    /// Text assets for a model whose embedding has `vocab` rows: a tokenizer with ids beyond it is an error.
     pub(crate) fn from_hugging_face_for(dir: &Path, vocab: usize) -> Result<Self, LoadError> {
         let path = dir.join("tokenizer.json");
         let bytes = read_regular(&path, TEXT_FILE_BYTES_MAX).map_err(|e| Problem::from(e).in_file(&path))?;

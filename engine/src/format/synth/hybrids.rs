@@ -19,11 +19,11 @@ pub(super) struct HybridShape {
     context: usize,
     /// Whether the head is the embedding.
     tied: bool,
-    attention: Attention,
+    attention: AttentionSizes,
     ssm: Ssm,
     /// Width of a dense part.
     dense: usize,
-    experts: Experts,
+    experts: ExpertSizes,
     /// Whether feed-forward parts have a gate, and routers are softmaxes; squared ReLUs and sigmoids otherwise.
     gated: bool,
     /// Factors, as the file's keys have them.
@@ -31,7 +31,7 @@ pub(super) struct HybridShape {
 }
 
 #[derive(Clone, Copy)]
-struct Attention {
+struct AttentionSizes {
     heads: usize,
     kv_heads: usize,
     dim: usize,
@@ -49,7 +49,7 @@ struct Ssm {
 }
 
 #[derive(Clone, Copy)]
-struct Experts {
+struct ExpertSizes {
     count: usize,
     used: usize,
     width: usize,
@@ -59,8 +59,8 @@ struct Experts {
 }
 
 const TAPS: usize = 4;
-const NO_ATTENTION: Attention = Attention { heads: 0, kv_heads: 0, dim: 0, theta: 0.0 };
-const NO_EXPERTS: Experts = Experts { count: 0, used: 0, width: 0, shared: 0, latent: 0 };
+const NO_ATTENTION: AttentionSizes = AttentionSizes { heads: 0, kv_heads: 0, dim: 0, theta: 0.0 };
+const NO_EXPERTS: ExpertSizes = ExpertSizes { count: 0, used: 0, width: 0, shared: 0, latent: 0 };
 /// Attention at layers 5, 15, 25 and 35.
 const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E \
                               ME ME ME ME ME ME ME ME ME *E ME ME ME ME";
@@ -68,39 +68,34 @@ const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME
 const SUPER_LAYERS: &str = "M E M E M E M * E M E M E M E M * E M E M E M E M * E M E M E M E M E M * E M E M E M E \
                             M E M * E M E M E M E M E M * E M E M E M E M E M * E M E M E M E M * E M E M E M E M E";
 
+const NEMOTRON_NANO: HybridShape = HybridShape {
+    name: "nemotron-3-nano-30b-a3b",
+    architecture: "nemotron_h_moe",
+    pre: "pixtral",
+    layers: "M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M E M * \
+             E M E M E M E M E",
+    hidden: 2688,
+    vocab: 131_072,
+    context: 262_144,
+    tied: false,
+    attention: AttentionSizes { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
+    ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
+    dense: 0,
+    experts: ExpertSizes { count: 128, used: 6, width: 1856, shared: 3712, latent: 0 },
+    gated: false,
+    factors: &[("expert_weights_scale", 2.5)],
+};
+
 const SHAPES: [HybridShape; 7] = [
-    HybridShape {
-        name: "nemotron-3-nano-30b-a3b",
-        architecture: "nemotron_h_moe",
-        pre: "pixtral",
-        layers: "M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M E M * \
-                 E M E M E M E M E",
-        hidden: 2688,
-        vocab: 131_072,
-        context: 262_144,
-        tied: false,
-        attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
-        ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
-        dense: 0,
-        experts: Experts { count: 128, used: 6, width: 1856, shared: 3712, latent: 0 },
-        gated: false,
-        factors: &[("expert_weights_scale", 2.5)],
-    },
+    NEMOTRON_NANO,
     HybridShape {
         name: "nemotron-3-super-120b-a12b",
-        architecture: "nemotron_h_moe",
-        pre: "pixtral",
         layers: SUPER_LAYERS,
         hidden: 4096,
-        vocab: 131_072,
-        context: 262_144,
-        tied: false,
-        attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
-        ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 8, normed: true },
-        dense: 0,
-        experts: Experts { count: 512, used: 22, width: 2688, shared: 5376, latent: 1024 },
-        gated: false,
+        ssm: Ssm { heads: 128, ..NEMOTRON_NANO.ssm },
+        experts: ExpertSizes { count: 512, used: 22, width: 2688, shared: 5376, latent: 1024 },
         factors: &[("expert_weights_scale", 5.0)],
+        ..NEMOTRON_NANO
     },
     HybridShape {
         name: "nemotron-h-8b",
@@ -112,7 +107,7 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 131_072,
         context: 8192,
         tied: false,
-        attention: Attention { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
+        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
         ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 8, normed: true },
         dense: 21_504,
         experts: NO_EXPERTS,
@@ -128,10 +123,10 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 100_352,
         context: 131_072,
         tied: true,
-        attention: Attention { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
+        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
         ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 1, normed: true },
         dense: 0,
-        experts: Experts { count: 72, used: 10, width: 768, shared: 1536, latent: 0 },
+        experts: ExpertSizes { count: 72, used: 10, width: 768, shared: 1536, latent: 0 },
         gated: true,
         factors: &GRANITE_SMALL_FACTORS,
     },
@@ -144,10 +139,10 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 100_352,
         context: 131_072,
         tied: true,
-        attention: Attention { heads: 12, kv_heads: 4, dim: 128, theta: 0.0 },
+        attention: AttentionSizes { heads: 12, kv_heads: 4, dim: 128, theta: 0.0 },
         ssm: Ssm { heads: 48, dim: 64, state: 128, groups: 1, normed: true },
         dense: 0,
-        experts: Experts { count: 64, used: 6, width: 512, shared: 1024, latent: 0 },
+        experts: ExpertSizes { count: 64, used: 6, width: 512, shared: 1024, latent: 0 },
         gated: true,
         factors: &GRANITE_TINY_FACTORS,
     },
@@ -161,7 +156,7 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 130_048,
         context: 262_144,
         tied: false,
-        attention: Attention { heads: 12, kv_heads: 2, dim: 128, theta: 1e11 },
+        attention: AttentionSizes { heads: 12, kv_heads: 2, dim: 128, theta: 1e11 },
         ssm: Ssm { heads: 24, dim: 128, state: 256, groups: 1, normed: false },
         dense: 12_288,
         experts: NO_EXPERTS,
@@ -215,7 +210,7 @@ impl HybridShape {
             (0, Some(count)) => return Err(Problem::container("experts", "none: the shape has no experts", count)),
             (count, asked) => limited("experts", asked.unwrap_or(count), self.experts.used, 4096)?,
         };
-        let shape = Self { vocab, experts: Experts { count: experts, ..self.experts }, ..*self };
+        let shape = Self { vocab, experts: ExpertSizes { count: experts, ..self.experts }, ..*self };
         let mut plan = SynthPlan::new(options, self.hidden);
         plan.embedding(vocab);
         if !shape.tied {
@@ -267,7 +262,7 @@ impl HybridShape {
     }
 
     fn attend(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String) {
-        let Attention { heads, kv_heads, dim, .. } = self.attention;
+        let AttentionSizes { heads, kv_heads, dim, .. } = self.attention;
         plan.matrix(b("attn_q.weight"), TensorUse::Dense, &[heads * dim, self.hidden]);
         plan.matrix(b("attn_k.weight"), TensorUse::Dense, &[kv_heads * dim, self.hidden]);
         plan.matrix(b("attn_v.weight"), TensorUse::Dense, &[kv_heads * dim, self.hidden]);
@@ -275,7 +270,7 @@ impl HybridShape {
     }
 
     fn mixture(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String + Copy) {
-        let Experts { count, width, shared, latent, .. } = self.experts;
+        let ExpertSizes { count, width, shared, latent, .. } = self.experts;
         plan.router(b("ffn_gate_inp.weight"), count);
         if !self.gated {
             // Sigmoids of the best experts differ by hundredths: a larger bias would choose alone, the same few for

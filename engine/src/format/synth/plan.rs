@@ -10,7 +10,7 @@ const EMBEDDING_RMS: f32 = 4.0;
 /// Every fourth layer attends.
 const ATTENTION_INTERVAL: usize = 4;
 
-/// What to write.
+/// Options of a synthetic model: which shape is written, and in which encodings.
 #[derive(Clone, Debug)]
 pub struct SynthOptions {
     /// Name of a released shape, one of [`SynthOptions::shapes`].

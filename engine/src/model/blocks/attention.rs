@@ -1,14 +1,14 @@
 //! Attention over all positions before. Whether it has an output gate, norms of queries and keys, rotated positions,
 //! and by what it scales scores, is data.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::{Operator, StateShape};
 use crate::format::gguf::{MetaValue, Metadata};
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Problem, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{multiple, size};
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
 
 /// Part of a head that Qwen's hybrids rotate where config.json does not say.
@@ -124,7 +124,7 @@ impl AttentionConfig {
         Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
     }
 
-    /// The same from config.json; what scores are multiplied with is the usual.
+    /// Attention without gates and head norms from config.json, with the usual factor of the scores.
     pub(in crate::model) fn plain_from_hugging_face(c: &HfConfig, rotated: bool) -> Result<Self, LoadError> {
         let (heads, kv_heads) = (size(c, "num_attention_heads")?, size(c, "num_key_value_heads")?);
         multiple(c, "num_attention_heads", heads, kv_heads)?;

@@ -1,21 +1,20 @@
 //! The gated delta rule: a linear attention whose state is one matrix a value head, behind a causal convolution.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::{Operator, StateShape};
 use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::families::GdnPacking;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{multiple, size};
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
 use std::ops::Range;
 
 /// Shape of a gated-delta block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GdnConfig {
-    /// Key heads, Hk.
+    /// Number of key heads, Hk.
     pub key_heads: usize,
     /// Hv, a multiple of Hk.
     pub value_heads: usize,
@@ -53,13 +52,13 @@ pub struct GdnWeights {
     pub a: Tensor,
     /// `[channels, taps]`, the last tap is the current token.
     pub conv: Vec<f32>,
-    /// `-exp(A_log)`, `[Hv]`.
+    /// Decay rate of each value head, `-exp(A_log)`, `[Hv]`.
     pub a_neg: Vec<f32>,
-    /// `[Hv]`.
+    /// Bias of each value head's step size, `[Hv]`.
     pub dt_bias: Vec<f32>,
     /// Gated norm, `[V]`, shared by the heads.
     pub norm: Vec<f32>,
-    /// `[hidden, Hv*V]`.
+    /// Out-projection of the heads' values, `[hidden, Hv*V]`.
     pub out: Tensor,
 }
 
@@ -69,6 +68,15 @@ pub(in crate::model) struct Projections {
     pub(in crate::model) z: Tensor,
     pub(in crate::model) b: Tensor,
     pub(in crate::model) a: Tensor,
+}
+
+/// Unpacks the input projections of a gated-delta block.
+pub(in crate::model) type Unpack = fn(&Layer<'_>, &GdnConfig) -> Result<Projections, LoadError>;
+
+/// How the input projections of gated-delta blocks are packed.
+pub(in crate::model) struct GdnPacking {
+    pub(in crate::model) gguf: Unpack,
+    pub(in crate::model) hugging_face: Unpack,
 }
 
 impl GdnConfig {
@@ -115,7 +123,7 @@ impl GdnConfig {
         (0..self.value_heads).map(|h| start + grouped(h) * width).map(|at| at..at + width).collect()
     }
 
-    /// The same of the convolution's channels: queries and keys, then the values of all heads.
+    /// Channels of the convolution in the order of a file: queries and keys first, then the values of all heads.
     pub(in crate::model) fn channels_in(&self, order: HeadOrder) -> Vec<Range<usize>> {
         let keys = 2 * self.key_heads * self.key_dim;
         std::iter::once(0..keys).chain(self.heads_in(order, keys, self.value_dim)).collect()
@@ -246,7 +254,7 @@ impl Operator for GdnConfig {
 }
 
 fn packing<'a>(layer: &Layer<'a>) -> &'a GdnPacking {
-    layer.family.gdn.as_ref().expect("a family with gated-delta blocks says how they are packed")
+    layer.gdn.expect("a family with gated-delta blocks says how they are packed")
 }
 
 #[cfg(test)]

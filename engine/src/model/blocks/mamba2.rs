@@ -1,17 +1,17 @@
 //! Mamba-2: a state of one matrix a head that decays by a step size of the token's own, behind a causal convolution.
 
+use super::Layer;
 use super::{Operator, StateShape};
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{multiple, size};
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
 
 /// Shape of a Mamba-2 block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mamba2Config {
-    /// Heads, H.
+    /// Number of heads, H.
     pub heads: usize,
     /// Width of a head, P.
     pub head_dim: usize,
@@ -40,15 +40,15 @@ pub struct Mamba2Weights {
     pub conv: Vec<f32>,
     /// `[channels]`, where the convolution has one.
     pub conv_bias: Option<Vec<f32>>,
-    /// `-exp(A_log)`, `[H]`.
+    /// Decay rate of each head, `-exp(A_log)`, `[H]`.
     pub a_neg: Vec<f32>,
     /// What of the input goes past the state, `[H]`.
     pub d: Vec<f32>,
-    /// `[H]`.
+    /// Bias of each head's step size, `[H]`.
     pub dt_bias: Vec<f32>,
     /// `[H*P]`, where the output is normed.
     pub norm: Option<Vec<f32>>,
-    /// `[hidden, H*P]`.
+    /// Out-projection of the heads' values, `[hidden, H*P]`.
     pub out: Tensor,
 }
 
@@ -110,7 +110,7 @@ pub(in crate::model) struct Mamba2Names {
 }
 
 impl Mamba2Config {
-    /// From config.json.
+    /// Reads the shape from config.json, whose keys differ by family.
     pub(in crate::model) fn from_hugging_face(
         c: &HfConfig,
         names: &Mamba2Names,

@@ -1,13 +1,13 @@
 //! A dense feed-forward part, which is also what an expert of a mixture is.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::Operator;
 use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::size;
-use crate::model::reader::Layer;
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::size;
 use crate::model::summary::{Role, Summary};
 
 /// Shape of a feed-forward part.

@@ -5,7 +5,9 @@
 //! have one such list each (`backend/cpu/blocks`, `backend/cuda/blocks`).
 
 mod attention;
+mod conversion;
 mod gdn;
+mod layer;
 mod mamba2;
 mod mlp;
 mod moe;
@@ -22,12 +24,13 @@ pub use parallel::{ParallelConfig, ParallelWeights};
 #[cfg(test)]
 pub(crate) use scale::{ScaleConfig, ScaleWeights};
 
-pub(super) use gdn::Projections;
+pub(super) use conversion::{Conversion, Converted, ConvertedLayer};
+pub(super) use gdn::{GdnPacking, Projections};
+pub(super) use layer::Layer;
 pub(super) use mamba2::Mamba2Names;
 pub(super) use moe::{expert_counts, gguf_expert_counts};
 
-use super::converted::ConvertedLayer;
-use super::reader::{Format, Layer};
+use super::reader::Format;
 use super::summary::Summary;
 use crate::format::LoadError;
 use crate::format::gguf::MetaValue;
@@ -38,7 +41,7 @@ use crate::format::gguf::MetaValue;
 pub struct Block<O = Op, N = Vec<f32>> {
     /// Weight of the RMS norm before the operator, `[hidden]`.
     pub norm: N,
-    /// The operator.
+    /// The operator, with its weights or with its shape.
     pub op: O,
     /// What the operator's output is multiplied with before it is added.
     pub scale: f32,
@@ -46,6 +49,9 @@ pub struct Block<O = Op, N = Vec<f32>> {
 
 /// A block without its weights.
 pub type BlockConfig = Block<OpConfig, ()>;
+
+/// A layer before its weights are read: each norm by the name of its tensor.
+pub(super) type LayerPlan = Vec<Block<OpConfig, &'static str>>;
 
 /// What a sequence leaves behind in a block. All zeros for an operator that looks at one token alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 //! A mixture of experts: a router gives each token a few of many feed-forward parts, and all tokens may share one more.
 
+use super::ConvertedLayer;
+use super::Layer;
 use super::Operator;
 use super::mlp::{MlpConfig, MlpWeights};
 use crate::format::gguf::MetaValue;
 use crate::format::hf::HfConfig;
 use crate::format::{LoadError, Tensor};
-use crate::model::converted::ConvertedLayer;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::size;
-use crate::model::reader::{Layer, stack};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::size;
+use crate::model::reader::stack;
 use crate::model::summary::{Role, Summary};
 
 /// Shape of a mixture of experts.
@@ -56,7 +57,7 @@ pub struct SharedConfig {
 pub struct MoeWeights {
     /// The shape of the weights.
     pub config: MoeConfig,
-    /// `[experts, hidden]`.
+    /// Router matrix, `[experts, hidden]`.
     pub router: Tensor,
     /// `[experts]`, where experts are chosen with a bias.
     pub bias: Option<Vec<f32>>,
@@ -71,7 +72,7 @@ pub struct MoeWeights {
 /// What stands before and behind experts that read rows of another width.
 #[derive(Debug)]
 pub struct LatentWeights {
-    /// `[latent, hidden]`.
+    /// Matrix that brings a row to the width of the experts, `[latent, hidden]`.
     pub into: Tensor,
     /// `[hidden, latent]`; of the weighed sum of the chosen experts.
     pub back: Tensor,

@@ -1,20 +1,20 @@
 //! Attention and Mamba-2 side by side: both read the same normed input, and the stream takes both outputs.
 
+use super::Layer;
 use super::{AttentionConfig, AttentionWeights, Mamba2Config, Mamba2Weights, Operator, StateShape};
 use crate::format::LoadError;
-use crate::model::reader::Layer;
 use crate::model::summary::Summary;
 
 /// Shape of such a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParallelConfig {
-    /// The attention.
+    /// Shape of the attention.
     pub attention: AttentionConfig,
     /// What stands beside it.
     pub mamba: Mamba2Config,
 }
 
-/// Weights of both.
+/// Weights of the attention and of the Mamba-2 mixer beside it.
 #[derive(Debug)]
 pub struct ParallelWeights {
     /// The shape of the weights.

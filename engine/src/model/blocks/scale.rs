@@ -1,9 +1,9 @@
 //! The smallest operator there can be, for the test that adds one: each channel times a factor of its own. It is what a
 //! new operator needs of the model and no more.
 
+use super::Layer;
 use super::Operator;
 use crate::format::LoadError;
-use crate::model::reader::Layer;
 use crate::model::summary::{Role, Summary};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct ScaleConfig;
 
 #[derive(Debug)]
 pub struct ScaleWeights {
-    /// `[hidden]`.
+    /// Factor of each value of a row, `[hidden]`.
     pub factors: Vec<f32>,
 }
 

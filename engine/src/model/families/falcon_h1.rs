@@ -5,35 +5,28 @@ use super::{Family, Layers, granitehybrid, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
 use crate::model::blocks::{AttentionConfig, Mamba2Config, MlpConfig, OpConfig, ParallelConfig};
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{factor, layer_count};
-use crate::model::hf_tensors::{Change, Factors, HfTensors, attention_tensors, mamba_tensors};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{factor, layer_count};
+use crate::model::hf_tensors::{Factors, HfTensors, attention_tensors, mamba_tensors, renamed};
 
 /// The converter leaves the end of the second name out, and llama.cpp asks for it so.
 const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm"];
 
-pub(super) const FAMILY: Family = Family {
-    gguf: "falcon-h1",
-    hugging_face: &["falcon_h1"],
-    gguf_layers,
-    hugging_face_layers,
-    gdn: None,
-    hugging_face_tensors: Some(&TENSORS),
-    conversion: None,
-};
+pub(super) const FAMILY: Family =
+    Family::renamed("falcon-h1", &["falcon_h1"], (gguf_layers, hugging_face_layers), &TENSORS);
 
 const TENSORS: HfTensors = HfTensors {
     prefixes: &["model."],
     embedding: "embed_tokens.weight",
     norm: "final_layernorm.weight",
     layer: &[
-        &[(NORMS[0], "input_layernorm.weight", Change::Same), (NORMS[1], "pre_ff_layernorm.weight", Change::Same)],
+        &[renamed(NORMS[0], "input_layernorm.weight"), renamed(NORMS[1], "pre_ff_layernorm.weight")],
         mamba_tensors!("mamba"),
         attention_tensors!("self_attn"),
         &[
-            ("ffn_gate.weight", "feed_forward.gate_proj.weight", Change::Same),
-            ("ffn_up.weight", "feed_forward.up_proj.weight", Change::Same),
-            ("ffn_down.weight", "feed_forward.down_proj.weight", Change::Same),
+            renamed("ffn_gate.weight", "feed_forward.gate_proj.weight"),
+            renamed("ffn_up.weight", "feed_forward.up_proj.weight"),
+            renamed("ffn_down.weight", "feed_forward.down_proj.weight"),
         ],
     ],
     factors,

@@ -1,28 +1,22 @@
 //! `granitehybrid`: a Mamba-2 mixer or attention without positions, then experts with an ungated shared one, or a dense
 //! feed-forward part; factors on embedding, logits, scores and on what each block adds (Granite 4 H).
 
-use super::{Family, LayerPlan, Layers, mixer_and_feed_forward};
+use super::{Family, Layers, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
+use crate::model::blocks::LayerPlan;
 use crate::model::blocks::{
     AttentionConfig, Mamba2Config, Mamba2Names, MlpConfig, MoeConfig, OpConfig, Router, SharedConfig, expert_counts,
     gguf_expert_counts,
 };
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{factor, layer_count, size};
-use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tensors, no_factors};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{factor, layer_count, size};
+use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tensors, no_factors, renamed};
 
 const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm.weight"];
 
-pub(super) const FAMILY: Family = Family {
-    gguf: "granitehybrid",
-    hugging_face: &["granitemoehybrid"],
-    gguf_layers,
-    hugging_face_layers,
-    gdn: None,
-    hugging_face_tensors: Some(&TENSORS),
-    conversion: None,
-};
+pub(super) const FAMILY: Family =
+    Family::renamed("granitehybrid", &["granitemoehybrid"], (gguf_layers, hugging_face_layers), &TENSORS);
 
 /// What a GGUF file's keys may say beside what all hybrids have.
 const KEYS: &[&str] = &[
@@ -42,10 +36,7 @@ const TENSORS: HfTensors = HfTensors {
     embedding: "embed_tokens.weight",
     norm: "norm.weight",
     layer: &[
-        &[
-            (NORMS[0], "input_layernorm.weight", Change::Same),
-            (NORMS[1], "post_attention_layernorm.weight", Change::Same),
-        ],
+        &[renamed(NORMS[0], "input_layernorm.weight"), renamed(NORMS[1], "post_attention_layernorm.weight")],
         mamba_tensors!("mamba"),
         attention_tensors!("self_attn"),
         FEED_FORWARD,
@@ -55,16 +46,16 @@ const TENSORS: HfTensors = HfTensors {
 
 /// Gate and up are one tensor in a directory. What a mixture shares is all that a dense model has.
 const FEED_FORWARD: &[(&str, &str, Change)] = &[
-    ("ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", Change::Same),
+    renamed("ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight"),
     ("ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", Change::FirstHalf),
     ("ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", Change::SecondHalf),
-    ("ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", Change::Same),
+    renamed("ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"),
     ("ffn_gate_shexp.weight", "shared_mlp.input_linear.weight", Change::FirstHalf),
     ("ffn_up_shexp.weight", "shared_mlp.input_linear.weight", Change::SecondHalf),
-    ("ffn_down_shexp.weight", "shared_mlp.output_linear.weight", Change::Same),
+    renamed("ffn_down_shexp.weight", "shared_mlp.output_linear.weight"),
     ("ffn_gate.weight", "shared_mlp.input_linear.weight", Change::FirstHalf),
     ("ffn_up.weight", "shared_mlp.input_linear.weight", Change::SecondHalf),
-    ("ffn_down.weight", "shared_mlp.output_linear.weight", Change::Same),
+    renamed("ffn_down.weight", "shared_mlp.output_linear.weight"),
 ];
 
 /// Sizes of the mixer as config.json of Granite and Falcon has them.

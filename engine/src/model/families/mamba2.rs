@@ -3,27 +3,19 @@
 use super::{Family, Layers, one_block};
 use crate::format::{HfDir, LoadError};
 use crate::model::blocks::{Mamba2Config, Mamba2Names, OpConfig};
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::layer_count;
-use crate::model::hf_tensors::{Change, HfTensors, mamba_tensors, no_factors};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::layer_count;
+use crate::model::hf_tensors::{HfTensors, mamba_tensors, no_factors, renamed};
 
 const NORM: &str = "attn_norm.weight";
 
-pub(super) const FAMILY: Family = Family {
-    gguf: "mamba2",
-    hugging_face: &["mamba2"],
-    gguf_layers,
-    hugging_face_layers,
-    gdn: None,
-    hugging_face_tensors: Some(&TENSORS),
-    conversion: None,
-};
+pub(super) const FAMILY: Family = Family::renamed("mamba2", &["mamba2"], (gguf_layers, hugging_face_layers), &TENSORS);
 
 const TENSORS: HfTensors = HfTensors {
     prefixes: &["backbone.", "model.", "model.backbone."],
     embedding: "embeddings.weight",
     norm: "norm_f.weight",
-    layer: &[&[(NORM, "norm.weight", Change::Same)], mamba_tensors!("mixer")],
+    layer: &[&[renamed(NORM, "norm.weight")], mamba_tensors!("mixer")],
     factors: no_factors,
 };
 

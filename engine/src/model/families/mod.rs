@@ -11,11 +11,9 @@ mod qwen3next;
 #[cfg(test)]
 mod scaled;
 
-use super::blocks::{Block, GdnConfig, OpConfig, Projections};
-use super::converted::Conversion;
-use super::from_gguf::Keys;
+use super::blocks::{Block, Conversion, GdnPacking, LayerPlan, OpConfig};
+use super::gguf_keys::Keys;
 use super::hf_tensors::HfTensors;
-use super::reader::Layer;
 use crate::format::{HfDir, LoadError};
 
 /// The families that are read.
@@ -39,9 +37,9 @@ pub(super) struct Family {
     /// `model_type` in config.json, of the whole model and of its text part.
     pub(super) hugging_face: &'static [&'static str],
     /// The layers that a GGUF file's keys describe.
-    pub(super) gguf_layers: fn(&Keys<'_>) -> Result<Layers, LoadError>,
+    pub(super) gguf_layers: GgufLayers,
     /// The layers that config.json describes.
-    pub(super) hugging_face_layers: fn(&HfDir) -> Result<Layers, LoadError>,
+    pub(super) hugging_face_layers: HfLayers,
     /// How the projections of gated-delta blocks are packed, if the family has such blocks.
     pub(super) gdn: Option<GdnPacking>,
     /// The names of a directory's tensors, if operators are to find them under those of GGUF files.
@@ -50,17 +48,22 @@ pub(super) struct Family {
     pub(super) conversion: Option<&'static Conversion>,
 }
 
-/// Unpacks the input projections of a gated-delta block.
-type Unpack = fn(&Layer<'_>, &GdnConfig) -> Result<Projections, LoadError>;
+type GgufLayers = fn(&Keys<'_>) -> Result<Layers, LoadError>;
+type HfLayers = fn(&HfDir) -> Result<Layers, LoadError>;
 
-/// How the input projections of gated-delta blocks are packed.
-pub(super) struct GdnPacking {
-    pub(super) gguf: Unpack,
-    pub(super) hugging_face: Unpack,
+impl Family {
+    /// A family without gated-delta blocks, whose directories are read under the names of GGUF files and not
+    /// converted.
+    const fn renamed(
+        gguf: &'static str,
+        hugging_face: &'static [&'static str],
+        (gguf_layers, hugging_face_layers): (GgufLayers, HfLayers),
+        tensors: &'static HfTensors,
+    ) -> Self {
+        let hugging_face_tensors = Some(tensors);
+        Self { gguf, hugging_face, gguf_layers, hugging_face_layers, gdn: None, hugging_face_tensors, conversion: None }
+    }
 }
-
-/// A layer before its weights are read: each norm by the name of its tensor.
-pub(super) type LayerPlan = Vec<Block<OpConfig, &'static str>>;
 
 /// Layers of a model.
 pub(super) struct Layers {

@@ -2,29 +2,23 @@
 //! feed-forward part of squared ReLUs without gates, dense or of experts that a sigmoid chooses and that may read rows of
 //! a width of their own (Nemotron-H, Nemotron 3 Nano and Super).
 
-use super::{Family, LayerPlan, Layers, one_block};
+use super::{Family, Layers, one_block};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
+use crate::model::blocks::LayerPlan;
 use crate::model::blocks::{
     Activation, AttentionConfig, Mamba2Config, Mamba2Names, MlpConfig, MoeConfig, OpConfig, Router, SharedConfig,
     expert_counts, gguf_expert_counts,
 };
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::{factor, layer_count, size};
-use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tensors, no_factors};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::{factor, layer_count, size};
+use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tensors, no_factors, renamed};
 
 const NORM: &str = "attn_norm.weight";
 
 /// Directories say nothing of experts in their architecture, so this is that of both.
-pub(super) const MOE: Family = Family {
-    gguf: "nemotron_h_moe",
-    hugging_face: &["nemotron_h"],
-    gguf_layers,
-    hugging_face_layers,
-    gdn: None,
-    hugging_face_tensors: Some(&TENSORS),
-    conversion: None,
-};
+pub(super) const MOE: Family =
+    Family::renamed("nemotron_h_moe", &["nemotron_h"], (gguf_layers, hugging_face_layers), &TENSORS);
 
 pub(super) const DENSE: Family = Family { gguf: "nemotron_h", hugging_face: &[], ..MOE };
 
@@ -49,22 +43,22 @@ const TENSORS: HfTensors = HfTensors {
     embedding: "embeddings.weight",
     norm: "norm_f.weight",
     layer: &[
-        &[(NORM, "norm.weight", Change::Same)],
+        &[renamed(NORM, "norm.weight")],
         mamba_tensors!("mixer"),
         attention_tensors!("mixer"),
         &[
-            ("ffn_up.weight", "mixer.up_proj.weight", Change::Same),
-            ("ffn_down.weight", "mixer.down_proj.weight", Change::Same),
-            ("ffn_gate_inp.weight", "mixer.gate.weight", Change::Same),
-            ("exp_probs_b.bias", "mixer.gate.e_score_correction_bias", Change::Same),
+            renamed("ffn_up.weight", "mixer.up_proj.weight"),
+            renamed("ffn_down.weight", "mixer.down_proj.weight"),
+            renamed("ffn_gate_inp.weight", "mixer.gate.weight"),
+            renamed("exp_probs_b.bias", "mixer.gate.e_score_correction_bias"),
             ("ffn_up_exps.weight", "mixer.experts.{}.up_proj.weight", Change::Stack),
-            ("ffn_up_exps.weight", "mixer.experts.up_proj", Change::Same),
+            renamed("ffn_up_exps.weight", "mixer.experts.up_proj"),
             ("ffn_down_exps.weight", "mixer.experts.{}.down_proj.weight", Change::Stack),
-            ("ffn_down_exps.weight", "mixer.experts.down_proj", Change::Same),
-            ("ffn_latent_down.weight", "mixer.fc1_latent_proj.weight", Change::Same),
-            ("ffn_latent_up.weight", "mixer.fc2_latent_proj.weight", Change::Same),
-            ("ffn_up_shexp.weight", "mixer.shared_experts.up_proj.weight", Change::Same),
-            ("ffn_down_shexp.weight", "mixer.shared_experts.down_proj.weight", Change::Same),
+            renamed("ffn_down_exps.weight", "mixer.experts.down_proj"),
+            renamed("ffn_latent_down.weight", "mixer.fc1_latent_proj.weight"),
+            renamed("ffn_latent_up.weight", "mixer.fc2_latent_proj.weight"),
+            renamed("ffn_up_shexp.weight", "mixer.shared_experts.up_proj.weight"),
+            renamed("ffn_down_shexp.weight", "mixer.shared_experts.down_proj.weight"),
         ],
     ],
     factors: no_factors,

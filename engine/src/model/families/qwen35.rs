@@ -1,14 +1,15 @@
 //! `qwen35`: gated delta rule and gated attention, with dense feed-forward parts (Qwen3.5-0.8B to 27B). The projections
 //! of a gated-delta block are separate tensors in both formats; GGUF files have value heads in tiled order.
 
-use super::{Family, GdnPacking, LayerPlan, Layers, mixer_and_feed_forward};
+use super::{Family, Layers, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Problem};
+use crate::model::blocks::Conversion;
+use crate::model::blocks::Layer;
 use crate::model::blocks::{AttentionConfig, GdnConfig, HeadOrder, MlpConfig, OpConfig, Projections};
-use crate::model::converted::Conversion;
-use crate::model::from_gguf::Keys;
-use crate::model::from_hf::layer_count;
-use crate::model::reader::Layer;
+use crate::model::blocks::{GdnPacking, LayerPlan};
+use crate::model::gguf_keys::Keys;
+use crate::model::hf_keys::layer_count;
 
 /// llama.cpp's default where a file does not say which layers attend.
 const ATTENTION_INTERVAL_DEFAULT: u64 = 4;
@@ -75,7 +76,7 @@ pub(super) fn gguf_layers(
     Ok(layers(&attends, GGUF_NORMS, [gdn, attention], feed_forward(keys)?))
 }
 
-/// The same of config.json.
+/// The layers that config.json describes; `feed_forward` reads the part behind the mixer.
 pub(super) fn hugging_face_layers(
     dir: &HfDir,
     feed_forward: impl Fn(&HfConfig) -> Result<OpConfig, LoadError>,
@@ -118,7 +119,7 @@ fn gguf_attends(keys: &Keys<'_>) -> Result<Vec<bool>, LoadError> {
     Ok((1..=keys.main as u64).map(|i| i.is_multiple_of(interval)).collect())
 }
 
-/// The same of `layer_types` in config.json, or of the interval.
+/// Which main layers attend, by `layer_types` in config.json or by the interval.
 fn hugging_face_attends(dir: &HfDir) -> Result<Vec<bool>, LoadError> {
     let (c, layers) = (dir.config(), layer_count(dir)?);
     let Some(types) = c.strings("layer_types")? else {

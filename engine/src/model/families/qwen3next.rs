@@ -1,11 +1,12 @@
 //! `qwen3next`: the mathematics of `qwen35moe`, packed otherwise (Qwen3-Next-80B-A3B). Value heads are in grouped order
 //! everywhere, and fused projections have their rows grouped by key head.
 
-use super::{Family, GdnPacking, qwen35};
+use super::{Family, qwen35};
 use crate::format::{LoadError, Tensor};
+use crate::model::blocks::Conversion;
+use crate::model::blocks::GdnPacking;
+use crate::model::blocks::Layer;
 use crate::model::blocks::{GdnConfig, HeadOrder, MoeConfig, OpConfig, Projections};
-use crate::model::converted::Conversion;
-use crate::model::reader::Layer;
 use std::ops::Range;
 
 pub(super) const FAMILY: Family = Family {

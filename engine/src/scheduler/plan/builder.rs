@@ -7,7 +7,7 @@ use crate::ids::{Micros, PageId, SlotId};
 use crate::scheduler::Scheduler;
 use crate::scheduler::launched::LaunchedPiece;
 use crate::scheduler::policy::cost::{Pace, Recompute, StepShape};
-use crate::scheduler::sequence::{Next, Rank};
+use crate::scheduler::sequence::{NextRows, Rank};
 use crate::scheduler::speculation::{ExpectedStepTime, Proposal};
 use crate::step::{Piece, StateCopy};
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) pace: &'a Pace,
     /// Budget that decode rows leave, in positions.
     pub(super) rest: u32,
-    /// The same in microseconds; `None` where nothing sets a target, or nobody decodes whom a long step would hold up.
+    /// Budget that decode rows leave, in microseconds; `None` where nothing sets a target, or nobody decodes whom a
+    /// long step would hold up.
     pub(super) rest_us: Option<f64>,
     /// A prompt piece or recomputed positions are in: no unit beyond the budget any more.
     pub(super) granted: bool,
@@ -112,7 +113,8 @@ impl Scheduler {
         let drafts = self.allot(&out, pace);
         let asked = self.ask(&drafts, &out, pace);
         let expected = self.expected(&drafts, &asked, &out, pace);
-        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
+        let decodes =
+            self.running.iter().filter(|seq| seq.next() == NextRows::Output(1) && !out.keys.contains(&seq.key));
         let (guess_passes, guess_rows) = asked.shape();
         let begin = StepShape { passes: 1, guess_passes, guess_rows, ..StepShape::default() };
         let shape = decodes.fold(begin, |shape, seq| StepShape {

@@ -9,7 +9,7 @@ use crate::drafts::DraftKind;
 use crate::ids::{KeyId, Micros};
 use crate::scheduler::Scheduler;
 use crate::scheduler::policy::cost::Pace;
-use crate::scheduler::sequence::{Next, Rank, Sequence};
+use crate::scheduler::sequence::{NextRows, Rank, Sequence};
 use crate::scheduler::speculation::{
     DecodeRows, DraftSettings, DraftTotals, ExpectedStepTime, KnownRun, MakeSource, Proposal, ProposerClass,
     RoomBeside, Speculation,
@@ -34,7 +34,7 @@ impl Scheduler {
     /// A scheduler with a source of the caller's own, which takes the place of the one of its kind.
     #[must_use]
     pub fn with_draft_source(mut self, kind: DraftKind, make: MakeSource) -> Self {
-        self.speculation.replace_source(kind, make);
+        self.speculation.proposers().replace(kind, make);
         self
     }
 
@@ -68,7 +68,7 @@ impl Scheduler {
         let mut offers = Vec::new();
         for at in 0..self.running.len() {
             let seq = &self.running[at];
-            if seq.pending == 1 && matches!(seq.next(), Next::Output(1)) && !shut_out.contains(&seq.key) {
+            if seq.pending == 1 && matches!(seq.next(), NextRows::Output(1)) && !shut_out.contains(&seq.key) {
                 // The first token of the guess is the one on its way.
                 offers.extend(self.offer(at, 1).map(Proposal::without_first));
             }
@@ -98,7 +98,7 @@ impl Scheduler {
         for at in 0..self.running.len() {
             let seq = &self.running[at];
             let next = seq.next();
-            if next != Next::Output(1) || out.holds(seq.key, next) || shut_out.contains(&seq.key) {
+            if next != NextRows::Output(1) || out.holds(seq.key, next) || shut_out.contains(&seq.key) {
                 continue;
             }
             let (rank, known) = (seq.rank, seq.pending == 0);
@@ -150,7 +150,8 @@ impl Scheduler {
 
     /// Decode rows of the next step.
     pub(super) fn decode_rows(&self, out: &Paused) -> DecodeRows {
-        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
+        let decodes =
+            self.running.iter().filter(|seq| seq.next() == NextRows::Output(1) && !out.keys.contains(&seq.key));
         DecodeRows::of(decodes)
     }
 
@@ -159,7 +160,7 @@ impl Scheduler {
         // The unit that moves a prompt has its place in every step.
         let beside = self.config.step_tokens.saturating_sub(rows + CHUNK_TOKENS);
         let drafts = beside.min(self.speculation.step_max(self.running.len() as u32)) as usize;
-        let prompts = !pace.apart && self.running.iter().any(|seq| seq.next() == Next::Prompt);
+        let prompts = !pace.apart && self.running.iter().any(|seq| seq.next() == NextRows::Prompt);
         RoomBeside { drafts, prompts }
     }
 
@@ -169,7 +170,7 @@ impl Scheduler {
         if self.accounts.active_count() < 2 {
             return BTreeSet::new();
         }
-        let reads = self.running.iter().filter(|seq| seq.next() == Next::Prompt).map(|seq| seq.key);
+        let reads = self.running.iter().filter(|seq| seq.next() == NextRows::Prompt).map(|seq| seq.key);
         let waiting: BTreeSet<KeyId> = self.queue.by_key().map(|(key, _)| key).chain(reads).collect();
         let mut held = BTreeMap::<KeyId, u32>::new();
         self.running.iter().for_each(|seq| *held.entry(seq.key).or_default() += 1);
@@ -198,7 +199,7 @@ impl Scheduler {
 
     /// A step was committed that gave so many tokens.
     pub(in crate::scheduler) fn pay(&mut self, expected: Option<ExpectedStepTime>, tokens: usize, now: Micros) {
-        let busy = !self.in_flight.is_empty() || self.running.iter().any(|seq| seq.next() != Next::Nothing);
+        let busy = !self.in_flight.is_empty() || self.running.iter().any(|seq| seq.next() != NextRows::Nothing);
         self.speculation.pay(expected, tokens, now, busy);
     }
 }

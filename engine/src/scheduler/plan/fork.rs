@@ -4,20 +4,20 @@
 use super::builder::{Fork, PlanBuilder};
 use crate::PAGE_TOKENS;
 use crate::scheduler::Scheduler;
-use crate::scheduler::sequence::Role;
+use crate::scheduler::sequence::ChoiceRole;
 
 impl Scheduler {
     /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's
     /// full pages and get a page for a copy of the part-filled one. Who finds none is preempted now and computes the
     /// prompt alone later. Returns how many forked.
     pub(super) fn fork(&mut self, at: usize, builder: &mut PlanBuilder<'_>) -> usize {
-        if self.running[at].role != Role::Leader {
+        if self.running[at].role != ChoiceRole::Leader {
             return 0;
         }
         let id = self.running[at].request.id;
         let cached = self.running[at].cached;
         for seq in self.running[at..].iter_mut().take_while(|seq| seq.request.id == id) {
-            (seq.role, seq.cached) = (Role::Alone, cached);
+            (seq.role, seq.cached) = (ChoiceRole::Alone, cached);
         }
         let mut forked = 0;
         while self.running.get(at + 1 + forked).is_some_and(|seq| seq.request.id == id) {

@@ -3,11 +3,10 @@
 //! is asked again once it is: then another source may have a better one.
 
 use super::pause::Paused;
-use crate::drafts::DraftKind;
 use crate::ids::TokenId;
 use crate::scheduler::Scheduler;
 use crate::scheduler::policy::cost::Pace;
-use crate::scheduler::sequence::{Next, Rank};
+use crate::scheduler::sequence::{NextRows, Rank};
 use crate::scheduler::speculation::{DecodeRows, Proposal};
 use std::collections::BTreeMap;
 
@@ -61,7 +60,7 @@ impl Scheduler {
         for seq in running.iter_mut() {
             let next = seq.next();
             let may = seq.takes_drafts(speculation) && !shut_out.contains(&seq.key);
-            if next != Next::Output(1) || out.holds(seq.key, next) || !may {
+            if next != NextRows::Output(1) || out.holds(seq.key, next) || !may {
                 continue;
             }
             let drafted = drafts.get(&seq.rank);
@@ -70,7 +69,7 @@ impl Scheduler {
             let most = seq.output_max.saturating_sub(seq.sampled() + ahead);
             let offer = speculation.offer_guesses(&mut seq.drafter, most);
             // Who drafts for it goes on with it.
-            let better = drafted.filter(|drafted| drafted.kind != DraftKind::Mtp && drafted.worth() >= offer.worth());
+            let better = drafted.filter(|drafted| !drafted.is_from_head() && drafted.worth() >= offer.worth());
             if !offer.tokens.is_empty() && better.is_none() {
                 ranks.push(seq.rank);
                 offers.push(offer);

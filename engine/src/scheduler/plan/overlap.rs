@@ -7,7 +7,6 @@
 
 use super::pause::Paused;
 use crate::cache::pages_for;
-use crate::drafts::DraftKind;
 use crate::ids::{Micros, TokenId};
 use crate::scheduler::Scheduler;
 use crate::scheduler::launched::LaunchedPiece;
@@ -84,7 +83,7 @@ impl Scheduler {
 
     /// Does no other source have a better guess by now? Then the next step had better wait for it.
     fn head_is_best(&mut self, at: usize) -> bool {
-        let Some(other) = self.offer(at, 0).filter(|offer| offer.kind != DraftKind::Mtp) else { return true };
+        let Some(other) = self.offer(at, 0).filter(|offer| !offer.is_from_head()) else { return true };
         let Self { running, speculation, .. } = self;
         other.worth() < speculation.offer_guesses(&mut running[at].drafter, u32::MAX).worth()
     }

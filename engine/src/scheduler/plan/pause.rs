@@ -10,7 +10,7 @@ use crate::ids::{KeyId, Micros};
 use crate::scheduler::Scheduler;
 use crate::scheduler::policy::cost::Pace;
 use crate::scheduler::policy::fair::Accounts;
-use crate::scheduler::sequence::{Next, Sequence, canonical_end};
+use crate::scheduler::sequence::{NextRows, Sequence, canonical_end};
 use std::collections::BTreeMap;
 
 /// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer
@@ -38,7 +38,7 @@ pub(in crate::scheduler) enum RowKinds {
 }
 
 impl Paused {
-    /// Every row runs.
+    /// A step in which every row runs.
     pub(in crate::scheduler) fn nobody() -> Self {
         Self { keys: Vec::new(), tokens: u32::MAX, kinds: RowKinds::Both }
     }
@@ -47,17 +47,17 @@ impl Paused {
         self.keys.is_empty() && self.kinds == RowKinds::Both
     }
 
-    /// Whose turn the step was: one that keys sat out for a prompt is the prompts'.
+    /// The kind of rows that the step served: a step in which keys were paused for a prompt counts as the prompts'.
     pub(in crate::scheduler) fn took(&self) -> RowKinds {
         if self.kinds == RowKinds::Both && !self.keys.is_empty() { RowKinds::Prompts } else { self.kinds }
     }
 
     /// Does a sequence of this key sit out with what it would compute next?
-    pub(in crate::scheduler) fn holds(&self, key: KeyId, next: Next) -> bool {
+    pub(in crate::scheduler) fn holds(&self, key: KeyId, next: NextRows) -> bool {
         let other = match next {
-            Next::Nothing => false,
-            Next::Prompt => self.kinds == RowKinds::Decodes,
-            Next::Output(_) => self.kinds == RowKinds::Prompts,
+            NextRows::Nothing => false,
+            NextRows::Prompt => self.kinds == RowKinds::Decodes,
+            NextRows::Output(_) => self.kinds == RowKinds::Prompts,
         };
         other || self.keys.contains(&key)
     }
@@ -71,8 +71,8 @@ impl Scheduler {
         }
         let mut out = self.right_of_way(now).unwrap_or_else(Paused::nobody);
         let runs = |seq: &&Sequence| !out.keys.contains(&seq.key);
-        let decodes = self.running.iter().filter(runs).any(|seq| matches!(seq.next(), Next::Output(_)));
-        let prompts = self.running.iter().filter(runs).any(|seq| seq.next() == Next::Prompt);
+        let decodes = self.running.iter().filter(runs).any(|seq| matches!(seq.next(), NextRows::Output(_)));
+        let prompts = self.running.iter().filter(runs).any(|seq| seq.next() == NextRows::Prompt);
         let starts = self.head_that_may_start().filter(runs).is_some();
         if pace.apart && pace.target_us > 0 && decodes && (prompts || starts) {
             out.kinds = if self.last_kinds == RowKinds::Prompts { RowKinds::Decodes } else { RowKinds::Prompts };
@@ -89,7 +89,7 @@ impl Scheduler {
     /// Keys whose rows sit out for the prompt of the key that was served least of those that have one.
     fn right_of_way(&self, now: Micros) -> Option<Paused> {
         let turn = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key);
-        let running = self.running.iter().find(|seq| seq.next() == Next::Prompt);
+        let running = self.running.iter().find(|seq| seq.next() == NextRows::Prompt);
         let head = self.head_that_may_start().filter(|head| running.is_none_or(|seq| turn(head) < turn(seq)));
         let first = head.or(running)?;
         let mut held = BTreeMap::from([(first.key, head.map_or(0, Sequence::slots_wanted))]);

@@ -3,7 +3,7 @@
 
 use crate::ids::KeyId;
 use crate::scheduler::Scheduler;
-use crate::scheduler::sequence::{Role, Sequence};
+use crate::scheduler::sequence::{ChoiceRole, Sequence};
 
 impl Scheduler {
     /// Frees slots for the first in the queue where its key has less than its share of them and others have more: the
@@ -25,7 +25,8 @@ impl Scheduler {
                 |seq: &Sequence| held(seq.key, &self.running) > self.accounts.share(seq.key, self.slots.total());
             // Who would be ahead of the head in the queue would only take its place.
             let behind = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key) > (self.accounts.turn(key), key);
-            let victim = self.running.iter().rposition(|seq| behind(seq) && seq.role != Role::Follower && above(seq));
+            let victim =
+                self.running.iter().rposition(|seq| behind(seq) && seq.role != ChoiceRole::Follower && above(seq));
             let Some(victim) = victim else { return };
             self.preempt_group(victim);
         }
@@ -55,7 +56,8 @@ impl Scheduler {
     /// Preempts the last by rank: the youngest of the lowest priority. A prompt that is computed for several choices
     /// goes as one. False if there is none behind `at`.
     pub(super) fn preempt_youngest(&mut self, at: usize) -> bool {
-        let victim = self.running.iter().rposition(|seq| seq.role != Role::Follower).expect("followers have a leader");
+        let victim =
+            self.running.iter().rposition(|seq| seq.role != ChoiceRole::Follower).expect("followers have a leader");
         if victim <= at {
             return false;
         }
@@ -74,7 +76,7 @@ impl Scheduler {
 
     /// Sends the sequence at `at`, with the followers that wait for its prompt, back to the queue.
     fn preempt_group(&mut self, at: usize) {
-        let followers = self.running[at + 1..].iter().take_while(|seq| seq.role == Role::Follower).count();
+        let followers = self.running[at + 1..].iter().take_while(|seq| seq.role == ChoiceRole::Follower).count();
         for seq in self.running.drain(at..=at + followers).collect::<Vec<_>>() {
             self.preempt(seq);
         }

@@ -22,7 +22,7 @@ impl Scheduler {
         self.prefix.find(self.scope_of(request)?, &request.prompt, StepId(self.next_step))
     }
 
-    /// Whose entries it may go on from, if any.
+    /// The scope whose cache entries the request may go on from, if any.
     fn scope_of(&self, request: &Request) -> Option<CacheScope> {
         request.spec.cache.filter(|_| self.prefix.is_on() && !request.spec.wants_every_row())
     }

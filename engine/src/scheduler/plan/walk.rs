@@ -9,13 +9,13 @@ use super::pause::{Paused, RowKinds};
 use crate::ids::{KeyId, Micros, StepId};
 use crate::scheduler::launched::{LaunchedPiece, LaunchedStep};
 use crate::scheduler::policy::cost::Pace;
-use crate::scheduler::sequence::{Next, Rank, Role, Sequence, canonical_end};
+use crate::scheduler::sequence::{ChoiceRole, NextRows, Rank, Sequence, canonical_end};
 use crate::scheduler::speculation::Proposal;
 use crate::scheduler::{Scheduler, WaitReason};
 use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateExport, StateStart, StepPlan};
 
 /// A sequence's place in the order of a walk.
-type Place = (u64, KeyId, Rank);
+type PlanOrder = (u64, KeyId, Rank);
 
 /// How a piece's rows are computed, and what of them stays beside their tokens.
 struct PieceForm {
@@ -42,7 +42,7 @@ impl Scheduler {
         self.plan_within(now, &Pace::default())
     }
 
-    /// The same, with no more positions than `pace` allows in a step's time.
+    /// As [`Self::plan`], with no more positions than `pace` allows in a step's time.
     pub fn plan_within(&mut self, now: Micros, pace: &Pace) -> Option<StepPlan> {
         if self.in_flight.len() >= self.config.steps_in_flight_max as usize {
             return None;
@@ -77,17 +77,17 @@ impl Scheduler {
             let Some(seq) = self.running.get(at) else { return };
             let next = seq.next();
             at += match next {
-                Next::Nothing => 1,
+                NextRows::Nothing => 1,
                 _ if !builder.waits_for_loads && self.waits_for_load(seq) => {
                     builder.loading += 1;
                     1
                 }
                 _ if builder.out.holds(seq.key, next) => {
-                    builder.rows_out += u64::from(next == Next::Output(1));
+                    builder.rows_out += u64::from(next == NextRows::Output(1));
                     1
                 }
-                Next::Prompt => 1 + self.plan_prompt(at, builder),
-                Next::Output(ahead) => {
+                NextRows::Prompt => 1 + self.plan_prompt(at, builder),
+                NextRows::Output(ahead) => {
                     self.plan_output(at, ahead, builder);
                     1
                 }
@@ -95,7 +95,7 @@ impl Scheduler {
         }
     }
 
-    fn place(&self, seq: &Sequence) -> Place {
+    fn place(&self, seq: &Sequence) -> PlanOrder {
         (self.accounts.turn(seq.key), seq.key, seq.rank)
     }
 
@@ -115,12 +115,12 @@ impl Scheduler {
         loop {
             let mut seq = self.queue.pop_first_of(key).expect("a leader's followers wait behind it");
             seq.slot = Some(self.slots.claim().expect("counted by can_start"));
-            if seq.role != Role::Follower {
+            if seq.role != ChoiceRole::Follower {
                 self.look_up(&mut seq, builder.pace);
             }
             self.running.insert(place, seq);
             place += 1;
-            if self.queue.first_of(key).is_none_or(|next| next.role != Role::Follower) {
+            if self.queue.first_of(key).is_none_or(|next| next.role != ChoiceRole::Follower) {
                 return;
             }
         }
@@ -140,7 +140,8 @@ impl Scheduler {
     pub(in crate::scheduler) fn pages_suffice(&self, head: &Sequence) -> bool {
         // Alone it may start with fewer: choices that find no page are preempted, and run one after the other.
         let needed = head.pages_wanted().min(self.pages.total());
-        let owed: u32 = self.running.iter().filter(|s| s.role != Role::Follower).map(|s| s.pages_wanted() + 1).sum();
+        let owed: u32 =
+            self.running.iter().filter(|s| s.role != ChoiceRole::Follower).map(|s| s.pages_wanted() + 1).sum();
         let lacking = (needed + owed).saturating_sub(self.pages.available());
         // Pages that it will share with running sequences cost nothing; they are counted only where that decides.
         lacking == 0 || lacking <= self.pages_shared_by(head)

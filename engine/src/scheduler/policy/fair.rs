@@ -1,4 +1,4 @@
-//! Whose request it is, what each key was served, and what a key may ask for.
+//! The accounts of keys: what each key was served, and what a key may ask for.
 //!
 //! Every key has an account of served tokens over its weight. Who was served least goes first: in the queue, among
 //! prompts that share a step's budget, and where memory runs out its sequences are preempted last. A key that comes
@@ -20,7 +20,7 @@ const SCALE: u64 = 1 << 10;
 const RESTED_AHEAD: u64 = 4_096;
 /// How long a key counts among those that come and go after its last request was admitted, microseconds.
 const LATELY_US: u64 = 30_000_000;
-/// Largest weight.
+/// Largest weight that a key may have.
 pub const WEIGHT_MAX: u32 = 1_000;
 /// Keys without live requests whose accounts are kept.
 const IDLE_MAX: usize = 4_096;
@@ -30,7 +30,7 @@ const _: () = assert!(SCALE >= WEIGHT_MAX as u64, "a token served always counts"
 /// On whose account a request runs, and by when it has to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Whose it is; requests without a key share one.
+    /// The key that the request runs on account of; requests without a key share one.
     pub key: KeyId,
     /// What its key is entitled to.
     pub limits: KeyLimits,
@@ -61,7 +61,7 @@ impl Default for KeyLimits {
 #[derive(Clone, Debug, Default)]
 struct Account {
     limits: KeyLimits,
-    /// Tokens over weight.
+    /// Tokens that the key was served, each over the key's weight, in units of 1 / [`SCALE`].
     served: u64,
     /// `served` when the last plan was made: what sequences are ordered by until the next.
     turn: u64,
@@ -205,7 +205,7 @@ impl Accounts {
         u32::try_from(behind.saturating_mul(u64::from(self.weight(key))) / SCALE).unwrap_or(u32::MAX)
     }
 
-    /// Smaller goes first.
+    /// Order of the key when the last plan was made: the key with the smaller value goes first.
     pub(in crate::scheduler) fn turn(&self, key: KeyId) -> u64 {
         self.all.get(&key).map_or(0, |account| account.turn)
     }

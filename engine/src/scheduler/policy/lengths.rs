@@ -48,7 +48,7 @@ impl Lengths {
         output_max <= 1 || self.kinds[kind_of(output_max)..].iter().any(|kind| kind.ended >= running.max(ENDED_MIN))
     }
 
-    /// The same of all kinds that are running, by their maxima.
+    /// Whether the lengths of all kinds that are running are known, by their largest outputs.
     pub(in crate::scheduler) fn know_all(&self, running: impl Iterator<Item = u32>) -> bool {
         let mut counts = [(0, 0); KINDS];
         for output_max in running {

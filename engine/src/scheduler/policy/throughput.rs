@@ -17,12 +17,12 @@ const FORGOTTEN_US: u64 = 60_000_000;
 
 /// What one step did, or several.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::scheduler) struct Work {
+pub(in crate::scheduler) struct ComputedWork {
     /// Time that it took, microseconds.
     pub(in crate::scheduler) us: u64,
     /// Of that, time in which a prompt was being computed.
     pub(in crate::scheduler) reading_us: u64,
-    /// Prompt tokens computed.
+    /// Prompt tokens that were computed.
     pub(in crate::scheduler) prompt_tokens: u64,
     /// Microseconds that streams waited for a token after their first, all streams together.
     pub(in crate::scheduler) stream_us: u64,
@@ -30,7 +30,7 @@ pub(in crate::scheduler) struct Work {
     pub(in crate::scheduler) tokens: u64,
 }
 
-impl Work {
+impl ComputedWork {
     fn add(&mut self, other: &Self) {
         // A clock that jumps must not overflow them.
         self.us = self.us.saturating_add(other.us);
@@ -54,14 +54,14 @@ pub struct Rates {
 #[derive(Clone, Debug, Default)]
 pub(in crate::scheduler) struct Throughput {
     /// Each with the time of its end, oldest first.
-    slices: VecDeque<(Micros, Work)>,
+    slices: VecDeque<(Micros, ComputedWork)>,
     /// The slice that is not complete yet.
-    open: Work,
+    open: ComputedWork,
 }
 
 impl Throughput {
     /// A step after whose planning requests were left waiting has ended.
-    pub(in crate::scheduler) fn note(&mut self, now: Micros, work: &Work) {
+    pub(in crate::scheduler) fn note(&mut self, now: Micros, work: &ComputedWork) {
         self.open.add(work);
         if self.open.us < SLICE_US {
             return;
@@ -80,7 +80,7 @@ impl Throughput {
         }
         recent.sort_by_key(|(_, work)| work.us);
         recent.truncate(recent.len() - recent.len() / OUTLIERS);
-        let sum = recent.iter().fold(Work::default(), |mut sum, (_, work)| {
+        let sum = recent.iter().fold(ComputedWork::default(), |mut sum, (_, work)| {
             sum.add(work);
             sum
         });
@@ -101,7 +101,7 @@ mod tests {
         for _ in 0..count {
             let us = 50_000 * slowness;
             *now += us;
-            let work = Work { us, reading_us: us, prompt_tokens: 100, stream_us: 8 * us, tokens: 8 };
+            let work = ComputedWork { us, reading_us: us, prompt_tokens: 100, stream_us: 8 * us, tokens: 8 };
             throughput.note(Micros(*now), &work);
         }
     }

@@ -1,17 +1,19 @@
 //! How often guesses prove right: by source, by how much they rest on, and by place behind the sequence's own token.
 
-use crate::drafts::{DRAFTS_MAX, DraftKind, STRENGTHS};
+use crate::drafts::{ByPlace, DraftKind, STRENGTHS};
 
 /// Part of an estimate that one observation replaces: of a sequence's own, and of what all have in common.
 pub(in crate::scheduler) const OF_ONE: f32 = 1.0 / 8.0;
-/// See [`OF_ONE`].
+/// Part of an estimate that one observation replaces in what all sequences have in common.
 const OF_ALL: f32 = 1.0 / 64.0;
 /// What is expected of guesses before any was compared, by strength.
 const AT_FIRST: [f32; STRENGTHS] = [0.3, 0.5, 0.75, 0.9];
-/// The same of a draft head, by place: each guess rests on the one before it, and less on the model.
-const HEAD_AT_FIRST: [f32; DRAFTS_MAX] = [0.85, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4];
-/// The same where some were right that nobody expected to be: then it is for the next ones to say how far that goes.
-const HEAD_HOPED: [f32; DRAFTS_MAX] = [0.95, 0.95, 0.85, 0.75, 0.65, 0.55, 0.5];
+/// Expected acceptance of a draft head's guesses before any was compared, by place: each guess rests on the one before
+/// it, and less on the model.
+const HEAD_AT_FIRST: ByPlace<f32> = [0.85, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4];
+/// Expected acceptance of a draft head's guesses, by place, after some were right that nobody expected to be: it is for
+/// the next ones to say how far that goes.
+const HEAD_HOPED: ByPlace<f32> = [0.95, 0.95, 0.85, 0.75, 0.65, 0.55, 0.5];
 /// Part of an observation that counts for the places behind those that were compared, where a draft head guesses: nobody
 /// sees these before they are drafted, and they are about as good as the last that was.
 const BEYOND: f32 = 1.0 / 4.0;
@@ -23,11 +25,12 @@ pub(in crate::scheduler) type Basis = (DraftKind, usize);
 
 /// Shares of drafts that are right where all before them were.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::scheduler) struct Acceptance([[[f32; DRAFTS_MAX]; STRENGTHS]; DraftKind::ALL.len()]);
+pub(in crate::scheduler) struct Acceptance([[ByPlace<f32>; STRENGTHS]; DraftKind::ALL.len()]);
 
 impl Default for Acceptance {
     fn default() -> Self {
-        let mut shares = [AT_FIRST.map(|share| [share; DRAFTS_MAX]); DraftKind::ALL.len()];
+        let of_strength = |share| -> ByPlace<f32> { std::array::from_fn(|_| share) };
+        let mut shares = [AT_FIRST.map(of_strength); DraftKind::ALL.len()];
         shares[DraftKind::Mtp as usize][HEAD_STRENGTH] = HEAD_AT_FIRST;
         Self(shares)
     }
@@ -46,11 +49,12 @@ impl Acceptance {
     }
 
     /// For guesses of this kind and strength.
-    pub(in crate::scheduler) fn of(&self, (kind, strength): Basis) -> [f32; DRAFTS_MAX] {
+    pub(in crate::scheduler) fn of(&self, (kind, strength): Basis) -> ByPlace<f32> {
         self.0[kind as usize][strength]
     }
 
-    /// The same, and for a draft head's places beyond them as if they had been about as right as the last.
+    /// As [`Self::observe`] for what all sequences have in common; a draft head's places beyond the compared ones count
+    /// as if they had been about as right as the last.
     pub(in crate::scheduler) fn observe_for_all(&mut self, basis: Basis, compared: usize, right: usize) {
         self.observe(basis, compared, right, OF_ALL);
         let (kind, strength) = basis;

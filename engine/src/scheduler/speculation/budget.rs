@@ -9,14 +9,14 @@
 //! steps have drafts nobody sees it: then drafts pay for the others' work. So where nothing is left, the late steps with
 //! drafts are held, once, against what steps without turn out to take now.
 
-use crate::drafts::DraftKind;
+use crate::drafts::{DraftKind, DraftKinds};
 use crate::ids::Micros;
 
 /// What steps with drafts may lose before anything is known of them.
 const AT_FIRST: f64 = 5.0;
 /// The most that they may lose of what they gained before: what sequences say changes.
 const SAVED_MAX: f64 = 6.0;
-/// The same while drafts gain much: what is known of times is off by less than that.
+/// The most that drafts may lose while they gain much: the error of what is known of times is smaller than that gain.
 const SAVED_MAX_OF_MUCH: f64 = 24.0;
 /// Drafts gain much where a step with some gives this much beyond what it takes, on average.
 const MUCH: f64 = 0.5;
@@ -28,7 +28,7 @@ const CLOSE: f64 = 0.3;
 const CLOSE_PART: f64 = 0.1;
 /// So many steps without drafts tell what such steps take by now; twice as many the next time.
 const TELLING: u32 = 12;
-/// At most.
+/// Most steps without drafts that tell what such steps take.
 const TELLING_MAX: u32 = 768;
 /// Drafts go on if they gained, by that, so much beyond what a step with some took, on average.
 const GAINED_ALL_THE_SAME: f64 = 0.2;
@@ -39,7 +39,7 @@ const BEGIN_AGAIN: f64 = 2.0;
 /// Where nothing is left, guesses are compared with what comes after so many steps without; twice as many each time that
 /// drafts begin again for it.
 const TRIAL_AFTER: u32 = 256;
-/// At most.
+/// Most steps without drafts before guesses are compared again.
 const TRIAL_AFTER_MAX: u32 = 2048;
 /// Part of the share of drafts that were right that a step with some replaces at least.
 const RIGHT_PART: f64 = 0.125;
@@ -48,7 +48,7 @@ const RIGHT_ALL_THE_SAME: f64 = 0.6;
 /// A step counts as at most this many times what was expected of it: the machine held it up, and not its drafts. What
 /// lasts is expected soon.
 const HELD_UP_MAX: f64 = 2.0;
-/// The same where as many rows were never drafted: then who knows.
+/// As [`HELD_UP_MAX`], for steps with a number of rows that was never drafted: the expected time is less certain.
 const UNTRIED_MAX: f64 = 8.0;
 /// But as no more than a step for its own rows, one for each row that is drafted behind each of them, and so many for having
 /// been waited for: the rest was the machine.
@@ -61,15 +61,15 @@ pub(in crate::scheduler) struct ExpectedStepTime {
     pub(in crate::scheduler) rows: u32,
     /// Rows that are drafted behind them.
     pub(in crate::scheduler) drafted: u32,
-    /// Without drafts.
+    /// Expected time of its decode rows without drafts.
     pub(in crate::scheduler) without_us: f64,
-    /// As it is.
+    /// Expected time of the step with its drafts.
     pub(in crate::scheduler) expected_us: f64,
     /// A step with drafts and as many rows was seen.
     pub(in crate::scheduler) tried: bool,
     /// It has drafts, asks for guesses, or was not planned ahead because there might be some.
     pub(in crate::scheduler) drafts: bool,
-    /// Whose.
+    /// The class of proposers whose drafts the step has.
     pub(in crate::scheduler) whose: ProposerClass,
 }
 
@@ -81,10 +81,10 @@ impl ExpectedStepTime {
     }
 }
 
-/// Who guessed.
+/// The class of proposers that drafts come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::scheduler) enum ProposerClass {
-    /// The draft head.
+    /// The draft head of the model.
     Head,
     /// A source on the host.
     #[default]
@@ -102,7 +102,7 @@ impl From<DraftKind> for ProposerClass {
 struct RecentGains {
     /// How much of the average they are yet.
     known: f64,
-    /// Tokens a row.
+    /// Tokens that a row of such steps gave.
     gave: f64,
     /// In steps without, as these were known then.
     took: f64,
@@ -164,9 +164,9 @@ impl Telling {
 /// What drafts may lose.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::scheduler) struct Budgets {
-    /// By [`ProposerClass`].
-    each: [Budget; 2],
-    /// Whose drafts the last step with some had.
+    /// The budget of each class, in the order of [`ProposerClass`].
+    each: [DraftBudget; 2],
+    /// Class of the proposers of the last step that had drafts.
     last: ProposerClass,
     /// The last commit, if the device has had work since.
     since: Option<Micros>,
@@ -178,6 +178,16 @@ impl Budgets {
     /// Is there anything left to lose for what such a source guesses?
     pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
         !self.each[ProposerClass::from(kind) as usize].spent
+    }
+
+    /// Is there anything left to lose for the guesses of the draft head?
+    pub(in crate::scheduler) fn allows_head(&self) -> bool {
+        self.allows(DraftKind::Mtp)
+    }
+
+    /// The kinds of sources for which there is anything left to lose.
+    pub(in crate::scheduler) fn allowed(&self) -> DraftKinds {
+        DraftKind::ALL.into_iter().filter(|kind| self.allows(*kind)).collect()
     }
 
     /// Where a draft head may lose nothing any more because its guesses were wrong: after how many steps without they are
@@ -241,7 +251,7 @@ impl Budgets {
 
 /// What some drafts may lose.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+struct DraftBudget {
     left: f64,
     /// What steps with drafts gained of late, on average.
     gained: f64,
@@ -253,7 +263,7 @@ struct Budget {
     spent: bool,
 }
 
-impl Default for Budget {
+impl Default for DraftBudget {
     fn default() -> Self {
         let (late, telling) = (RecentGains::default(), Telling::wanting(TELLING));
         Self {
@@ -268,7 +278,7 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
+impl DraftBudget {
     /// A step with such drafts took so long.
     fn drafted(&mut self, expected: &ExpectedStepTime, tokens: usize, us: f64) {
         let (gave, took) = (tokens as f64 / f64::from(expected.rows), us.min(expected.most_us()) / expected.without_us);

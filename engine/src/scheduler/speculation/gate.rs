@@ -10,7 +10,8 @@ const BEGIN: f64 = 1.10;
 const GO_ON: f64 = 1.04;
 /// After so many steps with drafts come some without: what these take is not seen otherwise, and changes.
 const DRAFTING_STEPS: u32 = 256;
-/// The same where drafts gain little: then a machine that became faster makes a loss of it.
+/// Steps with drafts before some without where drafts gain little: a machine that became faster would make a loss of
+/// them.
 const CLOSE_STEPS: u32 = 48;
 /// So many. The first ones still follow one that drafted.
 const RESTING_STEPS: u32 = 6;
@@ -100,14 +101,14 @@ impl Gate {
 }
 
 /// What waiting for one token that is on its way may bring.
-pub(in crate::scheduler) struct Wait {
+pub(in crate::scheduler) struct PlanWait {
     /// The chance that it is the one that was guessed.
     pub(in crate::scheduler) right: f64,
     /// What the wait takes, microseconds.
     pub(in crate::scheduler) us: f64,
 }
 
-impl Wait {
+impl PlanWait {
     /// Should the only row of the next step wait for its token, because all of `offer` will stand behind it if that is the
     /// one that was guessed? If not, nothing is drafted, and the wait is lost. `us`: what the step takes with so many drafts.
     pub(in crate::scheduler) fn pays(&self, offer: &Proposal, us: impl Fn(u32) -> Option<f64>) -> bool {
@@ -224,7 +225,7 @@ mod tests {
         let us = |drafts: u32| Some(1_000.0 + 300.0 * f64::from(drafts));
         let waits = |chances: &[f32], right, wait_us| {
             let drafts = OFF.choose(&[offer(chances)], 1, 16, |drafts, _| us(drafts))[0];
-            drafts > 0 && Wait { right, us: wait_us }.pays(&offer(chances).cut(drafts), us)
+            drafts > 0 && PlanWait { right, us: wait_us }.pays(&offer(chances).cut(drafts), us)
         };
         assert!(waits(&[0.9; 7], 0.5, 200.0) && !waits(&[0.9; 7], 0.5, 2_000.0));
         assert!(!waits(&[0.9; 7], 0.05, 200.0));

@@ -16,6 +16,11 @@ pub(in crate::scheduler) struct Proposal {
 }
 
 impl Proposal {
+    /// Whether the draft head of the model made it, and not a source on the host.
+    pub(in crate::scheduler) fn is_from_head(&self) -> bool {
+        self.kind == DraftKind::Mtp
+    }
+
     pub(super) fn basis(&self) -> Basis {
         (self.kind, self.strength)
     }
@@ -38,7 +43,7 @@ impl Proposal {
         (self.chances.remove(0), self)
     }
 
-    /// The same with the chance that what must come before it does.
+    /// This proposal with its first chance multiplied by `chance`, that of what must come before it.
     pub(in crate::scheduler) fn behind(mut self, chance: f32) -> Self {
         self.chances.first_mut().into_iter().for_each(|first| *first *= chance);
         self

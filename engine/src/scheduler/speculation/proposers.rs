@@ -3,7 +3,7 @@
 
 use super::acceptance::{self, Acceptance, Basis, HEAD_STRENGTH};
 use super::proposal::Proposal;
-use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
+use crate::drafts::{ByPlace, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
 use crate::ids::TokenId;
 use crate::scheduler::request::Request;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ impl Proposers {
         Self { makers, acceptance: Acceptance::default(), max, may_lose: DraftKinds::all(), lost: 0 }
     }
 
-    /// Nobody is asked.
+    /// Whether no source on the host is asked for guesses.
     pub(in crate::scheduler) fn is_empty(&self) -> bool {
         self.makers.is_empty()
     }
@@ -56,7 +56,7 @@ impl Proposers {
         self.acceptance.observe_for_all(offer.basis(), compared, right);
     }
 
-    /// See [`Acceptance::hope`].
+    /// Raises what is expected of a draft head's guesses: [`Acceptance::hope`].
     pub(in crate::scheduler) fn hope(&mut self) {
         self.acceptance.hope();
     }
@@ -161,7 +161,7 @@ impl SequenceProposers {
     }
 
     /// How often guesses of this kind are right.
-    fn shares(&mut self, basis: Basis, all: &Proposers) -> [f32; DRAFTS_MAX] {
+    fn shares(&mut self, basis: Basis, all: &Proposers) -> ByPlace<f32> {
         self.acceptance.get_or_insert(all.acceptance).of(basis)
     }
 
@@ -191,7 +191,7 @@ impl SequenceProposers {
         for (kind, strength, tokens) in guesses {
             let chances = self.shares((kind, strength), all);
             // The last one has no place of its own: it stands behind a token that is on its way.
-            let last = [chances[DRAFTS_MAX - 1]];
+            let last = [chances[chances.len() - 1]];
             let chances = chances.into_iter().chain(last).take(tokens.len()).collect();
             let offer = Proposal { kind, strength, tokens, chances };
             let worth = (all.may_lose.contains(kind), offer.worth());
@@ -202,7 +202,7 @@ impl SequenceProposers {
         best.map(|(_, offer)| offer)
     }
 
-    /// See [`Acceptance::hope`].
+    /// Raises what is expected of a draft head's guesses, for each estimate of the sequence: [`Acceptance::hope`].
     pub(in crate::scheduler) fn hope(&mut self) {
         self.acceptance.iter_mut().for_each(Acceptance::hope);
     }

@@ -1,12 +1,11 @@
 //! What the scheduler knows of drafts beside what each sequence does, and the decisions that follow from it.
 
 use super::budget::{Budgets, ExpectedStepTime, ProposerClass};
-use super::gate::{self, Gate, Wait};
+use super::gate::{self, Gate, PlanWait};
 use super::proposal::Proposal;
-use super::proposers::{MakeSource, Proposers, SequenceProposers};
+use super::proposers::{Proposers, SequenceProposers};
 use super::settings::{DraftMode, DraftSettings, DraftTotals};
 use super::trials::{HeadTrials, TRIAL_RIGHT};
-use crate::drafts::{DRAFTS_MAX, DraftKind};
 use crate::ids::{Micros, TokenId};
 use crate::scheduler::policy::cost::{Pace, StepShape};
 use crate::scheduler::request::Request;
@@ -55,12 +54,8 @@ impl std::fmt::Debug for Speculation {
 
 impl Speculation {
     pub(in crate::scheduler) fn new(settings: DraftSettings) -> Self {
-        let max = match settings.mode {
-            DraftMode::Off => 0,
-            DraftMode::Auto => DRAFTS_MAX as u32,
-            DraftMode::Fixed(n) => n.min(DRAFTS_MAX as u32),
-        };
-        let sources = Proposers::new(settings.kinds, max.min(settings.room.piece_max) as usize);
+        let max = settings.mode.drafts_max().min(settings.room.piece_max);
+        let sources = Proposers::new(settings.kinds, max as usize);
         Self {
             settings,
             sources,
@@ -71,9 +66,9 @@ impl Speculation {
         }
     }
 
-    /// Asks a source of the caller's own in the place of the one of its kind.
-    pub(in crate::scheduler) fn replace_source(&mut self, kind: DraftKind, make: MakeSource) {
-        self.sources.replace(kind, make);
+    /// The sources of drafts on the host.
+    pub(in crate::scheduler) fn proposers(&mut self) -> &mut Proposers {
+        &mut self.sources
     }
 
     /// What was drafted since the start.
@@ -108,12 +103,12 @@ impl Speculation {
 
     /// Are outputs asked for together of which a grammar leaves no choice?
     pub(in crate::scheduler) fn takes_runs(&self) -> bool {
-        self.sources.max > 0 && self.settings.kinds.contains(DraftKind::Grammar)
+        self.sources.max > 0 && self.settings.drafts_grammars()
     }
 
     /// Is there a draft head whose guesses are wanted?
     pub(in crate::scheduler) fn asks(&self) -> bool {
-        self.sources.max > 0 && self.settings.room.guesses && self.settings.kinds.contains(DraftKind::Mtp)
+        self.sources.max > 0 && self.settings.drafts_by_head()
     }
 
     /// What the best source of a sequence offers behind these outputs.
@@ -183,7 +178,7 @@ impl Speculation {
         if self.settings.mode != DraftMode::Auto {
             return gate::fill(offers, room.drafts);
         }
-        if !would_tell(decodes, room, pace) || !self.budgets.allows(DraftKind::Mtp) {
+        if !would_tell(decodes, room, pace) || !self.budgets.allows_head() {
             return vec![0; offers.len()];
         }
         let rows_us = |drafts| decode_us(pace, decodes, drafts);
@@ -205,14 +200,14 @@ impl Speculation {
         pace: &Pace,
     ) -> bool {
         let us = |drafts| decode_us(pace, decodes, drafts);
-        let wait = Wait { right: first.into(), us: pace.cost.wait_us(us(0).unwrap_or_default()) };
+        let wait = PlanWait { right: first.into(), us: pace.cost.wait_us(us(0).unwrap_or_default()) };
         self.settings.mode != DraftMode::Auto || wait.pays(behind, us)
     }
 
     /// Is it time to compare some guesses with what comes? `best`: of the sequences that run, how often the draft
     /// head's first guess is right where it is right most often.
     pub(in crate::scheduler) fn is_trial_due(&self, best: f64) -> bool {
-        if self.budgets.allows(DraftKind::Mtp) {
+        if self.budgets.allows_head() {
             let news = self.sources.head_is_right().min(best) < TRIAL_RIGHT;
             return self.trials.is_trial_due(self.trials.trial_after, news);
         }
@@ -281,7 +276,7 @@ impl Speculation {
     ) {
         let Self { budgets, sources, .. } = self;
         budgets.commit(expected, tokens, now, busy);
-        sources.may_lose = DraftKind::ALL.into_iter().filter(|kind| budgets.allows(*kind)).collect();
+        sources.may_lose = budgets.allowed();
     }
 
     /// A step was launched in which decode rows have so many drafts each.
@@ -322,7 +317,7 @@ impl Speculation {
     pub(in crate::scheduler) fn record_token(&mut self, drafter: &mut SequenceProposers, token: TokenId, index: u32) {
         if let Some((offer, compared, equal)) = drafter.compare(token, index) {
             self.sources.learn(&offer, compared, equal);
-            if offer.kind == DraftKind::Mtp {
+            if offer.is_from_head() {
                 self.trials.record(compared, equal);
             }
         }

@@ -5,7 +5,7 @@ use super::gate::Gate;
 /// After so many steps without guesses some are asked for all the same, of which it is learned whether they would pay.
 /// If not, they are tried again after twice as many.
 const TRIAL_STEPS: u32 = 128;
-/// At most.
+/// Most steps without guesses between two trials.
 const TRIAL_STEPS_MAX: u32 = 256;
 /// After so many where the last trial was right: a second one says whether that was chance.
 const TRIAL_STEPS_AGAIN: u32 = 8;
@@ -20,19 +20,19 @@ pub(super) struct HeadTrials {
     steps_without: u32,
     /// How many there are before the next trial.
     pub(super) trial_after: u32,
-    last_trial: Trial,
+    last_trial: GuessTrial,
 }
 
 /// What guesses turned out to be that nobody waited for, since some were asked for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Trial {
+struct GuessTrial {
     compared: u32,
     right: u32,
     /// The one before it was right.
     second: bool,
 }
 
-impl Trial {
+impl GuessTrial {
     fn was_right(&self) -> bool {
         self.right > 0 && f64::from(self.right) >= TRIAL_RIGHT * f64::from(self.compared)
     }
@@ -40,7 +40,12 @@ impl Trial {
 
 impl Default for HeadTrials {
     fn default() -> Self {
-        Self { gate: Gate::without_tries(), steps_without: 0, trial_after: TRIAL_STEPS, last_trial: Trial::default() }
+        Self {
+            gate: Gate::without_tries(),
+            steps_without: 0,
+            trial_after: TRIAL_STEPS,
+            last_trial: GuessTrial::default(),
+        }
     }
 }
 
@@ -62,7 +67,7 @@ impl HeadTrials {
     pub(super) fn take_hope(&mut self) -> bool {
         let hopes = self.last_trial.second && self.last_trial.was_right();
         if hopes {
-            self.last_trial = Trial::default();
+            self.last_trial = GuessTrial::default();
         }
         hopes
     }
@@ -74,7 +79,7 @@ impl HeadTrials {
             self.steps_without = if any { 0 } else { self.steps_without.saturating_add(1) };
             self.gate.chose(any && !trial, false);
             if any {
-                self.last_trial = Trial { second: trial && self.last_trial.was_right(), ..Trial::default() };
+                self.last_trial = GuessTrial { second: trial && self.last_trial.was_right(), ..GuessTrial::default() };
             }
             self.trial_after = match (any, trial) {
                 (false, _) => self.trial_after,

@@ -312,7 +312,7 @@ pub(super) fn certainty_after(past: u64) -> Certainty {
     Certainty { entropy, top_prob: 1.0 / (1.0 + entropy) }
 }
 
-/// splitmix64's finaliser.
+/// Mixes two numbers into one by the finaliser of splitmix64.
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(super) enum Guesser {
     /// What the sequence generates alone.
     Right,
-    /// The same, each token one further.
+    /// What the sequence generates alone, with each token one further.
     Wrong,
     /// So many of a hundred tokens are right.
     Often(u64),

@@ -105,7 +105,7 @@ pub(super) fn config() -> impl Strategy<Value = SchedulerConfig> {
     )
 }
 
-/// Worlds of [`crowds_that_share_beginnings_come_back_from_the_host`].
+/// Number of random worlds that [`crowds_that_share_beginnings_come_back_from_the_host`] tries.
 const CROWDS: u64 = 200;
 
 /// The device checks which rows have it.

@@ -42,7 +42,7 @@ pub(super) struct TurnedAway {
     pub(super) at: u64,
     /// When there was to be room, from then on.
     pub(super) room_in_us: Option<u64>,
-    /// When there was.
+    /// When there was room for the request, if ever.
     pub(super) room_at: Option<u64>,
 }
 
@@ -259,7 +259,7 @@ impl Seen {
     }
 }
 
-/// Nearest rank.
+/// The percentile of the values, by the nearest rank.
 pub(super) fn percentile(mut values: Vec<u64>, percent: usize) -> u64 {
     values.sort();
     values[(values.len() * percent).div_ceil(100) - 1]

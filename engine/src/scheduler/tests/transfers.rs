@@ -19,7 +19,7 @@ type Block = Vec<u64>;
 /// The host's blocks, and transfers that have not run.
 pub(super) struct Copier {
     blocks: Vec<Block>,
-    /// By direction.
+    /// Transfers that wait, by direction.
     waiting: [VecDeque<Waiting>; 2],
     /// What delays are drawn from.
     salt: u64,

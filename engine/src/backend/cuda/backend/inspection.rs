@@ -1,8 +1,7 @@
 //! What benchmarks and tests ask of a backend beside its steps.
 
 use super::CudaBackend;
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::error::During;
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::workspace::GIVEN_ROWS_MAX;
 use crate::ids::{PageId, SlotId};
 use cudarc::driver::sys;
@@ -14,7 +13,7 @@ impl CudaBackend {
     ///
     /// # Errors
     /// If the device failed.
-    pub fn logits(&mut self, rows: usize) -> Result<Vec<f32>, CudaBackendError> {
+    pub fn logits(&mut self, rows: usize) -> CudaResult<Vec<f32>> {
         let n = rows * self.info.vocab as usize;
         self.device.stream().clone_dtoh(&self.work.logits.slice(0..n)).during("reading logits")
     }
@@ -66,7 +65,7 @@ impl CudaBackend {
     ///
     /// # Errors
     /// If the device failed.
-    pub fn poison(&mut self) -> Result<(), CudaBackendError> {
+    pub fn poison(&mut self) -> CudaResult<()> {
         self.store.poison(&self.device)
     }
 

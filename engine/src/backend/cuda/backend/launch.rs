@@ -1,13 +1,14 @@
 //! The launch of a step: copies and clears, prompts, decode graphs, the head, the sampler, and the results' way back.
 
-use super::{CudaBackend, Forwarded};
+use super::{CudaBackend, UnsampledStep};
 use crate::backend::cuda::draft_head::ModelRank;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::shape::{PassShape, bucket};
 use crate::backend::cuda::rank::experts::{ExpertTier, PassKind};
-use crate::backend::cuda::rank::pass::{Pass, Prompts};
+use crate::backend::cuda::rank::memory::RankMemory;
+use crate::backend::cuda::rank::pass::{Pass, PromptPieces};
 use crate::backend::cuda::rank::staging::{Staging, stage};
-use crate::backend::cuda::step::host::HostTier;
+use crate::backend::cuda::step::host::HostCopies;
 use crate::backend::cuda::step::leader::Leader;
 use crate::backend::cuda::step::rows::{self, PassRoom, PieceRows, Row, StepRows, columns};
 use crate::backend::cuda::step::sampling::{InFlight, WantedOutputs};
@@ -19,25 +20,26 @@ use chimere_kernels::cuda::gdn_prefill::chunks_max;
 
 impl CudaBackend {
     /// The first kernels of a decode pass with drafts.
-    pub(super) fn enqueue_first(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
+    pub(super) fn enqueue_first(&mut self, PassShape { rows, drafts }: PassShape) -> CudaResult<()> {
         if !drafts {
             return Ok(());
         }
         let pass = Pass::decode(rows, &self.decode_rows, drafts);
-        self.network.begin(&self.device, &pass, &mut self.store, &mut self.work)
+        let memory = &mut RankMemory { store: &mut self.store, work: &mut self.work };
+        self.network.begin(&self.device, &pass, memory)
     }
 
     /// Kernels of a decode pass, but for the first of one with drafts, up to its rows' logits.
-    pub(super) fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
+    pub(super) fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> CudaResult<()> {
         let Self { device, network, store, work, draft_model, decode_rows, .. } = self;
         let pass = Pass::decode(rows, decode_rows, drafts);
         match drafts {
-            true => network.go_on(device, &pass, store, work)?,
-            false => network.forward(device, &pass, store, work)?,
+            true => network.go_on(device, &pass, &mut RankMemory { store, work })?,
+            false => network.forward(device, &pass, &mut RankMemory { store, work })?,
         }
         network.decode_head(device, rows, work)?;
         if let Some(model) = draft_model {
-            let rank = &mut ModelRank { device, network, store, work };
+            let rank = &mut ModelRank { device, network, memory: RankMemory { store, work } };
             match drafts {
                 true => model.observe(rank, &pass)?,
                 false => model.keep(rank, &pass)?,
@@ -47,7 +49,7 @@ impl CudaBackend {
     }
 
     /// Enqueues that the experts are noted that a pass of `rows` rows has read.
-    fn note_experts(&mut self, pass: PassKind, rows: usize) -> Result<(), CudaBackendError> {
+    fn note_experts(&mut self, pass: PassKind, rows: usize) -> CudaResult<()> {
         let used = self.network.used();
         let Some(experts) = &mut self.experts else { return Ok(()) };
         experts.note(&self.device, pass, &self.work.experts, (rows * used, self.counts.rows() * used))
@@ -55,7 +57,7 @@ impl CudaBackend {
 
     /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream
     /// order.
-    pub(super) fn enqueue(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
+    pub(super) fn enqueue(&mut self, plan: &StepPlan) -> CudaResult<UnsampledStep> {
         let staging = match self.ring.take() {
             Some(staging) => staging,
             None => {
@@ -105,10 +107,10 @@ impl CudaBackend {
             experts.end(&stream)?;
         }
         staging.forward.record(&stream).during("marking a step")?;
-        Ok(Forwarded { id: plan.id, staging, wanted })
+        Ok(UnsampledStep { id: plan.id, staging, wanted })
     }
 
-    fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> Result<(), CudaBackendError> {
+    fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> CudaResult<()> {
         for copy in &plan.copies {
             match copy {
                 StateCopy::Slot { from, to } => self.store.copy_slot(&self.device, from.0 as usize, to.0 as usize)?,
@@ -130,7 +132,7 @@ impl CudaBackend {
     }
 
     /// What slots hold before their pieces' rows, and page tables.
-    fn begin_pieces(&mut self, pieces: &[&Piece], staging: &Staging) -> Result<(), CudaBackendError> {
+    fn begin_pieces(&mut self, pieces: &[&Piece], staging: &Staging) -> CudaResult<()> {
         for piece in pieces {
             let slot = piece.slot.0 as usize;
             match &piece.state {
@@ -156,7 +158,7 @@ impl CudaBackend {
         prompts: &[i32],
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         self.backfill(rows.pieces.iter().map(PieceRows::slot), staging)?;
         let n = rows.prefill.len();
         stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(&rows.prefill, n))?;
@@ -168,16 +170,12 @@ impl CudaBackend {
         stage(&self.device, staging, &mut self.tiles, 0, tiles.as_flattened())?;
         let exports = self.stage_exports(rows, staging)?;
         let exports = exports.then(|| self.exports.as_view());
-        let prompts_of = Prompts {
-            pieces: &self.pieces.as_view(),
-            count: rows.pieces.len(),
-            tiles: &self.tiles.as_view(),
-            tile_count: tiles.len(),
-            exports: exports.as_ref(),
-        };
+        let (list, tiled, counts) = (self.pieces.as_view(), self.tiles.as_view(), (rows.pieces.len(), tiles.len()));
+        let prompts_of = PromptPieces { exports: exports.as_ref(), ..PromptPieces::new(&list, &tiled, counts) };
         let pass = Pass::prompts(n, &self.prefill_rows, prompts_of);
         self.last_rows = n;
-        self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        let memory = &mut RankMemory { store: &mut self.store, work: &mut self.work };
+        self.network.forward(&self.device, &pass, memory)?;
         self.note_experts(PassKind::Prompts, n)?;
         self.pooling.launch(&self.device, &rows.pooled, self.network.hidden_rows(&self.work), staging)?;
         for scores in rows.scores.chunks(self.counts.logits) {
@@ -187,20 +185,14 @@ impl CudaBackend {
             self.sampling.score(&self.device, scores, &self.work.logits, &mut self.store, staging, wanted)?;
         }
         self.gather(prompts, staging)?;
-        let prompts_of = Prompts {
-            pieces: &self.pieces.as_view(),
-            count: rows.pieces.len(),
-            tiles: &self.tiles.as_view(),
-            tile_count: tiles.len(),
-            exports: None,
-        };
+        let (list, tiled) = (self.pieces.as_view(), self.tiles.as_view());
+        let pass = Pass::prompts(n, &self.prefill_rows, PromptPieces::new(&list, &tiled, counts));
         let Self { device, network, store, work, draft_model: Some(model), .. } = self else { return Ok(()) };
-        model
-            .observe(&mut ModelRank { device, network, store, work }, &Pass::prompts(n, &self.prefill_rows, prompts_of))
+        model.observe(&mut ModelRank { device, network, memory: RankMemory { store, work } }, &pass)
     }
 
     /// Sends where states are kept on the way, if any are.
-    fn stage_exports(&mut self, rows: &StepRows, staging: &Staging) -> Result<bool, CudaBackendError> {
+    fn stage_exports(&mut self, rows: &StepRows, staging: &Staging) -> CudaResult<bool> {
         if rows.exports.is_empty() {
             return Ok(false);
         }
@@ -213,7 +205,7 @@ impl CudaBackend {
     }
 
     /// Brings some prefill rows together, ready for the head.
-    fn gather(&mut self, rows: &[i32], staging: &Staging) -> Result<(), CudaBackendError> {
+    fn gather(&mut self, rows: &[i32], staging: &Staging) -> CudaResult<()> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -222,7 +214,7 @@ impl CudaBackend {
     }
 
     /// Decode passes; returns the rows of logits that the last one left.
-    fn decode(&mut self, passes: &[Vec<Row>], staging: &Staging) -> Result<usize, CudaBackendError> {
+    fn decode(&mut self, passes: &[Vec<Row>], staging: &Staging) -> CudaResult<usize> {
         let mut decoded = 0;
         for pass in passes {
             if self.draft_model.as_ref().is_some_and(|model| model.is_due(pass)) {
@@ -241,7 +233,7 @@ impl CudaBackend {
 
     /// A decode pass that follows the step before, whose outcome the device alone knows; returns the rows of logits
     /// that it left.
-    fn follow(&mut self, rows: &StepRows, leader: &Leader, staging: &Staging) -> Result<usize, CudaBackendError> {
+    fn follow(&mut self, rows: &StepRows, leader: &Leader, staging: &Staging) -> CudaResult<usize> {
         let (Some(model), Some(pass)) = (&mut self.draft_model, rows.passes.last()) else { return Ok(0) };
         let (count, what) = (bucket(pass.len()), (&pass[..], &rows.behind[..], leader));
         model.follow(&self.device, staging, what, &mut self.decode_rows, &mut self.sampling)?;
@@ -249,7 +241,7 @@ impl CudaBackend {
         Ok(count)
     }
 
-    fn launch_pass(&mut self, shape: PassShape) -> Result<(), CudaBackendError> {
+    fn launch_pass(&mut self, shape: PassShape) -> CudaResult<()> {
         if shape.drafts {
             self.first_graphs.launch(shape)?;
         }
@@ -259,15 +251,15 @@ impl CudaBackend {
     }
 
     /// Has the draft model read what waits of these slots.
-    fn backfill(&mut self, mut slots: impl Iterator<Item = SlotId>, staging: &Staging) -> Result<(), CudaBackendError> {
+    fn backfill(&mut self, mut slots: impl Iterator<Item = SlotId>, staging: &Staging) -> CudaResult<()> {
         let Self { device, network, store, work, draft_model: Some(model), .. } = self else { return Ok(()) };
-        let rank = &mut ModelRank { device, network, store, work };
+        let rank = &mut ModelRank { device, network, memory: RankMemory { store, work } };
         model.backfill(rank, &mut slots, staging, (&mut self.prefill_rows, self.counts.prefill))
     }
 
     /// The sampler, and the way back of its results.
-    pub(super) fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> Result<InFlight, CudaBackendError> {
-        let Forwarded { id, staging, mut wanted } = step;
+    pub(super) fn sample(&mut self, step: UnsampledStep, constraints: &[Constraint]) -> CudaResult<InFlight> {
+        let UnsampledStep { id, staging, mut wanted } = step;
         // Between kernels a copy takes the device longer than either: none stands between the samples and the guesses.
         if let Some(model) = &mut self.draft_model {
             model.ask(&self.device, &staging, &wanted.asked(), &self.sampling)?;
@@ -282,6 +274,6 @@ impl CudaBackend {
         staging.end.record(self.device.stream()).during("marking a step")?;
         let experts = self.experts.as_ref().map(ExpertTier::counts);
         let device = self.device.clone();
-        Ok(InFlight::new((device, id), staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
+        Ok(InFlight::new((device, id), staging, wanted, (self.host.as_ref().map(HostCopies::watch), experts)))
     }
 }

@@ -14,10 +14,10 @@ use crate::backend::cuda::rank::graphs::Graphs;
 use crate::backend::cuda::rank::staging::{Ring, Staging};
 use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::workspace::Workspace;
-use crate::backend::cuda::step::history::History;
-use crate::backend::cuda::step::host::HostTier;
+use crate::backend::cuda::step::history::HistoryKernel;
+use crate::backend::cuda::step::host::HostCopies;
 use crate::backend::cuda::step::leader::Leader;
-use crate::backend::cuda::step::pooling::Pooling;
+use crate::backend::cuda::step::pooling::HiddenSums;
 use crate::backend::cuda::step::sampling::{InFlight, Sampling, WantedOutputs};
 use crate::backend::cuda::step::stored::StoredStates;
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
@@ -38,7 +38,7 @@ pub struct CudaBackend {
     /// If there is one whose proposals are wanted.
     draft_model: Option<Box<dyn DraftModel>>,
     /// If there is a second tier of the prefix cache.
-    host: Option<HostTier>,
+    host: Option<HostCopies>,
     /// If not all experts lie on the device.
     experts: Option<ExpertTier>,
     work: Workspace,
@@ -46,21 +46,21 @@ pub struct CudaBackend {
     given: Option<Vec<i32>>,
     /// Arrays of a decode pass's bucket, as [`columns`] lays them out.
     decode_rows: CudaSlice<i32>,
-    /// Likewise of the prompts.
+    /// Arrays of the rows of prompts, as [`columns`] lays them out.
     prefill_rows: CudaSlice<i32>,
-    /// `[pieces][4]`.
+    /// Pieces of the prompts, `[pieces][4]`: slot, position of the first row, number of the first row, rows.
     pieces: CudaSlice<i32>,
     /// `[tiles][2]` of the prompts' attention.
     tiles: CudaSlice<i32>,
     /// `[chunks]`: where states are kept on the way.
     exports: CudaSlice<i32>,
-    history: History,
+    history: HistoryKernel,
     /// By what the rows of prompts are put into tiles, if a layer attends.
     tiled: Option<chimere_kernels::cuda::attention::AttentionShape>,
     /// Rows whose logits are wanted.
     wanted: CudaSlice<i32>,
     sampling: Sampling,
-    pooling: Pooling,
+    pooling: HiddenSums,
     graphs: Graphs,
     /// The first layers of passes with drafts. Such a step is launched when the device has nothing to do, and launching
     /// a graph takes the longer the more it has: the device begins while the host launches the others.
@@ -76,14 +76,14 @@ pub struct CudaBackend {
 }
 
 /// A step whose logits are on their way.
-pub(in crate::backend) struct Forwarded {
+pub(in crate::backend) struct UnsampledStep {
     id: StepId,
     staging: Arc<Staging>,
     wanted: WantedOutputs,
 }
 
 impl StepDevice for CudaBackend {
-    type Forwarded = Forwarded;
+    type Forwarded = UnsampledStep;
     type Finished = InFlight;
 
     const COMPUTES: bool = false;
@@ -104,7 +104,7 @@ impl StepDevice for CudaBackend {
         })
     }
 
-    fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<InFlight, BackendError> {
+    fn finish(&mut self, forwarded: UnsampledStep, constraints: &[Constraint]) -> Result<InFlight, BackendError> {
         let step = forwarded.id;
         self.sample(forwarded, constraints).map_err(|e| lost(&self.device, step, &e))
     }

@@ -4,8 +4,7 @@ use super::CudaBackend;
 use super::laps::Laps;
 use crate::backend::BackendInfo;
 use crate::backend::cuda::draft_head::{self, DraftModel, ModelRank};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::error::During;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::draft_head::proposals_max;
 use crate::backend::cuda::layout::operators;
@@ -16,13 +15,14 @@ use crate::backend::cuda::layout::store::StoreShape;
 use crate::backend::cuda::network::{BlockLoader, Network};
 use crate::backend::cuda::rank::experts::ExpertTier;
 use crate::backend::cuda::rank::graphs::Graphs;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::staging::{Ring, STAGING_BYTES};
 use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::DeviceWeights;
 use crate::backend::cuda::rank::workspace::Workspace;
-use crate::backend::cuda::step::history::History;
-use crate::backend::cuda::step::host::HostTier;
-use crate::backend::cuda::step::pooling::Pooling;
+use crate::backend::cuda::step::history::HistoryKernel;
+use crate::backend::cuda::step::host::HostCopies;
+use crate::backend::cuda::step::pooling::HiddenSums;
 use crate::backend::cuda::step::rows::columns;
 use crate::backend::cuda::step::sampling::Sampling;
 use crate::backend::cuda::step::stored::StoredStates;
@@ -46,7 +46,7 @@ fn load(
     device: &Device,
     cache: &KernelCache,
     progress: &mut dyn FnMut(f32),
-) -> Result<(DeviceWeights, Option<ExpertTier>), CudaBackendError> {
+) -> CudaResult<(DeviceWeights, Option<ExpertTier>)> {
     let arch = device.arch();
     let programs = programs(model, config, arch, Some(Chip::of(device)))?;
     cache.can_build(&programs, arch)?;
@@ -66,13 +66,13 @@ fn load(
 }
 
 /// The sizes of a backend as its callers see them.
-fn info(config: &CudaConfig, vocab: usize, host: Option<&HostTier>) -> BackendInfo {
+fn info(config: &CudaConfig, vocab: usize, host: Option<&HostCopies>) -> BackendInfo {
     BackendInfo {
         device: "cuda",
         slots: config.slots,
         pages: config.pages,
         checkpoints: config.checkpoints,
-        host_blocks: host.map_or(0, HostTier::blocks_max),
+        host_blocks: host.map_or(0, HostCopies::blocks_max),
         step_rows_max: config.step_rows_max,
         vocab: vocab as u32,
         context: config.context,
@@ -88,7 +88,7 @@ fn layers(
     (model, c): (&Model, &ModelConfig),
     config: &CudaConfig,
     mut weights: DeviceWeights,
-) -> Result<(Network, Option<Box<dyn DraftModel>>), CudaBackendError> {
+) -> CudaResult<(Network, Option<Box<dyn DraftModel>>)> {
     let (own, planes) = (weights.draft.take(), config.activations.planes(model));
     let mut loader = BlockLoader::new(device, cache, c, config, (planes, weights.embed.ty))?;
     let network = Network::new(&mut loader, c, weights)?;
@@ -103,7 +103,7 @@ impl CudaBackend {
     /// # Errors
     /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no
     /// kernel takes.
-    pub fn new(model: &Model, config: &CudaConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CudaBackendError> {
+    pub fn new(model: &Model, config: &CudaConfig, progress: &mut dyn FnMut(f32)) -> CudaResult<Self> {
         if config.slots as usize > SLOTS_MAX {
             let (got, need) = (config.slots.to_string(), format!("at most {SLOTS_MAX}"));
             return Err(CudaBackendError::Unsupported { what: "the number of sequences at once", got, need });
@@ -126,13 +126,13 @@ impl CudaBackend {
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
         let carrier = Arc::new(Carrier::load(&device, &cache)?);
-        let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
+        let pooling = HiddenSums::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (units_max(counts), widths.hidden);
         let results = (counts.prefill + counts.logits + 1, proposals_max(config));
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
-        let host = HostTier::new(stream.context(), cut, config.host_cache_bytes)?;
+        let host = HostCopies::new(stream.context(), cut, config.host_cache_bytes)?;
         let mut work = Workspace::new(&device, c, counts, planes)?;
         if config.replayed {
             work.replay(&device, c)?;
@@ -152,7 +152,7 @@ impl CudaBackend {
             pieces: words(4 * counts.slots)?,
             tiles: words(2 * tiled.map_or(0, |shape| tiles_max(shape, chip, counts.prefill, counts.slots)))?,
             exports: words(chunks_max(counts.prefill, counts.slots))?,
-            history: History::new(&device, &cache, widths.vocab, config.context as usize)?,
+            history: HistoryKernel::new(&device, &cache, widths.vocab, config.context as usize)?,
             tiled,
             wanted: words(counts.logits)?,
             sampling,
@@ -173,7 +173,7 @@ impl CudaBackend {
     }
 
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
-    fn capture(&mut self) -> Result<(), CudaBackendError> {
+    fn capture(&mut self) -> CudaResult<()> {
         for pass in passes(self.counts) {
             self.device
                 .stream()
@@ -195,7 +195,7 @@ impl CudaBackend {
         }
         let Self { device, network, store, work, draft_model, .. } = self;
         if let Some(model) = draft_model {
-            model.capture(&mut ModelRank { device, network, store, work }, self.counts.slots)?;
+            model.capture(&mut ModelRank { device, network, memory: RankMemory { store, work } }, self.counts.slots)?;
         }
         self.device.stream().synchronize().during("capturing graphs")
     }

@@ -5,30 +5,27 @@
 //! in-projections, so that what is added to its scores and what it puts out there are zeros.
 
 use super::projections::BoundProjections;
-use super::{BlockPass, OperatorRun};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::layout::operators::attention::{Weights, drafting, shape_in};
+use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun};
+use crate::backend::cuda::error::CudaResult;
+use crate::backend::cuda::layout::operators::attention::{drafting, shape_in};
 use crate::backend::cuda::layout::operators::operator::{OperatorPlan, Setting};
 use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::products::ProductKernels;
-use crate::backend::cuda::rank::store::Store;
-use crate::backend::cuda::rank::weights::Matrix;
-use crate::backend::cuda::rank::workspace::Workspace;
 use crate::model::AttentionConfig;
 use chimere_kernels::cuda::attention::{self, Attention};
-use chimere_kernels::cuda::wide::HalfPlace;
 use chimere_kernels::cuda::{CudaError, Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView};
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundAttention {
     pub(crate) projections: BoundProjections,
     q_norm: CudaSlice<f32>,
     k_norm: CudaSlice<f32>,
 }
 
 /// Kernels of all such blocks, and their scratch.
-pub(crate) struct Kernels {
+pub(crate) struct AttentionKernels {
     attention: Attention,
     /// For passes with drafted rows, if there are any.
     drafting: Option<Attention>,
@@ -36,92 +33,84 @@ pub(crate) struct Kernels {
 }
 
 impl OperatorRun for AttentionConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundAttention;
+    type Kernels = AttentionKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<AttentionKernels> {
         let shape = shape_in(self, s);
         let scratch = attention::DecodeScratch::new(device, shape, s.counts.decode, s.context)?;
         let load = |shape| Attention::load(device, cache, shape, s.kv);
-        Ok(Kernels { attention: load(shape)?, drafting: drafting(self, s).map(load).transpose()?, scratch })
+        Ok(AttentionKernels { attention: load(shape)?, drafting: drafting(self, s).map(load).transpose()?, scratch })
     }
 
     fn bind(
         &self,
-        w: Weights<Matrix, CudaSlice<f32>>,
+        w: LoadedWeights<Self>,
         products: &mut ProductKernels<'_>,
         hidden: usize,
-    ) -> Result<Bound, CudaBackendError> {
+    ) -> CudaResult<BoundAttention> {
         let width = self.widths().mixed;
         let projections = BoundProjections::new(products, w.projections, hidden)?.mixing_halves(width);
-        Ok(Bound { projections, q_norm: w.q_norm, k_norm: w.k_norm })
+        Ok(BoundAttention { projections, q_norm: w.q_norm, k_norm: w.k_norm })
     }
 
-    fn first(bound: &Bound) -> &Matrix {
-        bound.projections.first()
-    }
-
-    fn half_place(bound: &Bound, rows: RowCount) -> Option<&HalfPlace> {
-        bound.projections.half_place(rows)
+    fn first(bound: &BoundAttention, rows: RowCount) -> FirstMatrix<'_> {
+        bound.projections.first(rows)
     }
 
     fn launch(
-        bound: &Bound,
-        kernels: &mut Kernels,
+        bound: &BoundAttention,
+        kernels: &mut AttentionKernels,
         at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        bound.mix(kernels, at, store, work)?;
-        bound.projections.write(at, work)
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
+        bound.mix(kernels, at, memory)?;
+        bound.projections.write(at, memory.work)
     }
 
     fn remember(
-        bound: &Bound,
-        kernels: &mut Kernels,
+        bound: &BoundAttention,
+        kernels: &mut AttentionKernels,
         at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        bound.projections.read(at, work)?;
-        with_cache(bound, (at, false), store, work, |rows, x, norms, cache, out| {
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
+        bound.projections.read(at, memory.work)?;
+        with_cache(bound, (at, false), memory, |rows, x, norms, cache, out| {
             // SAFETY: as in `attend`.
             unsafe { kernels.attention.write(at.device, rows, x, norms, cache, out) }
         })
     }
 }
 
-impl Bound {
-    /// All but the out-projection: from the residual stream into [`Workspace::mixed`].
+impl BoundAttention {
+    /// All but the out-projection: from the residual stream into the mixed rows of the workspace.
     pub(crate) fn mix(
         &self,
-        kernels: &mut Kernels,
+        kernels: &mut AttentionKernels,
         at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        self.projections.read_as(at, work, reads_halves(kernels, at))?;
-        attend(self, kernels, at, store, work)
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
+        self.projections.read_as(at, memory.work, reads_halves(kernels, at))?;
+        attend(self, kernels, at, memory)
     }
 }
 
 /// Whether input rows are f16: those of prompts.
-fn reads_halves(kernels: &Kernels, at: BlockPass<'_>) -> bool {
+fn reads_halves(kernels: &AttentionKernels, at: BlockPass<'_>) -> bool {
     at.pass.prompts.is_some() && kernels.attention.half_inputs()
 }
 
 /// Norms, rotation, the cache's new entries, and attention over all of them.
 fn attend(
-    bound: &Bound,
-    kernels: &mut Kernels,
+    bound: &BoundAttention,
+    kernels: &mut AttentionKernels,
     at: BlockPass<'_>,
-    store: &mut Store,
-    work: &mut Workspace,
-) -> Result<(), CudaBackendError> {
+    memory: &mut RankMemory<'_>,
+) -> CudaResult<()> {
     let halves = reads_halves(kernels, at);
-    let Kernels { attention, drafting, scratch } = kernels;
+    let AttentionKernels { attention, drafting, scratch } = kernels;
     let decode = drafting.as_ref().filter(|_| at.pass.drafts).unwrap_or(attention);
-    with_cache(bound, (at, halves), store, work, |rows, x, norms, cache, out| {
+    with_cache(bound, (at, halves), memory, |rows, x, norms, cache, out| {
         // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass that share a
         // slot are a piece with its drafts, tiles were made of the prefill's pieces; tables and earlier positions were
         // written before this step's first kernel.
@@ -137,10 +126,9 @@ fn attend(
 /// Calls `launch` with the pass's rows, what the in-projections left of them, as f16 or not, and the block's part of
 /// the cache.
 fn with_cache(
-    bound: &Bound,
+    bound: &BoundAttention,
     (at, half_inputs): (BlockPass<'_>, bool),
-    store: &mut Store,
-    work: &mut Workspace,
+    memory: &mut RankMemory<'_>,
     launch: impl FnOnce(
         attention::AttentionRows<'_>,
         &CudaView<'_, f32>,
@@ -148,8 +136,9 @@ fn with_cache(
         attention::Cache<'_, '_>,
         attention::Out<'_, '_>,
     ) -> Result<(), CudaError>,
-) -> Result<(), CudaBackendError> {
+) -> CudaResult<()> {
     let norms = attention::Norms { query: &bound.q_norm.as_view(), key: &bound.k_norm.as_view() };
+    let RankMemory { store, work } = memory;
     let pages_max = store.shape.table;
     let mut kv = store.kv(at.place.cached);
     let rows = attention::AttentionRows {

@@ -2,24 +2,21 @@
 //! stream.
 
 use super::projections::BoundProjections;
-use super::{BlockPass, OperatorRun};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::layout::operators::gdn::{Weights, drafts, heads};
+use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun};
+use crate::backend::cuda::error::CudaResult;
+use crate::backend::cuda::layout::operators::gdn::{drafts, heads};
 use crate::backend::cuda::layout::operators::operator::Setting;
 use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::products::ProductKernels;
-use crate::backend::cuda::rank::store::Store;
-use crate::backend::cuda::rank::weights::Matrix;
-use crate::backend::cuda::rank::workspace::Workspace;
 use crate::model::GdnConfig;
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
-use chimere_kernels::cuda::wide::HalfPlace;
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundGdn {
     projections: BoundProjections,
     conv: CudaSlice<f32>,
     a_neg: CudaSlice<f32>,
@@ -28,7 +25,7 @@ pub(crate) struct Bound {
 }
 
 /// Kernels of all such blocks.
-pub(crate) struct Kernels {
+pub(crate) struct GdnKernels {
     decode: GdnDecode,
     /// For passes with drafted rows or behind such, if there are any.
     drafting: Option<GdnDecode>,
@@ -36,24 +33,19 @@ pub(crate) struct Kernels {
 }
 
 impl OperatorRun for GdnConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundGdn;
+    type Kernels = GdnKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<GdnKernels> {
         let (heads, stride) = (heads(self), heads(self).inputs());
         let prefill = GdnPrefill::load(device, cache, heads, stride, s.planes)?;
         let mut decode = drafts(s).map(|drafts| GdnDecode::load(device, cache, heads, stride, s.planes, drafts));
         let without = decode.next().expect("passes without drafts are always there")?;
-        Ok(Kernels { decode: without, drafting: decode.next().transpose()?, prefill })
+        Ok(GdnKernels { decode: without, drafting: decode.next().transpose()?, prefill })
     }
 
-    fn bind(
-        &self,
-        w: Weights<Matrix, CudaSlice<f32>>,
-        products: &mut ProductKernels<'_>,
-        hidden: usize,
-    ) -> Result<Bound, CudaBackendError> {
-        Ok(Bound {
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundGdn> {
+        Ok(BoundGdn {
             projections: BoundProjections::new(products, w.projections, hidden)?.mixing_halves(self.values()),
             conv: w.conv,
             a_neg: w.a_neg,
@@ -62,36 +54,25 @@ impl OperatorRun for GdnConfig {
         })
     }
 
-    fn first(bound: &Bound) -> &Matrix {
-        bound.projections.first()
-    }
-
-    fn half_place(bound: &Bound, rows: RowCount) -> Option<&HalfPlace> {
-        bound.projections.half_place(rows)
+    fn first(bound: &BoundGdn, rows: RowCount) -> FirstMatrix<'_> {
+        bound.projections.first(rows)
     }
 
     fn launch(
-        bound: &Bound,
-        kernels: &mut Kernels,
+        bound: &BoundGdn,
+        kernels: &mut GdnKernels,
         at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         let halves = at.pass.prompts.is_some() && kernels.prefill.half_inputs();
-        bound.projections.read_as(at, work, halves)?;
-        mix(bound, kernels, at, store, work)?;
-        bound.projections.write(at, work)
+        bound.projections.read_as(at, memory.work, halves)?;
+        mix(bound, kernels, at, memory)?;
+        bound.projections.write(at, memory.work)
     }
 }
 
 /// Convolution, rule and gated norm of all rows.
-fn mix(
-    bound: &Bound,
-    kernels: &Kernels,
-    at: BlockPass<'_>,
-    store: &mut Store,
-    work: &mut Workspace,
-) -> Result<(), CudaBackendError> {
+fn mix(bound: &BoundGdn, kernels: &GdnKernels, at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
     let weights = gdn_decode::LayerWeights {
         taps: &bound.conv.as_view(),
         decay: &bound.a_neg.as_view(),
@@ -99,6 +80,7 @@ fn mix(
         norm: &bound.norm.as_view(),
         eps: at.eps,
     };
+    let RankMemory { store, work } = memory;
     let mut kept = store.recurrent(at.place.recurrent);
     let memory = gdn_decode::GdnState { state: &mut kept.states, tail: &mut kept.rings };
     let x = work.inputs.as_view();

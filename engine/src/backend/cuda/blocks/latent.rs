@@ -2,7 +2,7 @@
 //! and another one brings the weighed sum of what the experts made back into the stream.
 
 use super::BlockPass;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::operators::latent::LatentMatrices;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
 use crate::backend::cuda::rank::weights::Matrix;
@@ -25,7 +25,7 @@ impl BoundLatent {
         products: &mut ProductKernels<'_>,
         weights: LatentMatrices<Matrix>,
         (hidden, width): (usize, usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let [into, back] = weights.kinds(hidden)?;
         let (into_product, back_product) = (products.of(into)?, products.of(back)?);
         let LatentMatrices { into, back } = weights;
@@ -33,7 +33,7 @@ impl BoundLatent {
     }
 
     /// Rows of the stream into [`Workspace::latent`].
-    pub(crate) fn enter(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(crate) fn enter(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         let x = work.stream.rows.read(at.eps);
         let (mut codes, mut meta) = work.latent.views_mut();
         let out = Output::Activated { codes: &mut codes, meta: &mut meta, stride: padded(self.width) };
@@ -43,7 +43,7 @@ impl BoundLatent {
     }
 
     /// The sums in [`Workspace::latent`] into the stream.
-    pub(crate) fn leave(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(crate) fn leave(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         work.stream.add_product(at.device, at.pass.rows, (&self.back_product, &self.back), &work.latent, at.next)
     }
 }

@@ -4,14 +4,13 @@
 //! Its state is written at every position: it has no updates that a state may lack.
 
 use super::projections::BoundProjections;
-use super::{BlockPass, OperatorRun};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::layout::operators::mamba2::{Weights, shape};
+use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun};
+use crate::backend::cuda::error::CudaResult;
+use crate::backend::cuda::layout::operators::mamba2::shape;
 use crate::backend::cuda::layout::operators::operator::Setting;
+use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::products::ProductKernels;
-use crate::backend::cuda::rank::store::Store;
-use crate::backend::cuda::rank::weights::Matrix;
-use crate::backend::cuda::rank::workspace::Workspace;
 use crate::model::Mamba2Config;
 use chimere_kernels::cuda::gdn_prefill::{MixedRows, Pieces};
 use chimere_kernels::cuda::mamba2::{self, Counters, Mamba2};
@@ -19,7 +18,7 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundMamba2 {
     projections: BoundProjections,
     conv: CudaSlice<f32>,
     conv_bias: CudaSlice<f32>,
@@ -30,28 +29,28 @@ pub(crate) struct Bound {
 }
 
 /// Kernels of all such blocks, and what their launches count in.
-pub(crate) struct Kernels {
+pub(crate) struct Mamba2Kernels {
     kernels: Mamba2,
     counters: Counters,
 }
 
 impl OperatorRun for Mamba2Config {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundMamba2;
+    type Kernels = Mamba2Kernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<Mamba2Kernels> {
         let shape = shape(self, s.planes);
         let counters = Counters::new(device, shape, s.counts.decode)?;
-        Ok(Kernels { kernels: Mamba2::load(device, cache, shape)?, counters })
+        Ok(Mamba2Kernels { kernels: Mamba2::load(device, cache, shape)?, counters })
     }
 
     fn bind(
         &self,
-        w: Weights<Matrix, CudaSlice<f32>>,
+        w: LoadedWeights<Self>,
         products: &mut ProductKernels<'_>,
         hidden: usize,
-    ) -> Result<Bound, CudaBackendError> {
-        Ok(Bound {
+    ) -> CudaResult<BoundMamba2> {
+        Ok(BoundMamba2 {
             projections: BoundProjections::new(products, w.projections, hidden)?,
             conv: w.conv,
             conv_bias: w.conv_bias,
@@ -62,31 +61,30 @@ impl OperatorRun for Mamba2Config {
         })
     }
 
-    fn first(bound: &Bound) -> &Matrix {
-        bound.projections.first()
+    fn first(bound: &BoundMamba2, rows: RowCount) -> FirstMatrix<'_> {
+        FirstMatrix { halves: None, ..bound.projections.first(rows) }
     }
 
     fn launch(
-        bound: &Bound,
-        kernels: &mut Kernels,
+        bound: &BoundMamba2,
+        kernels: &mut Mamba2Kernels,
         at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        bound.projections.read(at, work)?;
-        mix(bound, kernels, at, store, work)?;
-        bound.projections.write(at, work)
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
+        bound.projections.read(at, memory.work)?;
+        mix(bound, kernels, at, memory)?;
+        bound.projections.write(at, memory.work)
     }
 }
 
 /// Convolution, rule, gate and norm of all rows.
 fn mix(
-    bound: &Bound,
-    Kernels { kernels, counters }: &mut Kernels,
+    bound: &BoundMamba2,
+    kernels: &mut Mamba2Kernels,
     at: BlockPass<'_>,
-    store: &mut Store,
-    work: &mut Workspace,
-) -> Result<(), CudaBackendError> {
+    memory: &mut RankMemory<'_>,
+) -> CudaResult<()> {
+    let Mamba2Kernels { kernels, counters } = kernels;
     let layer = mamba2::LayerWeights {
         taps: &bound.conv.as_view(),
         conv_bias: &bound.conv_bias.as_view(),
@@ -96,6 +94,7 @@ fn mix(
         norm: &bound.norm.as_view(),
         eps: at.eps,
     };
+    let RankMemory { store, work } = memory;
     let mut kept = store.recurrent(at.place.recurrent);
     let memory = mamba2::Mamba2State { state: &mut kept.states, tail: &mut kept.rings };
     let (x, scratch) = (work.inputs.as_view(), &mut work.scratch.as_view_mut());

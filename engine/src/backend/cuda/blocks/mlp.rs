@@ -1,13 +1,14 @@
 //! A dense feed-forward part, or an expert of many: gate and up or, where a squared ReLU stands between, up alone, and
 //! down. A dense part's down is a product into the residual stream; what experts make is summed by whoever chose them.
 
-use super::{BlockPass, OperatorRun};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::layout::operators::mlp::{ExpertMatrices, Place};
+use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun};
+use crate::backend::cuda::error::CudaResult;
+use crate::backend::cuda::layout::operators::mlp::{ExpertMatrices, ExpertRole};
 use crate::backend::cuda::layout::operators::operator::Setting;
+use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
 use crate::backend::cuda::rank::quantized::Quantized;
-use crate::backend::cuda::rank::store::Store;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::backend::cuda::rank::workspace::Workspace;
 use crate::model::MlpConfig;
@@ -17,39 +18,34 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaViewMut;
 
 /// They on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundMlp {
     pub(crate) weights: ExpertMatrices<Matrix>,
     pub(crate) gate_up: Product,
     pub(crate) down: Product,
     width: usize,
 }
 
-impl Bound {
+impl BoundMlp {
     /// Loads the products of an expert, or of a stack of them, of this width.
     pub(crate) fn new(
         products: &mut ProductKernels<'_>,
         weights: ExpertMatrices<Matrix>,
         (norm, width): (Option<usize>, usize),
-        place: Place,
-    ) -> Result<Self, CudaBackendError> {
+        place: ExpertRole,
+    ) -> CudaResult<Self> {
         let [gate_up, down] = weights.kinds(norm, place)?;
         Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
     }
 
     /// All rows through the shared expert, into [`Workspace::shared_out`].
-    pub(crate) fn launch_shared(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(crate) fn launch_shared(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         let x = work.stream.rows.read(at.eps);
         self.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
         self.launch_down(at, &work.shared_hidden, &mut work.shared_out.as_view_mut())
     }
 
     /// Gate and up of all rows, or up alone.
-    pub(crate) fn launch_gate_up(
-        &self,
-        at: BlockPass<'_>,
-        x: &Source<'_>,
-        hidden: &mut Quantized,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn launch_gate_up(&self, at: BlockPass<'_>, x: &Source<'_>, hidden: &mut Quantized) -> CudaResult<()> {
         let (rows, columns) = (at.pass.rows, Columns::First(at.pass.rows.count));
         let (mut codes, mut meta) = hidden.views_mut();
         let out = Output::Activated { codes: &mut codes, meta: &mut meta, stride: padded(self.width) };
@@ -57,13 +53,13 @@ impl Bound {
         unsafe { self.gate_up.launch(at.device, rows, &self.weights.gate_up, x, columns, out) }
     }
 
-    /// What follows it.
+    /// Multiplies the hidden rows with the down matrix, into `values`: `[rows, hidden]`.
     pub(crate) fn launch_down(
         &self,
         at: BlockPass<'_>,
         hidden: &Quantized,
         values: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (rows, columns) = (at.pass.rows, Columns::First(at.pass.rows.count));
         let (codes, meta) = hidden.views();
         let out = Output::Plain { values, stride: at.hidden };
@@ -73,33 +69,23 @@ impl Bound {
 }
 
 impl OperatorRun for MlpConfig {
-    type Bound = Bound;
+    type Bound = BoundMlp;
     type Kernels = ();
 
-    fn load(&self, _: &Device, _: &KernelCache, _: &Setting) -> Result<(), CudaBackendError> {
+    fn load(&self, _: &Device, _: &KernelCache, _: &Setting) -> CudaResult<()> {
         Ok(())
     }
 
-    fn bind(
-        &self,
-        w: ExpertMatrices<Matrix>,
-        products: &mut ProductKernels<'_>,
-        hidden: usize,
-    ) -> Result<Bound, CudaBackendError> {
-        Bound::new(products, w, (Some(hidden), self.width), Place::Alone)
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundMlp> {
+        BoundMlp::new(products, w, (Some(hidden), self.width), ExpertRole::Alone)
     }
 
-    fn first(bound: &Bound) -> &Matrix {
-        &bound.weights.gate_up
+    fn first(bound: &BoundMlp, _rows: RowCount) -> FirstMatrix<'_> {
+        FirstMatrix { matrix: &bound.weights.gate_up, halves: None }
     }
 
-    fn launch(
-        bound: &Bound,
-        _kernels: &mut (),
-        at: BlockPass<'_>,
-        _store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    fn launch(bound: &BoundMlp, _kernels: &mut (), at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
+        let work = &mut *memory.work;
         let x = work.stream.rows.read(at.eps);
         bound.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
         let down = (&bound.down, &bound.weights.down);

@@ -12,16 +12,15 @@ mod moe;
 mod parallel;
 mod projections;
 
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::operators::operator::{OperatorPlan, Setting};
 use crate::backend::cuda::layout::operators::{Op, for_each_operator, refused};
 use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::ProductKernels;
-use crate::backend::cuda::rank::residual::Next;
-use crate::backend::cuda::rank::store::Store;
+use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
-use crate::backend::cuda::rank::workspace::Workspace;
 use crate::model::{AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, MoeConfig, OpConfig, ParallelConfig};
 use chimere_kernels::cuda::wide::HalfPlace;
 use chimere_kernels::cuda::{Device, KernelCache};
@@ -42,15 +41,26 @@ pub(crate) struct BlockPlace {
 #[derive(Clone, Copy)]
 pub(crate) struct BlockPass<'a> {
     pub(crate) device: &'a Device,
-    /// The same device, for what may run beside the rest of a block.
+    /// A second stream of the device, for kernels that may run beside the rest of a block.
     pub(crate) beside: &'a Device,
     pub(crate) pass: &'a Pass<'a>,
     /// Weight of the norm before the operator: it is folded into the rows already.
     pub(crate) norm: &'a CudaSlice<f32>,
-    pub(crate) next: Next<'a>,
+    pub(crate) next: NextBlock<'a>,
     pub(crate) place: BlockPlace,
     pub(crate) hidden: usize,
     pub(crate) eps: f32,
+}
+
+/// The weights of an operator on the device, before their products are loaded.
+pub(crate) type LoadedWeights<C> = <C as OperatorPlan>::Weights<Matrix, CudaSlice<f32>>;
+
+/// The matrix that a block reads first, which the block before it may fetch early.
+#[derive(Clone, Copy)]
+pub(crate) struct FirstMatrix<'a> {
+    pub(crate) matrix: &'a Matrix,
+    /// Where rows of the stream become f16 for this matrix, if they do: the block that writes the rows may convert them.
+    pub(crate) halves: Option<&'a HalfPlace>,
 }
 
 /// An operator on one device: what it loads and what it launches.
@@ -61,41 +71,34 @@ pub(crate) trait OperatorRun: OperatorPlan {
     type Kernels;
 
     /// Loads the kernels that blocks of this shape share.
-    fn load(&self, device: &Device, cache: &KernelCache, setting: &Setting) -> Result<Self::Kernels, CudaBackendError>;
+    fn load(&self, device: &Device, cache: &KernelCache, setting: &Setting) -> CudaResult<Self::Kernels>;
 
     /// Loads the products of a block's weights.
     fn bind(
         &self,
-        weights: Self::Weights<Matrix, CudaSlice<f32>>,
+        weights: LoadedWeights<Self>,
         products: &mut ProductKernels<'_>,
         hidden: usize,
-    ) -> Result<Self::Bound, CudaBackendError>;
+    ) -> CudaResult<Self::Bound>;
 
-    /// The matrix that is read first.
-    fn first(bound: &Self::Bound) -> &Matrix;
-
-    /// Where such rows of the stream become f16 for that matrix, if they do: whoever writes them may do it too.
-    fn half_place(_bound: &Self::Bound, _rows: RowCount) -> Option<&HalfPlace> {
-        None
-    }
+    /// The matrix that the block multiplies such rows of the residual stream with first.
+    fn first(bound: &Self::Bound, rows: RowCount) -> FirstMatrix<'_>;
 
     /// Enqueues the block: from the residual stream back into it.
     fn launch(
         bound: &Self::Bound,
         kernels: &mut Self::Kernels,
         at: BlockPass<'_>,
-        store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError>;
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()>;
 
     /// Enqueues what later rows find of these, and no more: nothing leaves the block.
     fn remember(
         _bound: &Self::Bound,
         _kernels: &mut Self::Kernels,
         _at: BlockPass<'_>,
-        _store: &mut Store,
-        _work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+        _memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
         Ok(())
     }
 }
@@ -122,7 +125,7 @@ macro_rules! running_operators {
                 device: &Device,
                 cache: &KernelCache,
                 setting: &Setting,
-            ) -> Result<Self, CudaBackendError> {
+            ) -> CudaResult<Self> {
                 match op {
                     $(OpConfig::$kind(config) => config.load(device, cache, setting).map(Self::$kind),)*
                     _ => Err(refused(op)),
@@ -136,26 +139,19 @@ macro_rules! running_operators {
                 op: Op<Matrix, CudaSlice<f32>>,
                 products: &mut ProductKernels<'_>,
                 hidden: usize,
-            ) -> Result<Self, CudaBackendError> {
+            ) -> CudaResult<Self> {
                 match op {
                     $(Op::$kind(config, weights) => config.bind(weights, products, hidden).map(Self::$kind),)*
                     Op::Refused => unreachable!("`check` comes first"),
                 }
             }
 
-            /// The matrix that is read first.
-            pub(crate) fn first(&self) -> &Matrix {
-                match self {
-                    $(Self::$kind(bound) => $config::first(bound),)*
-                }
-            }
-
-            /// Who reads the stream before it, as whoever writes such rows of it is told.
-            pub(crate) fn reader<'a>(&'a self, norm: &'a CudaSlice<f32>, rows: RowCount) -> Next<'a> {
-                let halves = match self {
-                    $(Self::$kind(bound) => $config::half_place(bound, rows),)*
+            /// This block as the one that reads such rows of the stream next: `norm` is the weight of its norm.
+            pub(crate) fn reader<'a>(&'a self, norm: &'a CudaSlice<f32>, rows: RowCount) -> NextBlock<'a> {
+                let FirstMatrix { matrix, halves } = match self {
+                    $(Self::$kind(bound) => $config::first(bound, rows),)*
                 };
-                Next { norm, matrix: self.first(), halves }
+                NextBlock { norm, matrix, halves }
             }
 
             /// Enqueues the block: from the residual stream back into it.
@@ -163,12 +159,11 @@ macro_rules! running_operators {
                 &self,
                 kernels: &mut Kernels,
                 at: BlockPass<'_>,
-                store: &mut Store,
-                work: &mut Workspace,
-            ) -> Result<(), CudaBackendError> {
+                memory: &mut RankMemory<'_>,
+            ) -> CudaResult<()> {
                 match (self, kernels) {
                     $((Self::$kind(bound), Kernels::$kind(kernels)) => {
-                        $config::launch(bound, kernels, at, store, work)
+                        $config::launch(bound, kernels, at, memory)
                     })*
                     _ => unreachable!("a block's kernels are those of its shape"),
                 }
@@ -179,12 +174,11 @@ macro_rules! running_operators {
                 &self,
                 kernels: &mut Kernels,
                 at: BlockPass<'_>,
-                store: &mut Store,
-                work: &mut Workspace,
-            ) -> Result<(), CudaBackendError> {
+                memory: &mut RankMemory<'_>,
+            ) -> CudaResult<()> {
                 match (self, kernels) {
                     $((Self::$kind(bound), Kernels::$kind(kernels)) => {
-                        $config::remember(bound, kernels, at, store, work)
+                        $config::remember(bound, kernels, at, memory)
                     })*
                     _ => unreachable!("a block's kernels are those of its shape"),
                 }

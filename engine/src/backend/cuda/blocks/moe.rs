@@ -7,17 +7,16 @@
 //! a dense part.
 
 use super::latent::BoundLatent;
-use super::{BlockPass, OperatorRun, mlp};
-use crate::backend::cuda::error::CudaBackendError;
+use super::{BlockPass, FirstMatrix, LoadedWeights, OperatorRun, mlp};
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::Packed;
-use crate::backend::cuda::layout::operators::moe::{Weights, combine_shape, few, router_shape, shared_width};
+use crate::backend::cuda::layout::operators::moe::{combine_shape, few, router_shape, shared_width};
 use crate::backend::cuda::layout::operators::operator::Setting;
 use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::products::ProductKernels;
 use crate::backend::cuda::rank::quantized::Quantized;
 use crate::backend::cuda::rank::residual::next_rows;
-use crate::backend::cuda::rank::store::Store;
-use crate::backend::cuda::rank::weights::Matrix;
 use crate::backend::cuda::rank::workspace::{Workspace, given_of};
 use crate::model::MoeConfig;
 use chimere_kernels::cuda::combine::{Combine, ExpertOutputs};
@@ -32,16 +31,41 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use std::rc::Rc;
 
 /// Its weights on the device, with their products.
-pub(crate) struct Bound {
+pub(crate) struct BoundMoe {
     config: MoeConfig,
     router: CudaSlice<f32>,
     shared_gate: CudaSlice<f32>,
     bias: CudaSlice<f32>,
-    experts: mlp::Bound,
+    experts: mlp::BoundMlp,
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
-    shared: mlp::Bound,
+    shared: mlp::BoundMlp,
     latent: Option<BoundLatent>,
+}
+
+/// Views of what a router reads of a block.
+struct RouterViews<'a> {
+    norm: CudaView<'a, f32>,
+    experts: CudaView<'a, f32>,
+    shared_gate: CudaView<'a, f32>,
+    /// Biases of the scores, where experts are chosen by sigmoids.
+    bias: Option<CudaView<'a, f32>>,
+}
+
+impl<'a> RouterViews<'a> {
+    fn of(bound: &'a BoundMoe, at: BlockPass<'a>) -> Self {
+        Self {
+            norm: at.norm.as_view(),
+            experts: bound.router.as_view(),
+            shared_gate: bound.shared_gate.as_view(),
+            bias: bound.config.sigmoid().then(|| bound.bias.as_view()),
+        }
+    }
+
+    fn weights(&self, eps: f32) -> router::LayerWeights<'_> {
+        let Self { norm, experts, shared_gate, bias } = self;
+        router::LayerWeights { norm, experts, shared_gate, bias: bias.as_ref(), eps }
+    }
 }
 
 /// Which rows go to which expert.
@@ -70,28 +94,23 @@ impl<'a> Lists<'a> {
 }
 
 /// Kernels of all such blocks, and their scratch.
-pub(crate) struct Kernels {
+pub(crate) struct MoeKernels {
     router: Router,
     scratch: router::Workspace,
     combine: Combine,
 }
 
 impl OperatorRun for MoeConfig {
-    type Bound = Bound;
-    type Kernels = Kernels;
+    type Bound = BoundMoe;
+    type Kernels = MoeKernels;
 
-    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> CudaResult<MoeKernels> {
         let router = Router::load(device, cache, router_shape(self, s))?;
         let scratch = router.workspace(device, s.counts.rows())?;
-        Ok(Kernels { router, scratch, combine: Combine::load(device, cache, combine_shape(self, s))? })
+        Ok(MoeKernels { router, scratch, combine: Combine::load(device, cache, combine_shape(self, s))? })
     }
 
-    fn bind(
-        &self,
-        w: Weights<Matrix, CudaSlice<f32>>,
-        products: &mut ProductKernels<'_>,
-        hidden: usize,
-    ) -> Result<Bound, CudaBackendError> {
+    fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundMoe> {
         let few = match few(self, &w, hidden) {
             Some(few) => products.experts(few?)?,
             None => None,
@@ -99,35 +118,35 @@ impl OperatorRun for MoeConfig {
         // Without kernels for few rows there is no order of theirs to keep.
         let shared = self.beside(few.is_some());
         let latent = w.latent.zip(self.latent);
-        Ok(Bound {
+        Ok(BoundMoe {
             config: *self,
             router: w.router,
             shared_gate: w.shared_gate,
             bias: w.bias,
-            experts: mlp::Bound::new(products, w.experts, (self.norm(hidden), self.expert.width), self.routed())?,
+            experts: mlp::BoundMlp::new(products, w.experts, (self.norm(hidden), self.expert.width), self.routed())?,
             few,
-            shared: mlp::Bound::new(products, w.shared, (Some(hidden), shared_width(self)), shared)?,
+            shared: mlp::BoundMlp::new(products, w.shared, (Some(hidden), shared_width(self)), shared)?,
             latent: latent.map(|(w, width)| BoundLatent::new(products, w, (hidden, width))).transpose()?,
         })
     }
 
-    fn first(bound: &Bound) -> &Matrix {
+    fn first(bound: &BoundMoe, _rows: RowCount) -> FirstMatrix<'_> {
         if let Some(latent) = &bound.latent {
-            return &latent.into;
+            return FirstMatrix { matrix: &latent.into, halves: None };
         }
         // What is read after the choice cannot be read ahead of it.
         let weights =
             if bound.experts.weights.gate_up.form().placed { &bound.shared.weights } else { &bound.experts.weights };
-        &weights.gate_up
+        FirstMatrix { matrix: &weights.gate_up, halves: None }
     }
 
     fn launch(
-        bound: &Bound,
-        kernels: &mut Kernels,
+        bound: &BoundMoe,
+        kernels: &mut MoeKernels,
         at: BlockPass<'_>,
-        _store: &mut Store,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+        memory: &mut RankMemory<'_>,
+    ) -> CudaResult<()> {
+        let work = &mut *memory.work;
         let few = bound.few.as_ref().filter(|few| at.pass.rows.count <= few.rows_max() && at.pass.prompts.is_none());
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
@@ -182,9 +201,9 @@ impl SharedTurn {
     }
 }
 
-impl Bound {
+impl BoundMoe {
     /// The shared expert, on a stream of its own.
-    fn launch_beside(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    fn launch_beside(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         self.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)
     }
 
@@ -193,10 +212,10 @@ impl Bound {
     fn launch_latent(
         &self,
         latent: &BoundLatent,
-        kernels: &mut Kernels,
+        kernels: &mut MoeKernels,
         at: BlockPass<'_>,
         work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         self.route(kernels, at, work)?;
         latent.enter(at, work)?;
         let x = work.stream.rows.read(at.eps);
@@ -226,15 +245,9 @@ impl Bound {
     }
 
     /// Which experts each row takes, how much of each, and each expert's rows.
-    fn route(&self, kernels: &mut Kernels, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        let bias = self.bias.as_view();
-        let weights = router::LayerWeights {
-            norm: &at.norm.as_view(),
-            experts: &self.router.as_view(),
-            shared_gate: &self.shared_gate.as_view(),
-            bias: self.config.sigmoid().then_some(&bias),
-            eps: at.eps,
-        };
+    fn route(&self, kernels: &mut MoeKernels, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
+        let views = RouterViews::of(self, at);
+        let weights = views.weights(at.eps);
         let variant = match at.pass.rows {
             RowCount { prefill: true, .. } => kernels.router.for_prompts(),
             RowCount { count, .. } => router::decode_variant(count),
@@ -265,7 +278,7 @@ impl Bound {
     }
 
     /// Routed experts, each with its rows.
-    fn launch_routed(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    fn launch_routed(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
         let x = work.stream.rows.read(at.eps);
         self.launch_gate_up(at, &x.source(), &lists, (&mut work.expert_hidden, &work.made))?;
@@ -296,7 +309,7 @@ impl Bound {
         x: &Source<'_>,
         lists: &Lists<'_>,
         (int8, made): (&mut Quantized, &HalfRows),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let ((mut codes, mut meta), stride) = (int8.views_mut(), padded(self.config.expert.width));
         let out = match self.hides_halves(at) {
             true => Output::HalfRows { rows: made, count: at.pass.rows.count * self.config.used },
@@ -308,14 +321,15 @@ impl Bound {
         unsafe { product.launch(at.device, at.pass.rows, matrix, x, columns, out) }
     }
 
-    /// What follows it.
+    /// Multiplies the hidden rows of the routed experts with their down matrices, one output row a pair of row and
+    /// expert.
     fn launch_down(
         &self,
         at: BlockPass<'_>,
         lists: &Lists<'_>,
         (int8, made): (&Quantized, &HalfRows),
         values: &mut CudaViewMut<'_, f32>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (codes, meta) = int8.views();
         let x = Source::plain(&codes, &meta).made(self.hides_halves(at).then_some(made));
         let stride = self.config.latent.unwrap_or(at.hidden);
@@ -328,20 +342,9 @@ impl Bound {
     }
 
     /// All experts of few rows, which choose in the same launch.
-    fn launch_few(
-        &self,
-        kernels: &ExpertsKernels,
-        at: BlockPass<'_>,
-        work: &mut Workspace,
-    ) -> Result<(), CudaBackendError> {
-        let bias = self.bias.as_view();
-        let weights = router::LayerWeights {
-            norm: &at.norm.as_view(),
-            experts: &self.router.as_view(),
-            shared_gate: &self.shared_gate.as_view(),
-            bias: self.config.sigmoid().then_some(&bias),
-            eps: at.eps,
-        };
+    fn launch_few(&self, kernels: &ExpertsKernels, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
+        let views = RouterViews::of(self, at);
+        let weights = views.weights(at.eps);
         let (routed, shared, tally) = (&self.experts.weights, &self.shared.weights, work.tally.as_view());
         let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
         let chosen = work.chosen(at.place.routed);

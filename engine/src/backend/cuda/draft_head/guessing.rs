@@ -1,6 +1,6 @@
 //! Buffers and sampler of passes of guesses, on the device beside the workspace.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::draft_head::{GRAPH_PASSES, shortlist};
 use crate::backend::cuda::layout::outputs::LIST_WORDS;
 use crate::backend::cuda::layout::shape::{Counts, GuessShape, bucket};
@@ -23,10 +23,10 @@ pub(super) struct Guessing {
     /// As a pass reads them, arrays of `room` each: what is not made anew for a pass stays zero.
     pub(super) rows: CudaSlice<i32>,
     pub(super) room: usize,
-    /// `[sequences, 4]`.
+    /// Rows that ask for guesses, `[sequences, 4]`, as the kernel of the first guesses reads them.
     pub(super) asked: CudaSlice<i32>,
     pub(super) params: CudaSlice<SampleParams>,
-    /// What these name.
+    /// Lists of token ids and numbers that the sampling parameters of `params` point into.
     pub(super) lists: CudaSlice<u32>,
     /// `[GRAPH_PASSES, rows of a pass]`.
     pub(super) results: CudaSlice<SampleResult>,
@@ -43,12 +43,7 @@ pub(super) struct Guessing {
 
 impl Guessing {
     /// For as many sequences as there are slots.
-    pub(super) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        model: &Model,
-        counts: Counts,
-    ) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(device: &Device, cache: &KernelCache, model: &Model, counts: Counts) -> CudaResult<Self> {
         let (stream, rows, doing) = (device.stream(), bucket(counts.slots), "allocating the draft head's memory");
         let list = shortlist(model).cloned();
         let among = list.as_ref().map_or(model.config.vocab, Shortlist::len);
@@ -75,7 +70,7 @@ impl Guessing {
         staging: &Staging,
         asked: &[AskedAt],
         sampling: &Sampling,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         if asked.is_empty() {
             return Ok(());
         }
@@ -96,7 +91,7 @@ impl Guessing {
         device: &Device,
         (work, store): (&Workspace, &mut Store),
         (rows, nth): (usize, usize),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         // SAFETY: two tokens of 16 bits lie in each word.
         let history =
             unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
@@ -117,7 +112,7 @@ impl Guessing {
         staging: &Staging,
         GuessShape { rows, passes }: GuessShape,
         before: usize,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (place, n) = (staging.guesses + before * rows, passes * rows);
         let from = self.results.device_ptr(device.stream()).0;
         // SAFETY: this part of the pinned results belongs to these passes alone, and is read after the step's last

@@ -3,15 +3,16 @@
 use super::ModelRank;
 use super::guessing::Guessing;
 use crate::backend::cuda::blocks::BlockPass;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::draft_head::{input_product, listed_product};
 use crate::backend::cuda::layout::shape::Counts;
 use crate::backend::cuda::layout::weights::Draft;
 use crate::backend::cuda::network::{Block, Network};
+use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
 use crate::backend::cuda::rank::quantized::Quantized;
-use crate::backend::cuda::rank::residual::Next;
+use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::backend::cuda::step::leader::Leader;
 use crate::backend::cuda::step::sampling::Sampling;
@@ -24,20 +25,20 @@ use chimere_kernels::cuda::embed::{Table, TableShape};
 use cudarc::driver::{CudaSlice, DevicePtr};
 
 /// A shortlist's product, with its rows where they are not the first of the model's head.
-pub(super) struct Listed {
+pub(super) struct ShortlistHead {
     ids: usize,
     product: Product,
     rows: Option<Matrix>,
 }
 
-impl Listed {
-    /// Loads its kernels.
+impl ShortlistHead {
+    /// Loads the product over the ids of the shortlist.
     pub(super) fn new(
         products: &mut ProductKernels<'_>,
         head: &Matrix,
         list: &Shortlist,
         rows: Option<Matrix>,
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let product = products.of(listed_product(head, list, head.cols)?)?;
         Ok(Self { ids: list.len(), product, rows })
     }
@@ -55,7 +56,7 @@ pub(super) struct HeadLayer {
     norm: CudaSlice<f32>,
     /// Both halves of the input, `[rows, 2 * hidden]`.
     input: Quantized,
-    listed: Option<Listed>,
+    listed: Option<ShortlistHead>,
 }
 
 impl HeadLayer {
@@ -65,8 +66,8 @@ impl HeadLayer {
         weights: Draft<Matrix, CudaSlice<f32>>,
         blocks: Vec<Block>,
         (table, counts): (TableShape, Counts),
-        listed: Option<Listed>,
-    ) -> Result<Self, CudaBackendError> {
+        listed: Option<ShortlistHead>,
+    ) -> CudaResult<Self> {
         let Draft { fc, embed_norm, hidden_norm, norm, .. } = weights;
         let device = products.device;
         Ok(Self {
@@ -84,7 +85,7 @@ impl HeadLayer {
 
     /// Enqueues that the layer and the slots remember the rows of a pass that has just gone through all of the model's
     /// layers.
-    pub(super) fn remember(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+    pub(super) fn remember(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()> {
         self.read(rank, pass, true)?;
         self.keep(rank, pass, true)?;
         self.run(rank, pass, true)
@@ -92,22 +93,22 @@ impl HeadLayer {
 
     /// Enqueues that the slots keep what the layer is to read of the rows of a decode pass that has just gone through
     /// all of the model's layers.
-    pub(super) fn keep_rows(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+    pub(super) fn keep_rows(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()> {
         self.keep(rank, pass, true)
     }
 
     /// Enqueues that the layer remembers rows that waited.
-    pub(super) fn remember_late(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+    pub(super) fn remember_late(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()> {
         self.read(rank, pass, false)?;
         self.run(rank, pass, true)
     }
 
     /// Enqueues a pass of guesses, up to their logits.
-    pub(super) fn guess(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+    pub(super) fn guess(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()> {
         self.read(rank, pass, false)?;
         self.run(rank, pass, false)?;
         let (product, matrix, ids) = self.guessed_head(rank.network);
-        rank.network.logits(rank.device, pass.rows.count, (product, matrix, ids), rank.work)?;
+        rank.network.logits(rank.device, pass.rows.count, (product, matrix, ids), rank.memory.work)?;
         self.keep(rank, pass, false)
     }
 
@@ -115,13 +116,13 @@ impl HeadLayer {
     fn guessed_head<'a>(&'a self, network: &'a Network) -> (&'a Product, &'a Matrix, usize) {
         match &self.listed {
             None => (&network.head_product, &network.head, network.vocab),
-            Some(Listed { ids, product, rows }) => (product, rows.as_ref().unwrap_or(&network.head), *ids),
+            Some(ShortlistHead { ids, product, rows }) => (product, rows.as_ref().unwrap_or(&network.head), *ids),
         }
     }
 
     /// The input of the head's rows, behind what the model's last layer has just left or behind what slots carry.
-    fn read(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>, behind_model: bool) -> Result<(), CudaBackendError> {
-        let ModelRank { device, network, store, work } = rank;
+    fn read(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>, behind_model: bool) -> CudaResult<()> {
+        let ModelRank { device, network, memory: RankMemory { store, work } } = rank;
         let bytes = network.embedding.bytes();
         let table = Table { address: bytes.device_ptr(device.stream()).0, bytes: bytes.len() };
         let norms = HeadNorms {
@@ -145,8 +146,8 @@ impl HeadLayer {
     }
 
     /// The slots carry on what the rows left: the model's last layer, or the head's.
-    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>, behind_model: bool) -> Result<(), CudaBackendError> {
-        let ModelRank { device, network, store, work } = rank;
+    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>, behind_model: bool) -> CudaResult<()> {
+        let ModelRank { device, network, memory: RankMemory { store, work } } = rank;
         let norm = if behind_model { &network.norm } else { &self.norm };
         let rows = (rows_of(pass), &store.sampled.as_view(), pass.prompts.is_some());
         let (x, carried) = (&mut work.stream.x.as_view_mut(), &mut store.carried.as_view_mut());
@@ -155,23 +156,23 @@ impl HeadLayer {
     }
 
     /// The head's first product and its layer, or of this only what later rows find.
-    fn run(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>, remember: bool) -> Result<(), CudaBackendError> {
-        let ModelRank { device, network, store, work } = rank;
+    fn run(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>, remember: bool) -> CudaResult<()> {
+        let ModelRank { device, network, memory } = rank;
         let Network { head, hidden, eps, beside, kernels, .. } = &mut **network;
         let (device, hidden, eps) = (*device, *hidden, *eps);
         let next = |i: usize| match self.blocks.get(i) {
             Some(next) => next.op.reader(&next.norm, pass.rows),
-            None => Next { norm: &self.norm, matrix: head, halves: None },
+            None => NextBlock { norm: &self.norm, matrix: head, halves: None },
         };
-        work.stream.add_product(device, pass.rows, (&self.fc_product, &self.fc), &self.input, next(0))?;
+        memory.work.stream.add_product(device, pass.rows, (&self.fc_product, &self.fc), &self.input, next(0))?;
         for (i, block) in self.blocks.iter().enumerate() {
             let (norm, place, next) = (&block.norm, block.place, next(i + 1));
             let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
             let kernels = &mut kernels[block.shape];
             if remember {
-                return block.op.remember(kernels, at, store, work);
+                return block.op.remember(kernels, at, memory);
             }
-            block.op.launch(kernels, at, store, work)?;
+            block.op.launch(kernels, at, memory)?;
         }
         Ok(())
     }
@@ -184,7 +185,7 @@ impl HeadLayer {
         behind: Option<Behind<'_>>,
         guessing: &mut Guessing,
         (rows, drawn): (usize, usize),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let room = guessing.room;
         let results = guessing.results.slice(drawn * rows..(drawn + 1) * rows);
         let ids = guessing.ids.as_ref().map(|ids| ids.as_view());
@@ -214,7 +215,7 @@ impl HeadLayer {
         (count, leader): (usize, &Leader),
         decode_rows: &mut CudaSlice<i32>,
         sampling: &mut Sampling,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let ids = guessing.ids.as_ref().map(|ids| ids.as_view());
         let guessed = GuessedBefore { address: leader.guessed, rows: leader.guess_rows, ids: ids.as_ref() };
         let (results, ahead) = sampling.results_and_ahead();

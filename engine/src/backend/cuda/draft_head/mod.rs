@@ -6,14 +6,13 @@ mod guessing;
 mod layer;
 mod mtp;
 
-use super::error::CudaBackendError;
+use super::error::CudaResult;
 use super::layout::weights::Draft;
 use super::network::{BlockLoader, Network};
+use super::rank::memory::RankMemory;
 use super::rank::pass::Pass;
 use super::rank::staging::Staging;
-use super::rank::store::Store;
 use super::rank::weights::Matrix;
-use super::rank::workspace::Workspace;
 use super::step::leader::{AskedAt, Leader};
 use super::step::rows::Row;
 use super::step::sampling::{Sampling, WantedOutputs};
@@ -27,25 +26,24 @@ use cudarc::driver::CudaSlice;
 pub(crate) struct ModelRank<'a> {
     pub(crate) device: &'a Device,
     pub(crate) network: &'a mut Network,
-    pub(crate) store: &'a mut Store,
-    pub(crate) work: &'a mut Workspace,
+    pub(crate) memory: RankMemory<'a>,
 }
 
 /// A model that proposes tokens. Everything is enqueued, and nothing waits for the device; passes use up the residual
 /// stream.
 pub(crate) trait DraftModel {
     /// Captures the graphs of its passes for as many sequences as there are slots.
-    fn capture(&mut self, rank: &mut ModelRank<'_>, slots: usize) -> Result<(), CudaBackendError>;
+    fn capture(&mut self, rank: &mut ModelRank<'_>, slots: usize) -> CudaResult<()>;
 
     /// Takes note of what a plan copies, clears and restores before its rows.
     fn begin(&mut self, plan: &StepPlan);
 
     /// Reads the rows of a pass that has just gone through all layers.
-    fn observe(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError>;
+    fn observe(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()>;
 
     /// Keeps what [`DraftModel::backfill`] will read of the rows of a decode pass that has just gone through all
     /// layers.
-    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError>;
+    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()>;
 
     /// Rows that were kept wait from now on.
     fn defer(&mut self, rows: &[Row]);
@@ -60,16 +58,10 @@ pub(crate) trait DraftModel {
         slots: &mut dyn Iterator<Item = SlotId>,
         staging: &Staging,
         words: (&mut CudaSlice<i32>, usize),
-    ) -> Result<(), CudaBackendError>;
+    ) -> CudaResult<()>;
 
     /// Sends who asks for proposals, and how they are drawn.
-    fn ask(
-        &mut self,
-        device: &Device,
-        staging: &Staging,
-        asked: &[AskedAt],
-        sampling: &Sampling,
-    ) -> Result<(), CudaBackendError>;
+    fn ask(&mut self, device: &Device, staging: &Staging, asked: &[AskedAt], sampling: &Sampling) -> CudaResult<()>;
 
     /// Proposes tokens behind what the step sampled; `None` where nobody asks for any that can be made.
     fn propose(
@@ -79,7 +71,7 @@ pub(crate) trait DraftModel {
         sampling: &Sampling,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<Option<Leader>, CudaBackendError>;
+    ) -> CudaResult<Option<Leader>>;
 
     /// Makes the rows of a decode pass that follows the step before, whose outcome the device alone knows. `what`: the
     /// rows as they were planned, what they follow, and that step.
@@ -90,7 +82,7 @@ pub(crate) trait DraftModel {
         what: (&[Row], &[i32], &Leader),
         decode_rows: &mut CudaSlice<i32>,
         sampling: &mut Sampling,
-    ) -> Result<(), CudaBackendError>;
+    ) -> CudaResult<()>;
 }
 
 /// Loads the draft model of a model whose layers were loaded before it; `blocks` are its own.
@@ -100,6 +92,6 @@ pub(crate) fn load(
     model: &Model,
     blocks: &[BlockConfig],
     weights: Draft<Matrix, CudaSlice<f32>>,
-) -> Result<Box<dyn DraftModel>, CudaBackendError> {
+) -> CudaResult<Box<dyn DraftModel>> {
     Ok(Box::new(mtp::MtpHead::new(loader, network, model, blocks, weights)?))
 }

@@ -14,9 +14,9 @@
 
 use super::backfill::LateRows;
 use super::guessing::Guessing;
-use super::layer::{HeadLayer, Listed, rows_of};
+use super::layer::{HeadLayer, ShortlistHead, rows_of};
 use super::{DraftModel, ModelRank};
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::draft_head::{GRAPH_PASSES, shortlist};
 use crate::backend::cuda::layout::shape::{GuessShape, bucket, buckets};
 use crate::backend::cuda::layout::weights::Draft;
@@ -52,11 +52,11 @@ impl MtpHead {
         model: &Model,
         blocks: &[BlockConfig],
         mut weights: Draft<Matrix, CudaSlice<f32>>,
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let own = std::mem::take(&mut weights.blocks).into_iter().zip(blocks);
         let own = own.map(|(block, of)| loader.bind(of, block)).collect::<Result<_, _>>()?;
         let rows = weights.listed.take();
-        let listed = shortlist(model).map(|list| Listed::new(&mut loader.products, &network.head, list, rows));
+        let listed = shortlist(model).map(|list| ShortlistHead::new(&mut loader.products, &network.head, list, rows));
         let (table, counts) = (loader.table, loader.setting.counts);
         let layer = HeadLayer::new(&mut loader.products, weights, own, (table, counts), listed.transpose()?)?;
         let guessing = Guessing::new(loader.products.device, loader.products.cache, model, counts)?;
@@ -65,25 +65,21 @@ impl MtpHead {
     }
 
     /// Kernels of passes of guesses with their samplers, and between two of what the next one reads.
-    fn enqueue(
-        &mut self,
-        rank: &mut ModelRank<'_>,
-        GuessShape { rows, passes }: GuessShape,
-    ) -> Result<(), CudaBackendError> {
+    fn enqueue(&mut self, rank: &mut ModelRank<'_>, GuessShape { rows, passes }: GuessShape) -> CudaResult<()> {
         let Self { layer, guessing, .. } = self;
         for nth in 0..passes {
             if nth > 0 {
                 layer.next_guesses(rank.device, None, guessing, (rows, nth - 1))?;
             }
             layer.guess(rank, &Pass::guesses(rows, guessing.room, &guessing.rows))?;
-            guessing.draw(rank.device, (rank.work, rank.store), (rows, nth))?;
+            guessing.draw(rank.device, (&mut *rank.memory.work, &mut *rank.memory.store), (rows, nth))?;
         }
         Ok(())
     }
 }
 
 impl DraftModel for MtpHead {
-    fn capture(&mut self, rank: &mut ModelRank<'_>, slots: usize) -> Result<(), CudaBackendError> {
+    fn capture(&mut self, rank: &mut ModelRank<'_>, slots: usize) -> CudaResult<()> {
         for rows in buckets(slots) {
             self.enqueue(rank, GuessShape { rows, passes: GRAPH_PASSES })?;
             rank.device.stream().synchronize().during("running the kernels for the first time")?;
@@ -102,11 +98,11 @@ impl DraftModel for MtpHead {
         self.late.begin(plan);
     }
 
-    fn observe(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+    fn observe(&mut self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()> {
         self.layer.remember(rank, pass)
     }
 
-    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> Result<(), CudaBackendError> {
+    fn keep(&self, rank: &mut ModelRank<'_>, pass: &Pass<'_>) -> CudaResult<()> {
         self.layer.keep_rows(rank, pass)
     }
 
@@ -124,7 +120,7 @@ impl DraftModel for MtpHead {
         slots: &mut dyn Iterator<Item = SlotId>,
         staging: &Staging,
         (words, rows_max): (&mut CudaSlice<i32>, usize),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         for rows in self.late.take(slots).chunks(rows_max) {
             stage(rank.device, staging, words, 0, &columns(rows, rows.len()))?;
             self.layer.remember_late(rank, &Pass::late(rows.len(), words))?;
@@ -132,13 +128,7 @@ impl DraftModel for MtpHead {
         Ok(())
     }
 
-    fn ask(
-        &mut self,
-        device: &Device,
-        staging: &Staging,
-        asked: &[AskedAt],
-        sampling: &Sampling,
-    ) -> Result<(), CudaBackendError> {
+    fn ask(&mut self, device: &Device, staging: &Staging, asked: &[AskedAt], sampling: &Sampling) -> CudaResult<()> {
         self.guessing.ask(device, staging, asked, sampling)
     }
 
@@ -149,7 +139,7 @@ impl DraftModel for MtpHead {
         sampling: &Sampling,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<Option<Leader>, CudaBackendError> {
+    ) -> CudaResult<Option<Leader>> {
         let (asked, passes) = wanted.guesses();
         if asked.is_empty() {
             return Ok(None);
@@ -182,7 +172,7 @@ impl DraftModel for MtpHead {
         (pass, behind, leader): (&[Row], &[i32], &Leader),
         decode_rows: &mut CudaSlice<i32>,
         sampling: &mut Sampling,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let Self { layer, guessing, .. } = self;
         let count = bucket(pass.len());
         stage(device, staging, &mut guessing.planned, 0, &columns(pass, count))?;

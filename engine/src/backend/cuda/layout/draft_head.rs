@@ -7,7 +7,7 @@ use super::outputs::LIST_WORDS;
 use super::products::ProductKind;
 use super::shape::{Counts, bucket};
 use super::workspace::quantized_bytes;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::drafts::DRAFTS_MAX;
 use crate::model::{Model, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
@@ -45,16 +45,12 @@ pub(crate) fn shortlist(model: &Model) -> Option<&Shortlist> {
 }
 
 /// What the product with the rows of a shortlist is chosen by; `head` is the model's.
-pub(crate) fn listed_product(
-    head: &impl Packed,
-    list: &Shortlist,
-    hidden: usize,
-) -> Result<ProductKind, CudaBackendError> {
+pub(crate) fn listed_product(head: &impl Packed, list: &Shortlist, hidden: usize) -> CudaResult<ProductKind> {
     ProductKind::dense(&MatrixForm { rows: list.len(), ..head.form() }, Epilogue::Plain, Some(hidden))
 }
 
 /// What the head's first product is chosen by.
-pub(crate) fn input_product(fc: &impl Packed) -> Result<ProductKind, CudaBackendError> {
+pub(crate) fn input_product(fc: &impl Packed) -> CudaResult<ProductKind> {
     ProductKind::dense(fc, Epilogue::Residual, None)
 }
 

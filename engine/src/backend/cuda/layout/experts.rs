@@ -46,7 +46,7 @@ impl PoolShape {
 pub(crate) struct TierShape {
     /// Experts of a block.
     pub(crate) experts: usize,
-    /// Blocks that choose.
+    /// Blocks of the model that have routed experts.
     pub(crate) blocks: usize,
     pub(crate) pools: Vec<PoolShape>,
 }

@@ -6,10 +6,10 @@ use super::pack::{self, Heads, Home, RowCoding};
 use crate::format::{BlockType, NotFinite, Tensor};
 use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
 
-/// Whose bytes a matrix's are.
+/// The part of the model that the bytes of a matrix are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatrixUse {
-    /// The output head.
+    /// The output head of the model.
     Head,
     /// Mixers of all layers.
     Mixers,
@@ -60,12 +60,12 @@ pub(crate) struct Segments<M> {
 pub(crate) struct Segment<M> {
     /// Where its outputs begin in an output row.
     pub(crate) first: usize,
-    /// Its rows.
+    /// The rows of the segment, as planned or on the device.
     pub(crate) matrix: M,
 }
 
 impl<M> Segments<M> {
-    /// The same with other matrices.
+    /// These segments with each matrix mapped by `m`.
     pub(crate) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Segments<N> {
         let parts = self.parts.into_iter().map(|s| Segment { first: s.first, matrix: m(s.matrix) }).collect();
         Segments { rows: self.rows, parts }
@@ -75,7 +75,7 @@ impl<M> Segments<M> {
 /// One or more matrices of a shape, one after another on the device.
 #[derive(Clone, Debug)]
 pub(crate) struct MatrixPlan<'a> {
-    /// Whose bytes these are.
+    /// The part of the model that these bytes are counted for.
     pub(crate) part: MatrixUse,
     /// How the matrices lie in memory.
     pub(crate) layout: Layout,
@@ -114,7 +114,7 @@ impl<'a> TensorRows<'a> {
         Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, RowCoding::Home)), heads: None }
     }
 
-    /// The same with rows of zeros behind each head's, if it has any.
+    /// All rows of a tensor, with rows of zeros behind each head's where `heads` asks for them.
     pub(crate) fn in_heads(tensor: &'a Tensor, heads: Option<Heads>) -> Self {
         let whole = Self::whole(tensor);
         Self { rows: heads.map_or(whole.rows, |heads| heads.widened(whole.rows)), heads, ..whole }
@@ -147,7 +147,8 @@ impl<'a> MatrixPlan<'a> {
         Self::stacked(part, t.cols(), t.matrices(), vec![TensorRows::whole(t)])
     }
 
-    /// The same of one that reads heads, if these have zeros behind them; in 16 bits then.
+    /// All matrices of a stack that reads heads. Where `heads` puts zeros behind these, the matrices are widened by
+    /// columns of zeros and kept in 16 bits.
     pub(crate) fn of_heads(part: MatrixUse, t: &'a Tensor, heads: Option<Heads>) -> Self {
         let Some(heads) = heads else { return Self::whole(part, t) };
         let of = Some((t, RowCoding::Heads(heads)));
@@ -155,12 +156,12 @@ impl<'a> MatrixPlan<'a> {
         Self::stacked(part, heads.widened(t.cols()), t.matrices(), vec![rows])
     }
 
-    /// The same with products multiplied by `factor`.
+    /// This plan with products multiplied by `factor`.
     pub(crate) fn times(self, factor: f32) -> Self {
         Self { factor: self.factor * factor, ..self }
     }
 
-    /// The same with rows of zeros up to a multiple of `rows`.
+    /// This plan with rows of zeros up to a multiple of `rows`.
     pub(crate) fn in_rows_of(self, rows: usize) -> Self {
         Self { rows: self.rows.next_multiple_of(rows), ..self }
     }

@@ -6,9 +6,10 @@ use super::outputs::{history_bytes, pooling_bytes, sampling_bytes};
 use super::programs::scratch_bytes;
 use super::shape::{Counts, buckets, passes};
 use super::store::StoreShape;
-use super::weights::planned_bytes;
+use super::weights::{WeightBytes, planned_bytes};
 use super::workspace;
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
+use chimere_kernels::cuda::quantized::Planes;
 
 /// Bytes of device memory by use, for a planner that splits one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,32 @@ const CODE_BYTES: u64 = 10 << 20;
 const STACK_BYTES: u64 = 99 << 20;
 const GRAPH_BYTES: u64 = 3 << 20;
 
+/// Counts and shapes that both sums over the memory are made of.
+struct MemoryInputs {
+    config: CudaConfig,
+    /// The model with the layers that the backend computes.
+    computed: ModelConfig,
+    counts: Counts,
+    planes: Planes,
+    weights: WeightBytes,
+    shape: StoreShape,
+}
+
+impl MemoryInputs {
+    fn new(model: &Model, config: &CudaConfig) -> Self {
+        let config = config.of(&model.config);
+        let computed = config.computed(&model.config);
+        Self {
+            counts: Counts::of(&config),
+            planes: config.activations.planes(model),
+            weights: planned_bytes(model, config.placement()),
+            shape: StoreShape::of(&computed, &config),
+            computed,
+            config,
+        }
+    }
+}
+
 impl CudaMemory {
     /// What the driver's context takes of the device before anything is allocated in it, without stacks of threads:
     /// 262.8 MiB on an H200 (driver for CUDA 13.0, by NVML on an idle device); smaller chips take less. A constant and
@@ -52,10 +79,8 @@ impl CudaMemory {
 
     /// What [`crate::backend::cuda::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
-        let config = &config.of(&model.config);
-        let c = &config.computed(&model.config);
-        let (counts, planes) = (Counts::of(config), config.activations.planes(model));
-        let (weights, shape) = (planned_bytes(model, config.placement()), StoreShape::of(c, config));
+        let plan = MemoryInputs::new(model, config);
+        let MemoryInputs { ref config, computed: ref c, counts, planes, ref weights, ref shape } = plan;
         let outputs = sampling_bytes(counts)
             + pooling_bytes(c.hidden, counts)
             + history_bytes(config.context)
@@ -76,10 +101,8 @@ impl CudaMemory {
     /// Every part of these bytes with its name, those of one sequence, one checkpoint and one page among them. Needs no
     /// device.
     pub fn parts(model: &Model, config: &CudaConfig) -> Vec<MemoryPart> {
-        let config = &config.of(&model.config);
-        let c = &config.computed(&model.config);
-        let (counts, planes) = (Counts::of(config), config.activations.planes(model));
-        let (weights, shape) = (planned_bytes(model, config.placement()), StoreShape::of(c, config));
+        let plan = MemoryInputs::new(model, config);
+        let MemoryInputs { ref config, computed: ref c, counts, planes, ref weights, ref shape } = plan;
         let buffers = workspace::parts(c, counts, planes).into_iter().map(|(name, bytes)| (name, bytes as u64));
         let outputs = [
             ("scratch of attention and routers", scratch_bytes(c, config)),

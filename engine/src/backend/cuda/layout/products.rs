@@ -1,7 +1,7 @@
 //! Products of matrices before there is a device: which kernels few, some and many rows take.
 
 use super::matrix::{MatrixForm, Packed};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use chimere_kernels::cuda::Program;
 use chimere_kernels::cuda::experts;
 use chimere_kernels::cuda::product::{self, Activated, Residual, halves};
@@ -38,7 +38,7 @@ impl Class {
 
 /// What forms are chosen by, beside the product and its rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
+pub(crate) struct ProductChoice {
     pub(crate) chip: Chip,
     /// Whether few rows take the experts that they are given.
     pub(crate) replayed: bool,
@@ -75,11 +75,7 @@ pub(crate) struct ProductKind {
 
 impl ProductKind {
     /// A matrix for all rows.
-    pub(crate) fn dense(
-        matrix: &impl Packed,
-        epilogue: Epilogue,
-        norm: Option<usize>,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn dense(matrix: &impl Packed, epilogue: Epilogue, norm: Option<usize>) -> CudaResult<Self> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
         Ok(Self { shape, share: None, of_experts: false, beside: false, feeds: None })
@@ -91,25 +87,25 @@ impl ProductKind {
         epilogue: Epilogue,
         norm: Option<usize>,
         (used, experts): (usize, usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let MatrixForm { layout, rows, cols, placed, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
         let shape = shape.with_places(placed);
         Ok(Self { shape, share: Some((used, experts)), of_experts: true, beside: false, feeds: None })
     }
 
-    /// The same for activations of so many planes.
+    /// This kind for activations of so many planes.
     pub(crate) fn with_planes(self, planes: Planes) -> Self {
         let feeds = self.feeds.map(|shape| shape.with_planes(planes));
         Self { shape: self.shape.with_planes(planes), feeds, ..self }
     }
 
-    /// The same where `next` reads what it makes.
+    /// This kind where the product `next` reads the output.
     pub(crate) fn feeding(self, next: &Self) -> Self {
         Self { feeds: Some(next.shape), ..self }
     }
 
-    /// The same of the shared expert; `few`: whether few rows have it done with the others.
+    /// This kind for the shared expert; `few` says whether few rows have it computed with the routed experts.
     pub(crate) fn beside_experts(self, few: bool) -> Self {
         Self { of_experts: few, beside: true, ..self }
     }
@@ -123,7 +119,7 @@ impl ProductKind {
     }
 
     /// What such rows take: the shape says whether what is made of them is f16 at once.
-    pub(crate) fn chosen(&self, class: Class, choice: Choice) -> (wide::WideShape, Form) {
+    pub(crate) fn chosen(&self, class: Class, choice: ProductChoice) -> (wide::WideShape, Form) {
         let form = self.form_of(self.shape, class, choice);
         let f16 = |form| matches!(form, Form::F16(_));
         let read = self.feeds.is_some_and(|next| f16(self.form_of(next, class, choice)) && self.shape.fills(next));
@@ -135,7 +131,7 @@ impl ProductKind {
     }
 
     /// Of this shape with the rest of the kind.
-    fn form_of(&self, shape: wide::WideShape, class: Class, Choice { chip, .. }: Choice) -> Form {
+    fn form_of(&self, shape: wide::WideShape, class: Class, ProductChoice { chip, .. }: ProductChoice) -> Form {
         match (class, self.half_segments(shape, chip)) {
             (Class::Decode(rows), Some(segments)) => {
                 let of_any = warpgroup::tiling_in(segments, shape, rows, chip);
@@ -157,7 +153,7 @@ impl ProductKind {
     }
 
     /// Everything that some number of rows takes.
-    fn forms(&self, classes: &[Class], choice: Choice) -> Vec<(wide::WideShape, Form)> {
+    fn forms(&self, classes: &[Class], choice: ProductChoice) -> Vec<(wide::WideShape, Form)> {
         let mut all = Vec::new();
         for chosen in classes.iter().map(|c| self.chosen(*c, choice)) {
             if !all.contains(&chosen) {
@@ -168,7 +164,7 @@ impl ProductKind {
     }
 
     /// Programs for those classes, and for few rows.
-    pub(crate) fn programs(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
+    pub(crate) fn programs(&self, classes: &[Class], choice: ProductChoice) -> CudaResult<Vec<Program>> {
         let mut all = Vec::new();
         for (shape, form) in self.forms(classes, choice) {
             all.extend(form.programs(shape)?);
@@ -222,7 +218,7 @@ mod tests {
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
         let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.chosen(Class::Prompt(rows), Choice { chip, replayed: false }).1;
+            let form = |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
@@ -238,7 +234,7 @@ mod tests {
             let matrix = product::MatrixShape::new(layout, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
             let kind = ProductKind { shape, share: None, of_experts, beside: false, feeds: None };
-            let of = |class| match kind.chosen(class, Choice { chip, replayed: false }).1 {
+            let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false }).1 {
                 Form::F16(tiling) => Some(tiling.segments),
                 Form::Int8(_) => None,
             };
@@ -263,7 +259,7 @@ mod tests {
             ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None }
         };
         let made = |gate_up: ProductKind, rows, chip| {
-            let (shape, form) = gate_up.chosen(Class::Prompt(rows), Choice { chip, replayed: false });
+            let (shape, form) = gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false });
             form.programs(shape).unwrap();
             shape.makes_half_rows()
         };

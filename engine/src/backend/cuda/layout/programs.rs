@@ -5,10 +5,10 @@ use super::config::CudaConfig;
 use super::draft_head::{input_product, listed_product, shortlist};
 use super::operators::operator::{Setting, WantedExperts, WantedProducts};
 use super::operators::{self, OpQuery};
-use super::products::{Choice, ProductKind, classes};
+use super::products::{ProductChoice, ProductKind, classes};
 use super::shape::Widths;
 use super::weights::WeightsPlan;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::format::BlockType;
 use crate::model::{Model, ModelConfig};
 use chimere_kernels::cuda::embed::{self, TableEncoding};
@@ -40,12 +40,7 @@ pub(crate) fn embed_shape(c: &ModelConfig, embedding: BlockType, planes: Planes)
 ///
 /// # Errors
 /// If the model has operators or sizes that no kernel takes.
-pub fn programs(
-    model: &Model,
-    config: &CudaConfig,
-    arch: Arch,
-    chip: Option<Chip>,
-) -> Result<Vec<Program>, CudaBackendError> {
+pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chip>) -> CudaResult<Vec<Program>> {
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
     let config = &config.of(&model.config);
     let c = &config.computed(&model.config);
@@ -69,7 +64,7 @@ pub fn programs(
     let mut wanted = products(&plan, c.hidden)?;
     wanted.kinds.extend(shortlist.map(|list| listed_product(&plan.head, list, c.hidden)).transpose()?);
     let classes = classes(setting.counts.decode, setting.counts.prefill);
-    let choice = Choice { chip, replayed: config.replayed };
+    let choice = ProductChoice { chip, replayed: config.replayed };
     let mut seen = HashSet::new();
     for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
         let few = few?.with_planes(planes).with_replay(config.replayed);
@@ -85,7 +80,7 @@ pub fn programs(
 }
 
 /// The products of the head and of all blocks.
-fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<WantedProducts, CudaBackendError> {
+fn products(plan: &WeightsPlan<'_>, hidden: usize) -> CudaResult<WantedProducts> {
     let mut wanted = WantedProducts::default();
     wanted.kinds.push(ProductKind::dense(&plan.head, Epilogue::Plain, Some(hidden))?);
     let draft = plan.draft.as_ref();

@@ -14,7 +14,7 @@ pub(crate) const SLOTS_MAX: usize = BUCKETS[BUCKETS.len() - 1];
 /// What a graph of a decode pass was captured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassShape {
-    /// A bucket.
+    /// Rows of the pass, one of the buckets that graphs are captured for.
     pub(crate) rows: usize,
     /// Whether rows are drafted or lack drafted positions.
     pub(crate) drafts: bool,
@@ -23,9 +23,9 @@ pub(crate) struct PassShape {
 /// What a graph of guesses was captured for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GuessShape {
-    /// A bucket.
+    /// Rows of each pass, one of the buckets that graphs are captured for.
     pub(crate) rows: usize,
-    /// One behind another.
+    /// Passes of the draft head in the graph, one behind another.
     pub(crate) passes: usize,
 }
 

@@ -75,7 +75,7 @@ impl StoreShape {
         ]
     }
 
-    /// Slots and checkpoints.
+    /// Recurrent states on the device: one a slot and one a checkpoint.
     pub(crate) fn states(&self) -> usize {
         self.slots + self.checkpoints
     }

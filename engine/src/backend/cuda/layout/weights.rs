@@ -11,7 +11,7 @@ use crate::model::{self, DraftHeadWeights, Model, Shortlist};
 
 /// A model: matrices `M`, f32 values `V`, the embedding `E`.
 pub(crate) struct Weights<M, V, E> {
-    /// `[vocab, hidden]`.
+    /// Embedding of the tokens, `[vocab, hidden]`.
     pub(crate) embed: E,
     /// `[vocab, hidden]`, the embedding again where they are tied.
     pub(crate) head: M,
@@ -31,7 +31,7 @@ pub(crate) struct Draft<M, V> {
     pub(crate) embed_norm: V,
     /// Of the hidden state's half, `[hidden]`.
     pub(crate) hidden_norm: V,
-    /// Of its layer.
+    /// Blocks of the draft head's layer.
     pub(crate) blocks: Vec<Block<M, V>>,
     /// Before the head, `[hidden]`.
     pub(crate) norm: V,
@@ -43,7 +43,7 @@ pub(crate) struct Draft<M, V> {
 pub(crate) struct Block<M, V> {
     /// Before the operator, `[hidden]`.
     pub(crate) norm: V,
-    /// The operator's weights.
+    /// Weights of the block's operator.
     pub(crate) op: Op<M, V>,
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     (rows * w.used.max(1), rows * widest.max(w.used * padded(w.width)))
 }
 
-/// The same of shared experts, which run beside the others.
+/// Rows and values of the f16 rows of shared experts, which run beside the routed experts.
 pub(crate) fn shared_half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     let w = Widths::of(c);
     let rows = if w.experts > 0 && w.shared > 0 { n.rows() } else { 0 };

@@ -14,7 +14,7 @@
 use super::pinned::{Pinned, send_to};
 use super::staging::Staging;
 use super::upload::upload;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::experts::{CHANGES, PoolShape, PoolSource, TierShape};
 use crate::backend::cuda::layout::matrix::MatrixPlan;
 use crate::backend::cuda::layout::pack::source::ByteSource;
@@ -53,7 +53,7 @@ impl HostExperts {
         source: &PoolSource<'_>,
         spare: usize,
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let place = source.piece_bytes();
         let map = MmapOptions::new().len((source.pieces() + spare) * place).map_anon();
         let mut bytes = map.map_err(|e| CudaBackendError::Host { what: "memory for experts", why: e.to_string() })?;
@@ -77,7 +77,7 @@ impl HostExperts {
         Ok(all)
     }
 
-    fn lock(&mut self) -> Result<(), CudaBackendError> {
+    fn lock(&mut self) -> CudaResult<()> {
         let doing = "locking the host's memory for experts";
         self.context.bind_to_thread().during(doing)?;
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
@@ -105,7 +105,7 @@ impl Drop for HostExperts {
 type Reserve = (usize, usize);
 
 /// A pool in both memories.
-struct Pool {
+struct ExpertPool {
     shape: PoolShape,
     device: CudaSlice<u8>,
     host: HostExperts,
@@ -116,7 +116,7 @@ struct Pool {
     owed: VecDeque<Reserve>,
 }
 
-impl Pool {
+impl ExpertPool {
     /// The device's address of a place.
     fn address(&self, stream: &CudaStream, place: ExpertPlace) -> u64 {
         let (start, n) = match place {
@@ -156,12 +156,12 @@ struct Leaving {
     pool: usize,
     going: Going,
     reserve: Reserve,
-    /// Behind the copy.
+    /// Recorded behind the copy of the expert to the host.
     copied: CudaEvent,
 }
 
 /// The uses of a step and who came in it, on their way to the host.
-struct Watched {
+struct StepUses {
     words: Arc<Pinned<u32>>,
     copied: CudaEvent,
 }
@@ -198,7 +198,7 @@ pub(crate) enum PassKind {
 /// Experts in two memories, and who changes places; the module's head says how.
 pub(crate) struct ExpertTier {
     shape: TierShape,
-    pools: Vec<Pool>,
+    pools: Vec<ExpertPool>,
     /// `[blocks][experts]`: addresses of places.
     table: Arc<CudaSlice<u64>>,
     /// `[blocks][RESERVES]`: addresses of places in reserve, and who took them.
@@ -209,10 +209,10 @@ pub(crate) struct ExpertTier {
     bits: CudaSlice<u32>,
     /// Whether `bits` and `came` have been read since they were last cleared.
     read: bool,
-    watched: VecDeque<Watched>,
+    watched: VecDeque<StepUses>,
     idle: Vec<Arc<Pinned<u32>>>,
     leaving: VecDeque<Leaving>,
-    /// `[CHANGES][2]`.
+    /// Changes of the table of addresses, `[CHANGES][2]`.
     changes: CudaSlice<u64>,
     copies: Arc<CudaStream>,
     counts: Arc<ReadCounts>,
@@ -250,7 +250,7 @@ impl ExpertTier {
         shape: TierShape,
         matrices: &[&MatrixPlan<'_>],
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let (pairs, _) = matrices.as_chunks::<2>();
         let (stream, doing) = (device.stream(), "allocating the table of experts");
         let mut pools = Vec::with_capacity(shape.pools.len());
@@ -269,8 +269,8 @@ impl ExpertTier {
             let host = HostExperts::new(stream.context(), &here, GOING_MAX, progress)?;
             let device_places = (pool.residents() as u32, pool.reserves() as u32);
             let places = ExpertPlaces::new(members as u32, device_places, GOING_MAX as u32);
-            let (shape, reserves) = (pool.clone(), Pool::first_reserves(pool));
-            pools.push(Pool { shape, device: slice, host, places, reserves, owed: VecDeque::new() });
+            let (shape, reserves) = (pool.clone(), ExpertPool::first_reserves(pool));
+            pools.push(ExpertPool { shape, device: slice, host, places, reserves, owed: VecDeque::new() });
         }
         let (mut table, mut reserves) = (vec![0; shape.blocks * shape.experts], vec![0; shape.blocks * RESERVES]);
         for pool in &pools {
@@ -330,7 +330,7 @@ impl ExpertTier {
         pass: PassKind,
         chosen: &CudaSlice<i32>,
         (count, pitch): (usize, usize),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (blocks, half) = (self.shape.blocks, self.bits.len() / 2);
         let mut bits = match pass {
             PassKind::Decode => self.bits.slice_mut(..half),
@@ -342,7 +342,7 @@ impl ExpertTier {
 
     /// Before a step's rows: takes in what finished steps used and brought, changes the addresses of experts that have
     /// left, and has others leave.
-    pub(crate) fn begin(&mut self, device: &Device, staging: &Staging) -> Result<(), CudaBackendError> {
+    pub(crate) fn begin(&mut self, device: &Device, staging: &Staging) -> CudaResult<()> {
         self.take_in();
         self.change_addresses(device, staging)?;
         self.start_copies()?;
@@ -357,7 +357,7 @@ impl ExpertTier {
     }
 
     /// Behind a step's rows: sends its uses, and who came, on their way.
-    pub(crate) fn end(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaBackendError> {
+    pub(crate) fn end(&mut self, stream: &Arc<CudaStream>) -> CudaResult<()> {
         let doing = "reading the uses of experts";
         // More steps than may be unfinished: this one's come with the next one's.
         let Some(words) = self.idle.pop() else { return Ok(()) };
@@ -371,7 +371,7 @@ impl ExpertTier {
         let copied = stream.context().new_event(None).during(doing)?;
         copied.record(stream).during(doing)?;
         self.read = true;
-        self.watched.push_back(Watched { words, copied });
+        self.watched.push_back(StepUses { words, copied });
         Ok(())
     }
 
@@ -389,7 +389,7 @@ impl ExpertTier {
     }
 
     /// Of what was copied: who left lies on the host, and its place is a reserve.
-    fn change_addresses(&mut self, device: &Device, staging: &Staging) -> Result<(), CudaBackendError> {
+    fn change_addresses(&mut self, device: &Device, staging: &Staging) -> CudaResult<()> {
         let (stream, mut changes) = (device.stream(), Vec::new());
         let [table, reserves] = [&self.table, &self.reserves].map(|words| words.device_ptr(stream).0);
         while let Some(left) = self.leaving.pop_front_if(|l| l.copied.is_complete()) {
@@ -418,7 +418,7 @@ impl ExpertTier {
     }
 
     /// For each reserve that was taken somebody goes.
-    fn start_copies(&mut self) -> Result<(), CudaBackendError> {
+    fn start_copies(&mut self) -> CudaResult<()> {
         let (doing, copies) = ("copying experts", &self.copies);
         copies.context().bind_to_thread().during(doing)?;
         for (n, pool) in self.pools.iter_mut().enumerate() {
@@ -440,7 +440,7 @@ impl ExpertTier {
     }
 }
 
-impl Pool {
+impl ExpertPool {
     fn take_in(&mut self, decode: &[u32], prompts: &[u32], experts: usize, counts: &ReadCounts) {
         let of_prompts = self.places.count(self.set(prompts, experts));
         let decoded: Vec<u32> = self.set(decode, experts).collect();

@@ -1,7 +1,7 @@
 //! Decode passes as CUDA graphs, one for each bucket of rows; passes with drafted rows have their own. So have guesses,
 //! several passes with their samplers in one.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
 use crate::backend::cuda::layout::shape::PassShape;
 use chimere_kernels::cuda::Device;
 use cudarc::driver::CudaGraph;
@@ -25,8 +25,8 @@ impl<S: Copy + PartialEq> Graphs<S> {
         &mut self,
         device: &Device,
         pass: S,
-        enqueue: impl FnOnce() -> Result<(), CudaBackendError>,
-    ) -> Result<(), CudaBackendError> {
+        enqueue: impl FnOnce() -> CudaResult<()>,
+    ) -> CudaResult<()> {
         let stream = device.stream();
         stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).during("capturing a graph")?;
         let enqueued = enqueue();
@@ -44,7 +44,7 @@ impl<S: Copy + PartialEq> Graphs<S> {
     }
 
     /// Replays the graph of a pass.
-    pub(crate) fn launch(&self, pass: S) -> Result<(), CudaBackendError> {
+    pub(crate) fn launch(&self, pass: S) -> CudaResult<()> {
         let (_, graph) = self.graphs.iter().find(|g| g.0 == pass).expect("every bucket was captured at start");
         graph.launch().during("launching a graph")
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod experts;
 pub(crate) mod graphs;
+pub(crate) mod memory;
 pub(crate) mod pass;
 pub(crate) mod pinned;
 pub(crate) mod products;

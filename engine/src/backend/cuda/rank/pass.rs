@@ -17,20 +17,31 @@ pub(crate) struct Pass<'a> {
     pub(crate) cuts: CudaView<'a, i32>,
     /// Decode rows may be drafted, or lack drafted positions.
     pub(crate) drafts: bool,
-    pub(crate) prompts: Option<Prompts<'a>>,
+    pub(crate) prompts: Option<PromptPieces<'a>>,
 }
 
 /// Where the prompts of a prefill begin and end.
 #[derive(Clone, Copy)]
-pub(crate) struct Prompts<'a> {
-    /// `[count, 4]`.
+pub(crate) struct PromptPieces<'a> {
+    /// Pieces of the prompts, `[count, 4]`: slot, position of the first row, number of the first row, rows.
     pub(crate) pieces: &'a CudaView<'a, i32>,
     pub(crate) count: usize,
-    /// `[tiles, 2]`.
+    /// Tiles of rows that the attention kernel computes together, `[tiles, 2]`.
     pub(crate) tiles: &'a CudaView<'a, i32>,
     pub(crate) tile_count: usize,
     /// By number of a chunk, where the state after it is kept.
     pub(crate) exports: Option<&'a CudaView<'a, i32>>,
+}
+
+impl<'a> PromptPieces<'a> {
+    /// Prompts of which no state is kept on the way; `counts` are those of pieces and of tiles.
+    pub(crate) fn new(
+        pieces: &'a CudaView<'a, i32>,
+        tiles: &'a CudaView<'a, i32>,
+        (count, tile_count): (usize, usize),
+    ) -> Self {
+        Self { pieces, count, tiles, tile_count, exports: None }
+    }
 }
 
 impl<'a> Pass<'a> {
@@ -40,7 +51,7 @@ impl<'a> Pass<'a> {
         (count, room): (usize, usize),
         words: &'a CudaSlice<i32>,
         drafts: bool,
-        prompts: Option<Prompts<'a>>,
+        prompts: Option<PromptPieces<'a>>,
     ) -> Self {
         let part = |i: usize| words.slice(i * room..i * room + count);
         let rows = RowCount { count, prefill: prompts.is_some() };
@@ -66,8 +77,8 @@ impl<'a> Pass<'a> {
         Self { rows: RowCount { count, prefill: true }, ..pass }
     }
 
-    /// Rows of prompts.
-    pub(crate) fn prompts(count: usize, words: &'a CudaSlice<i32>, prompts: Prompts<'a>) -> Self {
+    /// A pass of `count` rows of prompts.
+    pub(crate) fn prompts(count: usize, words: &'a CudaSlice<i32>, prompts: PromptPieces<'a>) -> Self {
         Self::new((count, count), words, false, Some(prompts))
     }
 }

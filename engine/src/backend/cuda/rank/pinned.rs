@@ -1,6 +1,6 @@
 //! Host memory that the device copies from and to while the host goes on.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use chimere_kernels::cuda::Device;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl<T> Drop for Pinned<T> {
 /// # Safety
 /// `values` is page-locked memory that stays as it is until the stream has passed this copy; the address has room for
 /// them.
-pub(crate) unsafe fn send_to<T>(device: &Device, to: sys::CUdeviceptr, values: &[T]) -> Result<(), CudaBackendError> {
+pub(crate) unsafe fn send_to<T>(device: &Device, to: sys::CUdeviceptr, values: &[T]) -> CudaResult<()> {
     let stream = device.stream();
     stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
     // SAFETY: the caller's.

@@ -1,9 +1,9 @@
 //! Products of a model's matrices, each with the kernels that it wants for few, some and many rows.
 
 use super::weights::Matrix;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::Segments;
-use crate::backend::cuda::layout::products::{Choice, Class, FEW_ROWS, ProductKind, RowCount};
+use crate::backend::cuda::layout::products::{Class, FEW_ROWS, ProductChoice, ProductKind, RowCount};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
@@ -21,7 +21,7 @@ pub(crate) struct ProductKernels<'a> {
     pub(crate) device: &'a Device,
     pub(crate) cache: &'a KernelCache,
     pub(crate) classes: Vec<Class>,
-    pub(crate) choice: Choice,
+    pub(crate) choice: ProductChoice,
     planes: Planes,
     /// Where rows become f16: those of the products that follow one another, and of what runs beside them.
     half_rows: [Rc<HalfPlace>; 2],
@@ -43,7 +43,7 @@ impl<'a> ProductKernels<'a> {
         device: &'a Device,
         cache: &'a KernelCache,
         classes: Vec<Class>,
-        choice: Choice,
+        choice: ProductChoice,
         planes: Planes,
         half_rows: [HalfRows; 2],
     ) -> Self {
@@ -61,7 +61,7 @@ impl<'a> ProductKernels<'a> {
     }
 
     /// The kernels of a product, by class.
-    pub(crate) fn of(&mut self, kind: ProductKind) -> Result<Product, CudaBackendError> {
+    pub(crate) fn of(&mut self, kind: ProductKind) -> CudaResult<Product> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
@@ -72,7 +72,7 @@ impl<'a> ProductKernels<'a> {
         Ok(Product { by_class, few })
     }
 
-    fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> Result<Many, CudaBackendError> {
+    fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> CudaResult<Many> {
         let key = (shape, form, beside);
         if let Some(kernel) = self.loaded.get(&key) {
             return Ok(kernel.clone());
@@ -82,7 +82,7 @@ impl<'a> ProductKernels<'a> {
         Ok(kernel)
     }
 
-    fn few(&mut self, kind: ProductKind) -> Result<Few, CudaBackendError> {
+    fn few(&mut self, kind: ProductKind) -> CudaResult<Few> {
         if let Some(few) = self.few.get(&kind) {
             return Ok(few.clone());
         }
@@ -91,7 +91,7 @@ impl<'a> ProductKernels<'a> {
         Ok(few)
     }
 
-    fn load_few(&self, kind: ProductKind) -> Result<Few, CudaBackendError> {
+    fn load_few(&self, kind: ProductKind) -> CudaResult<Few> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
         Ok(match kind.shape.epilogue() {
             Epilogue::Plain => {
@@ -105,7 +105,7 @@ impl<'a> ProductKernels<'a> {
     }
 
     /// The kernels of a layer's experts for few rows, if the chip has the memory for them.
-    pub(crate) fn experts(&mut self, experts: Experts) -> Result<Option<Rc<ExpertsKernels>>, CudaBackendError> {
+    pub(crate) fn experts(&mut self, experts: Experts) -> CudaResult<Option<Rc<ExpertsKernels>>> {
         let experts = experts.with_planes(self.planes).with_replay(self.choice.replayed);
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
@@ -174,7 +174,7 @@ impl Product {
         x: &Source<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let factor = x.inputs().factor * matrix.factor;
         if let Some(few) = self.few_for(rows) {
             return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
@@ -201,7 +201,7 @@ impl Few {
         matrix: &Matrix,
         x: Inputs<'_>,
         out: Output<'_, '_>,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let (weights, y) = (matrix.bytes(), Activations { codes: x.codes, meta: x.meta });
         let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
         match (self, out) {
@@ -229,11 +229,7 @@ pub(crate) struct Stacked {
 }
 
 impl Stacked {
-    pub(crate) fn new(
-        kernels: &mut ProductKernels<'_>,
-        segments: Segments<Matrix>,
-        norm: usize,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(kernels: &mut ProductKernels<'_>, segments: Segments<Matrix>, norm: usize) -> CudaResult<Self> {
         let kinds = segments.parts.iter().map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)));
         let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
         Ok(Self { segments, products })
@@ -261,7 +257,7 @@ impl Stacked {
         rows: RowCount,
         x: &Source<'_>,
         (out, halves): (&mut CudaViewMut<'_, f32>, bool),
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let stride = self.width();
         for (segment, product) in self.segments.parts.iter().zip(&self.products) {
             assert!(segment.first.is_multiple_of(2), "parts before another are whole heads");

@@ -1,6 +1,6 @@
 //! Rows in the int8 form, in memory of the device.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::padded;
@@ -16,7 +16,7 @@ pub(crate) struct Quantized {
 
 impl Quantized {
     /// Takes the memory, zeroed. Never empty, as the driver gives no memory of 0 bytes.
-    pub(crate) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> CudaResult<Self> {
         let (stream, n) = (device.stream(), rows * padded(cols) * planes.count());
         Ok(Self {
             codes: stream.alloc_zeros(n.max(1)).during("allocating the workspace")?,

@@ -7,7 +7,7 @@
 use super::products::Product;
 use super::quantized::Quantized;
 use super::weights::Matrix;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::products::RowCount;
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::combine::{Combine, ExpertOutputs as Terms};
@@ -19,7 +19,7 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Who reads the stream after a block.
 #[derive(Clone, Copy)]
-pub(crate) struct Next<'a> {
+pub(crate) struct NextBlock<'a> {
     /// Weight of the norm before it, `[hidden]`.
     pub(crate) norm: &'a CudaSlice<f32>,
     /// The first matrix that it multiplies with: whoever has time on its hands may fetch it early.
@@ -56,7 +56,7 @@ pub(crate) struct FoldedViewMut<'a> {
 
 impl FoldedRows {
     /// Takes the memory, zeroed.
-    pub(crate) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> CudaResult<Self> {
         Ok(Self {
             rows: Quantized::new(device, rows, cols, planes)?,
             squares: device.stream().alloc_zeros(rows * cols / BLOCK).during("allocating the workspace")?,
@@ -115,7 +115,7 @@ impl<'a> FoldedViewMut<'a> {
 }
 
 /// The stream: `[rows, hidden]`, and what the next reader takes of it.
-pub(crate) struct Residual {
+pub(crate) struct ResidualStream {
     pub(crate) x: CudaSlice<f32>,
     pub(crate) rows: FoldedRows,
     /// What a launch that reads `rows` writes for the reader after it: they change places then. Where two operators
@@ -124,9 +124,9 @@ pub(crate) struct Residual {
     hidden: usize,
 }
 
-impl Residual {
+impl ResidualStream {
     /// Takes the memory, zeroed.
-    pub(crate) fn new(device: &Device, rows: usize, hidden: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, rows: usize, hidden: usize, planes: Planes) -> CudaResult<Self> {
         Ok(Self {
             x: device.stream().alloc_zeros(rows * hidden).during("allocating the workspace")?,
             rows: FoldedRows::new(device, rows, hidden, planes)?,
@@ -142,21 +142,21 @@ impl Residual {
         rows: RowCount,
         (product, matrix): (&Product, &Matrix),
         input: &Quantized,
-        next: Next<'_>,
-    ) -> Result<(), CudaBackendError> {
+        next: NextBlock<'_>,
+    ) -> CudaResult<()> {
         let (codes, meta) = input.views();
         self.add_product_of(device, rows, (product, matrix), &Source::plain(&codes, &meta), next)
     }
 
-    /// The same of rows in whatever form they are.
+    /// Adds the product of `x`, rows in any of the forms that a product reads, to the residual stream.
     pub(crate) fn add_product_of(
         &mut self,
         device: &Device,
         rows: RowCount,
         (product, matrix): (&Product, &Matrix),
         x: &Source<'_>,
-        next: Next<'_>,
-    ) -> Result<(), CudaBackendError> {
+        next: NextBlock<'_>,
+    ) -> CudaResult<()> {
         let mut folded = self.rows.write();
         let FoldedOut { codes: next_codes, meta: next_meta, squares } = folded.out();
         let out = Output::Residual {
@@ -178,8 +178,8 @@ impl Residual {
         combine: &Combine,
         rows: usize,
         terms: Terms<'_>,
-        (next, eps): (Next<'_>, f32),
-    ) -> Result<(), CudaBackendError> {
+        (next, eps): (NextBlock<'_>, f32),
+    ) -> CudaResult<()> {
         let (mut folded, mut x, weight) = (self.rows.write(), self.x.as_view_mut(), next.norm.as_view());
         let Some(place) = next.halves.filter(|_| combine.brings_halves()) else {
             return Ok(combine.launch(device, rows, terms, &weight, &mut x, folded.out())?);
@@ -191,7 +191,7 @@ impl Residual {
     }
 
     /// For a launch that reads the rows and, before all of its blocks have done so, writes those of the next reader:
-    /// what it reads, the stream, and what it writes. [`Residual::turn`] follows.
+    /// what it reads, the stream, and what it writes. [`ResidualStream::turn`] follows.
     pub(crate) fn read_and_write(&mut self, eps: f32) -> (FoldedView<'_>, CudaViewMut<'_, f32>, FoldedViewMut<'_>) {
         (self.rows.read(eps), self.x.as_view_mut(), self.spare.write())
     }

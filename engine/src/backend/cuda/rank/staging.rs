@@ -4,8 +4,7 @@
 //! were read, so that the host never writes what a copy still reads.
 
 use super::pinned::{Pinned, send_to};
-use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::error::During;
+use crate::backend::cuda::error::{CudaResult, During};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::carry::Carrier;
 use chimere_kernels::cuda::sampler::SampleResult;
@@ -45,7 +44,7 @@ impl Staging {
         bytes: usize,
         (results, guesses): (usize, usize),
         (sums, hidden): (usize, usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DEFAULT};
         // A waiting thread sleeps instead of keeping a core busy.
         let event = |flags| context.new_event(Some(flags)).during("making events");
@@ -94,7 +93,7 @@ impl Staging {
         device: &Device,
         (to, at): (&mut CudaSlice<T>, usize),
         values: &[T],
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         assert!(at + values.len() <= to.len(), "{} values at {at} of {}", values.len(), to.len());
         let to = to.device_ptr_mut(device.stream()).0 + (at * size_of::<T>()) as u64;
         // SAFETY: the range was checked, the caller vouches for the source.
@@ -110,12 +109,7 @@ impl Staging {
     ///
     /// # Safety
     /// As many values lie there; nobody reads or writes `to` before the step's last mark.
-    pub(crate) unsafe fn fetch<T: Copy>(
-        &self,
-        device: &Device,
-        from: CUdeviceptr,
-        to: &mut [T],
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) unsafe fn fetch<T: Copy>(&self, device: &Device, from: CUdeviceptr, to: &mut [T]) -> CudaResult<()> {
         // SAFETY: the caller's promise.
         unsafe {
             if Carrier::takes(size_of_val(to)) {
@@ -150,9 +144,9 @@ impl Ring {
         bytes: usize,
         results: (usize, usize),
         sums: (usize, usize),
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let slot = |_| Staging::new(of, bytes, results, sums).map(Arc::new);
-        let slots: Result<_, CudaBackendError> = (0..SLOTS).map(slot).collect();
+        let slots: CudaResult<_> = (0..SLOTS).map(slot).collect();
         Ok(Self { slots: slots?, next: 0 })
     }
 
@@ -175,7 +169,7 @@ pub(crate) fn stage<T: Copy>(
     to: &mut CudaSlice<T>,
     at: usize,
     values: &[T],
-) -> Result<(), CudaBackendError> {
+) -> CudaResult<()> {
     // A step may have more page tables to send than there is room for: rare, and worth a wait.
     let mut sent = 0;
     while sent < values.len() {

@@ -4,7 +4,7 @@
 //! Everything of a kind is one allocation with the layers outermost, so that a slot or a page is copied or cleared in
 //! all layers by one strided call. The stream's order is all the synchronisation there is.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::store::StoreShape;
 use crate::ids::{CheckpointId, PageId};
 use chimere_kernels::cuda::Device;
@@ -15,13 +15,13 @@ pub(crate) struct Store {
     pub(crate) shape: StoreShape,
     states: CudaSlice<f32>,
     rings: CudaSlice<f32>,
-    /// Of slots alone.
+    /// Updates that the recurrent state of each slot lacks. Checkpoints have none.
     updates: CudaSlice<f32>,
-    /// `[slots, carried]`.
+    /// Hidden states that each slot carries for the draft head, `[slots, carried]`.
     pub(crate) carried: CudaSlice<f32>,
     /// `[slots, vocab]`, 16 bits a token: bit 15 for the prompt, the rest how often it was generated.
     pub(crate) counts: CudaSlice<u32>,
-    /// `[slots, table]`.
+    /// Page table of each slot, `[slots, table]`.
     pub(crate) table: CudaSlice<i32>,
     /// Last sampled token by slot.
     pub(crate) sampled: CudaSlice<i32>,
@@ -35,7 +35,7 @@ pub(crate) struct Store {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DevicePart {
     pub(crate) at: sys::CUdeviceptr,
-    /// Of a row.
+    /// Bytes of a row.
     pub(crate) bytes: usize,
     pub(crate) rows: usize,
     pub(crate) pitch: usize,
@@ -45,9 +45,9 @@ pub(crate) struct DevicePart {
 pub(crate) struct RecurrentMemory<'a> {
     /// Of slots, then of checkpoints.
     pub(crate) states: CudaViewMut<'a, f32>,
-    /// Likewise.
+    /// Rings of the causal convolution, of slots and then of checkpoints.
     pub(crate) rings: CudaViewMut<'a, f32>,
-    /// Of slots.
+    /// Updates that the states of slots lack.
     pub(crate) updates: CudaViewMut<'a, f32>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct KvMemory<'a> {
 
 impl Store {
     /// Takes all of it, zeroed.
-    pub(crate) fn new(device: &Device, shape: StoreShape) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, shape: StoreShape) -> CudaResult<Self> {
         let s = device.stream();
         let (slots, states, pages, kv) = (shape.slots, shape.states(), shape.pages, shape.cached);
         // Never empty: no model has all of it, and the driver gives no memory of 0 bytes.
@@ -106,7 +106,7 @@ impl Store {
     }
 
     /// Recurrent state and what it lacks, convolution ring and history; not the last sampled token.
-    pub(crate) fn copy_slot(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
+    pub(crate) fn copy_slot(&mut self, device: &Device, from: usize, to: usize) -> CudaResult<()> {
         let s = self.shape;
         self.copy_state(device, from, to)?;
         copy_in_layers(device, &mut self.updates, (s.recurrent, s.slots, s.updates), from, to)?;
@@ -115,7 +115,7 @@ impl Store {
     }
 
     /// Recurrent state and convolution ring of a checkpoint; the history and what is carried are left empty.
-    pub(crate) fn restore(&mut self, device: &Device, from: CheckpointId, to: usize) -> Result<(), CudaBackendError> {
+    pub(crate) fn restore(&mut self, device: &Device, from: CheckpointId, to: usize) -> CudaResult<()> {
         let s = self.shape;
         self.copy_state(device, self.place_of(from), to)?;
         fill_in_layers(device, &mut self.carried, (1, s.slots, s.carried), to, 0)?;
@@ -127,7 +127,7 @@ impl Store {
         self.shape.slots + checkpoint.0 as usize
     }
 
-    fn copy_state(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
+    fn copy_state(&mut self, device: &Device, from: usize, to: usize) -> CudaResult<()> {
         let s = self.shape;
         copy_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), from, to)?;
         copy_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), from, to)
@@ -157,14 +157,14 @@ impl Store {
     }
 
     /// One KV page in every block that has such.
-    pub(crate) fn copy_page(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
+    pub(crate) fn copy_page(&mut self, device: &Device, from: usize, to: usize) -> CudaResult<()> {
         let s = self.shape;
         copy_in_layers(device, &mut self.keys, (s.cached, s.pages, s.key_page), from, to)?;
         copy_in_layers(device, &mut self.values, (s.cached, s.pages, s.value_page), from, to)
     }
 
     /// A slot's sequence begins anew.
-    pub(crate) fn clear_slot(&mut self, device: &Device, slot: usize) -> Result<(), CudaBackendError> {
+    pub(crate) fn clear_slot(&mut self, device: &Device, slot: usize) -> CudaResult<()> {
         let s = self.shape;
         fill_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), slot, 0)?;
         fill_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), slot, 0)?;
@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Small equal values wherever a sequence would have left its own.
-    pub(crate) fn fill(&mut self, device: &Device, slot: usize, pages: &[PageId]) -> Result<(), CudaBackendError> {
+    pub(crate) fn fill(&mut self, device: &Device, slot: usize, pages: &[PageId]) -> CudaResult<()> {
         const BYTE: u8 = 0x2a;
         let s = self.shape;
         fill_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), slot, 0x3c23_d70a)?;
@@ -188,7 +188,7 @@ impl Store {
     }
 
     /// NaN everywhere, as in memory that was never written.
-    pub(crate) fn poison(&mut self, device: &Device) -> Result<(), CudaBackendError> {
+    pub(crate) fn poison(&mut self, device: &Device) -> CudaResult<()> {
         const NAN: u32 = 0x7fff_ffff;
         // By the shape and not by what was allocated: a model has not all of it.
         let s = self.shape;
@@ -220,7 +220,7 @@ fn copy_in_layers<T>(
     (layers, entries, len): (usize, usize, usize),
     from: usize,
     to: usize,
-) -> Result<(), CudaBackendError> {
+) -> CudaResult<()> {
     let bytes = len * size_of::<T>();
     if layers == 0 || bytes == 0 || from == to {
         return Ok(());
@@ -258,7 +258,7 @@ fn fill_in_layers<T>(
     (layers, entries, len): (usize, usize, usize),
     entry: usize,
     word: u32,
-) -> Result<(), CudaBackendError> {
+) -> CudaResult<()> {
     let bytes = len * size_of::<T>();
     if layers == 0 || bytes == 0 {
         return Ok(());

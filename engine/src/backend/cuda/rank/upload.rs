@@ -1,7 +1,7 @@
 //! Brings what is packed to the device: every core packs into pinned buffers of its own while earlier ones are copied.
 
 use super::pinned::Pinned;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::matrix::VectorPlan;
 use crate::backend::cuda::layout::pack::source::{ByteSource, bytes_of, fill};
 use crate::format::NotFinite;
@@ -57,7 +57,7 @@ pub(crate) fn upload(
     device: &Device,
     sources: &[&dyn ByteSource],
     progress: &mut dyn FnMut(f32),
-) -> Result<Vec<CudaSlice<u8>>, CudaBackendError> {
+) -> CudaResult<Vec<CudaSlice<u8>>> {
     let stream = device.stream();
     // SAFETY: the jobs write every byte before anyone else gets to see it.
     let alloc = |s: &&dyn ByteSource| unsafe { stream.alloc::<u8>(bytes_of(*s)) };
@@ -73,11 +73,7 @@ pub(crate) fn upload(
 }
 
 /// Runs the jobs on all cores. What they copy may still be under way after that.
-fn run(
-    copies: &Arc<CudaStream>,
-    jobs: Vec<UploadJob<'_>>,
-    progress: &mut dyn FnMut(f32),
-) -> Result<(), CudaBackendError> {
+fn run(copies: &Arc<CudaStream>, jobs: Vec<UploadJob<'_>>, progress: &mut dyn FnMut(f32)) -> CudaResult<()> {
     let total: usize = jobs.iter().map(UploadJob::bytes).sum();
     let staging_bytes = jobs.iter().map(UploadJob::bytes).max().unwrap_or(0);
     let queue = ArrayQueue::new(jobs.len().max(1));
@@ -103,19 +99,19 @@ fn run(
 ///
 /// The driver's wrapper marks copies by itself only while it tracks events, which [`Device`] has turned off; so this
 /// does.
-struct Staging {
+struct UploadBuffers {
     bytes: Pinned<u8>,
     copied: CudaEvent,
 }
 
-impl Staging {
+impl UploadBuffers {
     fn new(copies: &Arc<CudaStream>, bytes: usize) -> Result<Self, DriverError> {
         let context = copies.context();
         Ok(Self { bytes: Pinned::new(context, bytes)?, copied: context.new_event(None)? })
     }
 
     /// Writes the job's bytes, once the copy of the last ones is over, and enqueues theirs.
-    fn pass_on(&mut self, copies: &Arc<CudaStream>, job: &UploadJob<'_>) -> Result<(), CudaBackendError> {
+    fn pass_on(&mut self, copies: &Arc<CudaStream>, job: &UploadJob<'_>) -> CudaResult<()> {
         let doing = "copying weights to the device";
         self.copied.synchronize().during(doing)?;
         // SAFETY: the stream is past the last copy from this buffer, and the buffer is this thread's.
@@ -129,7 +125,7 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for UploadBuffers {
     fn drop(&mut self) {
         // Also after an error: the memory goes back only when nothing reads it. A failure leaves nothing to do.
         let _ = self.copied.synchronize();
@@ -142,9 +138,9 @@ fn work(
     queue: &ArrayQueue<UploadJob<'_>>,
     staging_bytes: usize,
     done: Sender<usize>,
-) -> Result<(), CudaBackendError> {
+) -> CudaResult<()> {
     let result = (|| {
-        let staging = (0..STAGING_BUFFERS).map(|_| Staging::new(copies, staging_bytes));
+        let staging = (0..STAGING_BUFFERS).map(|_| UploadBuffers::new(copies, staging_bytes));
         let staging = staging.collect::<Result<Vec<_>, _>>();
         let mut staging = staging.during("allocating buffers for copies")?;
         for buffer in (0..STAGING_BUFFERS).cycle() {
@@ -168,10 +164,7 @@ fn pinned(stream: &Arc<CudaStream>, bytes: usize, flags: u32) -> Result<PinnedHo
 }
 
 /// The values of each, in device memory.
-pub(crate) fn upload_values(
-    device: &Device,
-    vectors: &[VectorPlan<'_>],
-) -> Result<Vec<CudaSlice<f32>>, CudaBackendError> {
+pub(crate) fn upload_values(device: &Device, vectors: &[VectorPlan<'_>]) -> CudaResult<Vec<CudaSlice<f32>>> {
     let stream = device.stream();
     let doing = "copying small weights to the device";
     let copy = |v: &VectorPlan<'_>| stream.clone_htod(&v.finite_values()?).during(doing);
@@ -190,7 +183,7 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     /// The bytes of `source`.
-    pub(crate) fn new(device: &Device, source: &dyn ByteSource) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, source: &dyn ByteSource) -> CudaResult<Self> {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         let mut memory =
             pinned(device.stream(), bytes_of(source), flags).during("allocating pinned memory for the embedding")?;

@@ -2,7 +2,7 @@
 
 use super::experts::{ExpertTier, PlacedExperts};
 use super::upload::{Mapped, upload, upload_values};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::config::Placement;
 use crate::backend::cuda::layout::experts::TierShape;
 use crate::backend::cuda::layout::matrix::{MatrixForm, MatrixPlan, Packed};
@@ -33,7 +33,7 @@ pub(crate) struct Matrix {
 /// Where packed matrices lie.
 #[derive(Debug)]
 pub(crate) enum MatrixMemory {
-    /// One after another.
+    /// Matrices of the model's own, one after another.
     Own(CudaSlice<u8>),
     /// Experts that do not all fit into the device's memory.
     Placed(PlacedExperts),
@@ -66,7 +66,7 @@ impl Packed for Matrix {
 
 /// The embedding, `[vocab, hidden]`, encoded as GGUF files encode it; rows are not padded.
 #[derive(Debug)]
-pub(crate) struct Embedding {
+pub(crate) struct EmbeddingTable {
     /// F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K or Q6_K.
     pub(crate) ty: BlockType,
     memory: Memory,
@@ -78,7 +78,7 @@ enum Memory {
     Host(Mapped),
 }
 
-impl Embedding {
+impl EmbeddingTable {
     /// All rows, as the device reads them.
     pub(crate) fn bytes(&self) -> CudaView<'_, u8> {
         match &self.memory {
@@ -89,7 +89,7 @@ impl Embedding {
 }
 
 /// Weights on the device.
-pub(crate) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, Embedding>;
+pub(crate) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, EmbeddingTable>;
 
 impl DeviceWeights {
     /// Packs and copies a model, with its embedding in host memory if the configuration says so, and of its experts
@@ -104,7 +104,7 @@ impl DeviceWeights {
         model: &Model,
         placement: Placement,
         progress: &mut dyn FnMut(f32),
-    ) -> Result<(Self, Option<ExpertTier>), CudaBackendError> {
+    ) -> CudaResult<(Self, Option<ExpertTier>)> {
         let Placement { host_embedding, expert_bytes, .. } = placement;
         let (tree, matrices, vectors) = WeightsPlan::of(model, placement).take_apart();
         let (placed, own): (Vec<_>, Vec<_>) = matrices.iter().partition(|m| m.placed);
@@ -132,7 +132,7 @@ impl DeviceWeights {
         } else {
             Memory::Device(slices.pop().expect("the embedding was the last source"))
         };
-        let embed = Embedding { ty: tree.embed.ty, memory };
+        let embed = EmbeddingTable { ty: tree.embed.ty, memory };
         let vectors = upload_values(device, &vectors)?;
         let (mut slices, mut experts) = (slices.into_iter(), 0..);
         let memory = |m: &MatrixPlan<'_>| match tier.as_ref().filter(|_| m.placed) {

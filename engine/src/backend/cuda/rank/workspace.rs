@@ -1,8 +1,8 @@
 //! Buffers of a step's rows on the device. Decode and prefill rows run one after another and share them.
 
 use super::quantized::Quantized;
-use super::residual::{FoldedRows, Residual};
-use crate::backend::cuda::error::{CudaBackendError, During};
+use super::residual::{FoldedRows, ResidualStream};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::backend::cuda::layout::workspace::{GIVEN_ROWS_MAX, all_routed, listed, made_rows, scratch, shared_values};
 use crate::model::ModelConfig;
@@ -14,8 +14,8 @@ use std::ops::Range;
 
 /// Buffers that a step's rows are computed in.
 pub(crate) struct Workspace {
-    /// `[rows, hidden]`.
-    pub(crate) stream: Residual,
+    /// The residual stream, `[rows, hidden]`.
+    pub(crate) stream: ResidualStream,
     /// What in-projections write, `[rows, inputs]`.
     pub(crate) inputs: CudaSlice<f32>,
     /// What the mixer gives the out-projection.
@@ -32,9 +32,9 @@ pub(crate) struct Workspace {
     pub(crate) lists: CudaSlice<i32>,
     /// `[rows * used]`, or of decode rows `[experts, rows]`.
     pub(crate) list_in: CudaSlice<i32>,
-    /// Likewise.
+    /// Output rows of each expert's products, laid out as `list_in`.
     pub(crate) list_out: CudaSlice<i32>,
-    /// Rows, `used` times.
+    /// Pairs of a row and an expert that it uses.
     pairs: usize,
     /// Hidden rows of the experts, by pair.
     pub(crate) expert_hidden: Quantized,
@@ -52,20 +52,20 @@ pub(crate) struct Workspace {
     pub(crate) shared_out: CudaSlice<f32>,
     /// Rows that logits are wanted of, gathered.
     pub(crate) last: FoldedRows,
-    /// `[logit rows, vocab]`.
+    /// Logits of the wanted rows, `[logit rows, vocab]`.
     pub(crate) logits: CudaSlice<f32>,
 }
 
 impl Workspace {
     /// Takes all of it, zeroed: padding is never written.
-    pub(crate) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> CudaResult<Self> {
         let (s, w, routed) = (device.stream(), Widths::of(c), all_routed(c));
         let (rows, used) = (n.rows(), w.used);
         let (made, values) = made_rows(&w, rows);
         let doing = "allocating the workspace";
         let quantized = |rows, cols| Quantized::new(device, rows, cols, planes);
         Ok(Self {
-            stream: Residual::new(device, rows, w.hidden, planes)?,
+            stream: ResidualStream::new(device, rows, w.hidden, planes)?,
             inputs: s.alloc_zeros(rows * w.inputs).during(doing)?,
             mixed: quantized(rows, w.mixed)?,
             experts: s.alloc_zeros((routed * rows * used).max(1)).during(doing)?,
@@ -93,7 +93,7 @@ impl Workspace {
     }
 
     /// Takes memory for experts that decode rows are given, beyond what is planned.
-    pub(crate) fn replay(&mut self, device: &Device, c: &ModelConfig) -> Result<(), CudaBackendError> {
+    pub(crate) fn replay(&mut self, device: &Device, c: &ModelConfig) -> CudaResult<()> {
         let words = all_routed(c) * GIVEN_ROWS_MAX * Widths::of(c).used;
         self.given = Some(device.stream().alloc_zeros(words.max(1)).during("allocating given experts")?);
         Ok(())

@@ -8,7 +8,7 @@
 //! it reads what earlier steps wrote, and overwrites what they read last. Where a plan gives away memory that a
 //! transfer still reads or writes, its own transfers wait for that one as its rows do.
 
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::rank::store::{DevicePart, Store};
 use crate::cache::HostBlocks;
 use crate::ids::{HostBlockId, TransferId};
@@ -24,34 +24,30 @@ const PIECE_BYTES: u64 = 64 << 20;
 const PIECE_BLOCKS_MIN: u64 = 8;
 
 /// Blocks of the host's memory, and what is under way to and from them.
-pub(crate) struct HostTier {
+pub(crate) struct HostCopies {
     memory: Arc<HostMemory>,
     growing: Option<JoinHandle<()>>,
     streams: [Arc<CudaStream>; 2],
-    under_way: Arc<Mutex<Vec<UnderWay>>>,
+    under_way: Arc<Mutex<Vec<PendingTransfer>>>,
 }
 
 /// What the thread that waits for steps asks.
 #[derive(Clone)]
 pub(crate) struct HostWatch {
     memory: Arc<HostMemory>,
-    under_way: Arc<Mutex<Vec<UnderWay>>>,
+    under_way: Arc<Mutex<Vec<PendingTransfer>>>,
 }
 
-struct UnderWay {
+struct PendingTransfer {
     id: TransferId,
     direction: Direction,
     begin: CudaEvent,
     end: CudaEvent,
 }
 
-impl HostTier {
+impl HostCopies {
     /// For blocks of this cut in so many bytes, none of which are taken yet. `None` if not one checkpoint fits.
-    pub(crate) fn new(
-        context: &Arc<CudaContext>,
-        cut: HostBlocks,
-        bytes: u64,
-    ) -> Result<Option<Self>, CudaBackendError> {
+    pub(crate) fn new(context: &Arc<CudaContext>, cut: HostBlocks, bytes: u64) -> CudaResult<Option<Self>> {
         let memory = HostMemory::new(context, cut, bytes);
         if !cut.is_some() || memory.blocks_max() < cut.checkpoint {
             return Ok(None);
@@ -84,21 +80,16 @@ impl HostTier {
     }
 
     /// Makes `stream` wait for the loads that bring what these pieces go on from, as far as they have begun.
-    pub(crate) fn wait_for(&self, pieces: &[&Piece], stream: &CudaStream) -> Result<(), CudaBackendError> {
+    pub(crate) fn wait_for(&self, pieces: &[&Piece], stream: &CudaStream) -> CudaResult<()> {
         let under_way = lock(&self.under_way);
-        let wanted = |copy: &&UnderWay| pieces.iter().any(|piece| piece.state.load() == Some(copy.id));
+        let wanted = |copy: &&PendingTransfer| pieces.iter().any(|piece| piece.state.load() == Some(copy.id));
         let mut copies = under_way.iter().filter(wanted);
         copies.try_for_each(|copy| stream.wait(&copy.end)).during("waiting for the host's cache")
     }
 
     /// Enqueues a plan's transfers behind what `stream` has so far. If the plan settles, they wait for all that are
     /// under way, and the stream for both.
-    pub(crate) fn begin(
-        &mut self,
-        plan: &StepPlan,
-        store: &mut Store,
-        stream: &Arc<CudaStream>,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn begin(&mut self, plan: &StepPlan, store: &mut Store, stream: &Arc<CudaStream>) -> CudaResult<()> {
         let doing = "copying to or from the host's cache";
         if !plan.transfers.is_empty() {
             let passed = stream.context().new_event(None).during(doing)?;
@@ -121,7 +112,7 @@ impl HostTier {
         Ok(())
     }
 
-    fn copy(&mut self, transfer: &Transfer, store: &mut Store) -> Result<(), CudaBackendError> {
+    fn copy(&mut self, transfer: &Transfer, store: &mut Store) -> CudaResult<()> {
         let doing = "copying to or from the host's cache";
         let stream = &self.streams[transfer.direction as usize];
         let event = || stream.context().new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)).during(doing);
@@ -144,12 +135,12 @@ impl HostTier {
             }
         }
         end.record(stream).during(doing)?;
-        lock(&self.under_way).push(UnderWay { id: transfer.id, direction: transfer.direction, begin, end });
+        lock(&self.under_way).push(PendingTransfer { id: transfer.id, direction: transfer.direction, begin, end });
         Ok(())
     }
 }
 
-impl Drop for HostTier {
+impl Drop for HostCopies {
     fn drop(&mut self) {
         self.memory.stops.store(true, Ordering::Relaxed);
         if let Some(thread) = self.growing.take() {
@@ -163,7 +154,7 @@ impl Drop for HostTier {
     }
 }
 
-fn lock(under_way: &Mutex<Vec<UnderWay>>) -> MutexGuard<'_, Vec<UnderWay>> {
+fn lock(under_way: &Mutex<Vec<PendingTransfer>>) -> MutexGuard<'_, Vec<PendingTransfer>> {
     under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -192,7 +183,7 @@ struct HostMemory {
 
 struct HostPiece {
     bytes: MmapMut,
-    /// Page-locked.
+    /// Whether the piece is page-locked: copies from other memory are slower.
     locked: bool,
 }
 

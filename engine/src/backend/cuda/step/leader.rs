@@ -3,7 +3,7 @@
 //! be told.
 
 use crate::PAGE_TOKENS;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::ids::{SeqId, SlotId, TokenId};
 use crate::step::{Piece, SampleRow};
 use chimere_kernels::cuda::draft_head::BEHIND_WORDS;
@@ -24,12 +24,12 @@ pub(crate) enum RowPlace {
 pub(crate) struct AskedAt {
     /// Its first sampled row.
     pub(crate) place: RowPlace,
-    /// Whose it is.
+    /// Slot of the piece's sequence.
     pub(crate) slot: SlotId,
     /// The sample of that row.
     pub(crate) first_sample: usize,
     pub(crate) drafts: usize,
-    /// Of that row.
+    /// Position of the first sampled row.
     pub(crate) position: u32,
     /// The first position that the piece's pages do not reach.
     pub(crate) limit: u32,
@@ -97,7 +97,7 @@ impl Leader {
     ///
     /// # Errors
     /// If there is no such piece, or it had other drafts or fewer guesses.
-    pub(crate) fn of(leader: Option<&Self>, piece: &Piece) -> Result<Lead, CudaBackendError> {
+    pub(crate) fn of(leader: Option<&Self>, piece: &Piece) -> CudaResult<Lead> {
         let found = leader.and_then(|leader| Some((leader, leader.place_of(piece.seq)?)));
         let fits = |asked: &AskedAt| {
             Some(asked.drafts as u32) == piece.follows && asked.guesses as usize >= piece.drafts.len()

@@ -1,7 +1,7 @@
 //! Sums of hidden states: the kernel, the memory it writes, and what an outcome gets of it.
 
 use super::rows::PooledAt;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::outputs::units_max;
 use crate::backend::cuda::layout::shape::Counts;
 use crate::backend::cuda::rank::staging::{Staging, stage};
@@ -11,22 +11,17 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, DevicePtr};
 
 /// The kernel, and what it reads and writes on the device.
-pub(crate) struct Pooling {
+pub(crate) struct HiddenSums {
     kernel: Pool,
     /// `[units][2]`: first row, rows.
     units: CudaSlice<i32>,
-    /// `[units, hidden]`.
+    /// Sums of hidden states, `[units, hidden]`.
     sums: CudaSlice<f32>,
     hidden: usize,
 }
 
-impl Pooling {
-    pub(crate) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        hidden: usize,
-        counts: Counts,
-    ) -> Result<Self, CudaBackendError> {
+impl HiddenSums {
+    pub(crate) fn new(device: &Device, cache: &KernelCache, hidden: usize, counts: Counts) -> CudaResult<Self> {
         let (stream, units, doing) = (device.stream(), units_max(counts), "allocating sums of hidden states");
         Ok(Self {
             kernel: Pool::load(device, cache, hidden)?,
@@ -43,7 +38,7 @@ impl Pooling {
         units: &[PooledAt],
         rows: HiddenRows<'_>,
         staging: &Staging,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         if units.is_empty() {
             return Ok(());
         }

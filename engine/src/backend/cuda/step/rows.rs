@@ -7,7 +7,7 @@
 use super::leader::{AskedAt, Lead, Leader, RowPlace};
 use super::stored::{Lacking, StoredStates};
 use crate::CHUNK_TOKENS;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
 use chimere_kernels::cuda::draft_head::{BEHIND_WORDS, ROW_WORDS};
@@ -30,7 +30,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whose it is.
+    /// Slot of the row's sequence.
     pub(crate) fn slot(&self) -> SlotId {
         SlotId(self.slot as u32)
     }
@@ -47,12 +47,12 @@ pub(crate) struct PieceRows {
 }
 
 impl PieceRows {
-    /// Whose they are.
+    /// Slot of the piece's sequence.
     pub(crate) fn slot(&self) -> SlotId {
         SlotId(self.slot as u32)
     }
 
-    /// The same, and the position behind the last.
+    /// Slot of the piece's sequence, and the position behind its last row.
     pub(crate) fn end(&self) -> (SlotId, u32) {
         (self.slot(), (self.start + self.rows) as u32)
     }
@@ -159,7 +159,7 @@ impl StepRows {
         room: PassRoom,
         stored: &mut StoredStates,
         leader: Option<&Leader>,
-    ) -> Result<Self, CudaBackendError> {
+    ) -> CudaResult<Self> {
         let mut all = Self::default();
         let decodes = |p: &Piece| p.form == Form::Recurrent && p.score.is_none();
         let decoding = plan.pieces.iter().filter(|p| decodes(p));

@@ -6,7 +6,7 @@ use super::leader::{AskedAt, RowPlace, Settled, SettledPiece};
 use super::pooling::pooled;
 use super::rows::{DraftedAt, PooledAt, SampleAt, ScoreAt, StepRows};
 use crate::backend::BackendError;
-use crate::backend::cuda::error::{CudaBackendError, During};
+use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::outputs::{LAUNCH_ROWS, LIST_WORDS};
 use crate::backend::cuda::layout::shape::{Counts, GuessShape};
 use crate::backend::cuda::rank::experts::ReadCounts;
@@ -121,12 +121,7 @@ impl WantedOutputs {
 }
 
 impl Sampling {
-    pub(crate) fn new(
-        device: &Device,
-        cache: &KernelCache,
-        vocab: usize,
-        counts: Counts,
-    ) -> Result<Self, CudaBackendError> {
+    pub(crate) fn new(device: &Device, cache: &KernelCache, vocab: usize, counts: Counts) -> CudaResult<Self> {
         let (stream, rows) = (device.stream(), counts.logits.max(LAUNCH_ROWS) + 1);
         let doing = "allocating the sampler's memory";
         Ok(Self {
@@ -148,7 +143,7 @@ impl Sampling {
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         let params: Vec<SampleParams> = scores.iter().enumerate().map(|(row, s)| score_params(row, s)).collect();
         for part in params.chunks(LAUNCH_ROWS) {
             self.run(device, (part, &[]), (logits, None), store, staging, wanted)?;
@@ -165,8 +160,8 @@ impl Sampling {
         constraints: &[Constraint],
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
-        let mut batch = Batch::default();
+    ) -> CudaResult<()> {
+        let mut batch = SampleBatch::default();
         wanted.yielded = constraints.iter().map(|constraint| constraint.yielded).collect();
         let rows = wanted.samples.iter().map(|at| &at.row).zip(constraints);
         wanted.reports = rows.map(|(row, constraint)| RowReport::of(row, constraint, self.vocab as u32)).collect();
@@ -187,13 +182,13 @@ impl Sampling {
     fn sample_batch(
         &mut self,
         device: &Device,
-        batch: &mut Batch<'_>,
+        batch: &mut SampleBatch<'_>,
         from: (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
-        let Batch { params, lists, .. } = std::mem::take(batch);
+    ) -> CudaResult<()> {
+        let SampleBatch { params, lists, .. } = std::mem::take(batch);
         wanted.launches += 1;
         self.run(device, (&params, &lists), from, store, staging, wanted)
     }
@@ -207,7 +202,7 @@ impl Sampling {
         store: &mut Store,
         staging: &Staging,
         wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    ) -> CudaResult<()> {
         if params.is_empty() {
             return Ok(());
         }
@@ -240,12 +235,7 @@ impl Sampling {
     }
 
     /// Copies the results of the last launch to the host, if they are not on their way yet.
-    pub(crate) fn fetch(
-        &self,
-        device: &Device,
-        staging: &Staging,
-        wanted: &mut WantedOutputs,
-    ) -> Result<(), CudaBackendError> {
+    pub(crate) fn fetch(&self, device: &Device, staging: &Staging, wanted: &mut WantedOutputs) -> CudaResult<()> {
         let Range { start: first, end } = std::mem::take(&mut wanted.unfetched);
         if first == end {
             return Ok(());
@@ -264,12 +254,12 @@ impl Sampling {
         asked: &[AskedAt],
         shortlist: Option<&Shortlist>,
     ) -> (Vec<SampleParams>, Vec<u32>) {
-        let (mut batch, free) = (Batch { shortlist, ..Batch::default() }, Constraint::default());
+        let (mut batch, free) = (SampleBatch { shortlist, ..SampleBatch::default() }, Constraint::default());
         for (i, asked) in asked.iter().enumerate() {
             let row = SampleRow { output_index: asked.sample.output_index + 1, ..asked.sample.clone() };
             batch.push(&SampleAt { place: RowPlace::Decode(i), history: 0, row }, i, &free, self.vocab);
         }
-        let Batch { mut params, lists, .. } = batch;
+        let SampleBatch { mut params, lists, .. } = batch;
         for params in &mut params {
             (params.slot, params.history) = (-1, -1);
             (params.logprobs, params.certainty, params.processed) = (-1, 0, 0);
@@ -282,7 +272,7 @@ impl Sampling {
         (self.results.as_view(), self.ahead.as_view())
     }
 
-    /// The same, and where it is noted how far on rows are.
+    /// Results of the step's samples, and the memory where it is noted how far on the rows are.
     pub(crate) fn results_and_ahead(&mut self) -> (CudaView<'_, SampleResult>, &mut CudaSlice<i32>) {
         (self.results.as_view(), &mut self.ahead)
     }
@@ -290,14 +280,14 @@ impl Sampling {
 
 /// Rows of one launch.
 #[derive(Default)]
-struct Batch<'a> {
+struct SampleBatch<'a> {
     params: Vec<SampleParams>,
     lists: Vec<u32>,
     /// What is drawn from, if that is not the whole vocabulary.
     shortlist: Option<&'a Shortlist>,
 }
 
-impl Batch<'_> {
+impl SampleBatch<'_> {
     fn push(&mut self, sample: &SampleAt, row: usize, constraint: &Constraint, vocab: usize) {
         let (r, p) = (&sample.row, &*sample.row.params);
         let bias = self.pairs(&p.logit_bias);

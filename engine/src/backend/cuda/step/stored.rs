@@ -13,7 +13,7 @@ use chimere_kernels::cuda::gdn_decode::{DraftRoom, STORE_EVERY, pending_word, st
 
 const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a chunk finds a state that is whole");
 
-/// By slot.
+/// How far the stored recurrent state of each slot is behind its sequence.
 pub(crate) struct StoredStates {
     slots: Vec<Stored>,
     /// A row whose position was not known when it was launched: that if no draft before it counts, how many stand
@@ -23,7 +23,7 @@ pub(crate) struct StoredStates {
     every: usize,
 }
 
-/// Of one slot.
+/// The stored recurrent state of one slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stored {
     /// The state is that behind so many positions.

@@ -2,84 +2,55 @@
 //! MXFP4.
 
 use super::codes::put_all;
+use super::levels::{E2M1_LEVELS, IQ4, code_in, ends, iq4_ends};
 use super::minimum::ScaleMin;
-use super::search::{Block, Levels, Table, Whole};
+use super::search::{LevelSet, LevelTable, ScaledBlock, WholeNumbers};
 use crate::format::BlockType;
-use crate::format::blocks::decode::{E2M1, IQ4_LEVELS, e8m0};
+use crate::format::blocks::decode::{E2M1, e8m0};
 use half::f16;
 
-/// Levels of IQ4_NL and IQ4_XS as numbers.
-pub(super) const IQ4: [f32; 16] = {
-    let (mut out, mut i) = ([0.0; 16], 0);
-    while i < 16 {
-        out[i] = IQ4_LEVELS[i] as f32;
-        i += 1;
-    }
-    out
-};
-
-/// E2M1 in ascending order. Its two zeros are one level.
-pub(super) const E2M1_LEVELS: [f32; 16] =
-    [-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-
-/// Where the extreme value may lie beside the outermost level `end`, on both sides: the same 19 distances for 4 bits,
-/// finer for more.
-pub(super) fn ends(end: f32) -> impl Iterator<Item = f32> {
-    (-9..=9).flat_map(move |i| [-end - 0.1 * i as f32, end + 0.1 * i as f32])
-}
-
-/// The same around both ends of IQ4's levels.
-pub(super) fn iq4_ends() -> impl Iterator<Item = f32> {
-    (-14..=14).flat_map(|i| [IQ4[0] + i as f32, IQ4[15] + i as f32])
-}
-
 /// The level of each value, with the factor that is stored.
-fn coded(block: &Block, levels: impl Levels, ends: impl Iterator<Item = f32>) -> (f16, Vec<f32>) {
+fn coded(block: &ScaledBlock, levels: impl LevelSet, ends: impl Iterator<Item = f32>) -> (f16, Vec<f32>) {
     let group = block.group(0, block.x.len());
     let (stored, d) = block.factor(group.scale(levels, ends));
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
     (stored, block.x.iter().map(|x| levels.nearest(x * inverse)).collect())
 }
 
-pub(super) fn q4_0(block: &Block, out: &mut [u8]) {
-    let (d, levels) = coded(block, Whole { min: -8.0, max: 7.0 }, ends(8.0));
+pub(super) fn q4_0(block: &ScaledBlock, out: &mut [u8]) {
+    let (d, levels) = coded(block, WholeNumbers { min: -8.0, max: 7.0 }, ends(8.0));
     let codes = levels.iter().map(|q| (q + 8.0) as u8);
     out[..2].copy_from_slice(&d.to_le_bytes());
     put_all(BlockType::Q4_0, codes, out);
 }
 
-pub(super) fn q5_0(block: &Block, out: &mut [u8]) {
-    let (d, levels) = coded(block, Whole { min: -16.0, max: 15.0 }, ends(16.0));
+pub(super) fn q5_0(block: &ScaledBlock, out: &mut [u8]) {
+    let (d, levels) = coded(block, WholeNumbers { min: -16.0, max: 15.0 }, ends(16.0));
     let codes = levels.iter().map(|q| (q + 16.0) as u8);
     out[..2].copy_from_slice(&d.to_le_bytes());
     put_all(BlockType::Q5_0, codes, out);
 }
 
-pub(super) fn q8_0(block: &Block, out: &mut [u8]) {
+pub(super) fn q8_0(block: &ScaledBlock, out: &mut [u8]) {
     let ends = (-4..=4).map(|i| 127.0 + 0.25 * i as f32);
-    let (d, levels) = coded(block, Whole { min: -127.0, max: 127.0 }, ends);
+    let (d, levels) = coded(block, WholeNumbers { min: -127.0, max: 127.0 }, ends);
     out[..2].copy_from_slice(&d.to_le_bytes());
     put_all(BlockType::Q8_0, levels.iter().map(|q| *q as i8 as u8), out);
 }
 
-pub(super) fn q5_1(block: &Block, out: &mut [u8]) {
+pub(super) fn q5_1(block: &ScaledBlock, out: &mut [u8]) {
     let fit = ScaleMin::fit(block.group(0, 32), 31.0, f32::INFINITY);
     let ((d, scale), (m, min)) = (block.factor(fit.scale), block.factor(fit.min));
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    let levels = Whole { min: 0.0, max: 31.0 };
+    let levels = WholeNumbers { min: 0.0, max: 31.0 };
     let codes = block.x.iter().map(|x| levels.nearest((x - min) * inverse) as u8);
     out[..2].copy_from_slice(&d.to_le_bytes());
     out[2..4].copy_from_slice(&m.to_le_bytes());
     put_all(BlockType::Q5_1, codes, out);
 }
 
-/// Code of a level in the table of a type.
-pub(super) fn code_in(table: &[f32; 16], level: f32) -> u8 {
-    table.iter().position(|l| *l == level).expect("a nearest level is one of the table") as u8
-}
-
-pub(super) fn iq4_nl(block: &Block, out: &mut [u8]) {
-    let (d, levels) = coded(block, Table(&IQ4), iq4_ends());
+pub(super) fn iq4_nl(block: &ScaledBlock, out: &mut [u8]) {
+    let (d, levels) = coded(block, LevelTable(&IQ4), iq4_ends());
     let codes = levels.iter().map(|q| code_in(&IQ4, *q));
     out[..2].copy_from_slice(&d.to_le_bytes());
     put_all(BlockType::Iq4Nl, codes, out);
@@ -91,13 +62,13 @@ fn exponent_above(v: f32) -> i32 {
     (bits >> 23) as i32 + i32::from(bits & 0x7f_ffff != 0)
 }
 
-pub(super) fn mxfp4(block: &Block, out: &mut [u8]) {
+pub(super) fn mxfp4(block: &ScaledBlock, out: &mut [u8]) {
     let group = block.group(0, 32);
     // The power of two that puts the largest value between 3 and 6, and those around it.
     let middle = exponent_above(block.largest / 6.0);
     let scale = |e: i32| e8m0(e as u8) / block.largest;
     let tried = (middle - 2..=middle + 1).map(|e| e.clamp(0, 254));
-    let levels = Table(&E2M1_LEVELS);
+    let levels = LevelTable(&E2M1_LEVELS);
     let best = tried.map(|e| (group.error(levels, scale(e)), e)).reduce(|a, b| if b.0 < a.0 { b } else { a });
     let (_, e) = best.expect("four were tried");
     let codes = block.x.iter().map(|x| code_in(&E2M1, levels.nearest(x / scale(e))));

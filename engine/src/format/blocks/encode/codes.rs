@@ -2,8 +2,8 @@
 //! `base + step * level`, a level being a whole number or one of a table. Encodings whose codes stand for several values
 //! at once have no such grid.
 
-use super::block32::{E2M1_LEVELS, IQ4, code_in};
-use super::search::{Levels, Table, Whole};
+use super::levels::{E2M1_LEVELS, IQ4, code_in};
+use super::search::{LevelSet, LevelTable, WholeNumbers};
 use crate::format::BlockType;
 use crate::format::blocks::decode::{E2M1, decode_row};
 
@@ -81,9 +81,9 @@ impl Codes {
 
     fn nearest(self, y: f32) -> f32 {
         match self {
-            Self::Unsigned(max) => Whole { min: 0.0, max }.nearest(y),
-            Self::Signed => Whole { min: -127.0, max: 127.0 }.nearest(y),
-            Self::Table(_, ascending) => Table(ascending).nearest(y),
+            Self::Unsigned(max) => WholeNumbers { min: 0.0, max }.nearest(y),
+            Self::Signed => WholeNumbers { min: -127.0, max: 127.0 }.nearest(y),
+            Self::Table(_, ascending) => LevelTable(ascending).nearest(y),
         }
     }
 
@@ -113,14 +113,14 @@ impl Codes {
 }
 
 /// The values that a row's codes can stand for.
-pub(crate) struct Grid {
+pub(crate) struct ValueGrid {
     ty: BlockType,
     codes: Codes,
     base: Vec<f32>,
     step: Vec<f32>,
 }
 
-impl Grid {
+impl ValueGrid {
     /// Of an encoded row of `cols` values; `None` where codes stand for several values at once.
     pub(crate) fn of(ty: BlockType, cols: usize, row: &[u8]) -> Option<Self> {
         let codes = Codes::of(ty)?;
@@ -174,7 +174,7 @@ mod tests {
             let mut values: Vec<f32> = (0..2 * ty.elements()).map(|i| (i as f32 * 0.7).sin() * 0.1).collect();
             let mut row = vec![0; 2 * ty.bytes()];
             quantize_row(ty, &values, None, &mut row);
-            let grid = Grid::of(ty, values.len(), &row).unwrap();
+            let grid = ValueGrid::of(ty, values.len(), &row).unwrap();
             decode_row(ty, &row, &mut values);
             for (i, value) in values.iter().enumerate() {
                 let level = grid.get(&row, i);

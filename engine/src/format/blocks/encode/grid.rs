@@ -6,7 +6,7 @@
 //! are told; for each of them all sixteen multiples are tried, each with the entries that are best for it, so codes are
 //! chosen at the scale that is stored. Then the factor is fitted to the entries, and the multiples are tried again.
 
-use super::search::Block;
+use super::search::ScaledBlock;
 use crate::format::blocks::grids;
 use half::f16;
 
@@ -37,7 +37,7 @@ const LANES: usize = 8;
 struct Quad<const N: usize> {
     /// `2 sum w x g`.
     xg: [f32; N],
-    /// `sum w g^2`.
+    /// `sum w g^2` of each entry: the weighted square of its values.
     gg: [f32; N],
 }
 
@@ -112,7 +112,7 @@ struct Scaled {
 
 impl Scaled {
     /// The best of all multiples. `unit` is what the stored factor is multiplied with beside the odd number.
-    fn search<const N: usize>(block: &Block, quads: &[Quad<N>], factor: f32, unit: f32) -> Self {
+    fn search<const N: usize>(block: &ScaledBlock, quads: &[Quad<N>], factor: f32, unit: f32) -> Self {
         let (stored, d) = block.factor(factor / unit);
         let d = d * unit;
         let mut all = Self { error: 0.0, stored, d, multiples: [0; 8] };
@@ -189,7 +189,7 @@ fn promising<const N: usize>(x: &[f32], quads: &[Quad<N>], top: f32) -> Vec<f32>
 }
 
 /// Multiples and entries of a block whose signs are taken off.
-fn coded<const N: usize>(block: &Block, x: &[f32], book: &[[f32; N]; QUAD], unit: f32) -> (Scaled, Vec<usize>) {
+fn coded<const N: usize>(block: &ScaledBlock, x: &[f32], book: &[[f32; N]; QUAD], unit: f32) -> (Scaled, Vec<usize>) {
     let quads: Vec<Quad<N>> =
         x.chunks_exact(QUAD).zip(block.w.chunks_exact(QUAD)).map(|(x, w)| Quad::new(x, w, book)).collect();
     let top = book.iter().flatten().fold(0.0f32, |m, g| m.max(*g));
@@ -223,7 +223,7 @@ const fn by_component<const N: usize>(book: &[[u8; 4]; N]) -> [[f32; N]; QUAD] {
 static IQ3_S: [[f32; 512]; QUAD] = by_component(&grids::IQ3_S);
 static IQ3_XXS: [[f32; 256]; QUAD] = by_component(&grids::IQ3_XXS);
 
-pub(super) fn iq3_s(block: &Block, out: &mut [u8]) {
+pub(super) fn iq3_s(block: &ScaledBlock, out: &mut [u8]) {
     let magnitudes: Vec<f32> = block.x.iter().map(|x| x.abs()).collect();
     let (scaled, entries) = coded(block, &magnitudes, &IQ3_S, 1.0);
     out[..2].copy_from_slice(&scaled.stored.to_le_bytes());
@@ -242,7 +242,7 @@ pub(super) fn iq3_s(block: &Block, out: &mut [u8]) {
 /// Minus signs come in even numbers among eight values: where they do not, the value that weighs least gets the other
 /// one, and is to be met by a magnitude as small as can be. The seven stored bits of each eight, and the values without
 /// their signs.
-fn even_signs(block: &Block) -> (Vec<u32>, Vec<f32>) {
+fn even_signs(block: &ScaledBlock) -> (Vec<u32>, Vec<f32>) {
     let mut x: Vec<f32> = block.x.iter().map(|x| x.abs()).collect();
     let eights = block.x.chunks_exact(8).zip(block.w.chunks_exact(8)).zip(x.chunks_exact_mut(8));
     let stored = eights.map(|((x, w), out)| {
@@ -258,7 +258,7 @@ fn even_signs(block: &Block) -> (Vec<u32>, Vec<f32>) {
     (stored.collect(), x)
 }
 
-pub(super) fn iq3_xxs(block: &Block, out: &mut [u8]) {
+pub(super) fn iq3_xxs(block: &ScaledBlock, out: &mut [u8]) {
     let (signs, magnitudes) = even_signs(block);
     // Scales are d (l + 1/2) / 2, a quarter of d times an odd number.
     let (scaled, entries) = coded(block, &magnitudes, &IQ3_XXS, 0.25);
@@ -272,7 +272,7 @@ pub(super) fn iq3_xxs(block: &Block, out: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::search::Row;
+    use super::super::search::WeightedRow;
     use super::*;
     use crate::format::blocks::{BlockType, SplitMix, decode_row, quantize_row};
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     /// The definition: every multiple with every entry, value by value.
-    fn scalar<const N: usize>(block: &Block, x: &[f32], book: &[[f32; N]; QUAD], d: f32) -> [u8; 8] {
+    fn scalar<const N: usize>(block: &ScaledBlock, x: &[f32], book: &[[f32; N]; QUAD], d: f32) -> [u8; 8] {
         let quad_least = |at: usize, s: f32| {
             let mut least = f32::INFINITY;
             for k in 0..N {
@@ -312,7 +312,7 @@ mod tests {
     fn the_fast_search_takes_the_multiples_of_the_scalar_one() {
         for seed in 0..4 {
             let (x, w) = values(seed);
-            let block = Row::new(&x, Some(&w)).block(0..256).unwrap();
+            let block = WeightedRow::new(&x, Some(&w)).block(0..256).unwrap();
             let magnitudes: Vec<f32> = block.x.iter().map(|x| x.abs()).collect();
             let (scaled, _) = coded(&block, &magnitudes, &IQ3_S, 1.0);
             assert_eq!(scaled.multiples, scalar(&block, &magnitudes, &IQ3_S, scaled.d), "seed {seed}");

@@ -3,7 +3,7 @@
 //! are fitted to the codes and the multiples tried again.
 
 use super::codes::put_all;
-use super::search::{Block, Group, round};
+use super::search::{ScaleGroup, ScaledBlock, round};
 use crate::format::BlockType;
 use half::f16;
 
@@ -25,7 +25,7 @@ pub(super) struct ScaleMin {
 
 /// Sums of weighted products, from which least squares make a scale and a minimum.
 #[derive(Default)]
-struct Moments {
+struct WeightedSums {
     w: f32,
     x: f32,
     q: f32,
@@ -33,8 +33,8 @@ struct Moments {
     qx: f32,
 }
 
-impl Moments {
-    fn of(group: Group<'_>, q: &[f32; GROUP]) -> Self {
+impl WeightedSums {
+    fn of(group: ScaleGroup<'_>, q: &[f32; GROUP]) -> Self {
         let mut m = Self::default();
         for ((x, w), q) in group.x.iter().zip(group.w).zip(q) {
             m.w += w;
@@ -64,7 +64,7 @@ impl Moments {
 impl ScaleMin {
     /// The best of 37 trial scales with least squares after each, as ggml's files are made; the minimum is at most
     /// `min_max`.
-    pub(super) fn fit(group: Group<'_>, q_max: f32, min_max: f32) -> Self {
+    pub(super) fn fit(group: ScaleGroup<'_>, q_max: f32, min_max: f32) -> Self {
         // Compared, not `min`: which zero that gives is the processor's choice.
         let low = group.x.iter().fold(f32::INFINITY, |m, x| m.min(*x));
         let low = if min_max < low { min_max } else { low };
@@ -77,7 +77,7 @@ impl ScaleMin {
         for i in 0..=36 {
             let trial = Self { scale: (high - low) / (q_max - 0.9 + 0.05 * i as f32), min: low };
             let (q, _) = trial.codes(group, q_max);
-            if let Some(fit) = Moments::of(group, &q).solve(min_max).filter(|fit| fit.scale > 0.0) {
+            if let Some(fit) = WeightedSums::of(group, &q).solve(min_max).filter(|fit| fit.scale > 0.0) {
                 let error = fit.error_of(group, &q);
                 if error < best.0 {
                     best = (error, fit);
@@ -87,7 +87,7 @@ impl ScaleMin {
         best.1
     }
 
-    fn error_of(self, group: Group<'_>, q: &[f32; GROUP]) -> f32 {
+    fn error_of(self, group: ScaleGroup<'_>, q: &[f32; GROUP]) -> f32 {
         let mut sum = 0.0;
         for ((x, w), q) in group.x.iter().zip(group.w).zip(q) {
             let off = x - (self.scale * q + self.min);
@@ -97,7 +97,7 @@ impl ScaleMin {
     }
 
     /// The nearest codes and their error.
-    fn codes(self, group: Group<'_>, q_max: f32) -> ([f32; GROUP], f32) {
+    fn codes(self, group: ScaleGroup<'_>, q_max: f32) -> ([f32; GROUP], f32) {
         let inverse = if self.scale == 0.0 { 0.0 } else { 1.0 / self.scale };
         let mut q = [0.0; GROUP];
         let mut sum = 0.0;
@@ -112,7 +112,7 @@ impl ScaleMin {
 
 /// A block's codes with the factors that they belong to.
 #[derive(Clone)]
-struct Coded {
+struct MinimumBlock {
     error: f32,
     factors: [f16; 2],
     /// Multiples of scale and minimum of each group.
@@ -120,9 +120,9 @@ struct Coded {
     codes: [[f32; GROUP]; 8],
 }
 
-impl Coded {
+impl MinimumBlock {
     /// The best multiples near `fits` for factors near these.
-    fn search(block: &Block, q_max: f32, fits: &[ScaleMin; 8], factors: [f32; 2]) -> Self {
+    fn search(block: &ScaledBlock, q_max: f32, fits: &[ScaleMin; 8], factors: [f32; 2]) -> Self {
         let ((stored_d, d), (stored_m, m)) = (block.factor(factors[0]), block.factor(factors[1]));
         let mut all =
             Self { error: 0.0, factors: [stored_d, stored_m], multiples: [(0.0, 0.0); 8], codes: [[0.0; GROUP]; 8] };
@@ -143,7 +143,7 @@ impl Coded {
     }
 
     /// The factors for which the error of these codes is least: 2 x 2 least squares over the whole block.
-    fn fitted(&self, block: &Block) -> Option<[f32; 2]> {
+    fn fitted(&self, block: &ScaledBlock) -> Option<[f32; 2]> {
         let (mut aa, mut ab, mut bb, mut ax, mut bx) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for (g, (l, lm)) in self.multiples.iter().enumerate() {
             let group = block.group(g, GROUP);
@@ -171,13 +171,13 @@ fn around(x: f32, unit: f32) -> impl Iterator<Item = f32> {
     ((middle - reach).max(0)..=(middle + reach).min(MULTIPLE_MAX as i32)).map(|l| l as f32)
 }
 
-fn coded(block: &Block, q_max: f32) -> Coded {
+fn coded(block: &ScaledBlock, q_max: f32) -> MinimumBlock {
     let fits: [ScaleMin; 8] = std::array::from_fn(|g| ScaleMin::fit(block.group(g, GROUP), q_max, 0.0));
     let top = |of: fn(&ScaleMin) -> f32| fits.iter().map(of).fold(0.0, |m, v| if v > m { v } else { m }) / MULTIPLE_MAX;
-    let mut best = Coded::search(block, q_max, &fits, [top(|f| f.scale), top(|f| -f.min)]);
+    let mut best = MinimumBlock::search(block, q_max, &fits, [top(|f| f.scale), top(|f| -f.min)]);
     for _ in 0..ROUNDS {
         let Some(factors) = best.fitted(block) else { break };
-        let next = Coded::search(block, q_max, &fits, factors);
+        let next = MinimumBlock::search(block, q_max, &fits, factors);
         if next.error >= best.error {
             break;
         }
@@ -187,7 +187,7 @@ fn coded(block: &Block, q_max: f32) -> Coded {
 }
 
 /// Factors, and the 12 bytes of eight 6-bit scales and minima.
-fn put_head(coded: &Coded, out: &mut [u8]) {
+fn put_head(coded: &MinimumBlock, out: &mut [u8]) {
     out[..2].copy_from_slice(&coded.factors[0].to_le_bytes());
     out[2..4].copy_from_slice(&coded.factors[1].to_le_bytes());
     let s = &mut out[4..16];
@@ -204,15 +204,15 @@ fn put_head(coded: &Coded, out: &mut [u8]) {
     }
 }
 
-fn put_block(ty: BlockType, coded: &Coded, out: &mut [u8]) {
+fn put_block(ty: BlockType, coded: &MinimumBlock, out: &mut [u8]) {
     put_head(coded, out);
     put_all(ty, coded.codes.iter().flatten().map(|q| *q as u8), out);
 }
 
-pub(super) fn q4_k(block: &Block, out: &mut [u8]) {
+pub(super) fn q4_k(block: &ScaledBlock, out: &mut [u8]) {
     put_block(BlockType::Q4K, &coded(block, 15.0), out);
 }
 
-pub(super) fn q5_k(block: &Block, out: &mut [u8]) {
+pub(super) fn q5_k(block: &ScaledBlock, out: &mut [u8]) {
     put_block(BlockType::Q5K, &coded(block, 31.0), out);
 }

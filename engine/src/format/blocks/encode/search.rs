@@ -12,7 +12,7 @@ const LARGEST_MIN: f32 = 1e-30;
 const WEIGHT_MIN: f32 = 1e-6;
 
 /// A row with the weight of each value.
-pub(super) struct Row<'a> {
+pub(super) struct WeightedRow<'a> {
     x: &'a [f32],
     /// Of mean 1; `None` where all are 1.
     weights: Option<Vec<f32>>,
@@ -26,7 +26,7 @@ pub(crate) fn row_weights(importance: &[f32]) -> Option<Vec<f32>> {
     (mean.is_finite() && mean > 0.0).then(|| importance.iter().map(|w| scaled(w).max(WEIGHT_MIN)).collect())
 }
 
-impl<'a> Row<'a> {
+impl<'a> WeightedRow<'a> {
     pub(super) fn new(x: &'a [f32], importance: Option<&[f32]>) -> Self {
         let weights = importance.and_then(|all| {
             assert_eq!(all.len(), x.len(), "an importance a value");
@@ -36,10 +36,10 @@ impl<'a> Row<'a> {
     }
 
     /// Some values in units of the largest; `None` if they are zeros.
-    pub(super) fn block(&self, range: Range<usize>) -> Option<Block> {
+    pub(super) fn block(&self, range: Range<usize>) -> Option<ScaledBlock> {
         let x = &self.x[range.clone()];
         let largest = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-        (largest >= LARGEST_MIN).then(|| Block {
+        (largest >= LARGEST_MIN).then(|| ScaledBlock {
             largest,
             x: x.iter().map(|x| x / largest).collect(),
             w: self.weights.as_ref().map_or_else(|| vec![1.0; x.len()], |w| w[range].to_vec()),
@@ -48,14 +48,14 @@ impl<'a> Row<'a> {
 }
 
 /// Values of at most 1, and what each weighs.
-pub(super) struct Block {
+pub(super) struct ScaledBlock {
     /// What the values were divided by.
     pub(super) largest: f32,
     pub(super) x: Vec<f32>,
     pub(super) w: Vec<f32>,
 }
 
-impl Block {
+impl ScaledBlock {
     /// The factor that is stored for `d`, and what it is in the block's own units.
     pub(super) fn factor(&self, d: f32) -> (f16, f32) {
         let stored = f16::from_f32((d * self.largest).clamp(f16::MIN.to_f32(), f16::MAX.to_f32()));
@@ -63,20 +63,20 @@ impl Block {
     }
 
     /// Group `g` of groups of `len` values.
-    pub(super) fn group(&self, g: usize, len: usize) -> Group<'_> {
-        Group { x: &self.x[g * len..(g + 1) * len], w: &self.w[g * len..(g + 1) * len] }
+    pub(super) fn group(&self, g: usize, len: usize) -> ScaleGroup<'_> {
+        ScaleGroup { x: &self.x[g * len..(g + 1) * len], w: &self.w[g * len..(g + 1) * len] }
     }
 }
 
 /// Values that share a scale.
 #[derive(Clone, Copy)]
-pub(super) struct Group<'a> {
+pub(super) struct ScaleGroup<'a> {
     pub(super) x: &'a [f32],
     pub(super) w: &'a [f32],
 }
 
 /// The numbers that a code can stand for, before a scale.
-pub(super) trait Levels: Copy {
+pub(super) trait LevelSet: Copy {
     /// The level that is nearest to `y`.
     fn nearest(self, y: f32) -> f32;
 }
@@ -89,12 +89,12 @@ pub(super) fn round(v: f32) -> f32 {
 
 /// All whole numbers between two.
 #[derive(Clone, Copy)]
-pub(super) struct Whole {
+pub(super) struct WholeNumbers {
     pub(super) min: f32,
     pub(super) max: f32,
 }
 
-impl Levels for Whole {
+impl LevelSet for WholeNumbers {
     fn nearest(self, y: f32) -> f32 {
         round(y.max(self.min).min(self.max))
     }
@@ -102,9 +102,9 @@ impl Levels for Whole {
 
 /// Any 16 levels, in ascending order.
 #[derive(Clone, Copy)]
-pub(super) struct Table<'a>(pub(super) &'a [f32; 16]);
+pub(super) struct LevelTable<'a>(pub(super) &'a [f32; 16]);
 
-impl Levels for Table<'_> {
+impl LevelSet for LevelTable<'_> {
     fn nearest(self, y: f32) -> f32 {
         let mut at = 0;
         for pair in self.0.windows(2) {
@@ -114,10 +114,10 @@ impl Levels for Table<'_> {
     }
 }
 
-impl Group<'_> {
+impl ScaleGroup<'_> {
     /// The scale `s` for which `sum w (x - s level)^2` is least, of those that least squares give where the value of
     /// largest magnitude lies on each of `ends`.
-    pub(super) fn scale(self, levels: impl Levels, ends: impl Iterator<Item = f32>) -> f32 {
+    pub(super) fn scale(self, levels: impl LevelSet, ends: impl Iterator<Item = f32>) -> f32 {
         let extreme = self.x.iter().fold(0.0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
         let (mut best, mut scale) = (0.0, 0.0);
         if extreme == 0.0 {
@@ -133,7 +133,7 @@ impl Group<'_> {
     }
 
     /// `sum w x q` and `sum w q^2` of the levels nearest to `x / scale`, given as its reciprocal.
-    pub(super) fn products(self, levels: impl Levels, inverse: f32) -> (f32, f32) {
+    pub(super) fn products(self, levels: impl LevelSet, inverse: f32) -> (f32, f32) {
         let (mut xq, mut qq) = (0.0, 0.0);
         for (x, w) in self.x.iter().zip(self.w) {
             let q = levels.nearest(x * inverse);
@@ -144,7 +144,7 @@ impl Group<'_> {
     }
 
     /// `sum w (x - scale level)^2` with the nearest levels.
-    pub(super) fn error(self, levels: impl Levels, scale: f32) -> f32 {
+    pub(super) fn error(self, levels: impl LevelSet, scale: f32) -> f32 {
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
         let mut sum = 0.0;
         for (x, w) in self.x.iter().zip(self.w) {
@@ -165,20 +165,20 @@ mod tests {
         for i in -400..2400 {
             let y = i as f32 * 0.1 - 0.01;
             let near = |levels: &[f32]| levels.iter().fold(f32::MAX, |m, l| m.min((l - y).abs()));
-            assert_eq!((Table(&table).nearest(y) - y).abs(), near(&table), "{y}");
+            assert_eq!((LevelTable(&table).nearest(y) - y).abs(), near(&table), "{y}");
             let whole: Vec<f32> = (-8..8).map(|i| i as f32).collect();
-            assert_eq!((Whole { min: -8.0, max: 7.0 }.nearest(y) - y).abs(), near(&whole), "{y}");
+            assert_eq!((WholeNumbers { min: -8.0, max: 7.0 }.nearest(y) - y).abs(), near(&whole), "{y}");
         }
     }
 
     #[test]
     fn importance_is_a_matter_of_ratios_and_of_nothing_counts_as_none() {
         let x = [1.0, -2.0, 3.0, 4.0];
-        let weights = |importance: &[f32]| Row::new(&x, Some(importance)).block(0..4).unwrap().w;
+        let weights = |importance: &[f32]| WeightedRow::new(&x, Some(importance)).block(0..4).unwrap().w;
         assert_eq!(weights(&[1.0, 2.0, 3.0, 2.0]), weights(&[1e-20, 2e-20, 3e-20, 2e-20]));
         assert_eq!(weights(&[0.0; 4]), [1.0; 4]);
         assert_eq!(weights(&[f32::NAN, 1.0, 1.0, 1.0]), [1.0; 4]);
         assert!(weights(&[0.0, 1.0, 1.0, 1.0])[0] > 0.0);
-        assert!(Row::new(&[0.0; 4], None).block(0..4).is_none());
+        assert!(WeightedRow::new(&[0.0; 4], None).block(0..4).is_none());
     }
 }

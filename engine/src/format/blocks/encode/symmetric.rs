@@ -2,18 +2,18 @@
 //! groups of 16, evenly spaced levels), IQ4_XS (8 groups of 32, a table of levels). The multiples around the best real
 //! scale are tried with the factor as stored, then the factor is fitted to the codes and the multiples tried again.
 
-use super::block32::{IQ4, code_in, ends, iq4_ends};
 use super::codes::put_all;
-use super::search::{Block, Levels, Table, Whole};
+use super::levels::{IQ4, code_in, ends, iq4_ends};
+use super::search::{LevelSet, LevelTable, ScaledBlock, WholeNumbers};
 use crate::format::BlockType;
 use half::f16;
 
 /// Fits of the factor.
 const ROUNDS: usize = 3;
 
-/// What a type allows.
+/// The levels and multiples that a type allows.
 #[derive(Clone, Copy)]
-struct Form<L> {
+struct SymmetricGrid<L> {
     levels: L,
     /// Values of a group.
     group: usize,
@@ -24,15 +24,15 @@ struct Form<L> {
 }
 
 /// A block's codes with the factor that they belong to.
-struct Coded {
+struct SymmetricBlock {
     error: f32,
     factor: f16,
     multiples: Vec<i32>,
     levels: Vec<f32>,
 }
 
-impl<L: Levels> Form<L> {
-    fn coded(self, block: &Block, ends: impl Iterator<Item = f32> + Clone) -> Coded {
+impl<L: LevelSet> SymmetricGrid<L> {
+    fn coded(self, block: &ScaledBlock, ends: impl Iterator<Item = f32> + Clone) -> SymmetricBlock {
         let groups = block.x.len() / self.group;
         let scales: Vec<f32> =
             (0..groups).map(|g| block.group(g, self.group).scale(self.levels, ends.clone())).collect();
@@ -51,9 +51,9 @@ impl<L: Levels> Form<L> {
     }
 
     /// The best multiples near `scales` for a factor near `d`.
-    fn search(self, block: &Block, scales: &[f32], d: f32) -> Coded {
+    fn search(self, block: &ScaledBlock, scales: &[f32], d: f32) -> SymmetricBlock {
         let (factor, d) = block.factor(d);
-        let mut all = Coded { error: 0.0, factor, multiples: Vec::new(), levels: Vec::new() };
+        let mut all = SymmetricBlock { error: 0.0, factor, multiples: Vec::new(), levels: Vec::new() };
         for (g, scale) in scales.iter().enumerate() {
             let group = block.group(g, self.group);
             let (least, most) = (-self.multiples, self.multiples - 1);
@@ -71,7 +71,7 @@ impl<L: Levels> Form<L> {
     }
 
     /// The factor for which the error of these codes is least.
-    fn fitted(self, block: &Block, coded: &Coded) -> Option<f32> {
+    fn fitted(self, block: &ScaledBlock, coded: &SymmetricBlock) -> Option<f32> {
         let (mut xa, mut aa) = (0.0, 0.0);
         for (e, ((x, w), level)) in block.x.iter().zip(&block.w).zip(&coded.levels).enumerate() {
             let a = level * coded.multiples[e / self.group] as f32;
@@ -82,16 +82,16 @@ impl<L: Levels> Form<L> {
     }
 }
 
-pub(super) fn q6_k(block: &Block, out: &mut [u8]) {
-    let form = Form { levels: Whole { min: -32.0, max: 31.0 }, group: 16, multiples: 128, reach: 12 };
+pub(super) fn q6_k(block: &ScaledBlock, out: &mut [u8]) {
+    let form = SymmetricGrid { levels: WholeNumbers { min: -32.0, max: 31.0 }, group: 16, multiples: 128, reach: 12 };
     let coded = form.coded(block, (-9..=9).flat_map(|i| [-32.0 - 0.1 * i as f32, 32.0 + 0.1 * i as f32]));
     put_all(BlockType::Q6K, coded.levels.iter().map(|level| (level + 32.0) as u8), out);
     out[192..208].iter_mut().zip(&coded.multiples).for_each(|(out, l)| *out = *l as i8 as u8);
     out[208..].copy_from_slice(&coded.factor.to_le_bytes());
 }
 
-pub(super) fn q3_k(block: &Block, out: &mut [u8]) {
-    let form = Form { levels: Whole { min: -4.0, max: 3.0 }, group: 16, multiples: 32, reach: 8 };
+pub(super) fn q3_k(block: &ScaledBlock, out: &mut [u8]) {
+    let form = SymmetricGrid { levels: WholeNumbers { min: -4.0, max: 3.0 }, group: 16, multiples: 32, reach: 8 };
     let coded = form.coded(block, ends(4.0).collect::<Vec<_>>().into_iter());
     put_all(BlockType::Q3K, coded.levels.iter().map(|level| (level + 4.0) as u8), out);
     for (j, l) in coded.multiples.iter().enumerate() {
@@ -102,8 +102,8 @@ pub(super) fn q3_k(block: &Block, out: &mut [u8]) {
     out[108..].copy_from_slice(&coded.factor.to_le_bytes());
 }
 
-pub(super) fn iq4_xs(block: &Block, out: &mut [u8]) {
-    let form = Form { levels: Table(&IQ4), group: 32, multiples: 32, reach: 4 };
+pub(super) fn iq4_xs(block: &ScaledBlock, out: &mut [u8]) {
+    let form = SymmetricGrid { levels: LevelTable(&IQ4), group: 32, multiples: 32, reach: 4 };
     let coded = form.coded(block, iq4_ends().collect::<Vec<_>>().into_iter());
     out[..2].copy_from_slice(&coded.factor.to_le_bytes());
     let mut high = 0u16;

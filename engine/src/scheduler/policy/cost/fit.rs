@@ -2,7 +2,7 @@
 
 /// How much of the past each observation keeps: the memory is some fifty steps.
 const KEEP: f64 = 0.98;
-/// The same where a slope is sought: a thousand steps.
+/// Part of the past that each observation keeps where a slope is sought: the memory is a thousand steps.
 const KEEP_FOR_SLOPE: f64 = 0.999;
 /// A slope is believed as far as it was seen over a range of its feature: this weighs like observations that say it is
 /// none. Steps of the same kind scatter by a twentieth, some fifty of them in the same direction, and a slope of a
@@ -22,7 +22,7 @@ pub(super) type Features = [f64; 3];
 
 /// A linear function with non-negative coefficients, fitted to the recent past.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Fit {
+pub(super) struct LinearFit {
     coefficients: Features,
     /// Weighted sums of products of features, and of features and times.
     products: [[f64; 3]; 3],
@@ -30,7 +30,7 @@ pub(super) struct Fit {
     observations: u32,
 }
 
-impl Fit {
+impl LinearFit {
     pub(super) fn at(&self, features: &Features) -> f64 {
         self.coefficients.iter().zip(features).map(|(c, x)| c * x).sum()
     }
@@ -79,8 +79,8 @@ impl Fit {
 /// positions, and who compares one row with eight at the same position takes it eight times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SlopedFit {
-    fit: Fit,
-    slope: Fit,
+    fit: LinearFit,
+    slope: LinearFit,
 }
 
 impl SlopedFit {

@@ -13,7 +13,7 @@ mod ratios;
 
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
-use fit::{Fit, SURPRISE_AFTER, SlopedFit};
+use fit::{LinearFit, SURPRISE_AFTER, SlopedFit};
 use ratios::{APART_MAX, FASTER_PART, RATIO_PART, RowRatios, SURE};
 use std::num::NonZeroU32;
 
@@ -29,7 +29,7 @@ pub struct StepShape {
     pub rows: u32,
     /// Positions that the recurrent rows attend to, all together.
     pub attended: u64,
-    /// Prompt rows.
+    /// Number of prompt rows.
     pub prompt_rows: u32,
     /// Pairs of a prompt row and a position that it attends to.
     pub prompt_pairs: u64,
@@ -66,12 +66,12 @@ impl StepShape {
         self
     }
 
-    /// The same with so many recurrent rows, which attend to as much each.
+    /// This shape with another number of recurrent rows, each of which attends to as much as before.
     fn with_rows(self, rows: u32) -> Self {
         Self { rows, attended: self.attended * u64::from(rows) / u64::from(self.rows.max(1)), ..self }
     }
 
-    /// The same without its prompt rows.
+    /// This shape without its prompt rows.
     pub fn without_prompts(self) -> Self {
         Self { prompt_rows: 0, prompt_pairs: 0, ..self }
     }
@@ -111,18 +111,18 @@ const WAIT_AT_FIRST: f64 = 0.25;
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
-    recurrent: Fit,
+    recurrent: LinearFit,
     /// Of steps without drafts that were planned ahead alone. It does not change while all steps have drafts, and what
     /// it errs about contexts of another length, it errs about both kinds.
     ahead: SlopedFit,
     /// By rows, what those steps took over what it says.
     ahead_ratios: RowRatios,
-    /// Likewise steps with drafts.
+    /// By rows, what steps with drafts took over what the linear part says.
     late_ratios: RowRatios,
     /// What a step without drafts takes beyond its own time where it was not planned ahead; `None` before any was seen.
     wait_us: Option<f64>,
-    prompts: Fit,
-    guesses: Fit,
+    prompts: LinearFit,
+    guesses: LinearFit,
 }
 
 impl CostModel {
@@ -159,7 +159,8 @@ impl CostModel {
         expected.map_or(took, |us| took.clamp(least(us), us * CHANGE_MAX))
     }
 
-    /// The same of a step that does not tell what others of its kind take: one without drafts that was not planned ahead.
+    /// Learns from a step whose time does not tell what others of its kind take: one without drafts that was not
+    /// planned ahead.
     pub fn observe_unusual(&mut self, shape: &StepShape, took: Micros) {
         let took = took.0 as f64;
         if took > STEP_US_MAX {
@@ -233,13 +234,13 @@ impl CostModel {
         self.late_ratios.is_sure(rows).then(|| self.rows_us(&shape.with_rows(rows)))
     }
 
-    /// The same without drafts, and with the wait for its plan.
+    /// Expected time of a step of so many rows without drafts, with the wait for its plan; `None` if it is not known.
     fn ahead_us(&self, shape: &StepShape, rows: u32) -> Option<f64> {
         let alone = || self.rows_us(&StepShape { late: false, ..shape.with_rows(rows) });
         self.knows_ahead(rows).then(|| alone() + self.wait_us.unwrap_or_default())
     }
 
-    /// The same of this number of rows alone.
+    /// Expected time of a step with the recurrent rows of this shape and no prompt rows, microseconds.
     fn rows_us(&self, shape: &StepShape) -> f64 {
         // A number of rows that was never tried with drafts is worth trying if it were like any other.
         let tried = shape.late && self.late_ratios.seen(shape.rows) > 0.0;
@@ -327,7 +328,7 @@ impl Recompute {
 /// How much a step may take on, beside the bounds that never change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// What steps take.
+    /// Model of the time that steps take.
     pub cost: CostModel,
     /// A step in which somebody decodes takes no more prompt positions than this time allows, microseconds; 0 sets no
     /// target. The unit of [`crate::CHUNK_TOKENS`] that moves a prompt is granted all the same.

@@ -15,7 +15,7 @@ pub(super) const SURE: f32 = 4.0;
 const AGING: f32 = 1.0 / 128.0;
 /// Part of what is kept that one observation replaces, once there were some.
 pub(super) const RATIO_PART: f32 = 0.1;
-/// The same of a step with drafts that was faster.
+/// Part of the ratio that one observation replaces where a step with drafts was faster than expected.
 pub(super) const FASTER_PART: f32 = 0.3;
 
 /// By the number of a step's recurrent rows, what such steps took over what the linear part says, and how often that was

@@ -6,7 +6,7 @@
 
 use super::operator::{Memory, OperatorPlan, Setting, WantedProducts, supported};
 use super::projections::Projections;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, TensorRows, VectorPlan};
 use crate::backend::cuda::layout::pack::Heads;
 use crate::backend::cuda::layout::shape::Widths;
@@ -19,9 +19,9 @@ use chimere_kernels::cuda::quantized::Planes;
 pub(crate) struct Weights<M, V> {
     /// Inputs q (per head D of query, then D of gate) | k | v.
     pub(crate) projections: Projections<M>,
-    /// `[D]`.
+    /// Weight of the norm over each head of the queries, `[D]`.
     pub(crate) q_norm: V,
-    /// `[D]`.
+    /// Weight of the norm over each head of the keys, `[D]`.
     pub(crate) k_norm: V,
 }
 
@@ -66,7 +66,7 @@ impl OperatorPlan for AttentionConfig {
     type Source = AttentionWeights;
     type Weights<M, V> = Weights<M, V>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         let normed = self.qk_norm && heads(self).is_some();
         let width = format_args!("of {}", self.head_dim);
         supported(!normed, "a normed head", width, "one of 64, 128 or 256")?;
@@ -109,16 +109,11 @@ impl OperatorPlan for AttentionConfig {
         Weights { projections, q_norm: vector(w.q_norm), k_norm: vector(w.k_norm) }
     }
 
-    fn products<M: Packed, V>(
-        &self,
-        w: &Weights<M, V>,
-        hidden: usize,
-        wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         w.projections.products(hidden, wanted)
     }
 
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {
         let shapes = std::iter::once(shape_in(self, s)).chain(drafting(self, s));
         let programs = shapes.map(|shape| attention::program(shape, s.kv, attention::tiling(shape, s.kv, s.arch)));
         Ok(programs.collect::<Result<_, _>>()?)

@@ -3,7 +3,7 @@
 
 use super::operator::{Memory, OperatorPlan, Setting, WantedProducts, supported};
 use super::projections::Projections;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, TensorRows, VectorPlan};
 use crate::backend::cuda::layout::pack::Home;
 use crate::backend::cuda::layout::shape::{Counts, Widths};
@@ -20,9 +20,9 @@ pub(crate) struct Weights<M, V> {
     pub(crate) projections: Projections<M>,
     /// `[channels, taps]`, the last tap is the current token's.
     pub(crate) conv: V,
-    /// `-exp(A_log)`, `[Hv]`.
+    /// Decay rate of each value head, `-exp(A_log)`, `[Hv]`.
     pub(crate) a_neg: V,
-    /// `[Hv]`.
+    /// Bias of each value head's step size, `[Hv]`.
     pub(crate) dt_bias: V,
     /// Weight of the gated norm behind the rule, `[V]`.
     pub(crate) norm: V,
@@ -50,7 +50,7 @@ impl OperatorPlan for GdnConfig {
     type Source = GdnWeights;
     type Weights<M, V> = Weights<M, V>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         // Sizes are the kernels' own to refuse; only the number of taps is no argument of theirs.
         let taps = self.conv_taps * self.channels() == heads(self).tail();
         supported(taps, "a convolution's window", format_args!("{} taps", self.conv_taps), "4 taps")
@@ -98,16 +98,11 @@ impl OperatorPlan for GdnConfig {
         }
     }
 
-    fn products<M: Packed, V>(
-        &self,
-        w: &Weights<M, V>,
-        hidden: usize,
-        wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         w.projections.products(hidden, wanted)
     }
 
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {
         let (heads, stride) = (heads(self), heads(self).inputs());
         let decode = drafts(s).map(|drafts| gdn_decode::program(heads, stride, s.planes, drafts));
         let prefill = gdn_prefill::program(heads, stride, s.planes);

@@ -5,7 +5,7 @@
 
 use super::operator::{Memory, OperatorPlan, Setting, WantedProducts, supported};
 use super::projections::Projections;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, TensorRows, VectorPlan};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{Mamba2Config, Mamba2Weights};
@@ -20,15 +20,15 @@ pub(crate) struct Weights<M, V> {
     pub(crate) projections: Projections<M>,
     /// `[channels, taps]`, the last tap is the current token's.
     pub(crate) conv: V,
-    /// `[channels]`.
+    /// Bias of each channel of the convolution, `[channels]`; zeros where the model has none.
     pub(crate) conv_bias: V,
-    /// `-exp(A_log)`, `[H]`.
+    /// Decay rate of each head, `-exp(A_log)`, `[H]`.
     pub(crate) a_neg: V,
-    /// `[H]`.
+    /// Factor with which the input of a head passes by the state, `[H]`.
     pub(crate) d: V,
-    /// `[H]`.
+    /// Bias of each head's step size, `[H]`.
     pub(crate) dt_bias: V,
-    /// `[H * P]`.
+    /// Weight of the norm of the output, `[H * P]`; zeros where the model has none.
     pub(crate) norm: V,
 }
 
@@ -47,7 +47,7 @@ impl OperatorPlan for Mamba2Config {
     type Source = Mamba2Weights;
     type Weights<M, V> = Weights<M, V>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         let taps = self.conv_taps == mamba2::TAPS;
         supported(taps, "a convolution's window", format_args!("{} taps", self.conv_taps), "4 taps")?;
         Ok(shape(self, Planes::One).check()?)
@@ -85,6 +85,10 @@ impl OperatorPlan for Mamba2Config {
         }
     }
 
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
+        w.projections.products(hidden, wanted)
+    }
+
     fn map<M, V, N, W>(
         w: Weights<M, V>,
         matrix: &mut impl FnMut(M) -> N,
@@ -101,16 +105,7 @@ impl OperatorPlan for Mamba2Config {
         }
     }
 
-    fn products<M: Packed, V>(
-        &self,
-        w: &Weights<M, V>,
-        hidden: usize,
-        wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
-        w.projections.products(hidden, wanted)
-    }
-
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {
         Ok(vec![mamba2::program(shape(self, s.planes))?])
     }
 

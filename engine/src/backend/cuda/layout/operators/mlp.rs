@@ -2,7 +2,7 @@
 //! down. A dense part's down is a product into the residual stream; what experts make is summed by whoever chose them.
 
 use super::operator::{OperatorPlan, Setting, WantedProducts};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed};
 use crate::backend::cuda::layout::products::ProductKind;
 use crate::backend::cuda::layout::shape::Widths;
@@ -14,9 +14,9 @@ use chimere_kernels::cuda::wide::Epilogue;
 pub(crate) struct ExpertMatrices<M> {
     /// Rows of gate and up in turns of 8: `[2 * width, hidden]`; or of up alone, and zeros up to a multiple of 64.
     pub(crate) gate_up: M,
-    /// `[hidden, width]`.
+    /// Down matrix of the expert, `[hidden, width]`.
     pub(crate) down: M,
-    /// What stands between.
+    /// The function between both matrices.
     pub(crate) activation: Activation,
 }
 
@@ -25,12 +25,12 @@ const UP_ROWS: usize = 64;
 
 /// What an expert is in its layer.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum ExpertRole {
     /// One of many, of which a row uses some.
     Routed { used: usize, of: usize },
     /// That of all rows, beside those; `few`: whether few rows have it done with those.
     Shared { few: bool },
-    /// A dense part.
+    /// A dense feed-forward part, which all rows go through.
     Alone,
 }
 
@@ -53,20 +53,20 @@ impl<M> ExpertMatrices<M> {
 
 impl<M: Packed> ExpertMatrices<M> {
     /// Kinds of the two products. `norm`: of how many values the rows that they read have a norm folded in, if any.
-    pub(crate) fn kinds(&self, norm: Option<usize>, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
+    pub(crate) fn kinds(&self, norm: Option<usize>, place: ExpertRole) -> CudaResult<[ProductKind; 2]> {
         let kind = |m: &M, epilogue, norm| match place {
-            Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
-            Place::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
-            Place::Alone => ProductKind::dense(m, epilogue, norm),
+            ExpertRole::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
+            ExpertRole::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
+            ExpertRole::Alone => ProductKind::dense(m, epilogue, norm),
         };
         let activated = match self.activation {
             Activation::SiluGated => Epilogue::Gated,
             Activation::Relu2 => Epilogue::Squared,
         };
-        let last = if matches!(place, Place::Alone) { Epilogue::Residual } else { Epilogue::Plain };
+        let last = if matches!(place, ExpertRole::Alone) { Epilogue::Residual } else { Epilogue::Plain };
         let (gate_up, down) = (kind(&self.gate_up, activated, norm)?, kind(&self.down, last, None)?);
         // Hidden rows of a shared expert or a dense part have no place as f16.
-        Ok(if let Place::Routed { .. } = place { [gate_up.feeding(&down), down] } else { [gate_up, down] })
+        Ok(if let ExpertRole::Routed { .. } = place { [gate_up.feeding(&down), down] } else { [gate_up, down] })
     }
 
     /// Values between the matrices, with those that are zeros.
@@ -80,7 +80,7 @@ impl OperatorPlan for MlpConfig {
     type Source = MlpWeights;
     type Weights<M, V> = ExpertMatrices<M>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         Ok(())
     }
 
@@ -105,12 +105,12 @@ impl OperatorPlan for MlpConfig {
         w: &ExpertMatrices<M>,
         hidden: usize,
         wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.kinds(Some(hidden), Place::Alone)?);
+    ) -> CudaResult<()> {
+        wanted.kinds.extend(w.kinds(Some(hidden), ExpertRole::Alone)?);
         Ok(())
     }
 
-    fn programs(&self, _: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, _: &Setting) -> CudaResult<Vec<Program>> {
         Ok(Vec::new())
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod operator;
 pub(crate) mod parallel;
 pub(crate) mod projections;
 
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{
@@ -42,15 +42,15 @@ macro_rules! planned_operators {
         /// refused.
         #[allow(unreachable_patterns, reason = "every operator may be in the list")]
         impl OpQuery<'_> {
-            /// [`OperatorPlan::check`].
-            pub(crate) fn check(self) -> Result<(), CudaBackendError> {
+            /// Refuses by name what no kernel of the operator does: [`OperatorPlan::check`].
+            pub(crate) fn check(self) -> CudaResult<()> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.check(),)*
                     op => Err(refused(op)),
                 }
             }
 
-            /// [`OperatorPlan::widths`].
+            /// Widths of the operator's rows in the workspace: [`OperatorPlan::widths`].
             pub(crate) fn widths(self) -> Widths {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.widths(),)*
@@ -58,7 +58,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::scratch`].
+            /// Floats of scratch that the operator writes: [`OperatorPlan::scratch`].
             pub(crate) fn scratch(self, counts: Counts, hidden: usize) -> usize {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.scratch(counts, hidden),)*
@@ -66,7 +66,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::memory`].
+            /// Memory that a sequence has in the block: [`OperatorPlan::memory`].
             pub(crate) fn memory(self, kv: KvType, drafts: usize) -> Memory {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.memory(kv, drafts),)*
@@ -74,7 +74,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::takes_drafts`].
+            /// Whether drafted rows may follow a sequence's own: [`OperatorPlan::takes_drafts`].
             pub(crate) fn takes_drafts(self) -> bool {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.takes_drafts(),)*
@@ -82,7 +82,7 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::tiled`].
+            /// Shape of the tiles of prompt rows, if any: [`OperatorPlan::tiled`].
             pub(crate) fn tiled(self, eps: f32) -> Option<AttentionShape> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.tiled(eps),)*
@@ -90,15 +90,15 @@ macro_rules! planned_operators {
                 }
             }
 
-            /// [`OperatorPlan::programs`].
-            pub(crate) fn programs(self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+            /// Programs that the operator's kernels are compiled from: [`OperatorPlan::programs`].
+            pub(crate) fn programs(self, setting: &Setting) -> CudaResult<Vec<Program>> {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.programs(setting),)*
                     op => Err(refused(op)),
                 }
             }
 
-            /// [`OperatorPlan::kernel_bytes`].
+            /// Bytes of device memory of the operator's kernels: [`OperatorPlan::kernel_bytes`].
             pub(crate) fn kernel_bytes(self, setting: &Setting) -> usize {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.kernel_bytes(setting),)*
@@ -108,7 +108,7 @@ macro_rules! planned_operators {
         }
 
         impl<M, V> Op<M, V> {
-            /// The same with other leaves.
+            /// The operator with each matrix and each vector of its weights mapped.
             pub(crate) fn map<N, W>(
                 self,
                 matrix: &mut impl FnMut(M) -> N,
@@ -121,7 +121,7 @@ macro_rules! planned_operators {
             }
 
             /// Adds the products that the block takes.
-            pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError>
+            pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()>
             where
                 M: Packed,
             {
@@ -180,7 +180,7 @@ impl Widths {
 }
 
 /// Whether this backend computes such a model.
-pub(crate) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendError> {
+pub(crate) fn check(model: &ModelConfig, kv: KvType) -> CudaResult<()> {
     for block in model.blocks() {
         OpQuery(&block.op).check()?;
     }

@@ -7,9 +7,9 @@
 //! a dense part.
 
 use super::latent::LatentMatrices;
-use super::mlp::{ExpertMatrices, Place};
+use super::mlp::{ExpertMatrices, ExpertRole};
 use super::operator::{OperatorPlan, Setting, WantedExperts, WantedProducts, supported};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed, VectorPlan};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{MoeConfig, MoeWeights, Router as Routing};
@@ -20,7 +20,7 @@ use chimere_kernels::cuda::{CudaError, Program};
 
 /// The experts' and their router's weights, planned or on the device.
 pub(crate) struct Weights<M, V> {
-    /// `[experts, hidden]`.
+    /// Router matrix, `[experts, hidden]`.
     pub(crate) router: V,
     /// `[hidden]`, of the shared expert.
     pub(crate) shared_gate: V,
@@ -46,13 +46,13 @@ pub(crate) fn combine_shape(config: &MoeConfig, s: &Setting) -> combine::Combine
 
 impl MoeConfig {
     /// What a routed expert is in its layer.
-    pub(crate) fn routed(&self) -> Place {
-        Place::Routed { used: self.used, of: self.experts }
+    pub(crate) fn routed(&self) -> ExpertRole {
+        ExpertRole::Routed { used: self.used, of: self.experts }
     }
 
     /// What the shared one is; `few`: whether few rows have it done with the others.
-    pub(crate) fn beside(&self, few: bool) -> Place {
-        if self.latent.is_some() { Place::Alone } else { Place::Shared { few } }
+    pub(crate) fn beside(&self, few: bool) -> ExpertRole {
+        if self.latent.is_some() { ExpertRole::Alone } else { ExpertRole::Shared { few } }
     }
 
     /// Of how many values the routed experts' rows have a norm folded in, if any.
@@ -97,7 +97,7 @@ impl OperatorPlan for MoeConfig {
     type Source = MoeWeights;
     type Weights<M, V> = Weights<M, V>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
         let (own, of_all) = (shared.expert.activation, self.expert.activation);
         supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")?;
@@ -162,12 +162,7 @@ impl OperatorPlan for MoeConfig {
         w.experts.gate_up.form().placed
     }
 
-    fn products<M: Packed, V>(
-        &self,
-        w: &Weights<M, V>,
-        hidden: usize,
-        wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         wanted.kinds.extend(w.experts.kinds(self.norm(hidden), self.routed())?);
         w.latent.as_ref().map_or(Ok(()), |latent| latent.products(hidden, wanted))?;
         let shared = |few| w.shared.kinds(Some(hidden), self.beside(few));
@@ -178,7 +173,7 @@ impl OperatorPlan for MoeConfig {
         Ok(())
     }
 
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {
         Ok(vec![router::program(router_shape(self, s))?, combine::program(combine_shape(self, s))?])
     }
 

@@ -1,6 +1,6 @@
 //! An operator before there is a device: what of a block is planned and kept, and which kernels it takes.
 
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
 use crate::backend::cuda::layout::products::ProductKind;
@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     pub(crate) counts: Counts,
     /// Positions a sequence may have.
     pub(crate) context: usize,
-    /// The chip's architecture.
+    /// Architecture of the chip that the kernels are compiled for.
     pub(crate) arch: Arch,
 }
 
@@ -86,7 +86,7 @@ pub(crate) trait OperatorPlan: Sized {
     type Weights<M, V>;
 
     /// Refuses by name what no kernel does.
-    fn check(&self) -> Result<(), CudaBackendError>;
+    fn check(&self) -> CudaResult<()>;
 
     /// Of what it puts into the workspace.
     fn widths(&self) -> Widths;
@@ -114,7 +114,7 @@ pub(crate) trait OperatorPlan: Sized {
     /// What will be on the device. `scale` is the block's: the last matrix has it as a factor.
     fn plan(weights: &Self::Source, scale: f32) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
 
-    /// The same tree with other leaves, which are visited in a fixed order.
+    /// Maps each matrix and each vector of the weights, in a fixed order.
     fn map<M, V, N, W>(
         weights: Self::Weights<M, V>,
         matrix: &mut impl FnMut(M) -> N,
@@ -132,10 +132,10 @@ pub(crate) trait OperatorPlan: Sized {
         weights: &Self::Weights<M, V>,
         hidden: usize,
         wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError>;
+    ) -> CudaResult<()>;
 
     /// The programs that the operator's kernels are compiled from.
-    fn programs(&self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError>;
+    fn programs(&self, setting: &Setting) -> CudaResult<Vec<Program>>;
 
     /// Bytes of device memory that the operator's kernels keep for themselves.
     fn kernel_bytes(&self, _setting: &Setting) -> usize {
@@ -144,6 +144,6 @@ pub(crate) trait OperatorPlan: Sized {
 }
 
 /// That something is as the kernels compute it.
-pub(crate) fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Result<(), CudaBackendError> {
+pub(crate) fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> CudaResult<()> {
     if is { Ok(()) } else { Err(CudaBackendError::Unsupported { what, got: got.to_string(), need: need.into() }) }
 }

@@ -3,7 +3,7 @@
 
 use super::operator::{Memory, OperatorPlan, Setting, WantedProducts};
 use super::{attention, mamba2};
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{AttentionConfig, Mamba2Config, ParallelConfig, ParallelWeights};
@@ -20,7 +20,7 @@ impl OperatorPlan for ParallelConfig {
     type Source = ParallelWeights;
     type Weights<M, V> = Weights<M, V>;
 
-    fn check(&self) -> Result<(), CudaBackendError> {
+    fn check(&self) -> CudaResult<()> {
         self.attention.check()?;
         self.mamba.check()
     }
@@ -61,17 +61,12 @@ impl OperatorPlan for ParallelConfig {
         }
     }
 
-    fn products<M: Packed, V>(
-        &self,
-        w: &Weights<M, V>,
-        hidden: usize,
-        wanted: &mut WantedProducts,
-    ) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         self.attention.products::<M, V>(&w.attention, hidden, wanted)?;
         self.mamba.products::<M, V>(&w.mamba, hidden, wanted)
     }
 
-    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {
         Ok([self.attention.programs(s)?, self.mamba.programs(s)?].concat())
     }
 

@@ -2,7 +2,7 @@
 //! residual stream.
 
 use super::operator::WantedProducts;
-use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed, Segments, TensorRows, segments};
 use crate::backend::cuda::layout::pack::Heads;
 use crate::backend::cuda::layout::products::ProductKind;
@@ -13,7 +13,7 @@ use chimere_kernels::cuda::wide::Epilogue;
 pub(crate) struct Projections<M> {
     /// `[rows of all inputs, hidden]`.
     pub(crate) inputs: Segments<M>,
-    /// `[hidden, mixed]`.
+    /// Out-projection into the residual stream, `[hidden, mixed]`.
     pub(crate) out: M,
 }
 
@@ -23,7 +23,8 @@ impl<'a> Projections<MatrixPlan<'a>> {
         Self::of_heads(inputs, (out, None), hidden, scale)
     }
 
-    /// The same of heads that have zeros behind them.
+    /// Plans the projections of an operator whose mixed rows are heads, with zeros behind each where `heads` asks for
+    /// them.
     pub(crate) fn of_heads(
         inputs: Vec<TensorRows<'a>>,
         (out, heads): (&'a Tensor, Option<Heads>),
@@ -43,7 +44,7 @@ impl<M> Projections<M> {
 
 impl<M: Packed> Projections<M> {
     /// Adds their products to those that blocks want.
-    pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError> {
+    pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         for segment in &self.inputs.parts {
             wanted.kinds.push(ProductKind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
         }

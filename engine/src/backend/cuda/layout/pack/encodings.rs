@@ -2,7 +2,7 @@
 //! same.
 
 use super::IQ3_XXS;
-use super::tile::{Quads, TileRow, quads, spread};
+use super::tile::{PackedQuads, TileRow, quads, spread};
 use crate::format::BlockType;
 use crate::format::blocks::decode::{e8m0, k_scale_min, q3_k_scale};
 use crate::format::blocks::grids;
@@ -65,7 +65,7 @@ fn codes_of(f: impl Fn(usize) -> u32) -> [u8; BLOCK] {
 
 /// The first 32 bytes.
 #[inline(always)]
-fn quads_at(bytes: &[u8]) -> Quads {
+fn quads_at(bytes: &[u8]) -> PackedQuads {
     quads(bytes.first_chunk().expect("a block has so many"))
 }
 
@@ -84,7 +84,7 @@ fn halves(qs: &[u8]) -> [u8; BLOCK] {
 
 /// Group `g` of 8 of the 128 bytes of Q4_K and Q5_K.
 #[inline(always)]
-fn k_nibbles(qs: &[u8], g: usize) -> Quads {
+fn k_nibbles(qs: &[u8], g: usize) -> PackedQuads {
     quads_at(&qs[32 * (g / 2)..]).map(|quad| quad >> (4 * (g % 2)) & LOW)
 }
 
@@ -97,7 +97,7 @@ fn minus(x: u32, top: u32) -> u32 {
 }
 
 #[inline(always)]
-fn bytes(quads: Quads) -> [u8; BLOCK] {
+fn bytes(quads: PackedQuads) -> [u8; BLOCK] {
     let mut bytes = [0; BLOCK];
     bytes.as_chunks_mut().0.iter_mut().zip(quads).for_each(|(bytes, quad)| *bytes = quad.to_le_bytes());
     bytes
@@ -188,7 +188,8 @@ impl Encoding for Q4K {
         Block { d: u16_at(bytes, 0), dmin: u16_at(bytes, 2), s: [scale as i8, min as i8], codes, ..Block::default() }
     }
 
-    /// The same bytes, two blocks at a time from the 32 that hold both: most weights of most files are these.
+    /// Writes the bytes that [`Self::block`] gives, two blocks at a time from the 32 bytes that hold both: most weights
+    /// of most files have this encoding.
     #[inline(always)]
     fn put(bytes: &[u8], i: usize, place: &mut TileRow<'_>) {
         const HIGH: u32 = 0xf0f0_f0f0;

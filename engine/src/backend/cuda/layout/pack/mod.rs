@@ -122,12 +122,12 @@ pub(crate) fn pack_row(
     let form = if form == RowCoding::Home && Home::of(t) == Home::ROUNDED { RowCoding::Rounded } else { form };
     match form {
         RowCoding::Home => exact_packer(t.ty)(bytes, r, units, tile),
-        RowCoding::Rounded => pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
+        RowCoding::Rounded => pack_values::<RoundedEncoding>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
         RowCoding::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
         RowCoding::Rest => pack_values::<Rest>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
         RowCoding::Heads(heads) => {
             let place = |b: usize| heads.widened(b / (heads.own / BLOCK) * heads.own) / BLOCK + b % (heads.own / BLOCK);
-            pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), place, r, units, tile)
+            pack_values::<RoundedEncoding>(t.ty, scale, bytes, t.cols(), place, r, units, tile)
         }
     }
     Ok(())
@@ -187,8 +187,8 @@ trait Rounding {
     fn block(x: &[f32; BLOCK]) -> Block;
 }
 
-struct Rounded;
-impl Rounding for Rounded {
+struct RoundedEncoding;
+impl Rounding for RoundedEncoding {
     const LAYOUT: Layout = Layout::W16;
 
     fn block(x: &[f32; BLOCK]) -> Block {

@@ -64,10 +64,10 @@ impl<'a> TileRow<'a> {
 }
 
 /// A block's codes, four in a word.
-pub(super) type Quads = [u32; 8];
+pub(super) type PackedQuads = [u32; 8];
 
 #[inline(always)]
-pub(super) fn quads(bytes: &[u8; BLOCK]) -> Quads {
+pub(super) fn quads(bytes: &[u8; BLOCK]) -> PackedQuads {
     std::array::from_fn(|i| u32::from_le_bytes(bytes.as_chunks().0[i]))
 }
 
@@ -104,13 +104,13 @@ pub(super) fn spread(nibble: u32) -> u32 {
 
 /// For lane `t` a word whose low nibbles are quad t's and high ones quad t + 4's.
 #[inline(always)]
-fn nibbles(quads: &Quads, t: usize) -> u32 {
+fn nibbles(quads: &PackedQuads, t: usize) -> u32 {
     quads[t] & 0x0f0f_0f0f | (quads[t + 4] & 0x0f0f_0f0f) << 4
 }
 
 /// For lane `t` the nibbles of quad t, then those of quad t + 4, one after another, as a byte permutation selects.
 #[inline(always)]
-fn in_order(quads: &Quads, t: usize) -> u32 {
+fn in_order(quads: &PackedQuads, t: usize) -> u32 {
     // Both quads at once, each in its half of the word.
     let two = |quad: u32| (quad | quad >> 4) & 0x00ff_00ff;
     let four = |quad: u32| (two(quad) | two(quad) >> 8) & 0xffff;
@@ -119,7 +119,7 @@ fn in_order(quads: &Quads, t: usize) -> u32 {
 
 /// For lane `t` the bits above a nibble, `BITS` of a code, of quads t and t + 4.
 #[inline(always)]
-fn above<const BITS: usize>(quads: &Quads, t: usize, high: usize) -> u32 {
+fn above<const BITS: usize>(quads: &PackedQuads, t: usize, high: usize) -> u32 {
     let mask = if BITS == 1 { 0x0101_0101 } else { 0x0303_0303 };
     (quads[t] >> 4 & mask | (quads[t + 4] >> 4 & mask) << (2 * BITS)) << (BITS * high)
 }
