@@ -151,6 +151,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "residual",
             "workspace",
             "store",
+            "memory",
             "graphs",
             "pass",
         ],
