@@ -185,6 +185,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "residual",
             "workspace",
             "store",
+            "memory",
             "graphs",
             "pass",
         ],
