@@ -6,7 +6,7 @@ use chimere_kernels::cuda::Program;
 use chimere_kernels::cuda::experts;
 use chimere_kernels::cuda::product::{self, Activated, Residual, halves};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{self, Chip, Epilogue, WideArithmetic as Form, warpgroup};
+use chimere_kernels::cuda::wide::{self, Chip, Epilogue, WideArithmetic, warpgroup};
 use std::mem::discriminant;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
@@ -119,9 +119,9 @@ impl ProductKind {
     }
 
     /// What such rows take: the shape says whether what is made of them is f16 at once.
-    pub(crate) fn chosen(&self, class: Class, choice: ProductChoice) -> (wide::WideShape, Form) {
+    pub(crate) fn chosen(&self, class: Class, choice: ProductChoice) -> (wide::WideShape, WideArithmetic) {
         let form = self.form_of(self.shape, class, choice);
-        let f16 = |form| matches!(form, Form::F16(_));
+        let f16 = |form| matches!(form, WideArithmetic::F16(_));
         let read = self.feeds.is_some_and(|next| f16(self.form_of(next, class, choice)) && self.shape.fills(next));
         if !(read && f16(form) && self.shape.may_make_half_rows()) {
             return (self.shape, form);
@@ -131,18 +131,25 @@ impl ProductKind {
     }
 
     /// Of this shape with the rest of the kind.
-    fn form_of(&self, shape: wide::WideShape, class: Class, ProductChoice { chip, .. }: ProductChoice) -> Form {
+    fn form_of(
+        &self,
+        shape: wide::WideShape,
+        class: Class,
+        ProductChoice { chip, .. }: ProductChoice,
+    ) -> WideArithmetic {
         match (class, self.half_segments(shape, chip)) {
             (Class::Decode(rows), Some(segments)) => {
                 let of_any = warpgroup::tiling_in(segments, shape, rows, chip);
-                Form::F16(of_any.expect("large plain matrices have tiles for any number of rows"))
+                WideArithmetic::F16(of_any.expect("large plain matrices have tiles for any number of rows"))
             }
             (Class::Decode(rows), None) => {
                 let order = experts::order_of_few(shape, self.of_experts, chip.multiprocessors);
-                Form::Int8(wide::tiling_in(order, shape, self.columns(rows), chip))
+                WideArithmetic::Int8(wide::tiling_in(order, shape, self.columns(rows), chip))
             }
-            (Class::Prompt(rows), _) => warpgroup::tiling(shape, self.columns(rows), chip)
-                .map_or_else(|| Form::Int8(wide::tiling(shape, self.columns(PROMPT_TILES), chip)), Form::F16),
+            (Class::Prompt(rows), _) => warpgroup::tiling(shape, self.columns(rows), chip).map_or_else(
+                || WideArithmetic::Int8(wide::tiling(shape, self.columns(PROMPT_TILES), chip)),
+                WideArithmetic::F16,
+            ),
         }
     }
 
@@ -153,7 +160,7 @@ impl ProductKind {
     }
 
     /// Everything that some number of rows takes.
-    fn forms(&self, classes: &[Class], choice: ProductChoice) -> Vec<(wide::WideShape, Form)> {
+    fn forms(&self, classes: &[Class], choice: ProductChoice) -> Vec<(wide::WideShape, WideArithmetic)> {
         let mut all = Vec::new();
         for chosen in classes.iter().map(|c| self.chosen(*c, choice)) {
             if !all.contains(&chosen) {
@@ -219,7 +226,7 @@ mod tests {
         let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
             let form = |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false }).1;
-            let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
+            let halves = CLASSES.map(|rows| matches!(form(rows), WideArithmetic::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
                 assert!(CLASSES.iter().all(|rows| form(*rows) == form(1)), "int8's tiles decide about its bytes");
@@ -235,8 +242,8 @@ mod tests {
             let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
             let kind = ProductKind { shape, share: None, of_experts, beside: false, feeds: None };
             let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false }).1 {
-                Form::F16(tiling) => Some(tiling.segments),
-                Form::Int8(_) => None,
+                WideArithmetic::F16(tiling) => Some(tiling.segments),
+                WideArithmetic::Int8(_) => None,
             };
             let all = CLASSES.map(|rows| of(Class::Decode(rows)));
             assert!(all.iter().all(|s| *s == all[0]), "{rows} x {cols}: {all:?}");

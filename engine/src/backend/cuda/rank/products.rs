@@ -8,9 +8,7 @@ use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activated, ActivatedRows, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
-use chimere_kernels::cuda::wide::{
-    self, Columns, Epilogue, HalfPlace, Inputs, Many, Output, Source, WideArithmetic as Form,
-};
+use chimere_kernels::cuda::wide::{self, Columns, Epilogue, HalfPlace, Inputs, Many, Output, Source, WideArithmetic};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaViewMut;
 use std::collections::HashMap;
@@ -25,7 +23,7 @@ pub(crate) struct ProductKernels<'a> {
     planes: Planes,
     /// Where rows become f16: those of the products that follow one another, and of what runs beside them.
     half_rows: [Rc<HalfPlace>; 2],
-    loaded: HashMap<(wide::WideShape, Form, bool), Many>,
+    loaded: HashMap<(wide::WideShape, WideArithmetic, bool), Many>,
     few: HashMap<ProductKind, Few>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
 }
@@ -72,7 +70,7 @@ impl<'a> ProductKernels<'a> {
         Ok(Product { by_class, few })
     }
 
-    fn many(&mut self, (shape, form): (wide::WideShape, Form), beside: bool) -> CudaResult<Many> {
+    fn many(&mut self, (shape, form): (wide::WideShape, WideArithmetic), beside: bool) -> CudaResult<Many> {
         let key = (shape, form, beside);
         if let Some(kernel) = self.loaded.get(&key) {
             return Ok(kernel.clone());

@@ -10,7 +10,7 @@ use super::weights::Matrix;
 use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::products::RowCount;
 use chimere_kernels::cuda::Device;
-use chimere_kernels::cuda::combine::{Combine, ExpertOutputs as Terms};
+use chimere_kernels::cuda::combine::{Combine, ExpertOutputs};
 use chimere_kernels::cuda::product::NextRows;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};
@@ -177,7 +177,7 @@ impl ResidualStream {
         device: &Device,
         combine: &Combine,
         rows: usize,
-        terms: Terms<'_>,
+        terms: ExpertOutputs<'_>,
         (next, eps): (NextBlock<'_>, f32),
     ) -> CudaResult<()> {
         let (mut folded, mut x, weight) = (self.rows.write(), self.x.as_view_mut(), next.norm.as_view());
