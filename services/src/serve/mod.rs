@@ -100,7 +100,7 @@ async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Proces
         () = signals.next() => return Ok(()),
     };
     tracing::info!(seconds = begin.elapsed().as_secs_f32(), "ready");
-    log.say(&hello.to_string());
+    log.say(&hello::Hello { took: begin.elapsed(), ..hello }.to_string());
     signals.hang_up.take().into_iter().for_each(|hang_up| drop(actix_rt::spawn(renewals.clone().keep(hang_up))));
     tokio::select! {
         why = service.lost() => return Err(end_of_engine(service, why).await),

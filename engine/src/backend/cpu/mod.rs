@@ -18,7 +18,7 @@ mod step;
 mod store;
 mod team;
 
-pub use backend::memory::MemoryUse;
+pub use backend::memory::{MemoryUse, Reservation};
 pub use backend::{CpuBackend, CpuConfig, CpuError, KvType, check};
 pub use pass::probe::{Perturbation, Probe, Recording};
 

@@ -5,6 +5,7 @@ use crate::backend::cpu::network::workspace::workspace_bytes;
 use crate::backend::cpu::store::StoreShape;
 use crate::backend::cpu::{CpuConfig, KvType};
 use crate::model::{Model, ModelConfig};
+use memmap2::MmapMut;
 
 /// Bytes by use, for a planner that splits one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +52,47 @@ impl MemoryUse {
     }
 }
 
+impl MemoryUse {
+    /// All that the backend will allocate beside the packed weights.
+    pub fn total(&self) -> u64 {
+        [self.workspace_bytes, self.kv_bytes, self.state_bytes, self.checkpoint_bytes]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// Address space that is kept for a plan, so that one that cannot be allocated is refused with a sentence: a failed
+/// allocation would abort the process. No memory is touched.
+#[derive(Debug)]
+pub struct Reservation {
+    _map: Option<MmapMut>,
+}
+
+impl Reservation {
+    /// `None` if the system does not give that much, such as under `ulimit -v`.
+    pub fn of(bytes: u64) -> Option<Self> {
+        let bytes = usize::try_from(bytes).ok()?;
+        let map = (bytes > 0).then(|| MmapMut::map_anon(bytes)).transpose().ok()?;
+        Some(Self { _map: map })
+    }
+}
+
 impl KvType {
     pub(crate) fn bytes(self) -> usize {
         match self {
             KvType::F32 => 4,
             KvType::F16 => 2,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_there_are_addresses_cannot_be_reserved() {
+        assert!(Reservation::of(0).is_some() && Reservation::of(1 << 30).is_some());
+        assert!(Reservation::of(1 << 60).is_none() && Reservation::of(u64::MAX).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod memory;
 
+use crate::backend::cpu::backend::memory::{MemoryUse, Reservation};
 use crate::backend::cpu::blocks::ExpertCount;
 use crate::backend::cpu::isa::{Isa, IsaError};
 use crate::backend::cpu::matmul::PackedMatrix;
@@ -132,6 +133,9 @@ pub enum CpuError {
     /// The operating system gave no threads.
     #[error("threads could not be started: {0}")]
     Threads(#[from] std::io::Error),
+    /// The operating system does not give the memory that was planned.
+    #[error("the system does not give the {0} bytes of memory that were planned")]
+    Memory(u64),
 }
 
 /// Computes steps on this machine's cores; the module's head says how.
@@ -173,6 +177,9 @@ impl CpuBackend {
         }
         let config = &config.of(&model.config);
         let pool = Pool::new(config.threads)?;
+        let planned =
+            MemoryUse::weight_bytes(model, config).saturating_add(MemoryUse::of(&model.config, config).total());
+        Reservation::of(planned).ok_or(CpuError::Memory(planned))?;
         let packed = CpuModel::pack(model, config.exact, config.draft_head, progress)?;
         let shape = StoreShape::of(&packed.config);
         Ok(Self {
