@@ -310,6 +310,19 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Keeps the C library from taking 64 MiB of addresses for the allocations of each thread, where a limit (`ulimit -v`)
+/// leaves few: the rest of the process would find none. Called before there are threads.
+pub fn spare_addresses() {
+    if rustix::process::getrlimit(rustix::process::Resource::As).current.is_none() {
+        return;
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `mallopt` takes any value, and sets a number that later allocations read.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
 /// What this process may still take: the system's available memory or its control group's, whichever is less, less a
 /// margin.
 pub fn free_bytes() -> Option<u64> {

@@ -8,6 +8,7 @@ mod prepare;
 mod reload;
 
 use crate::config::{Config, ServeArgs};
+use crate::memory;
 use crate::service::Service;
 use log::ProcessLog;
 use prepare::Prepared;
@@ -52,6 +53,7 @@ impl ServeError {
 /// Serves until a signal or until the engine is lost.
 pub fn run(args: &ServeArgs) -> ExitCode {
     let begin = Instant::now();
+    memory::spare_addresses();
     let config = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string()));
     let (config, log) = match config.and_then(|config| ProcessLog::start(&config.log).map(|log| (config, log))) {
         Ok(both) => both,
