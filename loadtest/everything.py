@@ -332,7 +332,7 @@ def service(binary, flags):
             process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out)
         try:
             end = time.monotonic() + START_SECONDS
-            while process.poll() is None and time.monotonic() < end and not re.search(r"^ready on ", log.read_text(), re.M):
+            while process.poll() is None and time.monotonic() < end and not re.search(r"^ready in ", log.read_text(), re.M):
                 time.sleep(0.1)
             if process.poll() is not None:
                 sys.exit(f"the service ended with {process.returncode}: {log.read_text()[-2000:]}")

@@ -9,10 +9,10 @@ mod card;
 pub use card::{CardPlan, plan_for_card};
 
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, PrefixCacheMode, Residents};
-use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
+use crate::{limits, memory};
 use chimere_engine::backend::Backend;
-use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, MemoryUse};
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, CpuError, KvType as CpuKvType, MemoryUse};
 use chimere_engine::backend::cuda::{
     self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
 };
@@ -474,7 +474,10 @@ impl Setup {
     /// Loads the weights and takes all memory. `progress` hears the share done.
     pub fn build(self, model: &Model, progress: &mut dyn FnMut(f32)) -> Result<Built, String> {
         let built = match self {
-            Setup::Cpu(c) => CpuBackend::new(model, &c, progress).map(Built::Cpu).map_err(|e| e.to_string()),
+            Setup::Cpu(c) => CpuBackend::new(model, &c, progress).map(Built::Cpu).map_err(|e| match e {
+                CpuError::Memory(bytes) => memory::not_given(bytes),
+                e => e.to_string(),
+            }),
             // The device that was probed stays open until the backend has opened it too.
             Setup::Cuda(c, gpu) => {
                 CudaBackend::new(model, &c, progress).map(Built::Cuda).map_err(|e| start_error(&e, &gpu))

@@ -32,6 +32,9 @@ pub const HOST_CACHE_BYTES: u64 = 16 << 30;
 pub const CACHE_SALT_BYTES_MAX: usize = 256;
 /// Characters of the name of a group of keys that share what their prompts leave in the prefix cache.
 pub const CACHE_GROUP_CHARS_MAX: usize = 64;
+/// Addresses that a start needs beside its plan: stacks of threads, and the 64 MiB that the C library keeps for the
+/// allocations of each of the first ones.
+pub const THREADS_BYTES: u64 = 512 << 20;
 /// Positions one step may compute on a CPU, unless the configuration says otherwise.
 pub const STEP_TOKENS_CPU: u32 = 512;
 /// Positions one step may compute on a GPU, unless the configuration says otherwise: the most of these whose buffers

@@ -4,6 +4,7 @@
 use crate::config::Budget;
 use crate::{limits, metrics};
 use chimere_engine::PAGE_TOKENS;
+use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::scheduler::{HostBlocks, PrefixConfig};
 use std::fmt;
 
@@ -202,6 +203,18 @@ impl MemoryPlan {
         all.into_iter().filter(|(name, bytes)| !["reserve", "checkpoints"].contains(name) || *bytes > 0).collect()
     }
 
+    /// Bytes of all uses on the device.
+    pub fn bytes(&self) -> u64 {
+        self.uses().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// Keeps the addresses that a plan for a CPU will take, and some for the threads that start meanwhile, until the
+    /// backend allocates them. A plan that does not get them is refused.
+    pub fn reserve(&self) -> Result<Reservation, String> {
+        let bytes = self.bytes().saturating_add(limits::THREADS_BYTES);
+        Reservation::of(bytes).ok_or_else(|| not_given(bytes))
+    }
+
     /// Sets the gauges that show the plan.
     pub fn export(&self) {
         let host = [("host", self.needs.host), ("host_cache", self.host_cache)];
@@ -243,8 +256,7 @@ impl fmt::Display for MemoryPlan {
             let line = format!("  {name:<11}{:>12}  {}", Bytes(bytes).to_string(), self.note(name));
             writeln!(f, "{}", line.trim_end())?;
         }
-        let used: u64 = self.uses().iter().map(|(_, bytes)| bytes).sum();
-        write!(f, "  {:<11}{:>12}  of {}", "total", Bytes(used).to_string(), Bytes(self.budget))?;
+        write!(f, "  {:<11}{:>12}  of {}", "total", Bytes(self.bytes()).to_string(), Bytes(self.budget))?;
         if self.needs.host > 0 {
             write!(
                 f,
@@ -263,6 +275,15 @@ impl fmt::Display for MemoryPlan {
         }
         Ok(())
     }
+}
+
+/// Why there is no service where the system does not give this much, although it is free.
+pub(crate) fn not_given(bytes: u64) -> String {
+    format!(
+        "the system does not give this process the {} ({bytes} bytes) that the plan and its threads take, although \
+         that much may be free: lower --max-seqs or --max-context, or raise the limit (`ulimit -v`)",
+        Bytes(bytes)
+    )
 }
 
 /// How many states fit into the bytes that are left for them and for at most `most` pages. Without a page less than one
@@ -286,6 +307,19 @@ impl fmt::Display for Bytes {
             Some((unit, size)) => write!(f, "{:.1} {unit}", self.0 as f64 / size as f64),
             None => write!(f, "{} B", self.0),
         }
+    }
+}
+
+/// Keeps the C library from taking 64 MiB of addresses for the allocations of each thread, where a limit (`ulimit -v`)
+/// leaves few: the rest of the process would find none. Called before there are threads.
+pub fn spare_addresses() {
+    if rustix::process::getrlimit(rustix::process::Resource::As).current.is_none() {
+        return;
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: `mallopt` takes any value, and sets a number that later allocations read.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
@@ -395,6 +429,14 @@ mod tests {
         let want = "memory plan\n  weights        22.0 MiB\n  workspace       8.0 MiB\n  states         16.0 MiB  16 sequences x 1.0 MiB\n  \
                     kv            256.0 MiB  2048 pages of 32 tokens x 128.0 KiB, 65536 tokens in all\n  total         302.0 MiB  of 12.0 GiB";
         assert_eq!(plan.unwrap().to_string(), want);
+    }
+
+    #[test]
+    fn a_refusal_names_the_bytes_and_what_to_lower() {
+        let said = not_given(3 << 30);
+        for part in ["3.0 GiB", "3221225472 bytes", "--max-seqs", "--max-context", "ulimit -v"] {
+            assert!(said.contains(part), "{part:?} in {said}");
+        }
     }
 
     #[test]

@@ -3,11 +3,9 @@
 
 use super::CliError;
 use super::connection::{Ask, Connections, PendingReply, Unsent};
+use super::trust;
 use actix_http::{Method, StatusCode};
 use bytes::Bytes;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -41,7 +39,7 @@ impl ServiceClient {
         let base = base_url(url)?;
         let bearer = access.key.map(|key| Ok(key.to_owned())).or_else(|| access.key_file.map(read_key)).transpose()?;
         let tls = if base.starts_with("https:") {
-            Some(Arc::new(tls(access.ca_file)?))
+            Some(Arc::new(trust::config(access.ca_file)?))
         } else if let Some(file) = access.ca_file {
             return Err(CliError::Usage(format!("--ca-file {} is for an https address, not {base}", file.display())));
         } else {
@@ -90,6 +88,7 @@ impl ServiceClient {
         let ask = Ask { method, uri, bearer: self.bearer.as_deref(), json };
         self.connections.send(ask).await.map_err(|unsent| match unsent {
             Unsent::Connect(why) => Failure::Connect(why),
+            Unsent::Tls(why) => Failure::Tls(why),
             Unsent::Broken(why) => Failure::Broken(why),
         })
     }
@@ -107,32 +106,6 @@ fn base_url(url: &str) -> Result<String, CliError> {
     }
 }
 
-/// TLS by the certificates of a file, or else by those that the system trusts.
-fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, CliError> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(file) => {
-            let failed = |e: &dyn std::fmt::Display| CliError::Failed(format!("--ca-file {}: {e}", file.display()));
-            for certificate in CertificateDer::pem_file_iter(file).map_err(|e| failed(&e))? {
-                let certificate = certificate.map_err(|e| failed(&e))?;
-                roots.add(certificate).map_err(|e| failed(&e))?;
-            }
-            if roots.is_empty() {
-                return Err(failed(&"no certificate in it"));
-            }
-        }
-        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
-    }
-    if roots.is_empty() {
-        let why = "the system trusts no certificates: give --ca-file";
-        return Err(CliError::Failed(why.into()));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| CliError::Failed(e.to_string()))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
 fn read_key(file: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| CliError::Failed(format!("cannot read the key file {}: {e}", file.display())))?;
@@ -146,6 +119,9 @@ pub enum Failure {
     /// No connection could be made.
     #[error("cannot connect: {0}")]
     Connect(String),
+    /// Something answers there, and no encrypted connection could be made.
+    #[error("no encrypted connection: {0}")]
+    Tls(String),
     /// The service answered with an error.
     #[error("the server answered {code}: {message}")]
     Status {
@@ -172,6 +148,7 @@ impl Failure {
     pub fn kind(&self) -> String {
         match self {
             Failure::Connect(_) => "connect".into(),
+            Failure::Tls(_) => "tls".into(),
             Failure::Status { code, .. } => format!("http_{code}"),
             Failure::Event(_) => "error_event".into(),
             Failure::Broken(_) => "broken".into(),
@@ -212,7 +189,10 @@ impl EventStream {
             match self.reply.next().await {
                 Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
                 Some(Err(e)) => return Err(Failure::Broken(e)),
-                None => return Err(Failure::Broken("no [DONE] at the end of the stream".into())),
+                None => {
+                    let why = "the server closed the connection before the end of its answer (no [DONE])";
+                    return Err(Failure::Broken(why.into()));
+                }
             }
         }
     }
@@ -286,15 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn an_https_address_needs_somebody_who_vouches_for_it() {
-        let (folder, certificates) =
-            (tempfile::tempdir().unwrap(), |file: &Path| tls(Some(file)).unwrap_err().to_string());
-        let file = folder.path().join("ca.pem");
-        assert!(certificates(&file).contains("ca.pem"));
-        std::fs::write(&file, "nothing").unwrap();
-        assert!(certificates(&file).contains("no certificate in it"));
-        assert!(
-            ServiceClient::new("http://h:1", Credentials { ca_file: Some(&file), ..Credentials::default() }).is_err()
-        );
+    fn certificates_are_for_an_https_address() {
+        let with = Credentials { ca_file: Some(Path::new("ca.pem")), ..Credentials::default() };
+        assert!(ServiceClient::new("http://h:1", with).is_err());
     }
 }

@@ -1,10 +1,10 @@
 //! Connections of a client: HTTP/1.1 in plain text or under TLS, spoken by the codec of `actix-http`, one request after
 //! another, and kept open between them. What is asked and what comes is `client.rs`'s.
 
-use actix_codec::{AsyncRead, AsyncWrite, Framed};
+use actix_codec::{AsyncRead, AsyncWrite, BytesCodec, Framed};
 use actix_http::body::BodySize;
 use actix_http::header::{self, HeaderValue};
-use actix_http::{Method, RequestHead, RequestHeadType, ServiceConfig, StatusCode, Uri, h1};
+use actix_http::{Method, RequestHead, RequestHeadType, ResponseHead, ServiceConfig, StatusCode, Uri, h1};
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use rustls::ClientConfig;
@@ -24,6 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) enum Unsent {
     /// No connection could be made.
     Connect(String),
+    /// There is a server, and no TLS with it.
+    Tls(String),
     /// It broke before the reply began.
     Broken(String),
 }
@@ -40,7 +42,14 @@ trait Socket: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
 
 type OpenConnection = Framed<Box<dyn Socket>, h1::ClientCodec>;
-type ReadingConnection = Framed<Box<dyn Socket>, h1::ClientPayloadCodec>;
+
+/// A connection whose reply has a body.
+enum ReadingConnection {
+    /// The head says where the body ends.
+    Framed(Framed<Box<dyn Socket>, h1::ClientPayloadCodec>),
+    /// The body ends with the connection.
+    UntilClosed(Framed<Box<dyn Socket>, BytesCodec>),
+}
 
 /// Ways to one server. Belongs to the runtime it is made on.
 pub(super) struct Connections {
@@ -64,13 +73,13 @@ impl Connections {
             None => {
                 let port = ask.uri.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
                 let opened = tokio::time::timeout(CONNECT_TIMEOUT, self.open(host, port)).await;
-                let socket = opened.map_err(|_| "it took too long".to_owned()).flatten().map_err(Unsent::Connect)?;
+                let socket = opened.map_err(|_| Unsent::Connect("it took too long".to_owned())).flatten()?;
                 Framed::new(socket, h1::ClientCodec::new(self.config.clone()))
             }
         };
         write(&mut open, ask).await.map_err(|e| Unsent::Broken(e.to_string()))?;
         match open.next().await {
-            Some(Ok(head)) => Ok(PendingReply::new(head.status, open, self.idle.clone())),
+            Some(Ok(head)) => Ok(PendingReply::new(&head, open, self.idle.clone())),
             Some(Err(e)) => Err(Unsent::Broken(e.to_string())),
             None => Err(Unsent::Broken("the server closed the connection".into())),
         }
@@ -82,13 +91,14 @@ impl Connections {
         std::iter::from_fn(idle).find_map(|mut open| open.next().now_or_never().is_none().then_some(open))
     }
 
-    async fn open(&self, host: String, port: u16) -> Result<Box<dyn Socket>, String> {
-        let plain = TcpStream::connect((host.as_str(), port)).await.map_err(|e| e.to_string())?;
+    async fn open(&self, host: String, port: u16) -> Result<Box<dyn Socket>, Unsent> {
+        let unconnected = |e: std::io::Error| Unsent::Connect(e.to_string());
+        let plain = TcpStream::connect((host.as_str(), port)).await.map_err(unconnected)?;
         // A request is written at once, so nothing is gained by waiting for more of it.
-        plain.set_nodelay(true).map_err(|e| e.to_string())?;
+        plain.set_nodelay(true).map_err(unconnected)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(plain)) };
-        let name = ServerName::try_from(host).map_err(|e| e.to_string())?;
-        Ok(Box::new(tls.connect(name, plain).await.map_err(|e| e.to_string())?))
+        let name = ServerName::try_from(host).map_err(|e| Unsent::Connect(e.to_string()))?;
+        Ok(Box::new(tls.connect(name, plain).await.map_err(|e| Unsent::Tls(e.to_string()))?))
     }
 }
 
@@ -125,15 +135,18 @@ pub(super) struct PendingReply {
 }
 
 impl PendingReply {
-    fn new(status: StatusCode, open: OpenConnection, idle: Rc<RefCell<Vec<OpenConnection>>>) -> Self {
-        let none = matches!(open.codec_ref().message_type(), h1::MessageType::None);
-        let mut reply = Self { status, body: None, idle };
-        let body = open.into_map_codec(h1::ClientCodec::into_payload_codec);
-        if none {
-            reply.leave(body)
-        } else {
-            reply.body = Some(body)
-        }
+    fn new(head: &ResponseHead, open: OpenConnection, idle: Rc<RefCell<Vec<OpenConnection>>>) -> Self {
+        let mut reply = Self { status: head.status, body: None, idle };
+        reply.body = match open.codec_ref().message_type() {
+            h1::MessageType::None if ends_with_the_connection(head) => {
+                Some(ReadingConnection::UntilClosed(open.into_map_codec(|_| BytesCodec)))
+            }
+            h1::MessageType::None => {
+                reply.leave(open);
+                None
+            }
+            _ => Some(ReadingConnection::Framed(open.into_map_codec(h1::ClientCodec::into_payload_codec))),
+        };
         reply
     }
 
@@ -144,24 +157,41 @@ impl PendingReply {
     /// The next bytes of the body; `None` at its end, which may be that of the connection. Who drops a reply before
     /// that closes the connection.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
-        match self.body.as_mut()?.next().await {
-            Some(Ok(Some(bytes))) => Some(Ok(bytes)),
-            Some(Ok(None)) => {
-                let body = self.body.take()?;
-                self.leave(body);
-                None
-            }
-            Some(Err(e)) => Some(Err(e.to_string())),
-            None => None,
+        match self.body.as_mut()? {
+            ReadingConnection::Framed(body) => match body.next().await {
+                Some(Ok(Some(bytes))) => Some(Ok(bytes)),
+                Some(Ok(None)) => {
+                    if let Some(ReadingConnection::Framed(body)) = self.body.take() {
+                        self.leave(body.into_map_codec(h1::ClientPayloadCodec::into_message_codec));
+                    }
+                    None
+                }
+                Some(Err(e)) => Some(Err(e.to_string())),
+                None => None,
+            },
+            ReadingConnection::UntilClosed(body) => match body.next().await? {
+                Ok(bytes) => Some(Ok(bytes.freeze())),
+                // Many servers end TLS without a word. Whether all has come, the body says itself: JSON, or its last
+                // event.
+                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => None,
+                Err(e) => Some(Err(e.to_string())),
+            },
         }
     }
 
     /// Leaves a connection for the next request, if the server does.
-    fn leave(&self, body: ReadingConnection) {
-        if body.codec_ref().keep_alive() {
-            self.idle.borrow_mut().push(body.into_map_codec(h1::ClientPayloadCodec::into_message_codec));
+    fn leave(&self, open: OpenConnection) {
+        if open.codec_ref().keep_alive() {
+            self.idle.borrow_mut().push(open);
         }
     }
+}
+
+/// The head says neither that there is no body nor how long it is (RFC 9112, section 6.3).
+fn ends_with_the_connection(head: &ResponseHead) -> bool {
+    let has = |name| head.headers.contains_key(name);
+    let none = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&head.status);
+    !none && !has(header::CONTENT_LENGTH) && !has(header::TRANSFER_ENCODING)
 }
 
 #[cfg(test)]
@@ -244,6 +274,20 @@ mod tests {
         for line in ["authorization: Bearer k", "content-type: application/json", &format!("host: 127.0.0.1:{port}")] {
             assert!(head.lines().any(|have| have == line), "{line} in {head}");
         }
+    }
+
+    #[actix_rt::test]
+    async fn a_reply_without_a_length_ends_with_its_connection() {
+        let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"a\": 1}";
+        let older = "HTTP/1.0 200 OK\r\n\r\n{\"b\": 2}";
+        let nothing = "HTTP/1.1 204 No Content\r\n\r\n";
+        let (port, served) = server(vec![vec![closing], vec![older], vec![nothing, CHUNKED]]);
+        let connections = Connections::new(None);
+        for want in [(200, "{\"a\": 1}"), (200, "{\"b\": 2}"), (204, ""), (200, "one two")] {
+            let got = whole(connections.send(ask(port, None)).await.unwrap()).await;
+            assert_eq!((got.0, got.1.as_str()), want);
+        }
+        served.join().unwrap();
     }
 
     #[actix_rt::test]

@@ -16,6 +16,7 @@ pub mod quantize;
 mod stats;
 pub mod synth;
 pub mod trace;
+mod trust;
 
 pub use error::CliError;
 

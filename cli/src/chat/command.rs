@@ -30,6 +30,8 @@ pub(super) enum ChatCommand {
     Model(Option<String>),
     Stats,
     Show(String),
+    /// There is no such command; the text says which there are.
+    Wrong(String),
     Say(String),
 }
 
@@ -52,7 +54,7 @@ impl ChatCommand {
             ("/model", name) => Self::Model(Some(name).filter(|name| !name.is_empty()).map(str::to_owned)),
             ("/stats", "") => Self::Stats,
             // A path or a comment is text all the same.
-            (word, _) if is_command_like(word) => Self::Show(format!("no command {line:?}; there are\n{}", help())),
+            (word, _) if is_command_like(word) => Self::Wrong(format!("no command {line:?}; there are\n{}", help())),
             _ => Self::Say(line.into()),
         }
     }
@@ -82,7 +84,7 @@ mod tests {
         assert_eq!(ChatCommand::parse("two\nlines"), ChatCommand::Say("two\nlines".into()));
         assert_eq!(ChatCommand::parse(""), ChatCommand::Nothing);
         for wrong in ["/think maybe", "/save", "/undo twice", "/sing"] {
-            assert!(matches!(ChatCommand::parse(wrong), ChatCommand::Show(text) if text.contains(wrong)), "{wrong}");
+            assert!(matches!(ChatCommand::parse(wrong), ChatCommand::Wrong(text) if text.contains(wrong)), "{wrong}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What was said, and how to go on.
 
-use super::ChatArgs;
 use super::screen::AnswerFigures;
+use super::{ChatArgs, counted};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -120,9 +120,11 @@ impl ChatHistory {
         let AnswerTotals { answers, tokens, seconds, prompt_tokens, cached_tokens } = self.totals;
         let rate = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
         format!(
-            "{answers} answers of {tokens} tokens, {rate:.1} a second; {prompt_tokens} tokens of prompts, of which \
-             {cached_tokens} were cached; {} messages",
-            self.messages.len()
+            "{} of {}, {rate:.1} a second; {} of prompts, of which {cached_tokens} were cached; {}",
+            counted(answers.into(), "answer"),
+            counted(tokens, "token"),
+            counted(prompt_tokens, "token"),
+            counted(self.messages.len() as u64, "message")
         )
     }
 
@@ -199,6 +201,17 @@ mod tests {
         chat.reset();
         chat.set_system("");
         assert!(chat.messages.is_empty());
+    }
+
+    #[test]
+    fn one_answer_is_one_and_several_are_several() {
+        let mut chat = chat();
+        chat.ask("one".into());
+        let figures = AnswerFigures { tokens: 1, seconds: 0.0, first_ms: 0.0, prompt_tokens: 9, cached_tokens: 0 };
+        chat.answered("1".into(), Some(&figures));
+        assert!(chat.stats().starts_with("1 answer of 1 token, "), "{}", chat.stats());
+        chat.answered("1".into(), Some(&figures));
+        assert!(chat.stats().starts_with("2 answers of 2 tokens, "), "{}", chat.stats());
     }
 
     #[test]

@@ -2,9 +2,14 @@
 
 mod command;
 mod conversation;
+mod glyphs;
+mod inline;
 mod input;
 mod markdown;
+mod prose;
 mod screen;
+mod table;
+mod wrap;
 
 use chimere_tools::CliError;
 use chimere_tools::client::{Credentials, Failure, ServiceClient};
@@ -104,13 +109,43 @@ async fn first_model(server: &ServiceClient) -> Result<String, CliError> {
 }
 
 async fn models(server: &ServiceClient) -> Result<Vec<String>, CliError> {
-    let start = "start one with `chimere serve`, or name another with --url";
-    let list = server.get("/v1/models").await.map_err(|e| match e {
-        Failure::Connect(_) => CliError::Failed(format!("no server at {} ({e}); {start}", server.base())),
-        e => CliError::Failed(format!("{}: {e}", server.base())),
-    })?;
+    let list = server.get("/v1/models").await.map_err(|e| CliError::Failed(first_failure(server.base(), &e)))?;
     let names = list["data"].as_array().into_iter().flatten();
     Ok(names.filter_map(|model| model["id"].as_str().map(str::to_owned)).collect())
+}
+
+/// Why the first request had no answer, and what to do about it.
+fn first_failure(base: &str, failure: &Failure) -> String {
+    match failure {
+        Failure::Connect(_) => {
+            format!("no server at {base} ({failure}); start one with `chimere serve`, or name another with --url")
+        }
+        Failure::Tls(why) if why.contains("certificate") => {
+            format!("{base}: {failure}; if the certificate is its own, name its file with --ca-file")
+        }
+        Failure::Tls(_) => format!("{base}: {failure}; a server without a certificate is reached by http://"),
+        Failure::Status { code: 401, .. } => {
+            format!("{base}: {failure}; a key comes from --api-key-file or CHIMERE_API_KEY")
+        }
+        Failure::Broken(_) if base.starts_with("http:") => {
+            format!("{base}: {failure}; a server with a certificate is reached by https://")
+        }
+        _ => format!("{base}: {failure}"),
+    }
+}
+
+/// That the service has a model of this name, which may be one of its other names.
+async fn check_model(server: &ServiceClient, name: &str) -> Result<(), String> {
+    let names = models(server).await.map_err(|e| e.to_string())?;
+    if names.iter().any(|known| known == name) || server.get(&format!("/v1/models/{name}")).await.is_ok() {
+        return Ok(());
+    }
+    Err(format!("no model {name:?}; there are {}", names.join(", ")))
+}
+
+/// A number and what it counts: "1 answer", "2 answers".
+fn counted(n: u64, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
 }
 
 /// One question with what comes through a pipe below it; the answer alone goes to standard output.
@@ -182,24 +217,38 @@ async fn obey(
     match command {
         ChatCommand::Exit | ChatCommand::Nothing => {}
         ChatCommand::Show(text) => screen.note(text.trim_end()),
-        ChatCommand::Reset => chat.reset(),
-        ChatCommand::Think(on) => chat.think = Some(on),
-        ChatCommand::System(text) => chat.set_system(&text),
+        ChatCommand::Wrong(text) => return Err(text.trim_end().to_owned()),
+        ChatCommand::Reset => {
+            chat.reset();
+            screen.note("the conversation is forgotten");
+        }
+        ChatCommand::Think(on) => {
+            chat.think = Some(on);
+            screen.note(if on { "thinking is on" } else { "thinking is off" });
+        }
+        ChatCommand::System(text) => {
+            chat.set_system(&text);
+            screen.note(if text.is_empty() { "there is no instruction" } else { "the instruction is set" });
+        }
         ChatCommand::Undo => screen.note(&format!("took back {:?}", chat.undo().ok_or("nothing was asked yet")?)),
         ChatCommand::Stats => screen.note(&chat.stats()),
         ChatCommand::Save(file) => {
             let count = chat.save(Path::new(&file))?;
-            screen.note(&format!("{count} messages are in {file}"));
+            screen.note(&format!("wrote {} to {file}", counted(count as u64, "message")));
         }
         ChatCommand::Load(file) => {
             let count = chat.load(Path::new(&file))?;
-            screen.note(&format!("{count} messages from {file}"));
+            screen.note(&format!("read {} from {file}", counted(count as u64, "message")));
         }
         ChatCommand::Model(None) => {
             let names = models(server).await.map_err(|e| e.to_string())?;
             screen.note(&format!("talking to {}; there are {}", chat.model, names.join(", ")));
         }
-        ChatCommand::Model(Some(name)) => chat.model = name,
+        ChatCommand::Model(Some(name)) => {
+            check_model(server, &name).await?;
+            screen.note(&format!("talking to {name}"));
+            chat.model = name;
+        }
         ChatCommand::Say(text) => {
             chat.ask(text);
             answer(server, chat, screen).await.map_err(|e| e.to_string())?;
@@ -232,11 +281,11 @@ async fn answer(server: &ServiceClient, chat: &mut ChatHistory, screen: &mut Scr
         ended = stream(server, &body, screen, &mut said) => (ended, AnswerEnd::Whole),
         _ = tokio::signal::ctrl_c() => (Ok(None), AnswerEnd::Stopped),
     };
-    screen.end();
+    screen.end(ended.is_err());
     match ended {
         Ok(figures) => {
             chat.answered(said, figures.as_ref());
-            screen.figures(figures.as_ref());
+            screen.figures(figures.as_ref(), how == AnswerEnd::Stopped);
             Ok(how)
         }
         Err(failure) => {
@@ -254,8 +303,16 @@ async fn stream(
     said: &mut String,
 ) -> Result<Option<AnswerFigures>, Failure> {
     let mut events = server.stream("/v1/chat/completions", body).await?;
-    let mut figures = None;
-    while let Some(event) = events.next().await? {
+    let (mut figures, mut finished) = (None, false);
+    loop {
+        let event = match events.next().await {
+            Ok(Some(event)) => event,
+            // Some servers end a stream by closing the connection alone.
+            Err(Failure::Broken(_)) if finished => break,
+            Ok(None) => break,
+            Err(failure) => return Err(failure),
+        };
+        finished |= event["choices"][0]["finish_reason"].is_string();
         let delta = &event["choices"][0]["delta"];
         if let Some(thought) = delta["reasoning_content"].as_str().filter(|t| !t.is_empty()) {
             screen.thought(thought);
@@ -278,6 +335,22 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         args: ChatArgs,
+    }
+
+    #[test]
+    fn a_first_failure_says_what_to_do() {
+        let tls = |why: &str| Failure::Tls(why.into());
+        let refused = Failure::Status { code: 401, message: "no API key".into() };
+        for (base, failure, part) in [
+            ("http://h:1", Failure::Connect("refused".into()), "no server at http://h:1"),
+            ("https://h:1", tls("invalid peer certificate: UnknownIssuer"), "--ca-file"),
+            ("https://h:1", tls("received corrupt message"), "http://"),
+            ("http://h:1", Failure::Broken("invalid HTTP version".into()), "https://"),
+            ("http://h:1", refused, "--api-key-file"),
+        ] {
+            let said = first_failure(base, &failure);
+            assert!(said.contains(part), "{said}");
+        }
     }
 
     #[test]

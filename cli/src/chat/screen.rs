@@ -1,12 +1,14 @@
-//! Where an answer goes: to a terminal drawn and coloured, to anything else as it is, thoughts beside it.
+//! Where an answer goes: to a terminal drawn, coloured and broken between words, to anything else as it is, thoughts
+//! beside it.
 
+use super::counted;
+use super::glyphs::Style;
 use super::markdown::Painter;
+use super::prose::{self, Prose};
 use chimere::printable::printable;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
-
-const DIM: &str = "\x1b[2m";
-const PLAIN: &str = "\x1b[0m";
+use std::os::fd::AsFd;
 
 /// Tokens and times of an answer, as the service reports them at its end.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +39,7 @@ impl AnswerFigures {
 
 impl std::fmt::Display for AnswerFigures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} tokens", self.tokens)?;
+        f.write_str(&counted(self.tokens, "token"))?;
         if self.seconds > 0.0 {
             write!(f, ", {:.1} a second", self.tokens as f64 / self.seconds)?;
         }
@@ -58,6 +60,8 @@ pub(super) struct Screen {
     /// And may be coloured.
     color: bool,
     painter: Painter,
+    /// Thoughts, and without colours the answer as well.
+    prose: Prose,
     /// The kind of text that was written last.
     part: LastWritten,
 }
@@ -73,61 +77,85 @@ impl Screen {
     pub(super) fn new(no_color: bool) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let wished = !no_color && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { terminal, color: terminal && wished, painter: Painter::default(), part: LastWritten::Nothing }
+        let (painter, prose, part) = (Painter::default(), Prose::default(), LastWritten::Nothing);
+        Self { terminal, color: terminal && wished, painter, prose, part }
+    }
+
+    fn dim(&self) -> Style {
+        if self.color { Style::DIM } else { Style::PLAIN }
     }
 
     /// Beside the answer: dimmed before it at a terminal, on standard error where the answer goes through a pipe.
     pub(super) fn thought(&mut self, text: &str) {
-        self.part = LastWritten::Thought;
+        if std::mem::replace(&mut self.part, LastWritten::Thought) == LastWritten::Nothing {
+            self.prose = Prose::new(self.dim());
+        }
         let text = printable(text);
-        match (self.terminal, self.color) {
-            (true, true) => write(&format!("{DIM}{text}{PLAIN}")),
-            (true, false) => write(&text),
-            (false, _) => eprint(&text),
+        if self.terminal {
+            write(&self.prose.push(&text, width(&std::io::stdout())));
+        } else {
+            eprint(&text);
         }
     }
 
     pub(super) fn text(&mut self, text: &str) {
-        if std::mem::replace(&mut self.part, LastWritten::Text) == LastWritten::Thought {
-            if self.terminal { write("\n\n") } else { eprint("\n") }
+        match std::mem::replace(&mut self.part, LastWritten::Text) {
+            LastWritten::Thought if self.terminal => write(&(self.prose.end() + "\n\n")),
+            LastWritten::Thought => eprint("\n"),
+            LastWritten::Nothing | LastWritten::Text => {}
         }
+        let columns = width(&std::io::stdout());
         match (self.terminal, self.color) {
-            (true, true) => write(&self.painter.push(&printable(text))),
-            (true, false) => write(&printable(text)),
+            (true, true) => {
+                self.painter.set_width(columns);
+                write(&self.painter.push(&printable(text)));
+            }
+            (true, false) => write(&self.prose.push(&printable(text), columns)),
             // Who takes it through a pipe takes it as it is.
             (false, _) => write(text),
         }
     }
 
-    /// The answer is over.
-    pub(super) fn end(&mut self) {
-        let rest = std::mem::take(&mut self.painter).end();
-        if self.color {
-            write(&rest);
-        }
+    /// The answer is over, or has failed: one that failed before its first word leaves nothing on standard output.
+    pub(super) fn end(&mut self, failed: bool) {
+        let rest = std::mem::take(&mut self.painter).end() + &std::mem::take(&mut self.prose).end();
+        write(&rest);
         match std::mem::replace(&mut self.part, LastWritten::Nothing) {
             LastWritten::Thought if !self.terminal => eprint("\n"),
+            LastWritten::Nothing if failed => {}
             _ => write("\n"),
         }
     }
 
     /// Writes tokens and times below an answer.
-    pub(super) fn figures(&self, figures: Option<&AnswerFigures>) {
-        if self.terminal {
-            self.note(&figures.map_or_else(|| "stopped".to_owned(), AnswerFigures::to_string));
+    pub(super) fn figures(&self, figures: Option<&AnswerFigures>, stopped: bool) {
+        match figures {
+            _ if !self.terminal => {}
+            Some(figures) => self.note(&figures.to_string()),
+            None if stopped => self.note("stopped"),
+            // A service that does not count.
+            None => {}
         }
     }
 
-    /// Of the program itself.
+    /// Of the program itself: on standard error where answers go through a pipe.
     pub(super) fn note(&self, text: &str) {
         let text = printable(text);
-        let line = if self.color { format!("{DIM}{text}{PLAIN}\n") } else { format!("{text}\n") };
-        write(&line);
+        if self.terminal {
+            write(&prose::lines(&text, self.dim(), width(&std::io::stdout())));
+        } else {
+            eprint(&format!("{text}\n"));
+        }
     }
 
     pub(super) fn trouble(&self, text: &str) {
-        eprint(&format!("{}\n", printable(text)));
+        eprint(&prose::lines(&printable(text), Style::PLAIN, width(&std::io::stderr())));
     }
+}
+
+/// Columns of the terminal that this is, if it is one and says how many it has.
+fn width(of: &impl AsFd) -> Option<usize> {
+    terminal_size::terminal_size_of(of).map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
 }
 
 /// A closed standard output shows at the next line of input; an answer is not worth a panic.
@@ -156,5 +184,7 @@ mod tests {
         assert_eq!(said, "50 tokens, 500.0 a second, the first after 12 ms, 64 of 90 read before");
         let other = json!({"usage": {"completion_tokens": 3, "prompt_tokens": 9}});
         assert_eq!(AnswerFigures::of(&other).unwrap().to_string(), "3 tokens");
+        let one = json!({"usage": {"completion_tokens": 1, "prompt_tokens": 9}});
+        assert_eq!(AnswerFigures::of(&one).unwrap().to_string(), "1 token");
     }
 }

@@ -36,8 +36,8 @@ impl Victim {
         let mut addr = None;
         eventually("it is ready", || {
             let said = std::fs::read_to_string(log.path()).unwrap();
-            let line = said.lines().find_map(|line| line.strip_prefix("ready on http://"));
-            addr = line.map(|rest| rest.split(' ').next().unwrap().parse().unwrap());
+            let line = said.lines().find_map(|line| line.strip_prefix("ready in ")?.split_once("http://"));
+            addr = line.map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap());
             addr.is_some()
         });
         Self { child, addr: addr.unwrap(), log }

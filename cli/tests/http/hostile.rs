@@ -268,7 +268,7 @@ fn whoever_tries_keys_waits_longer_each_time_and_a_right_key_does_not() {
 fn a_name_in_a_model_s_file_moves_no_cursor_and_has_no_second_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
-    let (name, forged) = (b"tiny reference", b"\x1b[2J\nready on!");
+    let (name, forged) = (b"tiny reference", b"\x1b[2J\nready in!");
     let mut model = std::fs::read(server::golden()).unwrap();
     let at = model.windows(name.len()).position(|bytes| bytes == name).unwrap();
     model[at..at + name.len()].copy_from_slice(forged);
@@ -277,8 +277,8 @@ fn a_name_in_a_model_s_file_moves_no_cursor_and_has_no_second_line() {
     let told = String::from_utf8(info.unwrap().stdout).unwrap();
     let program = Program::of(&path, &[]);
     for said in [&told, &program.said] {
-        assert!(said.contains("\\u{1b}[2J\\nready on!") && !said.contains('\u{1b}'), "{said}");
-        assert!(said.lines().all(|line| !line.starts_with("ready on!")), "{said}");
+        assert!(said.contains("\\u{1b}[2J\\nready in!") && !said.contains('\u{1b}'), "{said}");
+        assert!(said.lines().all(|line| !line.starts_with("ready in!")), "{said}");
     }
 }
 

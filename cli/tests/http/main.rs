@@ -32,6 +32,7 @@ mod storage;
 mod strangers;
 mod structured;
 mod support;
+mod terminal;
 mod thinking;
 mod tolerance;
 mod traces;

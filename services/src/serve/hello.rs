@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 /// The port that clients of ours ask where they are told none.
 const USUAL_PORT: u16 = 8080;
@@ -22,6 +23,8 @@ pub(super) struct Hello {
     pub(super) pages: String,
     /// How this program was called.
     pub(super) program: String,
+    /// How long the start took.
+    pub(super) took: Duration,
 }
 
 impl Hello {
@@ -70,7 +73,8 @@ impl Hello {
 impl fmt::Display for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = if self.encrypted || self.address.ip().is_loopback() { "" } else { ", unencrypted" };
-        write!(f, "ready on {}://{} for {}{plain}", self.scheme(), self.address, self.who())?;
+        let seconds = self.took.as_secs_f32();
+        write!(f, "ready in {seconds:.2} s on {}://{} for {}{plain}", self.scheme(), self.address, self.who())?;
         if !self.pages.is_empty() {
             write!(f, "; pages of {} may call it from browsers", self.pages)?;
         }
@@ -96,14 +100,15 @@ mod tests {
     fn hello(address: &str) -> Hello {
         let (pages, program) = (String::new(), "chimere".to_owned());
         let address = address.parse().unwrap();
-        Hello { address, guarded: false, encrypted: false, console: true, pages, program }
+        let took = Duration::from_millis(174);
+        Hello { address, guarded: false, encrypted: false, console: true, pages, program, took }
     }
 
     #[test]
     fn the_first_screen_names_the_console_and_three_ways_to_ask() {
         let said = hello("127.0.0.1:8080").to_string();
         let lines: Vec<_> = said.lines().collect();
-        assert_eq!(lines[0], "ready on http://127.0.0.1:8080 for this machine only");
+        assert_eq!(lines[0], "ready in 0.17 s on http://127.0.0.1:8080 for this machine only");
         assert_eq!(lines[2], "  in a browser     http://127.0.0.1:8080");
         assert_eq!(lines[3], "  in a terminal    chimere chat");
         assert!(lines[4].starts_with("  from a program   curl -N http://127.0.0.1:8080/v1/chat/completions -d '{"));
@@ -113,9 +118,8 @@ mod tests {
     #[test]
     fn commands_say_what_they_need_to_work_as_they_stand() {
         let said = Hello { guarded: true, encrypted: true, console: false, ..hello("0.0.0.0:4433") }.to_string();
-        assert!(
-            said.starts_with("ready on https://0.0.0.0:4433 for everybody who reaches this machine, with an API key\n")
-        );
+        let first = "ready in 0.17 s on https://0.0.0.0:4433 for everybody who reaches this machine, with an API key\n";
+        assert!(said.starts_with(first));
         assert!(said.contains("chimere chat --url https://127.0.0.1:4433 --api-key-file FILE\n"), "{said}");
         assert!(said.contains("curl -N https://127.0.0.1:4433/v1/chat/completions -H 'Authorization: Bearer KEY' -d"));
         assert!(!said.contains("in a browser"), "{said}");

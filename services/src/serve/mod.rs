@@ -8,6 +8,7 @@ mod prepare;
 mod reload;
 
 use crate::config::{Config, ServeArgs};
+use crate::memory;
 use crate::service::Service;
 use log::ProcessLog;
 use prepare::Prepared;
@@ -52,6 +53,7 @@ impl ServeError {
 /// Serves until a signal or until the engine is lost.
 pub fn run(args: &ServeArgs) -> ExitCode {
     let begin = Instant::now();
+    memory::spare_addresses();
     let config = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string()));
     let (config, log) = match config.and_then(|config| ProcessLog::start(&config.log).map(|log| (config, log))) {
         Ok(both) => both,
@@ -100,7 +102,7 @@ async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Proces
         () = signals.next() => return Ok(()),
     };
     tracing::info!(seconds = begin.elapsed().as_secs_f32(), "ready");
-    log.say(&hello.to_string());
+    log.say(&hello::Hello { took: begin.elapsed(), ..hello }.to_string());
     signals.hang_up.take().into_iter().for_each(|hang_up| drop(actix_rt::spawn(renewals.clone().keep(hang_up))));
     tokio::select! {
         why = service.lost() => return Err(end_of_engine(service, why).await),

@@ -21,12 +21,13 @@ use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
+use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::engram::{Strengths, StrengthsError};
 use chimere_engine::files::read_regular_text;
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
 use chimere_engine::scheduler::{DraftSettings, KeyLimits, Pace, PrefixConfig, Recompute, SchedulerConfig};
 use sha2::{Digest, Sha256};
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ impl Prepared {
             (text.join().expect("a model's texts are read or refused"), set_up)
         });
         let text = text.map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
-        let (setup, prefix) = set_up?;
+        let (setup, prefix, reserved) = set_up?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let claim = claim(config)?;
         let tables = tables(config, &text)?;
@@ -110,7 +111,7 @@ impl Prepared {
             end_process: super::end_process_now,
             traces: traces(config)?,
             metrics: config.server.metrics,
-            build: build(model, setup, log.clone()),
+            build: build(model, setup, reserved, log.clone()),
         };
         let renewals = Renewals { keys, certificate, audit };
         let hello = hello(config, address, guarded, parts.edge.tls.is_some());
@@ -126,6 +127,7 @@ fn hello(config: &Config, address: SocketAddr, guarded: bool, encrypted: bool) -
         console: config.server.console,
         pages: config.server.cors_origins.clone(),
         program: std::env::args().next().unwrap_or_else(|| "chimere".into()),
+        took: Duration::ZERO,
     }
 }
 
@@ -175,7 +177,7 @@ fn listen(config: &Config, keys: &AcceptedKeys) -> Result<TcpListener, ServeErro
             "{name} can be reached from other machines: give --api-key-file, or --allow-open to serve everybody"
         )));
     }
-    TcpListener::bind(addresses.as_slice()).map_err(|e| ServeError::Start(format!("cannot listen on {name}: {e}")))
+    TcpListener::bind(addresses.as_slice()).map_err(|e| cannot_listen(&name, &e, "--port"))
 }
 
 /// The socket of probes, on the host of the service.
@@ -184,7 +186,17 @@ fn probes(config: &Config, address: SocketAddr) -> Result<Option<TcpListener>, S
         return Ok(None);
     }
     let at = SocketAddr::new(address.ip(), config.server.admin_port);
-    TcpListener::bind(at).map(Some).map_err(|e| ServeError::Start(format!("cannot listen on {at} (admin_port): {e}")))
+    TcpListener::bind(at).map(Some).map_err(|e| cannot_listen(&format!("{at} (admin_port)"), &e, "--admin-port"))
+}
+
+/// With the flag to change where another program listens there already.
+fn cannot_listen(name: &str, error: &std::io::Error, flag: &str) -> ServeError {
+    let hint = match error.kind() {
+        ErrorKind::AddrInUse => format!("; another program listens there: end it, or choose another port with {flag}"),
+        ErrorKind::PermissionDenied => format!("; choose a port from 1024 up with {flag}"),
+        _ => String::new(),
+    };
+    ServeError::Start(format!("cannot listen on {name}: {error}{hint}"))
 }
 
 fn workers(config: &Config) -> usize {
@@ -276,7 +288,7 @@ fn set_up(
     model: &Model,
     look: EarlyLook,
     log: &ProcessLog,
-) -> Result<(Setup, PrefixConfig), ServeError> {
+) -> Result<(Setup, PrefixConfig, Option<Reservation>), ServeError> {
     let wanted = DeviceRequest::of(&config.engine, device::context(&config.engine, model).map_err(ServeError::Usage)?);
     let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
@@ -293,7 +305,8 @@ fn set_up(
     }
     plan.export();
     setup.set_room(&plan);
-    Ok((setup, plan.prefix()))
+    let reserved = setup.gpu().is_none().then(|| plan.reserve()).transpose().map_err(ServeError::Start)?;
+    Ok((setup, plan.prefix(), reserved))
 }
 
 /// The model's own name as people can type it: ASCII, blanks as dashes.
@@ -403,8 +416,10 @@ fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn build(model: Model, setup: Setup, log: ProcessLog) -> Build {
+fn build(model: Model, setup: Setup, reserved: Option<Reservation>, log: ProcessLog) -> Build {
     Box::new(move || {
+        // What was kept for the backend is its own now.
+        drop(reserved);
         let mut progress = LoadProgress::new(log);
         let backend = setup.build(&model, &mut |share| progress.show(share))?;
         progress.end();
@@ -487,6 +502,9 @@ mod tests {
         let mut config = with_host("127.0.0.1", false);
         config.server.port = port;
         let err = listen(&config, &AcceptedKeys::Open).unwrap_err().to_string();
-        assert!(err.contains(&format!("127.0.0.1:{port}")), "{err}");
+        assert!(err.contains(&format!("127.0.0.1:{port}")) && err.contains("another port with --port"), "{err}");
+        config.server.admin_port = port;
+        let err = probes(&config, "127.0.0.1:1".parse().unwrap()).unwrap_err().to_string();
+        assert!(err.contains(&format!("127.0.0.1:{port}")) && err.contains("--admin-port"), "{err}");
     }
 }

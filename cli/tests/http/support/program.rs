@@ -65,7 +65,7 @@ impl Program {
         let addr = loop {
             let before = said.len();
             assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended early: {said}");
-            if let Some((_, rest)) = said[before..].strip_prefix("ready on ").and_then(|rest| rest.split_once("://")) {
+            if let Some((_, rest)) = said[before..].strip_prefix("ready in ").and_then(|rest| rest.split_once("://")) {
                 break rest.split(' ').next().unwrap().parse().unwrap();
             }
         };

@@ -27,4 +27,7 @@ pub enum CpuError {
     /// The operating system gave no threads.
     #[error("threads could not be started: {0}")]
     Threads(#[from] std::io::Error),
+    /// The operating system does not give the memory that was planned.
+    #[error("the system does not give the {0} bytes of memory that were planned")]
+    Memory(u64),
 }

@@ -24,6 +24,7 @@ mod store;
 mod team;
 
 pub use backend::memory::MemoryUse;
+pub use backend::reservation::Reservation;
 pub use backend::{CpuBackend, check};
 pub use config::{CpuConfig, KvType};
 pub use error::CpuError;

@@ -58,6 +58,15 @@ impl MemoryUse {
     }
 }
 
+impl MemoryUse {
+    /// All that the backend will allocate beside the packed weights.
+    pub fn total(&self) -> u64 {
+        [self.workspace_bytes, self.kv_bytes, self.state_bytes, self.checkpoint_bytes]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
 /// Takes, or counts, the buffers of a step: those of the model, and of its draft head where it is computed.
 pub(super) fn take_buffers(
     c: &ModelConfig,

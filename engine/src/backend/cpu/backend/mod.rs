@@ -3,8 +3,10 @@
 mod effective_config;
 mod guesses;
 pub(crate) mod memory;
+pub(crate) mod reservation;
 
-use crate::backend::cpu::backend::memory::take_buffers;
+use crate::backend::cpu::backend::memory::{MemoryUse, take_buffers};
+use crate::backend::cpu::backend::reservation::Reservation;
 use crate::backend::cpu::config::CpuConfig;
 use crate::backend::cpu::draft_head::CpuDraftHead;
 use crate::backend::cpu::draft_head::pass::HeadPass;
@@ -81,6 +83,9 @@ impl CpuBackend {
         }
         let config = &config.of(&model.config);
         let pool = ThreadPool::new(config.threads)?;
+        let planned =
+            MemoryUse::weight_bytes(model, config).saturating_add(MemoryUse::of(&model.config, config).total());
+        Reservation::of(planned).ok_or(CpuError::Memory(planned))?;
         let head = model.weights.draft_head.as_ref().filter(|_| config.draft_head);
         let head = head.map(|w| PackedDraftHead::pack(model, w, config.exact)).transpose()?;
         let packed = CpuModel::pack(model, config.computed(&model.config), config.exact, progress)?;
