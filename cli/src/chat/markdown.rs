@@ -160,7 +160,7 @@ impl Painter {
             return;
         }
         match mark_of(mark, self.quoted) {
-            Mark::Unknown if self.held.len() <= MARK_BYTES_MAX => return,
+            Mark::Unknown if self.held.len() <= MARK_BYTES_MAX => {}
             known => {
                 self.end_table(out);
                 self.begin_as(known, indent, out);

@@ -203,12 +203,8 @@ impl CpuBackend {
         let head_pass = head.map(|(weights, views)| HeadPass { network: &pass, weights, views });
         let sampling = StepSampling { outputs: &outputs, logits: ws.logits, vocab, slots: &self.store.slots };
         let (looks, known) = (rules.may_come(), OnceLock::new());
-        let keep = |all: Option<Vec<_>>| {
-            all.map(|constraints| {
-                let read = outputs.logits_read(&constraints, vocab);
-                known.set(KnownRules { constraints, read })
-            })
-        };
+        let rules_of = |all: Vec<_>| KnownRules { read: outputs.logits_read(&all, vocab), constraints: all };
+        let keep = |all: Option<Vec<_>>| all.map(|all| known.set(rules_of(all)));
         keep(rules.now());
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
@@ -219,9 +215,7 @@ impl CpuBackend {
                     keep(rules.here());
                 }
             });
-            if let Some(head_pass) = &head_pass {
-                head_pass.read(team, &outputs.head);
-            }
+            head_pass.iter().for_each(|head| head.read(team, &outputs.head));
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
                 if looks && known.get().is_none() {
