@@ -10,8 +10,21 @@ use serde_json::{Map, Value as Json};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// What every body with tools or with calls of them contains; no other has numbers that a template shows.
-const MAY_HAVE_NUMBERS: &str = "\"tool";
+/// What a body with tools, with calls of them or with a schema contains one of. No other has numbers whose digits
+/// count.
+const MAY_HAVE_NUMBERS: [&str; 5] = ["\"tool", "schema\"", "\"format\"", "\"structured_outputs\"", "\"guided_json\""];
+/// The fields in which numbers keep their digits: those that a template shows, and those that hold a schema.
+const WITH_NUMBERS: [&str; 9] = [
+    "messages",
+    "tools",
+    "response_format",
+    "structured_outputs",
+    "guided_json",
+    "json_schema",
+    "format",
+    "text",
+    "output_config",
+];
 /// The byte order mark, U+FEFF, in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -244,12 +257,12 @@ pub(in crate::http) fn known_names() -> Vec<&'static str> {
     KNOWN.take()
 }
 
-/// A body's JSON, with all digits of the numbers that templates show.
+/// A body's JSON, with all digits of the numbers that templates show or that answers are bound to.
 fn read(body: &[u8]) -> Result<Json, JsonError> {
-    let text = std::str::from_utf8(body).ok().filter(|text| text.contains(MAY_HAVE_NUMBERS));
+    let text = std::str::from_utf8(body).ok().filter(|text| MAY_HAVE_NUMBERS.iter().any(|key| text.contains(key)));
     match text {
         // An error is told of the text as it came.
-        Some(text) => json::parse_with_numbers(text, &["messages", "tools"]).or_else(|_| json::parse(body)),
+        Some(text) => json::parse_with_numbers(text, &WITH_NUMBERS).or_else(|_| json::parse(body)),
         None => json::parse(body),
     }
 }

@@ -5,6 +5,7 @@ use super::fields::{Fields, missing, wrong_type};
 use super::model::ModelLimits;
 use crate::http::wire::error::ApiError;
 use crate::text::grammar::AnswerForm;
+use crate::text::template::written;
 use crate::turn::options::AskedForm;
 use chimere_engine::ids::TokenId;
 use serde_json::{Value as Json, json};
@@ -80,8 +81,9 @@ fn json_schema(format: &mut Fields) -> Result<AskedForm, ApiError> {
     let mut asked = format.fields("json_schema")?.ok_or_else(|| missing(&path, "an object with a `schema`"))?;
     asked.string("name")?;
     asked.string("description")?;
-    // The answer keeps to the schema in both cases. OpenAI's strict schemas have no open objects.
-    let closed = asked.bool("strict")?.unwrap_or(false);
+    // The answer keeps to the schema in both cases. Small models seldom end an object that they may add fields to, so
+    // only a schema that says so, or a request that says that it is not strict, leaves objects open.
+    let closed = asked.bool("strict")?.unwrap_or(true);
     let schema = asked.any("schema").ok_or_else(|| missing(SCHEMA, "a JSON schema"))?;
     asked.finish()?;
     Ok(AskedForm { field: SCHEMA, form: json_of(SCHEMA, schema, (false, closed))? })
@@ -118,11 +120,11 @@ fn structured_outputs(outputs: &mut Fields) -> Result<Vec<AskedForm>, ApiError> 
 /// A schema, which some programs send as a text; without white space, and with closed objects, if it is to be.
 fn json_of(field: &'static str, value: Json, (compact, closed): (bool, bool)) -> Result<AnswerForm, ApiError> {
     let schema = match value {
-        Json::String(text) => serde_json::from_str(&text)
+        Json::String(text) => written::parse(&text)
             .map_err(|e| ApiError::invalid(field, format!("`{field}` must be a JSON schema in a string: {e}")))?,
         other => other,
     };
-    if schema.is_object() || schema.is_boolean() {
+    if written::is_object(&schema) || schema.is_boolean() {
         return Ok(AnswerForm::Json { schema, compact, closed });
     }
     Err(wrong_type(field, "a JSON schema, which is an object", &schema))

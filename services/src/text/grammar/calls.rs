@@ -6,6 +6,8 @@
 //! anything else as JSON.
 
 use super::check::{FormError, schema_within_limits};
+use super::keys::{JsonArguments, OpenKeys, open_keys};
+use super::numbers::{self, ExactNumbers};
 use super::{Tokenizer, references, with_options};
 use crate::limits;
 use crate::text::parser::CALL;
@@ -41,8 +43,8 @@ pub struct Calls {
 
 impl Calls {
     /// Rules of which `calls` is the first.
-    pub(super) fn lark(&self, tokenizer: &Tokenizer, form: CallForm) -> Result<String, FormError> {
-        let mut rules = Rules::default();
+    pub(super) fn rules(&self, tokenizer: &Tokenizer, form: CallForm) -> Result<CallRules, FormError> {
+        let mut rules = CallRules::default();
         rules.line(format_args!("{ANY_TOKENS}"));
         let names: Vec<String> = (0..self.tools.len()).map(|i| format!("f{i}")).collect();
         let end = match form {
@@ -106,19 +108,25 @@ fn quoted(text: &str) -> String {
 
 /// The text of a grammar as it grows.
 #[derive(Default)]
-struct Rules {
-    text: String,
+pub(super) struct CallRules {
+    pub(super) text: String,
     /// The terminal of any string is there.
     any_string: bool,
+    /// The arguments in JSON between tags.
+    pub(super) in_json: JsonArguments,
+    /// How objects in arguments leave their keys open.
+    pub(super) open_keys: Option<OpenKeys>,
+    /// The numbers of arguments in JSON that no double holds.
+    pub(super) numbers: ExactNumbers,
 }
 
-impl Rules {
+impl CallRules {
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         self.text.write_fmt(line).expect("a string takes all that is written");
         self.text.push('\n');
     }
 
-    fn finish(self) -> Result<String, FormError> {
+    fn finish(self) -> Result<Self, FormError> {
         match self.text.len() {
             len if len > limits::GRAMMAR_TOOLS_BYTES_MAX => Err(FormError {
                 message: format!(
@@ -127,15 +135,16 @@ impl Rules {
                 ),
                 too_large: true,
             }),
-            _ => Ok(self.text),
+            _ => Ok(self),
         }
     }
 
     /// `<function=NAME>` and its arguments, without its end.
     fn function(&mut self, rule: &str, tool: &Tool) -> Result<(), FormError> {
-        let parameters = references::decoded(&tool.parameters);
+        let parameters = numbers::held(&tool.parameters);
+        let parameters = references::decoded(&parameters);
         schema_within_limits(&parameters)?;
-        let root = written::plain(&parameters);
+        let root = parameters.into_owned();
         let open = quoted(&format!("<function={}>\n", tool.name));
         let Some(properties) = root.get("properties").and_then(Json::as_object) else {
             // A schema that names none leaves them free; no schema at all means that there are none.
@@ -168,7 +177,12 @@ impl Rules {
                 continue;
             }
             let argument = format!("{rule}_{i}");
-            let value = self.value(&argument, &root, schema, readings.reading(&tool.name, key));
+            let value = self.value(
+                (tool.name.as_str(), key.as_str()),
+                &argument,
+                (&root, schema),
+                readings.reading(&tool.name, key),
+            );
             let value =
                 value.map_err(|e| FormError { message: format!("its argument {key:?}: {}", e.message), ..e })?;
             self.line(format_args!("{argument}: {} {value}", quoted(&format!("<parameter={key}>\n"))));
@@ -201,9 +215,10 @@ impl Rules {
 
     /// A call as one JSON object.
     fn object(&mut self, rule: &str, tool: &Tool) -> Result<(), FormError> {
-        let parameters = references::decoded(&tool.parameters);
+        let parameters = numbers::held(&tool.parameters);
+        let parameters = references::decoded(&parameters);
         schema_within_limits(&parameters)?;
-        let mut arguments = match written::plain(&parameters) {
+        let mut arguments = match parameters.into_owned() {
             Json::Object(schema) if !schema.is_empty() => schema,
             _ => Map::from_iter([("additionalProperties".to_owned(), Json::Bool(false))]),
         };
@@ -216,13 +231,20 @@ impl Rules {
             }
         }
         schema["properties"] = json!({"name": {"const": tool.name}, "arguments": arguments});
-        let schema = with_options(&schema, false, true)?;
+        let schema = with_options(&schema, false, true, &mut self.numbers)?;
+        self.open_keys = self.open_keys.max(open_keys(&schema));
         self.line(format_args!("{rule}: %json {schema}"));
         Ok(())
     }
 
     /// What stands between the tags, the closing one with it.
-    fn value(&mut self, rule: &str, root: &Json, schema: &Json, reading: Reading) -> Result<String, FormError> {
+    fn value(
+        &mut self,
+        (tool, key): (&str, &str),
+        rule: &str,
+        (root, schema): (&Json, &Json),
+        reading: Reading,
+    ) -> Result<String, FormError> {
         let end = quoted("\n</parameter>\n");
         if let Some(texts) = texts(root, schema) {
             let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
@@ -239,7 +261,9 @@ impl Rules {
                 schema.entry(definitions).or_insert_with(|| known.clone());
             }
         }
-        let json = with_options(&Json::Object(schema), false, true)?;
+        let json = with_options(&Json::Object(schema), false, true, &mut self.numbers)?;
+        self.in_json.insert((tool.to_owned(), key.to_owned()));
+        self.open_keys = self.open_keys.max(open_keys(&json));
         self.line(format_args!("{rule}_json: %json {json}"));
         Ok(format!("{rule}_json {end}"))
     }
@@ -288,7 +312,7 @@ fn texts(root: &Json, schema: &Json) -> Option<Vec<String>> {
         (None, Some(Json::Array(values))) if !values.is_empty() => values,
         _ => return None,
     };
-    let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &Json| value.as_str().map_or_else(|| written::text(value), str::to_owned);
     let texts: Vec<String> = values.iter().map(text).collect();
     texts.iter().all(|text| !text.contains('<')).then_some(texts)
 }

@@ -7,6 +7,7 @@ mod calls;
 mod check;
 mod endless;
 mod gbnf;
+mod keys;
 mod lark;
 mod lexers;
 mod numbers;
@@ -27,15 +28,19 @@ use super::tools::CallForm;
 use crate::limits;
 use chimere_engine::constraint::grammar::Grammar;
 use chimere_engine::ids::TokenId;
+use keys::{KeyTracker, open_keys};
 use lexers::Lexers;
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, Matcher, ParserFactory};
+use numbers::ExactNumbers;
 use parking_lot::Mutex;
 use sequence::{GrammarSequence, OutputStage};
 use serde_json::{Value as Json, json};
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use tokens::GrammarTokens;
 use watch::{Watch, WatchedMatcher};
@@ -103,6 +108,8 @@ pub struct CompiledGrammar {
     watch: Arc<Watch>,
     /// Free text may come, and the grammar is about the calls in it.
     in_calls_only: bool,
+    /// Where an answer begins whose objects leave their keys open.
+    keys: Option<KeyTracker>,
 }
 
 /// What a request's choices begin with.
@@ -125,7 +132,7 @@ impl Grammars {
 
     /// The grammar of a structure. May take a second, and looks at nothing larger than the limits say.
     pub fn compile(&self, structure: &Structure) -> Result<Arc<CompiledGrammar>, FormError> {
-        let (grammar, key) = top_level(structure, &self.tokenizer, self.calls)?;
+        let TopLevel { grammar, key, keys, numbers } = top_level(structure, &self.tokenizer, self.calls)?;
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
@@ -136,7 +143,7 @@ impl Grammars {
             Some(calls) => calls.located(&text, error),
             None => error,
         };
-        let lexers = Lexers::new(made.matcher(grammar, limits).map_err(located)?);
+        let lexers = Lexers::new(made.matcher(grammar, &numbers, limits).map_err(located)?);
         // The first mask tells a grammar that allows nothing at all, or that takes too long.
         let mut first = lexers.own();
         let watched = watch_over(&first, &made.watch);
@@ -146,7 +153,7 @@ impl Grammars {
         }
         let in_calls_only = structure.form.is_none() && structure.calls.as_ref().is_some_and(|c| !c.must);
         let (vocabulary, watch) = (made.vocabulary.clone(), made.watch.clone());
-        let compiled = Arc::new(CompiledGrammar { vocabulary, lexers, watch, in_calls_only });
+        let compiled = Arc::new(CompiledGrammar { vocabulary, lexers, watch, in_calls_only, keys });
         self.keep(key, compiled.clone());
         Ok(compiled)
     }
@@ -216,8 +223,20 @@ impl std::fmt::Debug for GrammarStart {
 }
 
 impl GrammarFactory {
-    fn matcher(&self, grammar: TopLevelGrammar, limits: ParserLimits) -> Result<Matcher, FormError> {
-        let (init, quiet) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
+    fn matcher(
+        &self,
+        grammar: TopLevelGrammar,
+        numbers: &ExactNumbers,
+        limits: ParserLimits,
+    ) -> Result<Matcher, FormError> {
+        let (mut init, quiet) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
+        if !numbers.is_empty() {
+            let env = Some(self.vocabulary.env.clone());
+            let read = AssertUnwindSafe(|| init.to_internal(env, limits.clone()));
+            let (rules, mut lexer) = catch_unwind(read).map_err(|e| FormError::of_library(&e))?;
+            numbers.put_into(&mut lexer).map_err(FormError::unusable)?;
+            init = GrammarInit::Internal(rules, lexer);
+        }
         let parser = self.factory.create_parser_from_init_ext(init, quiet, InferenceCapabilities::default(), limits);
         let parser = parser.map_err(|e| FormError::of_library(&e))?;
         Ok(Matcher::new(Ok(parser)).into_cancellable())
@@ -246,15 +265,30 @@ fn parser_limits(lark: bool) -> ParserLimits {
     }
 }
 
-/// What the library reads, and a text that is the same for equal ones.
-fn top_level(
-    structure: &Structure,
-    tokenizer: &Tokenizer,
-    written: CallForm,
-) -> Result<(TopLevelGrammar, String), FormError> {
-    let form = structure.form.as_ref().map(form_grammar).transpose()?;
-    let calls = structure.calls.as_ref().map(|calls| calls.lark(tokenizer, written)).transpose()?;
-    let grammars = match (form, calls) {
+/// What the library reads of a structure.
+struct TopLevel {
+    grammar: TopLevelGrammar,
+    /// A text that is the same for equal grammars.
+    key: String,
+    keys: Option<KeyTracker>,
+    numbers: ExactNumbers,
+}
+
+fn top_level(structure: &Structure, tokenizer: &Tokenizer, written: CallForm) -> Result<TopLevel, FormError> {
+    let mut numbers = ExactNumbers::default();
+    let form = structure.form.as_ref().map(|form| form_grammar(form, &mut numbers)).transpose()?;
+    let mut calls = structure.calls.as_ref().map(|calls| calls.rules(tokenizer, written)).transpose()?;
+    if let Some(calls) = &mut calls {
+        numbers.extend(std::mem::take(&mut calls.numbers));
+    }
+    let open = form.as_ref().and_then(|form| open_keys(form.json_schema.as_ref()?));
+    let open = open.max(calls.as_ref().and_then(|calls| calls.open_keys));
+    let in_json = calls.as_ref().filter(|_| written == CallForm::Tags).map(|calls| calls.in_json.clone());
+    let keys = open.map(KeyTracker::new).map(|keys| match in_json {
+        Some(arguments) => keys.with_tags(arguments),
+        None => keys,
+    });
+    let grammars = match (form, calls.map(|calls| calls.text)) {
         (Some(form), None) => vec![form],
         (None, Some(calls)) => vec![GrammarWithLexer::from_lark(format!("start: calls\n{calls}"))],
         (Some(form), Some(calls)) => {
@@ -266,16 +300,17 @@ fn top_level(
     let must = structure.calls.as_ref().is_some_and(|calls| calls.must);
     let parts = grammars.iter().map(|g| json!([g.json_schema, g.lark_grammar]));
     let key = json!([must, parts.collect::<Vec<_>>()]).to_string();
-    Ok((TopLevelGrammar { grammars, max_tokens: None }, key))
+    Ok(TopLevel { grammar: TopLevelGrammar { grammars, max_tokens: None }, key, keys, numbers })
 }
 
-fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
+fn form_grammar(form: &AnswerForm, numbers: &mut ExactNumbers) -> Result<GrammarWithLexer, FormError> {
     check::within_limits(form)?;
     Ok(match form {
         AnswerForm::Json { schema, compact, closed } => {
-            let schema = references::decoded(schema);
+            let schema = numbers::held(schema);
+            let schema = references::decoded(&schema);
             check::schema_within_limits(&schema)?;
-            GrammarWithLexer::from_json_schema(with_options(&schema, *compact, *closed)?)
+            GrammarWithLexer::from_json_schema(with_options(&schema, *compact, *closed, numbers)?)
         }
         AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
         AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),
@@ -289,8 +324,19 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
 }
 
 /// A schema with how its JSON is written beside it.
-fn with_options(schema: &Json, compact: bool, closed: bool) -> Result<Json, FormError> {
-    let mut object = match schema::in_known_words(&endless::left_out(numbers::followed(schema)?)?, closed) {
+fn with_options(schema: &Json, compact: bool, closed: bool, numbers: &mut ExactNumbers) -> Result<Json, FormError> {
+    let known = |numbers: &mut ExactNumbers| {
+        let followed = endless::left_out(numbers::followed(schema, numbers)?)?;
+        Ok::<_, FormError>(schema::in_known_words(&followed, closed))
+    };
+    let mut own = ExactNumbers::default();
+    let mut schema = known(&mut own)?;
+    if own.define(&mut schema) {
+        numbers.extend(own);
+    } else {
+        schema = known(&mut ExactNumbers::unwanted())?;
+    }
+    let mut object = match schema {
         Json::Object(object) => object,
         Json::Bool(true) => Default::default(),
         Json::Bool(false) => return Err(FormError::unusable(NOTHING.into())),

@@ -2,6 +2,7 @@
 //! are refused; what has no such words is left as it is, and is refused by its name.
 
 mod conditional;
+mod excluded;
 mod idle;
 
 use serde_json::{Map, Value as Json, json};
@@ -98,9 +99,9 @@ fn rewritten(schema: &Json, closed: bool) -> Json {
     idle::remove_idle(&mut out);
     idle::say_by_properties(&mut out);
     bound_format(&mut out);
-    leave_out_excluded(&mut out);
+    excluded::leave_out_excluded(&mut out);
     let mut also = Vec::new();
-    if let Some(instead) = out.get("not").and_then(negated) {
+    if let Some(instead) = out.get("not").and_then(negated).or_else(|| excluded::numbers_left(&out)) {
         out.shift_remove("not");
         also.extend((instead != Json::Bool(true)).then_some(instead));
     }
@@ -143,18 +144,6 @@ fn bound_format(schema: &mut Map<String, Json>) {
     }
 }
 
-/// Takes the values that `not` lists out of the list beside it.
-fn leave_out_excluded(schema: &mut Map<String, Json>) {
-    let Some(Json::Object(not)) = schema.get("not") else { return };
-    let mut says = not.iter().filter(|(key, _)| !is_note(key));
-    let (Some((key, value)), None, Some(own)) = (says.next(), says.next(), schema.get("enum")) else { return };
-    let Some(left) = difference(&listed(own, false), &listed(value, key == "const")) else { return };
-    if key == "const" || key == "enum" {
-        schema.shift_remove("not");
-        schema.insert("enum".into(), left.into());
-    }
-}
-
 /// The values of a `const` or an `enum`.
 fn listed(value: &Json, constant: bool) -> Vec<Json> {
     match value {
@@ -176,7 +165,7 @@ fn difference(values: &[Json], without: &[Json]) -> Option<Vec<Json>> {
 }
 
 /// Whether a keyword is a note to the reader.
-fn is_note(key: &str) -> bool {
+pub(super) fn is_note(key: &str) -> bool {
     matches!(key, "title" | "description" | "$comment" | "examples" | "default")
 }
 

@@ -1,5 +1,6 @@
 //! One choice under a grammar: its thought first, then what the grammar allows.
 
+use super::keys::{self, KeyTracker};
 use super::tokens::is_breaks;
 use super::watch::WatchedMatcher;
 use super::{CANNOT_GO_ON, CompiledGrammar, watch_over};
@@ -8,6 +9,7 @@ use chimere_engine::constraint::grammar::Grammar;
 use chimere_engine::ids::TokenId;
 use llguidance::Matcher;
 use llguidance::api::StopReason;
+use llguidance::toktrie::SimpleVob;
 use std::sync::Arc;
 
 /// Follows what one choice says.
@@ -23,8 +25,16 @@ pub(super) struct GrammarSequence {
     last: Option<TokenId>,
     /// Whether what the grammar allowed when it was asked last may all be how one text begins.
     one_text: bool,
-    /// The grammar behind tokens that are only supposed, with the last of these.
-    supposed: Option<(Matcher, TokenId)>,
+    /// The keys of the answer's objects, where the grammar leaves them open.
+    keys: Option<KeyTracker>,
+    supposed: Option<Supposed>,
+}
+
+/// The grammar behind tokens that are only supposed.
+struct Supposed {
+    matcher: Matcher,
+    last: TokenId,
+    keys: Option<KeyTracker>,
 }
 
 /// The lexer is one that other outputs read with as well.
@@ -60,6 +70,7 @@ impl GrammarSequence {
         Self {
             watched: watch_over(&matcher, &grammar.watch),
             matcher,
+            keys: grammar.keys.clone(),
             grammar,
             shared: Some(SharedLexer { lane, read: Vec::new() }),
             stage,
@@ -79,11 +90,12 @@ impl GrammarSequence {
     /// What the grammar allows, and `others`.
     fn allowed(&mut self, others: &[TokenId]) -> Result<Effect, String> {
         let mut mask = match &mut self.supposed {
-            Some((matcher, _)) => {
+            Some(Supposed { matcher, .. }) => {
                 run_other(&self.watched, matcher, Matcher::compute_mask_or_eos).map_err(|_| self.failure())?
             }
             None => self.on_matcher(Matcher::compute_mask_or_eos)?,
         };
+        self.keep_keys_distinct(&mut mask);
         if mask.is_zero() {
             return Err(format!("{CANNOT_GO_ON}has come to a place from where it allows nothing"));
         }
@@ -92,10 +104,27 @@ impl GrammarSequence {
         Ok(Effect::Allow(mask.as_slice().into()))
     }
 
+    /// Takes the tokens out of a mask that would repeat a key.
+    fn keep_keys_distinct(&self, mask: &mut SimpleVob) {
+        let (matcher, tracker) = match &self.supposed {
+            Some(supposed) => (&supposed.matcher, &supposed.keys),
+            None => (&self.matcher, &self.keys),
+        };
+        if let Some(tracker) = tracker {
+            let vocabulary = &self.grammar.vocabulary;
+            let behind = |token| MatcherAhead::new(matcher, &self.watched, token);
+            keys::keep_distinct(tracker, mask, behind, (&vocabulary.tokenizer, &vocabulary.keys));
+        }
+    }
+
     fn consume(&mut self, token: TokenId) -> Result<(), String> {
         self.stage = OutputStage::Answer;
         self.last = Some(token);
         self.on_matcher(|matcher| matcher.consume_token(token))?;
+        if let Some(keys) = &mut self.keys {
+            // What the mask did not allow does not come; text that came all the same is followed as far as it goes.
+            let _ = keys.read(&self.grammar.vocabulary.tokenizer, token);
+        }
         if let Some(shared) = &mut self.shared {
             shared.read.push(token);
         }
@@ -151,6 +180,30 @@ fn run_other<T>(watched: &WatchedMatcher, matcher: &mut Matcher, work: impl FnOn
     watched.run_other(matcher.cancellation_handle().unwrap_or_default(), || work(matcher))
 }
 
+/// A grammar behind tokens that are only tried.
+struct MatcherAhead<'a> {
+    matcher: Matcher,
+    watched: &'a WatchedMatcher,
+}
+
+impl<'a> MatcherAhead<'a> {
+    fn new(before: &Matcher, watched: &'a WatchedMatcher, token: TokenId) -> Option<Self> {
+        let mut matcher = before.clone();
+        run_other(watched, &mut matcher, |matcher| matcher.consume_token(token)).ok()?;
+        Some(Self { matcher, watched })
+    }
+}
+
+impl keys::Ahead for MatcherAhead<'_> {
+    fn behind(&self, token: TokenId) -> Option<Self> {
+        Self::new(&self.matcher, self.watched, token)
+    }
+
+    fn allowed(&mut self) -> Option<SimpleVob> {
+        run_other(self.watched, &mut self.matcher, Matcher::compute_mask_or_eos).ok()
+    }
+}
+
 impl Grammar for GrammarSequence {
     fn rule(&mut self) -> Result<Option<Effect>, String> {
         let vocabulary = &self.grammar.clone().vocabulary;
@@ -169,8 +222,8 @@ impl Grammar for GrammarSequence {
         if self.stage != OutputStage::Answer || !self.one_text {
             return Vec::new();
         }
-        let last = self.supposed.as_ref().map_or(self.last, |(_, token)| Some(*token));
-        let matcher = self.supposed.as_ref().map_or(&self.matcher, |(matcher, _)| matcher);
+        let last = self.supposed.as_ref().map_or(self.last, |supposed| Some(supposed.last));
+        let matcher = self.supposed.as_ref().map_or(&self.matcher, |supposed| &supposed.matcher);
         // Of a clone: one that has looked ahead no longer says which tokens are allowed where markup is ahead.
         let text = run_other(&self.watched, &mut matcher.clone(), Matcher::compute_ff_bytes);
         if text.is_empty() { Vec::new() } else { self.grammar.vocabulary.written(last, &text) }
@@ -180,10 +233,13 @@ impl Grammar for GrammarSequence {
         if self.stage != OutputStage::Answer {
             return false;
         }
-        let (mut matcher, _) = self.supposed.take().unwrap_or_else(|| (self.matcher.clone(), token));
+        let begin = || Supposed { matcher: self.matcher.clone(), last: token, keys: self.keys.clone() };
+        let Supposed { mut matcher, mut keys, .. } = self.supposed.take().unwrap_or_else(begin);
         let came = run_other(&self.watched, &mut matcher, |matcher| matcher.try_consume_tokens(&[token]));
-        self.supposed = Some((matcher, token));
-        came.is_ok_and(|came| came == 1)
+        let tokenizer = &self.grammar.vocabulary.tokenizer;
+        let distinct = keys.as_mut().is_none_or(|keys| keys.read(tokenizer, token).is_ok());
+        self.supposed = Some(Supposed { matcher, last: token, keys });
+        distinct && came.is_ok_and(|came| came == 1)
     }
 
     fn recall(&mut self) {

@@ -1,6 +1,7 @@
 //! A tokenizer as grammars read it: the bytes of every token, and which tokens must not come where only a single token
 //! may stand for a piece of markup.
 
+use super::keys::KeyTokens;
 use crate::limits::GRAMMAR_FORCED_BYTES_MAX;
 use crate::text::Tokenizer;
 use crate::text::parser::{CALL, THINK, THINK_END};
@@ -31,6 +32,8 @@ pub(super) struct GrammarTokens {
     barred: Vec<TokenId>,
     thought_end: MarkerTokens,
     call_begin: MarkerTokens,
+    /// By which keys of JSON end.
+    pub(super) keys: KeyTokens,
 }
 
 impl GrammarTokens {
@@ -56,6 +59,7 @@ impl GrammarTokens {
             thought_end: MarkerTokens::of(THINK_END, &tokenizer),
             call_begin: MarkerTokens::of(CALL, &tokenizer),
             end_ids: ends.into(),
+            keys: KeyTokens::new(&tokenizer),
             tokenizer,
         }
     }

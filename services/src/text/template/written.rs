@@ -211,6 +211,21 @@ pub fn plain(value: &Json) -> Json {
     }
 }
 
+/// The text of a value, with its numbers as they were written.
+pub fn text(value: &Json) -> String {
+    match value {
+        Json::Object(map) => match number(map) {
+            Some(number) => number.to_owned(),
+            None => {
+                let members = map.iter().map(|(key, value)| format!("{}:{}", Json::from(key.as_str()), text(value)));
+                format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+            }
+        },
+        Json::Array(items) => format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
+}
+
 /// Whether a text is a number of JSON and nothing else.
 fn is_number(text: &str) -> bool {
     text.bytes().all(is_in_a_number) && serde_json::from_str::<IgnoredAny>(text).is_ok()

@@ -16,6 +16,11 @@ fn a_form_is_read_from_the_field_that_asks_for_it() {
     let strict = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
     let closed = json_form(schema.clone(), false, true);
     assert_eq!(form(json!({"response_format": strict})).map(|(_, form)| form), Some(closed));
+    let plain = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}});
+    assert_eq!(
+        form(json!({"response_format": plain})).map(|(_, form)| form),
+        Some(json_form(schema.clone(), false, true))
+    );
     let object = json_form(json!({"type": "object"}), false, false);
     assert_eq!(form(json!({"response_format": {"type": "json_object"}})), Some(("response_format", object)));
     let compact = json!({"structured_outputs": {"json": schema.to_string(), "disable_any_whitespace": true,

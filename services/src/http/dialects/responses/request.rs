@@ -187,7 +187,7 @@ fn thoughts(fields: &mut Fields, sealed: bool, chat: &mut Map<String, Json>) -> 
 fn text(fields: &mut Fields, chat: &mut Map<String, Json>, echo: &mut Map<String, Json>) -> Result<(), ApiError> {
     let Some(mut text) = fields.fields("text")? else { return Ok(()) };
     if let Some(mut format) = text.object("format")? {
-        echo.insert("text".into(), json!({"format": format}));
+        echo.insert("text".into(), json!({"format": written::plain(&Json::Object(format.clone()))}));
         let kind = format.shift_remove("type").unwrap_or_default();
         let chats =
             if kind == "json_schema" { json!({"type": kind, "json_schema": format}) } else { json!({"type": kind}) };
