@@ -16,7 +16,6 @@ use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, CpuError, KvType as Cp
 use chimere_engine::backend::cuda::{
     self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
 };
-use chimere_engine::drafts::DraftKind;
 use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::num::NonZeroU32;
@@ -89,8 +88,8 @@ impl DeviceRequest {
             experts_resident: engine.experts_resident,
             exact: engine.exact,
             replayed: false,
-            drafts: engine.drafts.room(),
-            draft_head: engine.draft_sources.0.contains(DraftKind::Mtp),
+            drafts: engine.drafts.0.drafts_max(),
+            draft_head: engine.draft_sources.0.have_head(),
             budget: engine.vram_budget,
         }
     }

@@ -7,7 +7,7 @@ pub mod gateway;
 pub mod keys;
 pub mod panels;
 
-use chimere_engine::drafts::{DRAFTS_MAX, DraftKind};
+use chimere_engine::drafts::{ByDraftCount, ByPlace, DraftKind};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 
@@ -218,10 +218,9 @@ pub const BUDGETS: &[&str] = &["positions", "time"];
 /// Values of [`STEP_ROWS`]'s label.
 pub const ROW_FORMS: &[&str] = &["prompt", "decode"];
 /// Values of the position in [`ACCEPTED`]'s labels.
-pub const DRAFT_POSITIONS: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
+pub const DRAFT_POSITIONS: ByPlace<&str> = ["1", "2", "3", "4", "5", "6", "7"];
 /// Values of [`DRAFT_ROWS`]' label.
-pub const DRAFT_NUMBERS: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7"];
-const _: () = assert!(DRAFT_POSITIONS.len() == DRAFTS_MAX && DRAFT_NUMBERS.len() == DRAFTS_MAX + 1, "one each");
+pub const DRAFT_NUMBERS: ByDraftCount<&str> = ["0", "1", "2", "3", "4", "5", "6", "7"];
 /// Values of [`RESPONSES_DROPPED`]'s label.
 pub const RESPONSE_DROPS: &[&str] = &["time", "account", "store", "large", "write"];
 /// Values of [`REJECTED`]'s label: everything that the service says no to before a request runs.
@@ -330,11 +329,11 @@ fn start_drafts() {
     for kind in DraftKind::ALL {
         ::metrics::counter!(DRAFTED, "source" => kind.name()).absolute(0);
         for position in DRAFT_POSITIONS {
-            ::metrics::counter!(ACCEPTED, "source" => kind.name(), "position" => *position).absolute(0);
+            ::metrics::counter!(ACCEPTED, "source" => kind.name(), "position" => position).absolute(0);
         }
     }
     for drafts in DRAFT_NUMBERS {
-        ::metrics::counter!(DRAFT_ROWS, "drafts" => *drafts).absolute(0);
+        ::metrics::counter!(DRAFT_ROWS, "drafts" => drafts).absolute(0);
     }
 }
 

@@ -4,20 +4,17 @@
 //! A source follows one sequence on the host. What of its guesses is worth a row, the scheduler decides
 //! (`scheduler/speculation`).
 
+mod depth;
 mod prediction;
 mod suffix;
 
+pub(crate) use depth::PIECE_ROWS_MAX;
+pub use depth::{ByDraftCount, ByPlace, DraftMode};
 pub use prediction::PredictionSource;
 pub use suffix::SuffixSource;
 
 use crate::ids::TokenId;
 
-/// Drafted tokens behind one token at most.
-pub const DRAFTS_MAX: usize = 7;
-/// One value for each place behind a sequence's own token that a draft may have, the nearest first.
-pub type ByPlace<T> = [T; DRAFTS_MAX];
-/// One value for each number of drafts behind a row, from none on.
-pub type ByDraftCount<T> = [T; DRAFTS_MAX + 1];
 /// Steps in which guesses are told apart by how much they rest on: see [`Guess::strength`].
 pub(crate) const STRENGTHS: usize = 4;
 
@@ -38,6 +35,11 @@ impl DraftKind {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Ngram, Self::Prediction, Self::Grammar, Self::Mtp];
 
+    /// Whether the model guesses by a head of its own, and not a source on the host.
+    pub fn is_head(self) -> bool {
+        self == Self::Mtp
+    }
+
     /// One word, as replies, metrics and settings call it.
     pub fn name(self) -> &'static str {
         match self {
@@ -57,6 +59,11 @@ impl DraftKinds {
     /// All kinds there are.
     pub fn all() -> Self {
         DraftKind::ALL.into_iter().collect()
+    }
+
+    /// Whether the model's own draft head is among them.
+    pub fn have_head(self) -> bool {
+        DraftKind::ALL.into_iter().any(|kind| kind.is_head() && self.contains(kind))
     }
 
     /// Is this one among them?

@@ -36,7 +36,7 @@ pub use policy::fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use policy::throughput::Rates;
 pub use request::{Event, FinishReason, NOT_FINITE, Rejected, Request, RequestTimes, Usage};
 pub use spec::{Pooling, Spec};
-pub use speculation::{DraftMode, DraftSettings, DraftTotals, MakeSource};
+pub use speculation::{DraftSettings, DraftTotals, MakeSource};
 pub use stats::{Stats, WaitReason};
 
 use crate::cache::{Pages, PrefixCache, Slots, pages_for};

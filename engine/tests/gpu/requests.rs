@@ -9,12 +9,11 @@ use super::support::conversations::{Setting, hold};
 use super::support::drafts::{CONTEXT, Setup, check, check_head};
 use chimere_engine::backend::cuda::{CudaBackend, CudaConfig, CudaMemory, probe};
 use chimere_engine::backend::{Backend, Pending};
+use chimere_engine::drafts::DraftMode;
 use chimere_engine::ids::{Micros, RequestId, TokenId};
 use chimere_engine::model::{DraftIds, Model};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{
-    DraftMode, Event, HostBlocks, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec,
-};
+use chimere_engine::scheduler::{Event, HostBlocks, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::ExpertReads;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -5,10 +5,10 @@ use crate::support::drafts::{CONTEXT, Setup, check, check_head, check_many};
 use crate::support::{self, Driver};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+use chimere_engine::drafts::DraftMode;
 use chimere_engine::ids::{PageId, SeqId, SlotId, TokenId};
 use chimere_engine::model::{DraftIds, GdnConfig, Model};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::DraftMode;
 use chimere_engine::step::{Form, Piece, SampleRow, StateStart};
 use std::sync::Arc;
 

@@ -3,12 +3,12 @@
 
 use super::Random;
 use chimere_engine::backend::{Backend, Pending};
-use chimere_engine::drafts::{DraftKind, DraftKinds, DraftSource, Guess};
+use chimere_engine::drafts::{DraftKind, DraftKinds, DraftMode, DraftSource, Guess};
 use chimere_engine::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{
-    DraftMode, DraftSettings, DraftTotals, Event, HostBlocks, MakeSource, Pace, PrefixConfig, Request, Scheduler,
-    SchedulerConfig, Spec, Terms,
+    DraftSettings, DraftTotals, Event, HostBlocks, MakeSource, Pace, PrefixConfig, Request, Scheduler, SchedulerConfig,
+    Spec, Terms,
 };
 use chimere_engine::step::ExpertCut;
 use std::collections::{BTreeMap, VecDeque};

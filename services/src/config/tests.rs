@@ -155,7 +155,7 @@ fn drafts_are_a_word_or_a_number_and_come_from_sources_that_are_known() {
     let got = got.unwrap().engine;
     assert_eq!((String::from(got.drafts), String::from(got.draft_sources)), ("3".into(), "ngram".into()));
     let args = ServeArgs { drafts: "off".parse().ok(), ..Default::default() };
-    assert_eq!(load("[engine]\ndrafts = \"3\"\n", &[], args).unwrap().engine.drafts.room(), 0);
+    assert_eq!(load("[engine]\ndrafts = \"3\"\n", &[], args).unwrap().engine.drafts.0.drafts_max(), 0);
     let err = load("[engine]\ndrafts = \"9\"\n", &[], ServeArgs::default()).unwrap_err().to_string();
     assert!(err.contains("engine.drafts") && err.contains("a number from 1 to 7, got \"9\""), "{err}");
 }

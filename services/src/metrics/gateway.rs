@@ -89,7 +89,7 @@ impl Gateway {
             drafts: counter(VLLM_DRAFTS),
             draft_tokens: counter(VLLM_DRAFT_TOKENS),
             accepted: counter(VLLM_DRAFT_ACCEPTED),
-            accepted_at: (0..DRAFTS_MAX)
+            accepted_at: (0..DRAFT_POSITIONS.len())
                 .map(|place| ::metrics::counter!(VLLM_DRAFT_POSITION, all(&[("position", place.to_string())])))
                 .collect(),
             ttft: histogram(VLLM_TTFT),

@@ -17,11 +17,10 @@ const HEAD_HOPED: ByPlace<f32> = [0.95, 0.95, 0.85, 0.75, 0.65, 0.55, 0.5];
 /// Part of an observation that counts for the places behind those that were compared, where a draft head guesses: nobody
 /// sees these before they are drafted, and they are about as good as the last that was.
 const BEYOND: f32 = 1.0 / 4.0;
-/// What the guesses of a draft head rest on, as [`crate::drafts::Guess::strength`] tells: they are all of a kind.
-pub(in crate::scheduler) const HEAD_STRENGTH: usize = 2;
-
 /// A guess's source, and how much it rests on: [`crate::drafts::Guess::strength`].
 pub(in crate::scheduler) type Basis = (DraftKind, usize);
+/// That of a draft head, whose guesses are all of one strength.
+pub(in crate::scheduler) const HEAD: Basis = (DraftKind::Mtp, 2);
 
 /// Shares of drafts that are right where all before them were.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +30,7 @@ impl Default for Acceptance {
     fn default() -> Self {
         let of_strength = |share| -> ByPlace<f32> { std::array::from_fn(|_| share) };
         let mut shares = [AT_FIRST.map(of_strength); DraftKind::ALL.len()];
-        shares[DraftKind::Mtp as usize][HEAD_STRENGTH] = HEAD_AT_FIRST;
+        shares[HEAD.0 as usize][HEAD.1] = HEAD_AT_FIRST;
         Self(shares)
     }
 }
@@ -39,13 +38,13 @@ impl Default for Acceptance {
 impl Acceptance {
     /// A draft head's guesses were right where nobody expected that: from now on they count as nearly always right.
     pub(in crate::scheduler) fn hope(&mut self) {
-        let shares = self.0[DraftKind::Mtp as usize][HEAD_STRENGTH].iter_mut();
+        let shares = self.0[HEAD.0 as usize][HEAD.1].iter_mut();
         shares.zip(HEAD_HOPED).for_each(|(share, hoped)| *share = share.max(hoped));
     }
 
     /// How often a draft head's first guess is right.
     pub(in crate::scheduler) fn of_head(&self) -> f64 {
-        self.of((DraftKind::Mtp, HEAD_STRENGTH))[0].into()
+        self.of(HEAD)[0].into()
     }
 
     /// For guesses of this kind and strength.
@@ -59,7 +58,7 @@ impl Acceptance {
         self.observe(basis, compared, right, OF_ALL);
         let (kind, strength) = basis;
         let shares = &mut self.0[kind as usize][strength];
-        if kind == DraftKind::Mtp && compared > 0 && right == compared {
+        if kind.is_head() && compared > 0 && right == compared {
             let last = shares[compared - 1];
             shares[compared..].iter_mut().for_each(|share| *share += BEYOND * OF_ALL * (last - *share));
         }
@@ -81,7 +80,7 @@ mod tests {
 
     #[test]
     fn places_of_a_draft_head_that_nobody_drafts_go_where_the_last_is_and_back_once_they_are_seen() {
-        let (mut all, head) = (Acceptance::default(), (DraftKind::Mtp, HEAD_STRENGTH));
+        let (mut all, head) = (Acceptance::default(), HEAD);
         (0..2_000).for_each(|_| all.observe_for_all(head, 3, 3));
         assert!(all.of(head).iter().all(|share| *share > 0.97), "{:?}", all.of(head));
         (0..100).for_each(|_| all.observe_for_all(head, 5, 3));

@@ -93,7 +93,7 @@ pub(in crate::scheduler) enum ProposerClass {
 
 impl From<DraftKind> for ProposerClass {
     fn from(kind: DraftKind) -> Self {
-        if kind == DraftKind::Mtp { Self::Head } else { Self::LookedUp }
+        if kind.is_head() { Self::Head } else { Self::LookedUp }
     }
 }
 
@@ -177,12 +177,16 @@ pub(in crate::scheduler) struct Budgets {
 impl Budgets {
     /// Is there anything left to lose for what such a source guesses?
     pub(in crate::scheduler) fn allows(&self, kind: DraftKind) -> bool {
-        !self.each[ProposerClass::from(kind) as usize].spent
+        self.allows_class(kind.into())
+    }
+
+    fn allows_class(&self, class: ProposerClass) -> bool {
+        !self.each[class as usize].spent
     }
 
     /// Is there anything left to lose for the guesses of the draft head?
     pub(in crate::scheduler) fn allows_head(&self) -> bool {
-        self.allows(DraftKind::Mtp)
+        self.allows_class(ProposerClass::Head)
     }
 
     /// The kinds of sources for which there is anything left to lose.
@@ -359,35 +363,35 @@ mod tests {
     #[test]
     fn what_loses_ends_and_begins_again_when_a_small_share_of_the_time_was_saved_up() {
         // Twice the time for as many tokens: each loses a step.
-        assert!(after([(true, 2, 200); 4]).allows(DraftKind::Mtp));
-        assert!(!after([(true, 2, 200); 5]).allows(DraftKind::Mtp));
+        assert!(after([(true, 2, 200); 4]).allows_head());
+        assert!(!after([(true, 2, 200); 5]).allows_head());
         let waits = |steps: usize| [(true, 2, 200); 5].into_iter().chain(vec![(false, 2, 100); steps]);
-        assert!(!after(waits(499)).allows(DraftKind::Mtp));
-        assert!(after(waits(502)).allows(DraftKind::Mtp));
+        assert!(!after(waits(499)).allows_head());
+        assert!(after(waits(502)).allows_head());
     }
 
     #[test]
     fn what_the_draft_head_lost_is_not_what_others_may_lose() {
         let loses = after([(true, 2, 200); 5]);
-        assert!(!loses.allows(DraftKind::Mtp));
+        assert!(!loses.allows_head());
         assert!(loses.allows(DraftKind::Ngram) && loses.allows(DraftKind::Prediction));
     }
 
     #[test]
     fn what_gains_goes_on_and_saves_up_no_more_than_a_few_steps() {
         let (gains, much) = ([(true, 3, 120); 500], [(true, 8, 200); 500]);
-        assert!(after(much).allows(DraftKind::Mtp) && !after(much).is_close() && after([(true, 2, 90); 20]).is_close());
+        assert!(after(much).allows_head() && !after(much).is_close() && after([(true, 2, 90); 20]).is_close());
         let loses = |n| [(true, 2, 200); 30].into_iter().take(n);
-        assert!(!after(gains.into_iter().chain(loses(6))).allows(DraftKind::Mtp));
+        assert!(!after(gains.into_iter().chain(loses(6))).allows_head());
         // More is kept until what comes has brought the average down.
-        assert!(after(much.into_iter().chain(loses(12))).allows(DraftKind::Mtp));
-        assert!(!after(much.into_iter().chain(loses(24))).allows(DraftKind::Mtp));
+        assert!(after(much.into_iter().chain(loses(12))).allows_head());
+        assert!(!after(much.into_iter().chain(loses(24))).allows_head());
     }
 
     #[test]
     fn a_step_that_the_machine_held_up_does_not_end_them() {
         // Of four steps that it may count as, one gave tokens; the first step gained two.
-        assert!(after([(true, 8, 200), (true, 2, 1_000_000)]).allows(DraftKind::Mtp));
+        assert!(after([(true, 8, 200), (true, 2, 1_000_000)]).allows_head());
     }
 
     #[test]
@@ -395,12 +399,12 @@ mod tests {
         // Each gave two tokens for 1.5 steps' time; then the machine takes twice as long for everything.
         let fast = || vec![(true, 4, 150); 60];
         let slow = |n| fast().into_iter().chain(vec![(true, 4, 300); n]);
-        assert!(!after(slow(30)).allows(DraftKind::Mtp));
+        assert!(!after(slow(30)).allows_head());
         let without = |us| slow(30).chain(vec![(false, 2, us); 14]);
-        assert!(after(without(200)).allows(DraftKind::Mtp), "it was the machine");
-        assert!(!after(without(100)).allows(DraftKind::Mtp), "it was not");
+        assert!(after(without(200)).allows_head(), "it was the machine");
+        assert!(!after(without(100)).allows_head(), "it was not");
         let losing = vec![(true, 2, 200); 30].into_iter().chain(vec![(false, 2, 100); 100]);
-        assert!(!after(losing).allows(DraftKind::Mtp), "they lose whatever the machine does");
+        assert!(!after(losing).allows_head(), "they lose whatever the machine does");
     }
 
     #[test]
@@ -410,6 +414,6 @@ mod tests {
             budget.commit(expected(true), 2, Micros(1_000_000 * i), false);
             budget.commit(None, 2, Micros(1_000_000 * i), false);
         }
-        assert!(budget.allows(DraftKind::Mtp));
+        assert!(budget.allows_head());
     }
 }

@@ -22,5 +22,5 @@ pub(super) use proposal::Proposal;
 pub use proposers::MakeSource;
 pub(super) use proposers::SequenceProposers;
 pub(super) use run::KnownRun;
-pub use settings::{DraftMode, DraftSettings, DraftTotals};
+pub use settings::{DraftSettings, DraftTotals};
 pub(super) use state::{DecodeRows, RoomBeside, Speculation};

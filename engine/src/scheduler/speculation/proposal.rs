@@ -18,7 +18,7 @@ pub(in crate::scheduler) struct Proposal {
 impl Proposal {
     /// Whether the draft head of the model made it, and not a source on the host.
     pub(in crate::scheduler) fn is_from_head(&self) -> bool {
-        self.kind == DraftKind::Mtp
+        self.kind.is_head()
     }
 
     pub(super) fn basis(&self) -> Basis {

@@ -1,7 +1,7 @@
 //! The sources of one sequence: what they have read, what they would draft, and how often they were right. And what all
 //! sequences have in common of that ([`Proposers`]).
 
-use super::acceptance::{self, Acceptance, Basis, HEAD_STRENGTH};
+use super::acceptance::{self, Acceptance, Basis, HEAD};
 use super::proposal::Proposal;
 use crate::drafts::{ByPlace, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
 use crate::ids::TokenId;
@@ -136,8 +136,8 @@ impl SequenceProposers {
 
     /// What could be drafted of up to `most` guesses that the draft head is asked for; nobody knows the tokens yet.
     pub(in crate::scheduler) fn offer_guesses(&mut self, most: usize, all: &Proposers) -> Proposal {
-        let (kind, strength) = (DraftKind::Mtp, HEAD_STRENGTH);
-        let chances = self.shares((kind, strength), all).into_iter().take(most).collect();
+        let (kind, strength) = HEAD;
+        let chances = self.shares(HEAD, all).into_iter().take(most).collect();
         Proposal { kind, strength, tokens: vec![0; most], chances }
     }
 
@@ -157,7 +157,7 @@ impl SequenceProposers {
     fn head_proposal(&self, output: &[TokenId]) -> Option<(DraftKind, usize, Vec<TokenId>)> {
         let (first, tokens) = self.head_proposal.as_ref()?;
         let left = tokens.strip_prefix(output.get(*first as usize..)?)?;
-        (!left.is_empty()).then(|| (DraftKind::Mtp, HEAD_STRENGTH, left.to_vec()))
+        (!left.is_empty()).then(|| (HEAD.0, HEAD.1, left.to_vec()))
     }
 
     /// How often guesses of this kind are right.

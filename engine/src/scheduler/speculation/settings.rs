@@ -1,31 +1,7 @@
 //! Whether and how a scheduler drafts, and how many drafts it has had verified.
 
-use crate::drafts::{ByDraftCount, ByPlace, DRAFTS_MAX, DraftKind, DraftKinds};
+use crate::drafts::{ByDraftCount, ByPlace, DraftKind, DraftKinds, DraftMode};
 use crate::step::DraftRoom;
-
-/// How many tokens are drafted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DraftMode {
-    /// No token is drafted.
-    #[default]
-    Off,
-    /// As many as should save time.
-    Auto,
-    /// So many wherever a source has as many, whether it pays or not.
-    Fixed(u32),
-}
-
-impl DraftMode {
-    /// The most drafts behind one token.
-    pub(super) fn drafts_max(self) -> u32 {
-        let most = DRAFTS_MAX as u32;
-        match self {
-            Self::Off => 0,
-            Self::Auto => most,
-            Self::Fixed(n) => n.min(most),
-        }
-    }
-}
 
 /// Whether and how a scheduler drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +22,7 @@ impl DraftSettings {
 
     /// Whether the backend has a draft head and its guesses are wanted.
     pub(super) fn drafts_by_head(&self) -> bool {
-        self.room.guesses && self.kinds.contains(DraftKind::Mtp)
+        self.room.guesses && self.kinds.have_head()
     }
 }
 

@@ -5,11 +5,11 @@ use super::property::{World, cases, config, op, pace};
 use super::undisturbed;
 use crate::constraint::Source;
 use crate::constraint::grammar::ForcedRun;
-use crate::drafts::{DraftKind, DraftKinds, DraftSource, Guess};
+use crate::drafts::{DraftKind, DraftKinds, DraftMode, DraftSource, Guess};
 use crate::ids::{KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
-    DraftMode, DraftSettings, Event, MakeSource, Pace, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec, Terms,
+    DraftSettings, Event, MakeSource, Pace, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec, Terms,
 };
 use crate::step::DraftRoom;
 use crate::step::StepPlan;

@@ -5,10 +5,10 @@
 use super::device::{FakeDevice, mix};
 use super::drafts::{Guesser, drafting, request};
 use crate::PAGE_TOKENS;
-use crate::drafts::{DraftKind, DraftKinds};
+use crate::drafts::{DraftKind, DraftKinds, DraftMode};
 use crate::ids::Micros;
 use crate::scheduler::{
-    DraftMode, DraftSettings, Event, NextStep, Pace, Pipeline, PrefixConfig, Scheduler, SchedulerConfig, StepShape,
+    DraftSettings, Event, NextStep, Pace, Pipeline, PrefixConfig, Scheduler, SchedulerConfig, StepShape,
 };
 use crate::step::{DraftRoom, StepOutcome};
 use std::collections::VecDeque;

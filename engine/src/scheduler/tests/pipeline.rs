@@ -3,11 +3,9 @@
 use super::device::FakeDevice;
 use super::drafts::request;
 use crate::constraint::{Source, Sources};
-use crate::drafts::DraftKinds;
+use crate::drafts::{DraftKinds, DraftMode};
 use crate::ids::Micros;
-use crate::scheduler::{
-    DraftMode, DraftSettings, NextStep, Pace, Pipeline, PrefixConfig, Request, SchedulerConfig, Spec, Terms,
-};
+use crate::scheduler::{DraftSettings, NextStep, Pace, Pipeline, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
 use crate::step::{DraftRoom, StepOutcome, StepPlan};
 
 const CONFIG: SchedulerConfig = SchedulerConfig {

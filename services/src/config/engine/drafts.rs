@@ -1,7 +1,6 @@
 //! Whether tokens are drafted, and by whom, as the command line and the configuration name it.
 
-use chimere_engine::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
-use chimere_engine::scheduler::DraftMode;
+use chimere_engine::drafts::{DraftKind, DraftKinds, DraftMode};
 use serde::{Deserialize, Serialize};
 
 /// How many tokens are drafted behind one: `auto`, `off`, or a number.
@@ -9,29 +8,11 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Drafts(pub DraftMode);
 
-impl Drafts {
-    /// The most that a backend must have room for.
-    pub fn room(self) -> u32 {
-        match self.0 {
-            DraftMode::Off => 0,
-            DraftMode::Auto => DRAFTS_MAX as u32,
-            DraftMode::Fixed(n) => n,
-        }
-    }
-}
-
 impl std::str::FromStr for Drafts {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim() {
-            "auto" => Ok(Self(DraftMode::Auto)),
-            "off" => Ok(Self(DraftMode::Off)),
-            other => match other.parse() {
-                Ok(n) if (1..=DRAFTS_MAX as u32).contains(&n) => Ok(Self(DraftMode::Fixed(n))),
-                _ => Err(format!("wanted auto, off or a number from 1 to {DRAFTS_MAX}, got {other:?}")),
-            },
-        }
+        Ok(Self(text.parse()?))
     }
 }
 
@@ -45,11 +26,7 @@ impl TryFrom<String> for Drafts {
 
 impl From<Drafts> for String {
     fn from(drafts: Drafts) -> String {
-        match drafts.0 {
-            DraftMode::Off => "off".into(),
-            DraftMode::Auto => "auto".into(),
-            DraftMode::Fixed(n) => n.to_string(),
-        }
+        drafts.0.to_string()
     }
 }
 
@@ -100,7 +77,7 @@ mod tests {
             let error = text.parse::<Drafts>().unwrap_err();
             assert_eq!(error, format!("wanted auto, off or a number from 1 to 7, got {text:?}"));
         }
-        let room = |text: &str| text.parse::<Drafts>().unwrap().room();
+        let room = |text: &str| text.parse::<Drafts>().unwrap().0.drafts_max();
         assert_eq!(["off", "auto", "3"].map(room), [0, 7, 3]);
     }
 

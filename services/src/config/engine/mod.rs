@@ -14,8 +14,7 @@ pub use residents::Residents;
 
 use super::check::{InvalidKey, threads};
 use crate::limits;
-use chimere_engine::drafts::DraftKinds;
-use chimere_engine::scheduler::DraftMode;
+use chimere_engine::drafts::{DraftKinds, DraftMode};
 use serde::{Deserialize, Serialize};
 
 /// On which device the model is computed, in how much memory, and how exactly.

@@ -18,11 +18,11 @@ use chimere::replicas::{Replica, ReplicaParts};
 use chimere::serve::{end_process_now, pace};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
-use chimere_engine::drafts::{DRAFTS_MAX, DraftKinds};
+use chimere_engine::drafts::{DraftKinds, DraftMode};
 use chimere_engine::ids::{PageId, RequestId, SlotId};
 use chimere_engine::model;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{DraftMode, DraftSettings, Event, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
+use chimere_engine::scheduler::{DraftSettings, Event, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -196,7 +196,7 @@ fn set_up(
         device: args.device,
         threads: args.threads,
         seqs: users,
-        drafts: if drafts { DRAFTS_MAX as u32 } else { 0 },
+        drafts: if drafts { DraftMode::Auto } else { DraftMode::Off }.drafts_max(),
         draft_head: drafts,
         budget: args.vram_budget,
         ..DeviceRequest::of(&Engine::default(), positions)

@@ -8,7 +8,7 @@ use super::products::ProductKind;
 use super::shape::{Counts, bucket};
 use super::workspace::quantized_bytes;
 use crate::backend::cuda::error::CudaResult;
-use crate::drafts::DRAFTS_MAX;
+use crate::drafts::{DraftMode, PIECE_ROWS_MAX};
 use crate::model::{Model, ModelConfig, Shortlist};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::draft_head::{self, BEHIND_WORDS, ROW_WORDS};
@@ -19,11 +19,11 @@ use chimere_kernels::cuda::wide::Epilogue;
 /// Passes of guesses in one graph at most; more of them are several.
 pub(crate) const GRAPH_PASSES: usize = 3;
 
-const _: () = assert!(draft_head::RING > 2 * (DRAFTS_MAX + 1), "a step's rows and its proposals are fewer");
+const _: () = assert!(draft_head::RING > 2 * PIECE_ROWS_MAX, "a step's rows and its proposals are fewer");
 
 /// Tokens that a step's draft head proposes at most, for all sequences.
 pub(crate) fn proposals_max(config: &CudaConfig) -> usize {
-    if config.draft_head { DRAFTS_MAX * bucket(config.slots as usize) } else { 0 }
+    if config.draft_head { DraftMode::Auto.drafts_max() as usize * bucket(config.slots as usize) } else { 0 }
 }
 
 /// Whether this backend computes such a draft head: its blocks are like some of the model's, attention first, and then

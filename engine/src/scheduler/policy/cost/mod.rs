@@ -102,7 +102,7 @@ const STEP_US_MAX: f64 = 60e6;
 /// compared by.
 const CHANGE_MAX: f64 = 1.25;
 /// How far neighbours are sought.
-const NEAR_ROWS: u32 = crate::drafts::DRAFTS_MAX as u32;
+const NEAR_ROWS: u32 = crate::drafts::PIECE_ROWS_MAX as u32 - 1;
 /// Part of what waiting for a plan takes that one observation replaces.
 const WAIT_PART: f64 = 0.1;
 /// What it takes, in steps without drafts, before it was seen.

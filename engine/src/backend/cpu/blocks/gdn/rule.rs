@@ -10,7 +10,7 @@ use crate::backend::cpu::blocks::conv::{Convolution, softplus};
 use crate::backend::cpu::simd::gemm::{Gemm, Start};
 use crate::backend::cpu::simd::norm::{gated_norm, l2norm};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
-use crate::drafts::DRAFTS_MAX;
+use crate::drafts::ByPlace;
 use crate::model::GdnConfig;
 use crate::step::Form;
 use std::ops::Range;
@@ -232,7 +232,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
         let state = self.sink.state(h);
         assert_eq!(state.len(), kd * vd, "a state is [K, V]");
-        let mut all = [std::ptr::null::<f32>(); DRAFTS_MAX];
+        let mut all: ByPlace<_> = std::array::from_fn(|_| std::ptr::null::<f32>());
         for (row, factors) in all.iter_mut().enumerate().take(self.unfolded) {
             let of_row = self.sink.factors(row, h);
             assert!(of_row.len() > kd + vd, "a row leaves K + V + 1 factors");
