@@ -29,6 +29,24 @@ const FOREIGN_BUILD: &[&str] =
 const ROOMS: &[(&str, &[&str])] = &[
     ("kernels/src", &["reference", "cuda"]),
     (
+        "kernels/src/cuda",
+        &[
+            "runtime",
+            "carry",
+            "encode",
+            "stack",
+            "sampler",
+            "rows",
+            "product",
+            "wide",
+            "attention",
+            "gdn",
+            "mamba2",
+            "moe",
+            "draft_head",
+        ],
+    ),
+    (
         "engine/src",
         &[
             "ids",
@@ -141,7 +159,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine/src/backend/cpu/network", &["weights", "workspace", "forward", "logits"]),
     ("engine/src/backend/cpu/step", &["head", "outputs"]),
     ("engine/src/backend/cpu/draft_head", &["weights", "buffers", "guess_row", "pass"]),
-    ("engine/src/backend/cpu/backend", &["memory", "effective_config", "guesses"]),
+    ("engine/src/backend/cpu/backend", &["memory", "reservation", "effective_config", "guesses"]),
     (
         "engine/src/backend/cuda",
         &["error", "gpu", "encode", "layout", "rank", "blocks", "network", "step", "draft_head", "backend"],
