@@ -249,6 +249,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "error",
             "stats",
             "figures",
+            "trust",
             "connection",
             "client",
             "logits",
