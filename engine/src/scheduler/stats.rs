@@ -80,7 +80,7 @@ pub(super) struct Totals {
 }
 
 impl Scheduler {
-    /// Since the start: decode rows that sat out a step for somebody's prompt, each once a step.
+    /// Since the start: decode rows that were paused for the prompt of another key, each once a step.
     pub fn paused_rows(&self) -> u64 {
         self.totals.paused_rows
     }

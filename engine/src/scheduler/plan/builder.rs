@@ -38,7 +38,7 @@ pub(super) struct PlanBuilder<'a> {
     pub(super) asked: HeadRequests,
     /// What its decode rows should take.
     pub(super) expected: Option<ExpectedStepTime>,
-    /// Decode rows that sit out.
+    /// Decode rows that are paused.
     pub(super) rows_out: u64,
     pub(super) pieces: Vec<Piece>,
     pub(super) launched: Vec<LaunchedPiece>,

@@ -1,10 +1,11 @@
-//! Who yields: which rows sit out a step so that somebody else's prompt is computed sooner. A row that sits out is
-//! planned in a later step; nothing else about it changes.
+//! Pauses: rows that a step leaves out so that the prompt of another key is computed sooner. A paused row is planned
+//! in a later step; nothing else about it changes.
 //!
-//! Two rules. Rows of a key that holds more than its share of what runs sit out while a key that was served less, and
-//! holds no more than its share, has a prompt to compute: as far as it was served less, and no longer than
-//! [`PAUSE_US_MAX`] at a time. And while several keys come and go, decode rows and prompts go into steps of their
-//! own where that costs nothing: steps are half as long, and so is what a newcomer waits for.
+//! There are two rules. A key that holds more than its share of the running sequences is paused while a key that was
+//! served less, and holds no more than its share, has a prompt to compute. The prompt gets as many positions as its key
+//! was served less, and a pause lasts [`PAUSE_US_MAX`] at most. And while several keys come and go, decode rows and
+//! prompts go into steps of their own where that costs nothing: such steps are half as long, so a new request waits for
+//! half as long.
 
 use crate::ids::{KeyId, Micros};
 use crate::scheduler::Scheduler;
@@ -13,11 +14,11 @@ use crate::scheduler::policy::fair::Accounts;
 use crate::scheduler::sequence::{NextRows, Sequence, canonical_end};
 use std::collections::BTreeMap;
 
-/// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer
-/// than this and two steps, whatever the weights and however many keys come at once.
+/// Microseconds after which a paused key has a step again. No stream stands still for longer than this and two steps,
+/// whatever the weights are and however many keys come at once.
 pub(in crate::scheduler) const PAUSE_US_MAX: u64 = 250_000;
 
-/// Who sits out a step.
+/// The pauses of one step.
 #[derive(Debug)]
 pub(in crate::scheduler) struct Paused {
     /// All rows of these keys.
@@ -52,7 +53,7 @@ impl Paused {
         if self.kinds == RowKinds::Both && !self.keys.is_empty() { RowKinds::Prompts } else { self.kinds }
     }
 
-    /// Does a sequence of this key sit out with what it would compute next?
+    /// Whether the rows that a sequence of this key would compute next are paused.
     pub(in crate::scheduler) fn holds(&self, key: KeyId, next: NextRows) -> bool {
         let other = match next {
             NextRows::Nothing => false,
@@ -64,12 +65,12 @@ impl Paused {
 }
 
 impl Scheduler {
-    /// Who sits out the next step.
+    /// The pauses of the next step.
     pub(in crate::scheduler) fn paused(&self, now: Micros, pace: &Pace) -> Paused {
         if !self.accounts.several_lately(now) {
             return Paused::nobody();
         }
-        let mut out = self.right_of_way(now).unwrap_or_else(Paused::nobody);
+        let mut out = self.paused_for_a_prompt(now).unwrap_or_else(Paused::nobody);
         let runs = |seq: &&Sequence| !out.keys.contains(&seq.key);
         let decodes = self.running.iter().filter(runs).any(|seq| matches!(seq.next(), NextRows::Output(_)));
         let prompts = self.running.iter().filter(runs).any(|seq| seq.next() == NextRows::Prompt);
@@ -86,8 +87,8 @@ impl Scheduler {
         (head.pending == 0 && head.slots_wanted() <= self.slots.free() && self.pages_suffice(head)).then_some(head)
     }
 
-    /// Keys whose rows sit out for the prompt of the key that was served least of those that have one.
-    fn right_of_way(&self, now: Micros) -> Option<Paused> {
+    /// The keys that are paused for a prompt: that of the least served key with a prompt to compute.
+    fn paused_for_a_prompt(&self, now: Micros) -> Option<Paused> {
         let turn = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key);
         let running = self.running.iter().find(|seq| seq.next() == NextRows::Prompt);
         let head = self.head_that_may_start().filter(|head| running.is_none_or(|seq| turn(head) < turn(seq)));
@@ -110,10 +111,10 @@ impl Scheduler {
 }
 
 impl Accounts {
-    /// Prompt positions that `key` may compute at the expense of `other`: by how many it was served less. None once
-    /// `other` has sat out for long.
+    /// Prompt positions that `key` may compute at the expense of `other`: as many as it was served less, and none once
+    /// `other` was paused for [`PAUSE_US_MAX`].
     fn claim(&self, key: KeyId, other: KeyId, now: Micros) -> u32 {
-        if self.sits_out_since(other).is_some_and(|since| now.since(since).0 >= PAUSE_US_MAX) {
+        if self.paused_since(other).is_some_and(|since| now.since(since).0 >= PAUSE_US_MAX) {
             return 0;
         }
         self.tokens_behind(key, other)

@@ -58,7 +58,7 @@ impl Scheduler {
         let mut builder = self.builder(now, pace, self.paused(now, pace));
         self.walk(&mut builder);
         if builder.pieces.is_empty() && !builder.out.is_nobody() {
-            // Those for whom rows sat out find no page; then nobody need sit out.
+            // The prompts for which rows were paused find no page, so the pauses gain nothing.
             builder = self.builder(now, pace, Paused::nobody());
             self.walk(&mut builder);
         }

@@ -66,8 +66,8 @@ struct Account {
     /// `served` when the last plan was made: what sequences are ordered by until the next.
     turn: u64,
     live: u32,
-    /// Since when its rows have sat out one step after another.
-    out_since: Option<Micros>,
+    /// The start of the pause that lasts yet.
+    paused_since: Option<Micros>,
     /// Tokens it may take now. Prompts are taken at admission, or a burst of them would pass before the first is
     /// computed; outputs as they come, so it can be negative. Only kept for keys with a rate.
     allowance: f64,
@@ -182,21 +182,21 @@ impl Accounts {
         account.allowance -= f64::from(taken);
     }
 
-    /// From now on sequences are ordered by what was served up to here. The rows of `out` sat out the step; those of
-    /// others ran, if `decodes` says that decode rows did.
+    /// From now on sequences are ordered by what was served up to here. The keys of `out` were paused in the step; the
+    /// rows of others ran, if `decodes` says that decode rows did.
     pub(in crate::scheduler) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
         for (key, account) in &mut self.all {
             account.turn = account.served;
             if out.contains(key) {
-                account.out_since.get_or_insert(now);
+                account.paused_since.get_or_insert(now);
             } else if decodes {
-                account.out_since = None;
+                account.paused_since = None;
             }
         }
     }
 
-    pub(in crate::scheduler) fn sits_out_since(&self, key: KeyId) -> Option<Micros> {
-        self.all.get(&key)?.out_since
+    pub(in crate::scheduler) fn paused_since(&self, key: KeyId) -> Option<Micros> {
+        self.all.get(&key)?.paused_since
     }
 
     /// Prompt tokens of `key` until it was served as much as `other`.
