@@ -643,6 +643,7 @@ class Tests:
             page.fill("[type=search]", "")
             page.click("[aria-label='More about Apples']")
             page.click("li:has-text('Apples') >> text=Rename")
+            page.wait_for_selector(".rename input:focus")
             page.keyboard.type("Fruit")
             page.keyboard.press("Enter")
             page.click("[aria-label='More about Fruit']")
