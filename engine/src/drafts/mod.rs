@@ -63,7 +63,7 @@ impl DraftKinds {
 
     /// Whether the model's own draft head is among them.
     pub fn have_head(self) -> bool {
-        DraftKind::ALL.into_iter().any(|kind| kind.is_head() && self.contains(kind))
+        self.contains(DraftKind::Mtp)
     }
 
     /// Is this one among them?
