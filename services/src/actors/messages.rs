@@ -127,16 +127,8 @@ pub struct RulesSent {
     pub at: Micros,
     /// Outputs of which they leave no choice.
     pub forced: Vec<ForcedRun>,
-}
-
-/// A deferred source to the scheduler actor: a sequence cannot go on. Comes before the rules that lack it.
-#[derive(Message, Clone, Debug)]
-#[rtype(result = "()")]
-pub struct SequenceFailed {
-    /// The sequence that ends.
-    pub seq: SeqId,
-    /// What its client is told.
-    pub why: String,
+    /// Sequences that the source cannot follow any longer, and the message for the client of each.
+    pub failed: Vec<(SeqId, String)>,
 }
 
 /// The last word of a deferred source's actor to the scheduler actor: it is gone, and what it knew with it.

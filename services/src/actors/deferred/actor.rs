@@ -3,7 +3,7 @@
 use super::polled_queue::PolledQueue;
 use super::rules_link::RulesLink;
 use super::source::{DeferredAnswer, DeferredSource};
-use crate::actors::messages::{Awaits, DeferredLost, Follow, Forget, RulesSent, Sampled, SequenceFailed};
+use crate::actors::messages::{Awaits, DeferredLost, Follow, Forget, RulesSent, Sampled};
 use crate::clock::Clock;
 use crate::limits;
 use actix::prelude::*;
@@ -51,8 +51,6 @@ pub struct Reports {
     pub sent: Recipient<RulesSent>,
     /// The reports of quick sources that rules are on their way, read when a step has ended.
     pub polled: PolledQueue<RulesSent>,
-    /// The report that a sequence cannot go on.
-    pub failed: Recipient<SequenceFailed>,
     /// The report that the actor is gone.
     pub lost: Recipient<DeferredLost>,
 }
@@ -77,11 +75,9 @@ impl<S: DeferredSource> DeferredActor<S> {
             let took = Duration::from_micros(self.clock.now().since(begin).0);
             let DeferredAnswer { rules, failed, forced } = self.source.report(answer, took);
             let reports = &self.alarm.scheduler;
-            // Failures come before the rows are sampled, so that nobody is told of a token that no rule was made for.
-            failed.into_iter().for_each(|(seq, why)| reports.failed.do_send(SequenceFailed { seq, why }));
-            // The report comes before the rules, with nothing between that can panic: whoever hears of a loss knows
-            // which steps have been answered.
-            let sent = RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now(), forced };
+            // The report comes before the rules: no token that a failed sequence had no rule for reaches its client. And
+            // nothing between the two can panic: the actor's loss leaves no doubt which steps have been answered.
+            let sent = RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now(), forced, failed };
             if S::QUICK {
                 reports.polled.put(sent)
             } else {

@@ -69,9 +69,12 @@ impl DeferredSources {
         self.grammars.forget(id);
     }
 
-    /// The request of a sequence, if it uses a grammar.
-    pub(in crate::actors) fn grammar_request_of(&self, seq: SeqId) -> Option<RequestId> {
-        self.grammars.request_of(seq)
+    /// The request of a sequence, if it uses this source.
+    pub(in crate::actors) fn request_of(&self, source: Source, seq: SeqId) -> Option<RequestId> {
+        match source {
+            Source::Tables => self.tables.request_of(seq),
+            _ => self.grammars.request_of(seq),
+        }
     }
 
     /// The messages that go to the actors when this plan has been launched.

@@ -2,7 +2,7 @@
 
 use super::SchedulerActor;
 use crate::actors::messages::{
-    Cancel, DeferredLost, Drain, EngineOverdue, Open, PlanDue, Refusal, RulesSent, SequenceFailed, StepDone, Submit,
+    Cancel, DeferredLost, Drain, EngineOverdue, Open, PlanDue, Refusal, RulesSent, StepDone, Submit,
 };
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use actix::prelude::*;
@@ -93,21 +93,7 @@ impl Handler<RulesSent> for SchedulerActor {
     type Result = ();
 
     fn handle(&mut self, msg: RulesSent, _: &mut Context<Self>) {
-        let RulesSent { step, source, at, forced } = msg;
-        self.pipeline.answered(step, source, at);
-        if source == Source::Grammar && self.pipeline.forced(forced) {
-            self.pump();
-        }
-    }
-}
-
-impl Handler<SequenceFailed> for SchedulerActor {
-    type Result = ();
-
-    fn handle(&mut self, SequenceFailed { seq, why }: SequenceFailed, _: &mut Context<Self>) {
-        if let Some(id) = self.deferred.grammar_request_of(seq) {
-            tracing::warn!(request = self.live.name(id).as_deref(), why, "ended");
-            self.fail_request(id, why);
+        if self.note_rules(msg) {
             self.pump();
         }
     }

@@ -15,7 +15,7 @@ mod handlers;
 use crate::actors::deferred::{DeferredSources, DeferredUsers, EngramSource, GrammarSource, Reports};
 use crate::actors::engine::EngineActor;
 use crate::actors::live::LiveRequests;
-use crate::actors::messages::{Launch, Refusal};
+use crate::actors::messages::{Launch, Refusal, RulesSent};
 use crate::actors::phase::{DEADLINE_PASSED, Phase};
 use crate::actors::spin_wait::{SpinWait, Watchful};
 use crate::actors::watchdog::{Awaited, EngineWatch};
@@ -201,13 +201,30 @@ impl SchedulerActor {
     /// The way by which deferred sources report to this actor.
     fn reports(&self, own: &Addr<Self>) -> Reports {
         let own = own.clone();
-        let (sent, failed, lost) = (own.clone().recipient(), own.clone().recipient(), own.recipient());
-        Reports { sent, polled: self.deferred.answers().clone(), failed, lost }
+        let (sent, lost) = (own.clone().recipient(), own.recipient());
+        Reports { sent, polled: self.deferred.answers().clone(), lost }
     }
 
-    /// Reads which steps quick sources have answered.
+    /// Reads the reports that quick sources have left.
     fn note_answers(&mut self) {
-        self.deferred.answers().take().iter().for_each(|sent| self.pipeline.answered(sent.step, sent.source, sent.at));
+        for sent in self.deferred.answers().take() {
+            self.note_rules(sent);
+        }
+    }
+
+    /// Learns that a source has answered a step. Returns whether that may change the next plan: a request ended, or
+    /// outputs are forced.
+    fn note_rules(&mut self, RulesSent { step, source, at, forced, failed }: RulesSent) -> bool {
+        self.pipeline.answered(step, source, at);
+        let mut changed = self.pipeline.forced(forced);
+        for (seq, why) in failed {
+            if let Some(id) = self.deferred.request_of(source, seq) {
+                tracing::warn!(request = self.live.name(id).as_deref(), why, "ended");
+                self.fail_request(id, why);
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Replaces the actor of a deferred source that died: the requests that use the source end, the others go on, and
