@@ -75,8 +75,8 @@ impl<S: DeferredSource> DeferredActor<S> {
             let took = Duration::from_micros(self.clock.now().since(begin).0);
             let DeferredAnswer { rules, failed, forced } = self.source.report(answer, took);
             let reports = &self.alarm.scheduler;
-            // The report comes before the rules: no token that a failed sequence had no rule for reaches its client. And
-            // nothing between the two can panic: the actor's loss leaves no doubt which steps have been answered.
+            // The report comes before the rules, so that no client gets a token that a failed sequence had no rule for.
+            // Nothing between the two can panic: the actor's loss leaves no doubt which steps have been answered.
             let sent = RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now(), forced, failed };
             if S::QUICK {
                 reports.polled.put(sent)
