@@ -313,8 +313,10 @@ class Run:
               + ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
         with contextlib.suppress(OSError, http.client.HTTPException):
             now = self.metrics()
-            tokens, waits, count = [now.get(k, 0) - before.get(k, 0) for k in ("chimere_generated_tokens_total", "chimere_queue_seconds_sum", "chimere_queue_seconds_count")]
-            print(f"{tokens / took:.0f} tokens/s, mean wait {1e3 * waits / max(count, 1):.1f} ms, longest time without an end {self.longest_gap:.1f} s")
+            names = ("generated_tokens_total", "prompt_tokens_total", "queue_seconds_sum", "queue_seconds_count")
+            tokens, prompts, waits, count = [now.get(f"chimere_{name}", 0) - before.get(f"chimere_{name}", 0) for name in names]
+            print(f"{tokens / took:.0f} tokens/s behind {prompts / took:.0f} prompt tokens/s, mean wait {1e3 * waits / max(count, 1):.1f} ms, "
+                  f"longest time without an end {self.longest_gap:.1f} s")
         print(f"{self.compared} answers compared with an earlier one, {sum('differs' in f for f in self.failures)} differ; "
               f"{sum(' got 429' in f for f in self.failures)} refused; {len(self.failures)} failures")
         print("FAILED" if self.failures else "HELD", flush=True)
