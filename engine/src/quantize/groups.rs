@@ -1,5 +1,5 @@
-//! Which tensors are quantised, and which of them change together: those of one role in one layer. Everything else
-//! (norms, routers, convolutions, gates of a few rows, what nobody knows) is passed on as it is.
+//! Which tensors are quantised, and which of them change together: those of one role in one layer. Every other tensor
+//! (norms, routers, convolutions, gates of a few rows) is passed on as it is, for a reason that a report can state.
 
 use crate::format::{BlockType, Gguf, Tensor};
 use std::collections::BTreeMap;
@@ -21,12 +21,18 @@ pub enum MatrixRole {
     GdnInput,
     /// Output gate of the delta rule.
     GdnGate,
-    /// What the delta rule gives back.
+    /// Output projection of the delta rule.
     GdnOut,
+    /// Input projection of a Mamba-2 mixer: gate, inputs, B, C and steps together.
+    MambaIn,
+    /// Output projection of a Mamba-2 mixer.
+    MambaOut,
     /// Gate and up of routed experts, which are computed together.
     ExpertsIn,
     /// Down of routed experts.
     ExpertsOut,
+    /// Projections into and out of the narrower width that routed experts compute in.
+    ExpertsLatent,
     /// Gate and up of what every token goes through: a shared expert or a dense layer.
     SharedIn,
     /// Down of a shared expert or of a dense layer.
@@ -39,6 +45,7 @@ pub enum MatrixRole {
 const ENDS: &[(&str, MatrixRole)] = &[
     ("attn_qkv.weight", MatrixRole::GdnInput),
     ("attn_gate.weight", MatrixRole::GdnGate),
+    ("ssm_in.weight", MatrixRole::GdnInput),
     ("ssm_out.weight", MatrixRole::GdnOut),
     ("attn_q.weight", MatrixRole::AttentionQuery),
     ("attn_k.weight", MatrixRole::AttentionKeyValue),
@@ -47,6 +54,8 @@ const ENDS: &[(&str, MatrixRole)] = &[
     ("ffn_gate_exps.weight", MatrixRole::ExpertsIn),
     ("ffn_up_exps.weight", MatrixRole::ExpertsIn),
     ("ffn_down_exps.weight", MatrixRole::ExpertsOut),
+    ("ffn_latent_down.weight", MatrixRole::ExpertsLatent),
+    ("ffn_latent_up.weight", MatrixRole::ExpertsLatent),
     ("ffn_gate_shexp.weight", MatrixRole::SharedIn),
     ("ffn_up_shexp.weight", MatrixRole::SharedIn),
     ("ffn_down_shexp.weight", MatrixRole::SharedOut),
@@ -68,8 +77,11 @@ impl MatrixRole {
             Self::GdnInput => "delta-net in",
             Self::GdnGate => "delta-net gate",
             Self::GdnOut => "delta-net out",
+            Self::MambaIn => "mamba in",
+            Self::MambaOut => "mamba out",
             Self::ExpertsIn => "experts gate, up",
             Self::ExpertsOut => "experts down",
+            Self::ExpertsLatent => "experts latent",
             Self::SharedIn => "shared gate, up",
             Self::SharedOut => "shared down",
             Self::Draft => "draft head",
@@ -88,6 +100,44 @@ impl MatrixRole {
         let role = ENDS.iter().find(|e| e.0 == end)?.1;
         Some((if layer >= main { Self::Draft } else { role }, layer))
     }
+
+    /// The role in a layer that has a Mamba-2 mixer: the delta rule's projections have equal names.
+    fn in_mamba(self) -> Self {
+        match self {
+            Self::GdnInput => Self::MambaIn,
+            Self::GdnOut => Self::MambaOut,
+            other => other,
+        }
+    }
+}
+
+/// Why a tensor cannot be encoded in blocks; `None` if it can.
+fn unfit(tensor: &Tensor) -> Option<&'static str> {
+    if tensor.shape.len() < 2 {
+        return Some("vectors: few bytes, and each value counts");
+    }
+    if tensor.ty == BlockType::Nvfp4 {
+        return Some("NVFP4: the scales are tensors of their own");
+    }
+    (!tensor.cols().is_multiple_of(32)).then_some("rows that are not whole blocks of 32 weights")
+}
+
+/// Why [`groups`] leaves a tensor of a file out.
+pub fn kept_because(tensor: &Tensor) -> &'static str {
+    const REASONS: [(&str, &str); 8] = [
+        ("ffn_gate_inp", "routers: a small error chooses another expert"),
+        ("ssm_conv1d", "convolutions of a few taps"),
+        ("ssm_beta", GATES),
+        ("ssm_alpha", GATES),
+        ("ssm_ba", GATES),
+        ("ssm_a", FACTORS),
+        ("ssm_d", FACTORS),
+        ("ssm_norm", FACTORS),
+    ];
+    const GATES: &str = "gates of a few rows, which decide how long a state lasts";
+    const FACTORS: &str = "decays, skips and norms of a recurrence: few bytes, and each value counts";
+    let named = || REASONS.iter().find(|(name, _)| tensor.name.contains(name)).map(|(_, why)| *why);
+    named().or_else(|| unfit(tensor)).unwrap_or("matrices that no layer of these families multiplies with")
 }
 
 /// Tensors that get one encoding.
@@ -122,15 +172,17 @@ impl Group {
     }
 }
 
-/// The groups of a file whose first `main` layers are the model's and whose others are the draft head's. Tensors of
-/// NVFP4, whose scales are tensors of their own, and rows that are no whole blocks of 32 are left out.
+/// The groups of a file whose first `main` layers are the model's and whose others are the draft head's. Which tensors
+/// are left out, [`kept_because`] explains.
 pub fn groups(source: &Gguf, main: usize) -> Vec<Group> {
     let mut groups: BTreeMap<(usize, MatrixRole), Group> = BTreeMap::new();
     for t in source.tensors_in_order() {
         let Some((role, layer)) = MatrixRole::of(&t.name, main) else { continue };
-        if t.ty == BlockType::Nvfp4 || t.shape.len() < 2 || !t.cols().is_multiple_of(32) {
+        if unfit(t).is_some() {
             continue;
         }
+        let mamba = source.tensor(&format!("blk.{layer}.ssm_d")).is_some();
+        let role = if mamba { role.in_mamba() } else { role };
         let empty = || Group { role, layer, tensors: Vec::new(), weights: 0 };
         let group = groups.entry((layer, role)).or_insert_with(empty);
         group.tensors.push(t.name.clone());

@@ -23,7 +23,7 @@ pub use distortion::{Distortion, distortion};
 pub use divergence::Divergence;
 pub use encoder::{Encoder, Threads};
 pub use error::QuantizeError;
-pub use groups::{Group, MatrixRole, groups};
+pub use groups::{Group, MatrixRole, groups, kept_because};
 pub use importance::Importance;
 pub use moments::InputMoments;
 pub use sensitivity::weight_shape;

@@ -8,8 +8,8 @@ use crate::figures::bytes_text;
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::model::Model;
-use chimere_engine::quantize::{Encoder, Group, Importance, MENU, MatrixRole, Output, fitting, groups};
-use std::collections::{HashMap, HashSet};
+use chimere_engine::quantize::{Encoder, Group, Importance, MENU, MatrixRole, Output, fitting, groups, kept_because};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The draft head's type where a scheme chooses the others: nothing that is measured depends on it.
 const DRAFT_TYPE: BlockType = BlockType::Q4K;
@@ -23,6 +23,8 @@ pub(super) struct QuantizeJob<'a> {
     pub(super) groups: Vec<Group>,
     /// Types that are settled: by rules, and the draft head's.
     settled: HashMap<String, BlockType>,
+    /// Matrices of the draft head.
+    drafts: HashSet<String>,
     dropped: Vec<String>,
     keys: Vec<(String, MetaValue)>,
     /// The card that the weights have to fit on, where that is the target, with the room for groups beside the other
@@ -43,12 +45,15 @@ impl<'a> QuantizeJob<'a> {
             encoder,
             groups: groups(source, main),
             settled: HashMap::new(),
+            drafts: HashSet::new(),
             dropped: vec![],
             keys: vec![],
             card: None,
         };
+        job.check_rules()?;
         job.settle_rules();
         let drafts: Vec<Group> = job.groups.extract_if(.., |g| g.role == MatrixRole::Draft).collect();
+        job.drafts = drafts.iter().flat_map(|g| &g.tensors).cloned().collect();
         match args.mtp {
             Mtp::Keep => {}
             Mtp::Drop => job.drop_draft(main)?,
@@ -109,6 +114,51 @@ impl<'a> QuantizeJob<'a> {
         let cols = self.source.tensor(name).expect("it is one of the file's").cols();
         let ty = fitting(ty, cols).expect("groups have only rows of whole blocks of 32");
         self.settled.insert(name.to_owned(), ty);
+    }
+
+    /// Refuses a rule without effect: a user who misspells a name would get another file than the one asked for.
+    fn check_rules(&self) -> Result<(), CliError> {
+        for rule in &self.args.tensor_type {
+            if self.groups.iter().flat_map(|g| &g.tensors).any(|name| rule.names.is_match(name)) {
+                continue;
+            }
+            let kept = self.source.tensors_in_order().find(|t| rule.names.is_match(&t.name));
+            let got = match kept {
+                Some(t) => format!("which matches only tensors that are kept: {} ({})", t.name, kept_because(t)),
+                None => "which matches none".to_owned(),
+            };
+            let names = rule.names.as_str();
+            let wanted = "wanted a pattern that matches a matrix of the source";
+            return Err(CliError::Usage(format!("--tensor-type: {wanted}, got `{names}`, {got}")));
+        }
+        Ok(())
+    }
+
+    /// The tensors of the written file that no group has, by reason and type.
+    pub(super) fn others(&self) -> Vec<OtherTensors> {
+        let grouped: HashSet<&String> = self.groups.iter().flat_map(|g| &g.tensors).collect();
+        let dropped: HashSet<&String> = self.dropped.iter().collect();
+        let mut all: BTreeMap<(&str, &str), OtherTensors> = BTreeMap::new();
+        for t in self.source.tensors_in_order() {
+            if grouped.contains(&t.name) || dropped.contains(&t.name) {
+                continue;
+            }
+            let (ty, why) = match self.settled.get(&t.name) {
+                Some(ty) if self.args.tensor_type.iter().any(|rule| rule.names.is_match(&t.name)) => {
+                    (*ty, "--tensor-type")
+                }
+                Some(ty) => (*ty, "draft head"),
+                None if self.drafts.contains(&t.name) => (t.ty, "draft head, kept by --mtp keep"),
+                None => (t.ty, kept_because(t)),
+            };
+            let empty = || OtherTensors { why: why.to_owned(), ty, tensors: 0, bytes: 0, weights: 0 };
+            let rows = (t.rows() * t.matrices()) as u64;
+            let of = all.entry((why, ty.name())).or_insert_with(empty);
+            of.tensors += 1;
+            of.bytes += ty.row_bytes(t.cols()).expect("the type fits the rows") as u64 * rows;
+            of.weights += t.cols() as u64 * rows;
+        }
+        all.into_values().collect()
     }
 
     /// Tensors that a rule names leave their groups.
@@ -209,6 +259,20 @@ impl QuantizeJob<'_> {
         let groups: u64 = self.groups.iter().map(|g| g.bytes(self.source, ty)).sum();
         Ok(all - groups + PADDING * self.groups.iter().map(|g| g.tensors.len() as u64).sum::<u64>())
     }
+}
+
+/// Tensors of one type that no group has, for one reason.
+pub(super) struct OtherTensors {
+    /// Why their type was not chosen with those of the groups.
+    pub(super) why: String,
+    /// Their type in the written file.
+    pub(super) ty: BlockType,
+    /// Number of tensors.
+    pub(super) tensors: u64,
+    /// Bytes of all of them.
+    pub(super) bytes: u64,
+    /// Weights in all of them.
+    pub(super) weights: u64,
 }
 
 /// Types that a group may have.

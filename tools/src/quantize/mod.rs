@@ -103,7 +103,7 @@ fn quantize(
     let seconds = begin.elapsed().as_secs_f64();
     let measured = answered.map(|a| a.divergence_of_file(&args.out)).transpose()?;
     let wrote = Wrote { bytes, on: encoder.name().to_owned(), seconds };
-    Ok(QuantizeReport::new(args, &job.groups, source, choices, wrote, measured))
+    Ok(QuantizeReport::new(&job, choices, wrote, measured))
 }
 
 /// How much inputs count and, where a scheme asks for divergences, the base model's answers.
@@ -187,5 +187,49 @@ mod tests {
         let report: serde_json::Value =
             serde_json::from_slice(&std::fs::read(out.with_extension("gguf.json")).unwrap()).unwrap();
         assert_eq!(report["groups"][0]["type"], "Q4_K");
+    }
+    /// The report of quantising a golden file with these options.
+    fn reported(golden: &str, options: &[&str]) -> Result<serde_json::Value, String> {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden").join(golden).join("model.gguf");
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out.gguf");
+        let (model, file) = (source.to_str().unwrap(), out.to_str().unwrap());
+        let given = ["quantize", "--model", model, "--out", file, "--scheme", "uniform:Q4_K", "--importance", "none"];
+        run(&Command::parse_from([&given, options].concat()).args).map_err(|e| e.to_string())?;
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(out.with_extension("gguf.json")).unwrap()).unwrap();
+        assert_eq!(report["bytes"], std::fs::metadata(&out).unwrap().len());
+        model::load(&out).unwrap();
+        Ok(report)
+    }
+
+    #[test]
+    fn every_matrix_of_every_family_is_encoded_or_listed_with_the_reason() {
+        for golden in ["mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super", "moe", "next"] {
+            let report = reported(golden, &[]).unwrap();
+            let of = |list: &str| report[list].as_array().unwrap().clone();
+            let sum = |list: &str| of(list).iter().map(|row| row["bytes"].as_u64().unwrap()).sum::<u64>();
+            let all = sum("groups") + sum("others") + report["header_bytes"].as_u64().unwrap();
+            assert_eq!(report["bytes"], all, "{golden}");
+            let kept: Vec<_> = of("others").iter().map(|row| row["why"].as_str().unwrap().to_owned()).collect();
+            assert!(kept.iter().all(|why| !why.starts_with("matrices")), "{golden}: {kept:?}");
+            let has = |name: &str| of("groups").iter().any(|g| g["group"].as_str().unwrap().starts_with(name));
+            let mamba = !matches!(golden, "moe" | "next");
+            assert_eq!((has("mamba in"), has("mamba out"), has("delta-net in")), (mamba, mamba, !mamba), "{golden}");
+            assert_eq!(has("experts latent"), golden == "nemotron_super");
+        }
+    }
+
+    #[test]
+    fn a_rule_without_effect_is_refused() {
+        let refused = |rule: &str| reported("mamba2", &["--tensor-type", rule]).unwrap_err();
+        let why = refused("ffn_dwon=Q8_0");
+        assert!(why.contains("--tensor-type") && why.ends_with("got `ffn_dwon`, which matches none"), "{why}");
+        let why = refused("conv1d=Q8_0");
+        assert!(why.contains("blk.0.ssm_conv1d.weight (convolutions of a few taps)"), "{why}");
+        let report = reported("mamba2", &["--tensor-type", "ssm_in=Q8_0"]).unwrap();
+        let ruled = report["others"].as_array().unwrap().iter().find(|row| row["why"] == "--tensor-type").unwrap();
+        assert_eq!((&ruled["type"], &ruled["tensors"]), (&"Q8_0".into(), &3.into()));
     }
 }

@@ -2,8 +2,9 @@
 
 use super::QuantizeArgs;
 use super::choice::{Choices, Others};
+use super::job::{OtherTensors, QuantizeJob};
 use crate::figures::bytes_text;
-use chimere_engine::format::{BlockType, Gguf};
+use chimere_engine::format::BlockType;
 use chimere_engine::quantize::{Divergence, Group};
 use serde_json::{Value, json};
 use std::fmt;
@@ -14,6 +15,7 @@ pub(super) struct QuantizeReport {
     out: String,
     scheme: String,
     rows: Vec<GroupRow>,
+    tensors: Vec<OtherTensors>,
     wrote: Wrote,
     expected: Option<f64>,
     measured: Option<Divergence>,
@@ -39,25 +41,20 @@ struct GroupRow {
 }
 
 impl QuantizeReport {
-    pub(super) fn new(
-        args: &QuantizeArgs,
-        groups: &[Group],
-        source: &Gguf,
-        choices: Choices,
-        wrote: Wrote,
-        measured: Option<Divergence>,
-    ) -> Self {
+    pub(super) fn new(job: &QuantizeJob<'_>, choices: Choices, wrote: Wrote, measured: Option<Divergence>) -> Self {
+        let args: &QuantizeArgs = job.args;
         let row = |(i, g): (usize, &Group)| {
             let (ty, t2) = (choices.types[i], choices.t2[i]);
             let alpha = choices.alpha.as_ref().map(|a| a[i]);
             let measured = choices.measured.as_ref().map(|kl| kl[i]);
-            GroupRow { name: g.name(), ty, bytes: g.bytes(source, ty), weights: g.weights, t2, alpha, measured }
+            GroupRow { name: g.name(), ty, bytes: g.bytes(job.source, ty), weights: g.weights, t2, alpha, measured }
         };
         Self {
             model: args.model.display().to_string(),
             out: args.out.display().to_string(),
             scheme: format!("{:?}", args.scheme).to_lowercase(),
-            rows: groups.iter().enumerate().map(row).collect(),
+            rows: job.groups.iter().enumerate().map(row).collect(),
+            tensors: job.others(),
             wrote,
             expected: choices.expected(),
             measured,
@@ -65,9 +62,24 @@ impl QuantizeReport {
         }
     }
 
-    fn bits(&self) -> f64 {
+    /// Bits a weight of the groups, which `--target` counts by.
+    fn group_bits(&self) -> f64 {
         let sum = |of: fn(&GroupRow) -> u64| self.rows.iter().map(of).sum::<u64>() as f64;
         8.0 * sum(|r| r.bytes) / sum(|r| r.weights).max(1.0)
+    }
+
+    /// Bits a weight of the whole file, its header included.
+    fn bits(&self) -> f64 {
+        let groups: u64 = self.rows.iter().map(|r| r.weights).sum();
+        let others: u64 = self.tensors.iter().map(|t| t.weights).sum();
+        8.0 * self.wrote.bytes as f64 / (groups + others).max(1) as f64
+    }
+
+    /// Bytes of the file that belong to no tensor: metadata, the list of tensors and padding.
+    fn header_bytes(&self) -> u64 {
+        let groups: u64 = self.rows.iter().map(|r| r.bytes).sum();
+        let others: u64 = self.tensors.iter().map(|t| t.bytes).sum();
+        self.wrote.bytes - groups - others
     }
 
     pub(super) fn json(&self) -> Value {
@@ -83,12 +95,19 @@ impl QuantizeReport {
                 "same_top": d.same_top(),
             })
         });
+        let other = |t: &OtherTensors| {
+            json!({
+                "why": t.why, "type": t.ty.name(), "tensors": t.tensors, "bytes": t.bytes, "weights": t.weights,
+            })
+        };
         let uniform = |o: &Others| o.uniform.iter().map(|(ty, point)| json!([ty.name(), point])).collect::<Vec<_>>();
         json!({
-            "model": self.model, "out": self.out, "scheme": self.scheme, "bytes": self.wrote.bytes, "bpw": self.bits(),
+            "model": self.model, "out": self.out, "scheme": self.scheme, "bytes": self.wrote.bytes,
+            "bpw": self.group_bits(), "file_bpw": self.bits(), "header_bytes": self.header_bytes(),
             "encoded_on": self.wrote.on, "seconds": self.wrote.seconds,
             "expected_kl": self.expected, "calibration_kl": measured,
             "groups": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "others": self.tensors.iter().map(other).collect::<Vec<_>>(),
             "curve": self.others.as_ref().map(|o| &o.curve),
             "uniform": self.others.as_ref().map(uniform),
         })
@@ -105,6 +124,12 @@ impl fmt::Display for QuantizeReport {
             let (ty, size) = (r.ty.name(), bytes_text(r.bytes));
             writeln!(f, "{:<26}{ty:<9}{size:>12}{:>12.6}{expected:>14}{measured:>14}", r.name, r.t2)?;
         }
+        for t in &self.tensors {
+            let (ty, size, count) = (t.ty.name(), bytes_text(t.bytes), format!("{} tensors", t.tensors));
+            writeln!(f, "{count:<26}{ty:<9}{size:>12}  {}", t.why)?;
+        }
+        let header = bytes_text(self.header_bytes());
+        writeln!(f, "{:<35}{header:>12}  metadata, the list of tensors, padding", "header")?;
         writeln!(
             f,
             "\n{}: {} ({} bytes), {:.3} bits a weight, encoded and written in {:.1} s on {}",
