@@ -24,9 +24,9 @@ pub enum MatrixRole {
     /// Output projection of the delta rule.
     GdnOut,
     /// Input projection of a Mamba-2 mixer: gate, inputs, B, C and steps together.
-    MambaIn,
+    SsmIn,
     /// Output projection of a Mamba-2 mixer.
-    MambaOut,
+    SsmOut,
     /// Gate and up of routed experts, which are computed together.
     ExpertsIn,
     /// Down of routed experts.
@@ -77,8 +77,8 @@ impl MatrixRole {
             Self::GdnInput => "delta-net in",
             Self::GdnGate => "delta-net gate",
             Self::GdnOut => "delta-net out",
-            Self::MambaIn => "mamba in",
-            Self::MambaOut => "mamba out",
+            Self::SsmIn => "mamba in",
+            Self::SsmOut => "mamba out",
             Self::ExpertsIn => "experts gate, up",
             Self::ExpertsOut => "experts down",
             Self::ExpertsLatent => "experts latent",
@@ -102,10 +102,10 @@ impl MatrixRole {
     }
 
     /// The role in a layer that has a Mamba-2 mixer: the delta rule's projections have equal names.
-    fn in_mamba(self) -> Self {
+    fn of_state_space(self) -> Self {
         match self {
-            Self::GdnInput => Self::MambaIn,
-            Self::GdnOut => Self::MambaOut,
+            Self::GdnInput => Self::SsmIn,
+            Self::GdnOut => Self::SsmOut,
             other => other,
         }
     }
@@ -182,7 +182,7 @@ pub fn groups(source: &Gguf, main: usize) -> Vec<Group> {
             continue;
         }
         let mamba = source.tensor(&format!("blk.{layer}.ssm_d")).is_some();
-        let role = if mamba { role.in_mamba() } else { role };
+        let role = if mamba { role.of_state_space() } else { role };
         let empty = || Group { role, layer, tensors: Vec::new(), weights: 0 };
         let group = groups.entry((layer, role)).or_insert_with(empty);
         group.tensors.push(t.name.clone());

@@ -267,7 +267,7 @@ pub(super) struct OtherTensors {
     pub(super) why: String,
     /// Their type in the written file.
     pub(super) ty: BlockType,
-    /// Number of tensors.
+    /// How many tensors they are.
     pub(super) tensors: u64,
     /// Bytes of all of them.
     pub(super) bytes: u64,
