@@ -10,6 +10,7 @@ import { formulas, typeset } from "./formula.js";
 import "./nesting.js";
 import { Pieces } from "./pieces.js";
 import { bySlices } from "./slices.js";
+import "./vendor/purify.js";
 
 const purify = window.DOMPurify;
 
