@@ -830,6 +830,16 @@ class Tests:
         self.answered(page, 1)
         return page
 
+    def a_part_that_comes_while_it_is_drawn_is_shown(self):
+        page = self.page()
+        page.wait_for_selector("#ask")
+        shown = page.evaluate("""async () => { const { later, complete } = await import('/console/later.js'), { html, render } = await import('/console/vendor/preact-htm.js');
+            window.requestAnimationFrame = () => 0; window.setTimeout = (of => (act, ms) => of(act, ms ? 500 : 0))(setTimeout);  // effects come late
+            const place = document.createElement('div'), Part = later(async () => () => 'shown'); render(html`<${Part} />`, place); await complete();
+            await new Promise(done => setTimeout(done, 1)); await new Promise(done => setTimeout(done, 1)); await new Promise(done => setTimeout(done, 1)); return place.textContent }""")
+        assert shown == "shown", shown
+        return page
+
     def a_part_that_cannot_be_fetched_is_explained(self):
         page = self.page("about:blank")
         page.context.route(re.compile("/console/system.js$"), lambda route: route.abort())

@@ -18,7 +18,9 @@ export function later(load) {
   return function Later(props) {
     const [failed, fail] = useState(false);
     const [, draw] = useState(0);
-    useEffect(() => void (Part || fetched().then(() => draw(1), () => fail(true))), []);
+    // The file may come after this drawing and before its effect.
+    const drawn = Boolean(Part);
+    useEffect(() => void (drawn || fetched().then(() => draw(1), () => fail(true))), []);
     if (failed) return html`<p class="trouble" role="alert">A part of the page could not be fetched. Reload the page when the service is there.</p>`;
     return Part && html`<${Part} ...${props} />`;
   };
