@@ -833,6 +833,7 @@ class Tests:
     def a_part_that_comes_while_it_is_drawn_is_shown(self):
         page = self.page()
         page.wait_for_selector("#ask")
+        page.wait_for_timeout(1500)  # the effects of the page itself
         shown = page.evaluate("""async () => { const { later, complete } = await import('/console/later.js'), { html, render } = await import('/console/vendor/preact-htm.js');
             window.requestAnimationFrame = () => 0; window.setTimeout = (of => (act, ms) => of(act, ms ? 500 : 0))(setTimeout);  // effects come late
             const place = document.createElement('div'), Part = later(async () => () => 'shown'); render(html`<${Part} />`, place); await complete();
