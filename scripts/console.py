@@ -459,6 +459,7 @@ class Tests:
                 place.locator(f"text={said}").wait_for()
                 place.locator("li >> text=pets").wait_for()
             assert re.search(r"created: .*20\d\d", collections.inner_text()), collections.inner_text()
+            assert re.search(r"size: [\d.]+ (bytes|[KM]iB)", tables.inner_text()), tables.inner_text()
         return page
 
     def the_system_view_keeps_its_order_and_says_each_thing_once(self):
@@ -550,7 +551,7 @@ class Tests:
             page.reload()
             page.wait_for_selector(".turn.user >> text=Go on and on")
             page.wait_for_selector(".turn.assistant >> text=word15")
-            page.wait_for_selector(".took >> text=cut off")
+            page.wait_for_selector(".took .end >> text=cut off")
             kept = page.inner_text(".turn.assistant .text").strip()
             scripted.pause, scripted.script = 0, [" and the rest."]
             page.click("button >> text=Continue")
@@ -904,7 +905,7 @@ class Tests:
         page.wait_for_selector(".list .name:focus >> text=Sums")
         page.focus("text=Settings")
         page.keyboard.press("Enter")
-        page.focus(".settings textarea >> nth=0")
+        page.wait_for_selector(".settings:focus")
         page.keyboard.press("Escape")
         page.wait_for_function("() => !document.querySelector('.settings')")
         assert focus() == "Settings", focus()
@@ -1020,6 +1021,12 @@ class Tests:
         self.answered(page, 1)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
         assert page.evaluate("document.querySelector('header').offsetHeight") < 60, "the header has more than one row"
+        page.focus("button.narrow")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".list .name >> text=Hello!")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("button.narrow:focus")
+        assert not page.is_visible(".list"), "the list still lies over the conversation"
         return page
 
     def without_a_console_there_is_none(self):
