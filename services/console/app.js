@@ -3,12 +3,15 @@
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import { ApiError, call, key } from "./api.js";
 import { Chat } from "./chat.js";
+import { complete, later } from "./later.js";
 import { library } from "./library.js";
-import { Live } from "./live.js";
-import { Memory } from "./memory.js";
-import { System } from "./system.js";
 
-const VIEWS = { chat: ["Chat", Chat], live: ["Live", Live], memory: ["Memory", Memory], system: ["System", System] };
+const VIEWS = {
+  chat: ["Chat", Chat],
+  live: ["Live", later(async () => (await import("./live.js")).Live)],
+  memory: ["Memory", later(async () => (await import("./memory.js")).Memory)],
+  system: ["System", later(async () => (await import("./system.js")).System)],
+};
 const THEME = "chimere.theme";
 const THEMES = { auto: ["◐", "System colours"], light: ["☀", "Light"], dark: ["☾", "Dark"] };
 
@@ -96,5 +99,9 @@ function sentence(error) {
 
 wear(localStorage.getItem(THEME) || "auto");
 const place = document.getElementById("app");
-place.replaceChildren();
-render(html`<${App} />`, place);
+// Taking the files in is a task, and drawing is another one.
+setTimeout(() => {
+  place.replaceChildren();
+  render(html`<${App} />`, place);
+  requestAnimationFrame(() => setTimeout(complete));
+});

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { Composer } from "./composer.js";
+import { useReturn } from "./focus.js";
 import { useLibrary } from "./library.js";
 import { List } from "./list.js";
 import { Settings } from "./settings.js";
@@ -44,7 +45,9 @@ function Context({ used, most }) {
 export function Chat({ model }) {
   const library = useLibrary();
   const [showSettings, setShowSettings] = useState(false);
+  const opener = useReturn(showSettings);
   const [showList, setShowList] = useState(false);
+  const lister = useReturn(showList);
   const current = library.current;
   const busy = Boolean(library.generation(current));
   const stop = () => library.generation(library.current)?.stop();
@@ -58,7 +61,8 @@ export function Chat({ model }) {
 
   useEffect(() => {
     const pressed = (event) => {
-      if (event.key === "Escape") stop();
+      // On a telephone the list lies over the conversation.
+      if (event.key === "Escape") showList ? setShowList(false) : stop();
       if ((event.ctrlKey || event.metaKey) && event.shiftKey && event.key.toLowerCase() === "o") {
         event.preventDefault();
         library.begin();
@@ -66,15 +70,16 @@ export function Chat({ model }) {
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
-  }, []);
+  }, [showList]);
+  useEffect(() => void (showSettings && document.querySelector(".settings").focus()), [showSettings]);
 
   return html`<div class=${`chat ${showList ? "with-list" : ""}`}>
     <${List} library=${library} onShow=${() => setShowList(false)} />
     <section class="conversation" aria-label="Conversation">
-      <div class="tools"><button type="button" class="narrow" onClick=${() => setShowList(!showList)} aria-expanded=${showList}>Conversations</button>
+      <div class="tools"><button type="button" class="narrow" ref=${lister} onClick=${() => setShowList(!showList)} aria-expanded=${showList}>Conversations</button>
         <span class="grow"></span>
         <${Context} used=${tree.used(current)} most=${model?.max_model_len} />
-        <button type="button" onClick=${() => setShowSettings(!showSettings)} aria-expanded=${showSettings}>Settings</button></div>
+        <button type="button" ref=${opener} onClick=${() => setShowSettings(!showSettings)} aria-expanded=${showSettings}>Settings</button></div>
       <${Turns} key=${current.id} library=${library} conversation=${current} busy=${busy} actions=${actionsOf(library, current)} onSay=${say} />
       ${library.trouble && html`<p class="trouble" role="alert">${library.trouble}</p>`}
       <${Composer} busy=${busy} onSay=${say} onStop=${stop} onTrouble=${(words) => library.say(words)} conversation=${current.id} />

@@ -40,7 +40,19 @@ export function linkNotes(node) {
     button.setAttribute("aria-label", `Note ${mark}`);
     button.addEventListener("click", () => go(button, mark));
     place.replaceChildren(button);
+    hold(place);
   }
+}
+
+/** Keeps a mark on the line of its word: a browser may break a line before any button. */
+function hold(place) {
+  const before = place.previousSibling;
+  const word = before?.nodeType === Node.TEXT_NODE && /\S{1,40}$/.exec(before.data);
+  if (!word) return;
+  const held = document.createElement("span");
+  held.className = "held";
+  place.replaceWith(held);
+  held.append(before.splitText(word.index), place);
 }
 
 /** The notes come last, so they are looked for when they are wanted. */

@@ -1,6 +1,7 @@
 // Formulas in Markdown, drawn as MathML by a library that is only fetched where there is one.
 
 import { bySlices } from "./slices.js";
+import "./vendor/purify.js";
 
 const purify = window.DOMPurify;
 // A formula costs the layout as much as so many characters of text.

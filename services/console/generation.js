@@ -1,9 +1,11 @@
 // An answer that is being made. It belongs to its conversation and not to a view: it goes on whatever is shown.
 
 import { events } from "./api.js";
-import { compact } from "./inspector.js";
 
 const SAVE_MS = 1000; // text that a closed page may lose
+
+/** A token of the API as it is kept: text, because a browser stores many strings sooner than many objects. */
+const compact = (t) => JSON.stringify({ text: t.token, logprob: t.logprob, top: t.top_logprobs.map((a) => [a.token, a.logprob]), report: t.report });
 
 /** Takes what a chunk adds to a turn. */
 function take(turn, chunk) {

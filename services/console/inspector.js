@@ -41,12 +41,12 @@ const COLOURS = {
   rules: ["What rules left", ruleLevel, [[4, "no choice was left"], [1, "some tokens were not allowed"]]],
 };
 
-/** A token of the API as it is kept: text, because a browser stores many strings sooner than many objects. */
-export const compact = (t) => JSON.stringify({ text: t.token, logprob: t.logprob, top: t.top_logprobs.map((a) => [a.token, a.logprob]), report: t.report });
-
 const read = (kept) => (typeof kept === "string" ? JSON.parse(kept) : kept);
 
 const shown = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥") || "∅";
+
+/** A token with its spaces, which tell it from its twin without. */
+const spelled = (text) => shown(text).replace(/ /g, "␣");
 
 /** Where Engram has a token from, in words. */
 function from(engram) {
@@ -76,7 +76,7 @@ class Chunk extends Component {
     return html`<div class="chunk">${tokens.map((kept, i) => {
       const t = read(kept);
       const broken = t.text.includes("\n");
-      return html`<button type="button" class=${`token heat-${level(t)}`} tabindex=${i === focus ? 0 : -1} aria-pressed=${i === at} aria-label=${t.text.trim() ? undefined : shown(t.text).replace(/ /g, "␣")}
+      return html`<button type="button" class=${`token heat-${level(t)}`} tabindex=${i === focus ? 0 : -1} aria-pressed=${i === at} aria-label=${t.text.trim() ? undefined : spelled(t.text)}
         onClick=${() => onChoose(first + i)}>${broken ? shown(t.text) : t.text}</button>${broken ? html`<br />` : ""}`;
     })}</div>`;
   }
@@ -111,9 +111,9 @@ function Tokens({ tokens, by, at, onChoose }) {
 
 function Chosen({ token }) {
   const { text, top, report } = token;
-  return html`<table class="alternatives"><caption>${`“${shown(text)}”: ${surprise(token).toFixed(2)} bits of surprise, ${report ? "" : "about "}${entropy(token).toFixed(2)} bits unsure`}</caption>
+  return html`<table class="alternatives"><caption>${`“${spelled(text)}”: ${surprise(token).toFixed(2)} bits of surprise, ${report ? "" : "about "}${entropy(token).toFixed(2)} bits unsure`}</caption>
       <thead><tr><th scope="col">Token</th><th scope="col">Probability</th></tr></thead>
-      <tbody>${top.map(([other, logprob]) => html`<tr class=${other === text ? "taken" : ""}><td><code>${shown(other)}</code></td>
+      <tbody>${top.map(([other, logprob]) => html`<tr class=${other === text ? "taken" : ""}><td><code>${spelled(other)}</code></td>
         <td><meter min="0" max="1" value=${Math.exp(logprob)}></meter> ${(100 * Math.exp(logprob)).toFixed(2)} %</td></tr>`)}</tbody></table>
     ${report && html`<dl class="behind">${facts(report).map(([name, words]) => html`<div><dt>${name}</dt><dd>${words}</dd></div>`)}</dl>`}
     ${report?.experts && html`<details class="experts"><summary>Experts of ${report.experts.length} layers</summary><ol>${report.experts.map((layer) => html`<li>${layer.join(", ")}</li>`)}</ol></details>`}`;

@@ -44,7 +44,7 @@ class Library {
     try {
       return await act();
     } catch (error) {
-      this.say(`This browser does not keep conversations: ${error.message}`);
+      this.say(error instanceof store.Unusable ? error.message : `This browser does not keep conversations: ${error.message}`);
     }
   }
 

@@ -1,12 +1,15 @@
 // The conversations at the left: choose, look for, rename, hand out and take back.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { download, markdown, parse } from "./exchange.js";
+import { useReturn } from "./focus.js";
+import { ahead } from "./later.js";
 import * as store from "./store.js";
 import * as tree from "./tree.js";
 
 const SEARCH_MS = 200; // of quiet, before what was said is searched
 const JSON_TYPE = "application/json", MARKDOWN_TYPE = "text/markdown";
+
+const exchange = ahead(() => import("./exchange.js"));
 
 /** The conversations whose title or turns have some words. */
 function useSearch(list) {
@@ -46,6 +49,7 @@ function Rename({ c, onDone }) {
 
 function Item({ c, library, onShow }) {
   const [renaming, setRenaming] = useState(false);
+  const name = useReturn(renaming);
   const chosen = c.id === library.current.id;
   const title = c.title || "Untitled";
   const rename = (to) => {
@@ -56,14 +60,17 @@ function Item({ c, library, onShow }) {
   };
   const whole = async () => tree.path(await library.turnsOf(c));
   const exports = {
-    json: async () => download(`${title}.json`, JSON.stringify(await library.turnsOf(c), null, 1), JSON_TYPE),
-    markdown: async () => download(`${title}.md`, markdown(c.title, await whole()), MARKDOWN_TYPE),
+    json: async () => (await exchange()).download(`${title}.json`, JSON.stringify(await library.turnsOf(c), null, 1), JSON_TYPE),
+    markdown: async () => {
+      const { download, markdown } = await exchange();
+      download(`${title}.md`, markdown(c.title, await whole()), MARKDOWN_TYPE);
+    },
   };
   if (renaming) return html`<li><${Rename} c=${c} onDone=${rename} /></li>`;
   return html`<li class=${chosen ? "chosen" : ""}>
-    <button type="button" class="name" dir="auto" title=${title} aria-current=${chosen ? "true" : undefined} onClick=${() => (library.choose(c), onShow())} onDblClick=${() => setRenaming(true)}>${title}</button>
+    <button type="button" class="name" ref=${name} dir="auto" title=${title} aria-current=${chosen ? "true" : undefined} onClick=${() => (library.choose(c), onShow())} onDblClick=${() => setRenaming(true)}>${title}</button>
     ${library.generation(c) && html`<span class="busy" role="img" aria-label="is answering" title="Is answering">●</span>`}
-    <details class="menu" onKeyDown=${closes} onFocusOut=${left}><summary class="small" aria-label=${`More about ${title}`}>⋯</summary><div>
+    <details class="menu" onKeyDown=${closes} onFocusOut=${left} onToggle=${opened}><summary class="small" aria-label=${`More about ${title}`}>⋯</summary><div>
       <button type="button" onClick=${() => setRenaming(true)}>Rename</button>
       <button type="button" onClick=${exports.markdown}>Export as Markdown</button>
       <button type="button" aria-label=${`Export ${title}`} onClick=${exports.json}>Export as JSON</button>
@@ -75,6 +82,11 @@ function closes(event) {
   event.stopPropagation();
   event.currentTarget.open = false;
   event.currentTarget.firstElementChild.focus();
+}
+
+/** The menu of the last conversation of a long list lies below it. */
+function opened(event) {
+  if (event.currentTarget.open) event.currentTarget.lastElementChild.scrollIntoView({ block: "nearest" });
 }
 
 /** A menu closes when the focus goes elsewhere. */
@@ -89,6 +101,7 @@ export function List({ library, onShow }) {
     event.target.value = "";
     if (!file) return;
     try {
+      const { parse } = await exchange();
       await library.bring(parse(await file.text()));
       onShow();
     } catch (error) {
@@ -98,7 +111,7 @@ export function List({ library, onShow }) {
   const exportAll = async () => {
     const all = [];
     for (const c of library.list) all.push(await library.turnsOf(c));
-    download("conversations.json", JSON.stringify(all, null, 1), JSON_TYPE);
+    (await exchange()).download("conversations.json", JSON.stringify(all, null, 1), JSON_TYPE);
   };
   const begin = () => {
     library.begin();
@@ -107,8 +120,8 @@ export function List({ library, onShow }) {
   return html`<nav class="list" aria-label="Conversations">
     <button type="button" class="first" onClick=${begin}>New conversation</button>
     ${library.all.size > 0 && html`<label><span class="unseen">Search conversations</span><input type="search" dir="auto" placeholder="Search" value=${words} onInput=${(e) => setWords(e.target.value)} /></label>`}
-    <ul>${found.map((c) => html`<${Item} key=${c.id} c=${c} library=${library} onShow=${onShow} />`)}</ul>
     ${words.trim() && !found.length && html`<p class="empty" role="status">Nothing found.</p>`}
+    <ul>${found.map((c) => html`<${Item} key=${c.id} c=${c} library=${library} onShow=${onShow} />`)}</ul>
     <div class="row"><button type="button" onClick=${exportAll} disabled=${!library.all.size}>Export all</button>
       <label class="button">Import<input type="file" class="unseen" accept="application/json,.json" onChange=${bring} /></label></div>
   </nav>`;

@@ -186,7 +186,7 @@ export function Live({ onClosed }) {
     };
   }, []);
   return html`<div class="live"><h1>Live</h1>
-    <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>below: how long each step took, how long ago, and the line that was predicted</span></div>
+    <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>at the bottom: how long each step took, as a bar, and how long it was predicted to take, as a line</span></div>
     <canvas ref=${canvas} role="img" aria-label="Sequences as rows over the last steps; the figures below say the same in numbers"></canvas>
     ${said && html`<p class="trouble" role="status">${said}</p>`}
     ${now ? html`<dl>${facts(now).map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>` : html`<p class="empty">Waiting for a step. Ask something in another tab.</p>`}</div>`;

@@ -10,6 +10,7 @@ import { formulas, typeset } from "./formula.js";
 import "./nesting.js";
 import { Pieces } from "./pieces.js";
 import { bySlices } from "./slices.js";
+import "./vendor/purify.js";
 
 const purify = window.DOMPurify;
 
@@ -20,8 +21,9 @@ const BLOCK_MAX = 4000;
 // Anything else (a quotation, one item with all that is in it) is cut here; it is shown as plain text from `BLOCK_MAX` on, until
 // it is whole.
 const ANY_MAX = 12_000;
-// Characters of finished blocks in one step.
-const STEP = 800;
+// Characters of finished blocks in one step, and the time after which it begins no other block: each costs the purifier a document,
+// so many small ones take longer than a long one.
+const STEP = 800, STEP_MS = 4;
 // Blocks stand in parts of about so many characters; the browser passes over those that are out of sight.
 const PART = 3000;
 // The growing block may take this share of the time, however often it is drawn anew.
@@ -151,13 +153,14 @@ export class Growing {
 
   draw() {
     this.clear();
+    const end = performance.now() + STEP_MS;
     let chars = 0;
-    while (this.blocks.length && chars < STEP) {
+    do {
       const block = this.blocks.shift();
       this.append(drawn(block, this.cited), block);
       this.room -= block.raw.length;
       chars += block.raw.length;
-    }
+    } while (this.blocks.length && chars < STEP && performance.now() < end);
     return chars;
   }
 

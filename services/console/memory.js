@@ -53,7 +53,7 @@ function amount(name, value) {
 
 function Facts({ of }) {
   return html`<span class="facts">${Object.entries(of).filter(([, v]) => typeof v === "number").map(([k, v]) =>
-    html`<span>${k.replace(/_/g, " ")}: ${amount(k, v)}</span> `)}</span>`;
+    html`<span>${k === "bytes" ? "size" : k.replace(/_/g, " ")}: ${amount(k, v)}</span> `)}</span>`;
 }
 
 const counted = (n) => `${n.toLocaleString("en")} ${n === 1 ? "text" : "texts"}`;
@@ -69,11 +69,11 @@ function Tables() {
   };
   return html`<section><h2>Tables of n-grams</h2>
     ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((t) => html`<li key=${nameOf(t)}><strong>${nameOf(t)}</strong> <${Facts} of=${t} />
-      <div class="row"><button type="button" onClick=${() => setName(nameOf(t))}>Teach</button>
+      <div class="row"><button type="button" onClick=${() => setName(nameOf(t))}>Choose</button>
         <button type="button" onClick=${() => act(() => "Took back the last write.", [`${TABLES}/${encodeURIComponent(nameOf(t))}/rollback`, { method: "POST" }])}>Take back the last write</button>
         <button type="button" onClick=${() => confirm(`Delete the table ${nameOf(t)}?`) && act(() => "Deleted.", [`${TABLES}/${encodeURIComponent(nameOf(t))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
       : html`<p class="empty">There are none yet that you may use.</p>`}
-    <form onSubmit=${teach}><label>Table<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
+    <form onSubmit=${teach}><label>Name of the table<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
       <label>Texts, one a line<textarea required rows="4" value=${texts} onInput=${(e) => setTexts(e.target.value)}></textarea></label>
       <button type="submit" class="first">Teach</button></form>
     <p role="status" class="said">${said}</p></section>`;
@@ -103,7 +103,7 @@ function Collections() {
       <div class="row"><button type="button" onClick=${() => setName(nameOf(c))}>Choose</button>
         <button type="button" onClick=${() => confirm(`Delete the collection ${nameOf(c)}?`) && act(() => "Deleted.", [`${COLLECTIONS}/${encodeURIComponent(nameOf(c))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
       : html`<p class="empty">There are none yet that are yours.</p>`}
-    <form onSubmit=${add}><label>Collection<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
+    <form onSubmit=${add}><label>Name of the collection<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
       <label>Texts, one a line<textarea rows="4" value=${texts} onInput=${(e) => setTexts(e.target.value)}></textarea></label>
       <button type="submit" class="first">Add</button></form>
     <form onSubmit=${search}><label>Search it for<input required value=${query} onInput=${(e) => setQuery(e.target.value)} /></label><button type="submit" disabled=${!name}>Search</button></form>

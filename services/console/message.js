@@ -4,6 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.
 import { passages, sources } from "./citations.js";
 import { copied, copy } from "./clipboard.js";
 import { sends } from "./composer.js";
+import { useReturn } from "./focus.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
 import { Plain } from "./pieces.js";
@@ -62,10 +63,10 @@ const ENDS = { length: "The answer was cut at its most tokens.", stopped: "Stopp
 const CUT = "The answer was cut off: its page was closed while it came.";
 const ELSEWHERE = "Another tab writes this answer.";
 
-/** How an answer ended, in words. */
-function end(turn, elsewhere) {
-  if (!turn.open) return ENDS[turn.finish] || "";
-  return elsewhere ? ELSEWHERE : CUT;
+/** How an answer ended, in words, if there is something to say. */
+function End({ turn, elsewhere }) {
+  const words = turn.open ? (elsewhere ? ELSEWHERE : CUT) : ENDS[turn.finish];
+  return words && html`<span class="end">${words}</span>`;
 }
 
 /** A button that says for a while what became of what it did. */
@@ -99,13 +100,13 @@ function Editor({ turn, onSave, onLeave }) {
 }
 
 /** What can be done with a turn. An answer with calls is not edited or gone on with: the calls are not text. */
-function Actions({ turn, busy, last, elsewhere, inspecting, onEdit, onInspect, actions }) {
+function Actions({ turn, busy, last, elsewhere, inspecting, editor, onEdit, onInspect, actions }) {
   const answer = turn.role === "assistant";
   const plain = answer && !turn.calls?.length && turn.content.trim();
   return html`<span class="actions">
     ${answer && last && plain && !elsewhere && html`<button type="button" disabled=${busy} onClick=${() => actions.goOn(turn)}>Continue</button>`}
     ${answer && html`<button type="button" disabled=${busy} onClick=${() => actions.retry(turn)}>Try again</button>`}
-    ${(turn.role === "user" || plain) && html`<button type="button" disabled=${busy} onClick=${onEdit}>Edit</button>`}
+    ${(turn.role === "user" || plain) && html`<button type="button" ref=${editor} disabled=${busy} onClick=${onEdit}>Edit</button>`}
     <${CopyButton} text=${turn.content} />
     ${turn.tokens?.length > 0 && html`<button type="button" aria-pressed=${inspecting} onClick=${onInspect}>Inspect</button>`}
     <button type="button" disabled=${busy} onClick=${() => actions.remove(turn)}>Delete</button></span>`;
@@ -130,6 +131,7 @@ function Answer({ turn, running, conversation }) {
 
 export function Message({ turn, siblings, running, busy, last, elsewhere, answered, actions, conversation }) {
   const [editing, setEditing] = useState(false);
+  const editor = useReturn(editing);
   const [inspecting, setInspecting] = useState(false);
   const grows = running || elsewhere;
   const who = speaker(turn);
@@ -137,6 +139,8 @@ export function Message({ turn, siblings, running, busy, last, elsewhere, answer
   const save = (content) => {
     setEditing(false);
     actions.edit(turn, content);
+    // What is asked next is written there, and this turn gives way to the new one.
+    document.getElementById("ask").focus();
   };
   return html`<article class=${`turn ${turn.role} ${last ? "last" : ""}`} aria-label=${`${who} said`}>
     <div class="row"><strong class="who">${who}</strong>
@@ -150,7 +154,7 @@ export function Message({ turn, siblings, running, busy, last, elsewhere, answer
     ${running && !turn.content && !turn.reasoning && !turn.calls?.length && html`<p class="waiting" role="status">Reading…</p>`}
     ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} running=${running} open=${!grows && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
     ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}
-    ${!running && !editing && html`<footer>${turn.role === "assistant" && html`<span class="took">${end(turn, elsewhere)} ${took(turn)}</span>`}
-      <${Actions} turn=${turn} busy=${busy} last=${last} elsewhere=${elsewhere} inspecting=${inspecting} onEdit=${() => setEditing(true)} onInspect=${() => setInspecting(!inspecting)} actions=${actions} /></footer>`}
+    ${!running && !editing && html`<footer>${turn.role === "assistant" && html`<span class="took"><${End} turn=${turn} elsewhere=${elsewhere} />${took(turn)}</span>`}
+      <${Actions} turn=${turn} busy=${busy} last=${last} elsewhere=${elsewhere} inspecting=${inspecting} editor=${editor} onEdit=${() => setEditing(true)} onInspect=${() => setInspecting(!inspecting)} actions=${actions} /></footer>`}
   </article>`;
 }

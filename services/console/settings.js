@@ -116,9 +116,15 @@ export function Settings({ settings, onChange, onClose }) {
     keep(NAME, settings);
     setSaid("New conversations begin like this.");
   };
-  return html`<aside class="settings" aria-label="Settings">
+  const pressed = (event) => {
+    if (event.key !== "Escape") return;
+    // The key would stop the answer as well.
+    event.stopPropagation();
+    onClose();
+  };
+  return html`<aside class="settings" tabindex="-1" aria-label="Settings" onKeyDown=${pressed}>
     <div class="row"><h2>How it answers here</h2><button type="button" onClick=${onClose} aria-label="Close settings">✕</button></div>
-    <label>What the system says<textarea rows="3" dir="auto" value=${settings.system} onInput=${set("system")} placeholder="Instructions for the whole conversation"></textarea></label>
+    <label>System prompt<textarea rows="3" dir="auto" value=${settings.system} onInput=${set("system")} placeholder="Instructions for the whole conversation"></textarea></label>
     <label>Thinking<select value=${settings.thinking} onChange=${set("thinking")}>
       ${Object.entries(THINKING).map(([value, name]) => html`<option value=${value} selected=${value === settings.thinking}>${name}</option>`)}</select></label>
     ${settings.thinking === "budget" && html`<label>Thinking tokens<input type="number" min="0" value=${settings.budget} onInput=${set("budget")} /></label>`}

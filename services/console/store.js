@@ -3,6 +3,12 @@
 
 const NAME = "chimere", VERSION = 2, HEADS = "heads", TURNS = "turns", OLD = "conversations";
 
+/** The store is there but this page must not use it now; the message is a whole sentence. */
+export class Unusable extends Error {}
+
+const NEWER = "This browser keeps conversations of a newer version of this page. They are safe, but this version cannot show them, and what is said here is not kept.";
+const HELD = "Another tab has an older version of this page open. Close that tab and reload this one: then conversations are here again. Until then what is said here is not kept.";
+
 function open() {
   return new Promise((resolve, reject) => {
     const request = indexedDB.open(NAME, VERSION);
@@ -12,8 +18,9 @@ function open() {
       request.result.onversionchange = () => request.result.close();
       resolve(request.result);
     };
-    request.onerror = () => reject(request.error);
-    request.onblocked = () => reject(new Error("another tab has an older version of this page open"));
+    // A store of a newer version is left as it is.
+    request.onerror = () => reject(request.error.name === "VersionError" ? new Unusable(NEWER) : request.error);
+    request.onblocked = () => reject(new Unusable(HELD));
   });
 }
 
@@ -27,7 +34,8 @@ function upgrade(database, transaction) {
     if (!cursor) return database.deleteObjectStore(OLD);
     const { turns: all, system, ...head } = cursor.value;
     heads.put({ ...head, settings: { system: system || "" } });
-    for (const turn of Object.values(all)) turns.put({ ...turn, conversation: head.id });
+    // Imports of the first version were not looked at closely; a turn without a name of its own would end the upgrade.
+    for (const [id, turn] of Object.entries(all || {})) if (turn) turns.put({ ...turn, id, conversation: head.id });
     cursor.continue();
   };
 }

@@ -53,7 +53,7 @@ export function System({ model, onClosed }) {
   const total = memory.reduce((sum, m) => sum + m.value, 0);
   return html`<div class="page"><h1>System</h1>
     <dl>${facts.map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>
-    ${total > 0 && html`<h2>Memory plan</h2><table><thead><tr><th scope="col">Use</th><th scope="col">Bytes</th><th scope="col">Share</th></tr></thead>
+    ${total > 0 && html`<h2>Memory plan</h2><table><thead><tr><th scope="col">Use</th><th scope="col">Size</th><th scope="col">Share</th></tr></thead>
       <tbody>${memory.map((m) => html`<tr><td>${m.labels.use}</td><td>${bytes(m.value)}</td><td><meter min="0" max="1" value=${m.value / total}></meter> ${(100 * m.value / total).toFixed(1)} %</td></tr>`)}</tbody></table>`}
     <h2>Elsewhere</h2>
     <ul><li><a href="/metrics">/metrics</a>: everything that is measured, for Prometheus; dashboards for Grafana come with the repository</li>

@@ -1,8 +1,11 @@
 // The shown path of a conversation. It follows an answer unless the reader has gone up.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { Message } from "./message.js";
+import { later } from "./later.js";
 import * as tree from "./tree.js";
+
+// Turns need what most of the page's bytes are for: Markdown, code, formulas. A page without any needs none of it.
+const Message = later(async () => (await import("./message.js")).Message);
 
 const SUGGESTIONS = ["Who are you?", "What is 48 + 276?", "Reverse the word lantern."];
 const END_PX = 60;

@@ -10,7 +10,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 use std::io::Write;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// The page and its files.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
@@ -28,18 +28,23 @@ struct Asset {
     path: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
-    gzip: Vec<u8>,
+    /// Made when the file is first asked for in this form: the first page would wait 50 ms for all files.
+    gzip: OnceLock<Vec<u8>>,
     /// Strong: another content has another one.
     tag: String,
 }
 
 impl Asset {
     fn new(path: &'static str, bytes: &'static [u8]) -> Self {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        let gzip =
-            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes what is written to it");
         let tag = Sha256::digest(bytes)[..8].iter().map(|b| format!("{b:02x}")).collect();
-        Self { path, kind: kind(path), bytes, gzip, tag }
+        Self { path, kind: kind(path), bytes, gzip: OnceLock::new(), tag }
+    }
+
+    fn gzip(&self) -> &[u8] {
+        self.gzip.get_or_init(|| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+            encoder.write_all(self.bytes).and_then(|()| encoder.finish()).expect("memory takes what is written to it")
+        })
     }
 }
 
@@ -61,7 +66,7 @@ macro_rules! assets {
     };
 }
 
-/// Compressed once, when the first file is asked for.
+/// All files of the page.
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     assets![
         "index.html",
@@ -76,11 +81,13 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "code.js",
         "composer.js",
         "exchange.js",
+        "focus.js",
         "footnotes.js",
         "formula.js",
         "generation.js",
         "identity.js",
         "inspector.js",
+        "later.js",
         "library.js",
         "list.js",
         "live.js",
@@ -163,7 +170,7 @@ fn serve(request: &HttpRequest, path: &str) -> Option<HttpResponse> {
     }
     reply.content_type(asset.kind);
     Some(if says(header::ACCEPT_ENCODING, "gzip") {
-        reply.insert_header((header::CONTENT_ENCODING, "gzip")).body(asset.gzip.as_slice())
+        reply.insert_header((header::CONTENT_ENCODING, "gzip")).body(asset.gzip())
     } else {
         reply.body(asset.bytes)
     })
@@ -179,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_whole_console_is_at_most_200_kib_over_the_wire() {
-        let bytes: usize = ASSETS.iter().map(|asset| asset.gzip.len()).sum();
+        let bytes: usize = ASSETS.iter().map(|asset| asset.gzip().len()).sum();
         assert!(bytes <= BYTES_MAX, "{bytes} bytes");
     }
 
