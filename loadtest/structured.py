@@ -11,6 +11,8 @@ things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free an
 second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios; and what masks alone would leave of them. `copies`: the same under a grammar that allows any text, whose masks are copies of one: what is left when
 masks cost nothing to make. `kept`: how many draws of a quarter of these streams a grammar leaves as they are. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
+`masks`: microseconds a mask for lists and maps whose objects are closed, and for those that leave their keys open, of which an answer has each once: the least and
+the median of ROUNDS rounds of STREAMS streams.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
 without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
 `schemas` needs `pip install jsonschema`, the others nothing but Python.
@@ -217,6 +219,36 @@ def in_turns(server, args, name, bound):
     return True
 
 
+def rows_of(**keys):
+    """A list that goes on."""
+    return {"type": "array", "minItems": 4000, "items": {"type": "object", **keys}}
+
+
+TWO = {"properties": {"name": text_of(20), "count": {"type": "integer"}}, "required": ["name", "count"]}
+FORMS = {
+    "closed, two fields": rows_of(**TWO, additionalProperties=False),
+    "open, two fields and any others": rows_of(**TWO),
+    "open, a map of integers": rows_of(additionalProperties={"type": "integer"}, minProperties=8),
+    "open, one map that grows": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 4000},
+    "open, keys of an expression": rows_of(patternProperties={"^[a-z]{1,8}$": {"type": "integer"}}, additionalProperties=False, minProperties=4),
+    "open, two of three keys": rows_of(patternProperties={"^(red|green|blue)$": {"type": "integer"}}, additionalProperties=False, minProperties=2),
+    "any JSON in a list": {"type": "array", "minItems": 4000},
+}
+
+
+def masks(server, args):
+    for name, wanted in FORMS.items():
+        generate(server, args, args.streams, **form(wanted))
+        took = []
+        for _ in range(args.rounds):
+            before = masks_of(server)
+            generate(server, args, args.streams, **form(wanted))
+            seconds, count = (now - then for now, then in zip(masks_of(server), before))
+            took.append(1e6 * seconds / max(count, 1))
+        print(f"masks, {name}: {min(took):.1f} us, median {statistics.median(took):.1f}", flush=True)
+    return True
+
+
 def kept(server, args):
     """What a mask leaves of the distribution that a token is drawn from: so many draws without one would be allowed anyway."""
     shares = []
@@ -310,7 +342,7 @@ def traps(server, args):
     return not strange and not changed
 
 
-MEASURES = {"schemas": schemas, "streams": streams, "copies": copies, "kept": kept, "forced": forced, "traps": traps}
+MEASURES = {"schemas": schemas, "streams": streams, "copies": copies, "masks": masks, "kept": kept, "forced": forced, "traps": traps}
 
 
 def main():

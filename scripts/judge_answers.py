@@ -79,6 +79,13 @@ def excluded(rng):
         {"type": "number", "minimum": 0, "not": {"minimum": rng.randint(1, 9)}},
         {"type": "object", "properties": {"a": small(rng), "b": small(rng)}, "additionalProperties": False, "not": {"required": ["a"]}},
         {"type": ["string", "integer", "null"], "not": {"type": rng.choice(["string", "null"])}},
+        {"type": "object", "properties": {"kind": {"type": "string"}, "x": small(rng), "y": small(rng)}, "additionalProperties": False,
+         "allOf": [{"if": {"properties": {"kind": {"const": word}}} | rng.choice([{}, {"required": ["kind"]}]),
+                    "then": {"required": [rng.choice("xy")]}, "else": rng.choice([True, {"properties": {rng.choice("xy"): False}}])}
+                   for word in ("a", "ab", "b")]},
+        {"type": "object", "properties": {"n": {"type": "integer"}, "x": small(rng)}, "required": ["n"], "additionalProperties": False,
+         "if": {"properties": {"n": rng.choice([{"minimum": 5}, {"maximum": 2}, {"enum": [1, 2, 7]}])}}, "then": {"required": ["x"]}},
+        {"type": "string", "maxLength": 3, "not": {"enum": ["a", "ab", ""]}}, {"type": "number", "exclusiveMinimum": 2, "maximum": 2.5},
         {"type": "object", "properties": {"kind": {"enum": ["a", "b"]}, "x": {"type": "integer"}}, "required": ["kind"], "additionalProperties": False,
          "if": {"properties": {"kind": {"const": "a"}}}, "then": {"required": ["x"]}, "else": {"not": {"required": ["x"]}}},
     ])
@@ -108,7 +115,7 @@ def judge(path):
         else:
             try:
                 value = json.loads(answer, object_pairs_hook=distinct, **exact)
-                jsonschema.Draft202012Validator(schema).validate(value)
+                jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema).validate(value)
                 what = "valid"
             except (ValueError, jsonschema.ValidationError) as error:
                 what, answer = "INVALID", f"{answer!r}: {error}"

@@ -39,7 +39,8 @@ impl FormError {
             return Self::unusable(NOTHING.into());
         }
         let line: Vec<&str> = text.split_whitespace().collect();
-        let mut message: String = line.join(" ").chars().take(limits::GRAMMAR_ERROR_CHARS_MAX).collect();
+        let line = line.join(" ").replace("Unimplemented keys:", "these keywords cannot be followed exactly:");
+        let mut message: String = line.chars().take(limits::GRAMMAR_ERROR_CHARS_MAX).collect();
         let too_large = ["too big", "too large", "too complex", "limit", "fuel", "items", "cancelled"]
             .iter()
             .any(|word| message.contains(word));

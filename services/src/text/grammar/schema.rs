@@ -4,7 +4,11 @@
 mod conditional;
 mod excluded;
 mod idle;
+mod key_count;
+mod negated;
+mod open_bounds;
 
+use negated::{Among, negated, without};
 use serde_json::{Map, Value as Json, json};
 
 /// The keywords that hold a schema, or several in a list (`items` of older drafts).
@@ -53,6 +57,8 @@ const FORMATS: [&str; 19] = [
 const FORMAT_LENGTHS: [(&str, u64); 3] = [("date-time", 35), ("time", 24), ("duration", 32)];
 /// Dependencies of one object that are written anew: each doubles what the library has to look at.
 const DEPENDENCIES_MAX: usize = 4;
+/// Conditions within conditions: what breaks one is looked for twice at each level.
+const CONDITIONS_NESTED_MAX: usize = 4;
 /// What stands beside `properties` where fields that nobody named mean something.
 const OPENS: [&str; 13] = [
     "$dynamicRef",
@@ -69,7 +75,6 @@ const OPENS: [&str; 13] = [
     "patternProperties",
     "unevaluatedProperties",
 ];
-const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
 
 /// Calls `act` with all that may be a schema directly inside of this one, and with the lists of such. Values that an
 /// answer may have (`const`, `enum`) are no schemas, whatever their members are called; a field of that name has one.
@@ -86,7 +91,9 @@ pub(super) fn for_each_inside(schema: &mut Map<String, Json>, act: &mut dyn FnMu
 /// The schema, in known words. `closed`: an object that names its fields and says nothing of others has no others,
 /// wherever that cannot take an object away that another part of the schema wants.
 pub(super) fn in_known_words(schema: &Json, closed: bool) -> Json {
-    rewritten(schema, closed && !joins_schemas(schema))
+    let mut known = rewritten(schema, closed && !joins_schemas(schema));
+    open_bounds::draw_in(&mut known);
+    known
 }
 
 fn rewritten(schema: &Json, closed: bool) -> Json {
@@ -101,16 +108,17 @@ fn rewritten(schema: &Json, closed: bool) -> Json {
     bound_format(&mut out);
     excluded::leave_out_excluded(&mut out);
     let mut also = Vec::new();
-    if let Some(instead) = out.get("not").and_then(negated).or_else(|| excluded::numbers_left(&out)) {
+    if let Some(instead) = out.get("not").and_then(|not| broken_by(not, &Among::of(&out))) {
         out.shift_remove("not");
         also.extend((instead != Json::Bool(true)).then_some(instead));
     }
     also.extend(without_dependencies(&mut out));
-    also.extend(conditional::without_condition(&mut out));
+    also.extend(conditional::without_conditions(&mut out).into_iter().filter(|choice| *choice != Json::Bool(true)));
     if closed && closes(schema) {
         out.insert("additionalProperties".into(), false.into());
     }
-    match also.contains(&Json::Bool(false)) {
+    let empty = key_count::has_too_few_keys(&out) && !key_count::leave_out_objects(&mut out);
+    match empty || also.contains(&Json::Bool(false)) {
         true => Json::Bool(false),
         false => with_all(out, also),
     }
@@ -119,15 +127,48 @@ fn rewritten(schema: &Json, closed: bool) -> Json {
 /// What a keyword holds, with the schemas in it written anew.
 fn inside(key: &str, value: &Json, closed: bool) -> Json {
     match value {
+        Json::Array(items) if key == "allOf" => items.iter().map(|item| part(item, closed)).collect(),
         Json::Array(items) if HOLDS_SCHEMAS.contains(&key) || key == "items" => {
             items.iter().map(|item| rewritten(item, closed)).collect()
         }
         Json::Object(named) if HOLDS_NAMED.contains(&key) => {
             named.iter().map(|(name, schema)| (name.clone(), rewritten(schema, closed))).collect()
         }
-        // What must not be is no place to forbid more in: that would allow more.
-        Json::Object(_) if HOLDS_SCHEMA.contains(&key) => rewritten(value, closed && !matches!(key, "if" | "not")),
+        // What breaks these is looked for in their own words, before they are written anew.
+        Json::Object(_) if matches!(key, "if" | "not") => value.clone(),
+        Json::Object(_) if HOLDS_SCHEMA.contains(&key) => rewritten(value, closed),
         _ => value.clone(),
+    }
+}
+
+/// The values that break a schema, which may need other words first. What must not be is no place to forbid more in:
+/// that would allow more.
+fn broken_by(schema: &Json, among: &Among<'_>) -> Option<Json> {
+    let within = nested_conditions(schema) < CONDITIONS_NESTED_MAX;
+    within.then(|| negated(schema, among).or_else(|| negated(&rewritten(schema, false), among)))?
+}
+
+/// How deep conditions and what must not be are nested in a schema.
+fn nested_conditions(value: &Json) -> usize {
+    match value {
+        Json::Object(map) => {
+            let of = |(key, value): (&String, &Json)| {
+                nested_conditions(value) + usize::from(matches!(key.as_str(), "if" | "not"))
+            };
+            map.iter().map(of).max().unwrap_or(0)
+        }
+        Json::Array(items) => items.iter().map(nested_conditions).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// A part of a schema. A condition is left to the schema that it is a part of, which knows what values there are.
+fn part(schema: &Json, closed: bool) -> Json {
+    match schema {
+        Json::Object(condition) if conditional::is_condition(schema) => {
+            condition.iter().map(|(key, value)| (key.clone(), inside(key, value, closed))).collect::<Map<_, _>>().into()
+        }
+        schema => rewritten(schema, closed),
     }
 }
 
@@ -152,74 +193,9 @@ fn listed(value: &Json, constant: bool) -> Vec<Json> {
     }
 }
 
-/// The values that only the first list has. `None` where a value is a list or an object, which may be equal in more
-/// than one way.
-fn difference(values: &[Json], without: &[Json]) -> Option<Vec<Json>> {
-    let plain = |values: &[Json]| !values.iter().any(|value| value.is_array() || value.is_object());
-    let equal = |a: &Json, b: &Json| match (a, b) {
-        (Json::Number(a), Json::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-        (a, b) => a == b,
-    };
-    (plain(values) && plain(without))
-        .then(|| values.iter().filter(|a| !without.iter().any(|b| equal(a, b))).cloned().collect())
-}
-
 /// Whether a keyword is a note to the reader.
 pub(super) fn is_note(key: &str) -> bool {
     matches!(key, "title" | "description" | "$comment" | "examples" | "default")
-}
-
-/// A schema that allows what this one does not, where there are words for it.
-fn negated(schema: &Json) -> Option<Json> {
-    let schema = match schema {
-        Json::Bool(all) => return Some(Json::Bool(!all)),
-        Json::Object(schema) => schema,
-        _ => return None,
-    };
-    let mut says = schema.iter().filter(|(key, _)| !is_note(key));
-    let Some((key, value)) = says.next() else { return Some(Json::Bool(false)) };
-    if says.next().is_some() {
-        return None;
-    }
-    match (key.as_str(), value) {
-        ("not", schema) => Some(schema.clone()),
-        ("anyOf", Json::Array(options)) => {
-            Some(json!({"allOf": options.iter().map(negated).collect::<Option<Vec<_>>>()?}))
-        }
-        ("allOf", Json::Array(parts)) => Some(json!({"anyOf": parts.iter().map(negated).collect::<Option<Vec<_>>>()?})),
-        ("enum", Json::Array(values)) if values.is_empty() => Some(Json::Bool(true)),
-        ("required", Json::Array(names)) => Some(lacking(names)),
-        ("type", types) => other_types(types),
-        _ => None,
-    }
-}
-
-/// An object that lacks one of these fields at least. Everything else has all that is required of objects.
-fn lacking(names: &[Json]) -> Json {
-    let options: Vec<Json> = names.iter().filter_map(Json::as_str).map(without).collect();
-    match options.is_empty() {
-        true => Json::Bool(false),
-        false => json!({"type": "object", "anyOf": options}),
-    }
-}
-
-/// No object that has this field.
-fn without(name: &str) -> Json {
-    json!({"properties": {name: false}})
-}
-
-/// Values of other types than these.
-fn other_types(types: &Json) -> Option<Json> {
-    let named = match types {
-        Json::Array(types) => types.iter().map(Json::as_str).collect::<Option<Vec<_>>>()?,
-        one => vec![one.as_str()?],
-    };
-    // Of numbers only those that are no integers would be left.
-    if named.contains(&"integer") && !named.contains(&"number") {
-        return None;
-    }
-    let left: Vec<&str> = TYPES.into_iter().filter(|kind| !named.contains(kind)).collect();
-    Some(if left.is_empty() { Json::Bool(false) } else { json!({"type": left}) })
 }
 
 /// Takes the dependencies out of a schema: for each, a choice between an object without the field and one with it that
@@ -313,7 +289,7 @@ mod tests {
         assert_eq!(not(json!({"required": ["a", "b"]})), json!({"allOf": [lacks]}));
         let either = not(json!({"anyOf": [{"required": ["a"]}, {"type": "string"}]}));
         assert_eq!(either["allOf"][0]["allOf"].as_array().unwrap().len(), 2);
-        for unknown in [json!({"enum": [1]}), json!({"type": "integer"}), json!({"anyOf": [{"const": 1}]})] {
+        for unknown in [json!({"enum": [[1]]}), json!({"type": "integer"}), json!({"anyOf": [{"const": {}}]})] {
             assert_eq!(not(unknown.clone()), json!({"not": unknown}));
         }
     }

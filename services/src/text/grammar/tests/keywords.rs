@@ -66,9 +66,87 @@ fn conditions_on_listed_values_are_followed() {
     let excluded = json!({"enum": ["a", "b", 1], "not": {"enum": ["b", 1.0]}});
     check(&json(excluded), None, &["\"a\""], &[("\"b\"", "\""), ("1", "")]);
     let unknown = json!({"type": "object", "properties": {"n": {"type": "integer"}},
-        "if": {"properties": {"n": {"minimum": 3}}}, "then": {"required": ["x"]}});
+        "if": {"properties": {"n": {"multipleOf": 3}}}, "then": {"required": ["x"]}});
     let error = grammars().compile(&json(unknown)).map(drop).unwrap_err();
-    assert!(error.message.contains("\"if\""), "{error}");
+    assert!(error.message.contains("cannot be followed exactly") && error.message.contains("\"if\""), "{error}");
+}
+
+#[test]
+fn conditions_on_open_texts_bounds_and_types_are_followed() {
+    let kind = json!({"type": "object", "additionalProperties": false, "required": ["kind"],
+        "properties": {"kind": {"type": "string"}, "x": {"type": "integer"}},
+        "if": {"properties": {"kind": {"enum": ["ab", "b"]}}}, "then": {"required": ["x"]},
+        "else": {"properties": {"x": false}}});
+    check(
+        &json(kind),
+        None,
+        &["{\"kind\":\"ab\",\"x\":1}", "{\"kind\":\"a\"}", "{\"kind\":\"abc\"}", "{\"kind\":\"\"}"],
+        &[("{\"kind\":\"ab\"}", "{\"kind\":\"ab\""), ("{\"kind\":\"a\",\"x\":1}", "{\"kind\":\"a\"")],
+    );
+    let bound = json!({"type": "object", "additionalProperties": false, "required": ["n"],
+        "properties": {"n": {"type": "integer"}, "why": {"type": "string"}},
+        "if": {"properties": {"n": {"minimum": 5}}, "required": ["n"]}, "then": {"required": ["why"]}});
+    check(&json(bound), None, &["{\"n\":4}", "{\"n\":5,\"why\":\"\"}"], &[("{\"n\":5}", "{\"n\":5")]);
+    let of_type = json!({"if": {"type": "string"}, "then": {"maxLength": 1}, "else": {"type": ["integer", "null"]}});
+    check(&json(of_type), None, &["\"a\"", "17", "null"], &[("\"ab\"", "\"a"), ("true", "")]);
+    let not = json!({"type": "string", "not": {"enum": ["a", "ab"]}});
+    check(&json(not), None, &["\"\"", "\"b\"", "\"abc\""], &[("\"a\"", "\"a"), ("\"ab\"", "\"ab")]);
+}
+
+#[test]
+fn conditions_of_a_list_on_one_field_are_one_choice() {
+    let kinds: Vec<String> = (0..24).map(|i| format!("kind{i}")).collect();
+    let condition = |kind: &String| {
+        json!({"if": {"properties": {"kind": {"const": kind}}}, "then": {"required": [kind]},
+            "else": {"properties": {kind: false}}})
+    };
+    let mut fields: serde_json::Map<String, Json> =
+        kinds.iter().map(|kind| (kind.clone(), json!({"type": "integer"}))).collect();
+    fields.shift_insert(0, "kind".into(), json!({"type": "string"}));
+    let schema = json!({"type": "object", "additionalProperties": false, "properties": fields, "required": ["kind"],
+        "allOf": kinds.iter().map(condition).collect::<Vec<_>>()});
+    check(
+        &json(schema),
+        None,
+        &["{\"kind\":\"kind7\",\"kind7\":1}", "{\"kind\":\"other\"}"],
+        &[("{\"kind\":\"kind7\"}", "{\"kind\":\"kind7\""), ("{\"kind\":\"other\",\"kind7\":1}", "{\"kind\":\"other\"")],
+    );
+}
+
+#[test]
+fn nested_conditions_do_not_multiply() {
+    let nested = |wrap: fn(Json) -> Json| (0..18).fold(json!({"const": 1}), |inner, _| wrap(inner));
+    let conditions = nested(|inner| json!({"if": inner, "then": {"const": 1}, "else": {"const": 2}}));
+    let cases = nested(|inner| {
+        let of = |value: u8| json!({"if": {"properties": {"a": {"const": value}}}, "else": inner.clone()});
+        json!({"allOf": [of(1), {"if": {"properties": {"a": {"const": 2}}}, "then": {"required": ["b"]}}]})
+    });
+    for schema in [conditions, cases] {
+        let began = std::time::Instant::now();
+        schema::in_known_words(&schema, false);
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn an_object_that_wants_more_keys_than_there_are_matches_nothing() {
+    let of = |least: u64| {
+        json!({"type": "object", "patternProperties": {"^[ab]$": {"type": "boolean"}}, "additionalProperties": false,
+            "properties": {"a": {"type": "boolean"}}, "required": ["a"], "minProperties": least})
+    };
+    check(&json(of(2)), None, &["{\"a\":true,\"b\":true}"], &[]);
+    for empty in [
+        of(3),
+        json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false,
+        "minProperties": 2}),
+        json!({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "minProperties": 3}),
+    ] {
+        let error = grammars().compile(&json(empty)).map(drop).unwrap_err();
+        assert_eq!(error.message, NOTHING);
+    }
+    let optional = json!({"type": "object", "properties": {"x": of(3), "y": {"type": "null"}},
+        "additionalProperties": false});
+    check(&json(optional), None, &["{}", "{\"y\":null}"], &[("{\"x\":{\"a\":true}}", "{\"")]);
 }
 
 #[test]
@@ -119,5 +197,17 @@ fn formats_end() {
         let grammars = grammars();
         assert_eq!(followed(&grammars, &schema, None, &format!("\"{good}\"")), Ok(()), "{format}");
         assert!(followed(&grammars, &schema, None, &format!("\"{endless}\"")).is_err(), "{format}");
+    }
+}
+
+#[test]
+fn bounds_leave_out_their_number_also_where_the_other_bound_is_near() {
+    for (schema, good, bad) in [
+        (json!({"type": "number", "exclusiveMinimum": 2, "exclusiveMaximum": 2.5}), ["2.25", "2.000001"], "2"),
+        (json!({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}), ["0.5", "0.000001"], "0"),
+        (json!({"type": "number", "minimum": -2.5, "exclusiveMaximum": -2}), ["-2.5", "-2.25"], "-2"),
+        (json!({"type": "number", "exclusiveMinimum": 2, "maximum": 3}), ["2.5", "3"], "2"),
+    ] {
+        check(&json(schema), None, &good, &[(bad, bad)]);
     }
 }

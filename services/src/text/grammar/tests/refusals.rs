@@ -8,7 +8,7 @@ fn what_cannot_be_followed_is_refused_by_name_and_quickly() {
     let refused = |structure: &Structure| grammars.compile(structure).map(drop).unwrap_err();
     for (schema, names) in [
         (json!({"type": "array", "uniqueItems": true}), "uniqueItems"),
-        (json!({"not": {"enum": ["a"]}}), "not"),
+        (json!({"not": {"enum": [["a"]]}}), "not"),
         (json!({"type": "integer", "minimum": 3, "maximum": 2}), "minimum"),
         (json!({"type": "text"}), "text"),
         (json!({"$ref": "#/$defs/none"}), "none"),
