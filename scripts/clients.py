@@ -5,7 +5,7 @@
     python3 scripts/clients.py --chimere target/release/chimere litellm openai     # some
 
 Each program gets a virtual environment of its own under --venvs (default target/clients), made with pip at the first run, because their
-requirements contradict each other; those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model. The last line reads
+requirements contradict each other (some take minutes and a gigabyte; .ci/run takes the light ones); those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model. The last line reads
 `N passed, N failed`. docs/using/clients.md says what each of them sends and what does not work.
 """
 import argparse
@@ -20,15 +20,11 @@ import time
 import traceback
 import urllib.request
 
+from python_clients import evaluations, frameworks, terminals
+from python_clients.asked import PLACE, QUESTION, RESULT, WEATHER, place
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 START_SECONDS, END_SECONDS, PROGRAM_SECONDS = 120, 30, 300
-QUESTION = "What is the weather in Paris?"
-WEATHER = {"type": "function", "function": {
-    "name": "get_weather", "description": "Get the current weather of a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
-# By the names of a weather service, which are not those of the model's own training table: its card has a row of such.
-RESULT = json.dumps({"city": "Paris", "temperature_c": 21, "condition": "sunny"})
-
 # What each is made of; the first is the program itself.
 PINNED = {
     "openai": ["openai==3.54.0"],
@@ -36,35 +32,26 @@ PINNED = {
     "pydantic-ai": ["pydantic-ai-slim[openai]==2.68.0"],
     "openai-agents": ["openai-agents==0.24.0"],
     "langchain-openai": ["langchain-openai==1.7.3"],
-    "instructor": ["instructor==1.17.0"],
+    "instructor": ["instructor==1.17.0", "anthropic==2.12.0"],
     "guidellm": ["guidellm==0.8.1"],
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
     "ollama": ["ollama==0.6.3"],
     "schemathesis": ["schemathesis==4.32.5"],
+    "llm": ["llm==0.36"],
+    "smolagents": ["smolagents[openai]==1.26.0"],
+    "haystack": ["haystack-ai==3.4.1"],
+    "semantic-kernel": ["semantic-kernel==1.45.0"],
+    "crewai": ["crewai==1.15.30"],
+    "aider": ["aider-chat==0.86.2"],
+    "lm-eval": ["lm-eval[api]==0.4.13"],
+    "evalscope": ["evalscope[perf]==1.14.1"],
 }
 
 # Those of JavaScript: the package, and the script that drives it.
 NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "anthropic-node": ("@anthropic-ai/sdk@1.12.0", "anthropic.mjs"),
         "ai-sdk": ("ai@6.0.326", "ai.mjs")}
 NODE_BESIDE = ["@ai-sdk/openai-compatible@2.0.91", "@ai-sdk/openai@3.0.141", "zod@4.6.7"]
-
-# What typed answers are asked for: the text, and what of it there can be.
-PLACE = 'Which city does it name? "Anna moved to Paris in 2019."'
-
-
-def place():
-    """A type that only a few short answers have. It takes no other fields: of those a small model finds no end."""
-    import typing
-
-    import pydantic
-
-    class Place(pydantic.BaseModel, extra="forbid"):
-        city: typing.Literal["Paris", "London", "Rome"]
-        year: int = pydantic.Field(ge=1900, le=2100)
-
-    return Place
-
 
 def openai(url, model):
     """A stream, two turns with a tool whose first reply goes back as it was dumped, a typed answer and a call that must come."""
@@ -176,17 +163,6 @@ def langchain_openai(url, model):
     for method in ("json_schema", "function_calling"):
         made = plain.with_structured_output(kind, method=method).invoke(PLACE)
         assert isinstance(made, kind), (method, made)
-
-
-def instructor(url, model):
-    """Typed answers by a call that must come and by schema."""
-    import instructor
-    import openai
-    kind = place()
-    for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
-        client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none"), mode=mode)
-        made = client.chat.completions.create(model=model, messages=[{"role": "user", "content": PLACE}], response_model=kind, temperature=0)
-        assert isinstance(made, kind), (mode, made)
 
 
 def guidellm(url, model):
@@ -312,8 +288,11 @@ def schemathesis(url, model):
 
 
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
-            "langchain-openai": langchain_openai, "instructor": instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "ollama": ollama, "schemathesis": schemathesis}
+            "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
+            "openai-responses": openai_responses, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
+            "aider": terminals.aider, "smolagents": frameworks.smolagents, "haystack": frameworks.haystack,
+            "semantic-kernel": frameworks.semantic_kernel, "crewai": frameworks.crewai,
+            "lm-eval": evaluations.lm_eval, "evalscope": evaluations.evalscope}
 
 
 class Server:
