@@ -211,6 +211,7 @@ pub(super) const HUGGING_FACE: &[Harmless] = &[
             "n_group",
             "n_routed_experts",
             "n_shared_experts",
+            "num_experts",
             "num_experts_per_tok",
             "routed_scaling_factor",
             "shared_expert_intermediate_size",
@@ -265,7 +266,6 @@ pub(super) const HUGGING_FACE: &[Harmless] = &[
     (&["mamba_use_mlp"], Allowed::Flag(true), "every layer has a feed-forward part"),
     (&["decoder_sparse_step"], Allowed::Number(1.0), "experts in every layer"),
     (&["mlp_only_layers"], Allowed::Empty, "experts in every layer"),
-    (&["num_experts"], Allowed::Number(0.0), "no tensors of experts are known in this family"),
     (
         &["max_window_layers"],
         Allowed::Any,
