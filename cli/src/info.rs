@@ -38,7 +38,7 @@ fn report(path: &Path, model: &Model) -> String {
     let summary = Summary::of(model);
     let mut out = String::new();
     let c = &model.config;
-    let mut line = |name: &str, value: String| writeln!(out, "{name:<16}{value}").expect("writing to a string");
+    let mut line = |name: &str, value: String| writeln!(out, "{name:<15} {value}").expect("writing to a string");
     line("model", one_line(&c.name));
     line("file", path.display().to_string());
     line("architecture", c.architecture.to_owned());
@@ -195,6 +195,7 @@ mod tests {
         }
         let falcon = text("falcon_h1");
         assert!(falcon.contains("2: 2 attention beside mamba-2"), "{falcon}");
+        assert!(falcon.contains("attention beside mamba-2 4 query"), "{falcon}");
         assert!(falcon.contains("computed by     CPU and GPU"), "{falcon}");
         let file = golden.join("falcon_h1").join("model.gguf");
         let mut wide = model::load(&file).unwrap();

@@ -1,11 +1,12 @@
 //! Which model to serve when nobody says: the usual places, in order.
 
+use chimere_engine::model::find_file;
 use std::path::{Path, PathBuf};
 
 /// The model file or directory, or an error that names every place looked at.
 ///
-/// `asked` is `--model`, `env` is `$CHIMERE_MODEL`, `exe` is this program's own path. A directory that holds a single
-/// `.gguf` file, or the first part of a single split one, stands for that file.
+/// `asked` is `--model`, `env` is `$CHIMERE_MODEL`, `exe` is this program's own path. What a directory stands for,
+/// the engine says, so that every command takes the same file.
 pub fn model(asked: Option<&Path>, env: Option<&Path>, exe: Option<&Path>) -> Result<PathBuf, String> {
     let named = [(asked, "--model"), (env, "$CHIMERE_MODEL")];
     if let Some((Some(path), what)) =
@@ -31,34 +32,12 @@ pub fn model(asked: Option<&Path>, env: Option<&Path>, exe: Option<&Path>) -> Re
 }
 
 fn file_of(path: &Path) -> Result<PathBuf, String> {
-    if !path.is_dir() {
-        return Ok(path.to_path_buf());
+    let found = find_file(path).map_err(|e| e.to_string())?;
+    let says_something = ["config.json", "adapter_config.json"].iter().any(|file| found.join(file).exists());
+    if found.is_dir() && !says_something {
+        return Err(format!("{} holds neither a .gguf model nor a config.json", path.display()));
     }
-    let entries = std::fs::read_dir(path).map_err(|e| format!("cannot read directory {}: {e}", path.display()))?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| is_model(p)).collect();
-    files.sort();
-    match files.as_slice() {
-        [one] => Ok(one.clone()),
-        [] if path.join("config.json").exists() => Ok(path.to_path_buf()),
-        [] => Err(format!("{} holds neither a .gguf file nor a config.json", path.display())),
-        _ => {
-            let names =
-                files.iter().filter_map(|p| p.file_name()).map(|n| n.to_string_lossy()).collect::<Vec<_>>().join(", ");
-            Err(format!("{} holds several models ({names}): name one of the files", path.display()))
-        }
-    }
-}
-
-/// A `.gguf` file; of a split one only the first part counts.
-fn is_model(path: &Path) -> bool {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let Some(stem) = name.strip_suffix(".gguf") else { return false };
-    match stem.rsplit_once("-of-") {
-        Some((front, count)) if count.len() == 5 && count.bytes().all(|b| b.is_ascii_digit()) => {
-            front.ends_with("-00001")
-        }
-        _ => true,
-    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -95,6 +74,11 @@ mod tests {
         assert!(model(Some(dir.path()), None, None).unwrap_err().contains("neither"));
         write(dir.path().join("config.json"), "{}").unwrap();
         assert_eq!(model(Some(dir.path()), None, None), Ok(dir.path().to_path_buf()));
+        write(dir.path().join("model.safetensors"), "").unwrap();
+        write(dir.path().join("mmproj-F16.gguf"), "").unwrap();
+        assert_eq!(model(Some(dir.path()), None, None), Ok(dir.path().to_path_buf()), "a projector is no model");
+        write(dir.path().join("m.gguf"), "").unwrap();
+        assert_eq!(model(Some(dir.path()), None, None), Ok(dir.path().join("m.gguf")));
     }
 
     #[test]

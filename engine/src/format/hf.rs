@@ -12,6 +12,14 @@ use super::{BlockType, Files, LoadError, Tensor};
 use std::path::{Path, PathBuf};
 use tensors::{Tensors, Workers};
 
+/// What the names of a vision tower's tensors begin with.
+const VISION: [&str; 2] = ["model.visual.", "visual."];
+
+/// Whether a tensor is one of a vision tower, which is left out.
+pub(crate) fn is_vision(name: &str) -> bool {
+    VISION.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// A model's directory in Hugging Face's layout, open.
 #[derive(Debug)]
 pub struct HfDir {
@@ -25,7 +33,7 @@ impl HfDir {
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let config = HfConfig::read(&path.join("config.json"))?;
         let tensors = Tensors::open(path)?;
-        let vision = tensors.names().filter(|n| n.contains("visual.")).count();
+        let vision = tensors.names().filter(|name| is_vision(name)).count();
         if vision > 0 {
             tracing::info!("{vision} tensors of the vision tower are left out: text only");
         }
@@ -71,6 +79,11 @@ impl HfDir {
     /// scales.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
         self.tensors.get(name)
+    }
+
+    /// The name of the scales of a tensor of 8-bit floats.
+    pub(crate) fn scales_of(&self, name: &str) -> Option<String> {
+        self.tensors.scales_of(name)
     }
 
     /// As [`HfDir::tensor`], decoded by the calling thread alone: whoever makes a tensor once for all may be asked for

@@ -9,6 +9,7 @@ mod fault;
 pub mod gguf;
 pub mod hf;
 mod mapped;
+mod record;
 pub mod synth;
 mod tensor;
 mod text;
@@ -18,6 +19,7 @@ pub use error::{LoadError, NotFinite, Problem};
 pub use gguf::Gguf;
 pub use hf::HfDir;
 pub use mapped::Files;
+pub(crate) use record::{KeyValue, ReadNames};
 pub use tensor::Tensor;
 
 use crate::ids::TokenId;

@@ -6,12 +6,13 @@
 
 use super::blocks::{Converted, LayerPlan};
 use super::families::{FAMILIES, Family, Layers};
-use super::from_hf::{PREFIXES, draft_prefix, head_name, main_prefix, shape};
+use super::from_hf::{PREFIXES, check_keys_read, draft_prefix, head_name, main_prefix, shape, unties};
 use super::load::hugging_face_family;
+use super::unread::check_tensors;
 use super::{BlockConfig, Model, ModelConfig, load_gguf};
 use crate::format::gguf::{GgufHeader, MetaValue};
-use crate::format::{Gguf, HfDir, LoadError, TextAssets};
-use std::collections::HashSet;
+use crate::format::hf::is_vision;
+use crate::format::{Gguf, HfDir, LoadError, ReadNames, TextAssets};
 use std::sync::Arc;
 
 /// The file of a directory, and the model in it. `text` has the directory's tokenizer in the form of GGUF files.
@@ -24,9 +25,10 @@ pub fn as_gguf(dir: HfDir, text: &TextAssets) -> Result<(Gguf, Model), LoadError
     let Layers { main, draft } = (family.hugging_face_layers)(&dir)?;
     let draft = draft_prefix(&dir).map(|prefix| (prefix, &draft));
     let config = shape(&dir, family)?.with_layers(&main, draft.map(|(_, plan)| plan));
-    let mut all = Converted { dir: Arc::new(dir), conversion, tensors: Vec::new(), used: HashSet::new() };
+    let mut all = Converted { dir: Arc::new(dir), conversion, tensors: Vec::new(), read: ReadNames::default() };
     all.add_model(&config, &main, draft)?;
     all.only_known()?;
+    check_keys_read(all.dir.config())?;
     let header = header(&all.dir, &config, text)?;
     let file = Gguf::of_parts(&header, all.tensors, all.dir.path(), all.dir.files().clone())?;
     let model = load_gguf(&file)?;
@@ -61,12 +63,20 @@ impl Converted {
 
     fn add_head(&mut self, config: &ModelConfig) -> Result<(), LoadError> {
         let name = head_name(&self.dir);
-        if self.dir.config().is_tied() {
-            self.used.insert(name.to_owned());
+        if self.dir.config().is_tied() && !self.has_own_head(name)? {
+            self.read.note(name);
             return Ok(());
         }
         let mut top = self.part(String::new(), String::new(), config.hidden);
         top.put_from("output.weight", name, &[config.vocab, config.hidden])
+    }
+
+    /// Whether a directory whose configuration ties the head has one of its own that differs from the embedding.
+    fn has_own_head(&self, name: &str) -> Result<bool, LoadError> {
+        let prefix = main_prefix(&self.dir).unwrap_or(PREFIXES[0]);
+        let embed = self.dir.tensor(&format!("{prefix}embed_tokens.weight"))?;
+        let head = self.dir.tensor(name)?;
+        Ok(head.zip(embed).is_some_and(|(head, embed)| unties(&head, &embed)))
     }
 
     /// What stands around the draft head's layer, which is number `layer`.
@@ -100,14 +110,8 @@ impl Converted {
 
     /// That every tensor of the directory has found its place.
     fn only_known(&self) -> Result<(), LoadError> {
-        let known = |name: &str| {
-            let of = name.strip_suffix("_scale_inv").unwrap_or(name);
-            self.used.contains(of) || name.contains("visual.")
-        };
-        match self.dir.tensor_names().filter(|name| !known(name)).min() {
-            Some(name) => Err(self.error(name, "no such tensor: it is not known in this family", "one")),
-            None => Ok(()),
-        }
+        let checked = check_tensors(self.dir.tensor_names(), &self.read, is_vision);
+        checked.map_err(|problem| problem.in_file(self.dir.path()))
     }
 }
 

@@ -4,14 +4,16 @@ use super::blocks::Layer;
 use super::families::{Family, Layers};
 use super::gguf_keys::Keys;
 use super::reader::{Format, Reader, TensorSource, finite_values};
+use super::unread::{check_tensors, draft_is_whole};
 use super::{Block, DraftHeadWeights, Model, Weights};
-use crate::format::{Gguf, LoadError, Problem, Tensor, TextAssets};
+use crate::format::{Gguf, LoadError, Problem, ReadNames, Tensor, TextAssets};
 use std::path::Path;
 
 /// Reads the model of this family.
 pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadError> {
     let text = TextAssets::from_gguf(file)?;
-    let reader = Reader::new(file);
+    let source = GgufSource { file, record: ReadNames::default() };
+    let reader = Reader::new(&source);
     let keys = Keys::new(file, family.gguf)?;
     let shape = keys.shape(reader)?;
     let Layers { main, draft } = (family.gguf_layers)(&keys)?;
@@ -20,11 +22,13 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
         tracing::warn!("the draft head is left out: those of {} are not read", family.gguf);
     }
     check_vocabulary(file, &text, shape.vocab)?;
+    keys.check_read()?;
     let (hidden, vocab) = (shape.hidden, shape.vocab);
     let layer = |i: usize, plan| {
         Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
             .read(plan)
     };
+    let behind = |name: &str| block_of(name).is_some_and(|block| (keys.main..keys.blocks).contains(&block));
     let weights = Weights {
         embed: reader.need("token_embd.weight", &[vocab, hidden])?,
         norm: reader.values("output_norm.weight", &[hidden])?,
@@ -32,24 +36,46 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
         layers: main.iter().enumerate().map(|(i, plan)| layer(i, plan)).collect::<Result<_, _>>()?,
         draft_head: match drafts {
             false => None,
-            true => draft_head(reader, keys.main, hidden, || layer(keys.main, &draft)),
+            true => draft_head(reader, keys.main, hidden, || layer(keys.main, &draft))
+                .filter(|_| draft_is_whole(reader, behind)),
         },
     };
+    check_tensors(reader.names(), reader.record(), behind).map_err(|problem| reader.error(problem))?;
     let files = file.files().clone();
     files.check()?;
     let draft = weights.draft_head.as_ref().map(|_| &draft);
     Ok(Model { config: shape.with_layers(&main, draft), weights, text, files })
 }
 
-impl TensorSource for Gguf {
+/// A file, and which of its tensors were read.
+struct GgufSource<'a> {
+    file: &'a Gguf,
+    record: ReadNames,
+}
+
+impl GgufSource<'_> {
+    fn noted(&self, name: &str) -> Option<&Tensor> {
+        self.file.tensor(name).inspect(|_| self.record.note(name))
+    }
+}
+
+impl TensorSource for GgufSource<'_> {
     fn path(&self) -> &Path {
-        self.path()
+        self.file.path()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.file.tensors().map(|tensor| tensor.name.as_str()).collect()
+    }
+
+    fn record(&self) -> &ReadNames {
+        &self.record
     }
 
     /// With the factor of NVFP4's companion tensor, where there is one.
     fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
-        let Some(tensor) = self.tensor(name) else { return Ok(None) };
-        let companion = name.strip_suffix(".weight").and_then(|stem| self.tensor(&format!("{stem}.scale")));
+        let Some(tensor) = self.noted(name) else { return Ok(None) };
+        let companion = name.strip_suffix(".weight").and_then(|stem| self.noted(&format!("{stem}.scale")));
         let Some(scale) = companion else { return Ok(Some(tensor.clone())) };
         let count: usize = scale.shape.iter().product();
         if count != 1 && count != tensor.matrices() {
@@ -60,6 +86,11 @@ impl TensorSource for Gguf {
         scaled.scale = Some(finite_values(scale).map_err(|p| p.in_file(self.path()))?.into());
         Ok(Some(scaled))
     }
+}
+
+/// The block that a tensor is of, such as 3 of `blk.3.attn_q.weight`.
+fn block_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 fn check_vocabulary(file: &Gguf, text: &TextAssets, rows: usize) -> Result<(), LoadError> {

@@ -3,13 +3,14 @@
 
 use super::blocks::Layer;
 use super::families::{Family, Layers};
+use super::harmless;
 use super::hf_keys::{factor, size};
-use super::hf_tensors::RenamedDir;
+use super::hf_tensors::{HfSource, RenamedDir};
 use super::reader::{Format, Reader, TensorSource, plus_one};
+use super::unread::{check_keys, check_tensors, draft_is_whole};
 use super::{Block, DraftHeadWeights, Model, ModelConfig, Weights};
-use crate::format::hf::HfConfig;
+use crate::format::hf::{HfConfig, is_vision};
 use crate::format::{HfDir, LoadError, Tensor, TextAssets};
-use std::path::Path;
 
 /// Prefixes of the main model's tensors that exports use, before `embed_tokens.weight`.
 pub(super) const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "model.", ""];
@@ -36,70 +37,82 @@ pub(super) fn head_name(dir: &HfDir) -> &'static str {
 
 /// Reads the model of this family.
 pub(super) fn read(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
-    match family.hugging_face_tensors {
-        Some(tensors) => read_renamed(&RenamedDir::new(dir, tensors)?, family),
-        None => read_own(dir, family),
+    let source = HfSource::new(dir);
+    let model = match family.hugging_face_tensors {
+        Some(tensors) => read_renamed(dir, &RenamedDir::new(&source, tensors)?, family)?,
+        None => read_own(dir, &source, family)?,
+    };
+    check_keys_read(dir.config())?;
+    let left_out = |name: &str| is_vision(name) || is_draft(name);
+    check_tensors(source.names(), source.record(), left_out).map_err(|problem| problem.in_file(dir.path()))?;
+    model.files.check()?;
+    Ok(model)
+}
+
+/// That every key of the text part was read or changes nothing.
+pub(super) fn check_keys_read(c: &HfConfig) -> Result<(), LoadError> {
+    c.must_be("use_sliding_window", false)?;
+    if c.has("use_sliding_window") {
+        // Releases say how wide a window would be beside saying that there is none.
+        let _unused = c.u64("sliding_window")?;
     }
+    check_keys(&c.unread(), "", harmless::HUGGING_FACE).map_err(|problem| problem.in_file(&c.file))
+}
+
+/// Whether a tensor is one of a draft head.
+pub(super) fn is_draft(name: &str) -> bool {
+    DRAFTS.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Reads the model of a family whose tensors are found under the names of GGUF files.
-fn read_renamed(dir: &RenamedDir<'_>, family: &'static Family) -> Result<Model, LoadError> {
-    let shape = shape(dir.inner, family)?;
-    let Layers { main, .. } = (family.hugging_face_layers)(dir.inner)?;
-    dir.only(main.len())?;
+fn read_renamed(dir: &HfDir, source: &RenamedDir<'_>, family: &'static Family) -> Result<Model, LoadError> {
+    let shape = shape(dir, family)?;
+    let Layers { main, .. } = (family.hugging_face_layers)(dir)?;
+    if dir.tensor_names().any(is_draft) {
+        tracing::warn!("the draft head is left out: those of {} are not read", family.gguf);
+    }
     let config = shape.with_layers(&main, None);
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
-    let (reader, hidden, vocab) = (Reader::new(dir), config.hidden, config.vocab);
+    let (reader, hidden, vocab) = (Reader::new(source), config.hidden, config.vocab);
     let layer = |(i, plan)| {
         Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
             .read(plan)
     };
-    let head = || reader.need("output.weight", &[vocab, hidden]);
+    let embed = reader.need("token_embd.weight", &[vocab, hidden])?;
     let weights = Weights {
-        embed: reader.need("token_embd.weight", &[vocab, hidden])?,
+        head: head(dir.config(), reader, "output.weight", &embed)?,
+        embed,
         norm: reader.values("output_norm.weight", &[hidden])?,
-        head: (!dir.inner.config().is_tied()).then(head).transpose()?,
         layers: main.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
         draft_head: None,
     };
-    let files = dir.inner.files().clone();
-    files.check()?;
-    Ok(Model { config, weights, text, files })
+    Ok(Model { config, weights, text, files: dir.files().clone() })
 }
 
-fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
+fn read_own(dir: &HfDir, source: &HfSource<'_>, family: &'static Family) -> Result<Model, LoadError> {
     let shape = shape(dir, family)?;
     let Layers { main, draft } = (family.hugging_face_layers)(dir)?;
     let config = shape.with_layers(&main, Some(&draft));
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
-    let reader = Reader::new(dir);
+    let reader = Reader::new(source);
     let (hidden, vocab) = (config.hidden, config.vocab);
     let prefix = main_prefix(dir).ok_or_else(|| reader.missing("model.embed_tokens.weight", &[vocab, hidden]))?;
     let layer = |prefix: &str, plan| {
         Layer { reader, format: Format::HuggingFace, gdn: family.gdn.as_ref(), prefix, hidden }.read(plan)
     };
     let layers = main.iter().enumerate().map(|(i, plan)| layer(&format!("{prefix}layers.{i}."), plan));
+    let embed = reader.need(&format!("{prefix}embed_tokens.weight"), &[vocab, hidden])?;
     let weights = Weights {
-        embed: reader.need(&format!("{prefix}embed_tokens.weight"), &[vocab, hidden])?,
+        head: head(dir.config(), reader, head_name(dir), &embed)?,
+        embed,
         norm: plus_one(reader.values(&format!("{prefix}norm.weight"), &[hidden])?),
-        head: head(dir, reader, &config)?,
         layers: layers.collect::<Result<_, _>>()?,
-        draft_head: draft_head(dir, reader, hidden, |prefix| layer(&format!("{prefix}layers.0."), &draft)),
+        draft_head: draft_head(dir, reader, hidden, |prefix| layer(&format!("{prefix}layers.0."), &draft))
+            .filter(|_| draft_is_whole(reader, is_draft)),
     };
     let files = dir.files().clone();
-    files.check()?;
     let config = if weights.draft_head.is_some() { config } else { ModelConfig { draft: Vec::new(), ..config } };
     Ok(Model { config, weights, text, files })
-}
-
-impl TensorSource for HfDir {
-    fn path(&self) -> &Path {
-        self.path()
-    }
-
-    fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
-        self.tensor(name)
-    }
 }
 
 /// Everything about the model that is not about its layers.
@@ -127,22 +140,30 @@ fn context(c: &HfConfig, family: &Family) -> Result<u64, LoadError> {
     }
 }
 
-/// Families call it differently.
+/// Families call it differently, and some by several names.
 fn rms_eps(c: &HfConfig) -> Result<f64, LoadError> {
-    for key in ["layer_norm_epsilon", "norm_eps"] {
-        if let Some(eps) = c.f64(key)? {
-            return Ok(eps);
+    let mut found = None;
+    for key in ["layer_norm_epsilon", "norm_eps", "rms_norm_eps"] {
+        match (found, c.f64(key)?) {
+            (Some(eps), Some(other)) if eps != other => return Err(c.error(key, eps, other)),
+            (_, own) => found = found.or(own),
         }
     }
-    c.need_f64("rms_norm_eps")
+    found.map_or_else(|| c.need_f64("rms_norm_eps"), Ok)
 }
 
-fn head(dir: &HfDir, reader: Reader<'_>, config: &ModelConfig) -> Result<Option<Tensor>, LoadError> {
-    if dir.config().is_tied() {
-        return Ok(None);
+/// The head, `None` where it is the embedding. Programs that tie weights untie a head that differs from the embedding
+/// whatever config.json says, and write many that do not differ.
+fn head(c: &HfConfig, reader: Reader<'_>, name: &str, embed: &Tensor) -> Result<Option<Tensor>, LoadError> {
+    if !c.is_tied() {
+        return reader.need(name, &embed.shape).map(Some);
     }
-    let name = head_name(dir);
-    reader.need(name, &[config.vocab, config.hidden]).map(Some)
+    Ok(reader.find(name, &embed.shape)?.filter(|head| unties(head, embed)))
+}
+
+/// Whether a head beside an embedding to which it is said to be tied is another matrix.
+pub(super) fn unties(head: &Tensor, embed: &Tensor) -> bool {
+    head.ty != embed.ty || head.bytes() != embed.bytes()
 }
 
 /// The draft head, if the directory has one that can be read. A main model that is whole is served either way.

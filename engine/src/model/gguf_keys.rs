@@ -1,33 +1,11 @@
 //! The metadata keys of one family in a GGUF file: sizes and factors, each checked where it is read.
 
 use super::ModelConfig;
-use super::hf_tensors::HfTensors;
+use super::harmless;
 use super::reader::{Reader, SIZE_MAX};
+use super::unread::check_keys;
 use crate::format::gguf::Metadata;
-use crate::format::{Gguf, LoadError, Problem, Tensor};
-
-/// Keys that families with Mamba-2 have in common, without their prefix.
-const KEYS: &[&str] = &[
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.layer_norm_epsilon",
-    "attention.layer_norm_rms_epsilon",
-    "attention.value_length",
-    "block_count",
-    "context_length",
-    "embedding_length",
-    "feed_forward_length",
-    "rope.dimension_count",
-    "rope.freq_base",
-    "rope.scaling.finetuned",
-    "ssm.conv_kernel",
-    "ssm.group_count",
-    "ssm.inner_size",
-    "ssm.state_size",
-    "ssm.time_step_rank",
-    "vocab_size",
-];
+use crate::format::{Gguf, LoadError, Problem, ReadNames, Tensor};
 
 /// Metadata keys of one family, with its prefix.
 pub(super) struct Keys<'a> {
@@ -38,12 +16,13 @@ pub(super) struct Keys<'a> {
     pub(super) blocks: usize,
     /// How many main layers there are.
     pub(super) main: usize,
+    record: ReadNames,
 }
 
 impl<'a> Keys<'a> {
     pub(super) fn new(file: &'a Gguf, prefix: &'static str) -> Result<Self, LoadError> {
         let meta = file.meta();
-        let mut keys = Self { file, meta, prefix, blocks: 0, main: 0 };
+        let mut keys = Self { file, meta, prefix, blocks: 0, main: 0, record: ReadNames::default() };
         let (blocks, tensors) = (meta.need_u64(&keys.key("block_count"))?, file.tensors().len());
         // Each block has several tensors, so this bounds everything that is later allocated a layer.
         if blocks == 0 || blocks > tensors as u64 {
@@ -64,6 +43,8 @@ impl<'a> Keys<'a> {
             let want = format!("the embedding, {hidden} values a row");
             self.meta.error(Problem::tensor("token_embd.weight", want, "no such tensor"))
         })?;
+        // Other programs believe the key where a file has no tokenizer.
+        self.must_be("vocab_size", embed.rows() as u64)?;
         let context = self.meta.need_u64(&self.key("context_length"))?;
         let stem = || self.file.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
         Ok(ModelConfig {
@@ -93,14 +74,14 @@ impl<'a> Keys<'a> {
     /// A width of experts; where the key is missing, that of a tensor, as llama.cpp does, so files without it exist.
     pub(super) fn width(&self, name: &str, tensor: &str) -> Result<usize, LoadError> {
         match self.file.tensor(tensor) {
-            Some(t) if !self.meta.keys().any(|k| k == self.key(name)) => Ok(t.cols()),
+            Some(t) if !self.has(name) => Ok(t.cols()),
             _ => self.size(name),
         }
     }
 
     /// The error of a key's value.
     pub(super) fn error(&self, name: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
-        self.meta.error(Problem::key(self.key(name), want, got))
+        self.meta.error(Problem::key(self.full(name), want, got))
     }
 
     pub(super) fn check_multiple(&self, name: &str, value: usize, of: &str, divisor: usize) -> Result<(), LoadError> {
@@ -112,13 +93,29 @@ impl<'a> Keys<'a> {
 
     /// Whether the file has the key.
     pub(super) fn has(&self, name: &str) -> bool {
-        let key = self.key(name);
+        let key = self.full(name);
         self.meta.keys().any(|k| k == key)
     }
 
     /// Whether the file has a tensor of this whole name.
     pub(super) fn has_tensor(&self, name: &str) -> bool {
         self.file.tensor(name).is_some()
+    }
+
+    /// That either all layers that have a tensor of the one name have one of the other name too, or none.
+    pub(super) fn check_all_or_none(&self, of: &str, name: &str) -> Result<(), LoadError> {
+        let lacks =
+            |t: &&Tensor| t.name.strip_suffix(of).is_some_and(|layer| !self.has_tensor(&format!("{layer}{name}")));
+        if !self.file.tensors().any(|t| t.name.ends_with(name)) {
+            return Ok(());
+        }
+        match self.file.tensors_in_order().find(lacks) {
+            None => Ok(()),
+            Some(t) => {
+                let missing = t.name.replace(of, name);
+                Err(self.meta.error(Problem::tensor(missing, "one in every such layer or in none", "no such tensor")))
+            }
+        }
     }
 
     /// A factor, if there is one: 0 stands for none.
@@ -148,27 +145,29 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// That the family's keys are among `keys` and [`KEYS`], and the tensors among those of the directory: one that
-    /// nobody reads would change what is computed, or be left out of it, without a word.
-    pub(super) fn only(&self, keys: &[&str], tensors: &HfTensors) -> Result<(), LoadError> {
-        let prefix = self.key("");
-        let own = self.meta.keys().filter_map(|key| key.strip_prefix(&prefix));
-        if let Some(key) = own.into_iter().find(|key| !KEYS.contains(key) && !keys.contains(key)) {
-            return Err(self.error(key, "no such key: it is not known in this family", "one"));
-        }
-        let unknown = |t: &&Tensor| !tensors.knows(&t.name, self.main);
-        match self.file.tensors_in_order().into_iter().find(unknown) {
-            Some(t) => Err(self.meta.error(Problem::tensor(
-                &t.name,
-                "no such tensor: it is not known in this family",
-                format_args!("shape {:?}", t.shape),
-            ))),
-            None => Ok(()),
-        }
+    /// That every key of the family was read or changes nothing.
+    pub(super) fn check_read(&self) -> Result<(), LoadError> {
+        let prefix = self.full("");
+        let own = self.meta.keys().filter(|key| key.starts_with(&prefix) && !self.record.has(key));
+        let mut unread: Vec<_> = own.filter_map(|key| Some((key.to_owned(), self.meta.plain(key)?))).collect();
+        unread.sort_by(|a, b| a.0.cmp(&b.0));
+        check_keys(&unread, &prefix, harmless::GGUF).map_err(|problem| self.meta.error(problem))
     }
 
-    /// A key with the family's prefix.
+    /// A key with the family's prefix, to be asked for: it counts as read from now on.
     pub(super) fn key(&self, name: &str) -> String {
+        let key = self.full(name);
+        self.record.note(&*key);
+        key
+    }
+
+    /// Leaves out keys that are about layers of a kind that the family knows and this model does not have.
+    pub(super) fn leave_out(&self, names: &[&str]) {
+        names.iter().for_each(|name| self.record.note(self.full(name)));
+    }
+
+    /// A key with the family's prefix, to be spoken of.
+    fn full(&self, name: &str) -> String {
         format!("{}.{name}", self.prefix)
     }
 

@@ -30,6 +30,19 @@ pub(super) fn size(c: &HfConfig, key: &str) -> Result<usize, LoadError> {
     }
 }
 
+/// That either every convolution of a mixer has a bias or none, as the key says where it is there.
+pub(super) fn check_conv_bias(dir: &HfDir, key: &str) -> Result<(), LoadError> {
+    let count = |end: &str| dir.tensor_names().filter(|name| name.ends_with(end)).count();
+    let (all, biased) = (count(".conv1d.weight"), count(".conv1d.bias"));
+    let said = dir.config().bool(key)?;
+    let want = if said.unwrap_or(biased > 0) { all } else { 0 };
+    if biased == want {
+        return Ok(());
+    }
+    let want = format!("what the tensors say: {biased} of {all} convolutions have a bias");
+    Err(dir.config().error(key, want, said.map_or_else(|| "no such key".to_owned(), |said| said.to_string())))
+}
+
 /// That `value` is a multiple of `of`.
 pub(super) fn multiple(c: &HfConfig, key: &str, value: usize, of: usize) -> Result<(), LoadError> {
     if value.is_multiple_of(of) { Ok(()) } else { Err(c.error(key, format_args!("a multiple of {of}"), value)) }

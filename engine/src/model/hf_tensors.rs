@@ -3,7 +3,7 @@
 
 use super::reader::TensorSource;
 use crate::format::hf::HfConfig;
-use crate::format::{BlockType, HfDir, LoadError, Problem, Tensor};
+use crate::format::{BlockType, HfDir, LoadError, Problem, ReadNames, Tensor};
 use std::path::Path;
 
 /// What a family's tensors are called.
@@ -88,22 +88,43 @@ macro_rules! attention_tensors {
 pub(super) use attention_tensors;
 
 impl HfTensors {
-    /// Whether a GGUF file of `layers` main layers may have a tensor of this name. What is behind them is a draft
-    /// head's.
-    pub(super) fn knows(&self, name: &str, layers: usize) -> bool {
-        match layer_of(name) {
-            Some((layer, own)) if layer < layers => {
-                let companion = own.strip_suffix(".scale").map(|stem| format!("{stem}.weight"));
-                let own = companion.as_deref().unwrap_or(own);
-                self.lines().any(|(gguf, ..)| *gguf == own)
-            }
-            Some(_) => true,
-            None => ["token_embd.weight", "output_norm.weight", "output.weight"].contains(&name),
-        }
-    }
-
     fn lines(&self) -> impl Iterator<Item = &LayerTensor> {
         self.layer.iter().copied().flatten()
+    }
+}
+
+/// A directory, and which of its tensors were read.
+pub(super) struct HfSource<'a> {
+    pub(super) dir: &'a HfDir,
+    record: ReadNames,
+}
+
+impl<'a> HfSource<'a> {
+    pub(super) fn new(dir: &'a HfDir) -> Self {
+        Self { dir, record: ReadNames::default() }
+    }
+}
+
+impl TensorSource for HfSource<'_> {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+        let tensor = self.dir.tensor(name)?;
+        if tensor.is_some() {
+            self.record.note(name);
+            self.dir.scales_of(name).into_iter().for_each(|scales| self.record.note(scales));
+        }
+        Ok(tensor)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.dir.tensor_names().collect()
+    }
+
+    fn record(&self) -> &ReadNames {
+        &self.record
     }
 }
 
@@ -115,37 +136,21 @@ fn layer_of(name: &str) -> Option<(usize, &str)> {
 
 /// A directory whose tensors have GGUF's names.
 pub(super) struct RenamedDir<'a> {
-    pub(super) inner: &'a HfDir,
+    inner: &'a HfSource<'a>,
     tensors: &'static HfTensors,
     prefix: &'static str,
 }
 
 impl<'a> RenamedDir<'a> {
     /// Finds out which of the prefixes the directory uses.
-    pub(super) fn new(inner: &'a HfDir, tensors: &'static HfTensors) -> Result<Self, LoadError> {
-        let embedding = |prefix: &&&str| inner.has_tensor(&format!("{prefix}{}", tensors.embedding));
+    pub(super) fn new(inner: &'a HfSource<'a>, tensors: &'static HfTensors) -> Result<Self, LoadError> {
+        let embedding = |prefix: &&&str| inner.dir.has_tensor(&format!("{prefix}{}", tensors.embedding));
         match tensors.prefixes.iter().find(embedding) {
             Some(prefix) => Ok(Self { inner, tensors, prefix }),
             None => {
                 let name = format!("{}{}", tensors.prefixes[0], tensors.embedding);
                 Err(Problem::tensor(&name, "the embedding", "no such tensor").in_file(inner.path()))
             }
-        }
-    }
-
-    /// That every tensor of the `layers` layers is one that the family knows: what nobody reads would be left out
-    /// without a word.
-    pub(super) fn only(&self, layers: usize) -> Result<(), LoadError> {
-        let within = |name: &str| -> Option<(usize, String)> {
-            let (layer, own) = name.strip_prefix(self.prefix)?.strip_prefix("layers.")?.split_once('.')?;
-            Some((layer.parse().ok()?, without_number(own)))
-        };
-        let unknown = |name: &&str| {
-            within(name).is_some_and(|(layer, own)| layer < layers && !self.tensors.lines().any(|line| line.1 == own))
-        };
-        match self.inner.tensor_names().find(unknown) {
-            Some(name) => Err(self.error(name, "no such tensor: it is not known in this family", "one")),
-            None => Ok(()),
         }
     }
 
@@ -229,10 +234,18 @@ impl TensorSource for RenamedDir<'_> {
         for (theirs, change) in self.inside(name) {
             if let Some(tensor) = self.changed(&theirs, change)? {
                 let (_, own) = layer_of(name).expect("a tensor that is found inside of layers is of one");
-                return self.multiplied(tensor, (self.tensors.factors)(self.inner.config(), own)?).map(Some);
+                return self.multiplied(tensor, (self.tensors.factors)(self.inner.dir.config(), own)?).map(Some);
             }
         }
         Ok(None)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.inner.names()
+    }
+
+    fn record(&self) -> &ReadNames {
+        self.inner.record()
     }
 
     fn called(&self, name: &str) -> String {
@@ -245,10 +258,4 @@ impl TensorSource for RenamedDir<'_> {
 fn floats(tensor: &Tensor, values: impl Iterator<Item = f32>) -> Tensor {
     let bytes = values.flat_map(f32::to_le_bytes).collect();
     Tensor::owned(tensor.name.clone(), BlockType::F32, tensor.shape.clone(), bytes).expect("as many values as before")
-}
-
-/// A name with `{}` where a part of it is a number.
-fn without_number(name: &str) -> String {
-    let number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    name.split('.').map(|part| if number(part) { "{}" } else { part }).collect::<Vec<_>>().join(".")
 }

@@ -12,11 +12,13 @@ mod families;
 mod from_gguf;
 mod from_hf;
 mod gguf_keys;
+mod harmless;
 mod hf_keys;
 mod hf_tensors;
 mod load;
 mod reader;
 mod summary;
+mod unread;
 
 pub use blocks::{
     Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, LatentWeights,
@@ -27,7 +29,7 @@ pub use blocks::{
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};
 pub use converted::as_gguf;
 pub use draft_ids::{DraftIds, Shortlist};
-pub use load::{Opened, load, load_gguf, load_hugging_face, open};
+pub use load::{Opened, find_file, load, load_gguf, load_hugging_face, open};
 pub use summary::{Role, RoleSummary, Summary};
 
 use crate::format::{Files, Tensor, TextAssets};

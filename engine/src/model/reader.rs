@@ -1,6 +1,6 @@
 //! Finds tensors by name and holds their shapes against the metadata. The same for every file format.
 
-use crate::format::{BlockType, LoadError, Problem, Tensor};
+use crate::format::{BlockType, LoadError, Problem, ReadNames, Tensor};
 use std::path::Path;
 
 /// The largest number of heads, widths and the like that is believed; products of three of them fit in 64 bits.
@@ -10,8 +10,12 @@ pub(super) const SIZE_MAX: u64 = 1 << 20;
 pub(super) trait TensorSource {
     /// The file or directory, for messages.
     fn path(&self) -> &Path;
-    /// The tensor of this name.
+    /// The tensor of this name, which counts as read from now on, as do those that it is made of.
     fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError>;
+    /// What the source itself calls its tensors, in no particular order.
+    fn names(&self) -> Vec<&str>;
+    /// Which of these were read.
+    fn record(&self) -> &ReadNames;
     /// What the source itself calls the tensor, for messages.
     fn called(&self, name: &str) -> String {
         name.to_owned()
@@ -73,6 +77,16 @@ impl<'a> Reader<'a> {
             Some(row) if row.shape == [len] => self.decoded(&row),
             _ => self.values(name, shape),
         }
+    }
+
+    /// What the source itself calls its tensors, in no particular order.
+    pub(super) fn names(&self) -> Vec<&'a str> {
+        self.source.names()
+    }
+
+    /// Which of these were read.
+    pub(super) fn record(&self) -> &'a ReadNames {
+        self.source.record()
     }
 
     /// The error of a tensor that is not there.

@@ -484,7 +484,8 @@ fn a_directory_of_several_models_is_refused() {
     write_split(dir.path(), 2, |_, t| t);
     std::fs::write(dir.path().join("other.gguf"), Tiny::new().bytes()).unwrap();
     let e = load(dir.path()).map(|m| m.config.name).unwrap_err().to_string();
-    assert!(e.ends_with(": directory: wanted one GGUF model, got 2"), "{e}");
+    let names = "2 (m-00001-of-00002.gguf, other.gguf)";
+    assert!(e.ends_with(&format!(": directory: wanted one GGUF model, or the name of a file, got {names}")), "{e}");
 }
 
 #[test]

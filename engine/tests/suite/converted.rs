@@ -173,6 +173,9 @@ fn what_a_directory_lacks_its_file_lacks_too() {
     export.tensors.retain(|name, _| !name.starts_with("mtp."));
     export.config["tie_word_embeddings"] = json!(true);
     export.config["text_config"]["tie_word_embeddings"] = json!(true);
+    let own = as_gguf(export.write(), &gguf("moe").text).unwrap().1;
+    assert!(own.weights.head.is_some(), "a head that differs from the embedding unties it");
+    export.tensors.remove("lm_head.weight");
     let (file, model) = as_gguf(export.write(), &gguf("moe").text).unwrap();
     assert!(model.weights.draft_head.is_none() && model.weights.head.is_none());
     assert_eq!(file.meta().u64("qwen35moe.block_count").unwrap(), Some(4));

@@ -1,14 +1,13 @@
 //! The families with Mamba-2 against `transformers` on tiny models, from both formats; and what is refused of them.
 
 use crate::support::{
-    Driver, Golden, argmax_agreement, config, gguf, golden_dir, hugging_face, max_abs, relative, relative_rms,
+    Driver, GgufParts, Golden, argmax_agreement, config, gguf, golden_dir, hugging_face, max_abs, relative,
+    relative_rms,
 };
-use chimere_engine::format::Gguf;
-use chimere_engine::format::gguf::{GgufHeader, MetaValue};
+use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::synth::{Mix, SynthOptions, write};
 use chimere_engine::model::{self, BlockConfig, MlpConfig, Model};
 use chimere_engine::step::Form;
-use std::path::Path;
 
 /// Presets with their architecture and how far the default path may be from the reference, as other presets of experts
 /// and dense ones.
@@ -160,24 +159,12 @@ fn rewritten(
     tensor: impl Fn(&str) -> Option<String>,
     more: Option<(&str, MetaValue)>,
 ) -> Result<Model, String> {
-    let file = Gguf::open(&golden_dir(preset).join("model.gguf")).unwrap();
-    let mut header = GgufHeader::default();
-    let replaced = more.as_ref().map(|(name, _)| *name);
-    for (name, bytes) in file.meta().encoded() {
-        if let Some(name) = key(name).filter(|name| Some(name.as_str()) != replaced) {
-            header.set(name, MetaValue::Encoded(bytes.to_vec()));
-        }
-    }
-    more.into_iter().for_each(|(name, value)| _ = header.set(name, value));
-    let tensors: Vec<_> = file.tensors_in_order().filter_map(|t| Some((tensor(&t.name)?, t))).collect();
-    tensors.iter().for_each(|(name, t)| _ = header.tensor(name, t.ty, &t.shape));
-    let mut bytes = header.to_bytes();
-    for (_, t) in &tensors {
-        bytes.extend_from_slice(t.bytes());
-        bytes.resize(header.padded(bytes.len() as u64) as usize, 0);
-    }
-    let file = Gguf::from_bytes(&bytes, Path::new("m.gguf")).map_err(|e| e.to_string())?;
-    model::load_gguf(&file).map_err(|e| e.to_string())
+    let mut parts = GgufParts::of(preset);
+    let renamed = |(name, value): (String, MetaValue)| Some((key(&name)?, value));
+    parts.keys = parts.keys.into_iter().filter_map(renamed).collect();
+    more.into_iter().for_each(|(name, value)| parts.set(name, value));
+    parts.tensors = parts.tensors.into_iter().filter_map(|(name, t)| Some((tensor(&name)?, t))).collect();
+    parts.load()
 }
 
 fn same(name: &str) -> Option<String> {
@@ -226,7 +213,7 @@ fn what_is_unknown_in_a_family_is_refused_by_name() {
     );
     assert_eq!(
         key("mamba2", "mamba2.ssm.dt_b_c_rms", MetaValue::Bool(true)),
-        "m.gguf: key `mamba2.ssm.dt_b_c_rms`: wanted no such key: it is not known in this family, got one"
+        "m.gguf: key `mamba2.ssm.dt_b_c_rms`: wanted false: B, C and the step sizes of a mixer have no norms, got true"
     );
     assert_eq!(
         key("nemotron_h", "nemotron_h_moe.expert_gating_func", MetaValue::U32(1)),
@@ -250,7 +237,13 @@ fn what_is_unknown_in_a_family_is_refused_by_name() {
     );
     assert_eq!(
         changed("falcon_h1", None, Some(("blk.1.ffn_up.weight", "blk.1.ffn_up.bias"))),
-        "m.gguf: tensor `blk.1.ffn_up.bias`: wanted no such tensor: it is not known in this family, got shape [96, 32]"
+        "m.gguf: tensor `blk.1.ffn_up.weight`: wanted shape [96, 32], got no such tensor"
+    );
+    let mut parts = GgufParts::of("falcon_h1");
+    parts.add_like("blk.1.ffn_up.weight", "blk.1.ffn_up.bias");
+    assert_eq!(
+        parts.load().map(|m| m.config.name).unwrap_err(),
+        "m.gguf: tensor `blk.1.ffn_up.bias`: wanted no such tensor: it is not known in this family, got one"
     );
 }
 

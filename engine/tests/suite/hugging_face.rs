@@ -272,7 +272,7 @@ fn keys_of_the_config_are_missed_and_refused_by_name() {
     );
     assert_eq!(
         with("mlp_only_layers", json!([1])),
-        "config.json: key `mlp_only_layers`: wanted no layer, got 1 layers"
+        "config.json: key `mlp_only_layers`: wanted an empty list: experts in every layer, got a list or an object"
     );
     let mut e = Export::new();
     e.text()["rope_parameters"]["rope_type"] = json!("yarn");

@@ -20,3 +20,4 @@ mod prefix;
 #[path = "../support/mod.rs"]
 mod support;
 mod synth;
+mod unread;

@@ -7,6 +7,8 @@ pub mod drafts;
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Probe, Recording};
+use chimere_engine::format::gguf::{GgufHeader, MetaValue};
+use chimere_engine::format::{Gguf, Tensor};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{self, DraftIds, Model};
 use chimere_engine::step::{Form, Piece, PieceTokens, StateStart, StepOutcome, StepPlan};
@@ -98,6 +100,53 @@ impl Golden {
     /// An array of token ids by its name.
     pub fn ids(&self, name: &str) -> Vec<TokenId> {
         self.array(name).1.iter().map(|id| *id as TokenId).collect()
+    }
+}
+
+/// The keys and tensors of a GGUF file, to be changed.
+pub struct GgufParts {
+    pub keys: Vec<(String, MetaValue)>,
+    pub tensors: Vec<(String, Tensor)>,
+}
+
+impl GgufParts {
+    /// Those of a preset's file.
+    pub fn of(preset: &str) -> Self {
+        let file = Gguf::open(&golden_dir(preset).join("model.gguf")).unwrap();
+        let keys = file.meta().encoded().map(|(name, bytes)| (name.to_owned(), MetaValue::Encoded(bytes.to_vec())));
+        let tensors = file.tensors_in_order().map(|t| (t.name.clone(), t.clone()));
+        Self { keys: keys.collect(), tensors: tensors.collect() }
+    }
+
+    /// Sets a key, in the place of one of this name.
+    pub fn set(&mut self, key: &str, value: MetaValue) {
+        self.keys.retain(|(name, _)| name != key);
+        self.keys.push((key.to_owned(), value));
+    }
+
+    /// Adds a copy of the tensor `like` under another name.
+    pub fn add_like(&mut self, like: &str, name: &str) {
+        let tensor = self.tensors.iter().find(|t| t.0 == like).unwrap().1.clone();
+        self.tensors.push((name.to_owned(), tensor));
+    }
+
+    /// The model in a file of these parts, or why there is none.
+    pub fn load(self) -> Result<Model, String> {
+        let file = Gguf::from_bytes(&self.bytes(), Path::new("m.gguf")).map_err(|e| e.to_string())?;
+        model::load_gguf(&file).map_err(|e| e.to_string())
+    }
+
+    /// A file of these parts.
+    pub fn bytes(self) -> Vec<u8> {
+        let mut header = GgufHeader::default();
+        self.keys.into_iter().for_each(|(name, value)| _ = header.set(name, value));
+        self.tensors.iter().for_each(|(name, t)| _ = header.tensor(name, t.ty, &t.shape));
+        let mut bytes = header.to_bytes();
+        for (_, t) in &self.tensors {
+            bytes.extend_from_slice(t.bytes());
+            bytes.resize(header.padded(bytes.len() as u64) as usize, 0);
+        }
+        bytes
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::parse::{Value, ValueType, scalar, scalar_bytes};
 use crate::format::mapped::MappedFile;
-use crate::format::{LoadError, Problem};
+use crate::format::{KeyValue, LoadError, Problem};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -37,6 +37,19 @@ impl Metadata {
     /// All keys, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
+    }
+
+    /// The value of a key without regard to its type, if the key is there.
+    pub(crate) fn plain(&self, key: &str) -> Option<KeyValue> {
+        Some(match self.entries.get(key)? {
+            Value::Unsigned(n) => KeyValue::Number(*n as f64),
+            Value::Signed(n) => KeyValue::Number(*n as f64),
+            Value::Float(x) => KeyValue::Number(*x),
+            Value::Bool(flag) => KeyValue::Flag(*flag),
+            Value::Str(range) => KeyValue::Word(String::from_utf8_lossy(&self.file[range.clone()]).into_owned()),
+            Value::Array { len: 0, .. } => KeyValue::Empty,
+            Value::Array { .. } => KeyValue::Other,
+        })
     }
 
     /// A whole number that is not negative.

@@ -1,38 +1,71 @@
-//! The text part of config.json as written: its keys, typed, and those that no architecture here may have.
+//! The text part of config.json as written: its keys, typed.
 
 use super::json::Json;
-use crate::format::{LoadError, Problem};
+use crate::format::{KeyValue, LoadError, Problem, ReadNames};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// config.json, the nested `text_config` or the whole. Who knows an architecture asks for its keys.
-#[derive(Clone, Debug)]
+/// Objects of config.json whose members are keys of the model.
+const NESTED: [&str; 2] = ["rope_parameters", "rope_scaling"];
+
+/// config.json, the nested `text_config` or the whole. Who knows an architecture asks for its keys; which were asked
+/// for is recorded.
+#[derive(Debug)]
 pub struct HfConfig {
     /// The file, for messages.
     pub file: PathBuf,
     /// Which architecture the keys are of.
     pub model_type: String,
     json: Json,
+    /// The whole file: how weights are quantised may stand beside the text part.
+    whole: Json,
     /// `tie_word_embeddings`, which may stand beside the text part.
     tied: bool,
+    read: ReadNames,
 }
 
 impl HfConfig {
-    /// Reads the file. What no forward pass implements is refused here.
+    /// Reads the file.
     pub fn read(file: &Path) -> Result<Self, LoadError> {
         let whole = Json::read(file)?;
         let tied = whole.bool("tie_word_embeddings")?;
-        let quantization =
-            ["quantization_config", "text_config.quantization_config"].into_iter().find(|k| whole.get(k).is_some());
-        check_quantization(&whole, quantization)?;
         let json = match whole.get("text_config") {
             Some(part) => Json { file: whole.file.clone(), value: part.clone() },
-            None => whole,
+            None => whole.clone(),
         };
-        check_supported(&json)?;
         let model_type = json.str("model_type")?.ok_or_else(|| missing(&json, "model_type"))?.to_owned();
         let tied = json.bool("tie_word_embeddings")?.or(tied).unwrap_or(false);
-        Ok(Self { file: json.file.clone(), model_type, tied, json })
+        let read = ReadNames::default();
+        ["model_type", "tie_word_embeddings", "quantization_config"].into_iter().for_each(|key| read.note(key));
+        Ok(Self { file: json.file.clone(), model_type, whole, tied, json, read })
+    }
+
+    /// That weights are encoded in a way that is read here.
+    pub(crate) fn check_quantization(&self) -> Result<(), LoadError> {
+        let places = ["quantization_config", "text_config.quantization_config"];
+        let Some(key) = places.into_iter().find(|key| self.whole.get(key).is_some()) else { return Ok(()) };
+        let method = format!("{key}.quant_method");
+        match self.whole.str(&method)? {
+            Some("fp8") => Ok(()),
+            other => Err(self.whole.error(&method, "`fp8`", format_args!("`{}`", other.unwrap_or("nothing")))),
+        }
+    }
+
+    /// The keys that nobody has asked for, in the order of their names, each with its value. `null` is no value.
+    pub(crate) fn unread(&self) -> Vec<(String, KeyValue)> {
+        let Some(members) = self.json.value.as_object() else { return Vec::new() };
+        let mut all = Vec::new();
+        for (key, value) in members {
+            match value.as_object() {
+                Some(inner) if NESTED.contains(&key.as_str()) => {
+                    all.extend(inner.iter().map(|(name, value)| (format!("{key}.{name}"), value)));
+                }
+                _ => all.push((key.clone(), value)),
+            }
+        }
+        all.retain(|(key, value)| !value.is_null() && !self.read.has(key));
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.into_iter().map(|(key, value)| (key, plain(value))).collect()
     }
 
     /// Whether the head is the embedding.
@@ -47,33 +80,33 @@ impl HfConfig {
 
     /// A whole number that is not negative. Keys are dotted paths.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, LoadError> {
-        self.json.u64(key)
+        self.asked(key).u64(key)
     }
 
     /// The number at `key`, if there is one.
     pub fn f64(&self, key: &str) -> Result<Option<f64>, LoadError> {
-        self.json.f64(key)
+        self.asked(key).f64(key)
     }
 
     /// The truth value at `key`, if there is one.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, LoadError> {
-        self.json.bool(key)
+        self.asked(key).bool(key)
     }
 
     /// The string at `key`, if there is one.
     pub fn str(&self, key: &str) -> Result<Option<&str>, LoadError> {
-        self.json.str(key)
+        self.asked(key).str(key)
     }
 
     /// A list of strings.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&str>>, LoadError> {
-        let Some(all) = self.json.array(key)? else { return Ok(None) };
+        let Some(all) = self.asked(key).array(key)? else { return Ok(None) };
         all.iter().map(|v| v.as_str().ok_or_else(|| self.error(key, "strings", v))).collect::<Result<_, _>>().map(Some)
     }
 
     /// A list of two numbers, `None` for what JSON cannot write: no number, or an infinite one.
     pub fn pair(&self, key: &str) -> Result<Option<[Option<f64>; 2]>, LoadError> {
-        match self.json.array(key)?.map(Vec::as_slice) {
+        match self.asked(key).array(key)?.map(Vec::as_slice) {
             None => Ok(None),
             Some([low, high]) => Ok(Some([low.as_f64(), high.as_f64()])),
             Some(other) => Err(self.error(key, "two numbers", other.len())),
@@ -82,7 +115,7 @@ impl HfConfig {
 
     /// A list of numbers.
     pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, LoadError> {
-        let Some(all) = self.json.array(key)? else { return Ok(None) };
+        let Some(all) = self.asked(key).array(key)? else { return Ok(None) };
         let number = |v: &Value| v.as_f64().ok_or_else(|| self.error(key, "a list of numbers", v));
         all.iter().map(number).collect::<Result<_, _>>().map(Some)
     }
@@ -100,10 +133,16 @@ impl HfConfig {
     /// That a key has this value, or is not there.
     pub fn must_be(&self, key: &str, want: impl Into<Value>) -> Result<(), LoadError> {
         let want = want.into();
-        match self.json.get(key) {
+        match self.asked(key).get(key) {
             Some(got) if *got != want => Err(self.error(key, want, got)),
             _ => Ok(()),
         }
+    }
+
+    /// The keys, of which this one counts as read from now on.
+    fn asked(&self, key: &str) -> &Json {
+        self.read.note(key);
+        &self.json
     }
 
     /// The error of a value that contradicts another.
@@ -116,45 +155,12 @@ fn missing(json: &Json, key: &str) -> LoadError {
     json.error(key, "a value", "no such key")
 }
 
-fn check_quantization(json: &Json, key: Option<&str>) -> Result<(), LoadError> {
-    let Some(key) = key else { return Ok(()) };
-    let method = format!("{key}.quant_method");
-    match json.str(&method)? {
-        Some("fp8") => Ok(()),
-        other => Err(json.error(&method, "`fp8`", format_args!("`{}`", other.unwrap_or("nothing")))),
+fn plain(value: &Value) -> KeyValue {
+    match value {
+        Value::Number(n) => KeyValue::Number(n.as_f64().unwrap_or(f64::NAN)),
+        Value::Bool(flag) => KeyValue::Flag(*flag),
+        Value::String(word) => KeyValue::Word(word.clone()),
+        Value::Array(all) if all.is_empty() => KeyValue::Empty,
+        _ => KeyValue::Other,
     }
-}
-
-/// Variations of the architecture that exist as keys, but in no released model.
-fn check_supported(json: &Json) -> Result<(), LoadError> {
-    for (key, want) in [("norm_topk_prob", true), ("attn_output_gate", true), ("attention_bias", false)] {
-        if let Some(got) = json.bool(key)?
-            && got != want
-        {
-            return Err(json.error(key, want, got));
-        }
-    }
-    if let Some(step) = json.u64("decoder_sparse_step")?
-        && step != 1
-    {
-        return Err(json.error("decoder_sparse_step", "1: experts in every layer", step));
-    }
-    if let Some(layers) = json.array("mlp_only_layers")?
-        && !layers.is_empty()
-    {
-        return Err(json.error("mlp_only_layers", "no layer", format_args!("{} layers", layers.len())));
-    }
-    if let Some(act) = json.str("hidden_act")?
-        && act != "silu"
-    {
-        return Err(json.error("hidden_act", "`silu`", format_args!("`{act}`")));
-    }
-    for key in ["rope_parameters.rope_type", "rope_scaling.rope_type", "rope_scaling.type"] {
-        if let Some(kind) = json.str(key)?
-            && kind != "default"
-        {
-            return Err(json.error(key, "`default`: scaled rotation is not supported", format_args!("`{kind}`")));
-        }
-    }
-    Ok(())
 }

@@ -62,6 +62,12 @@ impl Tensors {
         self.by_name.contains_key(name)
     }
 
+    /// The name of the scales that an 8-bit tensor of this name has.
+    pub(super) fn scales_of(&self, name: &str) -> Option<String> {
+        let entry = self.by_name.get(name)?;
+        (entry.dtype == Dtype::F8_E4M3).then(|| scales_name(name))
+    }
+
     /// Type and shape that [`Tensors::get`] gives, with all that it checks.
     pub(super) fn outline(&self, name: &str) -> Result<Option<(BlockType, &[usize])>, LoadError> {
         let Some(entry) = self.by_name.get(name) else { return Ok(None) };
@@ -132,7 +138,7 @@ impl Tensors {
 
     /// The scales of an 8-bit tensor: one for each square of the last two dimensions.
     fn scales(&self, name: &str, entry: &TensorLocation) -> Result<Tensor, LoadError> {
-        let scale_name = format!("{name}_scale_inv");
+        let scale_name = scales_name(name);
         let scales = match self.by_name.get(&scale_name).map(|s| s.dtype) {
             Some(Dtype::F32 | Dtype::F16 | Dtype::BF16) => self.get(&scale_name)?.expect("it is there"),
             Some(other) => return Err(self.error(&scale_name, "F32, F16 or BF16", format_args!("{other:?}"))),
@@ -177,6 +183,10 @@ impl std::fmt::Debug for Tensors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tensors").field("dir", &self.dir).field("count", &self.by_name.len()).finish()
     }
+}
+
+fn scales_name(name: &str) -> String {
+    format!("{name}_scale_inv")
 }
 
 fn fp8_row(bytes: &[u8], scales: &[f32], out: &mut [u8]) {

@@ -29,7 +29,7 @@ impl TextAssets {
         let generation = Json::read_if_there(&dir.join("generation_config.json"))?;
         Ok(Self {
             chat_template: chat_template(dir, about.as_ref())?,
-            end_ids: end_ids(dir, &names, about.as_ref(), generation.as_ref())?,
+            end_ids: end_ids(dir, &names, about.as_ref(), generation.as_ref(), vocab)?,
             defaults: generation.as_ref().map_or_else(|| Ok(GenerationDefaults::default()), defaults)?,
             tokenizer: TokenizerSource::Json(bytes),
         })
@@ -99,18 +99,30 @@ fn end_ids(
     names: &Names,
     about: Option<&Json>,
     generation: Option<&Json>,
+    vocab: usize,
 ) -> Result<Vec<TokenId>, LoadError> {
-    let mut ids = generation.map_or_else(|| Ok(Vec::new()), |g| g.ids("eos_token_id"))?;
+    let known = |json: &Json, key: &str| known_ids(json, key, vocab);
+    let mut ids = generation.map_or_else(|| Ok(Vec::new()), |g| known(g, "eos_token_id"))?;
     let named = about.and_then(|a| a.get("eos_token")).and_then(|t| t.as_str().or_else(|| t["content"].as_str()));
     for token in named.into_iter().chain(END_TOKENS) {
         names.id(token).into_iter().for_each(|id| push_new(&mut ids, id));
     }
-    if ids.is_empty() {
-        let config = Json::read(&dir.join("config.json"))?;
-        let nested = config.ids("text_config.eos_token_id")?;
-        ids = if nested.is_empty() { config.ids("eos_token_id")? } else { nested };
+    if let Some(config) = Json::read_if_there(&dir.join("config.json"))? {
+        let (nested, whole) = (known(&config, "text_config.eos_token_id")?, known(&config, "eos_token_id")?);
+        if ids.is_empty() {
+            ids = if nested.is_empty() { whole } else { nested };
+        }
     }
     Ok(ids)
+}
+
+/// The ids at a key, all of which have a row of the embedding.
+fn known_ids(json: &Json, key: &str, vocab: usize) -> Result<Vec<TokenId>, LoadError> {
+    let ids = json.ids(key)?;
+    match ids.iter().find(|id| **id as usize >= vocab) {
+        Some(id) => Err(json.error(key, format_args!("ids below {vocab}, the rows of the embedding"), id)),
+        None => Ok(ids),
+    }
 }
 
 fn defaults(json: &Json) -> Result<GenerationDefaults, LoadError> {

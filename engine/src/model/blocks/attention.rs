@@ -98,6 +98,10 @@ impl AttentionConfig {
             ));
         }
         let rope = Some(Rope::from_gguf(keys, head_dim, None)?);
+        let usual = Self::usual_scale(head_dim);
+        if let Some(scale) = keys.factor("attention.scale")?.filter(|scale| *scale != usual) {
+            return Err(keys.error("attention.scale", format_args!("{usual}, the usual scale of these heads"), scale));
+        }
         Ok(Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale: Self::usual_scale(head_dim) })
     }
 
@@ -128,10 +132,11 @@ impl AttentionConfig {
     pub(in crate::model) fn plain_from_hugging_face(c: &HfConfig, rotated: bool) -> Result<Self, LoadError> {
         let (heads, kv_heads) = (size(c, "num_attention_heads")?, size(c, "num_key_value_heads")?);
         multiple(c, "num_attention_heads", heads, kv_heads)?;
-        let head_dim = match c.u64("head_dim")? {
-            Some(_) => size(c, "head_dim")?,
+        let head_dim = match ["head_dim", "attention_head_dim"].into_iter().find(|key| c.has(key)) {
+            Some(key) => size(c, key)?,
             None => size(c, "hidden_size")? / heads,
         };
+        c.must_be("attention_head_dim", head_dim)?;
         let rope = rotated.then(|| Rope::from_hugging_face(c, head_dim, 1.0)).transpose()?;
         let scale = Self::usual_scale(head_dim);
         Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
@@ -152,12 +157,10 @@ impl Rope {
     /// Where no key says how much of a head is rotated, `dim_default` is.
     fn from_gguf(keys: &Keys<'_>, head_dim: usize, dim_default: Option<usize>) -> Result<Self, LoadError> {
         let meta: &Metadata = keys.meta;
-        match meta.str(&keys.key("rope.scaling.type"))? {
-            None | Some("none" | "") => {}
-            Some(other) => {
-                let want = "`none`: scaled rotation is not supported";
-                return Err(keys.error("rope.scaling.type", want, format_args!("`{other}`")));
-            }
+        // An empty string stands for none.
+        if let Some(other) = meta.str(&keys.key("rope.scaling.type"))?.filter(|kind| !["none", ""].contains(kind)) {
+            let want = "`none`: scaled rotation is not supported";
+            return Err(keys.error("rope.scaling.type", want, format_args!("`{other}`")));
         }
         let dim = match dim_default {
             Some(dim) if !keys.has("rope.dimension_count") => dim,

@@ -1,9 +1,8 @@
 //! The tensors of a Hugging Face directory as a converter to GGUF writes them: names, order of rows, norms as factors.
 
 use super::{GdnConfig, HeadOrder};
-use crate::format::{BlockType, HfDir, LoadError, Problem, Tensor};
+use crate::format::{BlockType, HfDir, LoadError, Problem, ReadNames, Tensor};
 use crate::model::reader::{same_shape, stack};
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,12 +16,12 @@ pub(in crate::model) struct Conversion {
     pub(in crate::model) projections: fn(&mut ConvertedLayer<'_>, &GdnConfig) -> Result<(), LoadError>,
 }
 
-/// Tensors so far, and the names in the directory that they come from.
+/// Tensors so far, and which of the directory were read for them.
 pub(in crate::model) struct Converted {
     pub(in crate::model) dir: Arc<HfDir>,
     pub(in crate::model) conversion: &'static Conversion,
     pub(in crate::model) tensors: Vec<Tensor>,
-    pub(in crate::model) used: HashSet<String>,
+    pub(in crate::model) read: ReadNames,
 }
 
 impl Converted {
@@ -62,7 +61,8 @@ impl ConvertedLayer<'_> {
         if !same_shape(got, shape) {
             return Err(self.all.error(&name, format_args!("shape {shape:?}"), format_args!("shape {got:?}")));
         }
-        self.all.used.insert(name.clone());
+        self.all.read.note(&*name);
+        self.all.dir.scales_of(&name).into_iter().for_each(|scales| self.all.read.note(scales));
         Ok(Some(TensorRecipe { names: vec![name], ty, view: shape.to_vec(), rows: None, change: None }))
     }
 

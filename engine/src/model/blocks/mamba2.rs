@@ -89,6 +89,7 @@ impl Mamba2Config {
         let inner = keys.size("ssm.inner_size")?;
         keys.check_multiple("ssm.time_step_rank", heads, "ssm.group_count", groups)?;
         keys.check_multiple("ssm.inner_size", inner, "ssm.time_step_rank", heads)?;
+        keys.check_all_or_none("ssm_conv1d.weight", "ssm_conv1d.bias")?;
         Ok(Self {
             heads,
             head_dim: inner / heads,

@@ -97,6 +97,8 @@ impl MoeConfig {
 
     /// From a GGUF file's `expert` keys.
     pub(in crate::model) fn from_gguf(keys: &Keys<'_>) -> Result<Self, LoadError> {
+        // 1 stands for a softmax.
+        keys.must_be("expert_gating_func", 1)?;
         let (experts, used) = gguf_expert_counts(keys)?;
         let width = keys.width("expert_feed_forward_length", "blk.0.ffn_down_exps.weight")?;
         let shared_width = keys.width("expert_shared_feed_forward_length", "blk.0.ffn_down_shexp.weight")?;

@@ -6,7 +6,7 @@ use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
 use crate::model::blocks::{AttentionConfig, Mamba2Config, MlpConfig, OpConfig, ParallelConfig};
 use crate::model::gguf_keys::Keys;
-use crate::model::hf_keys::{factor, layer_count};
+use crate::model::hf_keys::{check_conv_bias, factor, layer_count};
 use crate::model::hf_tensors::{Factors, HfTensors, attention_tensors, mamba_tensors, renamed};
 
 /// The converter leaves the end of the second name out, and llama.cpp asks for it so.
@@ -33,7 +33,6 @@ const TENSORS: HfTensors = HfTensors {
 };
 
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
-    keys.only(&[], &TENSORS)?;
     let attention = AttentionConfig::plain_from_gguf(keys, &vec![true; keys.main], true)?;
     Ok(layers(keys.main, attention, Mamba2Config::from_gguf(keys, 0)?, MlpConfig::from_gguf(keys)?))
 }
@@ -43,6 +42,7 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     ["attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"]
         .into_iter()
         .try_for_each(|key| c.must_be(key, false))?;
+    check_conv_bias(dir, "mamba_conv_bias")?;
     let normed = c.bool("mamba_rms_norm")?.unwrap_or(false);
     // Where the key is missing the norm comes first.
     if normed && c.bool("mamba_norm_before_gate")?.unwrap_or(true) {

@@ -10,7 +10,7 @@ use crate::model::blocks::{
     gguf_expert_counts,
 };
 use crate::model::gguf_keys::Keys;
-use crate::model::hf_keys::{factor, layer_count, size};
+use crate::model::hf_keys::{check_conv_bias, factor, layer_count, size};
 use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tensors, no_factors, renamed};
 
 const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm.weight"];
@@ -18,18 +18,14 @@ const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm.weight"];
 pub(super) const FAMILY: Family =
     Family::renamed("granitehybrid", &["granitemoehybrid"], (gguf_layers, hugging_face_layers), &TENSORS);
 
-/// What a GGUF file's keys may say beside what all hybrids have.
-const KEYS: &[&str] = &[
-    "attention.scale",
-    "embedding_scale",
-    "expert_count",
-    "expert_feed_forward_length",
-    "expert_gating_func",
-    "expert_shared_feed_forward_length",
-    "expert_used_count",
-    "logit_scale",
-    "residual_scale",
-];
+/// Sizes of the mixer as config.json of Granite and Falcon has them.
+pub(super) const NAMES: Mamba2Names = Mamba2Names {
+    heads: "mamba_n_heads",
+    head_dim: "mamba_d_head",
+    state_dim: "mamba_d_state",
+    groups: "mamba_n_groups",
+    conv_taps: "mamba_d_conv",
+};
 
 const TENSORS: HfTensors = HfTensors {
     prefixes: &["model."],
@@ -58,21 +54,14 @@ const FEED_FORWARD: &[(&str, &str, Change)] = &[
     renamed("ffn_down.weight", "shared_mlp.output_linear.weight"),
 ];
 
-/// Sizes of the mixer as config.json of Granite and Falcon has them.
-pub(super) const NAMES: Mamba2Names = Mamba2Names {
-    heads: "mamba_n_heads",
-    head_dim: "mamba_d_head",
-    state_dim: "mamba_d_state",
-    groups: "mamba_n_groups",
-    conv_taps: "mamba_d_conv",
-};
-
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
-    keys.only(KEYS, &TENSORS)?;
     let kv_heads = keys.per_layer("attention.head_count_kv")?;
     let kv_heads = kv_heads.ok_or_else(|| keys.error("attention.head_count_kv", "a number a layer", "no such key"))?;
     let attends: Vec<bool> = kv_heads.iter().map(|heads| *heads > 0).collect();
     check_positions(keys)?;
+    if !attends.contains(&true) {
+        keys.leave_out(&["attention.scale"]);
+    }
     let mixers = Mixers {
         mamba: first(&attends, false).map(|layer| Mamba2Config::from_gguf(keys, layer)).transpose()?,
         attention: first(&attends, true)
@@ -112,6 +101,7 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     let c = dir.config();
     c.must_be("position_embedding_type", "nope")?;
     c.must_be("mamba_proj_bias", false)?;
+    check_conv_bias(dir, "mamba_conv_bias")?;
     let attends = hugging_face_attends(dir)?;
     let mut attention = AttentionConfig::plain_from_hugging_face(c, false)?;
     attention.scale = factor(c, "attention_multiplier")?;

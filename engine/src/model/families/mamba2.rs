@@ -4,7 +4,7 @@ use super::{Family, Layers, one_block};
 use crate::format::{HfDir, LoadError};
 use crate::model::blocks::{Mamba2Config, Mamba2Names, OpConfig};
 use crate::model::gguf_keys::Keys;
-use crate::model::hf_keys::layer_count;
+use crate::model::hf_keys::{check_conv_bias, layer_count};
 use crate::model::hf_tensors::{HfTensors, mamba_tensors, no_factors, renamed};
 
 const NORM: &str = "attn_norm.weight";
@@ -28,7 +28,6 @@ const NAMES: Mamba2Names = Mamba2Names {
 };
 
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
-    keys.only(&[], &TENSORS)?;
     Ok(layers(keys.main, Mamba2Config::from_gguf(keys, 0)?))
 }
 
@@ -36,6 +35,7 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     let c = dir.config();
     c.must_be("use_bias", false)?;
     c.must_be("rms_norm", true)?;
+    check_conv_bias(dir, "use_conv_bias")?;
     Ok(layers(layer_count(dir)? as usize, Mamba2Config::from_hugging_face(c, &NAMES, true)?))
 }
 

@@ -11,7 +11,7 @@ use crate::model::blocks::{
     expert_counts, gguf_expert_counts,
 };
 use crate::model::gguf_keys::Keys;
-use crate::model::hf_keys::{factor, layer_count, size};
+use crate::model::hf_keys::{check_conv_bias, factor, layer_count, size};
 use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tensors, no_factors, renamed};
 
 const NORM: &str = "attn_norm.weight";
@@ -22,20 +22,15 @@ pub(super) const MOE: Family =
 
 pub(super) const DENSE: Family = Family { gguf: "nemotron_h", hugging_face: &[], ..MOE };
 
-/// What a GGUF file's keys may say beside what all hybrids have.
-const KEYS: &[&str] = &[
+/// Keys about experts, of which a model of few layers may have none.
+const EXPERT_KEYS: &[&str] = &[
     "expert_count",
     "expert_feed_forward_length",
     "expert_gating_func",
-    "expert_group_count",
-    "expert_group_used_count",
-    "expert_shared_count",
     "expert_shared_feed_forward_length",
     "expert_used_count",
-    "expert_weights_norm",
     "expert_weights_scale",
     "moe_latent_size",
-    "nextn_predict_layers",
 ];
 
 const TENSORS: HfTensors = HfTensors {
@@ -91,11 +86,13 @@ struct Operators {
 }
 
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
-    keys.only(KEYS, &TENSORS)?;
     let kinds = gguf_kinds(keys)?;
     let find = |kind: LayerKind| kinds.iter().position(|k| *k == kind);
     let attends: Vec<bool> = kinds.iter().map(|kind| *kind == LayerKind::Attention).collect();
     let attention = || AttentionConfig::plain_from_gguf(keys, &attends, false);
+    if find(LayerKind::Experts).is_none() {
+        keys.leave_out(EXPERT_KEYS);
+    }
     let operators = Operators {
         mamba: find(LayerKind::Mamba).map(|layer| Mamba2Config::from_gguf(keys, layer)).transpose()?,
         attention: find(LayerKind::Attention).map(|_| attention()).transpose()?,
@@ -145,6 +142,7 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     ["use_bias", "mlp_bias", "attention_bias", "mamba_proj_bias"].into_iter().try_for_each(|k| c.must_be(k, false))?;
     c.must_be("mlp_hidden_act", "relu2")?;
     c.must_be("mamba_hidden_act", "silu")?;
+    check_conv_bias(dir, "use_conv_bias")?;
     let kinds = hugging_face_kinds(dir)?;
     let has = |kind: LayerKind| kinds.contains(&kind);
     let operators = Operators {

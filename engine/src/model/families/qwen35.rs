@@ -104,6 +104,7 @@ fn layers(
 
 /// Whether each main layer attends: `attention.recurrent_layers` if it is there, else every n-th does.
 fn gguf_attends(keys: &Keys<'_>) -> Result<Vec<bool>, LoadError> {
+    let interval = keys.meta.u64(&keys.key("full_attention_interval"))?.unwrap_or(ATTENTION_INTERVAL_DEFAULT);
     let key = keys.key("attention.recurrent_layers");
     if let Some(flags) = keys.meta.integers(&key)? {
         if flags.len() != keys.blocks && flags.len() != keys.main {
@@ -112,7 +113,6 @@ fn gguf_attends(keys: &Keys<'_>) -> Result<Vec<bool>, LoadError> {
         }
         return Ok(flags[..keys.main].iter().map(|recurrent| *recurrent == 0).collect());
     }
-    let interval = keys.meta.u64(&keys.key("full_attention_interval"))?.unwrap_or(ATTENTION_INTERVAL_DEFAULT);
     if interval == 0 {
         return Err(keys.error("full_attention_interval", "at least 1", 0));
     }

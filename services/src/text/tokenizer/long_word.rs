@@ -32,15 +32,22 @@ struct Symbol {
     after: u32,
 }
 
+/// Whether text in UTF-8 can have this byte. Vocabularies such as that of GPT-NeoX have no tokens for the others.
+fn in_text(byte: u8) -> bool {
+    !matches!(byte, 0xC0 | 0xC1 | 0xF5..)
+}
+
 impl Merges {
-    /// Merging needs a token for every byte, and for every merge's halves and product; without them words would vanish.
+    /// Merging needs a token for every byte that text may have, and for every merge's halves and product; without them
+    /// words would vanish.
     pub(super) fn new(parts: &TokenizerParts) -> Result<Self, TokenizerError> {
         let (mut buffer, id) = ([0; 4], |token: &str| parts.vocab.get(token).copied());
-        let of_byte = |c: char| {
+        let mut named = |c: char| {
             let missing = || malformed("vocabulary", format!("no token for the byte written {c:?}"));
             id(c.encode_utf8(&mut buffer)).ok_or_else(missing)
         };
-        let bytes = alphabet::chars().map(of_byte).collect::<Result<_, _>>()?;
+        let of_byte = |(byte, c)| if in_text(byte) { named(c) } else { Ok(named(c).unwrap_or(NONE)) };
+        let bytes = (0..=u8::MAX).zip(alphabet::chars()).map(of_byte).collect::<Result<_, _>>()?;
         let mut ranks = HashMap::with_capacity_and_hasher(parts.merges.len(), BuildHasherDefault::default());
         let mut products = Vec::with_capacity(parts.merges.len());
         for (rank, (left, right)) in (0..).zip(&parts.merges) {

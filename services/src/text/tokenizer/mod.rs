@@ -3,6 +3,7 @@
 mod alphabet;
 mod guarded;
 mod long_word;
+mod normalized;
 mod source;
 mod split;
 
@@ -15,6 +16,7 @@ use chimere_engine::engram::WordStarts;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
 use long_word::{LONG_WORD_BYTES, Merges};
+use normalized::Normalized;
 use source::TokenizerParts;
 use split::Splitter;
 use std::borrow::Cow;
@@ -33,6 +35,7 @@ pub struct Tokenizer {
     /// Finds added tokens; pattern i is `added[i]`.
     matcher: AhoCorasick,
     added: Vec<(String, TokenId)>,
+    normalized: Normalized,
     /// The bytes of all tokens, one after the other; token i ends at `ends[i]`.
     bytes: Vec<u8>,
     ends: Vec<u32>,
@@ -104,6 +107,7 @@ impl Tokenizer {
             nfc: parts.nfc,
             matcher,
             added: parts.added.into_iter().map(|(content, id, _)| (content, id)).collect(),
+            normalized: parts.normalized,
             longest: table.longest,
             bytes: table.bytes,
             ends: table.ends,
@@ -143,8 +147,12 @@ impl Tokenizer {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut at = 0;
         for found in self.matcher.find_iter(text) {
+            let (content, id) = &self.added[found.pattern().as_usize()];
+            if self.normalized.vanishes(*id, content, &text[found.end()..]) {
+                continue;
+            }
             encode(&text[at..found.start()], &mut ids);
-            ids.push(self.added[found.pattern().as_usize()].1);
+            ids.push(*id);
             at = found.end();
         }
         encode(&text[at..], &mut ids);

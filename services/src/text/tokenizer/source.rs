@@ -1,6 +1,7 @@
 //! Reads a tokenizer from what a model file carries. Both shapes become the same [`TokenizerParts`]; what the code
 //! cannot do exactly is refused by name.
 
+use super::normalized::{self, Normalized};
 use super::split::{NAMED, SplitRule};
 use super::{TokenKind, TokenizerError};
 use chimere_engine::format::TokenizerSource;
@@ -25,6 +26,8 @@ pub(super) struct TokenizerParts {
     pub(super) added: Vec<(String, u32, TokenKind)>,
     /// One more than the highest id.
     pub(super) size: u32,
+    /// Added tokens that are looked for in normalised text.
+    pub(super) normalized: Normalized,
 }
 
 /// Reads a tokenizer of either shape, GGUF's metadata or a `tokenizer.json`.
@@ -86,19 +89,21 @@ fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> 
         merges: merges.collect::<Result<_, _>>()?,
         added,
         size,
+        normalized: Normalized::default(),
     })
 }
 
 fn from_json(bytes: &[u8]) -> Result<TokenizerParts, TokenizerError> {
     let file: TokenizerJson = serde_json::from_slice(bytes).map_err(|e| TokenizerError::Json(e.to_string()))?;
-    let nfc = match file.normalizer.as_ref().map(|n| n.kind.as_str()) {
-        None => false,
-        Some("NFC") => true,
-        Some(other) => return Err(unsupported("normalizer", other)),
-    };
+    let normalizers = flat(file.normalizer.as_ref());
+    if let Some(other) = normalizers.iter().find(|step| step.kind != "NFC") {
+        return Err(unsupported("normalizer", &other.kind));
+    }
+    let nfc = !normalizers.is_empty();
     let rule = rule_of(file.pre_tokenizer.as_ref())?;
     check_ends(&file)?;
     let model = checked_model(file.model)?;
+    let normalized = normalized_of(&file.added_tokens, nfc)?;
     let added = file.added_tokens.into_iter().map(AddedEntry::checked).collect::<Result<Vec<_>, _>>()?;
     let top = model.vocab.values().copied().chain(added.iter().map(|a| a.1)).max();
     let size = top.map_or(0, |id| u64::from(id) + 1);
@@ -108,17 +113,42 @@ fn from_json(bytes: &[u8]) -> Result<TokenizerParts, TokenizerError> {
         MergeEntry::Line(line) => merge(&line, || format!("model.merges[{i}]")),
     });
     let merges = merges.collect::<Result<_, _>>()?;
-    Ok(TokenizerParts { rule, nfc, ignore_merges: model.ignore_merges, vocab: model.vocab, merges, added, size })
+    Ok(TokenizerParts {
+        rule,
+        nfc,
+        ignore_merges: model.ignore_merges,
+        vocab: model.vocab,
+        merges,
+        added,
+        size,
+        normalized,
+    })
+}
+
+fn normalized_of(added: &[AddedEntry], nfc: bool) -> Result<Normalized, TokenizerError> {
+    let of = |wanted: bool| -> Vec<(&str, u32)> {
+        added.iter().filter(|token| token.normalized == wanted).map(|token| (&*token.content, token.id)).collect()
+    };
+    let refused = |content: &str| unsupported(&format!("added_tokens[{content:?}].normalized"), "true");
+    normalized::checked(&of(true), &of(false), nfc).map_err(refused)
+}
+
+/// A step, or those that a sequence of steps consists of.
+fn flat(step: Option<&Step>) -> Vec<&Step> {
+    match step {
+        Some(step) if step.kind == "Sequence" => step.steps.iter().flat_map(|step| flat(Some(step))).collect(),
+        step => step.into_iter().collect(),
+    }
 }
 
 /// The rule whose pattern the file has, followed by the plain byte alphabet.
 fn rule_of(pre: Option<&Step>) -> Result<SplitRule, TokenizerError> {
+    let steps = flat(pre);
     // By itself the byte alphabet cuts by a pattern of its own.
-    if pre.is_some_and(|p| p.kind == "ByteLevel" && p.use_regex && !p.add_prefix_space) {
+    if matches!(steps[..], [p] if p.kind == "ByteLevel" && p.use_regex && !p.add_prefix_space) {
         return Ok(SplitRule::Gpt2);
     }
-    let steps = pre.map_or(&[][..], |p| &p.pretokenizers);
-    let [split, bytes] = steps else {
+    let [split, bytes] = steps[..] else {
         return Err(unsupported("pre_tokenizer", pre.map_or("null", |p| &p.kind)));
     };
     let pattern = split.pattern.as_ref().map_or("", |p| &p.regex);
@@ -138,7 +168,7 @@ fn rule_of(pre: Option<&Step>) -> Result<SplitRule, TokenizerError> {
 
 /// Nothing may be put before or after the ids, and decoding is the inverse alphabet.
 fn check_ends(file: &TokenizerJson) -> Result<(), TokenizerError> {
-    if let Some(post) = &file.post_processor {
+    for post in flat(file.post_processor.as_ref()) {
         let adds = match post.kind.as_str() {
             "ByteLevel" => false,
             "TemplateProcessing" => !post.single.iter().all(|piece| piece.contains_key("Sequence")),
@@ -148,9 +178,10 @@ fn check_ends(file: &TokenizerJson) -> Result<(), TokenizerError> {
             return Err(unsupported("post_processor", &post.kind));
         }
     }
-    match &file.decoder {
-        Some(step) if step.kind == "ByteLevel" => Ok(()),
-        other => Err(unsupported("decoder", other.as_ref().map_or("null", |d| &d.kind))),
+    match flat(file.decoder.as_ref())[..] {
+        [step] if step.kind == "ByteLevel" => Ok(()),
+        [step] => Err(unsupported("decoder", &step.kind)),
+        _ => Err(unsupported("decoder", file.decoder.as_ref().map_or("null", |d| &d.kind))),
     }
 }
 
@@ -204,8 +235,9 @@ struct TokenizerJson {
 struct Step {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(default)]
-    pretokenizers: Vec<Step>,
+    /// Those of a sequence.
+    #[serde(default, rename = "pretokenizers", alias = "normalizers", alias = "processors", alias = "decoders")]
+    steps: Vec<Step>,
     #[serde(default)]
     single: Vec<HashMap<String, serde_json::Value>>,
     pattern: Option<Pattern>,
@@ -261,6 +293,7 @@ struct AddedEntry {
     lstrip: bool,
     #[serde(default)]
     rstrip: bool,
+    /// Looked for in the normalised text instead of in the text as it came.
     #[serde(default)]
     normalized: bool,
     #[serde(default)]
@@ -269,12 +302,7 @@ struct AddedEntry {
 
 impl AddedEntry {
     fn checked(self) -> Result<(String, u32, TokenKind), TokenizerError> {
-        let options = [
-            ("single_word", self.single_word),
-            ("lstrip", self.lstrip),
-            ("rstrip", self.rstrip),
-            ("normalized", self.normalized),
-        ];
+        let options = [("single_word", self.single_word), ("lstrip", self.lstrip), ("rstrip", self.rstrip)];
         match options.into_iter().find(|(_, set)| *set) {
             Some((name, _)) => Err(unsupported(&format!("added_tokens[{:?}].{name}", self.content), "true")),
             None => Ok((self.content, self.id, if self.special { TokenKind::Special } else { TokenKind::Added })),

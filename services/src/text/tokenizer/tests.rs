@@ -191,6 +191,93 @@ fn what_cannot_be_done_exactly_is_named() {
     }
 }
 
+/// A file after an edit, by both ways to ids.
+fn both(edit: impl FnOnce(&mut Value)) -> (Tokenizer, tokenizers::Tokenizer) {
+    let mut file: Value = serde_json::from_slice(FILE).unwrap();
+    edit(&mut file);
+    let bytes = serde_json::to_vec(&file).unwrap();
+    let own = Tokenizer::new(&TokenizerSource::Json(bytes.clone())).unwrap();
+    (own, tokenizers::Tokenizer::from_bytes(bytes).unwrap())
+}
+
+fn check_both((own, oracle): &(Tokenizer, tokenizers::Tokenizer), texts: &[&str]) {
+    for text in texts {
+        assert_eq!(own.encode(text), oracle.encode(*text, false).unwrap().get_ids(), "{text:?}");
+    }
+}
+
+/// Adds tokens as `add_tokens` does.
+fn add(file: &mut Value, contents: &[&str]) {
+    let added = file["added_tokens"].as_array_mut().unwrap();
+    let mut next = added.iter().map(|token| token["id"].as_u64().unwrap()).max().unwrap();
+    for content in contents {
+        next += 1;
+        added.push(json!({
+            "id": next, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": true, "special": false,
+        }));
+    }
+}
+
+#[test]
+fn tokens_of_add_tokens_are_found_where_the_crate_finds_them() {
+    let texts = [
+        "a<tool>b <tool> c",
+        "<tool>\u{338} is no token once it is composed",
+        "e\u{301}<tool>e\u{301}",
+        "word end endless  ende\u{301} en end\u{323} end\u{315}\u{323} end\u{4e2d}",
+        "<|im_start|>user\n<tool><|im_end|>   x    y",
+    ];
+    let composed = both(|file| add(file, &["<tool>", "end", "    "]));
+    let raw = both(|file| {
+        add(file, &["<tool>", "Kelvin", "\u{e9}t\u{e9}", "end", "endless"]);
+        file["normalizer"] = Value::Null;
+    });
+    check_both(&composed, &texts);
+    check_both(&raw, &texts);
+    check_both(&raw, &["Kelvin \u{212a}elvin \u{e9}t\u{e9} e\u{301}te\u{301}"]);
+    for content in ["Kelvin", "\u{e9}t\u{e9}", "<|im_start|>user", "d|>x"] {
+        let error = edited(|file| add(file, &[content])).unwrap_err().to_string();
+        assert!(error.contains(&format!("added_tokens[{content:?}].normalized")), "{error}");
+    }
+    assert!(edited(|file| add(file, &["endless", "end"])).is_err(), "`end` comes out where `endless` vanishes");
+}
+
+#[test]
+fn a_sequence_of_steps_means_what_its_steps_mean() {
+    let wrapped = both(|file| {
+        let step = |file: &Value, name: &str| file[name].clone();
+        file["normalizer"] = json!({"type": "Sequence", "normalizers": [step(file, "normalizer")]});
+        file["post_processor"] = json!({"type": "Sequence", "processors": [step(file, "post_processor")]});
+        file["decoder"] = json!({"type": "Sequence", "decoders": [step(file, "decoder")]});
+        file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [step(file, "pre_tokenizer")]});
+    });
+    let texts = ["<|im_start|>user\n\u{c0} l'e\u{301}te\u{301} 12 <think>", "  a b\n\n"];
+    check_both(&wrapped, &texts);
+    texts.iter().for_each(|text| assert_eq!(wrapped.0.encode(text), TOKENIZER.encode(text)));
+    let empty = both(|file| file["normalizer"] = json!({"type": "Sequence", "normalizers": []}));
+    check_both(&empty, &texts);
+    let error = edited(|file| {
+        file["normalizer"] = json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]});
+    });
+    assert!(error.unwrap_err().to_string().contains("normalizer is Lowercase"));
+}
+
+#[test]
+fn bytes_that_text_cannot_have_need_no_token() {
+    let never = || (0xc0..=0xc1).chain(0xf5..=0xff_u8);
+    let without = both(|file| {
+        let vocab = file["model"]["vocab"].as_object_mut().unwrap();
+        for byte in never() {
+            let mut token = String::new();
+            alphabet::write(&[byte], &mut token);
+            vocab.shift_remove(&token).unwrap();
+        }
+    });
+    assert_eq!(never().count(), 13);
+    check_both(&without, &["\u{c0}\u{10ffff}\u{7ff} caf\u{e9} \u{1f600}", "plain"]);
+}
+
 #[test]
 fn a_vocabulary_that_contradicts_itself_is_an_error() {
     type Edit = fn(&mut Value);
