@@ -34,6 +34,12 @@ pub struct TextAssets {
     pub tokenizer: TokenizerSource,
     /// The Jinja source of the chat template, if the file has one.
     pub chat_template: Option<String>,
+    /// The template of conversations with tools, where the file has one of its own for them.
+    pub tool_template: Option<String>,
+    /// Text of the token that begins a sequence, if the file names one. Templates write it.
+    pub bos_token: Option<String>,
+    /// Text of the token that ends a sequence, if the file names one.
+    pub eos_token: Option<String>,
     /// Ids that end a generation: the file's own, and `<|im_end|>` and `<|endoftext|>` where the vocabulary has them.
     pub end_ids: Vec<TokenId>,
     /// Sampling defaults of the release.

@@ -7,6 +7,9 @@ use crate::ids::TokenId;
 /// Tokens that end a turn or a text in this family of models. A file's own end id is often only one of them.
 pub(super) const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
 
+/// The key of a template for conversations with tools.
+const TOOL_TEMPLATE: &str = "tokenizer.chat_template.tool_use";
+
 /// Type of an id without a token.
 const UNUSED: i32 = 5;
 
@@ -24,7 +27,12 @@ impl TextAssets {
         }
         let strings = |key| meta.strings(key)?.ok_or_else(|| meta.missing(key, "an array of strings"));
         let tokens = strings("tokenizer.ggml.tokens")?;
+        let named =
+            |key| Ok::<_, LoadError>(meta.u64(key)?.and_then(|id| tokens.get(usize::try_from(id).ok()?).cloned()));
         Ok(Self {
+            bos_token: named("tokenizer.ggml.bos_token_id")?,
+            eos_token: named("tokenizer.ggml.eos_token_id")?,
+            tool_template: meta.str(TOOL_TEMPLATE)?.map(str::to_owned),
             end_ids: end_ids(file, &tokens)?,
             tokenizer: TokenizerSource::Gguf {
                 pre: meta.need_str("tokenizer.ggml.pre")?.to_owned(),
@@ -55,12 +63,19 @@ impl TextAssets {
         self.set_end_ids(header, &tokens);
         header.set("tokenizer.ggml.model", MetaValue::Str("gpt2".into()));
         header.set("tokenizer.ggml.pre", MetaValue::Str(pre.clone()));
-        header.set("tokenizer.ggml.tokens", MetaValue::Strings(tokens));
+        header.set("tokenizer.ggml.tokens", MetaValue::Strings(tokens.clone()));
         header.set("tokenizer.ggml.token_type", MetaValue::I32s(types));
         header.set("tokenizer.ggml.merges", MetaValue::Strings(merges.clone()));
         header.set("tokenizer.ggml.add_bos_token", MetaValue::Bool(false));
         if let Some(template) = &self.chat_template {
             header.set("tokenizer.chat_template", MetaValue::Str(template.clone()));
+        }
+        if let Some(template) = &self.tool_template {
+            header.set(TOOL_TEMPLATE, MetaValue::Str(template.clone()));
+        }
+        let bos = self.bos_token.as_ref().and_then(|token| tokens.iter().position(|t| t == token));
+        if let Some(id) = bos.and_then(|id| u32::try_from(id).ok()) {
+            header.set("tokenizer.ggml.bos_token_id", MetaValue::U32(id));
         }
         self.defaults.set_keys(header);
         Ok(())

@@ -343,12 +343,19 @@ fn sampling_defaults_end_ids_and_templates_are_found_where_releases_put_them() {
         &json!({ "chat_template": [{ "name": "tool_use", "template": "t" }, { "name": "default", "template": "d" }] }),
     );
     assert_eq!(text().chat_template.as_deref(), Some("d"));
-    export.json("tokenizer_config.json", &json!({ "chat_template": "c" }));
+    assert_eq!((text().tool_template.as_deref(), text().bos_token), (Some("t"), None));
+    let about = json!({ "chat_template": "c", "bos_token": "<s>", "eos_token": { "content": "</s>" } });
+    export.json("tokenizer_config.json", &about);
+    assert_eq!((text().bos_token.as_deref(), text().eos_token.as_deref()), (Some("<s>"), Some("</s>")));
+    assert_eq!(text().tool_template, None);
     assert_eq!(text().chat_template.as_deref(), Some("c"));
     export.json("chat_template.json", &json!({ "chat_template": "j" }));
     assert_eq!(text().chat_template.as_deref(), Some("j"));
     std::fs::write(export.path().join("chat_template.jinja"), "file").unwrap();
     assert_eq!(text().chat_template.as_deref(), Some("file"));
+    std::fs::create_dir(export.path().join("additional_chat_templates")).unwrap();
+    std::fs::write(export.path().join("additional_chat_templates/tool_use.jinja"), "tools").unwrap();
+    assert_eq!(text().tool_template.as_deref(), Some("tools"));
     export.json("generation_config.json", &json!({ "eos_token_id": "x" }));
     let e = strip(export.path(), &TextAssets::from_hugging_face(export.path()).unwrap_err().to_string());
     assert_eq!(e, "generation_config.json: key `eos_token_id`: wanted a token id or an array of them, got a string");

@@ -2,7 +2,7 @@
 
 use super::conversation::{Conversation, Message, Role};
 use super::guard::Guard;
-use super::template::{ChatTemplate, TemplateError};
+use super::template::{ChatTemplate, TemplateError, TemplateGlobals};
 use super::tokenizer::{TokenKind, Tokenizer, TokenizerError};
 use super::tools::CallForm;
 use chimere_engine::format::TextAssets;
@@ -80,10 +80,18 @@ impl TextModel {
     /// From what a model file says about text.
     pub fn new(assets: &TextAssets) -> Result<Self, TextError> {
         let tokenizer = Arc::new(Tokenizer::new(&assets.tokenizer)?);
-        let compile = |source: &String| ChatTemplate::new(source, Guard::new(&tokenizer));
+        let (bos_token, eos_token) = (assets.bos_token.clone(), assets.eos_token.clone());
+        let globals = TemplateGlobals { bos_token, eos_token, ..TemplateGlobals::default() };
+        let compile = |source: &String| ChatTemplate::with_globals(source, Guard::new(&tokenizer), &globals);
         let template = assets.chat_template.as_ref().map(compile).transpose()?;
+        let of_tools = assets.tool_template.as_ref().map(compile).transpose()?;
+        let template = match (template, of_tools) {
+            (Some(template), Some(of_tools)) => Some(template.with_tool_template(of_tools)),
+            (template, of_tools) => template.or(of_tools),
+        };
         let opener = template.as_ref().and_then(|template| opener(template, &tokenizer));
-        let calls = assets.chat_template.as_deref().map(CallForm::of).unwrap_or_default();
+        let calls =
+            assets.tool_template.as_deref().or(assets.chat_template.as_deref()).map(CallForm::of).unwrap_or_default();
         Ok(Self { tokenizer, template, opener, calls })
     }
 
@@ -173,6 +181,9 @@ mod tests {
         let assets = TextAssets {
             tokenizer: TokenizerSource::Json(file.to_vec()),
             chat_template: template.map(str::to_owned),
+            tool_template: None,
+            bos_token: None,
+            eos_token: None,
             end_ids: vec![],
             defaults: GenerationDefaults::default(),
         };

@@ -3,8 +3,13 @@
 
 mod bounds;
 mod checked;
+mod clock;
 mod filters;
+mod generation;
+mod jinja;
+mod json;
 mod markers;
+mod methods;
 mod python;
 pub mod written;
 
@@ -16,6 +21,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value,
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 use written::WrittenNumber;
 
 /// Name of the only template in its environment.
@@ -31,6 +37,27 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     guard: Guard,
     options: BTreeSet<String>,
+    source: String,
+    /// The template of conversations with tools, where a model has one of its own for them.
+    of_tools: Option<Box<ChatTemplate>>,
+}
+
+/// What a template is given beside conversations.
+#[derive(Clone, Debug)]
+pub struct TemplateGlobals {
+    /// Text of the token that begins a sequence, where a model has one. Templates write it themselves, and no tokenizer
+    /// here adds one, so that it stands once.
+    pub bos_token: Option<String>,
+    /// Text of the token that ends a sequence.
+    pub eos_token: Option<String>,
+    /// The clock of `strftime_now`.
+    pub clock: fn() -> SystemTime,
+}
+
+impl Default for TemplateGlobals {
+    fn default() -> Self {
+        Self { bos_token: None, eos_token: None, clock: SystemTime::now }
+    }
 }
 
 /// Why a conversation could not be rendered, or a template not compiled.
@@ -59,20 +86,26 @@ impl ChatTemplate {
     /// Compiles a template and finds its markers, which takes some milliseconds. `guard` knows the tokens that
     /// conversations must not contain.
     pub fn new(source: &str, guard: Guard) -> Result<Self, TemplateError> {
+        Self::with_globals(source, guard, &TemplateGlobals::default())
+    }
+
+    /// Compiles a template of a model whose tokens that begin and end a sequence are known.
+    pub fn with_globals(source: &str, guard: Guard, globals: &TemplateGlobals) -> Result<Self, TemplateError> {
         let mut environment = Environment::new();
         let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(explain)?);
         checked::check_source(source, environment.syntax())?;
         environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment.set_unknown_method_callback(python::method);
+        environment.set_unknown_method_callback(methods::method);
         environment.set_formatter(show);
         filters::add(&mut environment);
-        environment.add_test("number", python::is_number);
         environment.add_function("raise_exception", |message: String| Err::<Value, _>(objection(message)));
+        add_globals(&mut environment, globals);
         environment.set_fuel(Some(limits::TEMPLATE_PROBE_STEPS_MAX));
-        environment.add_template_owned(NAME, source.to_owned()).map_err(explain)?;
+        let unmarked = generation::without_marks(source, environment.syntax());
+        environment.add_template_owned(NAME, unmarked).map_err(explain)?;
         let options = options(&environment).map_err(explain)?;
-        let mut template = Self { environment, guard, options };
+        let mut template = Self { environment, guard, options, source: source.to_owned(), of_tools: None };
         template.checked(|_| Ok(()))?;
         let markers = markers::markers(&template);
         template.guard = template.guard.with(markers);
@@ -80,9 +113,17 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// The template with another one for conversations with tools.
+    #[must_use]
+    pub fn with_tool_template(mut self, of_tools: Self) -> Self {
+        self.options.extend(of_tools.options.iter().cloned());
+        self.of_tools = Some(Box::new(of_tools));
+        self
+    }
+
     /// The template as it was written.
     pub fn source(&self) -> Option<String> {
-        self.environment.get_template(NAME).ok().map(|template| template.source().to_owned())
+        Some(self.source.clone())
     }
 
     /// The prompt for the assistant's next turn. What users wrote is guarded; see [`super::guard`].
@@ -116,6 +157,9 @@ impl ChatTemplate {
         open: bool,
         unfinished: Option<usize>,
     ) -> Result<String, TemplateError> {
+        if let Some(of_tools) = self.of_tools.as_ref().filter(|_| !conversation.tools.is_empty()) {
+            return of_tools.render_messages(conversation, open, unfinished);
+        }
         let user = |v: &Json| self.value(v, Voice::Other);
         let tools = conversation.tools.iter().map(|tool| user(&tool.0)).collect::<Vec<_>>();
         let tools = if tools.is_empty() { Value::from(()) } else { Value::from(tools) };
@@ -123,7 +167,11 @@ impl ChatTemplate {
         let messages = messages.map(|(i, v)| self.message(v, i, unfinished == Some(i))).collect::<Vec<_>>();
         let own = [Value::from(messages), tools, Value::from(open)];
         let options = conversation.options.iter().map(|(name, v)| (name.clone(), user(v)));
-        let all = options.chain(OWN.map(str::to_owned).into_iter().zip(own));
+        // Hugging Face's tools give documents always, or `None`.
+        let all = [("documents".to_owned(), Value::from(()))]
+            .into_iter()
+            .chain(options)
+            .chain(OWN.map(str::to_owned).into_iter().zip(own));
         let (root, mut text) = (Value::from_pairs(all), String::new());
         self.checked(|steps| {
             let mut out = machinery::make_string_output(&mut text);
@@ -232,6 +280,23 @@ fn show(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Resul
         Some(text) => out.write_str(text),
         None => out.write_str(&python::text(value)),
     }?)
+}
+
+/// The model's tokens, and the present time in the form that a format asks for.
+fn add_globals(environment: &mut Environment<'_>, globals: &TemplateGlobals) {
+    for (name, token) in [("bos_token", &globals.bos_token), ("eos_token", &globals.eos_token)] {
+        if let Some(token) = token {
+            environment.add_global(name, token.as_str());
+        }
+    }
+    let clock = globals.clock;
+    environment.add_function("strftime_now", move |format: &str| {
+        if format.len() > clock::FORMAT_BYTES_MAX {
+            let message = format!("strftime_now takes a format of at most {} bytes", clock::FORMAT_BYTES_MAX);
+            return Err(Error::new(ErrorKind::InvalidOperation, message));
+        }
+        Ok(clock::strftime(clock(), format))
+    });
 }
 
 /// Undeclared variables that are neither the service's own nor functions of the engine.

@@ -29,6 +29,9 @@ impl TextAssets {
         let generation = Json::read_if_there(&dir.join("generation_config.json"))?;
         Ok(Self {
             chat_template: chat_template(dir, about.as_ref())?,
+            tool_template: tool_template(dir, about.as_ref())?,
+            bos_token: about.as_ref().and_then(|about| named_token(about, "bos_token")),
+            eos_token: about.as_ref().and_then(|about| named_token(about, "eos_token")),
             end_ids: end_ids(dir, &names, about.as_ref(), generation.as_ref(), vocab)?,
             defaults: generation.as_ref().map_or_else(|| Ok(GenerationDefaults::default()), defaults)?,
             tokenizer: TokenizerSource::Json(bytes),
@@ -92,6 +95,29 @@ fn chat_template(dir: &Path, about: Option<&Json>) -> Result<Option<String>, Loa
     Ok(Some(default.to_owned()))
 }
 
+/// The template named `tool_use`: a file in the folder of further templates, or one of several in the configuration.
+fn tool_template(dir: &Path, about: Option<&Json>) -> Result<Option<String>, LoadError> {
+    let path = dir.join("additional_chat_templates").join("tool_use.jinja");
+    match read_regular_text(&path, TEXT_FILE_BYTES_MAX) {
+        Ok(text) => return Ok(Some(text)),
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+        Err(e) => return Err(Problem::from(e).in_file(&path)),
+    }
+    // A template of its own in a file stands for all that the configuration has.
+    if dir.join("chat_template.jinja").exists() || dir.join("chat_template.json").exists() {
+        return Ok(None);
+    }
+    let several = about.and_then(|about| about.get("chat_template")).and_then(|v| v.as_array());
+    let of_tools = several.and_then(|several| several.iter().find(|t| t["name"] == "tool_use"));
+    Ok(of_tools.and_then(|t| t["template"].as_str()).map(str::to_owned))
+}
+
+/// The text of a token that the configuration names: the text itself, or an object that has it.
+fn named_token(about: &Json, name: &str) -> Option<String> {
+    let token = about.get(name)?;
+    token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned)
+}
+
 /// config.json's own id counts only where nothing else says: it is often that of the text's end alone, or not a token
 /// that ends.
 fn end_ids(
@@ -103,8 +129,8 @@ fn end_ids(
 ) -> Result<Vec<TokenId>, LoadError> {
     let known = |json: &Json, key: &str| known_ids(json, key, vocab);
     let mut ids = generation.map_or_else(|| Ok(Vec::new()), |g| known(g, "eos_token_id"))?;
-    let named = about.and_then(|a| a.get("eos_token")).and_then(|t| t.as_str().or_else(|| t["content"].as_str()));
-    for token in named.into_iter().chain(END_TOKENS) {
+    let named = about.and_then(|about| named_token(about, "eos_token"));
+    for token in named.as_deref().into_iter().chain(END_TOKENS) {
         names.id(token).into_iter().for_each(|id| push_new(&mut ids, id));
     }
     if let Some(config) = Json::read_if_there(&dir.join("config.json"))? {

@@ -3,7 +3,7 @@
 //! leave on it. Also what is looked at before a template is compiled.
 
 use super::TemplateError;
-use super::filters::{HELD, KEPT, LISTED, MADE, METHOD, SLICED, TEXT};
+use super::filters::{HELD, KEPT, LISTED, MADE, METHOD, REM, SLICED, TEXT};
 use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_SOURCE_BYTES_MAX};
 use minijinja::Value;
 use minijinja::machinery::{Instruction, Instructions, Token, tokenize};
@@ -51,6 +51,7 @@ fn steps<'a>(step: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, &'static st
         I::StringConcat => both(TEXT, own),
         I::Mul => both(LISTED, own),
         I::Add => vec![own, filter(KEPT, 1)],
+        I::Rem => vec![filter(REM, 2)],
         // The engine's own panics where there is nothing to take backwards.
         I::Slice => vec![filter(SLICED, 4)],
         I::BuildList(Some(_)) | I::BuildTuple(Some(_)) | I::BuildMap(_) => vec![own, filter(MADE, 1)],

@@ -1,7 +1,7 @@
 //! Filters, functions and methods of templates: the engine's own, each paid for before it runs, and those of ours.
 
 use super::bounds::{check_holds_nothing, is_holder, kept, pay, untupled, weigh, weigh_all};
-use super::python;
+use super::{jinja, json, methods, python};
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters, functions};
 
@@ -12,6 +12,7 @@ pub(super) const TEXT: &str = "~text";
 pub(super) const LISTED: &str = "~listed";
 pub(super) const HELD: &str = "~held";
 pub(super) const METHOD: &str = "~method";
+pub(super) const REM: &str = "~rem";
 pub(super) const SLICED: &str = "~sliced";
 
 /// Puts the engine's filters and functions behind what they cost: all that they are given, before, and what they made,
@@ -32,7 +33,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     paid!(environment.add_filter:
         "safe" = filters::safe, "escape" = filters::escape, "e" = filters::escape, "upper" = filters::upper,
         "lower" = filters::lower, "title" = filters::title, "capitalize" = filters::capitalize,
-        "dictsort" = filters::dictsort, "items" = filters::items, "reverse" = filters::reverse,
+        "dictsort" = filters::dictsort, "reverse" = filters::reverse,
         "split" = filters::split, "lines" = filters::lines, "sum" = filters::sum, "min" = filters::min,
         "max" = filters::max, "sort" = filters::sort, "list" = filters::list, "slice" = filters::slice,
         "batch" = filters::batch, "select" = filters::select, "reject" = filters::reject,
@@ -43,10 +44,8 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter("tojson", tojson);
     environment.add_filter("trim", trim);
     environment.add_filter("string", text);
-    environment.add_filter("replace", |state: &mut State<'_, '_>, text: &Value, from: &Value, to: &Value| {
-        weigh_all(state, &[text.clone(), from.clone(), to.clone()])?;
-        replace(state, &python::text(text), &python::text(from), &python::text(to), None)
-    });
+    environment.add_filter("replace", jinja::replace);
+    environment.add_filter("items", jinja::items);
     environment.add_filter("join", join_filter);
     environment.add_filter("indent", |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
         let args = args.into_values();
@@ -54,11 +53,8 @@ pub(super) fn add(environment: &mut Environment<'_>) {
         pay_indent(state, &args)?;
         Value::from_function(filters::indent).call(state, &args)
     });
-    environment.add_filter("format", |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
-        let args = args.into_values();
-        pay_format(state, &args)?;
-        Value::from_function(filters::format).call(state, &args)
-    });
+    environment.add_filter("format", jinja::format_filter);
+    jinja::add(environment);
     // For those who write a template, and as large as all that there is.
     environment.remove_filter("pprint");
     environment.remove_global("debug");
@@ -68,6 +64,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(LISTED, |value: Value| untupled(value));
     environment.add_filter(HELD, |value: Value| check_holds_nothing(&value).map(|()| value));
     environment.add_filter(METHOD, method);
+    environment.add_filter(REM, jinja::rem);
     environment.add_filter(SLICED, sliced);
 }
 
@@ -105,9 +102,9 @@ fn text(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
     Ok(Value::from(python::text(&value)))
 }
 
-fn tojson(state: &mut State<'_, '_>, value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
+fn tojson(state: &mut State<'_, '_>, value: &Value, ascii: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     weigh(state, value)?;
-    python::tojson(value, kwargs)
+    json::tojson(value, ascii, &kwargs)
 }
 
 fn trim(state: &mut State<'_, '_>, value: &Value, chars: Option<String>) -> Result<String, Error> {
@@ -115,7 +112,14 @@ fn trim(state: &mut State<'_, '_>, value: &Value, chars: Option<String>) -> Resu
     Ok(python::trim(value, chars))
 }
 
-fn replace(state: &mut State<'_, '_>, text: &str, from: &str, to: &str, most: Option<usize>) -> Result<Value, Error> {
+/// Pays for what comes out, since each place may become longer.
+pub(super) fn replaced(
+    state: &mut State<'_, '_>,
+    text: &str,
+    from: &str,
+    to: &str,
+    most: Option<usize>,
+) -> Result<Value, Error> {
     let most = most.unwrap_or(usize::MAX);
     let count = text.matches(from).take(most).count() as u64;
     pay(state, (text.len() as u64).saturating_add(count.saturating_mul(to.len() as u64)))?;
@@ -164,7 +168,7 @@ fn pay_indent(state: &mut State<'_, '_>, args: &[Value]) -> Result<(), Error> {
 }
 
 /// Each place may show each argument, as wide as the largest number that stands in the text or is given.
-fn pay_format(state: &mut State<'_, '_>, args: &[Value]) -> Result<(), Error> {
+pub(super) fn pay_format(state: &mut State<'_, '_>, args: &[Value]) -> Result<(), Error> {
     weigh_all(state, args)?;
     let Some(text) = args.first().and_then(Value::as_str) else { return Ok(()) };
     let places = text.matches(['%', '{']).count();
@@ -190,12 +194,12 @@ fn method(state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>) -> Result<Value,
         (Some(text), "replace", [from, to, rest @ ..]) => {
             let most = rest.first().and_then(Value::as_i64).and_then(|n| usize::try_from(n).ok());
             weigh_all(state, &[from.clone(), to.clone()])?;
-            return replace(state, text, &python::text(from), &python::text(to), most);
+            return replaced(state, text, &python::text(from), &python::text(to), most);
         }
         (Some(between), "join", [values]) => return join(state, between, values),
         (Some(_), "format", _) => {
             pay_format(state, &[std::slice::from_ref(value), args].concat())?;
-            value.call_method(state, name, args)?
+            methods::str_format(state, value, args)?
         }
         (Some(text), ..) => {
             // In other letters it may be three times as long.

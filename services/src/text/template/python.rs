@@ -1,13 +1,7 @@
 //! Values written as Python writes them, because templates were made and models trained with Python's.
 
-use super::written::WrittenNumber;
-use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, State, Value};
-use minijinja_contrib::pycompat;
-use std::fmt::Write;
-
-/// Blanks of an indent, for each level of each line.
-const INDENT_MAX: usize = 16;
+use minijinja::Value;
+use minijinja::value::{Tuple, ValueKind};
 
 /// What Python's `str(value)` gives.
 pub(super) fn text(value: &Value) -> String {
@@ -22,8 +16,13 @@ pub(super) fn text(value: &Value) -> String {
 fn repr(value: &Value) -> String {
     match value.kind() {
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),
+        ValueKind::Undefined => "Undefined".into(),
         ValueKind::Number if !value.is_integer() => {
             f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
+        }
+        ValueKind::Seq if let Some(tuple) = value.downcast_object_ref::<Tuple>() => {
+            let only = if tuple.len() == 1 { "," } else { "" };
+            format!("({}{only})", tuple.iter().map(repr).collect::<Vec<_>>().join(", "))
         }
         ValueKind::Seq => format!("[{}]", items(value).map(|v| repr(&v)).collect::<Vec<_>>().join(", ")),
         ValueKind::Map => {
@@ -51,6 +50,7 @@ fn quoted(s: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\\' => out.push_str("\\\\"),
             c if c == quote => out.extend(['\\', c]),
+            '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", c as u32)),
             c if c < ' ' || c == '\x7f' => out.push_str(&format!("\\x{:02x}", c as u32)),
             c => out.push(c),
         }
@@ -80,88 +80,8 @@ pub(super) fn float(x: f64) -> String {
     format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// The `tojson` filter: `json.dumps(value, ensure_ascii=False, indent=indent)`.
-pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = kwargs.get("indent")?;
-    let ascii: Option<bool> = kwargs.get("ensure_ascii")?;
-    kwargs.assert_all_used()?;
-    if let Some(indent) = indent.filter(|indent| *indent > INDENT_MAX) {
-        let message = format!("tojson takes an indent of at most {INDENT_MAX}, got {indent}");
-        return Err(Error::new(ErrorKind::InvalidOperation, message));
-    }
-    if ascii == Some(true) {
-        return Err(Error::new(ErrorKind::InvalidOperation, "tojson(ensure_ascii=true) is not supported"));
-    }
-    let mut out = String::new();
-    write_json(value, indent, 0, &mut out)?;
-    Ok(Value::from(out))
-}
-
-fn write_json(value: &Value, indent: Option<usize>, depth: usize, out: &mut String) -> Result<(), Error> {
-    match value.kind() {
-        ValueKind::None => out.push_str("null"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number if value.is_integer() => write!(out, "{value}")?,
-        ValueKind::Number => out.push_str(&float(f64::try_from(value.clone())?)),
-        ValueKind::String => write_string(value.as_str().unwrap_or_default(), out)?,
-        ValueKind::Seq | ValueKind::Iterable => {
-            write_all(['[', ']'], value.try_iter()?, indent, depth, out, |item, out| {
-                write_json(&item, indent, depth + 1, out)
-            })?;
-        }
-        ValueKind::Map => {
-            write_all(['{', '}'], value.try_iter()?, indent, depth, out, |key, out| {
-                write_string(&text(&key), out)?;
-                out.push_str(": ");
-                write_json(&value.get_item(&key)?, indent, depth + 1, out)
-            })?;
-        }
-        ValueKind::Plain if let Some(number) = WrittenNumber::of(value) => write!(out, "{number}")?,
-        other => return Err(Error::new(ErrorKind::InvalidOperation, format!("{other} is not JSON serializable"))),
-    }
-    Ok(())
-}
-
-/// Elements between brackets: `[1, 2]`, or one a line when indented.
-fn write_all(
-    [open, close]: [char; 2],
-    elements: impl Iterator<Item = Value>,
-    indent: Option<usize>,
-    depth: usize,
-    out: &mut String,
-    mut write_one: impl FnMut(Value, &mut String) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let line = |out: &mut String, depth: usize| {
-        if let Some(width) = indent {
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', width * depth));
-        }
-    };
-    out.push(open);
-    let mut any = false;
-    for element in elements {
-        if any {
-            out.push_str(if indent.is_some() { "," } else { ", " });
-        }
-        any = true;
-        line(out, depth + 1);
-        write_one(element, out)?;
-    }
-    if any {
-        line(out, depth);
-    }
-    out.push(close);
-    Ok(())
-}
-
-fn write_string(s: &str, out: &mut String) -> Result<(), Error> {
-    let json = serde_json::to_string(s);
-    out.push_str(&json.map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))?);
-    Ok(())
-}
-
 /// Whether Python takes a character for a blank: those of Unicode and four separators of ASCII.
-fn is_blank(c: char) -> bool {
+pub(super) fn is_blank(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
@@ -174,19 +94,30 @@ pub(super) fn trim(value: &Value, chars: Option<String>) -> String {
     }
 }
 
-/// Methods that Python's values have. Those that strip blanks strip what Python takes for one.
-pub(super) fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    match (value.as_str(), name, args) {
-        (Some(text), "strip", []) => Ok(text.trim_matches(is_blank).into()),
-        (Some(text), "lstrip", []) => Ok(text.trim_start_matches(is_blank).into()),
-        (Some(text), "rstrip", []) => Ok(text.trim_end_matches(is_blank).into()),
-        _ => pycompat::unknown_method_callback(state, value, name, args),
-    }
+/// The whole number that Python's `int(text, base)` reads.
+pub(super) fn parse_int(text: &str, base: u32) -> Option<i128> {
+    let text = text.trim_matches(is_blank);
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let prefix = [(2, "0b"), (8, "0o"), (16, "0x")].into_iter().find(|(own, _)| *own == base).map(|(_, p)| p);
+    let bare = prefix.and_then(|prefix| digits.get(..2).filter(|start| start.eq_ignore_ascii_case(prefix)));
+    let digits = without_underscores(if bare.is_some() { &digits[2..] } else { digits })?;
+    let valid = (2..=36).contains(&base) && !digits.starts_with(['+', '-']);
+    let number = i128::from_str_radix(&digits, base.clamp(2, 36)).ok().filter(|_| valid)?;
+    Some(if negative { -number } else { number })
 }
 
-/// The test `number`, which holds for truth values too.
-pub(super) fn is_number(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || WrittenNumber::of(value).is_some()
+/// The number that Python's `float(text)` reads.
+pub(super) fn parse_float(text: &str) -> Option<f64> {
+    without_underscores(text.trim_matches(is_blank))?.parse().ok()
+}
+
+/// Underscores may stand between two digits alone.
+fn without_underscores(text: &str) -> Option<String> {
+    let misplaced = text.starts_with('_') || text.ends_with('_') || text.contains("__");
+    (!misplaced).then(|| text.replace('_', ""))
 }
 
 /// The items that Python's `items[start:stop:step]` takes; `step` is not 0.

@@ -87,7 +87,7 @@ fn a_failure_names_the_line() {
     assert!(matches!(error, TemplateError::Failed { line: 3, .. }), "{error}");
     let error = compiled("a\n{% if %}").unwrap_err();
     assert!(matches!(error, TemplateError::Failed { line: 2, .. }), "{error}");
-    assert!(rendered("{{ strftime_now('%Y') }}", json!({})).unwrap_err().to_string().contains("strftime_now"));
+    assert!(rendered("{{ no_such_function('%Y') }}", json!({})).unwrap_err().to_string().contains("no_such_function"));
 }
 
 #[test]
@@ -268,10 +268,10 @@ fn checks_between_steps_change_nothing_of_what_a_template_says() {
         ),
         ("{{ messages | map(attribute='role') | join(', ') }} {{ [1, true, none] | join('-') }}", "user 1-True-None"),
         ("{{ 'abc'[1:] }}{{ 'abc'[::-1] }}{{ messages[:0] }}{{ [1, 2, 3][-1] }}", "bccba[]3"),
-        ("{{ dict({'x': 1}, y=2) }} {{ namespace(a=1).a }} {{ (1, 2) + (3,) }}", "{'x': 1, 'y': 2} 1 [1, 2, 3]"),
+        ("{{ dict({'x': 1}, y=2) }} {{ namespace(a=1).a }} {{ (1, 2) + (3,) }}", "{'x': 1, 'y': 2} 1 (1, 2, 3)"),
         (
             "{{ [3, 1] | sort }}{{ [1, 2, 3] | batch(2) | list }}{{ ['a'] | zip([1]) | list }}",
-            "[1, 3][[1, 2], [3]][['a', 1]]",
+            "[1, 3][[1, 2], [3]][('a', 1)]",
         ),
         (
             "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [{'a': i}] %}{% endfor %}{{ ns.l | length }}",
@@ -350,4 +350,74 @@ fn nothing_can_be_taken_of_nothing_and_slices_are_python_s() {
     ] {
         assert_eq!(rendered(source, json!({})).unwrap(), want, "{source}");
     }
+}
+
+#[test]
+fn nothing_cannot_be_iterated_and_strings_and_maps_are_sequences() {
+    for (source, want) in [
+        ("{{ tools is iterable }} {{ 'a' is iterable }} {{ missing is iterable }}", "False True True"),
+        (
+            "{{ 'a' is sequence }} {{ {} is sequence }} {{ none is sequence }} {{ 1 is sequence }}",
+            "True True False False",
+        ),
+        (
+            "{{ missing | length }} {{ '' | int }} {{ ' 1_2 ' | int }} {{ 'x' | int(5) }} {{ 'a' | float }}",
+            "0 0 12 5 0.0",
+        ),
+        ("{{ '%s is %d%%' % ('a', 3) }} {{ '%s' % none }} {{ -7 % 3 }} {{ 7.5 % 2 }}", "a is 3% None 2 1.5"),
+        ("{{ documents is none }} {{ missing | items | list }} {{ {'a': 1} | items | list }}", "True [] [('a', 1)]"),
+    ] {
+        assert_eq!(rendered(source, json!({})).as_deref(), Ok(want), "{source}");
+    }
+}
+
+#[test]
+fn strings_have_the_methods_that_python_gave_them() {
+    for (source, want) in [
+        ("{{ 'a,b,c'.rsplit(',', 1) }} {{ ' a b  c '.rsplit(none, 1) }}", "['a,b', 'c'] [' a b', 'c']"),
+        ("{{ 'a b  c '.split(none, 1) }} {{ 'a.b'.split(sep='.') }}", "['a', 'b  c '] ['a', 'b']"),
+        ("{{ 'x.py'.removesuffix('.py') }} {{ 'x.py'.removeprefix('x') }} {{ 'x'.removeprefix('y') }}", "x .py x"),
+        ("{{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }}", "('a', '=', 'b=c') ('a=b', '=', 'c')"),
+        ("{{ 'abc'.index('c') }} {{ 'abcd'.startswith('c', 2) }} {{ [3, 1].index(1) }}", "2 True 1"),
+    ] {
+        assert_eq!(rendered(source, json!({})).as_deref(), Ok(want), "{source}");
+    }
+}
+
+#[test]
+fn json_takes_the_arguments_of_python_s() {
+    let options = json!({"x": {"b": [1, "é"], "a": {}}});
+    for (arguments, want) in [
+        ("(ensure_ascii=true)", r#"{"b": [1, "\u00e9"], "a": {}}"#),
+        ("(sort_keys=true, separators=(',', ':'))", r#"{"a":{},"b":[1,"é"]}"#),
+        ("(indent=none)", r#"{"b": [1, "é"], "a": {}}"#),
+        ("(indent='-')", "{\n-\"b\": [\n--1,\n--\"é\"\n-],\n-\"a\": {}\n}"),
+    ] {
+        assert_eq!(rendered(&format!("{{{{ x | tojson{arguments} }}}}"), options.clone()).as_deref(), Ok(want));
+    }
+}
+
+#[test]
+fn a_template_knows_the_model_s_tokens_and_the_time() {
+    let clock = || std::time::UNIX_EPOCH + std::time::Duration::from_secs(951_782_400);
+    let globals = TemplateGlobals { bos_token: Some("<s>".into()), eos_token: Some("</s>".into()), clock };
+    let source = "{{ bos_token }}{{ strftime_now('%d %b %Y') }}{% generation %}{{ eos_token }}{% endgeneration %}";
+    let template = ChatTemplate::with_globals(source, Guard::new(&golden()), &globals).unwrap();
+    let conversation = Conversation { messages: vec![Message::new(Role::User, "hi")], ..Default::default() };
+    assert_eq!(template.render(&conversation).unwrap(), "<s>29 Feb 2000</s>");
+    assert_eq!(template.source().as_deref(), Some(source), "shown as it was written");
+    assert_eq!(template.options().count(), 0);
+    assert_eq!(rendered("[{{ bos_token }}]", json!({})).unwrap(), "[]", "a model may have none");
+}
+
+#[test]
+fn conversations_with_tools_have_a_template_of_their_own_where_there_is_one() {
+    let template = compiled("plain").unwrap().with_tool_template(compiled("tools {{ x }}").unwrap());
+    let plain = Conversation { messages: vec![Message::new(Role::User, "hi")], ..Default::default() };
+    let with_tools = Conversation { tools: vec![RawJson(json!({"name": "f"}))], ..plain.clone() };
+    assert_eq!(
+        (template.render(&plain).unwrap(), template.render(&with_tools).unwrap()),
+        ("plain".into(), "tools ".into())
+    );
+    assert_eq!(template.options().collect::<Vec<_>>(), ["x"]);
 }
