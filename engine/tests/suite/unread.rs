@@ -57,7 +57,7 @@ fn every_tensor_of_a_file_is_used_or_named() {
             }
             let block = name.match_indices('.').nth(1).map_or(&name[..], |(at, _)| &name[..at]);
             let mut renamed = GgufParts::of(preset);
-            renamed.tensors.iter_mut().filter(|t| t.0 == *name).for_each(|t| t.0.push_str("_"));
+            renamed.tensors.iter_mut().filter(|t| t.0 == *name).for_each(|t| t.0.push('_'));
             check(preset, &whole, &[block], renamed.load());
             if !names.contains(&bias) {
                 let mut more = GgufParts::of(preset);

@@ -168,7 +168,7 @@ fn other_types(types: &Json, among: &Among<'_>) -> Option<Json> {
     if named.contains(&"integer") && !named.contains(&"number") && among.has("number") {
         return None;
     }
-    let other = |kind: &&&str| !named.contains(*kind) && !(**kind == "integer" && named.contains(&"number"));
+    let other = |kind: &&&str| !(named.contains(*kind) || **kind == "integer" && named.contains(&"number"));
     let left: Vec<&&str> = among.types.iter().filter(other).collect();
     Some(if left.is_empty() { Json::Bool(false) } else { json!({"type": left}) })
 }
