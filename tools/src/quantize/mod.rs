@@ -170,8 +170,14 @@ mod tests {
 
     #[test]
     fn a_hugging_face_directory_becomes_a_file_that_reads_text_alike() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe");
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe");
         let dir = tempfile::tempdir().unwrap();
+        // Without the GGUF file beside them, which would be the model.
+        let source = dir.path().join("moe");
+        std::fs::create_dir(&source).unwrap();
+        let names =
+            ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+        names.into_iter().for_each(|name| drop(std::fs::copy(golden.join(name), source.join(name)).unwrap()));
         let out = dir.path().join("out.gguf");
         let (model, file) = (source.to_str().unwrap(), out.to_str().unwrap());
         let options = ["quantize", "--model", model, "--out", file, "--scheme", "uniform:Q4_K", "--importance", "none"];

@@ -83,8 +83,8 @@ impl Mamba2Config {
         (self.conv_taps - 1) * self.channels()
     }
 
-    /// From a GGUF file's `ssm` keys. Whether there is a norm, the tensors of layer `layer` say.
-    pub(in crate::model) fn from_gguf(keys: &Keys<'_>, layer: usize) -> Result<Self, LoadError> {
+    /// From a GGUF file's `ssm` keys, which do not tell whether the output is normed.
+    pub(in crate::model) fn from_gguf(keys: &Keys<'_>, normed: bool) -> Result<Self, LoadError> {
         let (heads, groups) = (keys.size("ssm.time_step_rank")?, keys.size("ssm.group_count")?);
         let inner = keys.size("ssm.inner_size")?;
         keys.check_multiple("ssm.time_step_rank", heads, "ssm.group_count", groups)?;
@@ -96,7 +96,7 @@ impl Mamba2Config {
             state_dim: keys.size("ssm.state_size")?,
             groups,
             conv_taps: keys.size("ssm.conv_kernel")?,
-            normed: keys.has_tensor(&format!("blk.{layer}.ssm_norm.weight")),
+            normed,
         })
     }
 }

@@ -34,7 +34,9 @@ const TENSORS: HfTensors = HfTensors {
 
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
     let attention = AttentionConfig::plain_from_gguf(keys, &vec![true; keys.main], true)?;
-    Ok(layers(keys.main, attention, Mamba2Config::from_gguf(keys, 0)?, MlpConfig::from_gguf(keys)?))
+    // The one family that has files of both kinds.
+    let normed = keys.has_tensor("blk.0.ssm_norm.weight");
+    Ok(layers(keys.main, attention, Mamba2Config::from_gguf(keys, normed)?, MlpConfig::from_gguf(keys)?))
 }
 
 fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {

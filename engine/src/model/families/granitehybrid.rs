@@ -63,7 +63,7 @@ fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
         keys.leave_out(&["attention.scale"]);
     }
     let mixers = Mixers {
-        mamba: first(&attends, false).map(|layer| Mamba2Config::from_gguf(keys, layer)).transpose()?,
+        mamba: first(&attends, false).map(|_| Mamba2Config::from_gguf(keys, true)).transpose()?,
         attention: first(&attends, true)
             .map(|_| AttentionConfig::plain_from_gguf(keys, &attends, false))
             .transpose()?,

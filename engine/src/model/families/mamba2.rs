@@ -28,7 +28,7 @@ const NAMES: Mamba2Names = Mamba2Names {
 };
 
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
-    Ok(layers(keys.main, Mamba2Config::from_gguf(keys, 0)?))
+    Ok(layers(keys.main, Mamba2Config::from_gguf(keys, true)?))
 }
 
 fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {

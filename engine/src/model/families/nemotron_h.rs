@@ -94,7 +94,7 @@ fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
         keys.leave_out(EXPERT_KEYS);
     }
     let operators = Operators {
-        mamba: find(LayerKind::Mamba).map(|layer| Mamba2Config::from_gguf(keys, layer)).transpose()?,
+        mamba: find(LayerKind::Mamba).map(|_| Mamba2Config::from_gguf(keys, true)).transpose()?,
         attention: find(LayerKind::Attention).map(|_| attention()).transpose()?,
         experts: find(LayerKind::Experts).map(|_| gguf_experts(keys)).transpose()?,
     };
