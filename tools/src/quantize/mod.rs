@@ -177,7 +177,9 @@ mod tests {
         std::fs::create_dir(&source).unwrap();
         let names =
             ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
-        names.into_iter().for_each(|name| drop(std::fs::copy(golden.join(name), source.join(name)).unwrap()));
+        for name in names {
+            std::fs::copy(golden.join(name), source.join(name)).unwrap();
+        }
         let out = dir.path().join("out.gguf");
         let (model, file) = (source.to_str().unwrap(), out.to_str().unwrap());
         let options = ["quantize", "--model", model, "--out", file, "--scheme", "uniform:Q4_K", "--importance", "none"];
