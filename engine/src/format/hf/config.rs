@@ -25,7 +25,7 @@ pub struct HfConfig {
 }
 
 impl HfConfig {
-    /// Reads the file.
+    /// Reads a JSON file of a directory whole.
     pub fn read(file: &Path) -> Result<Self, LoadError> {
         let whole = Json::read(file)?;
         let tied = whole.bool("tie_word_embeddings")?;
