@@ -1,8 +1,8 @@
 """Compares chat templates and expressions as the service renders them with Jinja2 as Hugging Face's tools set it up.
 
-    python3 -m venv /tmp/jinja && /tmp/jinja/bin/pip install jinja2
+    python3 -m venv target/jinja && target/jinja/bin/pip install jinja2
     cargo build -p chimere --example render_template
-    /tmp/jinja/bin/python scripts/templates.py target/debug/examples/render_template FOLDER...
+    target/jinja/bin/python scripts/templates.py target/debug/examples/render_template FOLDER...
 
 Each folder holds templates (`*.jinja`), such as `models/templates` of llama.cpp. Each template renders eight
 conversations, each with and without the opening of the assistant's turn. A template is equal when every rendering is,

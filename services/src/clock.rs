@@ -64,7 +64,7 @@ pub fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
 
 /// Year, month and day, so many days after the first of 1970. Counted in years that begin in March, whose months have
 /// the same lengths every year.
-fn date(days: u64) -> (u64, u64, u64) {
+pub fn date(days: u64) -> (u64, u64, u64) {
     const ERA_DAYS: u64 = 146_097;
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / ERA_DAYS, shifted % ERA_DAYS);

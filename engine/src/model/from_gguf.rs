@@ -3,6 +3,7 @@
 use super::blocks::Layer;
 use super::families::{Family, Layers};
 use super::gguf_keys::Keys;
+use super::hf_tensors::layer_of;
 use super::reader::{Format, Reader, TensorSource, finite_values};
 use super::unread::{check_tensors, draft_is_whole};
 use super::{Block, DraftHeadWeights, Model, Weights};
@@ -28,7 +29,7 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
         Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
             .read(plan)
     };
-    let behind = |name: &str| block_of(name).is_some_and(|block| (keys.main..keys.blocks).contains(&block));
+    let behind = |name: &str| layer_of(name).is_some_and(|(layer, _)| (keys.main..keys.blocks).contains(&layer));
     let weights = Weights {
         embed: reader.need("token_embd.weight", &[vocab, hidden])?,
         norm: reader.values("output_norm.weight", &[hidden])?,
@@ -86,11 +87,6 @@ impl TensorSource for GgufSource<'_> {
         scaled.scale = Some(finite_values(scale).map_err(|p| p.in_file(self.path()))?.into());
         Ok(Some(scaled))
     }
-}
-
-/// The block that a tensor is of, such as 3 of `blk.3.attn_q.weight`.
-fn block_of(name: &str) -> Option<usize> {
-    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 fn check_vocabulary(file: &Gguf, text: &TextAssets, rows: usize) -> Result<(), LoadError> {

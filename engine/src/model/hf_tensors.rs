@@ -129,7 +129,7 @@ impl TensorSource for HfSource<'_> {
 }
 
 /// Layer and name within it of GGUF's `blk.3.attn_q.weight`.
-fn layer_of(name: &str) -> Option<(usize, &str)> {
+pub(super) fn layer_of(name: &str) -> Option<(usize, &str)> {
     let (layer, own) = name.strip_prefix("blk.")?.split_once('.')?;
     Some((layer.parse().ok()?, own))
 }

@@ -44,9 +44,11 @@ pub fn find_file(path: &Path) -> Result<PathBuf, LoadError> {
     }
     let list = || -> std::io::Result<Vec<PathBuf>> { std::fs::read_dir(path)?.map(|e| Ok(e?.path())).collect() };
     let mut files = list().map_err(|e| Problem::from(e).in_file(path))?;
-    files.retain(|file| file.extension().is_some_and(|e| e == "gguf") && !is_projector(file));
+    files.retain(|file| file.extension().is_some_and(|e| e == "gguf"));
     files.sort();
     files.dedup_by_key(|file| set_name(file));
+    // Opening a file opens the whole set that it is a part of.
+    files.retain(|file| !is_projector(file));
     match files.as_slice() {
         [] => Ok(path.to_owned()),
         [one] => {

@@ -165,8 +165,7 @@ impl Group {
     /// Bytes of all its tensors, each in the encoding that fits it in the place of `ty`.
     pub fn bytes(&self, source: &Gguf, ty: BlockType) -> u64 {
         let bytes = |t: &Tensor| {
-            let ty = super::fitting(ty, t.cols()).expect("a group has only tensors that fit");
-            ty.row_bytes(t.cols()).expect("it fits") as u64 * (t.rows() * t.matrices()) as u64
+            super::encoded_bytes(t, super::fitting(ty, t.cols()).expect("a group has only tensors that fit"))
         };
         self.tensors.iter().filter_map(|name| source.tensor(name)).map(bytes).sum()
     }

@@ -28,4 +28,4 @@ pub use importance::Importance;
 pub use moments::InputMoments;
 pub use sensitivity::weight_shape;
 pub use types::{MENU, fitting};
-pub use write::{Output, write, write_outline};
+pub use write::{Output, encoded_bytes, write, write_outline};

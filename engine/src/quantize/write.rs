@@ -71,7 +71,11 @@ impl<'a> Output<'a> {
     }
 }
 
-fn encoded_bytes(tensor: &Tensor, ty: BlockType) -> u64 {
+/// Bytes of a tensor encoded as `ty`.
+///
+/// # Panics
+/// If its rows are not whole blocks of the type.
+pub fn encoded_bytes(tensor: &Tensor, ty: BlockType) -> u64 {
     let row = ty.row_bytes(tensor.cols()).expect("the type fits the rows") as u64;
     row * (tensor.rows() * tensor.matrices()) as u64
 }

@@ -8,7 +8,9 @@ use crate::figures::bytes_text;
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::model::Model;
-use chimere_engine::quantize::{Encoder, Group, Importance, MENU, MatrixRole, Output, fitting, groups, kept_because};
+use chimere_engine::quantize::{
+    Encoder, Group, Importance, MENU, MatrixRole, Output, encoded_bytes, fitting, groups, kept_because,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The draft head's type where a scheme chooses the others: nothing that is measured depends on it.
@@ -152,11 +154,10 @@ impl<'a> QuantizeJob<'a> {
                 None => (t.ty, kept_because(t)),
             };
             let empty = || OtherTensors { why: why.to_owned(), ty, tensors: 0, bytes: 0, weights: 0 };
-            let rows = (t.rows() * t.matrices()) as u64;
             let of = all.entry((why, ty.name())).or_insert_with(empty);
             of.tensors += 1;
-            of.bytes += ty.row_bytes(t.cols()).expect("the type fits the rows") as u64 * rows;
-            of.weights += t.cols() as u64 * rows;
+            of.bytes += encoded_bytes(t, ty);
+            of.weights += t.shape.iter().product::<usize>() as u64;
         }
         all.into_values().collect()
     }

@@ -8,6 +8,8 @@ mod key_count;
 mod negated;
 mod open_bounds;
 
+#[cfg(test)]
+pub(super) use negated::size;
 use negated::{Among, negated, without};
 use serde_json::{Map, Value as Json, json};
 

@@ -1,6 +1,7 @@
 //! `strftime_now` of templates: the present time in the form that a format asks for. Times are UTC's, because a server
 //! answers people of many places.
 
+use crate::clock::{date, days_since_1970};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -23,40 +24,40 @@ pub(super) const FORMAT_BYTES_MAX: usize = 256;
 
 /// A time, taken apart.
 struct Moment {
-    year: i64,
-    /// From 0 on, as those below.
-    month: usize,
-    day: i64,
+    year: u64,
+    /// From 1 on, as the day and the day of the year.
+    month: u64,
+    day: u64,
+    /// From Sunday, which is 0.
     weekday: usize,
-    day_of_year: i64,
-    second_of_day: i64,
+    day_of_year: u64,
+    second_of_day: u64,
 }
 
 impl Moment {
     fn of(time: SystemTime) -> Self {
         let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX / 2);
-        let days = seconds.div_euclid(86_400);
+        let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
         let (year, month, day) = date(days);
-        let day_of_year = days - days_before(year, 0, 0);
-        let weekday = usize::try_from((days + 4).rem_euclid(7)).unwrap_or(0);
-        Self { year, month, day, weekday, day_of_year, second_of_day: seconds.rem_euclid(86_400) }
+        let day_of_year = 1 + days - days_since_1970(year, 1, 1).unwrap_or(days);
+        // The first of 1970 was a Thursday.
+        Self { year, month, day, weekday: ((days + 4) % 7) as usize, day_of_year, second_of_day }
     }
 
     /// What a directive stands for.
     fn directive(&self, letter: char) -> Option<String> {
         let (hour, minute, second) = (self.second_of_day / 3600, self.second_of_day / 60 % 60, self.second_of_day % 60);
-        let (weekday, month) = (DAYS[self.weekday], MONTHS[self.month]);
-        let (day, hour_of_12) = (self.day + 1, (hour + 11) % 12 + 1);
+        let (weekday, month) = (DAYS[self.weekday], MONTHS[self.month as usize - 1]);
+        let (day, hour_of_12) = (self.day, (hour + 11) % 12 + 1);
         Some(match letter {
             'Y' => self.year.to_string(),
             'y' => format!("{:02}", self.year % 100),
-            'm' => format!("{:02}", self.month + 1),
+            'm' => format!("{:02}", self.month),
             'B' => month.into(),
             'b' | 'h' => month[..3].into(),
             'd' => format!("{day:02}"),
             'e' => format!("{day:2}"),
-            'j' => format!("{:03}", self.day_of_year + 1),
+            'j' => format!("{:03}", self.day_of_year),
             'A' => weekday.into(),
             'a' => weekday[..3].into(),
             'w' => self.weekday.to_string(),
@@ -66,8 +67,8 @@ impl Moment {
             'p' => if hour < 12 { "AM" } else { "PM" }.into(),
             'M' => format!("{minute:02}"),
             'S' => format!("{second:02}"),
-            'F' => format!("{}-{:02}-{day:02}", self.year, self.month + 1),
-            'D' | 'x' => format!("{:02}/{day:02}/{:02}", self.month + 1, self.year % 100),
+            'F' => format!("{}-{:02}-{day:02}", self.year, self.month),
+            'D' | 'x' => format!("{:02}/{day:02}/{:02}", self.month, self.year % 100),
             'T' | 'X' => format!("{hour:02}:{minute:02}:{second:02}"),
             'R' => format!("{hour:02}:{minute:02}"),
             'c' => format!("{} {} {day:2} {hour:02}:{minute:02}:{second:02} {}", &weekday[..3], &month[..3], self.year),
@@ -109,25 +110,6 @@ pub(super) fn strftime(time: SystemTime, format: &str) -> String {
         }
     }
     out
-}
-
-/// Year, month and day of a count of days since 1970. Years are few, so they are counted.
-fn date(days: i64) -> (i64, usize, i64) {
-    let mut year = 1970 + days / 366;
-    while days_before(year + 1, 0, 0) <= days {
-        year += 1;
-    }
-    let month = (1..12).take_while(|month| days_before(year, *month, 0) <= days).last().unwrap_or(0);
-    (year, month, days - days_before(year, month, 0))
-}
-
-/// Days from 1970 to a date.
-fn days_before(year: i64, month: usize, day: i64) -> i64 {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334][month];
-    let past = year - 1;
-    let leaps = past / 4 - past / 100 + past / 400 - (1969 / 4 - 1969 / 100 + 1969 / 400);
-    365 * (year - 1970) + leaps + before + i64::from(leap && month > 1) + day
 }
 
 #[cfg(test)]

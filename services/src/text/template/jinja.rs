@@ -2,10 +2,10 @@
 
 use super::bounds::{kept, weigh, weigh_all};
 use super::filters::pay_format;
-use super::python;
+use super::python::{self, invalid};
 use super::written::WrittenNumber;
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
-use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
+use minijinja::{Environment, Error, State, Value, filters};
 
 /// Adds these filters and tests. None of them makes more than it is given.
 pub(super) fn add(environment: &mut Environment<'_>) {
@@ -98,12 +98,12 @@ pub(super) fn rem(state: &mut State<'_, '_>, left: Value, right: Value) -> Resul
     let (left, right) = (bit(&left), bit(&right));
     if left.is_integer() && right.is_integer() {
         let (a, b) = (i128::try_from(left)?, i128::try_from(right)?);
-        let rest = a.checked_rem(b).ok_or_else(|| invalid("modulo by zero".into()))?;
+        let rest = a.checked_rem(b).ok_or_else(|| invalid("modulo by zero"))?;
         return Ok(Value::from(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }));
     }
     let (a, b) = (f64::try_from(left)?, f64::try_from(right)?);
     if b == 0.0 {
-        return Err(invalid("modulo by zero".into()));
+        return Err(invalid("modulo by zero"));
     }
     let rest = a % b;
     Ok(Value::from(if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }))
@@ -144,8 +144,4 @@ pub(super) fn items(state: &mut State<'_, '_>, value: &Value) -> Result<Value, E
     weigh(state, value)?;
     let made = Value::from_function(filters::items).call(state, std::slice::from_ref(value))?;
     kept(state, made)
-}
-
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidOperation, message)
 }

@@ -1,9 +1,9 @@
 //! The `tojson` filter as Hugging Face's tools define it: `json.dumps` with its arguments.
 
-use super::python::{float, text};
+use super::python::{float, invalid, text};
 use super::written::WrittenNumber;
 use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, Value};
 use std::fmt::Write;
 
 /// Characters of an indent, for each level of each line.
@@ -35,7 +35,7 @@ impl JsonStyle {
             }
         };
         if between.len().max(after_key.len()) > INDENT_MAX {
-            return Err(invalid(&format!("tojson takes separators of at most {INDENT_MAX} bytes")));
+            return Err(invalid(format!("tojson takes separators of at most {INDENT_MAX} bytes")));
         }
         let is_true = |v: Option<Value>| v.is_some_and(|v| v.is_true());
         Ok(Self { indent, between, after_key, ascii: is_true(ascii), sorted: is_true(sorted) })
@@ -65,7 +65,7 @@ impl JsonStyle {
                 })?;
             }
             ValueKind::Plain if let Some(number) = WrittenNumber::of(value) => write!(out, "{number}")?,
-            other => return Err(invalid(&format!("{other} is not JSON serializable"))),
+            other => return Err(invalid(format!("{other} is not JSON serializable"))),
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl JsonStyle {
     }
 
     fn write_string(&self, text: &str, out: &mut String) -> Result<(), Error> {
-        let json = serde_json::to_string(text).map_err(|e| invalid(&e.to_string()))?;
+        let json = serde_json::to_string(text).map_err(|e| invalid(e.to_string()))?;
         if !self.ascii {
             out.push_str(&json);
             return Ok(());
@@ -138,7 +138,7 @@ fn indent(given: Option<Value>) -> Result<Option<String>, Error> {
         }
     };
     if text.len() > INDENT_MAX {
-        return Err(invalid(&format!("tojson takes an indent of at most {INDENT_MAX}, got {given}")));
+        return Err(invalid(format!("tojson takes an indent of at most {INDENT_MAX}, got {given}")));
     }
     Ok(Some(text))
 }
@@ -158,8 +158,4 @@ fn key_text(key: &Value) -> String {
         ValueKind::None => "null".into(),
         _ => text(key),
     }
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, message.to_owned())
 }

@@ -1,8 +1,8 @@
 //! Methods that Python's strings, lists and maps have.
 
-use super::python::{is_blank, text};
+use super::python::{invalid, is_blank, text};
 use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
-use minijinja::{Error, ErrorKind, State, Value};
+use minijinja::{Error, State, Value};
 use minijinja_contrib::pycompat;
 
 /// Calls a method by its name. What is not here is the engine's, whose answers are Python's.
@@ -148,7 +148,7 @@ fn of_list(value: &Value, name: &str, args: &[Value]) -> Result<Option<Value>, E
     }
     let (wanted,): (&Value,) = from_args(args)?;
     let at = value.try_iter()?.position(|item| item == *wanted);
-    at.map(|at| Some(Value::from(at))).ok_or_else(|| invalid(&format!("{} is not in list", text(wanted))))
+    at.map(|at| Some(Value::from(at))).ok_or_else(|| invalid(format!("{} is not in list", text(wanted))))
 }
 
 fn of_map(value: &Value, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
@@ -166,8 +166,4 @@ pub(super) fn str_format(state: &mut State<'_, '_>, value: &Value, args: &[Value
         _ => v.clone(),
     };
     value.call_method(state, "format", &args.iter().map(shown).collect::<Vec<_>>())
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, message.to_owned())
 }

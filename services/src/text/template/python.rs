@@ -1,7 +1,8 @@
 //! Values written as Python writes them, because templates were made and models trained with Python's.
 
-use minijinja::Value;
 use minijinja::value::{Tuple, ValueKind};
+use minijinja::{Error, ErrorKind, Value};
+use std::borrow::Cow;
 
 /// What Python's `str(value)` gives.
 pub(super) fn text(value: &Value) -> String {
@@ -78,6 +79,11 @@ pub(super) fn float(x: f64) -> String {
         return if plain.contains('.') { plain } else { plain + ".0" };
     }
     format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+}
+
+/// The error of an operation on values that it is not for.
+pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message)
 }
 
 /// Whether Python takes a character for a blank: those of Unicode and four separators of ASCII.

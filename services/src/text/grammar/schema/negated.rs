@@ -101,7 +101,7 @@ pub(super) fn negated(schema: &Json, among: &Among<'_>) -> Option<Json> {
 }
 
 /// How many values a JSON value has in it.
-pub(super) fn size(value: &Json) -> usize {
+pub(in crate::text::grammar) fn size(value: &Json) -> usize {
     match value {
         Json::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
         Json::Object(map) => 1 + map.values().map(size).sum::<usize>(),

@@ -115,16 +115,15 @@ fn conditions_of_a_list_on_one_field_are_one_choice() {
 
 #[test]
 fn nested_conditions_do_not_multiply() {
-    let nested = |wrap: fn(Json) -> Json| (0..18).fold(json!({"const": 1}), |inner, _| wrap(inner));
+    let nested = |wrap: fn(Json) -> Json| (0..48).fold(json!({"const": 1}), |inner, _| wrap(inner));
     let conditions = nested(|inner| json!({"if": inner, "then": {"const": 1}, "else": {"const": 2}}));
     let cases = nested(|inner| {
         let of = |value: u8| json!({"if": {"properties": {"a": {"const": value}}}, "else": inner.clone()});
         json!({"allOf": [of(1), {"if": {"properties": {"a": {"const": 2}}}, "then": {"required": ["b"]}}]})
     });
     for schema in [conditions, cases] {
-        let began = std::time::Instant::now();
-        schema::in_known_words(&schema, false);
-        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        let values = schema::size(&schema::in_known_words(&schema, false));
+        assert!(values < 100 * schema::size(&schema), "{values}");
     }
 }
 
