@@ -3,10 +3,12 @@
 
     python3 scripts/clients.py --chimere target/release/chimere                    # all of them
     python3 scripts/clients.py --chimere target/release/chimere litellm openai     # some
+    python3 scripts/clients.py --chimere target/release/chimere --only openai      # those with this in their name
 
 Each program gets a virtual environment of its own under --venvs (default target/clients), made with pip at the first run, because their
-requirements contradict each other (some take minutes and a gigabyte; .ci/run takes the light ones); those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model. The last line reads
-`N passed, N failed`. docs/using/clients.md says what each of them sends and what does not work.
+requirements contradict each other (some take minutes and a gigabyte; .ci/run takes the light ones); those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model.
+A program that cannot be run here is left out with its reason, unless CHIMERE_REQUIRE names `clients`: then it fails. No program fetches a model or a data set. The last line reads
+`N passed, N failed`, and how many were left out if any were. docs/using/clients.md says what each of them sends and what does not work.
 """
 import argparse
 import json
@@ -20,7 +22,7 @@ import time
 import traceback
 import urllib.request
 
-from python_clients import evaluations, frameworks, terminals
+from python_clients import browsers, evaluations, frameworks, terminals
 from python_clients.asked import PLACE, QUESTION, RESULT, WEATHER, place
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -46,12 +48,25 @@ PINNED = {
     "aider": ["aider-chat==0.86.2"],
     "lm-eval": ["lm-eval[api]==0.4.13"],
     "evalscope": ["evalscope[perf]==1.14.1"],
+    "dspy": ["dspy==3.4.1"],
+    "inspect-ai": ["inspect-ai==0.3.285", "openai==3.57.0", "anthropic==2.14.0"],
+    "open-webui": ["open-webui==0.12.4", "playwright==1.65.2"],
 }
 
 # Those of JavaScript: the package, and the script that drives it.
 NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "anthropic-node": ("@anthropic-ai/sdk@1.12.0", "anthropic.mjs"),
-        "ai-sdk": ("ai@6.0.326", "ai.mjs")}
+        "ai-sdk": ("ai@6.0.326", "ai.mjs"), "promptfoo": ("promptfoo@0.123.1", "promptfoo.mjs")}
 NODE_BESIDE = ["@ai-sdk/openai-compatible@2.0.91", "@ai-sdk/openai@3.0.141", "zod@4.6.7"]
+# Those with a directory of their own, for their size, and the Node that they want.
+NODE_ALONE = {"promptfoo": ["node@22.23.3", "zod@4.6.7"]}
+
+# Programs of this machine that some need.
+NEEDS = dict.fromkeys(NODE, ["npm", "node"]) | {"open-webui": ["chromium"]}
+
+
+class Skip(Exception):
+    """Why a program cannot be run here."""
+
 
 def openai(url, model):
     """A stream, two turns with a tool whose first reply goes back as it was dumped, a typed answer and a call that must come."""
@@ -277,7 +292,7 @@ def ollama(url, model):
 
 # The settings of a service of its own: with a short context an answer that nothing bounds ends soon.
 SETTINGS = {"schemathesis": {"CHIMERE_ENGINE__MAX_CONTEXT": "256"}}
-SECONDS = {"schemathesis": 1800}
+SECONDS = {"schemathesis": 1800, "open-webui": 900}
 
 
 def schemathesis(url, model):
@@ -292,7 +307,8 @@ PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "o
             "openai-responses": openai_responses, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
             "aider": terminals.aider, "smolagents": frameworks.smolagents, "haystack": frameworks.haystack,
             "semantic-kernel": frameworks.semantic_kernel, "crewai": frameworks.crewai,
-            "lm-eval": evaluations.lm_eval, "evalscope": evaluations.evalscope}
+            "lm-eval": evaluations.lm_eval, "evalscope": evaluations.evalscope, "dspy": frameworks.dspy,
+            "inspect-ai": evaluations.inspect_ai, "open-webui": browsers.open_webui}
 
 
 class Server:
@@ -336,49 +352,71 @@ class Server:
             self.process.kill()
 
 
+def installed(home, wanted, install):
+    """Has `install` put pinned packages into a directory, unless they are there."""
+    marker = home / "pinned"
+    if marker.exists() and marker.read_text() == " ".join(wanted):
+        return
+    try:
+        install()
+    except subprocess.CalledProcessError as error:
+        raise Skip(f"{' '.join(wanted)} cannot be installed: {pathlib.Path(str(error.cmd[0])).name} ended with {error.returncode}")
+    marker.write_text(" ".join(wanted))
+
+
 def python_of(name, venvs):
-    """The interpreter of a program's environment, made if it is not there as pinned."""
+    """The interpreter of a program's environment."""
     home = venvs / name
-    python, marker, wanted = home / "bin/python", home / "pinned", " ".join(PINNED[name])
-    if not marker.exists() or marker.read_text() != wanted:
+    python = home / "bin/python"
+
+    def install():
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINNED[name]], check=True)
-        marker.write_text(wanted)
+
+    installed(home, PINNED[name], install)
     return python
 
 
-def node_home(venvs):
-    """The directory with the packages of JavaScript and the scripts that use them, made if it is not there as pinned."""
-    home, wanted = venvs / "node", [package for package, _ in NODE.values()] + NODE_BESIDE
-    marker = home / "pinned"
-    if not marker.exists() or marker.read_text() != " ".join(wanted):
-        home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", home, *wanted], check=True)
-        marker.write_text(" ".join(wanted))
+def node_of(name, venvs):
+    """The Node that a program of JavaScript runs on, and the directory with its packages and the scripts that use them."""
+    alone = name in NODE_ALONE
+    home = venvs / (name if alone else "node")
+    packages = [NODE[name][0], *NODE_ALONE[name]] if alone else [NODE[n][0] for n in NODE if n not in NODE_ALONE] + NODE_BESIDE
+    home.mkdir(parents=True, exist_ok=True)
+    installed(home, packages, lambda: subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", home, *packages], check=True))
     # A script finds packages from where it lies.
     for script in (ROOT / "scripts/node_clients").iterdir():
         shutil.copy(script, home)
-    return home
+    return home / "node_modules/.bin/node" if alone else "node", home
 
 
 def command_of(name, venvs, server):
     """What drives a program, and from where."""
+    missing = [program for program in NEEDS.get(name, []) if not shutil.which(program)]
+    if missing:
+        raise Skip(f"there is no {missing[0]}")
     if name in NODE:
-        home = node_home(venvs)
-        return ["node", NODE[name][1]], home
+        node, home = node_of(name, venvs)
+        return [node, NODE[name][1]], home
     python = python_of(name, venvs)
     return [python, __file__, "--inside", name, "--url", server.url, "--model", server.model], venvs / name
 
 
 def drive(name, venvs, server):
+    """Whether a program does its thing, or None where it is left out."""
     begin = time.monotonic()
-    command, home = command_of(name, venvs, server)
+    package = NODE[name][0] if name in NODE else PINNED[name][0]
+    try:
+        command, home = command_of(name, venvs, server)
+    except Skip as reason:
+        required = "clients" in os.environ.get("CHIMERE_REQUIRE", "").split(",")
+        print(f"{'FAILED' if required else 'skipped'} {package}: {reason}", flush=True)
+        return False if required else None
     environment = os.environ | {"OPENAI_API_KEY": "none", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "URL": server.url, "MODEL": server.model}
     try:
         good = subprocess.run(command, cwd=home, env=environment, timeout=SECONDS.get(name, PROGRAM_SECONDS)).returncode == 0
     except subprocess.TimeoutExpired:
         good = False
-    package = NODE[name][0] if name in NODE else PINNED[name][0]
     print(f"{'ok    ' if good else 'FAILED'} {package} ({time.monotonic() - begin:.1f} s)", flush=True)
     return good
 
@@ -386,6 +424,7 @@ def drive(name, venvs, server):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", choices=[[], *PROGRAMS, *NODE], help="default: all")
+    parser.add_argument("--only", metavar="NAME", help="a part of the programs' names")
     parser.add_argument("--chimere", help="the binary")
     parser.add_argument("--venvs", type=pathlib.Path, default=ROOT / "target/clients", help="where the environments are kept")
     for own in ("--inside", "--url", "--model"):   # for the run inside of a program's environment
@@ -399,14 +438,17 @@ def main():
             return 1
         return 0
     venvs = args.venvs.resolve()
-    binary, names = pathlib.Path(args.chimere).resolve(), args.programs or [*PROGRAMS, *NODE]
+    binary, names = pathlib.Path(args.chimere).resolve(), [name for name in args.programs or [*PROGRAMS, *NODE] if (args.only or "") in name]
+    if not names:
+        parser.error(f"no program has {args.only} in its name")
     with Server(binary) as server:
         results = [drive(name, venvs, server) for name in names if name not in SETTINGS]
     for name in (name for name in names if name in SETTINGS):
         with Server(binary, SETTINGS[name]) as server:
             results.append(drive(name, venvs, server))
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
+    skipped, failed = results.count(None), results.count(False)
+    print(f"{results.count(True)} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

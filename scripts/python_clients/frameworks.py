@@ -149,3 +149,31 @@ def crewai(url, model):
     text = crew.kickoff().raw
     # The prompt that crewai adds to a result is beyond the shipped model, which may call again.
     assert asked[0] == "Paris" and "21" in text, (asked, text)
+
+
+def dspy(url, model):
+    """Text, a typed field and a call, as a provider that is declared to take schemas and tools; undeclared it is sent neither."""
+    import dspy
+    from dspy.lm15 import AccessPolicy, ModelSupport, OpenAIChatCompat, ProviderDefinition, register_provider
+    service = ProviderDefinition.chat(AccessPolicy("chimere", base_url=url), compat=OpenAIChatCompat(), placeholder_key="none")
+    register_provider(service, supports=ModelSupport(function_calling=True, response_schema=True))
+    chat, kind = dspy.LM(f"chimere/{model}", temperature=0, max_tokens=500, cache=False), place()
+    text = chat(SUM)[0]["text"]
+    assert "42" in text, text
+
+    class Typed(dspy.Signature):
+        text: str = dspy.InputField()
+        place: kind = dspy.OutputField()
+
+    class Called(dspy.Signature):
+        question: str = dspy.InputField()
+        tools: list[dspy.Tool] = dspy.InputField()
+        calls: dspy.ToolCalls = dspy.OutputField()
+
+    with dspy.context(lm=chat, adapter=dspy.JSONAdapter()):
+        made = dspy.Predict(Typed)(text=PLACE).place
+    assert isinstance(made, kind), made
+    # The prompt around it is beyond the shipped model, which calls no tool there by itself.
+    with dspy.context(lm=chat, adapter=dspy.ChatAdapter(use_native_function_calling=True)):
+        made = dspy.Predict(Called)(question=QUESTION, tools=[dspy.Tool(weather([]))], config={"tool_choice": "required"}).calls
+    assert (made.tool_calls[0].name, made.tool_calls[0].args) == ("get_weather", {"city": "Paris"}), made
