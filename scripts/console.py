@@ -77,9 +77,9 @@ WATCH = """window.long = []; new PerformanceObserver(l => window.long.push(...l.
 
 # Files that a page begins with: those that it names, and those that its script imports.
 NAMED = "[...document.querySelectorAll('script, link[rel=modulepreload]')].map(e => e.src || e.href).sort()"
-IMPORTED = """async () => { const found = new Set(); const walk = async (url) => { if (found.has(url)) return; found.add(url);
+IMPORTED = """async (files) => { const found = new Set(); const walk = async (url) => { if (found.has(url)) return; found.add(url);
     for (const [, at] of (await (await fetch(url)).text()).matchAll(/^import (?:[^"]*from )?"(\\.[^"]*)";$/gm)) await walk(new URL(at, url).href) };
-    await walk(document.querySelector('script').src); return [...found].sort() }"""
+    for (const file of files) await walk(new URL(`/console/${file}.js`, location.href).href); return [...found].sort() }"""
 
 # The store of the first version of the page, with a conversation that has two branches; `window.held` is open until it is closed.
 FIRST_STORE = """() => new Promise((done, fail) => { indexedDB.deleteDatabase('chimere').onsuccess = () => { const request = indexedDB.open('chimere', 1);
@@ -812,10 +812,20 @@ class Tests:
         ready, longest = page.evaluate("[window.ready, Math.max(0, ...window.long)]")
         print(f"    ready after {ready:.0f} ms, wanted 300; longest task {longest:.0f} ms, wanted 50")
         assert ready < 300 * self.args.patience and longest < 50 * self.args.patience, (ready, longest)
-        named, imported = page.evaluate(NAMED), page.evaluate(IMPORTED)
+        named, imported = page.evaluate(NAMED), page.evaluate(IMPORTED, ["app"])
         assert named == imported, f"fetched one after the other, or for nothing: {set(named) ^ set(imported)}"
         for heavy in ("marked", "purify", "markdown", "message"):
             assert not any(f"/{heavy}.js" in file for file in named), f"a page without an answer waits for {heavy}"
+        return page
+
+    def a_conversation_of_an_earlier_visit_is_fetched_at_once(self):
+        page = self.page()
+        self.chat(page, "Hello!")
+        self.answered(page, 1)
+        page.reload()
+        self.answered(page, 1)
+        named, imported = page.evaluate(NAMED), page.evaluate(IMPORTED, ["app", "message"])
+        assert named == imported, f"fetched one after the other, or for nothing: {set(named) ^ set(imported)}"
         return page
 
     def a_page_is_whole_soon_after_its_first_picture(self):
@@ -957,26 +967,65 @@ class Tests:
         return page
 
     def a_key_is_asked_for_and_taken(self):
-        key = subprocess.run([self.args.chimere, "key", "new"], capture_output=True, text=True, check=True).stdout
-        fields = dict(line.split(None, 1) for line in key.splitlines() if len(line.split(None, 1)) == 2)
-        secret = next(v for k, v in fields.items() if v.strip().startswith("sk-")).strip()
-        line = next(v for k, v in fields.items() if v.strip().startswith("sha256:")).strip()
-        folder = pathlib.Path(tempfile.mkdtemp())
-        (folder / "keys.txt").write_text(line + "\n")
-        (folder / "keys.txt").chmod(0o600)
-        with Service(self.args.chimere, "--api-key-file", folder / "keys.txt") as service:
+        secret, line = self._new_key()
+        with self._with_keys(line) as service:
             assert service.ask("GET", "/", {"accept": "text/html"}).body.startswith(b"<!doctype html>") and service.ask("GET", "/v1/models").status == 401
             page = self.page(service.url)
-            page.fill("input[type=password]", "sk-wrong-key-of-nobody-at-all-0000")
-            page.click("text=Use it")
+            self._use_key(page, "sk-wrong-key-of-nobody-at-all-0000")
             page.wait_for_selector("text=was not accepted")
-            page.fill("input[type=password]", secret)
-            page.click("text=Use it")
+            self._use_key(page, secret)
             self.chat(page, "Hello!")
             self.answered(page, 1)
             stored = page.evaluate("JSON.stringify([Object.entries(localStorage), document.cookie])")
             assert secret not in stored, "the key outlives the tab"
         return page
+
+    def a_refusal_that_no_key_mends_is_said_and_asks_for_none(self):
+        page = self.page("about:blank")
+        error = {"error": {"message": "Host is no name of this service", "type": "permission_error", "code": "host_not_allowed"}}
+        refuse = lambda route: route.fulfill(status=403, json=error)
+        page.context.route("**/v1/models", refuse)
+        page.context.route("**/v1/chat/completions", refuse)
+        page.goto(self.service.url)
+        page.wait_for_selector(".frame > [role=alert] >> text=Host is no name of this service")
+        self.chat(page, "Hello!")
+        page.wait_for_selector(".turn.assistant [role=alert] >> text=Host is no name of this service")
+        page.wait_for_timeout(300)
+        assert page.is_visible("#ask") and not page.locator("form.key").count(), "a key is asked for, which changes nothing"
+        page.wrong.clear()  # the page was not on this address when it was opened
+        return page
+
+    def a_view_for_administrators_takes_another_key(self):
+        keys = [self._new_key() for _ in range(2)]
+        (_, line), (_, admins) = keys
+        with self._with_keys(line, f"{admins} scope=admin") as service:
+            page = self.page(service.url)
+            self._use_key(page, keys[0][0])
+            page.click("header nav >> text=Live")
+            page.wait_for_selector("[role=alert] >> text=scope=admin")
+            page.click("text=Use another key")
+            page.click("text=Leave it")
+            page.click("text=Use another key")
+            self._use_key(page, keys[1][0])
+            page.wait_for_selector(".live dl")
+        return page
+
+    def _new_key(self):
+        """A key and its line of a key file."""
+        key = subprocess.run([self.args.chimere, "key", "new"], capture_output=True, text=True, check=True).stdout
+        values = [line.split(None, 1)[1].strip() for line in key.splitlines() if len(line.split(None, 1)) == 2]
+        return next(v for v in values if v.startswith("sk-")), next(v for v in values if v.startswith("sha256:"))
+
+    def _with_keys(self, *lines):
+        """A service that wants one of these keys."""
+        file = pathlib.Path(tempfile.mkdtemp()) / "keys.txt"
+        file.write_text("".join(f"{line}\n" for line in lines))
+        file.chmod(0o600)
+        return Service(self.args.chimere, "--api-key-file", file)
+
+    def _use_key(self, page, key):
+        page.fill("input[type=password]", key)
+        page.click("text=Use it")
 
     def a_service_that_went_away_is_found_again(self):
         port = free_port()

@@ -3,8 +3,9 @@
 import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
 import { ApiError, call, key } from "./api.js";
 import { Chat } from "./chat.js";
-import { complete, later } from "./later.js";
+import { complete, later, preload } from "./later.js";
 import { library } from "./library.js";
+import { MESSAGE_FILES } from "./turns.js";
 
 const VIEWS = {
   chat: ["Chat", Chat],
@@ -38,7 +39,7 @@ function Theme() {
   return html`<button type="button" class="theme" title=${`Colours: ${name}`} onClick=${() => set(next)}><span aria-hidden="true">${mark}</span><span class="words">${name}</span></button>`;
 }
 
-function KeyDialog({ wrong, onDone }) {
+function KeyDialog({ wrong, onDone, onLeave }) {
   const [value, set] = useState(key.get());
   const done = (event) => {
     event.preventDefault();
@@ -49,7 +50,7 @@ function KeyDialog({ wrong, onDone }) {
     <h2>This service wants a key</h2>
     <p>${wrong ? "The key was not accepted. " : ""}It stays in this tab and is forgotten when the tab is closed.</p>
     <label>API key <input type="password" autocomplete="off" value=${value} onInput=${(e) => set(e.target.value)} autofocus /></label>
-    <button type="submit" class="first">Use it</button>
+    <div class="row"><button type="submit" class="first">Use it</button>${onLeave && html`<button type="button" onClick=${onLeave}>Leave it</button>`}</div>
   </form>`;
 }
 
@@ -57,6 +58,7 @@ function App() {
   const [view, setView] = useState(here());
   const [model, setModel] = useState(null);
   const [trouble, setTrouble] = useState(null);
+  const [changesKey, setChangesKey] = useState(false);
   const ask = () => call("/v1/models").then((found) => {
     library.model = found.data[0];
     setModel(found.data[0]);
@@ -76,7 +78,12 @@ function App() {
     return () => clearInterval(timer);
   }, [trouble]);
   const [, View] = VIEWS[view];
-  const closed = trouble?.status === 401 || trouble?.status === 403;
+  // Other refusals (a name that the service does not answer to, a page of elsewhere) are not mended by a key.
+  const closed = trouble?.status === 401;
+  const withKey = () => {
+    setChangesKey(false);
+    ask();
+  };
   return html`<div class="frame">
     <header>
       <a class="brand" href="#/chat"><img src="/console/icon.svg" alt="" width="24" height="24" /><span>Chimère</span></a>
@@ -86,9 +93,9 @@ function App() {
       <${Theme} />
     </header>
     ${trouble && !closed && html`<p class="trouble" role="alert">${sentence(trouble)}</p>`}
-    <main>${closed
-      ? html`<${KeyDialog} wrong=${Boolean(key.get())} onDone=${ask} />`
-      : model || view === "chat" ? html`<${View} model=${model} onClosed=${setTrouble} />` : html`<p class="empty">Waiting for the service…</p>`}</main>
+    <main>${closed || changesKey
+      ? html`<${KeyDialog} wrong=${closed && Boolean(key.get())} onDone=${withKey} onLeave=${!closed && (() => setChangesKey(false))} />`
+      : model || view === "chat" ? html`<${View} model=${model} onClosed=${setTrouble} onKey=${() => setChangesKey(true)} />` : html`<p class="empty">Waiting for the service…</p>`}</main>
   </div>`;
 }
 
@@ -99,6 +106,7 @@ function sentence(error) {
 
 wear(localStorage.getItem(THEME) || "auto");
 const place = document.getElementById("app");
+library.onKept = () => preload(MESSAGE_FILES);
 // Taking the files in is a task, and drawing is another one.
 setTimeout(() => {
   place.replaceChildren();

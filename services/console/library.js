@@ -19,6 +19,7 @@ class Library {
     this.trouble = "";
     this.model = null;
     this.onClosed = () => {};
+    this.onKept = () => {}; // called as soon as it is known that there are conversations of earlier visits
     this.ready = this.open();
   }
 
@@ -32,6 +33,7 @@ class Library {
     this.channel.onmessage = ({ data }) => this.hear(data);
     await this.stored(async () => {
       for (const head of await store.heads()) this.all.set(head.id, { ...head, settings: { ...DEFAULTS, ...head.settings }, turns: null });
+      if (this.all.size) this.onKept();
       const chosen = this.all.get(sessionStorage.getItem(CHOSEN)) || this.list[0];
       if (chosen && !Object.keys(this.current.turns).length) await this.choose(chosen);
     });
@@ -235,7 +237,7 @@ class Library {
     this.generations.delete(c.id);
     c.updated = Date.now();
     if (this.all.has(c.id)) await this.keepHead(c);
-    if ([0, 401, 403].includes(failure?.status)) this.onClosed(failure);
+    if ([0, 401].includes(failure?.status)) this.onClosed(failure);
     this.changed();
   }
 }

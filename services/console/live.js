@@ -2,7 +2,7 @@
 // only while it is open.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { events } from "./api.js";
+import { events, key } from "./api.js";
 
 const STEPS = 120; // columns shown
 const ROW = 14, GAP = 3, LEFT = 78, RIGHT = 8;
@@ -148,10 +148,16 @@ function facts(now) {
   ];
 }
 
-export function Live({ onClosed }) {
+/** Why the service does not show its steps. Where this tab has a key, another one may be let in. */
+function Refused({ words, onKey }) {
+  return html`<p class="trouble" role="alert">${words}</p>${key.get() && html`<button type="button" onClick=${onKey}>Use another key</button>`}`;
+}
+
+export function Live({ onClosed, onKey }) {
   const canvas = useRef(null);
   const [now, setNow] = useState(null);
   const [said, setSaid] = useState("");
+  const [refused, setRefused] = useState("");
   useEffect(() => {
     const stop = new AbortController();
     const picture = new Picture();
@@ -171,9 +177,9 @@ export function Live({ onClosed }) {
           }
         } catch (error) {
           if (error.name === "AbortError") return;
-          setSaid(error.message);
           if (error.status === 401 || error.status === 0) onClosed(error);
-          if (error.status >= 400 && error.status < 500) return;
+          if (error.status >= 400 && error.status < 500) return setRefused(error.message);
+          setSaid(error.message);
         }
         await new Promise((resolve) => setTimeout(resolve, 2000));
       }
@@ -185,6 +191,7 @@ export function Live({ onClosed }) {
       removeEventListener("resize", draw);
     };
   }, []);
+  if (refused) return html`<div class="live"><h1>Live</h1><${Refused} words=${refused} onKey=${onKey} /></div>`;
   return html`<div class="live"><h1>Live</h1>
     <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>at the bottom: how long each step took, as a bar, and how long it was predicted to take, as a line</span></div>
     <canvas ref=${canvas} role="img" aria-label="Sequences as rows over the last steps; the figures below say the same in numbers"></canvas>

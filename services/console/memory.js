@@ -111,9 +111,17 @@ function Collections() {
     <p role="status" class="said">${said}</p></section>`;
 }
 
-export function Memory() {
+export function Memory({ onClosed }) {
   const [kept, setKept] = useState(null);
-  useEffect(() => void hasDirectory().then(setKept, () => {}), []);
+  const [said, setSaid] = useState("");
+  const look = () => hasDirectory().then(setKept, (error) => {
+    if ([0, 401].includes(error.status)) onClosed(error);
+    else setSaid(error.message);
+    // A service that went away may come back.
+    if (error.status === 0) setTimeout(look, LATE_MS);
+  });
+  useEffect(() => void look(), []);
+  if (said) return html`<div class="page"><h1>Memory</h1><p class="trouble" role="alert">${said}</p></div>`;
   if (kept === null) return html`<div class="page"><h1>Memory</h1><p class="empty">…</p></div>`;
   if (kept) return html`<div class="page"><h1>Memory</h1><${Tables} /><${Collections} /></div>`;
   return html`<div class="page"><h1>Memory</h1>
