@@ -462,6 +462,16 @@ class Tests:
             assert re.search(r"size: [\d.]+ (bytes|[KM]iB)", tables.inner_text()), tables.inner_text()
         return page
 
+    def what_cannot_be_written_from_a_lan_is_said_before_it_is_typed(self):
+        with Service(self.args.chimere, "--host", "0.0.0.0", "--allow-open", engram__directory=tempfile.mkdtemp()) as service:
+            page = self.page(service.url)
+            page.click("header nav >> text=Memory")
+            page.wait_for_selector("section >> nth=1 >> text=Nothing can be written from here")
+            assert page.locator("text=Nothing can be written from here").count() == 2 and not page.locator("main input").count()
+            page.click("header nav >> text=Live")
+            page.wait_for_selector("[role=alert] >> text=scope=admin")
+        return page
+
     def the_system_view_keeps_its_order_and_says_each_thing_once(self):
         page = self.page()
         orders = []

@@ -66,6 +66,20 @@ export async function text(path, options) {
   return (await send(path, options)).text();
 }
 
+/** Why this tab may not follow a stream, in the service's words, or an empty text; nothing of the stream is read. */
+export async function refusal(path) {
+  const stop = new AbortController();
+  try {
+    await send(path, { signal: stop.signal });
+    return "";
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    return error.message;
+  } finally {
+    stop.abort();
+  }
+}
+
 /** Events of a stream, parsed, until it ends with `[DONE]` or is closed. An event that is an error is thrown. */
 export async function* events(path, options) {
   const reader = (await send(path, options)).body.getReader();

@@ -1,7 +1,7 @@
 // What the service was taught: Engram's tables and collections, with the rights of the API.
 
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { call } from "./api.js";
+import { call, key, refusal } from "./api.js";
 import { bytes } from "./system.js";
 
 const TABLES = "/v1/engram/tables", COLLECTIONS = "/v1/engram/collections";
@@ -42,6 +42,15 @@ async function hasDirectory() {
   return (await call(TABLES)).writable !== false;
 }
 
+/** Why this tab may not write, if it may not: tables are for those who may follow the steps, collections belong to a key. */
+async function refusals() {
+  const refused = await refusal("/v1/console/steps");
+  return { tables: refused, collections: key.get() ? "" : refused };
+}
+
+/** Said before anybody types what would be refused. */
+const Refused = ({ words }) => html`<p role="status">Nothing can be written from here: ${words}.</p>`;
+
 const lines = (text) => text.split(/\n\s*\n|\n/).map((l) => l.trim()).filter(Boolean);
 
 const TIMES = ["created", "updated", "expires"]; // seconds since 1970
@@ -58,7 +67,7 @@ function Facts({ of }) {
 
 const counted = (n) => `${n.toLocaleString("en")} ${n === 1 ? "text" : "texts"}`;
 
-function Tables() {
+function Tables({ refused }) {
   const { list, said, act } = useList(TABLES);
   const [name, setName] = useState("");
   const [texts, setTexts] = useState("");
@@ -69,17 +78,17 @@ function Tables() {
   };
   return html`<section><h2>Tables of n-grams</h2>
     ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((t) => html`<li key=${nameOf(t)}><strong>${nameOf(t)}</strong> <${Facts} of=${t} />
-      <div class="row"><button type="button" onClick=${() => setName(nameOf(t))}>Choose</button>
+      ${!refused && html`<div class="row"><button type="button" onClick=${() => setName(nameOf(t))}>Choose</button>
         <button type="button" onClick=${() => act(() => "Took back the last write.", [`${TABLES}/${encodeURIComponent(nameOf(t))}/rollback`, { method: "POST" }])}>Take back the last write</button>
-        <button type="button" onClick=${() => confirm(`Delete the table ${nameOf(t)}?`) && act(() => "Deleted.", [`${TABLES}/${encodeURIComponent(nameOf(t))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
+        <button type="button" onClick=${() => confirm(`Delete the table ${nameOf(t)}?`) && act(() => "Deleted.", [`${TABLES}/${encodeURIComponent(nameOf(t))}`, { method: "DELETE" }])}>Delete</button></div>`}</li>`)}</ul>`
       : html`<p class="empty">There are none yet that you may use.</p>`}
-    <form onSubmit=${teach}><label>Name of the table<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
+    ${refused ? html`<${Refused} words=${refused} />` : html`<form onSubmit=${teach}><label>Name of the table<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
       <label>Texts, one a line<textarea required rows="4" value=${texts} onInput=${(e) => setTexts(e.target.value)}></textarea></label>
-      <button type="submit" class="first">Teach</button></form>
+      <button type="submit" class="first">Teach</button></form>`}
     <p role="status" class="said">${said}</p></section>`;
 }
 
-function Collections() {
+function Collections({ refused }) {
   const { list, said, act } = useList(COLLECTIONS);
   const [name, setName] = useState("");
   const [texts, setTexts] = useState("");
@@ -103,18 +112,19 @@ function Collections() {
       <div class="row"><button type="button" onClick=${() => setName(nameOf(c))}>Choose</button>
         <button type="button" onClick=${() => confirm(`Delete the collection ${nameOf(c)}?`) && act(() => "Deleted.", [`${COLLECTIONS}/${encodeURIComponent(nameOf(c))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
       : html`<p class="empty">There are none yet that are yours.</p>`}
-    <form onSubmit=${add}><label>Name of the collection<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
+    ${refused ? html`<${Refused} words=${refused} />` : html`<form onSubmit=${add}><label>Name of the collection<input required value=${name} onInput=${(e) => setName(e.target.value)} /></label>
       <label>Texts, one a line<textarea rows="4" value=${texts} onInput=${(e) => setTexts(e.target.value)}></textarea></label>
-      <button type="submit" class="first">Add</button></form>
-    <form onSubmit=${search}><label>Search it for<input required value=${query} onInput=${(e) => setQuery(e.target.value)} /></label><button type="submit" disabled=${!name}>Search</button></form>
+      <button type="submit" class="first">Add</button></form>`}
+    ${!refused && html`<form onSubmit=${search}><label>Search it for<input required value=${query} onInput=${(e) => setQuery(e.target.value)} /></label><button type="submit" disabled=${!name}>Search</button></form>`}
     ${found.length > 0 && html`<ol>${found.map((f) => html`<li>${f.text} <small>${f.score?.toFixed(3)}</small></li>`)}</ol>`}
     <p role="status" class="said">${said}</p></section>`;
 }
 
 export function Memory({ onClosed }) {
   const [kept, setKept] = useState(null);
+  const [refused, setRefused] = useState({});
   const [said, setSaid] = useState("");
-  const look = () => hasDirectory().then(setKept, (error) => {
+  const look = () => Promise.all([hasDirectory(), refusals()]).then(([kept, refused]) => (setRefused(refused), setKept(kept)), (error) => {
     if ([0, 401].includes(error.status)) onClosed(error);
     else setSaid(error.message);
     // A service that went away may come back.
@@ -123,7 +133,7 @@ export function Memory({ onClosed }) {
   useEffect(() => void look(), []);
   if (said) return html`<div class="page"><h1>Memory</h1><p class="trouble" role="alert">${said}</p></div>`;
   if (kept === null) return html`<div class="page"><h1>Memory</h1><p class="empty">…</p></div>`;
-  if (kept) return html`<div class="page"><h1>Memory</h1><${Tables} /><${Collections} /></div>`;
+  if (kept) return html`<div class="page"><h1>Memory</h1><${Tables} refused=${refused.tables} /><${Collections} refused=${refused.collections} /></div>`;
   return html`<div class="page"><h1>Memory</h1>
     <p role="status">This service keeps no tables or collections, because it has no directory for them. Who runs it sets <code>engram.directory</code> in its
       configuration and starts it anew:</p>
