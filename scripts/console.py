@@ -19,6 +19,7 @@ import pathlib
 import re
 import signal
 import socket
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -38,6 +39,7 @@ OF_FILES = ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNet
 LAN = "llm.lan"  # a name that is no localhost, so no secure context
 WAIT = 60_000  # milliseconds; a slow machine is no failure
 TOKENS = 20_000
+VISITS = 5
 
 ATTACKS = ["<script>window.hurt=1</script>", "<img src=x onerror=\"window.hurt=1\">", "<svg onload=window.hurt=1>", "[a](javascript:window.hurt=1)",
            "<a href=\"data:text/html,<script>parent.hurt=1</script>\">b</a>", "<iframe srcdoc=\"<script>parent.hurt=1</script>\"></iframe>",
@@ -816,11 +818,15 @@ class Tests:
         assert copied == code.rstrip(), "a selection of code has other lines"
 
     def it_is_ready_for_input_soon(self):
-        page = self.page(begins=WATCH)
-        page.wait_for_function("window.ready")
-        page.wait_for_timeout(1000)  # what comes after the first picture
-        ready, longest = page.evaluate("[window.ready, Math.max(0, ...window.long)]")
-        print(f"    ready after {ready:.0f} ms, wanted 300; longest task {longest:.0f} ms, wanted 50")
+        visits = []
+        for _ in range(VISITS):
+            page = self.page(begins=WATCH)
+            page.wait_for_function("window.ready")
+            page.wait_for_timeout(1000)  # what comes after the first picture
+            visits.append(page.evaluate("[window.ready, Math.max(0, ...window.long)]"))
+        # The browser's own first page is slower, whatever it shows.
+        ready, longest = (statistics.median(of) for of in zip(*visits))
+        print(f"    ready after {ready:.0f} ms, wanted 300; longest task {longest:.0f} ms, wanted 50; medians of {VISITS} first visits")
         assert ready < 300 * self.args.patience and longest < 50 * self.args.patience, (ready, longest)
         named, imported = page.evaluate(NAMED), page.evaluate(IMPORTED, ["app"])
         assert named == imported, f"fetched one after the other, or for nothing: {set(named) ^ set(imported)}"

@@ -14,10 +14,13 @@ import "./vendor/purify.js";
 
 const purify = window.DOMPurify;
 
-// Characters that the parser gets at once.
-const WINDOW = 6000;
-// A paragraph, a list or a table that grows beyond this is cut where a line, an item or a row ends.
-const BLOCK_MAX = 4000;
+// Characters that the parser gets at once; twice as many when it finds no end in them.
+const WINDOW = 2000;
+// A paragraph or a table that grows beyond this is cut where a line or a row ends, which can be seen. A piece is at most
+// twice the window, so that drawing it and laying it out is a short task.
+const BLOCK_MAX = 3000;
+// A list is cut where an item ends, which nobody sees.
+const LIST_MAX = 1500;
 // Anything else (a quotation, one item with all that is in it) is cut here; it is shown as plain text from `BLOCK_MAX` on, until
 // it is whole.
 const ANY_MAX = 12_000;
@@ -101,6 +104,12 @@ const length = (tokens) => tokens.reduce((sum, token) => sum + token.raw.length,
 function cut({ raw, items }) {
   if (items?.length > 1) return length(items.slice(0, -1));
   return raw.lastIndexOf("\n", raw.length - 2) + 1 || raw.lastIndexOf(" ") + 1 || raw.length;
+}
+
+/** Characters from which on a growing block is cut. */
+function most({ type, items }) {
+  if (items?.length > 1) return LIST_MAX;
+  return ["paragraph", "table"].includes(type) ? BLOCK_MAX : ANY_MAX;
 }
 
 /** Draws a growing text into `place`; `cited` are the passages that it may cite, by number. */
@@ -222,8 +231,7 @@ export class Growing {
   /** A block that is not finished: drawn as far as it has come, or cut. */
   grow(block, last, begun) {
     const head = this.head();
-    const simple = block.items?.length > 1 || ["paragraph", "table"].includes(block.type);
-    if (block.raw.length - head >= (simple ? BLOCK_MAX : ANY_MAX)) {
+    if (block.raw.length - head >= most(block)) {
       const at = cut(block);
       const goesOn = { type: block.type };
       if (block.type === "table") goesOn.head = `${block.raw.split("\n", 2).join("\n")}\n`;

@@ -2,7 +2,7 @@
 // lays out and paints behind us what we add. So no task of the page is long, however much there is to draw.
 
 const SLICE_MS = 6;
-const SLICE_CHARS = 16_000;
+const SLICE_CHARS = 6000;
 
 const steps = []; // taken in turn: many messages grow together
 let asked = false;
