@@ -7,8 +7,8 @@
 
 Each program gets a virtual environment of its own under --venvs (default target/clients), made with pip at the first run, because their
 requirements contradict each other (some take minutes and a gigabyte; .ci/run takes the light ones); those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model.
-A program that cannot be run here is left out with its reason, unless CHIMERE_REQUIRE names `clients`: then it fails. No program fetches a model or a data set. The last line reads
-`N passed, N failed`, and how many were left out if any were. docs/using/clients.md says what each of them sends and what does not work.
+A program that cannot be run here is left out with its reason, unless CHIMERE_REQUIRE names `clients`: then it fails. No program fetches a model or a data set. The last
+line reads `N passed, N failed`, and how many were left out if any were. docs/using/clients.md says what each of them sends and what does not work.
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ PINNED = {
     "pydantic-ai": ["pydantic-ai-slim[openai]==2.68.0"],
     "openai-agents": ["openai-agents==0.24.0"],
     "langchain-openai": ["langchain-openai==1.7.3"],
-    "instructor": ["instructor==1.17.0", "anthropic==2.12.0"],
+    "instructor": ["instructor==1.17.0", "anthropic==2.14.0"],
     "guidellm": ["guidellm==0.8.1"],
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
@@ -421,10 +421,15 @@ def drive(name, venvs, server):
     return good
 
 
+def chosen(names, only):
+    """Those with `only` in their name, or the one that it names."""
+    return [only] if only in names else [name for name in names if not only or only in name]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", choices=[[], *PROGRAMS, *NODE], help="default: all")
-    parser.add_argument("--only", metavar="NAME", help="a part of the programs' names")
+    parser.add_argument("--only", metavar="NAME", help="one program, or all with this in their name")
     parser.add_argument("--chimere", help="the binary")
     parser.add_argument("--venvs", type=pathlib.Path, default=ROOT / "target/clients", help="where the environments are kept")
     for own in ("--inside", "--url", "--model"):   # for the run inside of a program's environment
@@ -438,7 +443,7 @@ def main():
             return 1
         return 0
     venvs = args.venvs.resolve()
-    binary, names = pathlib.Path(args.chimere).resolve(), [name for name in args.programs or [*PROGRAMS, *NODE] if (args.only or "") in name]
+    binary, names = pathlib.Path(args.chimere).resolve(), chosen(args.programs or [*PROGRAMS, *NODE], args.only)
     if not names:
         parser.error(f"no program has {args.only} in its name")
     with Server(binary) as server:
