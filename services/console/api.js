@@ -86,13 +86,15 @@ export async function* events(path, options) {
   const decoder = new TextDecoder();
   let rest = "";
   let begun = performance.now();
+  // What has come already is read without a pause, which the page needs; one read may bring hundreds of events.
+  const isLate = () => performance.now() - begun > BURST_MS;
+  const pause = async () => {
+    await new Promise((resolve) => setTimeout(resolve));
+    begun = performance.now();
+  };
   try {
     for (;;) {
-      // What has come already is read without a pause, which the page needs.
-      if (performance.now() - begun > BURST_MS) {
-        await new Promise((resolve) => setTimeout(resolve));
-        begun = performance.now();
-      }
+      if (isLate()) await pause();
       const { done, value } = await reader.read();
       if (done) return;
       rest += decoder.decode(value, { stream: true });
@@ -105,6 +107,7 @@ export async function* events(path, options) {
         const event = JSON.parse(data);
         if (event.error) throw new ApiError(event.error.code || 500, event.error.message);
         yield event;
+        if (isLate()) await pause();
       }
     }
   } catch (error) {
