@@ -1,4 +1,6 @@
-//! The encodings of tensor data that GGUF files use, each a run of elements in a run of bytes.
+//! The encodings of tensor data, each a run of elements in a run of bytes: those of GGUF files, and three into which
+//! the quantised matrices of Hugging Face directories are brought ([`super::hf`]), because GGUF has none of their
+//! size.
 
 pub(crate) mod decode;
 mod encode;
@@ -40,7 +42,17 @@ pub enum BlockType {
     Iq4Xs,
     Mxfp4,
     Nvfp4,
+    /// An 8-bit float with 4 bits of exponent and 3 of mantissa (E4M3), which has no infinities.
+    F8E4m3,
+    /// A scale (f32) and 128 values of [`BlockType::F8E4m3`] that it multiplies.
+    F8E4m3B128,
+    /// A scale (f16), a zero point (u8), a byte of padding, and 128 nibbles: `scale * (nibble - zero)`. Nibbles lie as
+    /// in four blocks of [`BlockType::Q4_0`].
+    U4G128,
 }
+
+/// The id of an encoding that GGUF files do not have.
+const NONE: u32 = u32::MAX;
 
 /// (type, GGUF id, GGUF name, elements in a block, bytes of a block)
 const TABLE: &[(BlockType, u32, &str, usize, usize)] = &[
@@ -68,6 +80,9 @@ const TABLE: &[(BlockType, u32, &str, usize, usize)] = &[
     (BlockType::Bf16, 30, "BF16", 1, 2),
     (BlockType::Mxfp4, 39, "MXFP4", 32, 17),
     (BlockType::Nvfp4, 40, "NVFP4", 64, 36),
+    (BlockType::F8E4m3, NONE, "F8_E4M3", 1, 1),
+    (BlockType::F8E4m3B128, NONE, "F8_E4M3_B128", 128, 132),
+    (BlockType::U4G128, NONE, "U4_G128", 128, 68),
 ];
 
 impl BlockType {
@@ -92,12 +107,12 @@ impl BlockType {
 
     /// The type with this GGUF id, if it is one that is read here.
     pub fn from_gguf_id(id: u32) -> Option<Self> {
-        TABLE.iter().find(|r| r.1 == id).map(|r| r.0)
+        TABLE.iter().find(|r| r.1 == id && id != NONE).map(|r| r.0)
     }
 
-    /// Id in GGUF files.
-    pub fn gguf_id(self) -> u32 {
-        self.row().1
+    /// Id in GGUF files, if they have this encoding.
+    pub fn gguf_id(self) -> Option<u32> {
+        Some(self.row().1).filter(|id| *id != NONE)
     }
 
     /// The type of this name in GGUF's spelling, whatever the case.
@@ -105,12 +120,12 @@ impl BlockType {
         TABLE.iter().find(|r| r.2.eq_ignore_ascii_case(name)).map(|r| r.0)
     }
 
-    /// All types, in the order of their ids.
+    /// All types, in the order of their ids, those without one last.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|r| r.0)
     }
 
-    /// Name in GGUF's spelling, such as `Q4_K`.
+    /// Name in a report, in GGUF's spelling where GGUF has it, such as `Q4_K`.
     pub fn name(self) -> &'static str {
         self.row().2
     }

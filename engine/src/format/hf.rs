@@ -3,14 +3,16 @@
 
 mod config;
 mod json;
+mod quantized;
 mod tensors;
 mod text;
 
 pub use config::HfConfig;
 
 use super::{BlockType, Files, LoadError, Tensor};
+use quantized::{Quantization, QuantizedMatrix};
 use std::path::{Path, PathBuf};
-use tensors::{Tensors, Workers};
+use tensors::Tensors;
 
 /// What the names of a vision tower's tensors begin with.
 const VISION: [&str; 2] = ["model.visual.", "visual."];
@@ -26,18 +28,19 @@ pub struct HfDir {
     path: PathBuf,
     config: HfConfig,
     tensors: Tensors,
+    quantization: Quantization,
 }
 
 impl HfDir {
     /// Reads config.json and maps the weights.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let config = HfConfig::read(&path.join("config.json"))?;
-        let tensors = Tensors::open(path)?;
+        let (tensors, quantization) = (Tensors::open(path)?, config.quantization(path)?);
         let vision = tensors.names().filter(|name| is_vision(name)).count();
         if vision > 0 {
             tracing::info!("{vision} tensors of the vision tower are left out: text only");
         }
-        Ok(Self { path: path.to_owned(), config, tensors })
+        Ok(Self { path: path.to_owned(), config, tensors, quantization })
     }
 
     /// Path of the directory.
@@ -67,28 +70,61 @@ impl HfDir {
 
     /// Whether there is a tensor of this name.
     pub fn has_tensor(&self, name: &str) -> bool {
-        self.tensors.has(name)
+        self.tensors.location(name).is_some() || QuantizedMatrix::stands_for(&self.tensors, name)
     }
 
     /// Encoding and shape of the tensor of this name, without a byte of it.
-    pub fn outline(&self, name: &str) -> Result<Option<(BlockType, &[usize])>, LoadError> {
-        self.tensors.outline(name)
+    pub fn outline(&self, name: &str) -> Result<Option<(BlockType, Vec<usize>)>, LoadError> {
+        match self.quantized(name)? {
+            Some(quantized) => Ok(Some((quantized.encoding(), quantized.shape))),
+            None => self.tensors.outline(name),
+        }
     }
 
-    /// The tensor of this name: a view of the mapped file, or bf16 of its own where the file has 8-bit floats with
-    /// scales.
+    /// As [`HfDir::outline`], for the tensor that [`HfDir::floats_by_this_thread`] gives.
+    pub(crate) fn float_outline(&self, name: &str) -> Result<Option<(BlockType, Vec<usize>)>, LoadError> {
+        Ok(self.outline(name)?.map(|(ty, shape)| (if is_float(ty) { ty } else { BlockType::F32 }, shape)))
+    }
+
+    /// The tensor of this name: a view of the mapped file, or of bytes that are made of it where the file has a matrix
+    /// of few bits in several tensors.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
-        self.tensors.get(name)
+        match self.quantized(name)? {
+            Some(quantized) => quantized.tensor().map(Some),
+            None => self.tensors.plain(name),
+        }
     }
 
-    /// The name of the scales of a tensor of 8-bit floats.
-    pub(crate) fn scales_of(&self, name: &str) -> Option<String> {
-        self.tensors.scales_of(name)
+    fn quantized(&self, name: &str) -> Result<Option<QuantizedMatrix<'_>>, LoadError> {
+        QuantizedMatrix::find(&self.tensors, &self.quantization, name)
     }
 
-    /// As [`HfDir::tensor`], decoded by the calling thread alone: whoever makes a tensor once for all may be asked for
-    /// it by a thread of the pool, which must not take up work that asks for it again.
-    pub(crate) fn tensor_by_this_thread(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
-        self.tensors.get_with(name, Workers::This)
+    /// As [`HfDir::tensor`], but a quantised matrix is decoded, by the calling thread alone: whoever makes a tensor
+    /// once for all may be asked for it by a thread of the pool, which must not take up work that asks for it again.
+    pub(crate) fn floats_by_this_thread(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+        let Some(tensor) = self.tensor(name)? else { return Ok(None) };
+        if is_float(tensor.ty) && tensor.scale.is_none() {
+            return Ok(Some(tensor));
+        }
+        let bytes = tensor.decode().into_iter().flat_map(f32::to_le_bytes).collect();
+        Ok(Tensor::owned(tensor.name.clone(), BlockType::F32, tensor.shape.clone(), bytes))
     }
+
+    /// The names of the tensors that the one of this name is made of, if it is made of several.
+    pub(crate) fn parts_of(&self, name: &str) -> Vec<String> {
+        self.quantized(name).ok().flatten().map(|quantized| quantized.parts).unwrap_or_default()
+    }
+
+    /// That weights of few bits are stored in a way that is read here, and as config.json says.
+    pub(crate) fn check_quantization(&self) -> Result<(), LoadError> {
+        let mut names: Vec<&str> = self.tensors.names().collect();
+        names.sort_unstable();
+        let scheme_of = |stem: &str| Ok(self.quantized(&format!("{stem}.weight"))?.map(|quantized| quantized.scheme));
+        self.quantization.check(&names, scheme_of)
+    }
+}
+
+/// Whether an encoding is of single floats of 16 or 32 bits.
+fn is_float(ty: BlockType) -> bool {
+    matches!(ty, BlockType::F32 | BlockType::F16 | BlockType::Bf16)
 }

@@ -16,7 +16,7 @@ pub struct Tensor {
     pub ty: BlockType,
     /// Row-major shape, slowest dimension first: `[out, in]` for a matrix, `[experts, out, in]` for a stack of them.
     pub shape: Vec<usize>,
-    /// Multiplies the product with each matrix (NVFP4's companion tensor): one value, or one a matrix.
+    /// Multiplies the values beside what their encoding says: one factor, one a matrix, or one a row of each.
     pub scale: Option<Arc<[f32]>>,
     data: Data,
 }
@@ -164,10 +164,32 @@ impl Tensor {
         &self.bytes()[at..at + len]
     }
 
-    /// All values, in the order of the shape, without [`Tensor::scale`].
+    /// This tensor with other factors ([`Tensor::scale`]).
+    pub(crate) fn with_scale(self, scale: Option<Arc<[f32]>>) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// What row `row` of matrix `matrix` is multiplied with beside what its encoding says.
+    pub fn row_scale(&self, matrix: usize, row: usize) -> f32 {
+        match self.scale.as_deref() {
+            None => 1.0,
+            Some([one]) => *one,
+            Some(all) if all.len() == self.matrices() => all[matrix],
+            Some(all) => all[matrix * self.rows() + row],
+        }
+    }
+
+    /// All values, in the order of the shape.
     pub fn decode(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.shape.iter().product()];
         decode_row(self.ty, self.bytes(), &mut out);
+        if self.scale.is_some() {
+            let rows = self.rows();
+            for (i, row) in out.chunks_exact_mut(self.cols()).enumerate() {
+                let scale = self.row_scale(i / rows, i % rows);
+                row.iter_mut().for_each(|x| *x *= scale);
+            }
+        }
         out
     }
 
@@ -177,6 +199,9 @@ impl Tensor {
     /// If a row is not there.
     pub fn rows_of_each(&self, rows: Range<usize>) -> Self {
         assert!(rows.start <= rows.end && rows.end <= self.rows(), "rows {rows:?} of {self:?}");
+        if !self.may_part(std::slice::from_ref(&rows)) {
+            return self.decoded().rows_of_each(rows);
+        }
         if self.matrices() > 1 {
             return self.gather_rows(&[rows]);
         }
@@ -187,7 +212,31 @@ impl Tensor {
             Data::Owned(bytes, whole) => Data::Owned(bytes.clone(), within(whole)),
             Data::Made(_) => return self.gather_rows(&[rows]),
         };
-        Self { shape: self.with_rows(rows.len()), data, ..self.clone() }
+        let scale = self.scale_of_rows(std::slice::from_ref(&rows));
+        Self { shape: self.with_rows(rows.len()), scale, data, ..self.clone() }
+    }
+
+    /// Whether these rows keep their encoding by themselves. Eight rows that share the scales of 128 are kept together,
+    /// so that a device need keep them for eight.
+    fn may_part(&self, pieces: &[Range<usize>]) -> bool {
+        let whole = |p: &Range<usize>| p.start.is_multiple_of(8) && p.len().is_multiple_of(8);
+        self.ty != BlockType::F8E4m3B128 || pieces.iter().all(whole)
+    }
+
+    /// The values as f32.
+    fn decoded(&self) -> Self {
+        let bytes = self.decode().into_iter().flat_map(f32::to_le_bytes).collect();
+        Self::owned(self.name.clone(), BlockType::F32, self.shape.clone(), bytes).expect("as many values as before")
+    }
+
+    /// [`Tensor::scale`] of the rows in `pieces` of each matrix.
+    fn scale_of_rows(&self, pieces: &[Range<usize>]) -> Option<Arc<[f32]>> {
+        let all = self.scale.as_ref()?;
+        if all.len() == 1 || all.len() == self.matrices() {
+            return Some(all.clone());
+        }
+        let of_matrix = |matrix: &[f32]| pieces.iter().flat_map(|p| matrix[p.clone()].to_vec()).collect::<Vec<_>>();
+        Some(all.chunks_exact(self.rows()).flat_map(of_matrix).collect())
     }
 
     /// The rows in `pieces`, in that order, of each matrix, copied.
@@ -195,6 +244,9 @@ impl Tensor {
     /// # Panics
     /// If a row is not there.
     pub fn gather_rows(&self, pieces: &[Range<usize>]) -> Self {
+        if !self.may_part(pieces) {
+            return self.decoded().gather_rows(pieces);
+        }
         let len = self.ty.row_bytes(self.cols()).expect("checked at construction");
         let rows: usize = pieces.iter().map(Range::len).sum();
         let mut bytes = Vec::with_capacity(self.matrices() * rows * len);
@@ -202,7 +254,8 @@ impl Tensor {
             pieces.iter().for_each(|p| bytes.extend_from_slice(&matrix[p.start * len..p.end * len]));
         }
         let range = 0..bytes.len();
-        Self { shape: self.with_rows(rows), data: Data::Owned(Arc::new(bytes), range), ..self.clone() }
+        let scale = self.scale_of_rows(pieces);
+        Self { shape: self.with_rows(rows), scale, data: Data::Owned(Arc::new(bytes), range), ..self.clone() }
     }
 
     fn with_rows(&self, rows: usize) -> Vec<usize> {
@@ -254,6 +307,32 @@ mod tests {
         assert_eq!((t.rows_of_each(0..1).bytes().len(), count.load(Ordering::Relaxed)), (102, 1));
         assert_eq!((t.passing().bytes().len(), t.bytes().len(), count.load(Ordering::Relaxed)), (102, 102, 2));
         assert!(Tensor::made("w".into(), BlockType::Q8_0, vec![33], || unreachable!()).is_none());
+    }
+
+    #[test]
+    fn rows_that_share_scales_part_by_eights_or_are_decoded() {
+        let bytes: Vec<u8> = (0..16).flat_map(|r| [vec![0, 0, 0, 0x40], vec![0x30 + r; 128]].concat()).collect();
+        let t = Tensor::owned("w".into(), BlockType::F8E4m3B128, vec![16, 128], bytes).unwrap();
+        let (even, odd) = (t.rows_of_each(8..16), t.rows_of_each(3..7));
+        assert_eq!((even.ty, odd.ty, odd.shape.as_slice()), (BlockType::F8E4m3B128, BlockType::F32, &[4, 128][..]));
+        assert_eq!((even.decode(), odd.decode()), (t.decode()[1024..].to_vec(), t.decode()[384..896].to_vec()));
+        assert_eq!(t.gather_rows(&[8..16, 0..8]).ty, BlockType::F8E4m3B128);
+        assert_eq!(t.gather_rows(std::slice::from_ref(&(1..9))).decode(), t.decode()[128..1152]);
+    }
+
+    #[test]
+    fn factors_of_rows_go_with_their_rows() {
+        let bytes: Vec<u8> = (0..6).map(|row| [0x38, 0x40, 0x44, 0x48, 0x4a, 0x4c][row]).collect();
+        let mut t = Tensor::owned("w".into(), BlockType::F8E4m3, vec![2, 3, 1], bytes).unwrap();
+        assert_eq!(t.decode(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        t.scale = Some([10.0, 100.0].into());
+        assert_eq!(t.decode(), [10.0, 20.0, 30.0, 400.0, 500.0, 600.0]);
+        t.scale = Some([1.0, 2.0, 3.0, 4.0, 5.0, 6.0].into());
+        assert_eq!(t.decode(), [1.0, 4.0, 9.0, 16.0, 25.0, 36.0]);
+        assert_eq!(t.rows_of_each(1..3).decode(), [4.0, 9.0, 25.0, 36.0]);
+        assert_eq!(t.gather_rows(&[2..3, 0..1]).decode(), [9.0, 1.0, 36.0, 16.0]);
+        t.shape = vec![6, 1];
+        assert_eq!(t.rows_of_each(2..4).rows_of_each(1..2).decode(), [16.0]);
     }
 
     #[test]

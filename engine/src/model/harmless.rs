@@ -48,8 +48,17 @@ impl std::fmt::Display for Allowed {
 
 /// Why a tensor of a GGUF file or of a directory may be left unread, if it may.
 pub(super) fn tensor(name: &str) -> Option<&'static str> {
-    // Beside 4-bit and 8-bit weights, for machines that multiply in so few bits.
-    name.ends_with(".input_scale").then_some("activations keep 16 bits or more here and need no scale")
+    const INPUTS: &str = "activations are not multiplied in 4-bit or 8-bit floats here and need no scale";
+    const CACHE: &str = "keys and values are not kept in 8-bit floats here and need no scale";
+    let beside = [
+        (".input_scale", INPUTS),
+        (".input_global_scale", INPUTS),
+        (".activation_scale", INPUTS),
+        (".k_scale", CACHE),
+        (".v_scale", CACHE),
+        (".q_scale", CACHE),
+    ];
+    beside.iter().find(|(end, _)| name.ends_with(end)).map(|(_, why)| *why)
 }
 
 /// Keys of a GGUF file without the family's prefix. A family that computes with a key has read it, and then it is not

@@ -114,7 +114,7 @@ impl TensorSource for HfSource<'_> {
         let tensor = self.dir.tensor(name)?;
         if tensor.is_some() {
             self.record.note(name);
-            self.dir.scales_of(name).into_iter().for_each(|scales| self.record.note(scales));
+            self.dir.parts_of(name).into_iter().for_each(|part| self.record.note(part));
         }
         Ok(tensor)
     }

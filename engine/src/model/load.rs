@@ -119,7 +119,7 @@ pub(super) fn hugging_face_family(dir: &HfDir) -> Result<&'static Family, LoadEr
         let known: Vec<_> = FAMILIES.iter().flat_map(|f| f.hugging_face).copied().collect();
         dir.config().error("model_type", format_args!("one of {}", known.join(", ")), format_args!("`{name}`"))
     })?;
-    dir.config().check_quantization()?;
+    dir.check_quantization()?;
     Ok(family)
 }
 

@@ -1,7 +1,9 @@
 //! Finds tensors by name and holds their shapes against the metadata. The same for every file format.
 
 use crate::format::{BlockType, LoadError, Problem, ReadNames, Tensor};
+use rayon::prelude::*;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The largest number of heads, widths and the like that is believed; products of three of them fit in 64 bits.
 pub(super) const SIZE_MAX: u64 = 1 << 20;
@@ -129,19 +131,45 @@ pub(super) fn plus_one(mut w: Vec<f32>) -> Vec<f32> {
     w
 }
 
-/// One tensor from several of the same type and width, one below the other, as a stack of matrices.
+/// One tensor from several of the same type and shape, as a stack of matrices, copied by all threads of the pool.
 ///
 /// # Panics
 /// If `parts` is empty.
 pub(super) fn stack(name: String, parts: &[Tensor]) -> Result<Tensor, Problem> {
+    stack_with(name, parts, |bytes, len| {
+        let each = bytes.par_chunks_mut(len).zip(parts);
+        each.for_each(|(bytes, part)| bytes.copy_from_slice(part.passing().bytes()));
+    })
+}
+
+/// As [`stack`], by the calling thread alone, which may be one of the pool that must take no other work meanwhile.
+pub(super) fn stack_by_this_thread(name: String, parts: &[Tensor]) -> Result<Tensor, Problem> {
+    stack_with(name, parts, |bytes, len| {
+        bytes.chunks_mut(len).zip(parts).for_each(|(bytes, part)| bytes.copy_from_slice(part.bytes()));
+    })
+}
+
+/// `copy` copies the bytes of the parts, each so many, one after another.
+fn stack_with(name: String, parts: &[Tensor], copy: impl FnOnce(&mut [u8], usize)) -> Result<Tensor, Problem> {
     let first = &parts[0];
     let ty: BlockType = first.ty;
     if let Some(other) = parts.iter().find(|t| t.ty != ty || t.shape != first.shape) {
         let want = format!("{} {:?} like `{}`", ty.name(), first.shape, first.name);
         return Err(Problem::tensor(&other.name, want, format_args!("{} {:?}", other.ty.name(), other.shape)));
     }
-    let mut bytes = Vec::with_capacity(parts.len() * first.bytes().len());
-    parts.iter().for_each(|t| bytes.extend_from_slice(t.bytes()));
+    let rows: usize = first.shape.iter().rev().skip(1).product();
+    let len = rows * ty.row_bytes(first.cols()).expect("a tensor's rows are whole blocks");
+    let mut bytes = vec![0; parts.len() * len];
+    copy(&mut bytes, len.max(1));
     let shape = [&[parts.len()], &first.shape[..]].concat();
-    Ok(Tensor::owned(name, ty, shape, bytes).expect("equal parts make a whole"))
+    let whole = Tensor::owned(name, ty, shape, bytes).expect("equal parts make a whole");
+    Ok(whole.with_scale(stacked_scales(parts)))
+}
+
+/// The factors of a stack: none, one a matrix, or one a row of each where a matrix has several.
+fn stacked_scales(parts: &[Tensor]) -> Option<Arc<[f32]>> {
+    let several = parts.iter().any(|t| t.scale.as_ref().is_some_and(|s| s.len() > 1));
+    let of_part =
+        |t: &Tensor| (0..if several { t.rows() } else { 1 }).map(|row| t.row_scale(0, row)).collect::<Vec<_>>();
+    parts.iter().any(|t| t.scale.is_some()).then(|| parts.iter().flat_map(of_part).collect())
 }

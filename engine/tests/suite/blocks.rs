@@ -51,7 +51,7 @@ fn q8_0_encodes_to_the_bytes_of_the_reference() {
 
 /// Random blocks whose f16 factor is a power of two that makes values of the usual size.
 fn blocks(ty: BlockType, shape: &[usize]) -> Tensor {
-    let mut rng = SplitMix::new(21, u64::from(ty.gguf_id()));
+    let mut rng = SplitMix::new(21, ty as u64);
     let count = shape.iter().product::<usize>() / ty.elements();
     let mut bytes: Vec<u8> = (0..count * ty.bytes()).map(|_| rng.next_u64() as u8).collect();
     for block in bytes.chunks_exact_mut(ty.bytes()) {

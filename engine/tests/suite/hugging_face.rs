@@ -171,7 +171,7 @@ fn experts_may_be_one_tensor_each() {
 }
 
 #[test]
-fn eight_bit_floats_become_bf16_with_the_scale_of_their_square() {
+fn eight_bit_floats_in_squares_that_are_cut_short_become_f32_with_their_scales() {
     let mut export = Export::new();
     let name = "model.language_model.layers.3.self_attn.q_proj.weight";
     let (rows, cols) = (2048, 32);
@@ -191,9 +191,27 @@ fn eight_bit_floats_become_bf16_with_the_scale_of_their_square() {
     let model = export.load();
     let Op::Attention(a) = &model.weights.layers[3][0].op else { panic!("attention") };
     let q = a.q.decode();
-    assert_eq!(a.q.ty, BlockType::Bf16);
+    assert_eq!(a.q.ty, BlockType::F32);
     for (row, want) in [(0, 1.0), (1, -0.5), (128, 2.0), (2047, -8.0)] {
         assert_eq!(q[row * cols..(row + 1) * cols], [want; 32], "row {row}");
+    }
+}
+
+#[test]
+fn eight_bit_floats_in_whole_squares_keep_their_bytes() {
+    let mut export = Export::new();
+    let name = "model.language_model.layers.3.self_attn.o_proj.weight";
+    let (rows, cols) = (32, 1024);
+    let bytes = (0..rows * cols).map(|i| if i % 3 == 0 { 0xbe } else { 0x01 }).collect();
+    export.tensors.insert(name.to_owned(), (Dtype::F8_E4M3, vec![rows, cols], bytes));
+    let scales = (0..8).flat_map(|i| (i as f32 + 1.0).to_le_bytes()).collect();
+    export.tensors.insert(format!("{name}_scale_inv"), (Dtype::F32, vec![1, 8], scales));
+    let model = export.load();
+    let Op::Attention(a) = &model.weights.layers[3][0].op else { panic!("attention") };
+    assert_eq!(a.out.ty, BlockType::F8E4m3B128);
+    for (i, got) in a.out.decode().into_iter().enumerate() {
+        let value = if i % 3 == 0 { -1.75 } else { 1.0 / 512.0 };
+        assert_eq!(got, value * (i % cols / 128 + 1) as f32, "value {i}");
     }
 }
 
@@ -206,7 +224,7 @@ fn vision_tensors_are_left_out_and_strange_types_only_matter_where_they_are_used
     export.tensors.insert("model.language_model.norm.weight".into(), (Dtype::I64, vec![32], vec![0; 256]));
     assert_eq!(
         export.refusal(),
-        "DIR: tensor `model.language_model.norm.weight`: wanted F32, F16, BF16 or F8_E4M3, got I64"
+        "DIR: tensor `model.language_model.norm.weight`: wanted F32, F16, BF16 or a quantised matrix, got I64"
     );
 }
 
@@ -281,8 +299,12 @@ fn keys_of_the_config_are_missed_and_refused_by_name() {
         "config.json: key `rope_parameters.rope_type`: wanted `default`: scaled rotation is not supported, got `yarn`"
     );
     let mut e = Export::new();
-    e.config["quantization_config"] = json!({ "quant_method": "awq" });
-    assert_eq!(e.refusal(), "config.json: key `quantization_config.quant_method`: wanted `fp8`, got `awq`");
+    e.config["quantization_config"] = json!({ "quant_method": "hqq" });
+    assert_eq!(
+        e.refusal(),
+        "config.json: key `quantization_config.quant_method`: wanted one of `fp8`, `modelopt`, `compressed-tensors`, \
+         `awq`, `gptq`, got `hqq`"
+    );
     let mut e = Export::new();
     e.text()["model_type"] = json!("llama");
     assert!(e.refusal().starts_with("config.json: key `model_type`: wanted one of qwen3_5_moe, "), "{}", e.refusal());

@@ -10,6 +10,7 @@ mod canonical;
 mod converted;
 mod drafts;
 mod families;
+mod formats;
 mod fuzz_corpus;
 mod golden;
 mod hugging_face;

@@ -26,7 +26,7 @@
 // A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
 // the layer has any in reserve: then the table names that one, and the expert has crossed the bus once. Slots take reserves in their order.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -40,10 +40,10 @@
 #define SHARED_PADDED ((SHARED_WIDTH + 127) / 128 * 128)
 #define NEXT_COLS ((HIDDEN + 127) / 128 * 128)
 #define NORM_BLOCKS (HIDDEN / 32)
-using GateUp = Weights<A_CODES, A_SCALES, COLS, A_LEVELS0, A_LEVELS1, A_LEVELS2, A_LEVELS3>;
-using SharedGateUp = Weights<B_CODES, B_SCALES, COLS, B_LEVELS0, B_LEVELS1, B_LEVELS2, B_LEVELS3>;
-using Down = Weights<C_CODES, C_SCALES, PADDED, C_LEVELS0, C_LEVELS1, C_LEVELS2, C_LEVELS3>;
-using SharedDown = Weights<D_CODES, D_SCALES, SHARED_PADDED, D_LEVELS0, D_LEVELS1, D_LEVELS2, D_LEVELS3>;
+using GateUp = Weights<A_CODES, A_SCALES, COLS, A_LEVELS0, A_LEVELS1, A_LEVELS2, A_LEVELS3, A_ROW_FACTORS>;
+using SharedGateUp = Weights<B_CODES, B_SCALES, COLS, B_LEVELS0, B_LEVELS1, B_LEVELS2, B_LEVELS3, B_ROW_FACTORS>;
+using Down = Weights<C_CODES, C_SCALES, PADDED, C_LEVELS0, C_LEVELS1, C_LEVELS2, C_LEVELS3, C_ROW_FACTORS>;
+using SharedDown = Weights<D_CODES, D_SCALES, SHARED_PADDED, D_LEVELS0, D_LEVELS1, D_LEVELS2, D_LEVELS3, D_ROW_FACTORS>;
 
 #define WARPS (4 * WK)
 #define THREADS (WARPS * WARP)
@@ -354,9 +354,10 @@ template <int NC> __device__ __forceinline__ float in_order(const float *sums, i
 }
 // A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
 // shared expert.
-template <int NC>
+// `factors`: of the rows whose sums the lane has, where rows have some.
+template <int NC, class W>
 __device__ __noinline__ void
-put_hidden(const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, i8 *h, float2 *h_meta) {
+put_hidden(const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
     constexpr int EACH = GROUP_VALUES / 32;
     int lane = threadIdx.x % WARP;
 #pragma unroll 1
@@ -365,14 +366,29 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
         float norm = norms[pairs ? pairs[c] / USED : c], value;
         if constexpr (SQUARED) {
             const float *tile = sums + (i % EACH * 2 + lane / 16) * WK * NC * 16;
-            value = relu2(in_order<NC>(tile, c, lane % 16) * norm);
+            value = relu2(W::times_factor(in_order<NC>(tile, c, lane % 16), i % EACH == 0 ? factors.x : factors.y) * norm);
         } else {
             const float *tile = sums + lane / 8 * WK * NC * 16;
-            float gate = in_order<NC>(tile, c, lane % 8) * norm, up = in_order<NC>(tile, c, lane % 8 + 8) * norm;
+            float gate = W::times_factor(in_order<NC>(tile, c, lane % 8), factors.x) * norm;
+            float up = W::times_factor(in_order<NC>(tile, c, lane % 8 + 8), factors.y) * norm;
             value = silu(gate) * up;
         }
         int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group * EACH + i % EACH;
         quantize_block(value, h + at * (32 * PLANES), h_meta + at * PLANES);
+    }
+}
+
+// Factors of the rows that a lane has in `put_hidden`, of the four tiles of a group: row lane % 8 of gate and of up of tile lane / 8, or row
+// lane % 16 of tile lane / 16 and of the second tile behind it.
+template <class W> __device__ __forceinline__ float2 group_factors(const u8 *tiles) {
+    const int lane = threadIdx.x % WARP;
+    if constexpr (!W::HAS_FACTORS) return make_float2(1, 1);
+    if constexpr (SQUARED) {
+        const u8 *tile = tiles + lane / 16 * W::TILE_BYTES;
+        return make_float2(W::factor_of(tile, lane % 16), W::factor_of(tile + 2 * W::TILE_BYTES, lane % 16));
+    } else {
+        const u8 *tile = tiles + lane / 8 * W::TILE_BYTES;
+        return make_float2(W::factor_of(tile, lane % 8), W::factor_of(tile, lane % 8 + 8));
     }
 }
 
@@ -507,8 +523,11 @@ template <int ROWS> struct Experts {
 #endif
     }
     // Four tiles for NC columns, then the 32 values of h of each. `pairs`: of the columns; null where they are the rows.
-    template <int NC, class S>
-    __device__ __forceinline__ void group(S &stream, int count, int group, int turn, const u8 *pairs, u8 *way = nullptr) {
+    template <int NC, class W, class S>
+    __device__ __forceinline__ void group(S &stream, int count, int item, int group, int turn, const u8 *pairs, u8 *way = nullptr) {
+        const u8 *own = W::HAS_FACTORS ? stream.tile_of(item) : nullptr;
+        const float2 factors = group_factors<W>(own - (u64)(warp / WK) * W::TILE_BYTES);
+        if (PLACED && way && warp % WK == 0) W::put_factors(way, own);
         Picked<COLS, NC> columns([&](int c) {
             int column = c < count ? c : 0;
             return ROWS == 1 ? 0 : pairs ? pairs[column] / USED : column;
@@ -518,15 +537,15 @@ template <int ROWS> struct Experts {
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
         // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
         __syncthreads();
-        put_hidden<NC>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, pairs ? args.hidden : args.shared_hidden,
-                       pairs ? args.hidden_meta : args.shared_meta);
+        put_hidden<NC, W>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
+                          pairs ? args.hidden_meta : args.shared_meta);
     }
 
     // All groups of this block: of the shared expert, then of the chosen ones.
     template <class S> __device__ __forceinline__ void gate_up(S &of_shared) {
         int turn = 0;
 #pragma unroll 1
-        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC>(of_shared, args.rows, g.at, turn, nullptr);
+        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC, SharedGateUp>(of_shared, args.rows, g.at, g.at, turn, nullptr);
         copies_wait<0>();
         auto stream = gate_up_stream();
 #pragma unroll 1
@@ -534,9 +553,9 @@ template <int ROWS> struct Experts {
             int slot = g.at / GROUPS, of_expert = g.at % GROUPS, count = chosen.counts[slot];
             const u8 *pairs = chosen.pairs[slot];
             u8 *way = way_of(stream, g.at, slot);
-            if (ROWS == 1 || count == 1) group<1>(stream, count, of_expert, turn, pairs, way);
-            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8>(stream, count, of_expert, turn, pairs, way);
-            else group<M::NC>(stream, count, of_expert, turn, pairs, way);
+            if (ROWS == 1 || count == 1) group<1, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
+            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
+            else group<M::NC, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
         }
         copies_wait<0>();
     }
@@ -563,14 +582,18 @@ template <int ROWS> struct Experts {
     __device__ __forceinline__ float *parts_of(int tile) const { return sums + tile * M::PARTS * 16; }
 
     // A tile for NC columns. `part_of(c)`: where a column's outputs go, below 0 if there is no such column.
-    template <int INPUTS, int NC, class S, class R, class P>
-    __device__ __forceinline__ void tile(S &stream, const u8 *h, int tile, R row_of, P part_of, u8 *way = nullptr) {
+    template <class W, int INPUTS, int NC, class S, class R, class P>
+    __device__ __forceinline__ void tile(S &stream, const u8 *h, int item, int tile, R row_of, P part_of, u8 *way = nullptr) {
         Picked<INPUTS, NC> columns(row_of);
+        const u8 *own = W::HAS_FACTORS ? stream.tile_of(item) : nullptr;
+        const float factors[2] = {W::factor_of(own, threadIdx.x % WARP / 4), W::factor_of(own, threadIdx.x % WARP / 4 + 8)};
+        if (PLACED && way) W::put_factors(way, own);
         stream.multiply(columns, h, grid, way);
         float *to = parts_of(tile);
         columns.each([&](int c, int r, float v) {
             int part = part_of(c);
             if (part < 0) return;
+            v = W::times_factor(v, factors[r / 8]);
             if (M::CLUSTER_OF > 1) store_first(to + part * 16 + r, v);
             else to[part * 16 + r] = v;
         });
@@ -579,7 +602,7 @@ template <int ROWS> struct Experts {
         if (warp >= TILES) return;
         auto row_of = [&](int c) { return c < args.rows ? c : 0; };
         auto part_of = [&](int c) { return c < args.rows ? M::PAIRS + c : -1; };
-        tile<SHARED_PADDED, M::NC>(stream, memory + M::SHARED_H_AT, TILES > 1 ? warp : rank, row_of, part_of);
+        tile<SharedDown, SHARED_PADDED, M::NC>(stream, memory + M::SHARED_H_AT, warp, TILES > 1 ? warp : rank, row_of, part_of);
     }
     template <class S> __device__ __forceinline__ void down(S &stream) {
 #pragma unroll 1
@@ -589,9 +612,9 @@ template <int ROWS> struct Experts {
             auto row_of = [&](int c) { return ROWS == 1 ? slot : (int)pairs[c < count ? c : 0]; };
             auto part_of = [&](int c) { return c < count ? ROWS == 1 ? slot : (int)pairs[c] : -1; };
             u8 *way = way_of(stream, item, slot);
-            if (ROWS == 1 || count == 1) tile<PADDED, 1>(stream, h, tile_of(item), row_of, part_of, way);
-            else if (M::NC <= 8 || count <= 8) tile<PADDED, M::NC < 8 ? M::NC : 8>(stream, h, tile_of(item), row_of, part_of, way);
-            else tile<PADDED, M::NC>(stream, h, tile_of(item), row_of, part_of, way);
+            if (ROWS == 1 || count == 1) tile<Down, PADDED, 1>(stream, h, item, tile_of(item), row_of, part_of, way);
+            else if (M::NC <= 8 || count <= 8) tile<Down, PADDED, M::NC < 8 ? M::NC : 8>(stream, h, item, tile_of(item), row_of, part_of, way);
+            else tile<Down, PADDED, M::NC>(stream, h, item, tile_of(item), row_of, part_of, way);
         }
         copies_wait<0>();
         // Nothing else is on its way from here until the next launch has begun.

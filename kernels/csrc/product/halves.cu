@@ -9,13 +9,13 @@
 //
 // Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
 //
-// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, WK, WT, DEPTH, REGISTERS (at most, a thread),
+// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3, ROW_FACTORS and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, WK, WT, DEPTH, REGISTERS (at most, a thread),
 // COLUMN_BYTES (of the dynamic part of shared memory), PLANES (1, which int8_rows.cuh asks for).
 #include "arguments.cuh"
 #include "rows/half_rows.cuh"
 #include "weights/layout.cuh"
 
-using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
+using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #include "weights/halves.cuh"
 
 #define TILES ((ROWS + 15) / 16)
@@ -178,7 +178,9 @@ __device__ __forceinline__ void finish(const Arguments &args, const float *sums,
 #pragma unroll
         for (int k = 0; k < WK; k++)
             if (WK > 1) sum += of_tile[k * (COLUMNS * 16)];
-        if (row < ROWS) args.out[(u64)c * args.stride + row] = sum * factors.of(args, c);
+        if (row >= ROWS) continue;
+        sum = W::times_factor(sum, W::factor_of(args.weights + (u64)(row / 16) * W::TILE_BYTES, r) * WEIGHT_FACTOR);
+        args.out[(u64)c * args.stride + row] = sum * factors.of(args, c);
     }
 }
 

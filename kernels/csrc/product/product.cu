@@ -6,7 +6,7 @@
 // squared:  the int8 form of relu(s)^2
 // rounded:  the int8 form of s
 //
-// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or
+// (where rows have factors of their own, each times its row's) w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or
 // 8; norm(c): row_factor of NORM_BLOCKS squares a row, 1 if that is 0. ROWS are whole int8 blocks where their form is
 // made; rows of `residual`'s have ROWS rounded up to 128 values, those of gated, squared and rounded `stride`.
 //
@@ -15,7 +15,7 @@
 // block (32 values: two, gated four) stand in one cluster; `residual` has no others. Bound: the bytes of w. Weights
 // are read before the kernel before has ended: DEPTH units a warp.
 //
-// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT,
+// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3, ROW_FACTORS and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT,
 // CLUSTER, DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a
 // time), COLUMN_BYTES (of the dynamic part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS
 // values each.
@@ -23,7 +23,7 @@
 #include "product/columns.cuh"
 #include "arguments.cuh"
 
-using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
+using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #define TILES ((ROWS + 15) / 16)
 #define WARPS (WT * WK / CL)
 #define THREADS (WARPS * WARP)
@@ -35,11 +35,11 @@ static_assert(WT % BLOCK_TILES == 0 && (EPILOGUE != RESIDUAL || WT == 2), "a clu
 
 // Sums of the cluster's tiles, and the columns' factors.
 struct Made {
-    const float *sums, *norms;
+    const float *sums, *norms, *factors;
 
-    // Output r of tile wt for column c, without the factor.
+    // Output r of tile wt for column c, without the factor of the column.
     __device__ __forceinline__ float plain(int wt, int c, int r) const {
-        return sum_of<COLUMNS, WK>(sums + wt * WK * COLUMNS * 16, c, r);
+        return W::times_factor(sum_of<COLUMNS, WK>(sums + wt * WK * COLUMNS * 16, c, r), factors[W::HAS_FACTORS ? wt * 16 + r : 0]);
     }
     __device__ __forceinline__ float at(int wt, int c, int r) const { return plain(wt, c, r) * norms[c]; }
 };
@@ -93,6 +93,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
     static_assert(P::C::BYTES <= COLUMN_BYTES, "the launcher knows how much");
     __shared__ float sums[SUMS];
     __shared__ float norms[COLUMNS];
+    __shared__ float factors[W::HAS_FACTORS ? WT * 16 : 1];
     __shared__ u32 grid[WITH_GRID ? GRID_WORDS : 1];
     let_next_start();
     cluster_start();
@@ -102,6 +103,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
     // A tile past the last one repeats it; its outputs are not stored.
     part.start(args.weights + (u64)min(tile, TILES - 1) * W::TILE_BYTES, number);
     fetch_grid(grid);
+    if constexpr (W::HAS_FACTORS)
+        for (int i = threadIdx.x; i < WT * 16; i += THREADS)
+            factors[i] = W::factor_of(args.weights + (u64)min(group * WT + i / 16, TILES - 1) * W::TILE_BYTES, i % 16);
     float next = 0, old = 0;
     if (EPILOGUE == RESIDUAL && rank == 0) next = __ldg(args.next + group * 32 + lane);
     wait_for_inputs();
@@ -119,7 +123,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
     put_sums<COLUMNS>(sums + number * COLUMNS * 16, acc);
     if (!all_stored()) return;
 
-    const Made made = {sums, norms};
+    const Made made = {sums, norms, factors};
     if constexpr (EPILOGUE == RESIDUAL) finish_residual(args, made, group, old, next);
     else if constexpr (EPILOGUE == PLAIN) finish_plain(args, made, group);
     else finish_activated(args, made, group);

@@ -2,7 +2,8 @@
 // SCALES (layout.cuh).
 //
 // A weight is 256 w in f16: its scale times 256 rounded, times a code that is exact, rounded; with a minimum, less that rounded. 256 keeps
-// the scales of trained matrices among f16's normal numbers; a weight of 256 and more becomes infinite, and so do its outputs.
+// the scales of trained matrices among f16's normal numbers; a weight of 256 and more becomes infinite, and so do its outputs. Where rows have
+// factors of their own, which multiply sums, a weight is its scale times its code, which is exact in every such layout.
 //
 // Within each 16 inputs the values lie in the order 0 2 4 6 8 10 12 14 1 3 5 7 9 11 13 15: lane t of a row's four has codes of the inputs
 // 4t to 4t + 3, and what the instruction takes of it for inputs 2t, 2t + 1, 8 + 2t and 9 + 2t are the first, third, second and fourth.
@@ -11,8 +12,9 @@
 
 static_assert(CODES != WORD, "16 bits do not fit into f16");
 
-// What weights are multiplied by.
+// What weights are multiplied by, whose readers take it back; and by what before they become f16.
 #define WEIGHT_FACTOR 256.0f
+#define RAISED_BY (W::HAS_FACTORS ? 1.0f : WEIGHT_FACTOR)
 
 // As moves of halves, which instructions that read such a pair do themselves.
 __device__ __forceinline__ u32 low_twice(u32 two) {
@@ -42,7 +44,7 @@ __device__ __forceinline__ u32 raised(u32 two) { return mul_f16x2(two, 0x5c005c0
 
 // A block's scales and minima for rows g and g + 8, each twice: of the first 16 inputs, and of the others where they have their own.
 struct HalfScales {
-    u32 s[2][SCALES == S_HALVES ? 2 : 1], m[2];
+    u32 s[2][W::OF_HALVES ? 2 : 1], m[2];
 
     __device__ __forceinline__ void set(const W::Unit &w, int b) {
         if constexpr (SCALES == S_F16) {
@@ -66,10 +68,14 @@ struct HalfScales {
                 u32 two = mul_f16x2(factors, r == 0 ? low_twice(groups) : high_twice(groups));
                 s[r][0] = low_twice(two), s[r][1] = high_twice(two);
             }
+        } else if constexpr (SCALES == S_E4M3) {
+            const uint2 two = halves_of_e4m3(word(w.scales, b));
+            s[0][0] = low_twice(two.x), s[0][1] = high_twice(two.x);
+            s[1][0] = low_twice(two.y), s[1][1] = high_twice(two.y);
         } else {
             W::Scale of = W::scale_of(w, b);
 #pragma unroll
-            for (int r = 0; r < 2; r++) s[r][0] = pack_f16(of.s[r] * WEIGHT_FACTOR, of.s[r] * WEIGHT_FACTOR);
+            for (int r = 0; r < 2; r++) s[r][0] = pack_f16(of.s[r] * RAISED_BY, of.s[r] * RAISED_BY);
         }
     }
 };
@@ -89,6 +95,9 @@ struct HalfCodes {
             u32 of_first = selected(0x33333333u, plane, 0), of_second = selected(0xccccccccu, plane, 0);
             codes[0] = selected(0x0f0f0f0fu, first, of_first << 4), codes[1] = selected(0x0f0f0f0fu, second, of_second << 2);
             codes[2] = selected(0x0f0f0f0fu, first >> 4, of_first), codes[3] = selected(0x0f0f0f0fu, second >> 4, of_second >> 2);
+        } else if constexpr (CODES == E4M3) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) codes[i] = word(w.codes[b], i);
         } else {
             W::Operand of = W::expand(w, b, grid);
 #pragma unroll
@@ -105,6 +114,9 @@ struct HalfCodes {
                 even = fma_f16x2(all & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
                 odd = fma_f16x2(next & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
             }
+        } else if constexpr (CODES == E4M3) {
+            const uint2 two = halves_of_e4m3(codes[2 * HALF + row]);
+            even = __byte_perm(two.x, two.y, 0x5410), odd = __byte_perm(two.x, two.y, 0x7632);
         } else {
             constexpr u32 ZERO = CODES == FIVE ? 0x64006400u : CODES == SIX ? 0x64206420u : 0x64806480u;
             u32 all = codes[2 * HALF + row];
@@ -120,7 +132,7 @@ struct Fragment {
     template <int HALF> __device__ __forceinline__ void set(const HalfCodes &codes, const HalfScales &scales) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            u32 even, odd, scale = scales.s[r][SCALES == S_HALVES ? HALF : 0];
+            u32 even, odd, scale = scales.s[r][W::OF_HALVES ? HALF : 0];
             codes.get<HALF>(r, even, odd);
             if constexpr (SCALES == S_MIN) {
                 a[r] = fma_f16x2(even, scale, scales.m[r]), a[2 + r] = fma_f16x2(odd, scale, scales.m[r]);

@@ -7,6 +7,9 @@
 //   with a minimum    the same, and behind a unit's four blocks acc = fma(-dmin, sum over blocks of m * (d * sum), acc)
 //   a scale per half  t = fma(i1, s1, i0 * s0)       the same
 //   16 bits           t = fma(i_high, 256, i_low) * s  the same
+//   8-bit floats      t = i * s, where i is the sum that two matrix instructions in f16 leave, of 16 products each
+// A matrix whose rows have factors of their own multiplies finished sums with them: (sum over all inputs) * row, then what the reader's
+// epilogue multiplies with.
 // so that whoever multiplies gives the same bits, in whatever shape of tiles. A second plane of activations is a block like the first,
 // which follows it with the same weights.
 #pragma once
@@ -20,8 +23,8 @@
 #define STAGED_AT 16
 #endif
 
-enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID, SIGNED_FIVE };
-enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE };
+enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID, SIGNED_FIVE, E4M3, ZEROED };
+enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE, S_E4M3, S_EIGHTS, S_ZERO };
 
 // Words of shared memory that hold the grid, where a layout has one.
 #define GRID_WORDS 512
@@ -50,26 +53,69 @@ __device__ __forceinline__ float scaled_sum(const float2 *meta, int stride) {
     return PLANES > 1 ? __fmaf_rn(meta[stride].x, meta[stride].y, x) : x;
 }
 
-// A matrix of rows of so many inputs. L0..L3: levels of a table, four bytes each.
-template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u32 L3 = 0> struct Weights {
+// Four 8-bit floats (E4M3) as f16: the first two, then the others.
+__device__ __forceinline__ uint2 halves_of_e4m3(u32 four) {
+    uint2 two;
+#if __CUDA_ARCH__ >= 890
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(two.x), "=r"(two.y) : "r"(four));
+#else
+    // Sign, exponent and mantissa where f16 has them are 1 / 256 of the number: f16's exponents begin 8 lower.
+    auto moved = [](u32 v) { return mul_f16x2(v & 0x80008000u | v >> 1 & 0x3f803f80u, 0x5c005c00u); };
+    two.x = moved(__byte_perm(four, 0, 0x1404)), two.y = moved(__byte_perm(four, 0, 0x3424));
+#endif
+    return two;
+}
+// Four signed bytes as f16: the first two, then the others.
+__device__ __forceinline__ uint2 halves_of_bytes(u32 four) {
+    const u32 offset = four ^ 0x80808080u;
+    return make_uint2(sub_f16x2(__byte_perm(offset, 0x64646464u, 0x4140), 0x64806480u), sub_f16x2(__byte_perm(offset, 0x64646464u, 0x4342), 0x64806480u));
+}
+
+// A matrix of rows of so many inputs. L0..L3: levels of a table, four bytes each. OWN_FACTORS: whether each row has a factor of its own.
+template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u32 L3 = 0, bool OWN_FACTORS = false> struct Weights {
     static constexpr int UNITS = INPUTS / 128;
     static constexpr bool HAS_MINIMA = SCALE == S_MIN;
+    // Whether each half of a block has a scale of its own.
+    static constexpr bool OF_HALVES = SCALE == S_HALVES || SCALE == S_E4M3;
+    static constexpr bool HAS_FACTORS = OWN_FACTORS;
     // Of a unit; vectors are 16 bytes a lane.
-    static constexpr int VECTORS = CODE == WORD ? 8 : CODE == BYTE ? 4 : CODE == GRID ? 1 : 2;
+    static constexpr int VECTORS = CODE == WORD ? 8 : CODE == BYTE || CODE == E4M3 ? 4 : CODE == GRID ? 1 : 2;
     static constexpr int CODE_BYTES = VECTORS * 512;
     static constexpr int PLANE_BYTES = CODE == FIVE || CODE == SIGNED_FIVE ? 256 : CODE == SIX ? 512 : CODE == GRID ? 320 : 0;
-    static constexpr int SCALE_BYTES = SCALE == S_NIBBLE ? 32 : SCALE == S_BYTE ? 64 : 128;
+    static constexpr int SCALE_BYTES = SCALE == S_EIGHTS ? 16 : SCALE == S_NIBBLE ? 32 : SCALE == S_BYTE || SCALE == S_ZERO ? 64 : 128;
     // Of two units.
     static constexpr int GROUP_BYTES = SCALE == S_MIN ? 64 : SCALE == S_BYTE || SCALE == S_NIBBLE || SCALE == S_HALVES ? 32 : 0;
 
     static constexpr int PLANES_AT = UNITS * CODE_BYTES;
     static constexpr int SCALES_AT = PLANES_AT + UNITS * PLANE_BYTES;
     static constexpr int GROUPS_AT = SCALES_AT + UNITS * SCALE_BYTES;
-    static constexpr int TILE_BYTES = (GROUPS_AT + (UNITS + 1) / 2 * GROUP_BYTES + 63) / 64 * 64;
+    // Of the tile's 16 rows, f32.
+    static constexpr int FACTORS_AT = (GROUPS_AT + (UNITS + 1) / 2 * GROUP_BYTES + 63) / 64 * 64;
+    static constexpr int TILE_BYTES = FACTORS_AT + (HAS_FACTORS ? 64 : 0);
 
     // Of a unit that is staged in shared memory: codes, plane, scales and the group that it shares with its neighbour.
     static constexpr int REST_BYTES = PLANE_BYTES + SCALE_BYTES + GROUP_BYTES;
     static constexpr int STAGED_BYTES = (CODE_BYTES + REST_BYTES + STAGED_AT - 1) / STAGED_AT * STAGED_AT;
+
+    // What rows `row` to `row` + 3 of a tile are multiplied with, `row` a multiple of 4; and row `row`.
+    static __device__ __forceinline__ float4 factors_of(const u8 *tile, int row) {
+        if constexpr (HAS_FACTORS) return __ldg((const float4 *)(tile + FACTORS_AT + row * 4));
+        else return make_float4(1, 1, 1, 1);
+    }
+    static __device__ __forceinline__ float factor_of(const u8 *tile, int row) {
+        if constexpr (HAS_FACTORS) return __ldg((const float *)(tile + FACTORS_AT) + row);
+        else return 1;
+    }
+    // Finished sums times the factors of their rows, where they have some.
+    static __device__ __forceinline__ float times_factor(float sum, float factor) {
+        if constexpr (HAS_FACTORS) return __fmul_rn(sum, factor);
+        else return sum;
+    }
+    // By one warp: a tile's factors to where it lies in another place.
+    static __device__ __forceinline__ void put_factors(u8 *to, const u8 *tile) {
+        if constexpr (HAS_FACTORS)
+            if (threadIdx.x % WARP < 4) put16(to + FACTORS_AT + threadIdx.x % WARP * 16, __ldg((const uint4 *)(tile + FACTORS_AT) + threadIdx.x % WARP));
+    }
 
     // Of one lane. Members that a layout does not have are never touched, so they cost nothing.
     struct Unit {
@@ -94,8 +140,8 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         const u8 *scales = tile + SCALES_AT + unit * SCALE_BYTES;
         if constexpr (SCALE == S_NIBBLE) {
             w.scales.x = ahead4(scales + g * 4);
-        } else if constexpr (SCALE == S_BYTE) {
-            uint2 two = ahead8(scales + g * 8);
+        } else if constexpr (SCALE == S_BYTE || SCALE == S_ZERO || SCALE == S_EIGHTS) {
+            uint2 two = ahead8(scales + (SCALE == S_EIGHTS ? 0 : g * 8));
             w.scales = make_uint4(two.x, two.y, 0, 0);
         } else {
             w.scales = ahead16(scales + g * 16);
@@ -159,8 +205,8 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
         if constexpr (SCALE == S_NIBBLE) {
             w.scales.x = *(const u32 *)(scales + g * 4);
-        } else if constexpr (SCALE == S_BYTE) {
-            uint2 two = *(const uint2 *)(scales + g * 8);
+        } else if constexpr (SCALE == S_BYTE || SCALE == S_ZERO || SCALE == S_EIGHTS) {
+            uint2 two = *(const uint2 *)(scales + (SCALE == S_EIGHTS ? 0 : g * 8));
             w.scales = make_uint4(two.x, two.y, 0, 0);
         } else {
             w.scales = *(const uint4 *)(scales + g * 16);
@@ -175,6 +221,8 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     }
     // Of the first two blocks alone, or, for lanes (g, 2) and (g, 3), of the last two, so that `scale_of` finds them as blocks 0 and 1.
     static __device__ __forceinline__ void load_half_of_scales(Unit &w, const u8 *from) {
+        // All blocks have these.
+        if constexpr (SCALE == S_ZERO || SCALE == S_EIGHTS) return load_scales(w, from);
         int g = threadIdx.x % WARP / 4, half = threadIdx.x % 4 / 2;
         const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
         if constexpr (SCALE == S_NIBBLE) {
@@ -195,9 +243,10 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         second = __byte_perm(__byte_perm(L0, L1, low >> 16), __byte_perm(L2, L3, low >> 16), pick >> 16);
     }
 
-    // A block as a matrix instruction takes it: rows g, g + 8 of quad t, then of quad t + 4; of 16 bits, the high and the low bytes.
+    // A block as a matrix instruction takes it: rows g, g + 8 of quad t, then of quad t + 4; of 16 bits, the high and the low bytes; of 8-bit
+    // floats, as f16, the first two of each quad and the others.
     struct Operand {
-        u32 a[CODE == WORD ? 2 : 1][4];
+        u32 a[CODE == WORD || CODE == E4M3 ? 2 : 1][4];
     };
 
     // Block b of the unit. `grid`: of `fetch_grid`, or null where there is none.
@@ -209,6 +258,12 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             for (int p = 0; p < VECTORS / 4; p++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) o.a[p][i] = word(w.codes[p * 4 + b], i);
+        } else if constexpr (CODE == E4M3) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                uint2 two = halves_of_e4m3(word(w.codes[b], i));
+                o.a[0][i] = two.x, o.a[1][i] = two.y;
+            }
         } else if constexpr (CODE == GRID) {
             u32 low = word(w.codes[0], b), signs = word(w.plane, b / 2) >> b % 2 * 4, high = w.high >> b * 4;
 #pragma unroll
@@ -226,6 +281,14 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             } else {
                 a[0] = first & 0x0f0f0f0fu, a[1] = second & 0x0f0f0f0fu;
                 a[2] = first >> 4 & 0x0f0f0f0fu, a[3] = second >> 4 & 0x0f0f0f0fu;
+            }
+            if constexpr (CODE == ZEROED) {
+                // Less the zero point of the row, with 128 more meanwhile, so that no byte borrows from the next.
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    u32 zero = (i % 2 == 0 ? w.scales.x : w.scales.y) >> 16;
+                    a[i] = (a[i] | 0x80808080u) - zero * 0x01010101u ^ 0x80808080u;
+                }
             }
             if constexpr (CODE == FIVE) {
                 u32 plane = word(w.plane, b / 2) >> b % 2 * 4;
@@ -273,6 +336,14 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             u32 x = w.scales.x >> b * 8;
             s.s[0] = low_half(w.group.x) * exact(MAGIC_BITS | (int)(x << 1 & 30) | 1);
             s.s[1] = high_half(w.group.x) * exact(MAGIC_BITS | (int)(x >> 3 & 30) | 1);
+        } else if constexpr (SCALE == S_EIGHTS) {
+            s.s[0] = __uint_as_float(w.scales.x), s.s[1] = __uint_as_float(w.scales.y);
+        } else if constexpr (SCALE == S_ZERO) {
+            s.s[0] = low_half(w.scales.x), s.s[1] = low_half(w.scales.y);
+        } else if constexpr (SCALE == S_E4M3) {
+            uint2 two = halves_of_e4m3(word(w.scales, b));
+            s.s[0] = low_half(two.x), s.s1[0] = high_half(two.x);
+            s.s[1] = low_half(two.y), s.s1[1] = high_half(two.y);
         } else {
             u32 x = word(w.scales, b) ^ 0x80808080u;
             s.s[0] = low_half(w.group.x) * byte_at(x, 0), s.s1[0] = low_half(w.group.x) * byte_at(x, 1);
@@ -285,6 +356,10 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     static __device__ __forceinline__ Unit row_of(const Unit &w, bool second) {
         constexpr int BITS = SCALE == S_NIBBLE ? 4 : SCALE == S_BYTE ? 8 : 16;
         Unit of = w;
+        if constexpr (SCALE == S_EIGHTS || SCALE == S_ZERO) {
+            of.scales.x = second ? w.scales.y : w.scales.x;
+            return of;
+        }
         of.scales.x = second ? w.scales.x >> BITS : w.scales.x, of.scales.y = second ? w.scales.y >> BITS : w.scales.y;
         of.scales.z = second ? w.scales.z >> BITS : w.scales.z, of.scales.w = second ? w.scales.w >> BITS : w.scales.w;
         of.group.x = !second ? w.group.x : SCALE == S_MIN ? w.group.y : w.group.x >> 16;
@@ -325,11 +400,22 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     // One block of 32 inputs times 8 columns, as integers that start at FROM, MAGIC_BITS or 0: rows g, g, g + 8, g + 8 of columns 2t,
     // 2t + 1, 2t, 2t + 1. `x`: quads t and t + 4 of column g.
     struct Sums {
-        int c[4], c1[4]; // the second: of a half block, or of low bytes
+        int c[4], c1[4]; // the second: of a half block, or of low bytes. Of 8-bit floats the first are the bits of floats
     };
+    static __device__ __forceinline__ void float_sums(float (&c)[4], const Operand &o, uint2 x) {
+        const uint2 first = halves_of_bytes(x.x), second = halves_of_bytes(x.y);
+        c[0] = c[1] = c[2] = c[3] = 0;
+        mma_f16(c, o.a[0][0], o.a[0][1], o.a[1][0], o.a[1][1], first.x, first.y);
+        mma_f16(c, o.a[0][2], o.a[0][3], o.a[1][2], o.a[1][3], second.x, second.y);
+    }
     template <int FROM = MAGIC_BITS> static __device__ __forceinline__ Sums sums_of(const Operand &o, uint2 x) {
         Sums s;
-        if constexpr (SCALE == S_HALVES) {
+        if constexpr (CODE == E4M3) {
+            float c[4];
+            float_sums(c, o, x);
+#pragma unroll
+            for (int i = 0; i < 4; i++) s.c[i] = __float_as_int(c[i]);
+        } else if constexpr (OF_HALVES) {
             mma_k16<FROM>(s.c, o.a[0][0], o.a[0][1], x.x);
             mma_k16<FROM>(s.c1, o.a[0][2], o.a[0][3], x.y);
         } else {
@@ -341,9 +427,9 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     // Adds a product to `acc` in floats: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
     template <int FROM = MAGIC_BITS>
     static __device__ __forceinline__ float add(float acc, const Sums &sums, int i, const Scale &s, int r, float2 meta) {
-        auto of = [](int sum) { return FROM == 0 ? __int2float_rn(sum) : exact(sum); };
+        auto of = [](int sum) { return CODE == E4M3 ? __int_as_float(sum) : FROM == 0 ? __int2float_rn(sum) : exact(sum); };
         float t;
-        if constexpr (SCALE == S_HALVES) t = __fmaf_rn(of(sums.c1[i]), s.s1[r], __fmul_rn(of(sums.c[i]), s.s[r]));
+        if constexpr (OF_HALVES) t = __fmaf_rn(of(sums.c1[i]), s.s1[r], __fmul_rn(of(sums.c[i]), s.s[r]));
         else if constexpr (CODE == WORD) t = __fmul_rn(__fmaf_rn(of(sums.c[i]), 256.0f, of(sums.c1[i])), s.s[r]);
         else t = __fmul_rn(of(sums.c[i]), s.s[r]);
         return __fmaf_rn(t, meta.x, acc);

@@ -1,9 +1,6 @@
 // A block's tiles and columns, and what becomes of its sums.
 #pragma once
 #include "wide/epilogue.cuh"
-#if HALVES
-#include "weights/halves.cuh"
-#endif
 
 #if HALVES
 // Calls `each` with the fewest columns that are no fewer than `left`, N at most, in steps of STEP.
@@ -75,12 +72,13 @@ struct Lists {
     }
 };
 
-// Outputs of `left` columns: a lane has column g of eight; the blocks of a cluster share the work.
-__device__ __forceinline__ void finish(const Thread &me, const Arguments &args, const float *sums, const Lists &lists, const Place &p, int left) {
+// Outputs of `left` columns of a matrix: a lane has column g of eight; the blocks of a cluster share the work.
+__device__ __forceinline__ void finish(const Thread &me, const Arguments &args, const float *sums, const Lists &lists, const Place &p, const u8 *matrix,
+                                       int left) {
     constexpr int PIECES = (R / (EPILOGUE == GATED ? 2 : 1) + 31) / 32;
     for (int i = me.warp * SPLIT + p.rank; i < (left + 7) / 8 * PIECES; i += WARPS * SPLIT) {
         int c = i / PIECES * 8 + me.g, piece = i % PIECES;
         Target to = {(u64)(u32)lists.out_row[c], c < left, p.tile0, p.skip, me.t};
-        Epilogue<EPILOGUE>::finish(args, {sums + c * SUM_STRIDE, lists.factor[c]}, to, piece);
+        Epilogue<EPILOGUE>::finish(args, {sums + c * SUM_STRIDE, lists.factor[c], matrix, p.tile0 * 16}, to, piece);
     }
 }

@@ -1,6 +1,9 @@
 // What becomes of a block's sums: plain rows, the residual stream, gate and up, squares of what is above zero, or int8 rows.
 #pragma once
 #include "wide/stages.cuh"
+#if HALVES
+#include "weights/halves.cuh"
+#endif
 #if HALF_ROWS
 #include "rows/half_rows.cuh"
 #endif
@@ -30,18 +33,34 @@ template <u32 COUNT> __device__ __forceinline__ float4 cluster_sum(u32 address, 
 __device__ __forceinline__ void cluster_barrier() {}
 #endif
 
+// Factors of four rows from row `row` of a matrix on, a multiple of 4, as sums of its weights are multiplied with them.
+__device__ __forceinline__ float4 factors_of(const u8 *matrix, int row) {
+    float4 f = W::factors_of(matrix + (u64)(u32)min(row / 16, TILES - 1) * W::TILE_BYTES, row % 16);
+#if HALVES
+    f.x *= WEIGHT_FACTOR, f.y *= WEIGHT_FACTOR, f.z *= WEIGHT_FACTOR, f.w *= WEIGHT_FACTOR;
+#endif
+    return f;
+}
+
 // Sums of a column of the block, times its factor.
 struct ColumnSums {
     const float *sums;
     float factor;
+    const u8 *matrix;
+    int first; // row of the matrix that is the block's first
 
-    // Four from row `r` of the block on, without the factor.
+    // Four from row `r` of the block on, without the column's factor.
     __device__ __forceinline__ float4 plain(int r) const {
 #if SPLIT > 1
-        return cluster_sum<SPLIT>(shared_address(sums + r));
+        float4 v = cluster_sum<SPLIT>(shared_address(sums + r));
 #else
-        return *(const float4 *)(sums + r);
+        float4 v = *(const float4 *)(sums + r);
 #endif
+        if constexpr (W::HAS_FACTORS) {
+            const float4 f = factors_of(matrix, first + r);
+            v = make_float4(v.x * f.x, v.y * f.y, v.z * f.z, v.w * f.w);
+        }
+        return v;
     }
     __device__ __forceinline__ float4 at(int r) const {
         float4 v = plain(r);

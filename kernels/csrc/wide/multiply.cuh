@@ -5,8 +5,15 @@
 
 // One block of 32 inputs: 16 rows times 8 columns. `d`: of columns 2t and 2t + 1.
 __device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, const W::Scale &s, const float (&ms)[2], uint2 x, float2 d) {
+    if constexpr (CODES == E4M3) {
+        float sums[4];
+        W::float_sums(sums, o, x);
+#pragma unroll
+        for (int i = 0; i < 4; i++) acc[i] = __fmaf_rn(__fmul_rn(sums[i], s.s[i / 2]), i % 2 ? d.y : d.x, acc[i]);
+        return;
+    }
     int c[4], c1[4];
-    if constexpr (SCALES == S_HALVES) {
+    if constexpr (W::OF_HALVES) {
         mma_k16(c, o.a[0][0], o.a[0][1], x.x);
         mma_k16(c1, o.a[0][2], o.a[0][3], x.y);
     } else {
@@ -19,7 +26,7 @@ __device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, c
         float t;
         if constexpr (CODES == WORD) t = __fmul_rn(__fmaf_rn(exact(c[i]), 256.0f, exact(c1[i])), s.s[r]);
         else t = __fmaf_rn(__int_as_float(c[i]), s.s[r], ms[r]);
-        if constexpr (SCALES == S_HALVES) t = __fmaf_rn(exact(c1[i]), s.s1[r], t);
+        if constexpr (W::OF_HALVES) t = __fmaf_rn(exact(c1[i]), s.s1[r], t);
         acc[i] = __fmaf_rn(t, i % 2 ? d.y : d.x, acc[i]);
     }
 }

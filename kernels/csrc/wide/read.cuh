@@ -24,7 +24,7 @@ __device__ __forceinline__ void load_block(W::Unit &w, u32 unit, int b) {
     int lane = threadIdx.x % WARP, g = lane / 4;
 #pragma unroll
     for (int v = 0; v < W::VECTORS; v++)
-        if (CODES == BYTE || CODES == WORD ? v % 4 == b : v * 4 / W::VECTORS == b) w.codes[v] = read16(unit + v * 512 + lane * 16);
+        if (CODES == BYTE || CODES == WORD || CODES == E4M3 ? v % 4 == b : v * 4 / W::VECTORS == b) w.codes[v] = read16(unit + v * 512 + lane * 16);
     if (b > 0) return;
     u32 planes = unit + W::CODE_BYTES;
     if constexpr (CODES == SIX) w.plane = read16(planes + lane * 16);
@@ -35,8 +35,8 @@ __device__ __forceinline__ void load_block(W::Unit &w, u32 unit, int b) {
     if constexpr (CODES == GRID) w.high = read4(planes + 256 + lane / 2 * 4) >> lane % 2 * 16;
     if constexpr (SCALES == S_NIBBLE) {
         w.scales.x = read4(unit + SCALES_IN + g * 4);
-    } else if constexpr (SCALES == S_BYTE) {
-        uint2 two = read8(unit + SCALES_IN + g * 8);
+    } else if constexpr (SCALES == S_BYTE || SCALES == S_ZERO || SCALES == S_EIGHTS) {
+        uint2 two = read8(unit + SCALES_IN + (SCALES == S_EIGHTS ? 0 : g * 8));
         w.scales = make_uint4(two.x, two.y, 0, 0);
     } else {
         w.scales = read16(unit + SCALES_IN + g * 16);

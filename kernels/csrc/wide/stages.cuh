@@ -4,7 +4,7 @@
 #include "common/epilogues.cuh"
 #include "weights/layout.cuh"
 
-using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
+using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #define TILES ((ROWS + 15) / 16)
 #define WARPS (WR * WN * KG)
 #define THREADS (WARPS * WARP)

@@ -85,6 +85,20 @@ struct Turns {
 #pragma unroll
         for (int step = 0; step < AHEAD; step++) ask(step);
     }
+    // Factors of a lane's rows g and g + 8 of a tile.
+    __device__ __forceinline__ float2 factors(int tile) const {
+        const u8 *at = matrix + (u64)(u32)tile * W::TILE_BYTES;
+        const int g = threadIdx.x % WARP / 4;
+        return make_float2(W::factor_of(at, g) * WEIGHT_FACTOR, W::factor_of(at, g + 8) * WEIGHT_FACTOR);
+    }
+    // The sums times them, where rows have some.
+    template <int N> __device__ __forceinline__ void multiply_factors(float (&acc)[N / 2], int tile) const {
+        if constexpr (W::HAS_FACTORS) {
+            const float2 f = factors(tile);
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) acc[i] *= i % 4 < 2 ? f.x : f.y;
+        }
+    }
     // Of gate and up, tile `tile`: eight rows of gate, whose sums are a lane's first two of four, and eight of up.
     template <int N> __device__ __forceinline__ void store_gated(const float (&acc)[N / 2], int tile) const {
         const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -155,6 +169,7 @@ struct Turns {
                 multiply_unit<N>(acc, fragments, columns(step), stage(step) + WEIGHTS_IN, [] {}, grid);
             }
             matrices_wait<0>();
+            multiply_factors<N>(acc[0], tile0 + turn * BT + tile_of(0));
             store<N>(acc[0], tile0 + turn * BT + tile_of(0));
         }
     }

@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
         stages.begin(lists.in_row);
         lists.put_factors(me, args);
         multiply_left(left, me, stages, (float *)shared, grid);
-        finish(me, args, (float *)shared, lists, p, left);
+        finish(me, args, (float *)shared, lists, p, matrix_of(args, work.matrix), left);
         // The next columns overwrite what was just read.
         __syncthreads();
     }
@@ -127,7 +127,7 @@ __device__ __forceinline__ void multiply_all(const Thread &me, const Arguments &
     lists.put_factors(me, args);
     FedUnits units = {block};
     multiply_left(left, me, units, sums, grid);
-    finish(me, args, sums, lists, p, left);
+    finish(me, args, sums, lists, p, block.matrix, left);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + FEEDERS *WARP, BLOCKS_AT_A_TIME) warpgroup(const Arguments args) {

@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         else multiply_stages<NW>(me, acc, args, p, stages, weights, activations, grid);
         put_sums(me, sums, acc, p);
         cluster_barrier();
-        finish(me, args, sums, lists, p, left);
+        finish(me, args, sums, lists, p, matrix_of(args, work.matrix), left);
         // The next columns overwrite what was just read, here or from another block.
         cluster_barrier();
         __syncthreads();

@@ -37,6 +37,9 @@ pub fn decode_row(ty: BlockType, bytes: &[u8], out: &mut [f32]) {
         BlockType::Iq4Xs => iq4_xs,
         BlockType::Mxfp4 => mxfp4,
         BlockType::Nvfp4 => nvfp4,
+        BlockType::F8E4m3 => f8_e4m3,
+        BlockType::F8E4m3B128 => f8_e4m3_b128,
+        BlockType::U4G128 => u4_g128,
     };
     for (b, x) in bytes.chunks_exact(ty.bytes()).zip(out.chunks_exact_mut(ty.elements())) {
         block(b, x);
@@ -332,10 +335,11 @@ fn mxfp4(b: &[u8], out: &mut [f32]) {
     }
 }
 
-/// An 8-bit float without sign: 4 bits of exponent, 3 of mantissa. 0x7F, its NaN, counts as 0.
+/// An 8-bit float without sign: 4 bits of exponent, 3 of mantissa; the highest bit counts for nothing. 0x7F, its NaN,
+/// counts as 0.
 pub(crate) fn ue4m3(t: u8) -> f32 {
     let (e, m) = (t >> 3 & 15, f32::from(t & 7));
-    match t {
+    match t & 0x7f {
         0 | 0x7f => 0.0,
         _ if e == 0 => m / 512.0,
         _ => (1.0 + m / 8.0) * f32::from_bits((u32::from(e) + 120) << 23),
@@ -348,5 +352,52 @@ fn nvfp4(b: &[u8], out: &mut [f32]) {
         for (e, x) in x.iter_mut().enumerate() {
             *x = scale * E2M1[usize::from(halves(&b[4 + 8 * s..12 + 8 * s], e, 16))];
         }
+    }
+}
+
+/// An 8-bit float with sign, 4 bits of exponent and 3 of mantissa; no infinities, NaN is all ones.
+pub(crate) fn e4m3(byte: u8) -> f32 {
+    let magnitude = if byte & 0x7f == 0x7f { f32::NAN } else { ue4m3(byte & 0x7f) };
+    signed(magnitude, byte & 0x80 != 0)
+}
+
+fn f8_e4m3(b: &[u8], out: &mut [f32]) {
+    out[0] = e4m3(b[0]);
+}
+
+fn f8_e4m3_b128(b: &[u8], out: &mut [f32]) {
+    let scale = f32::from_bits(u32_at(b, 0));
+    out.iter_mut().zip(&b[4..]).for_each(|(x, byte)| *x = scale * e4m3(*byte));
+}
+
+fn u4_g128(b: &[u8], out: &mut [f32]) {
+    let (scale, zero) = (half_at(b, 0), f32::from(b[2]));
+    for (g, x) in out.chunks_exact_mut(32).enumerate() {
+        let qs = &b[4 + 16 * g..][..16];
+        x.iter_mut().enumerate().for_each(|(e, x)| *x = scale * (f32::from(halves(qs, e, 32)) - zero));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_bit_floats_have_their_published_values() {
+        assert_eq!(
+            [0x00, 0x01, 0x07, 0x08, 0x38, 0x7e, 0xb8].map(e4m3),
+            [0.0, 0.001953125, 0.013671875, 0.015625, 1.0, 448.0, -1.0]
+        );
+        assert!(e4m3(0xff).is_nan() && e4m3(0x7f).is_nan());
+    }
+
+    #[test]
+    fn a_group_of_nibbles_is_a_scale_times_what_exceeds_its_zero_point() {
+        let mut block = vec![0u8; 68];
+        block[..2].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        (block[2], block[4], block[67]) = (8, 0x1f, 0x90);
+        let mut x = [0.0; 128];
+        decode_row(BlockType::U4G128, &block, &mut x);
+        assert_eq!((x[0], x[16], x[1], x[111], x[127]), (3.5, -3.5, -4.0, -4.0, 0.5));
     }
 }

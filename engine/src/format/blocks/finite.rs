@@ -2,7 +2,7 @@
 //! that weights can be looked at while they are packed.
 
 use super::BlockType;
-use super::decode::{E2M1, decode_row, e8m0, iq1_m_factor};
+use super::decode::{self, E2M1, decode_row, e8m0, iq1_m_factor};
 
 /// Bits of an f16's exponent; all of them are set in infinities and NaNs alone.
 const F16_EXPONENT: u16 = 0x7c00;
@@ -32,7 +32,22 @@ pub fn is_finite(ty: BlockType, bytes: &[u8]) -> bool {
         B::Mxfp4 => bytes.chunks_exact(ty.bytes()).all(mxfp4),
         // The factors of its blocks have no infinity, and their NaN counts as 0.
         B::Nvfp4 => true,
+        B::F8E4m3 => e4m3(bytes),
+        B::F8E4m3B128 => bytes.chunks_exact(ty.bytes()).all(f8_e4m3_b128),
+        B::U4G128 => factors(ty, bytes, [0]),
     }
+}
+
+/// Whether none of these 8-bit floats is NaN, which all ones beside the sign are.
+fn e4m3(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |most, byte| most.max(byte & 0x7f)) < 0x7f
+}
+
+/// The largest scales overflow with the largest values only.
+fn f8_e4m3_b128(block: &[u8]) -> bool {
+    let (scale, values) = block.split_first_chunk().expect("a scale of four bytes");
+    let most = values.iter().fold(0, |most, byte| most.max(byte & 0x7f));
+    most < 0x7f && (f32::from_le_bytes(*scale) * decode::e4m3(most)).is_finite()
 }
 
 fn floats(bytes: &[u8]) -> impl Iterator<Item = u32> {

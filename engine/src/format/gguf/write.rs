@@ -81,7 +81,7 @@ impl GgufHeader {
             put_str(&mut out, name);
             out.extend((shape.len() as u32).to_le_bytes());
             shape.iter().rev().for_each(|d| out.extend((*d as u64).to_le_bytes()));
-            out.extend(ty.gguf_id().to_le_bytes());
+            out.extend(ty.gguf_id().expect("an encoding that GGUF files have").to_le_bytes());
             out.extend(u64::to_le_bytes(offset));
             offset += self.padded(tensor_bytes(*ty, shape));
         }

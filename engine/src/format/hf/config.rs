@@ -1,6 +1,7 @@
 //! The text part of config.json as written: its keys, typed.
 
 use super::json::Json;
+use super::quantized::Quantization;
 use crate::format::{KeyValue, LoadError, Problem, ReadNames};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -36,19 +37,15 @@ impl HfConfig {
         let model_type = json.str("model_type")?.ok_or_else(|| missing(&json, "model_type"))?.to_owned();
         let tied = json.bool("tie_word_embeddings")?.or(tied).unwrap_or(false);
         let read = ReadNames::default();
-        ["model_type", "tie_word_embeddings", "quantization_config"].into_iter().for_each(|key| read.note(key));
+        ["model_type", "tie_word_embeddings", "quantization_config", "compression_config"]
+            .into_iter()
+            .for_each(|key| read.note(key));
         Ok(Self { file: json.file.clone(), model_type, whole, tied, json, read })
     }
 
-    /// That weights are encoded in a way that is read here.
-    pub(crate) fn check_quantization(&self) -> Result<(), LoadError> {
-        let places = ["quantization_config", "text_config.quantization_config"];
-        let Some(key) = places.into_iter().find(|key| self.whole.get(key).is_some()) else { return Ok(()) };
-        let method = format!("{key}.quant_method");
-        match self.whole.str(&method)? {
-            Some("fp8") => Ok(()),
-            other => Err(self.whole.error(&method, "`fp8`", format_args!("`{}`", other.unwrap_or("nothing")))),
-        }
+    /// What is said of weights of few bits, here or in the directory.
+    pub(super) fn quantization(&self, dir: &Path) -> Result<Quantization, LoadError> {
+        Quantization::of(&self.whole, dir)
     }
 
     /// The keys that nobody has asked for, in the order of their names, each with its value. `null` is no value.

@@ -2,7 +2,7 @@
 
 use super::{GdnConfig, HeadOrder};
 use crate::format::{BlockType, HfDir, LoadError, Problem, ReadNames, Tensor};
-use crate::model::reader::{same_shape, stack};
+use crate::model::reader::{same_shape, stack_by_this_thread};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,12 +57,12 @@ impl ConvertedLayer<'_> {
     /// The directory's tensor of this name, if it is there; an error if its shape is another one.
     pub(in crate::model) fn find(&mut self, theirs: &str, shape: &[usize]) -> Result<Option<TensorRecipe>, LoadError> {
         let name = format!("{}{theirs}", self.theirs);
-        let Some((ty, got)) = self.all.dir.outline(&name)? else { return Ok(None) };
-        if !same_shape(got, shape) {
+        let Some((ty, got)) = self.all.dir.float_outline(&name)? else { return Ok(None) };
+        if !same_shape(&got, shape) {
             return Err(self.all.error(&name, format_args!("shape {shape:?}"), format_args!("shape {got:?}")));
         }
         self.all.read.note(&*name);
-        self.all.dir.scales_of(&name).into_iter().for_each(|scales| self.all.read.note(scales));
+        self.all.dir.parts_of(&name).into_iter().for_each(|part| self.all.read.note(part));
         Ok(Some(TensorRecipe { names: vec![name], ty, view: shape.to_vec(), rows: None, change: None }))
     }
 
@@ -144,13 +144,13 @@ impl TensorRecipe {
 
     fn make(&self, dir: &HfDir) -> Tensor {
         let read = |name: &String| {
-            let tensor = dir.tensor_by_this_thread(name).ok().flatten();
+            let tensor = dir.floats_by_this_thread(name).ok().flatten();
             tensor.expect("what the header says of it was checked when the file was laid out")
         };
         let mut parts: Vec<Tensor> = self.names.iter().map(read).collect();
         let mut tensor = match parts.len() {
             1 => parts.remove(0),
-            _ => stack(self.names[0].clone(), &parts).expect("all are alike"),
+            _ => stack_by_this_thread(self.names[0].clone(), &parts).expect("all are alike"),
         };
         tensor.shape.clone_from(&self.view);
         if let Some(rows) = &self.rows {

@@ -13,8 +13,9 @@
 //!   bits: a word a block. A grid: signs, a word for two blocks, and behind all lanes' signs bit 8 of the indices, half
 //!   a word.
 //! - Scales, `[g]`, of rows g and g + 8: an f16 or bf16 a block; or one or two bytes a block; or a nibble a block, a
-//!   byte for both rows.
+//!   byte for both rows; or an f16 and a zero point a unit; or two f32 a unit, for rows 0 to 7 and for 8 to 15.
 //! - Groups, `[g]`, for every second unit: the f16 values that 256 inputs share, where they do.
+//! - Factors of the rows, 16 f32 at a multiple of 64 bytes, where rows have factors of their own.
 
 use crate::cuda::rows::quantized::BLOCK;
 use crate::cuda::runtime::compiler::source;
@@ -45,6 +46,11 @@ pub enum Codes {
     Six,
     /// Sixteen bits, signed: `256 * high + low`, both signed bytes.
     Word,
+    /// Eight bits, a float of 4 bits of exponent and 3 of mantissa (E4M3). Sums of their products are floats, the same
+    /// ones wherever they are made.
+    E4m3,
+    /// An unsigned nibble for each code, less the zero point of [`Scales::Zero`].
+    Zeroed,
     /// Four at a time: an index of nine bits into the magnitudes of [`iq3_s_grid`], and a sign each.
     Grid,
 }
@@ -64,6 +70,12 @@ pub enum Scales {
     Nibble,
     /// f16 for 256 inputs, a factor for each half block.
     Halves,
+    /// An 8-bit float (E4M3) for each half block.
+    E4m3,
+    /// f32 for 128 inputs of eight rows.
+    Eights,
+    /// f16 and a zero point, below 256, for 128 inputs.
+    Zero,
 }
 
 /// Storage of a quantised matrix.
@@ -73,6 +85,8 @@ pub struct Layout {
     pub codes: Codes,
     /// How scales are stored.
     pub scales: Scales,
+    /// Whether every row has a factor (f32) of its own, which finished sums are multiplied with.
+    pub row_factors: bool,
 }
 
 /// Levels of IQ4_NL and IQ4_XS.
@@ -83,34 +97,43 @@ const Q4_LEVELS: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6
 
 impl Layout {
     /// GGUF's Q8_0: bytes, with an f16 scale for 32 of them.
-    pub const Q8_0: Self = Self { codes: Codes::Byte, scales: Scales::F16 };
+    pub const Q8_0: Self = Self::of(Codes::Byte, Scales::F16);
     /// GGUF's Q4_0: nibbles that stand for -8 to 7, with an f16 scale for 32 of them.
-    pub const Q4_0: Self = Self { codes: Codes::Table(Q4_LEVELS), scales: Scales::F16 };
+    pub const Q4_0: Self = Self::of(Codes::Table(Q4_LEVELS), Scales::F16);
     /// GGUF's Q5_0: signed codes of five bits, with an f16 scale for 32 of them.
-    pub const Q5_0: Self = Self { codes: Codes::SignedFive, scales: Scales::F16 };
+    pub const Q5_0: Self = Self::of(Codes::SignedFive, Scales::F16);
     /// GGUF's IQ4_NL: nibbles that select unevenly spaced levels, with an f16 scale for 32 of them.
-    pub const IQ4_NL: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::F16 };
+    pub const IQ4_NL: Self = Self::of(Codes::Table(IQ4_LEVELS), Scales::F16);
     /// GGUF's MXFP4. Levels are doubled, so scales are stored halved.
-    pub const MXFP4: Self = Self { codes: Codes::Table(E2M1_LEVELS), scales: Scales::Bf16 };
+    pub const MXFP4: Self = Self::of(Codes::Table(E2M1_LEVELS), Scales::Bf16);
     /// GGUF's IQ4_XS: the levels of IQ4_NL, with an f16 scale for 256 codes and a factor for each 32.
-    pub const IQ4_XS: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::Byte };
+    pub const IQ4_XS: Self = Self::of(Codes::Table(IQ4_LEVELS), Scales::Byte);
     /// GGUF's Q4_K: nibbles, with an f16 scale and minimum for 256 of them and factors of both for each 32.
-    pub const Q4_K: Self = Self { codes: Codes::Nibble, scales: Scales::Min };
+    pub const Q4_K: Self = Self::of(Codes::Nibble, Scales::Min);
     /// GGUF's Q5_K: codes of five bits, with an f16 scale and minimum for 256 of them and factors of both for each 32.
-    pub const Q5_K: Self = Self { codes: Codes::Five, scales: Scales::Min };
+    pub const Q5_K: Self = Self::of(Codes::Five, Scales::Min);
     /// GGUF's Q6_K: codes of six bits, with an f16 scale for 256 of them and a factor for each 16.
-    pub const Q6_K: Self = Self { codes: Codes::Six, scales: Scales::Halves };
+    pub const Q6_K: Self = Self::of(Codes::Six, Scales::Halves);
     /// Sixteen bits with a scale for 32: for matrices of f32, f16 and bf16, and encodings without a layout of their
     /// own. [`Block::w16`] makes a block of it.
-    pub const W16: Self = Self { codes: Codes::Word, scales: Scales::Bf16 };
+    pub const W16: Self = Self::of(Codes::Word, Scales::Bf16);
+    /// 4-bit floats with an 8-bit scale for 16 of them (NVFP4), and a factor a row. Levels are doubled, so that factors
+    /// are to be halved.
+    pub const NVFP4: Self = Self { codes: Codes::Table(E2M1_LEVELS), scales: Scales::E4m3, row_factors: true };
+    /// 8-bit floats with a scale for 128 rows by 128 columns.
+    pub const FP8_BLOCKS: Self = Self::of(Codes::E4m3, Scales::Eights);
+    /// 8-bit floats with a factor a row.
+    pub const FP8_ROWS: Self = Self { row_factors: true, ..Self::FP8_BLOCKS };
+    /// 4-bit integers with a scale and a zero point for 128 of them (AWQ, GPTQ).
+    pub const U4_G128: Self = Self::of(Codes::Zeroed, Scales::Zero);
     /// GGUF's IQ3_S: groups of four magnitudes from a grid, with an f16 scale for 256 weights and a factor for each 32.
-    pub const IQ3_S: Self = Self { codes: Codes::Grid, scales: Scales::Nibble };
+    pub const IQ3_S: Self = Self::of(Codes::Grid, Scales::Nibble);
 
     /// Bytes of codes, planes and scales of a unit, and of a group of two units.
     pub const fn parts(self) -> (usize, usize, usize, usize) {
         let (codes, planes) = match self.codes {
-            Codes::Byte => (2048, 0),
-            Codes::Nibble | Codes::Table(_) => (1024, 0),
+            Codes::Byte | Codes::E4m3 => (2048, 0),
+            Codes::Nibble | Codes::Table(_) | Codes::Zeroed => (1024, 0),
             Codes::Five | Codes::SignedFive => (1024, 256),
             Codes::Six => (1024, 512),
             Codes::Word => (4096, 0),
@@ -122,6 +145,9 @@ impl Layout {
             Scales::Byte => (64, 32),
             Scales::Nibble => (32, 32),
             Scales::Halves => (128, 32),
+            Scales::E4m3 => (128, 0),
+            Scales::Eights => (16, 0),
+            Scales::Zero => (64, 0),
         };
         (codes, planes, scales, group)
     }
@@ -132,7 +158,7 @@ impl Layout {
         codes + planes + scales + group
     }
 
-    /// Where planes, scales and groups of a tile of `units` units begin, and its bytes.
+    /// Where planes, scales, groups and factors of a tile of `units` units begin.
     pub const fn offsets(self, units: usize) -> [usize; 4] {
         let (codes, planes, scales, group) = self.parts();
         let scales_at = units * (codes + planes);
@@ -140,9 +166,18 @@ impl Layout {
         [units * codes, scales_at, groups_at, (groups_at + units.div_ceil(2) * group).next_multiple_of(TILE_ALIGN)]
     }
 
+    const fn of(codes: Codes, scales: Scales) -> Self {
+        Self { codes, scales, row_factors: false }
+    }
+
+    /// This layout with a factor for every row.
+    pub const fn with_row_factors(self) -> Self {
+        Self { row_factors: true, ..self }
+    }
+
     /// Bytes of a tile of rows of `cols`.
     pub const fn tile_bytes(self, cols: usize) -> usize {
-        self.offsets(cols / UNIT)[3]
+        self.offsets(cols / UNIT)[3] + if self.row_factors { TILE_ROWS * size_of::<f32>() } else { 0 }
     }
 
     /// Bytes of a matrix.
@@ -153,7 +188,7 @@ impl Layout {
 
 /// One block of a row of weights: codes as stored (a signed byte's bits; an unsigned nibble or five bits; six bits, and
 /// five signed ones, as a signed byte), and scales, of which a layout stores those that it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Block {
     /// In the order of the inputs; of 16 bits the high bytes.
     pub codes: [u8; BLOCK],
@@ -167,8 +202,11 @@ pub struct Block {
     pub d: u16,
     /// Bits of the f16 minimum of its group.
     pub dmin: u16,
-    /// Factors of the block: of scale and minimum, or of each half.
+    /// Factors of the block: of scale and minimum, or of each half; bits of 8-bit floats where they are such. The first
+    /// is the zero point of a group that has one.
     pub s: [i8; 2],
+    /// The scale of [`Scales::Eights`].
+    pub scale: f32,
 }
 
 impl Block {
@@ -217,7 +255,15 @@ pub fn iq3_s_grid() -> Vec<[u8; 4]> {
 ///
 /// # Panics
 /// If `cols` is no multiple of [`UNIT`], or `out` has another size.
-pub fn pack(layout: Layout, rows: usize, cols: usize, block: impl Fn(usize, usize) -> Block, out: &mut [u8]) {
+///
+/// Factors of rows become `factor(row)`, where the layout has them.
+pub fn pack(
+    layout: Layout,
+    (rows, cols): (usize, usize),
+    block: impl Fn(usize, usize) -> Block,
+    factor: impl Fn(usize) -> f32,
+    out: &mut [u8],
+) {
     assert!(cols.is_multiple_of(UNIT), "{cols} inputs are not whole units of {UNIT}");
     assert_eq!(out.len(), layout.matrix_bytes(rows, cols), "bytes of {rows} rows of {cols}");
     for (t, tile) in out.chunks_exact_mut(layout.tile_bytes(cols)).enumerate() {
@@ -225,7 +271,16 @@ pub fn pack(layout: Layout, rows: usize, cols: usize, block: impl Fn(usize, usiz
             for b in 0..cols / BLOCK {
                 put_block(layout, cols / UNIT, r, b, &block(t * TILE_ROWS + r, b), tile);
             }
+            put_factor(layout, cols / UNIT, r, factor(t * TILE_ROWS + r), tile);
         }
+    }
+}
+
+/// Puts the factor of row `r` of a tile of `units` units, where the layout has them.
+pub fn put_factor(layout: Layout, units: usize, r: usize, factor: f32, tile: &mut [u8]) {
+    if layout.row_factors {
+        let at = layout.offsets(units)[3] + r * size_of::<f32>();
+        tile[at..at + size_of::<f32>()].copy_from_slice(&factor.to_le_bytes());
     }
 }
 
@@ -238,7 +293,9 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
         let quads = [t, t + 4].map(|quad| u32::from_le_bytes([0, 1, 2, 3].map(|i| block.codes[4 * quad + i])));
         let codes = &mut tile[unit * codes_bytes..];
         match layout.codes {
-            Codes::Byte => (0..2).for_each(|q| or_word(codes, at * 128 + lane * 4 + 2 * q + high, quads[q])),
+            Codes::Byte | Codes::E4m3 => {
+                (0..2).for_each(|q| or_word(codes, at * 128 + lane * 4 + 2 * q + high, quads[q]))
+            }
             Codes::Word => {
                 let low = [t, t + 4].map(|quad| u32::from_le_bytes([0, 1, 2, 3].map(|i| block.low[4 * quad + i])));
                 for q in 0..2 {
@@ -277,15 +334,18 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
     match layout.scales {
         Scales::Min => or_word(group, 2 * g + high, u32::from(block.d) | u32::from(block.dmin) << 16),
         Scales::Byte | Scales::Nibble | Scales::Halves => or_word(group, g, u32::from(block.d) << (16 * high)),
-        Scales::F16 | Scales::Bf16 => {}
+        Scales::F16 | Scales::Bf16 | Scales::E4m3 | Scales::Eights | Scales::Zero => {}
     }
     let scales = &mut tile[scales_at + unit * scale_bytes..];
     let s = block.s.map(|s| u32::from(s as u8));
     match layout.scales {
         Scales::F16 | Scales::Bf16 => or_word(scales, 4 * g + at, u32::from(block.d) << (16 * high)),
-        Scales::Min | Scales::Halves => or_word(scales, 4 * g + at, (s[0] | s[1] << 8) << (16 * high)),
+        Scales::Min | Scales::Halves | Scales::E4m3 => or_word(scales, 4 * g + at, (s[0] | s[1] << 8) << (16 * high)),
         Scales::Byte => or_word(scales, 2 * g + at / 2, s[0] << (16 * (at % 2) + 8 * high)),
         Scales::Nibble => or_word(scales, g, u32::from(block.nibble()) << (8 * at + 4 * high)),
+        // All rows and blocks that share it put what they have.
+        Scales::Eights => or_word(scales, high, block.scale.to_bits()),
+        Scales::Zero => or_word(scales, 2 * g + high, u32::from(block.d) | s[0] << 16),
     }
 }
 
@@ -323,11 +383,11 @@ mod tests {
             let two = || word(codes_at + at / 2 * 128 + lane * 4 + at % 2 * 2 + high);
             let plane = |i: usize| word((planes_at + unit * plane_bytes) / 4 + i);
             let bytes = match layout.codes {
-                Codes::Byte => word(codes_at + at * 128 + lane * 4 + 2 * half + high).to_le_bytes(),
+                Codes::Byte | Codes::E4m3 => word(codes_at + at * 128 + lane * 4 + 2 * half + high).to_le_bytes(),
                 Codes::Table(levels) => {
                     [0, 1, 2, 3].map(|i| levels[(two() >> (16 * half + 4 * i) & 15) as usize] as u8)
                 }
-                Codes::Nibble => (two() >> (4 * half) & 0x0f0f_0f0f).to_le_bytes(),
+                Codes::Nibble | Codes::Zeroed => (two() >> (4 * half) & 0x0f0f_0f0f).to_le_bytes(),
                 Codes::Five => {
                     let bits = plane(lane * 2 + at / 2) >> (at % 2 * 4 + 2 * half + high) & 0x0101_0101;
                     (two() >> (4 * half) & 0x0f0f_0f0f | bits << 4).to_le_bytes()
@@ -383,7 +443,7 @@ mod tests {
         let (rows, cols, layout) = (16, 384, Layout::IQ3_S);
         let factor = |r: usize, b: usize| 1 + 2 * ((5 * r + 3 * b) % 16) as i8;
         let mut packed = vec![0; layout.matrix_bytes(rows, cols)];
-        pack(layout, rows, cols, |r, b| Block { s: [factor(r, b), 0], ..Block::default() }, &mut packed);
+        pack(layout, (rows, cols), |r, b| Block { s: [factor(r, b), 0], ..Block::default() }, |_| 1.0, &mut packed);
         let [_, scales_at, groups_at, _] = layout.offsets(cols / UNIT);
         assert_eq!(groups_at - scales_at, cols / UNIT * 32);
         for (r, b) in (0..rows).flat_map(|r| (0..cols / BLOCK).map(move |b| (r, b))) {
@@ -409,6 +469,10 @@ mod tests {
             (Layout::Q6_K, 6.5625),
             (Layout::IQ4_XS, 4.25),
             (Layout::IQ3_S, 3.4375),
+            (Layout::NVFP4, 4.5),
+            (Layout::FP8_BLOCKS, 8.0),
+            (Layout::FP8_ROWS, 8.0),
+            (Layout::U4_G128, 4.15625),
         ] {
             let bits = layout.matrix_bytes(2048, 2048) as f64 * 8.0 / (2048.0 * 2048.0);
             assert!((0.0..=0.2).contains(&(bits - gguf_bits)), "{layout:?}: {bits} bits for {gguf_bits}");

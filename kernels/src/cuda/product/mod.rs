@@ -185,7 +185,7 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Produc
 pub(in crate::cuda) fn depth_max(layout: Layout) -> usize {
     match layout.codes {
         Codes::Word => 1,
-        Codes::Byte | Codes::Six => 2,
+        Codes::Byte | Codes::E4m3 | Codes::Six => 2,
         _ => 4,
     }
 }
@@ -223,7 +223,7 @@ fn defines(
     tiling: ProductTiling,
     bytes: usize,
 ) -> Vec<(&'static str, i64)> {
-    let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
+    let mut defines = layout_defines(DEFINES, shape.layout);
     defines.extend([
         ("WITH_GRID", i64::from(shape.layout.codes == Codes::Grid)),
         ("ROWS", shape.rows as i64),
@@ -240,9 +240,14 @@ fn defines(
     defines
 }
 
-/// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with
+/// The names of a program with one layout.
+pub(in crate::cuda) const DEFINES: [&str; 7] =
+    ["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3", "ROW_FACTORS"];
+
+/// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels, whether
+/// rows have factors. A program with
 /// several layouts has other names for each; `WITH_GRID` says whether any is a grid.
-pub(in crate::cuda) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
+pub(in crate::cuda) fn layout_defines(names: [&'static str; 7], layout: Layout) -> Vec<(&'static str, i64)> {
     let (codes, levels) = match layout.codes {
         Codes::Byte => (0, [0; 16]),
         Codes::Nibble => (1, [0; 16]),
@@ -252,6 +257,8 @@ pub(in crate::cuda) fn layout_defines(names: [&'static str; 6], layout: Layout) 
         Codes::Word => (5, [0; 16]),
         Codes::Grid => (6, [0; 16]),
         Codes::SignedFive => (7, [0; 16]),
+        Codes::E4m3 => (8, [0; 16]),
+        Codes::Zeroed => (9, [0; 16]),
     };
     let scales = match layout.scales {
         Scales::F16 => 0,
@@ -260,9 +267,13 @@ pub(in crate::cuda) fn layout_defines(names: [&'static str; 6], layout: Layout) 
         Scales::Byte => 3,
         Scales::Halves => 4,
         Scales::Nibble => 5,
+        Scales::E4m3 => 6,
+        Scales::Eights => 7,
+        Scales::Zero => 8,
     };
     let word = |i: usize| i64::from(u32::from_le_bytes([0, 1, 2, 3].map(|j| levels[4 * i + j] as u8)));
-    names.into_iter().zip([codes, scales, word(0), word(1), word(2), word(3)]).collect()
+    let factors = i64::from(layout.row_factors);
+    names.into_iter().zip([codes, scales, word(0), word(1), word(2), word(3), factors]).collect()
 }
 
 /// Int8 activation rows, `[rows, cols]`, as [`crate::cuda::rows::quantized`] describes them.

@@ -4,7 +4,7 @@ use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
 use crate::cuda::rows::quantized::{BLOCK, QuantizedRows};
 
 /// Every layout that a kernel reads.
-pub const LAYOUTS: [Layout; 11] = [
+pub const LAYOUTS: [Layout; 16] = [
     Layout::Q8_0,
     Layout::Q5_0,
     Layout::Q4_0,
@@ -16,6 +16,11 @@ pub const LAYOUTS: [Layout; 11] = [
     Layout::Q6_K,
     Layout::W16,
     Layout::IQ3_S,
+    Layout::NVFP4,
+    Layout::FP8_BLOCKS,
+    Layout::FP8_ROWS,
+    Layout::U4_G128,
+    Layout::U4_G128.with_row_factors(),
 ];
 
 /// A generator that needs no state from elsewhere (SplitMix64).
@@ -49,6 +54,7 @@ pub struct Matrix {
     rows: usize,
     cols: usize,
     blocks: Vec<Block>,
+    factors: Vec<f32>,
     grid: Vec<[u8; 4]>,
 }
 
@@ -58,21 +64,37 @@ impl Matrix {
         let mut random = Random(seed);
         let mut blocks: Vec<Block> = (0..rows * cols / BLOCK).map(|_| random_block(layout, &mut random)).collect();
         if !matches!(layout.scales, Scales::F16 | Scales::Bf16) {
+            let each = if layout.scales == Scales::Zero { 4 } else { 8 };
             for row in blocks.chunks_mut(cols / BLOCK) {
-                row.chunks_mut(8).for_each(|group| {
+                row.chunks_mut(each).for_each(|group| {
                     let first = group[0];
                     group.iter_mut().for_each(|b| (b.d, b.dmin) = (first.d, first.dmin));
+                    if layout.scales == Scales::Zero {
+                        group.iter_mut().for_each(|b| b.s = first.s);
+                    }
                 });
             }
         }
-        Self { layout, rows, cols, blocks, grid: iq3_s_grid() }
+        if layout.scales == Scales::Eights {
+            let n = cols / BLOCK;
+            for i in 0..blocks.len() {
+                blocks[i].scale = blocks[i / n / 8 * 8 * n + i % n / 4 * 4].scale;
+            }
+        }
+        let factors = (0..rows).map(|_| if layout.row_factors { 1.0 + 0.5 * random.signed() } else { 1.0 }).collect();
+        Self { layout, rows, cols, blocks, factors, grid: iq3_s_grid() }
     }
 
     /// Lowers scales and minima to 2^-10 of what they are, as trained matrices have them: none is 256 or more.
     pub fn lowered(mut self) -> Self {
         let exponents = if self.layout.scales == Scales::Bf16 { 10 << 7 } else { 10 << 10 };
+        if self.layout.row_factors {
+            self.factors.iter_mut().for_each(|factor| *factor /= 1024.0);
+            return self;
+        }
         for block in &mut self.blocks {
-            (block.d, block.dmin) = (block.d - exponents, block.dmin.saturating_sub(exponents));
+            block.scale /= 1024.0;
+            (block.d, block.dmin) = (block.d.saturating_sub(exponents), block.dmin.saturating_sub(exponents));
         }
         self
     }
@@ -84,18 +106,18 @@ impl Matrix {
     /// As the device wants it.
     pub fn packed(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.layout.matrix_bytes(self.rows, self.cols)];
-        pack(self.layout, self.rows, self.cols, |r, b| *self.block(r, b), &mut bytes);
+        pack(self.layout, (self.rows, self.cols), |r, b| *self.block(r, b), |r| self.factors[r], &mut bytes);
         bytes
     }
 
-    /// The integers that a block's codes stand for.
+    /// The integers that a block's codes stand for; of 8-bit floats their bits, signed.
     pub fn levels(&self, row: usize, b: usize) -> [i32; BLOCK] {
         let block = self.block(row, b);
         std::array::from_fn(|i| {
             let (c, low) = (block.codes[i], block.low[i]);
             match self.layout.codes {
-                Codes::Byte | Codes::Six | Codes::SignedFive => i32::from(c as i8),
-                Codes::Nibble | Codes::Five => i32::from(c),
+                Codes::Byte | Codes::Six | Codes::SignedFive | Codes::E4m3 => i32::from(c as i8),
+                Codes::Nibble | Codes::Five | Codes::Zeroed => i32::from(c),
                 Codes::Table(levels) => i32::from(levels[usize::from(c)]),
                 Codes::Word => 256 * i32::from(c as i8) + i32::from(low as i8),
                 Codes::Grid => {
@@ -116,6 +138,9 @@ impl Matrix {
             Scales::Min => ([d * s[0]; 2], f16(block.dmin) * s[1]),
             Scales::Byte | Scales::Nibble => ([d * s[0]; 2], 0.0),
             Scales::Halves => ([d * s[0], d * s[1]], 0.0),
+            Scales::E4m3 => (block.s.map(|s| e4m3(s as u8)), 0.0),
+            Scales::Eights => ([f64::from(block.scale); 2], 0.0),
+            Scales::Zero => ([d; 2], d * s[0]),
         }
     }
 
@@ -127,7 +152,8 @@ impl Matrix {
         for b in 0..n {
             let (scale, min) = self.scale(row, b);
             for (i, (level, x)) in self.levels(row, b).into_iter().zip(x.values(column * n + b)).enumerate() {
-                let term = (scale[i / 16] * f64::from(level) - min) * x;
+                let level = if self.layout.codes == Codes::E4m3 { e4m3(level as u8) } else { f64::from(level) };
+                let term = (scale[i / 16] * level - min) * f64::from(self.factors[row]) * x;
                 sum += term;
                 size += term.abs();
             }
@@ -143,7 +169,10 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
         *code = match layout.codes {
             Codes::Byte | Codes::Word => bits,
             Codes::Grid => 0,
-            Codes::Nibble | Codes::Table(_) => bits & 15,
+            // NaN is left out.
+            Codes::E4m3 if bits & 0x7f == 0x7f => 0,
+            Codes::E4m3 => bits,
+            Codes::Nibble | Codes::Zeroed | Codes::Table(_) => bits & 15,
             Codes::Five => bits & 31,
             Codes::SignedFive => (((bits << 3) as i8) >> 3) as u8,
             Codes::Six => (((bits << 2) as i8) >> 2) as u8,
@@ -155,12 +184,31 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
     let byte = |x: u64| match layout.scales {
         Scales::Min => (x & 63) as i8,
         Scales::Nibble => 1 + 2 * (x & 15) as i8,
+        // From 2^-4 to 1.
+        Scales::E4m3 => (24 + x % 32) as i8,
+        Scales::Zero => (x & 15) as i8,
         _ => x as i8,
     };
     let d = if layout.scales == Scales::Bf16 { 0x3d80 + ((x & 3) as u16) * 0x80 } else { half(x) };
     let low = std::array::from_fn(|_| random.bits() as u8);
     let grid = std::array::from_fn(|_| random.bits() as u16 & 511);
-    Block { codes, low, grid, signs: random.bits() as u32, d, dmin: half(x >> 12), s: [byte(x >> 24), byte(x >> 32)] }
+    Block {
+        codes,
+        low,
+        grid,
+        signs: random.bits() as u32,
+        d,
+        dmin: half(x >> 12),
+        s: [byte(x >> 24), byte(x >> 32)],
+        scale: 1.0 + 0.5 * random.signed(),
+    }
+}
+
+/// Value of the bits of a finite 8-bit float (E4M3).
+fn e4m3(bits: u8) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let magnitude = if exponent == 0 { fraction * 2f64.powi(-9) } else { (8.0 + fraction) * 2f64.powi(exponent - 10) };
+    if bits >> 7 == 1 { -magnitude } else { magnitude }
 }
 
 /// Value of the bits of a finite f16.
@@ -177,6 +225,7 @@ mod tests {
 
     #[test]
     fn halves_are_read_as_their_standard_says() {
+        assert_eq!([e4m3(0x38), e4m3(0xfe), e4m3(0x01), e4m3(0x08)], [1.0, -448.0, 2f64.powi(-9), 2f64.powi(-6)]);
         assert_eq!([f16(0x3c00), f16(0xc000), f16(0x0001), f16(0x7bff)], [1.0, -2.0, 2f64.powi(-24), 65504.0]);
     }
 }

@@ -125,7 +125,7 @@ impl WideShape {
     fn defines(&self) -> Vec<(&'static str, i64)> {
         let layout = self.matrix.layout();
         let (rows, cols) = self.matrix.size();
-        let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], layout);
+        let mut defines = layout_defines(product::DEFINES, layout);
         defines.extend([
             ("WITH_GRID", i64::from(layout.codes == Codes::Grid)),
             ("LISTED", i64::from(!self.dense)),

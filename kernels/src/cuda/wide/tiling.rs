@@ -271,7 +271,9 @@ fn measured(shape: WideShape, columns: usize, chip: Chip) -> WideTiling {
         match (columns, shape.epilogue) {
             (0..=64, Epilogue::Plain | Epilogue::Residual) if few_units => of(1, 2, 2, 1, 4, 1, 2),
             // Codes that take longer to expand do better by larger blocks.
-            (0..=16, Epilogue::Residual) if shape.matrix.layout().codes == Codes::Byte => of(1, 2, 2, 1, 2, 1, 4),
+            (0..=16, Epilogue::Residual) if matches!(shape.matrix.layout().codes, Codes::Byte | Codes::E4m3) => {
+                of(1, 2, 2, 1, 2, 1, 4)
+            }
             (0..=16, _) => of(1, 4, 2, 1, 2, 1, 4),
             (17..=128, epilogue) if epilogue.is_activated() => of(1, 4, 2, 1, 4, 1, 2),
             (17..=32, Epilogue::Residual) => of(1, 2, 4, 1, 4, 1, 3),

@@ -9,14 +9,16 @@ mod codes;
 mod product;
 mod scales;
 
+pub(super) use scales::halves_of_e4m3;
+
 use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, PrefetchStream};
 use super::layout::{Codes, Layout, Scales};
 use super::lines::Lines;
 use super::qblock::QBlock;
-use super::{FloatForm, TILE_ROWS, TileJob};
+use super::{E4M3_FACTOR, FloatForm, GROUP_COLS, TILE_ROWS, TileJob};
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, Table, five_bits, unpack_codes};
 use product::{ActivationBlocks, BlockSums, Signed, block_sums, by_magnitude};
-use scales::{BlockScales, PANEL_SCALE_BYTES, ScaleReader, bf16, halves, unpack_scales};
+use scales::{BlockScales, PANEL_SCALE_BYTES, ScaleReader, bf16, e4m3, halves, unpack_scales};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::Cell;
@@ -186,6 +188,7 @@ unsafe fn each_layout<const VNNI: bool>(job: &TileJob<'_>, layout: Layout, tiles
         match (layout.codes, layout.scales) {
             (Codes::Byte, Scales::F16) => tiles.run::<Bytes<128, 0>, scales::F16, VNNI>(Bytes),
             (Codes::Nibble, Scales::MinF16) => tiles.run::<_, scales::MinF16, VNNI>(Nibbles),
+            (Codes::Nibble, Scales::ZeroByte) => tiles.run::<_, scales::ZeroByte, VNNI>(Nibbles),
             (Codes::Nibble, Scales::MinByte) => tiles.run::<_, scales::MinByte, VNNI>(Nibbles),
             (Codes::Five { .. }, Scales::F16) => tiles.run::<_, scales::F16, VNNI>(Fives::<16>),
             (Codes::Five { .. }, Scales::MinF16) => tiles.run::<_, scales::MinF16, VNNI>(Fives::<0>),
@@ -525,6 +528,8 @@ pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usi
                     FloatForm::F32 => float_tile::<0>(job, tile, x),
                     FloatForm::F16 => float_tile::<1>(job, tile, x),
                     FloatForm::Bf16 => float_tile::<2>(job, tile, x),
+                    FloatForm::E4m3 => float_tile::<3>(job, tile, x),
+                    FloatForm::E4m3B128 => float_tile::<4>(job, tile, x),
                 };
                 store(job, pair.1, tile, sums);
             }
@@ -535,6 +540,7 @@ pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usi
 #[inline(always)]
 unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f32) -> Lanes {
     let at = job.w.tile(tile).as_ptr();
+    let factors = at.wrapping_add(job.w.float_codes_bytes()).cast::<f32>();
     // SAFETY: tiles and rows are padded to a multiple of four inputs.
     unsafe {
         let mut sums = [[_mm256_setzero_ps(); 2]; 4];
@@ -546,7 +552,12 @@ unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f
                         [_mm256_loadu_ps(at.cast::<f32>().add(index)), _mm256_loadu_ps(at.cast::<f32>().add(index + 8))]
                     }
                     1 => halves(at.add(2 * index)),
-                    _ => bf16(at.add(2 * index)),
+                    2 => bf16(at.add(2 * index)),
+                    3 => multiplied(e4m3(at.add(index)), [_mm256_set1_ps(E4M3_FACTOR); 2]),
+                    _ => {
+                        let of_group = factors.add(k / GROUP_COLS * TILE_ROWS);
+                        multiplied(e4m3(at.add(index)), [_mm256_loadu_ps(of_group), _mm256_loadu_ps(of_group.add(8))])
+                    }
                 };
                 let x = _mm256_set1_ps(*x.add(k + i));
                 *sums = [_mm256_fmadd_ps(w[0], x, sums[0]), _mm256_fmadd_ps(w[1], x, sums[1])];
@@ -560,13 +571,22 @@ unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f
     }
 }
 
-/// Multiplies with the matrix's scale and stores the outputs of one tile.
+#[inline(always)]
+unsafe fn multiplied(a: Lanes, b: Lanes) -> Lanes {
+    // SAFETY: registers only.
+    unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+}
+
+/// Multiplies with the rows' scales and stores the outputs of one tile.
 #[inline(always)]
 unsafe fn store(job: &TileJob<'_>, row: u32, tile: usize, acc: Lanes) {
-    let mut values = [0.0f32; TILE_ROWS];
+    let (mut values, scales) = ([0.0f32; TILE_ROWS], job.w.row_scales(tile));
     for (h, acc) in acc.into_iter().enumerate() {
         // SAFETY: 16 floats.
-        unsafe { _mm256_storeu_ps(values.as_mut_ptr().add(8 * h), _mm256_mul_ps(acc, _mm256_set1_ps(job.w.scale))) };
+        unsafe {
+            let scale = _mm256_loadu_ps(scales.as_ptr().add(8 * h));
+            _mm256_storeu_ps(values.as_mut_ptr().add(8 * h), _mm256_mul_ps(acc, scale));
+        }
     }
     job.out.store(row, tile, job.lanes(tile), &values);
 }

@@ -18,11 +18,12 @@ use super::ahead::{ASKS_MAX, FAR_BYTES, NEAR_BYTES, PrefetchStream};
 use super::layout::{Codes, Layout, Scales};
 use super::lines::Lines;
 use super::qblock::QBlock;
-use super::{FloatForm, TILE_ROWS, TileJob};
+use super::{E4M3_FACTOR, FloatForm, GROUP_COLS, TILE_ROWS, TileJob};
 use codes::{Bytes, CodeReader, Fives, Nibbles, Sixes, table, unpack_codes};
 use product::{Tiles, kernel};
 use scales::{
-    Bf16, Byte, F16, HalvesByte, HalvesF16, MinByte, MinF16, Panel, ScaleReader, bf16, halves, unpack_scales,
+    Bf16, Byte, F16, HalvesByte, HalvesF16, MinByte, MinF16, Panel, ScaleReader, ZeroByte, bf16, e4m3, halves,
+    unpack_scales,
 };
 use std::arch::x86_64::*;
 use std::cell::Cell;
@@ -43,14 +44,15 @@ const PANEL_TILES: usize = 2;
 /// Activation bytes that stay in the second-level cache while the tiles pass by.
 const ROWS_BYTES: usize = 512 << 10;
 
-/// Multiplies with the matrix's scale and stores the outputs of one tile.
+/// Multiplies with the rows' scales and stores the outputs of one tile.
 #[inline(always)]
 pub(super) unsafe fn store(job: &TileJob<'_>, row: u32, tile: usize, acc: __m512) {
     let lanes = job.lanes(tile);
     let exist = u16::MAX >> (TILE_ROWS - lanes);
     // SAFETY: as in `OutView::store`: the lanes that exist are in bounds, and nobody else touches them.
     unsafe {
-        _mm512_mask_storeu_ps(job.out.tile(row, tile, lanes), exist, _mm512_mul_ps(acc, _mm512_set1_ps(job.w.scale)))
+        let scale = _mm512_loadu_ps(job.w.row_scales(tile).as_ptr());
+        _mm512_mask_storeu_ps(job.out.tile(row, tile, lanes), exist, _mm512_mul_ps(acc, scale))
     };
 }
 
@@ -81,6 +83,7 @@ unsafe fn fused(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
         match (layout.codes, layout.scales) {
             (Codes::Byte, Scales::F16) => fused_tiles::<_, F16>(job, layout, tiles, Bytes),
             (Codes::Nibble, Scales::MinF16) => fused_tiles::<_, MinF16>(job, layout, tiles, Nibbles),
+            (Codes::Nibble, Scales::ZeroByte) => fused_tiles::<_, ZeroByte>(job, layout, tiles, Nibbles),
             (Codes::Nibble, Scales::MinByte) => fused_tiles::<_, MinByte>(job, layout, tiles, Nibbles),
             (Codes::Five { .. }, Scales::F16) => fused_tiles::<_, F16>(job, layout, tiles, Fives::<112>),
             (Codes::Five { .. }, Scales::MinF16) => fused_tiles::<_, MinF16>(job, layout, tiles, Fives::<0>),
@@ -313,6 +316,7 @@ pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u
             Scales::Bf16 => unpack_scales::<Bf16>(blocks, from, scales),
             Scales::HalvesF16 => unpack_scales::<HalvesF16>(blocks, from, scales),
             Scales::MinF16 => unpack_scales::<MinF16>(blocks, from, scales),
+            Scales::ZeroByte => unpack_scales::<ZeroByte>(blocks, from, scales),
             Scales::MinByte => unpack_scales::<MinByte>(blocks, from, scales),
             Scales::Byte => unpack_scales::<Byte>(blocks, from, scales),
             Scales::HalvesByte => unpack_scales::<HalvesByte>(blocks, from, scales),
@@ -333,6 +337,8 @@ pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usi
                     FloatForm::F32 => float_rows::<0>(job, pairs, tile),
                     FloatForm::F16 => float_rows::<1>(job, pairs, tile),
                     FloatForm::Bf16 => float_rows::<2>(job, pairs, tile),
+                    FloatForm::E4m3 => float_rows::<3>(job, pairs, tile),
+                    FloatForm::E4m3B128 => float_rows::<4>(job, pairs, tile),
                 }
             }
         }
@@ -355,6 +361,7 @@ unsafe fn float_rows<const FORM: u8>(job: &TileJob<'_>, pairs: &[(u32, u32)], ti
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn float_kernel<const FORM: u8, const R: usize>(job: &TileJob<'_>, pairs: &[(u32, u32)], tile: usize) {
     let at = job.w.tile(tile).as_ptr();
+    let factors = at.wrapping_add(job.w.float_codes_bytes()).cast::<f32>();
     let mut x = [std::ptr::null::<f32>(); R];
     for r in 0..R {
         x[r] = job.x.values(pairs[r].0 as usize);
@@ -368,7 +375,12 @@ unsafe fn float_kernel<const FORM: u8, const R: usize>(job: &TileJob<'_>, pairs:
                 let w = match FORM {
                     0 => _mm512_load_ps(at.cast::<f32>().add(index)),
                     1 => halves(at.add(2 * index)),
-                    _ => bf16(at.add(2 * index)),
+                    2 => bf16(at.add(2 * index)),
+                    3 => _mm512_mul_ps(e4m3(at.add(index)), _mm512_set1_ps(E4M3_FACTOR)),
+                    _ => {
+                        let factor = _mm512_loadu_ps(factors.add(k / GROUP_COLS * TILE_ROWS));
+                        _mm512_mul_ps(e4m3(at.add(index)), factor)
+                    }
                 };
                 for r in 0..R {
                     sums[r] = _mm512_fmadd_ps(w, _mm512_set1_ps(*x[r].add(k + i)), sums[r]);

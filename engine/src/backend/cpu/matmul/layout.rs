@@ -1,4 +1,4 @@
-//! How a quantised tile lies in memory, and what each GGUF type becomes.
+//! How a quantised tile lies in memory, and what each encoding becomes.
 //!
 //! A tile is 16 output rows by all inputs: first a plane of codes, then a plane of scales, padded to a cache line.
 //! Codes of a block of 32 inputs are eight *quads*: quad `j` holds inputs `4j..4j+4` of the 16 rows, row after row, 64
@@ -52,6 +52,8 @@ pub(super) enum Scales {
     HalvesF16,
     /// f16 scale and f16 negated minimum a block.
     MinF16,
+    /// f16 scale and a zero point, a byte, for 128 inputs: the minimum is their product.
+    ZeroByte,
     /// f16 scale and f16 minimum for 256 inputs (64 bytes), then a byte each a block, `[8][scale 16, minimum 16]`.
     MinByte,
     /// f16 for 256 inputs, then a signed byte a block.
@@ -66,6 +68,7 @@ impl Scales {
         match self {
             Scales::F16 | Scales::Bf16 => (1, 32),
             Scales::HalvesF16 | Scales::MinF16 => (1, 64),
+            Scales::ZeroByte => (4, 32 + 16),
             Scales::MinByte => (8, 64 + 8 * 32),
             Scales::Byte => (8, 32 + 8 * 16),
             Scales::HalvesByte => (8, 32 + 16 * 16),
@@ -79,7 +82,7 @@ impl Scales {
 
     /// Whether a minimum is subtracted. If not, codes are signed plus 128.
     pub(super) const fn has_min(self) -> bool {
-        matches!(self, Scales::MinF16 | Scales::MinByte)
+        matches!(self, Scales::MinF16 | Scales::ZeroByte | Scales::MinByte)
     }
 }
 
@@ -124,12 +127,13 @@ pub(super) fn layout(ty: BlockType) -> Option<Layout> {
         B::Iq2S => (Codes::Table(IQ2_LEVELS), Scales::HalvesByte, 0.125),
         B::Q3K => (Codes::Table(Q3_LEVELS), Scales::HalvesByte, 1.0),
         B::Q4_1 => (Codes::Nibble, Scales::MinF16, 1.0),
+        B::U4G128 => (Codes::Nibble, Scales::ZeroByte, 1.0),
         B::Q4K => (Codes::Nibble, Scales::MinByte, 1.0),
         B::Q5_0 => (Codes::Five { add: 112 }, Scales::F16, 1.0),
         B::Q5_1 => (Codes::Five { add: 0 }, Scales::MinF16, 1.0),
         B::Q5K => (Codes::Five { add: 0 }, Scales::MinByte, 1.0),
         B::Q6K => (Codes::Six, Scales::HalvesByte, 1.0),
-        B::F32 | B::F16 | B::Bf16 | B::Q2K => return None,
+        B::F32 | B::F16 | B::Bf16 | B::F8E4m3 | B::F8E4m3B128 | B::Q2K => return None,
     };
     Some(Layout { codes, scales, factor })
 }

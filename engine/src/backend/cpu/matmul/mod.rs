@@ -24,6 +24,7 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod floats;
 mod layout;
 mod lines;
 #[cfg(target_arch = "aarch64")]
@@ -44,6 +45,7 @@ pub use watch::InputSums;
 
 use crate::format::blocks::{decode_row, encode_row, is_finite};
 use crate::format::{BlockType, NotFinite, Tensor};
+use floats::{E4M3_FACTOR, FloatForm, GROUP_COLS};
 use layout::{Layout, layout};
 use lines::Lines;
 use qblock::QBlock;
@@ -58,8 +60,8 @@ pub const TILE_ROWS: usize = 16;
 pub struct PackedMatrix {
     rows: usize,
     cols: usize,
-    /// The factor that every output is multiplied with.
-    scale: f32,
+    /// What each output is multiplied with.
+    scales: RowScales,
     form: PackedForm,
     tile_bytes: usize,
     data: Lines,
@@ -77,31 +79,28 @@ pub struct MatrixSource {
     pub index: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum FloatForm {
-    F32,
-    F16,
-    Bf16,
+/// What the outputs of a matrix are multiplied with.
+enum RowScales {
+    One([f32; TILE_ROWS]),
+    /// For each tile its rows'.
+    Rows(Vec<[f32; TILE_ROWS]>),
 }
 
-impl FloatForm {
-    fn of(ty: BlockType) -> Option<Self> {
-        match ty {
-            BlockType::F32 => Some(Self::F32),
-            BlockType::F16 => Some(Self::F16),
-            BlockType::Bf16 => Some(Self::Bf16),
-            _ => None,
+impl RowScales {
+    /// Those of matrix `index` of a stack, times `factor`.
+    fn of(t: &Tensor, index: usize, factor: f32) -> Self {
+        if t.scale.as_ref().is_none_or(|s| s.len() <= t.matrices()) {
+            return Self::One([t.row_scale(index, 0) * factor; TILE_ROWS]);
         }
-    }
-
-    fn bytes(self) -> usize {
-        if self == Self::F32 { 4 } else { 2 }
+        let scale = |row: usize| if row < t.rows() { t.row_scale(index, row) * factor } else { 0.0 };
+        let tile = |tile: usize| std::array::from_fn(|lane| scale(tile * TILE_ROWS + lane));
+        Self::Rows((0..t.rows().div_ceil(TILE_ROWS)).map(tile).collect())
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum PackedForm {
-    /// `[cols to a multiple of 4][16 rows]`.
+    /// `[cols to a multiple of 4][16 rows]`, and scales behind them where the form has some.
     Float(FloatForm),
     /// Quantised blocks, as [`layout`] describes them.
     Blocks(Layout),
@@ -122,22 +121,23 @@ impl PackedMatrix {
     pub fn pack(t: &Tensor, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let rows: Vec<&[u8]> = (0..t.rows()).map(|r| t.row(index, r)).collect();
         let bad = |row: usize| NotFinite { tensor: t.name.clone(), row: index * t.rows() + row };
-        let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[index] });
         let packed = match (FloatForm::of(t.ty), layout(t.ty)) {
-            (Some(form), _) => Self::pack_floats((t.ty, form), t.cols(), scale, &rows),
+            (Some(form), _) => Self::pack_floats((t.ty, form), t.cols(), &rows),
             _ if exact => Self::reencoded(t.ty, BlockType::F32, t.cols(), &rows, |r| {
-                Self::pack_floats((BlockType::F32, FloatForm::F32), t.cols(), scale, r)
+                Self::pack_floats((BlockType::F32, FloatForm::F32), t.cols(), r)
             }),
-            (None, Some(layout)) => Self::pack_blocks(t.ty, layout, t.cols(), scale, &rows),
+            (None, Some(layout)) => Self::pack_blocks(t.ty, layout, t.cols(), &rows),
             (None, None) => {
                 let q8 = layout(BlockType::Q8_0).expect("Q8_0 has a layout");
                 Self::reencoded(t.ty, BlockType::Q8_0, t.cols(), &rows, |r| {
-                    Self::pack_blocks(BlockType::Q8_0, q8, t.cols(), scale, r)
+                    Self::pack_blocks(BlockType::Q8_0, q8, t.cols(), r)
                 })
             }
         };
         let packed = packed.map_err(bad)?;
-        Ok(Self { source: MatrixSource { tensor: t.name.clone(), index }, ..packed })
+        let factor = if let PackedForm::Blocks(layout) = packed.form { layout.factor } else { 1.0 };
+        let scales = RowScales::of(t, index, factor);
+        Ok(Self { source: MatrixSource { tensor: t.name.clone(), index }, scales, ..packed })
     }
 
     /// What it was packed from.
@@ -168,7 +168,7 @@ impl PackedMatrix {
 
     /// Memory that all matrices of the stack `t` will hold once packed, as [`PackedMatrix::bytes`] will say.
     pub fn planned_bytes(t: &Tensor, exact: bool) -> u64 {
-        let floats = |form: FloatForm| t.cols().next_multiple_of(4) * TILE_ROWS * form.bytes();
+        let floats = |form: FloatForm| form.tile_bytes(t.cols());
         let tile = match (FloatForm::of(t.ty), layout(t.ty).or_else(|| layout(BlockType::Q8_0))) {
             (Some(form), _) => floats(form),
             (None, Some(layout)) if !exact => layout.tile_bytes(t.cols() / BLOCK),
@@ -198,7 +198,7 @@ impl PackedMatrix {
         pack(&bytes.chunks_exact(len).collect::<Vec<_>>())
     }
 
-    fn pack_blocks(ty: BlockType, layout: Layout, cols: usize, scale: f32, rows: &[&[u8]]) -> Result<Self, usize> {
+    fn pack_blocks(ty: BlockType, layout: Layout, cols: usize, rows: &[&[u8]]) -> Result<Self, usize> {
         let blocks = cols / BLOCK;
         let tile_bytes = layout.tile_bytes(blocks);
         let mut data = Lines::for_weights(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
@@ -209,7 +209,7 @@ impl PackedMatrix {
         Ok(Self {
             rows: rows.len(),
             cols,
-            scale: scale * layout.factor,
+            scales: RowScales::One([1.0; TILE_ROWS]),
             form: PackedForm::Blocks(layout),
             tile_bytes,
             data,
@@ -218,20 +218,18 @@ impl PackedMatrix {
         })
     }
 
-    fn pack_floats((ty, form): (BlockType, FloatForm), cols: usize, scale: f32, rows: &[&[u8]]) -> Result<Self, usize> {
-        let size = form.bytes();
-        let tile_bytes = cols.next_multiple_of(4) * TILE_ROWS * size;
+    fn pack_floats((ty, form): (BlockType, FloatForm), cols: usize, rows: &[&[u8]]) -> Result<Self, usize> {
+        let tile_bytes = form.tile_bytes(cols);
         let mut data = Lines::for_weights(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
         for (at, (rows, tile)) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)).enumerate() {
             check_rows(ty, at * TILE_ROWS, rows)?;
-            for (k, out) in tile.chunks_exact_mut(TILE_ROWS * size).take(cols).enumerate() {
-                for (row, out) in rows.iter().zip(out.chunks_exact_mut(size)) {
-                    out.copy_from_slice(&row[k * size..][..size]);
-                }
+            match form {
+                FloatForm::E4m3B128 => pack::pack_float_groups(cols, rows, tile),
+                _ => pack::pack_floats(form.bytes(), cols, rows, tile),
             }
         }
-        let (source, seen) = (MatrixSource::default(), OnceLock::new());
-        Ok(Self { rows: rows.len(), cols, scale, form: PackedForm::Float(form), tile_bytes, data, source, seen })
+        let (source, seen, scales) = (MatrixSource::default(), OnceLock::new(), RowScales::One([1.0; TILE_ROWS]));
+        Ok(Self { rows: rows.len(), cols, scales, form: PackedForm::Float(form), tile_bytes, data, source, seen })
     }
 
     /// How many output features it has.
@@ -275,11 +273,10 @@ impl PackedMatrix {
             self.cols
         );
         let (tile, lane) = (self.tile(row / TILE_ROWS), row % TILE_ROWS);
+        let scale = self.row_scales(row / TILE_ROWS)[lane];
         match self.form {
             PackedForm::Float(form) => {
-                out.iter_mut()
-                    .enumerate()
-                    .for_each(|(k, out)| *out = scalar::float_weight(form, tile, k, lane) * self.scale);
+                out.iter_mut().enumerate().for_each(|(k, out)| *out = self.float_weight(form, tile, k, lane) * scale);
             }
             PackedForm::Blocks(layout) => {
                 for (b, out) in out.chunks_exact_mut(BLOCK).enumerate() {
@@ -287,7 +284,7 @@ impl PackedMatrix {
                     let offset = if layout.scales.has_min() { 0 } else { 128 };
                     for (k, out) in out.iter_mut().enumerate() {
                         let level = i32::from(block.codes[k / 4 * 64 + lane * 4 + k % 4]) - offset;
-                        *out = (level as f32 * block.scale[k / 16][lane] - block.min[lane]) * self.scale;
+                        *out = (level as f32 * block.scale[k / 16][lane] - block.min[lane]) * scale;
                     }
                 }
             }
@@ -296,6 +293,19 @@ impl PackedMatrix {
 
     fn blocks(&self) -> usize {
         self.cols / BLOCK
+    }
+
+    /// What the outputs of a tile are multiplied with.
+    fn row_scales(&self, tile: usize) -> &[f32; TILE_ROWS] {
+        match &self.scales {
+            RowScales::One(all) => all,
+            RowScales::Rows(tiles) => &tiles[tile],
+        }
+    }
+
+    /// Where the scales of a tile of floats begin, if they have any.
+    fn float_codes_bytes(&self) -> usize {
+        if let PackedForm::Float(form) = self.form { form.codes_bytes(self.cols) } else { 0 }
     }
 
     fn tile(&self, tile: usize) -> &[u8] {
@@ -542,12 +552,12 @@ fn scalar_tiles(job: &TileJob<'_>, tiles: Range<usize>) {
                 // blocks.
                 PackedForm::Float(form) => unsafe {
                     let x = std::slice::from_raw_parts(x.values(i), w.cols.next_multiple_of(4));
-                    scalar::float_tile(w, form, w.tile(tile), x)
+                    scalar::float_tile(w, form, tile, x)
                 },
                 // SAFETY: as above.
                 PackedForm::Blocks(layout) => unsafe {
                     let x: &[QBlock] = std::slice::from_raw_parts(x.blocks(i), w.blocks());
-                    scalar::blocks_tile(w, layout, w.tile(tile), x)
+                    scalar::blocks_tile(w, layout, tile, x)
                 },
             };
             job.out.store(*o, tile, job.lanes(tile), &values);

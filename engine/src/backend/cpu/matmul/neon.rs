@@ -7,7 +7,7 @@
 use super::layout::{Codes, Layout, Scales};
 use super::pack::unpack_codes;
 use super::qblock::QBlock;
-use super::{FloatForm, TILE_ROWS, TileJob};
+use super::{E4M3_FACTOR, FloatForm, GROUP_COLS, TILE_ROWS, TileJob};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -185,6 +185,10 @@ unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
             Scales::Bf16 => BlockScales { scale: bf16(group), second: none, min: none },
             Scales::HalvesF16 => BlockScales { scale: f16(group), second: f16(group.add(32)), min: none },
             Scales::MinF16 => BlockScales { scale: f16(group), second: none, min: f16(group.add(32)) },
+            Scales::ZeroByte => {
+                let scale = f16(group);
+                BlockScales { scale, second: none, min: times(scale, group.add(32)) }
+            }
             Scales::MinByte => {
                 let at = group.add(64 + 32 * j);
                 BlockScales { scale: times(f16(group), at), second: none, min: times(f16(group.add(32)), at.add(16)) }
@@ -262,6 +266,8 @@ pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usi
                     FloatForm::F32 => float_tile::<0>(job, tile, x),
                     FloatForm::F16 => float_tile::<1>(job, tile, x),
                     FloatForm::Bf16 => float_tile::<2>(job, tile, x),
+                    FloatForm::E4m3 => float_tile::<3>(job, tile, x),
+                    FloatForm::E4m3B128 => float_tile::<4>(job, tile, x),
                 };
                 store(job, pair.1, tile, sums);
             }
@@ -272,6 +278,7 @@ pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usi
 #[inline(always)]
 unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f32) -> Lanes {
     let at = job.w.tile(tile).as_ptr();
+    let factors = at.wrapping_add(job.w.float_codes_bytes());
     // SAFETY: tiles and rows are padded to a multiple of four inputs.
     unsafe {
         let mut sums = [[vdupq_n_f32(0.0); 4]; 4];
@@ -281,7 +288,9 @@ unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f
                 let w = match FORM {
                     0 => f32(at.add(4 * index)),
                     1 => f16(at.add(2 * index)),
-                    _ => bf16(at.add(2 * index)),
+                    2 => bf16(at.add(2 * index)),
+                    3 => multiplied(e4m3(at.add(index)), [vdupq_n_f32(E4M3_FACTOR); 4]),
+                    _ => multiplied(e4m3(at.add(index)), f32(factors.add(k / GROUP_COLS * TILE_ROWS * 4))),
                 };
                 let x = vdupq_n_f32(*x.add(k + i));
                 for v in 0..4 {
@@ -297,6 +306,28 @@ unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f
     }
 }
 
+#[inline(always)]
+unsafe fn multiplied(a: Lanes, b: Lanes) -> Lanes {
+    // SAFETY: registers only.
+    unsafe { [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1]), vmulq_f32(a[2], b[2]), vmulq_f32(a[3], b[3])] }
+}
+
+/// Reads 16 8-bit floats (E4M3) as f32, each divided by 256: as f16 whose exponents are 8 too small.
+#[inline(always)]
+unsafe fn e4m3(at: *const u8) -> Lanes {
+    // SAFETY: the caller's; else registers only.
+    unsafe {
+        let bytes = vld1q_u8(at);
+        let mut halves = [0u16; TILE_ROWS];
+        for (i, wide) in [vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes)].into_iter().enumerate() {
+            let sign = vandq_u16(vshlq_n_u16::<8>(wide), vdupq_n_u16(0x8000));
+            let rest = vshlq_n_u16::<7>(vandq_u16(wide, vdupq_n_u16(0x7f)));
+            vst1q_u16(halves.as_mut_ptr().add(8 * i), vorrq_u16(sign, rest));
+        }
+        f16(halves.as_ptr().cast())
+    }
+}
+
 /// Reads 16 f32 from any address.
 #[inline(always)]
 unsafe fn f32(at: *const u8) -> Lanes {
@@ -305,13 +336,16 @@ unsafe fn f32(at: *const u8) -> Lanes {
     unsafe { [vld1q_f32(at), vld1q_f32(at.add(4)), vld1q_f32(at.add(8)), vld1q_f32(at.add(12))] }
 }
 
-/// Multiplies with the matrix's scale and stores the outputs of one tile.
+/// Multiplies with the rows' scales and stores the outputs of one tile.
 #[inline(always)]
 unsafe fn store(job: &TileJob<'_>, row: u32, tile: usize, acc: Lanes) {
-    let mut values = [0.0f32; TILE_ROWS];
+    let (mut values, scales) = ([0.0f32; TILE_ROWS], job.w.row_scales(tile));
     for (v, acc) in acc.into_iter().enumerate() {
         // SAFETY: 16 floats.
-        unsafe { vst1q_f32(values.as_mut_ptr().add(4 * v), vmulq_n_f32(acc, job.w.scale)) };
+        unsafe {
+            let scale = vld1q_f32(scales.as_ptr().add(4 * v));
+            vst1q_f32(values.as_mut_ptr().add(4 * v), vmulq_f32(acc, scale));
+        };
     }
     job.out.store(row, tile, job.lanes(tile), &values);
 }

@@ -1,8 +1,8 @@
 //! From encoded rows to packed tiles, and back to the numbers of one block in portable code.
 
-use super::TILE_ROWS;
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::qblock::BLOCK;
+use super::{E4M3_FACTOR, GROUP_COLS, TILE_ROWS};
 use crate::format::BlockType;
 use crate::format::blocks::decode::{e8m0, iq1_m_factor, iq1_m_scale, k_scale_min, q3_k_scale, ue4m3};
 use crate::format::blocks::grids;
@@ -27,6 +27,32 @@ pub(super) fn pack_tile(ty: BlockType, layout: Layout, blocks: usize, rows: &[&[
     }
     for (lane, row) in rows.iter().enumerate() {
         place_scales(ty, blocks, row, lane, scales);
+    }
+}
+
+/// Packs up to 16 rows of floats of `size` bytes into the zeroed bytes of a tile.
+pub(super) fn pack_floats(size: usize, cols: usize, rows: &[&[u8]], tile: &mut [u8]) {
+    for (k, out) in tile.chunks_exact_mut(TILE_ROWS * size).take(cols).enumerate() {
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(size)) {
+            out.copy_from_slice(&row[k * size..][..size]);
+        }
+    }
+}
+
+/// Packs up to 16 rows of 8-bit floats with a scale for 128 of them ([`BlockType::F8E4m3B128`]).
+pub(super) fn pack_float_groups(cols: usize, rows: &[&[u8]], tile: &mut [u8]) {
+    let (codes, factors) = tile.split_at_mut(cols * TILE_ROWS);
+    let block = BlockType::F8E4m3B128.bytes();
+    let size = size_of::<f32>();
+    for (lane, row) in rows.iter().enumerate() {
+        for (group, from) in row.chunks_exact(block).enumerate() {
+            let (scale, values) = from.split_first_chunk().expect("a scale of four bytes");
+            let factor = f32::from_le_bytes(*scale) * E4M3_FACTOR;
+            factors[(group * TILE_ROWS + lane) * size..][..size].copy_from_slice(&factor.to_le_bytes());
+            for (i, value) in values.iter().enumerate() {
+                codes[(group * GROUP_COLS + i) * TILE_ROWS + lane] = *value;
+            }
+        }
     }
 }
 
@@ -77,7 +103,8 @@ fn codes_of(ty: BlockType) -> fn(&[u8], usize) -> [u8; BLOCK] {
         B::Iq2Xxs => iq2_xxs_codes,
         B::Iq2Xs => iq2_xs_codes,
         B::Iq2S => iq2_s_codes,
-        B::F32 | B::F16 | B::Bf16 | B::Q2K => unreachable!("{} has no layout", ty.name()),
+        B::U4G128 => |row, b| nibbles(&row[68 * (b / 4) + 4 + 16 * (b % 4)..]),
+        B::F32 | B::F16 | B::Bf16 | B::F8E4m3 | B::F8E4m3B128 | B::Q2K => unreachable!("{} has no layout", ty.name()),
     }
 }
 
@@ -226,6 +253,11 @@ fn place_scales(ty: BlockType, blocks: usize, row: &[u8], lane: usize, out: &mut
                 put(out, first, scale(0));
                 put(out, second, scale(1));
             }
+            B::U4G128 => {
+                let (block, out) = (&row[68 * (b / 4)..], &mut out[48 * (b / 4)..][..48]);
+                put(out, lane, u16_at(block, 0));
+                out[32 + lane] = block[2];
+            }
             // These add a minimum, the layout subtracts one.
             B::Q4_1 | B::Q5_1 => {
                 let block = &row[ty.bytes() * b..];
@@ -352,7 +384,8 @@ fn unpack_scales(scales: Scales, plane: &[u8], b: usize) -> ([[f32; TILE_ROWS]; 
         Scales::Bf16 => ([std::array::from_fn(|l| bf16::from_bits(u16_at(group, 2 * l)).to_f32()); 2], NONE),
         Scales::HalvesF16 => ([half(0), half(32)], NONE),
         Scales::MinF16 => ([half(0); 2], half(32)),
-        // Six bits each, so that reading them as signed changes nothing.
+        // At most 16, and six bits each, so that reading them as signed changes nothing.
+        Scales::ZeroByte => ([half(0); 2], times(half(0), 32)),
         Scales::MinByte => ([times(half(0), 64 + 32 * g); 2], times(half(32), 64 + 32 * g + 16)),
         Scales::Byte => ([times(half(0), 32 + 16 * g); 2], NONE),
         Scales::HalvesByte => ([times(half(0), 32 + 32 * g), times(half(0), 32 + 32 * g + 16)], NONE),

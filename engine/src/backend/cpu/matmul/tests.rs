@@ -2,11 +2,11 @@
 
 use super::*;
 
-const TYPES: [BlockType; 24] = {
+const TYPES: [BlockType; 27] = {
     use BlockType::*;
     [
         F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq1S, Iq1M, Iq2Xxs, Iq2Xs, Iq2S, Iq3Xxs,
-        Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4,
+        Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, F8E4m3, F8E4m3B128, U4G128,
     ]
 };
 
@@ -49,6 +49,15 @@ fn tensor(ty: BlockType, shape: &[usize], random: &mut Random) -> Tensor {
             }
             BlockType::Mxfp4 => bytes[at] = 120 + bytes[at] % 4,
             BlockType::Nvfp4 => bytes[at..at + 4].iter_mut().for_each(|t| *t = 8 + *t % 40),
+            BlockType::F8E4m3 => bytes[at] = if bytes[at] & 0x7f == 0x7f { 0 } else { bytes[at] },
+            BlockType::F8E4m3B128 => {
+                bytes[at..].iter_mut().filter(|b| **b & 0x7f == 0x7f).for_each(|b| *b = 0);
+                bytes[at..at + 4].copy_from_slice(&(3e-3 * (1.0 + 0.3 * random.unit())).to_le_bytes());
+            }
+            BlockType::U4G128 => {
+                put(0, 2e-2);
+                (bytes[at + 2], bytes[at + 3]) = (bytes[at + 2] % 17, 0);
+            }
             BlockType::Iq1M => {
                 // A nibble of the factor in the top of each of four words.
                 let factor = half::f16::from_f32(5e-2 * (1.0 + 0.3 * random.unit())).to_bits();
@@ -69,7 +78,17 @@ fn tensor(ty: BlockType, shape: &[usize], random: &mut Random) -> Tensor {
             _ => put(0, 5e-3),
         }
     }
-    Tensor::owned(format!("test.{}", ty.name()), ty, shape.to_vec(), bytes).unwrap()
+    let mut tensor = Tensor::owned(format!("test.{}", ty.name()), ty, shape.to_vec(), bytes).unwrap();
+    // Of the three ways to have factors beside the encoding, one each.
+    let rows = tensor.matrices() * tensor.rows();
+    let factors = match ty {
+        BlockType::F8E4m3 => rows,
+        BlockType::Nvfp4 => tensor.matrices(),
+        BlockType::U4G128 => 1,
+        _ => return tensor,
+    };
+    tensor.scale = Some((0..factors).map(|_| 1.0 + 0.3 * random.unit()).collect());
+    tensor
 }
 
 fn activations(n: usize, cols: usize, random: &mut Random) -> ActivationRows {
@@ -85,11 +104,16 @@ fn activations(n: usize, cols: usize, random: &mut Random) -> ActivationRows {
 fn decoded(t: &Tensor, index: usize, row: usize) -> Vec<f32> {
     let mut out = vec![0.0; t.cols()];
     decode_row(t.ty, t.row(index, row), &mut out);
+    out.iter_mut().for_each(|x| *x *= t.row_scale(index, row));
     out
 }
 
 fn cols_of(ty: BlockType) -> usize {
-    if FloatForm::of(ty).is_some() { 70 } else { 300usize.next_multiple_of(ty.elements()) }
+    if FloatForm::of(ty).is_some() {
+        70usize.next_multiple_of(ty.elements())
+    } else {
+        300usize.next_multiple_of(ty.elements())
+    }
 }
 
 #[test]

@@ -51,9 +51,11 @@ impl ModelPass<'_> {
     /// The embedding of a row's token.
     pub(crate) fn embed_row(&self, row: usize, x: &mut [f32]) {
         let table = &self.model.embed;
-        decode_row(table.ty, table.row(0, self.pass.batch.tokens[row] as usize), x);
-        if let Some(scale) = &table.scale {
-            x.iter_mut().for_each(|x| *x *= scale[0]);
+        let token = self.pass.batch.tokens[row] as usize;
+        decode_row(table.ty, table.row(0, token), x);
+        if table.scale.is_some() {
+            let scale = table.row_scale(0, token);
+            x.iter_mut().for_each(|x| *x *= scale);
         }
         if self.model.config.embedding_scale != 1.0 {
             x.iter_mut().for_each(|x| *x *= self.model.config.embedding_scale);

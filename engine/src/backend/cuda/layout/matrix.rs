@@ -290,10 +290,7 @@ impl VectorPlan<'_> {
     pub(crate) fn values(&self) -> Vec<f32> {
         match self {
             Self::Values(x) => x.to_vec(),
-            Self::Encoded(t) => {
-                let scale = t.scale.as_ref().map_or(1.0, |s| s[0]);
-                t.decode().into_iter().map(|x| x * scale).collect()
-            }
+            Self::Encoded(t) => t.decode(),
             Self::Zeros(len) => vec![0.0; *len],
         }
     }
@@ -337,7 +334,7 @@ impl ByteSource for EmbeddingPlan<'_> {
             out.copy_from_slice(bytes);
             return Ok(());
         }
-        let scale = t.scale.as_ref().map_or(1.0, |s| s[0]);
+        let scale = t.row_scale(0, piece);
         let mut values = vec![0.0; t.cols()];
         pack::decode(t.ty, bytes, &mut values);
         values.iter_mut().for_each(|x| *x *= scale);
@@ -373,17 +370,17 @@ mod tests {
 
     type Planned<'a, C> = <C as OperatorPlan>::Weights<MatrixPlan<'a>, VectorPlan<'a>>;
 
-    const TYPES: [BlockType; 24] = {
+    const TYPES: [BlockType; 27] = {
         use BlockType::*;
         [
             F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq1S, Iq1M, Iq2Xxs, Iq2Xs, Iq2S,
-            Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4,
+            Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, F8E4m3, F8E4m3B128, U4G128,
         ]
     };
 
     /// Any bits that stand for numbers.
     fn random(ty: BlockType, shape: &[usize], seed: u64) -> Tensor {
-        let mut rng = SplitMix::new(seed, u64::from(ty.gguf_id()));
+        let mut rng = SplitMix::new(seed, ty as u64);
         let blocks = shape.iter().product::<usize>() / ty.elements();
         let (mut bytes, mut values) = (vec![0; blocks * ty.bytes()], vec![0.0; ty.elements()]);
         for block in bytes.chunks_exact_mut(ty.bytes()) {
@@ -395,17 +392,6 @@ mod tests {
             }
         }
         Tensor::owned(ty.name().into(), ty, shape.to_vec(), bytes).unwrap()
-    }
-
-    /// All values, scaled as the tensor says.
-    fn decoded(t: &Tensor) -> Vec<f32> {
-        let mut values = t.decode();
-        let matrices = t.matrices();
-        for (i, part) in values.chunks_mut(t.rows() * t.cols()).enumerate() {
-            let scale = t.scale.as_ref().map_or(1.0, |s| s[i * s.len() / matrices]);
-            part.iter_mut().for_each(|x| *x *= scale);
-        }
-        values
     }
 
     fn packed(plan: &MatrixPlan<'_>) -> Vec<u8> {
@@ -457,7 +443,7 @@ mod tests {
     }
 
     fn check_whole(plan: &MatrixPlan<'_>, t: &Tensor) {
-        let (bytes, values) = (packed(plan), decoded(t));
+        let (bytes, values) = (packed(plan), Tensor::decode(t));
         assert_eq!((plan.rows, plan.cols, plan.count), (t.rows(), t.cols().next_multiple_of(128), t.matrices()));
         for (i, want) in values.chunks(t.cols()).enumerate() {
             let (matrix, row) = (i / t.rows(), i % t.rows());
@@ -479,8 +465,12 @@ mod tests {
             let mut scaled = random(ty, &[2, 3, cols], 2);
             scaled.scale = Some([0.5, 3.0].into());
             let plan = MatrixPlan::whole(MatrixUse::Experts, &scaled);
-            assert_eq!(plan.layout, Layout::W16);
+            let own = matches!(ty, BlockType::Nvfp4 | BlockType::F8E4m3 | BlockType::U4G128);
+            assert_eq!(plan.layout.row_factors, own, "{}", ty.name());
+            assert!(own || plan.layout == Layout::W16);
             check_whole(&plan, &scaled);
+            scaled.scale = Some((0..6).map(|i| 1.0 + i as f32 / 7.0).collect());
+            check_whole(&MatrixPlan::whole(MatrixUse::Experts, &scaled), &scaled);
         }
     }
 
@@ -491,7 +481,7 @@ mod tests {
     }
 
     fn check_interleaved(plan: &MatrixPlan<'_>, gate: &Tensor, up: &Tensor) {
-        let (bytes, values, width) = (packed(plan), [decoded(gate), decoded(up)], gate.rows());
+        let (bytes, values, width) = (packed(plan), [Tensor::decode(gate), Tensor::decode(up)], gate.rows());
         for matrix in 0..plan.count {
             for row in 0..plan.rows {
                 let (which, source) = (row % 16 / 8, row / 16 * 8 + row % 8);
@@ -537,7 +527,7 @@ mod tests {
         }
         let mut at = 0;
         for t in tensors {
-            for (r, want) in decoded(t).chunks(t.cols()).enumerate() {
+            for (r, want) in Tensor::decode(t).chunks(t.cols()).enumerate() {
                 check_row(Home::of(t).layout, &rows[at + r], want, &format!("{t:?} row {r}"));
             }
             at += t.rows();
@@ -551,7 +541,7 @@ mod tests {
         assert_eq!(rest.len(), 4 * heads);
         for (i, want) in [&w.b, &w.a]
             .into_iter()
-            .flat_map(|t| decoded(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>())
+            .flat_map(|t| Tensor::decode(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>())
             .enumerate()
         {
             let got: Vec<f32> = rest[i].iter().zip(&rest[2 * heads + i]).map(|(a, b)| a + b).collect();
@@ -622,7 +612,7 @@ mod tests {
 
     /// All rows, then zeros.
     fn check_up(plan: &MatrixPlan<'_>, up: &Tensor) {
-        let (bytes, values) = (packed(plan), decoded(up));
+        let (bytes, values) = (packed(plan), Tensor::decode(up));
         assert_eq!((plan.rows, plan.count), (up.rows().next_multiple_of(64), up.matrices()));
         for (matrix, row) in (0..plan.count).flat_map(|matrix| (0..plan.rows).map(move |row| (matrix, row))) {
             let want = values.chunks(up.cols()).nth(matrix * up.rows() + row).filter(|_| row < up.rows());
@@ -641,7 +631,7 @@ mod tests {
             (Op::Moe(_, plan), model::Op::Moe(w)) => {
                 check_expert(&plan.experts, &w.experts);
                 check_expert(&plan.shared, &w.shared.as_ref().unwrap().expert);
-                assert_eq!(plan.router.values(), decoded(&w.router));
+                assert_eq!(plan.router.values(), Tensor::decode(&w.router));
             }
             (Op::Mlp(_, plan), model::Op::Mlp(w)) => check_expert(plan, w),
             _ => panic!("an operator of another kind"),
@@ -656,7 +646,7 @@ mod tests {
             let rows = &segments(768, vec![TensorRows::in_heads(&t, Some(heads))]).parts[0].matrix;
             let cols = MatrixPlan::of_heads(MatrixUse::Mixers, &t, Some(heads));
             assert_eq!((rows.rows, rows.cols, cols.rows, cols.cols), (256, 768, 192, 1024));
-            let (of_rows, of_cols, values) = (packed(rows), packed(&cols), decoded(&t));
+            let (of_rows, of_cols, values) = (packed(rows), packed(&cols), Tensor::decode(&t));
             for r in 0..256 {
                 let want = if r % 128 < 96 { &values[(r / 128 * 96 + r % 128) * 768..][..768] } else { &[] };
                 check_row(rows.layout, &unpacked(rows, &of_rows, 0, r), want, &format!("{ty:?} row {r}"));

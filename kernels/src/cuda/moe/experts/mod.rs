@@ -32,11 +32,11 @@ const CLUSTER: usize = 2;
 /// The program of a tiling.
 pub fn program(experts: Experts, tiling: ExpertsTiling) -> Program {
     let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid, replayed } = experts;
-    const NAMES: [[&str; 6]; 4] = [
-        ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
-        ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3"],
-        ["C_CODES", "C_SCALES", "C_LEVELS0", "C_LEVELS1", "C_LEVELS2", "C_LEVELS3"],
-        ["D_CODES", "D_SCALES", "D_LEVELS0", "D_LEVELS1", "D_LEVELS2", "D_LEVELS3"],
+    const NAMES: [[&str; 7]; 4] = [
+        ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3", "A_ROW_FACTORS"],
+        ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3", "B_ROW_FACTORS"],
+        ["C_CODES", "C_SCALES", "C_LEVELS0", "C_LEVELS1", "C_LEVELS2", "C_LEVELS3", "C_ROW_FACTORS"],
+        ["D_CODES", "D_SCALES", "D_LEVELS0", "D_LEVELS1", "D_LEVELS2", "D_LEVELS3", "D_ROW_FACTORS"],
     ];
     let mut defines: Vec<_> =
         NAMES.into_iter().zip(experts.layouts()).flat_map(|(n, l)| layout_defines(n, l)).collect();

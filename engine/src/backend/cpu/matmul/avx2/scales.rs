@@ -63,6 +63,11 @@ scales!(Bf16, group(_at) = [none(); 2], block(_shared, at, _j) = one(bf16(at)));
 scales!(HalvesF16, group(_at) = [none(); 2], block(_shared, at, _j) = with_second(halves(at), halves(at.add(32))));
 scales!(MinF16, group(_at) = [none(); 2], block(_shared, at, _j) = with_min(halves(at), halves(at.add(32))));
 scales!(
+    ZeroByte,
+    group(at) = [halves(at), times(halves(at), at.add(32))],
+    block(shared, _at, _j) = with_min(shared[0], shared[1])
+);
+scales!(
     MinByte,
     group(at) = [halves(at), halves(at.add(32))],
     block(shared, at, j) = with_min(times(shared[0], at.add(64 + 32 * j)), times(shared[1], at.add(64 + 32 * j + 16)))
@@ -155,6 +160,28 @@ unsafe fn with_min(scale: Lanes, min: Lanes) -> BlockScales {
 pub(super) unsafe fn halves(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
     unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(at.cast())), _mm256_cvtph_ps(_mm_loadu_si128(at.add(16).cast()))] }
+}
+
+/// Reads 16 8-bit floats (E4M3) as f16, each divided by 256: f16's exponents begin 8 lower.
+#[inline(always)]
+pub(in crate::backend::cpu::matmul) unsafe fn halves_of_e4m3(at: *const u8) -> __m256i {
+    // SAFETY: the caller's.
+    unsafe {
+        let bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128(at.cast()));
+        let sign = _mm256_and_si256(_mm256_slli_epi16::<8>(bytes), _mm256_set1_epi16(i16::MIN));
+        let rest = _mm256_slli_epi16::<7>(_mm256_and_si256(bytes, _mm256_set1_epi16(0x7f)));
+        _mm256_or_si256(sign, rest)
+    }
+}
+
+/// Reads 16 8-bit floats (E4M3) as f32, each divided by 256.
+#[inline(always)]
+pub(super) unsafe fn e4m3(at: *const u8) -> Lanes {
+    // SAFETY: the caller's.
+    unsafe {
+        let halves = halves_of_e4m3(at);
+        [_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves))]
+    }
 }
 
 /// Reads 16 bf16 as f32.

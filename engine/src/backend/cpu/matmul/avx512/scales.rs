@@ -1,5 +1,6 @@
 //! How the scales of a block come into 512-bit vectors.
 
+use super::super::avx2::halves_of_e4m3;
 use super::super::layout::Scales;
 use std::arch::x86_64::*;
 
@@ -57,6 +58,11 @@ scales!(F16, group(_at) = none(), block(_shared, at, _j) = one(halves(at)));
 scales!(Bf16, group(_at) = none(), block(_shared, at, _j) = one(bf16(at)));
 scales!(HalvesF16, group(_at) = none(), block(_shared, at, _j) = with_second(halves(at), halves(at.add(32))));
 scales!(MinF16, group(_at) = none(), block(_shared, at, _j) = with_min(halves(at), halves(at.add(32))));
+scales!(
+    ZeroByte,
+    group(at) = (halves(at), times(halves(at), at.add(32))),
+    block(shared, _at, _j) = with_min(shared.0, shared.1)
+);
 scales!(
     MinByte,
     group(at) = (halves(at), halves(at.add(32))),
@@ -133,6 +139,13 @@ unsafe fn with_min(scale: __m512, min: __m512) -> BlockScales {
 pub(super) unsafe fn halves(at: *const u8) -> __m512 {
     // SAFETY: the caller's.
     unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
+}
+
+/// Reads 16 8-bit floats (E4M3) as f32, each divided by 256.
+#[inline(always)]
+pub(super) unsafe fn e4m3(at: *const u8) -> __m512 {
+    // SAFETY: the caller's.
+    unsafe { _mm512_cvtph_ps(halves_of_e4m3(at)) }
 }
 
 /// Reads 16 bf16 as f32.

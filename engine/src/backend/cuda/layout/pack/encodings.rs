@@ -163,6 +163,56 @@ impl Encoding for Mxfp4 {
     }
 }
 
+struct Nvfp4;
+impl Encoding for Nvfp4 {
+    const LAYOUT: Layout = Layout::NVFP4;
+    const SIZE: (usize, usize) = (64, 36);
+
+    #[inline(always)]
+    fn block(bytes: &[u8], b: usize) -> Block {
+        let (first, second) = (&bytes[4 + 16 * b..][..8], &bytes[12 + 16 * b..][..8]);
+        let code = |e: usize| if e < 16 { first[e % 8] >> (e / 8 * 4) } else { second[e % 8] >> (e % 16 / 8 * 4) };
+        // The encoding's NaN counts as 0.
+        let s = [0, 1].map(|half| bytes[2 * b + half]).map(|s| if s & 0x7f == 0x7f { 0 } else { (s & 0x7f) as i8 });
+        Block { s, codes: std::array::from_fn(|e| code(e) & 15), ..Block::default() }
+    }
+}
+
+struct F8E4m3;
+impl Encoding for F8E4m3 {
+    const LAYOUT: Layout = Layout::FP8_ROWS;
+    const SIZE: (usize, usize) = (32, 32);
+
+    #[inline(always)]
+    fn block(bytes: &[u8], _: usize) -> Block {
+        Block { codes: *bytes.first_chunk().expect("32 codes"), scale: 1.0, ..Block::default() }
+    }
+}
+
+struct F8E4m3B128;
+impl Encoding for F8E4m3B128 {
+    const LAYOUT: Layout = Layout::FP8_BLOCKS;
+    const SIZE: (usize, usize) = (128, 132);
+
+    #[inline(always)]
+    fn block(bytes: &[u8], b: usize) -> Block {
+        let (scale, codes) = bytes.split_first_chunk().expect("a scale of four bytes");
+        let codes = *codes[32 * b..].first_chunk().expect("32 codes");
+        Block { codes, scale: f32::from_le_bytes(*scale), ..Block::default() }
+    }
+}
+
+struct U4G128;
+impl Encoding for U4G128 {
+    const LAYOUT: Layout = Layout::U4_G128;
+    const SIZE: (usize, usize) = (128, 68);
+
+    #[inline(always)]
+    fn block(bytes: &[u8], b: usize) -> Block {
+        Block { d: u16_at(bytes, 0), s: [bytes[2] as i8, 0], codes: halves(&bytes[4 + 16 * b..]), ..Block::default() }
+    }
+}
+
 struct Iq4Xs;
 impl Encoding for Iq4Xs {
     const LAYOUT: Layout = Layout::IQ4_XS;
@@ -317,18 +367,11 @@ pub(super) fn exact_packer(ty: BlockType) -> RowPacker {
         B::Q3K => packer::<Q3K>(),
         B::Iq3S => packer::<Iq3S>(),
         B::Iq3Xxs => packer::<Iq3Xxs>(),
-        B::F32
-        | B::F16
-        | B::Bf16
-        | B::Q2K
-        | B::Q4_1
-        | B::Q5_1
-        | B::Nvfp4
-        | B::Iq1S
-        | B::Iq1M
-        | B::Iq2Xxs
-        | B::Iq2Xs
-        | B::Iq2S => {
+        B::Nvfp4 => packer::<Nvfp4>(),
+        B::F8E4m3 => packer::<F8E4m3>(),
+        B::F8E4m3B128 => packer::<F8E4m3B128>(),
+        B::U4G128 => packer::<U4G128>(),
+        B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 | B::Iq1S | B::Iq1M | B::Iq2Xxs | B::Iq2Xs | B::Iq2S => {
             unreachable!("{} has no exact layout", ty.name())
         }
     }

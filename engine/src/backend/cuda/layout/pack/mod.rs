@@ -13,7 +13,7 @@ pub(super) mod unpack;
 
 use crate::format::blocks::decode::decode_row;
 use crate::format::{BlockType, NotFinite, Tensor};
-use chimere_kernels::cuda::product::layout::{Block, Codes, Layout, Scales};
+use chimere_kernels::cuda::product::layout::{Block, Codes, Layout, Scales, put_factor};
 use chimere_kernels::cuda::quantized::BLOCK;
 use encodings::exact_packer;
 use half::f16;
@@ -28,7 +28,8 @@ const PIECE: usize = 256;
 pub(crate) struct Home {
     /// The layout that the tensor has on the device.
     pub(crate) layout: Layout,
-    /// What products are to be multiplied with: 1 but for IQ3_XXS, whose levels are quarters.
+    /// What products are to be multiplied with: 1 but for IQ3_XXS, whose levels are quarters, and for NVFP4, whose
+    /// levels are doubled.
     pub(crate) factor: f32,
 }
 
@@ -36,10 +37,19 @@ impl Home {
     /// Of what has no exact one.
     pub(crate) const ROUNDED: Self = Self { layout: Layout::W16, factor: 1.0 };
 
-    /// That of `t`. A companion scale is multiplied into 16-bit codes, because no layout has room for it.
+    /// That of `t`. Scales beside its encoding become factors of rows, where the layout has these; else they are
+    /// multiplied into 16-bit codes.
     pub(crate) fn of(t: &Tensor) -> Self {
         let scaled = t.scale.as_ref().is_some_and(|s| s.iter().any(|s| *s != 1.0));
-        if scaled { Self::ROUNDED } else { Self::of_type(t.ty) }
+        let home = Self::of_type(t.ty);
+        match t.ty {
+            BlockType::Nvfp4 | BlockType::F8E4m3 => home,
+            BlockType::U4G128 if scaled => Self { layout: home.layout.with_row_factors(), ..home },
+            // Eight rows share a scale of 128 rows.
+            BlockType::F8E4m3B128 if !t.rows().is_multiple_of(SHARED_ROWS) => Self::ROUNDED,
+            _ if scaled => Self::ROUNDED,
+            _ => home,
+        }
     }
 
     /// That of an encoding.
@@ -57,10 +67,19 @@ impl Home {
             B::Q6K | B::Q3K => Layout::Q6_K,
             B::Iq3S => Layout::IQ3_S,
             B::Iq3Xxs => IQ3_XXS,
-            B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 | B::Nvfp4 => Layout::W16,
+            B::Nvfp4 => Layout::NVFP4,
+            B::F8E4m3 => Layout::FP8_ROWS,
+            B::F8E4m3B128 => Layout::FP8_BLOCKS,
+            B::U4G128 => Layout::U4_G128,
+            B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 => Layout::W16,
             B::Iq1S | B::Iq1M | B::Iq2Xxs | B::Iq2Xs | B::Iq2S => Layout::W16,
         };
-        Self { layout, factor: if ty == B::Iq3Xxs { 0.25 } else { 1.0 } }
+        let factor = match ty {
+            B::Iq3Xxs => 0.25,
+            B::Nvfp4 => 0.5,
+            _ => 1.0,
+        };
+        Self { layout, factor }
     }
 }
 
@@ -68,7 +87,11 @@ impl Home {
 const IQ3_XXS: Layout = Layout {
     codes: Codes::Table([4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62]),
     scales: Scales::Byte,
+    row_factors: false,
 };
+
+/// Rows of a tile that share the scale of [`Scales::Eights`].
+const SHARED_ROWS: usize = 8;
 
 /// What is stored of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,11 +140,15 @@ pub(crate) fn pack_row(
     units: usize,
     tile: &mut [u8],
 ) -> Result<(), NotFinite> {
-    let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[matrix] });
+    let scale = t.row_scale(matrix, row);
     let bytes = t.finite_row(matrix, row)?;
-    let form = if form == RowCoding::Home && Home::of(t) == Home::ROUNDED { RowCoding::Rounded } else { form };
+    let home = Home::of(t);
+    let form = if form == RowCoding::Home && home == Home::ROUNDED { RowCoding::Rounded } else { form };
     match form {
-        RowCoding::Home => exact_packer(t.ty)(bytes, r, units, tile),
+        RowCoding::Home => {
+            exact_packer(t.ty)(bytes, r, units, tile);
+            put_factor(home.layout, units, r, scale, tile);
+        }
         RowCoding::Rounded => pack_values::<RoundedEncoding>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
         RowCoding::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
         RowCoding::Rest => pack_values::<Rest>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),

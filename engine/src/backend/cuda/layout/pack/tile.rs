@@ -37,14 +37,14 @@ impl<'a> TileRow<'a> {
         let planes = &mut self.planes[unit * plane_bytes..][..plane_bytes];
         let (quads, nibble_at) = (quads(&block.codes), |t: usize| 128 * (at / 2) + 4 * (lane + t) + at % 2 * 2 + high);
         match layout.codes {
-            Codes::Byte => put_bytes(&block.codes, &mut codes[128 * at..][..128], lane, high),
+            Codes::Byte | Codes::E4m3 => put_bytes(&block.codes, &mut codes[128 * at..][..128], lane, high),
             Codes::Word => {
                 put_bytes(&block.codes, &mut codes[128 * at..][..128], lane, high);
                 put_bytes(&block.low, &mut codes[512 + 128 * at..][..128], lane, high);
             }
             Codes::Grid => put_grid(block, codes, planes, lane, at, high),
             Codes::Table(_) => (0..4).for_each(|t| codes[nibble_at(t)] = in_order(&quads, t).to_le_bytes()),
-            Codes::Nibble | Codes::Five | Codes::SignedFive | Codes::Six => {
+            Codes::Nibble | Codes::Zeroed | Codes::Five | Codes::SignedFive | Codes::Six => {
                 (0..4).for_each(|t| codes[nibble_at(t)] = nibbles(&quads, t).to_le_bytes());
             }
         }
@@ -141,15 +141,21 @@ fn put_scales(
             of_groups[8 * g + 4 * high + 2..][..2].copy_from_slice(&block.dmin.to_le_bytes());
         }
         Scales::Byte | Scales::Nibble | Scales::Halves => of_groups[4 * g + 2 * high..][..2].copy_from_slice(&d),
-        Scales::F16 | Scales::Bf16 => {}
+        Scales::F16 | Scales::Bf16 | Scales::E4m3 | Scales::Eights | Scales::Zero => {}
     }
     match scales {
         Scales::F16 | Scales::Bf16 => of_blocks[16 * g + 4 * at + 2 * high..][..2].copy_from_slice(&d),
-        Scales::Min | Scales::Halves => {
+        Scales::Min | Scales::Halves | Scales::E4m3 => {
             of_blocks[16 * g + 4 * at + 2 * high..][..2].copy_from_slice(&block.s.map(|s| s as u8))
         }
         Scales::Byte => of_blocks[8 * g + 2 * at + high] = block.s[0] as u8,
         Scales::Nibble => of_blocks[4 * g + at] |= block.nibble() << (4 * high),
+        // All rows and blocks that share it put what they have.
+        Scales::Eights => of_blocks[4 * high..][..4].copy_from_slice(&block.scale.to_le_bytes()),
+        Scales::Zero => {
+            let of_row = &mut of_blocks[8 * g + 4 * high..][..3];
+            (of_row[0], of_row[1], of_row[2]) = (d[0], d[1], block.s[0] as u8);
+        }
     }
 }
 

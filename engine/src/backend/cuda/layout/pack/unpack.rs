@@ -1,5 +1,6 @@
 //! What the device's lanes read of a tile, as numbers: the inverse of [`super`], for its tests.
 
+use crate::format::blocks::decode::e4m3;
 use chimere_kernels::cuda::product::layout::{Codes, Layout, Scales, UNIT, iq3_s_grid};
 use chimere_kernels::cuda::quantized::BLOCK;
 use half::f16;
@@ -8,7 +9,13 @@ use half::f16;
 pub(crate) fn row(layout: Layout, factor: f32, cols: usize, tile: &[u8], r: usize) -> Vec<f32> {
     let grid = if layout.codes == Codes::Grid { iq3_s_grid() } else { Vec::new() };
     let lanes = Lanes { layout, tile, units: cols / UNIT, g: r % 8, high: r / 8, grid };
-    (0..cols / BLOCK).flat_map(|b| lanes.block(b)).map(|x| x * factor).collect()
+    let own = if layout.row_factors {
+        let at = layout.offsets(cols / UNIT)[3] + 4 * r;
+        f32::from_le_bytes(*tile[at..].first_chunk().unwrap())
+    } else {
+        1.0
+    };
+    (0..cols / BLOCK).flat_map(|b| lanes.block(b)).map(|x| x * factor * own).collect()
 }
 
 struct Lanes<'a> {
@@ -34,7 +41,8 @@ impl Lanes<'_> {
         let mut out = [0.0; BLOCK];
         for quad in 0..8 {
             for (i, level) in self.levels(b, quad % 4, quad / 4).into_iter().enumerate() {
-                out[4 * quad + i] = scale[quad / 4] * level as f32 - min;
+                let level = if self.layout.codes == Codes::E4m3 { e4m3(level as u8) } else { level as f32 };
+                out[4 * quad + i] = scale[quad / 4] * level - min;
             }
         }
         out
@@ -50,13 +58,13 @@ impl Lanes<'_> {
         let two = || self.word(codes + at / 2 * 512 + lane * 16 + (at % 2 * 2 + self.high) * 4);
         let nibbles = || (two() >> (4 * q) & 0x0f0f_0f0f).to_le_bytes().map(i32::from);
         match self.layout.codes {
-            Codes::Byte => signed(codes + at * 512 + lane * 16 + i * 4),
+            Codes::Byte | Codes::E4m3 => signed(codes + at * 512 + lane * 16 + i * 4),
             Codes::Word => {
                 let [high, low] = [0, 2048].map(|from| signed(codes + from + at * 512 + lane * 16 + i * 4));
                 std::array::from_fn(|k| 256 * high[k] + low[k])
             }
             Codes::Table(levels) => [0, 1, 2, 3].map(|k| i32::from(levels[(two() >> (16 * q + 4 * k) & 15) as usize])),
-            Codes::Nibble => nibbles(),
+            Codes::Nibble | Codes::Zeroed => nibbles(),
             Codes::Five => {
                 let bits = (self.word(plane + lane * 8 + at / 2 * 4) >> (at % 2 * 4 + i) & 0x0101_0101).to_le_bytes();
                 std::array::from_fn(|k| nibbles()[k] | i32::from(bits[k]) << 4)
@@ -103,6 +111,12 @@ impl Lanes<'_> {
             Scales::Halves => {
                 let d = f16_at(of_group + g * 4 + high * 2);
                 ([d * byte(two), d * byte(two + 1)], 0.0)
+            }
+            Scales::E4m3 => ([e4m3(self.tile[two]), e4m3(self.tile[two + 1])], 0.0),
+            Scales::Eights => ([f32::from_bits(self.word(of_block + 4 * high)); 2], 0.0),
+            Scales::Zero => {
+                let at = of_block + g * 8 + 4 * high;
+                ([f16_at(at); 2], f16_at(at) * f32::from(self.tile[at + 2]))
             }
         }
     }

@@ -1,0 +1,188 @@
+//! Checkpoint formats of few bits against what their makers' programs read, and mutations of their directories: none
+//! loads with other logits.
+
+use crate::support::{Driver, Golden, Random, config, golden_dir, max_abs, relative_rms};
+use chimere_engine::format::BlockType;
+use chimere_engine::model::{self, Model, Op};
+use chimere_engine::step::Form;
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensors, serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Every directory of `golden/formats`, and the encoding that its experts have here.
+const FORMATS: [(&str, BlockType); 9] = [
+    // Its squares are cut short.
+    ("fp8-block", BlockType::F32),
+    ("fp8-channel", BlockType::F8E4m3),
+    ("fp8-tensor", BlockType::F8E4m3),
+    ("nvfp4-modelopt", BlockType::Nvfp4),
+    ("nvfp4-ct", BlockType::Nvfp4),
+    ("mxfp4-ct", BlockType::Mxfp4),
+    ("awq", BlockType::U4G128),
+    ("gptq", BlockType::U4G128),
+    ("int4-ct", BlockType::U4G128),
+];
+/// Of the standard deviation of the logits.
+const LOGITS: f32 = 2e-4;
+/// Mutations of each directory.
+const MUTATIONS: u64 = 200;
+
+/// A directory's tensors and config.json, to be changed.
+struct Directory {
+    tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
+    config: Value,
+}
+
+impl Directory {
+    fn of(format: &str) -> Self {
+        let dir = golden_dir("formats").join(format);
+        let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let owned = |(name, t): (String, TensorView<'_>)| (name, (t.dtype(), t.shape().to_vec(), t.data().to_vec()));
+        let config = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+        Self { tensors: tensors.tensors().into_iter().map(owned).collect(), config }
+    }
+
+    fn load(&self) -> Result<Model, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
+            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        std::fs::write(dir.path().join("model.safetensors"), serialize(views, None).unwrap()).unwrap();
+        std::fs::write(dir.path().join("config.json"), self.config.to_string()).unwrap();
+        let tokenizer = golden_dir("formats").join("tokenizer.json");
+        std::fs::copy(tokenizer, dir.path().join("tokenizer.json")).unwrap();
+        model::load(dir.path()).map_err(|e| e.to_string())
+    }
+}
+
+fn golden(format: &str) -> Golden {
+    Golden::read(&golden_dir("formats").join(format).join("golden.safetensors"))
+}
+
+fn deviation(x: &[f32]) -> f32 {
+    let mean = x.iter().sum::<f32>() / x.len() as f32;
+    (x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / x.len() as f32).sqrt()
+}
+
+/// Logits of the prompt's last positions, as many as the golden file has.
+fn logits(format: &str, model: &Model, exact: bool) -> Vec<f32> {
+    let golden = golden(format);
+    let (ids, (shape, _)) = (golden.ids("input_ids"), golden.array("logits"));
+    let all = Driver::recording(model, &config(exact, 2)).run(Form::Chunked, 0, &ids).logits;
+    all[all.len() - shape[0] * shape[1]..].to_vec()
+}
+
+#[test]
+fn directories_of_every_format_are_exact() {
+    for (format, encoding) in FORMATS {
+        let model = Directory::of(format).load().unwrap_or_else(|e| panic!("{format}: {e}"));
+        let Op::Moe(moe) = &model.weights.layers[0][1].op else { panic!("experts") };
+        assert_eq!(moe.experts.up.ty, encoding, "{format}");
+        let golden = golden(format);
+        let want = golden.array("logits").1;
+        let bound = LOGITS * deviation(&want);
+        let error = max_abs(&logits(format, &model, true), &want);
+        println!("{format}: logits off by {error:e}, {:e} of their deviation", error / deviation(&want));
+        assert!(error < bound, "{format}: logits off by {error:e}, bound {bound:e}");
+        let (shape, want) = golden.array("decode_logits");
+        let ids = golden.ids("input_ids");
+        let mut driver = Driver::recording(&model, &config(true, 2));
+        driver.run(Form::Chunked, 0, &ids);
+        for (n, id) in golden.ids("decode_ids").iter().enumerate() {
+            let got = driver.run(Form::Recurrent, ids.len() + n, &[*id]).logits;
+            let error = max_abs(&got, &want[n * shape[1]..][..shape[1]]);
+            assert!(error < bound, "{format}: logits of decoded token {n} off by {error:e}, bound {bound:e}");
+        }
+    }
+}
+
+#[test]
+fn the_default_path_of_every_format_stays_within_its_tolerance() {
+    for (format, _) in FORMATS {
+        let model = Directory::of(format).load().unwrap();
+        let error = relative_rms(&logits(format, &model, false), &golden(format).array("logits").1);
+        println!("{format}: relative error {error:e}");
+        assert!(error < 6e-2, "{format}: relative error {error:e}");
+    }
+}
+
+/// The paths of all values below `value` that are no objects.
+fn leaves(value: &Value, path: &str, all: &mut Vec<String>) {
+    match value {
+        Value::Object(members) if !members.is_empty() => {
+            members.iter().for_each(|(key, value)| leaves(value, &format!("{path}/{}", key.replace('/', "~1")), all));
+        }
+        _ => all.push(path.to_owned()),
+    }
+}
+
+/// Another value of this kind.
+fn other(value: &Value, random: &mut Random) -> Value {
+    match value {
+        Value::Bool(flag) => Value::Bool(!flag),
+        Value::Number(n) => Value::from(n.as_i64().unwrap_or(1) * [2, 4][random.below(2) as usize] + 1),
+        Value::String(word) => match random.below(3) {
+            0 => Value::from(format!("{word}x")),
+            1 => Value::Null,
+            _ => Value::from("int8"),
+        },
+        Value::Array(all) if !all.is_empty() && random.below(2) == 0 => Value::Array(Vec::new()),
+        _ => Value::from("something else"),
+    }
+}
+
+/// Changes one thing; what a message has to name one of.
+fn mutate(directory: &mut Directory, random: &mut Random) -> Vec<String> {
+    let names: Vec<String> = directory.tensors.keys().cloned().collect();
+    let name = names[random.below(names.len() as u64) as usize].clone();
+    let module = name.rsplit_once('.').unwrap().0.to_owned();
+    match random.below(4) {
+        0 => {
+            directory.tensors.remove(&name);
+        }
+        1 => {
+            let tensor = directory.tensors.remove(&name).unwrap();
+            directory.tensors.insert(format!("{name}_"), tensor);
+        }
+        2 => {
+            let ends = ["bias", "weight_zero_point", "weight_scale_3", "pre_quant_scale", "weight_g_idx", "scales"];
+            let (tensor, end) = (directory.tensors[&name].clone(), ends[random.below(6) as usize]);
+            directory.tensors.entry(format!("{module}.{end}")).or_insert(tensor);
+        }
+        _ => {
+            let mut paths = Vec::new();
+            leaves(&directory.config["quantization_config"], "/quantization_config", &mut paths);
+            let path = &paths[random.below(paths.len() as u64) as usize];
+            let value = directory.config.pointer_mut(path).unwrap();
+            *value = other(value, random);
+            return vec!["quantization_config".into(), "compression_config".into()];
+        }
+    }
+    // Without an embedding nobody knows the prefix of its name.
+    let own = module.rsplit_once('.').map_or(module.clone(), |(_, own)| own.to_owned());
+    vec![module, own]
+}
+
+#[test]
+fn mutated_directories_are_refused_by_name_or_compute_the_same() {
+    for (format, _) in FORMATS {
+        let whole = logits(format, &Directory::of(format).load().unwrap(), true);
+        let (mut random, mut refused) = (Random(55), 0);
+        for n in 0..MUTATIONS {
+            let mut directory = Directory::of(format);
+            let names = mutate(&mut directory, &mut random);
+            match directory.load() {
+                Err(e) => {
+                    refused += 1;
+                    let named = names.iter().any(|name| e.contains(name.as_str()));
+                    assert!(named, "{format}, mutation {n}: {names:?} is not named in: {e}");
+                }
+                Ok(model) => assert!(logits(format, &model, true) == whole, "{format}, mutation {n}: {names:?}"),
+            }
+        }
+        println!("{format}: {refused} of {MUTATIONS} refused");
+        assert!(refused > MUTATIONS / 3, "{format}: {refused} of {MUTATIONS} refused");
+    }
+}
