@@ -12,6 +12,7 @@ mod driver;
 mod encoders;
 mod experts;
 mod follow;
+mod formats;
 mod guesses;
 mod not_finite;
 mod pooled;
@@ -28,8 +29,9 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 /// Tests that want a device.
-const ON_A_GPU: [&[Test]; 10] = [
+const ON_A_GPU: [&[Test]; 11] = [
     follow::TESTS,
+    formats::TESTS,
     batches::TESTS,
     guesses::TESTS,
     sampling::TESTS,

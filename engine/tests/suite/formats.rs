@@ -1,8 +1,10 @@
 //! Checkpoint formats of few bits against what their makers' programs read, and mutations of their directories: none
 //! loads with other logits.
 
-use crate::support::{Driver, Golden, Random, config, golden_dir, max_abs, relative_rms};
-use chimere_engine::format::BlockType;
+use crate::support::{Driver, Golden, Random, config, data_dir, golden_dir, max_abs, relative_rms};
+use chimere_engine::backend::cpu::matmul::PackedMatrix;
+use chimere_engine::backend::cuda::matrix_bytes;
+use chimere_engine::format::{BlockType, Tensor};
 use chimere_engine::model::{self, Model, Op};
 use chimere_engine::step::Form;
 use safetensors::tensor::{Dtype, TensorView};
@@ -45,14 +47,17 @@ impl Directory {
     }
 
     fn load(&self) -> Result<Model, String> {
+        self.load_with("formats/tokenizer.json")
+    }
+
+    fn load_with(&self, tokenizer: &str) -> Result<Model, String> {
         let dir = tempfile::tempdir().unwrap();
         let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
             (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
         });
         std::fs::write(dir.path().join("model.safetensors"), serialize(views, None).unwrap()).unwrap();
         std::fs::write(dir.path().join("config.json"), self.config.to_string()).unwrap();
-        let tokenizer = golden_dir("formats").join("tokenizer.json");
-        std::fs::copy(tokenizer, dir.path().join("tokenizer.json")).unwrap();
+        std::fs::copy(golden_dir(tokenizer), dir.path().join("tokenizer.json")).unwrap();
         model::load(dir.path()).map_err(|e| e.to_string())
     }
 }
@@ -184,5 +189,87 @@ fn mutated_directories_are_refused_by_name_or_compute_the_same() {
         }
         println!("{format}: {refused} of {MUTATIONS} refused");
         assert!(refused > MUTATIONS / 3, "{format}: {refused} of {MUTATIONS} refused");
+    }
+}
+
+/// Directories of every other family, with the tokenizer of `moe`.
+const FAMILIES: [&str; 7] = ["moe", "next", "mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super"];
+
+/// The nearest 8-bit float to a number from -448 to 448, and its value.
+fn nearest_e4m3(x: f32) -> (u8, f32) {
+    let value = |code: u8| {
+        let (exponent, fraction) = (i32::from(code >> 3), f32::from(code & 7));
+        if exponent == 0 { fraction * 2f32.powi(-9) } else { (8.0 + fraction) * 2f32.powi(exponent - 10) }
+    };
+    let code = (0..0x7fu8).min_by(|a, b| (value(*a) - x.abs()).abs().total_cmp(&(value(*b) - x.abs()).abs())).unwrap();
+    if x < 0.0 { (code | 0x80, -value(code)) } else { (code, value(code)) }
+}
+
+/// A preset's directory twice: its matrices as 8-bit floats with a power of two for each row, and the same values in
+/// bf16.
+fn in_eight_bits(preset: &str) -> [Directory; 2] {
+    let dir = golden_dir(preset);
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+    let mut both = [0, 1].map(|_| Directory { tensors: BTreeMap::new(), config: config.clone() });
+    let weights = serde_json::json!({ "num_bits": 8, "type": "float", "strategy": "channel" });
+    both[0].config["quantization_config"] = serde_json::json!({
+        "quant_method": "compressed-tensors",
+        "config_groups": { "group_0": { "targets": ["Linear"], "weights": weights } },
+    });
+    for (name, t) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
+        let shape = t.shape().to_vec();
+        let matrix =
+            t.dtype() == Dtype::BF16 && shape.len() == 2 && name.ends_with(".weight") && !name.contains("embed");
+        if !matrix {
+            both.iter_mut()
+                .for_each(|d| drop(d.tensors.insert(name.clone(), (t.dtype(), shape.clone(), t.data().to_vec()))));
+            continue;
+        }
+        let value = |b: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16);
+        let (mut codes, mut scales, mut rounded) = (Vec::new(), Vec::new(), Vec::new());
+        for row in t.data().chunks_exact(2 * shape[1]) {
+            let top = row.chunks_exact(2).fold(1e-6f32, |m, b| m.max(value(b).abs()));
+            let scale = 2f32.powi((top / 448.0).log2().ceil() as i32);
+            scales.extend(scale.to_le_bytes());
+            for b in row.chunks_exact(2) {
+                let (code, near) = nearest_e4m3(value(b) / scale);
+                codes.push(code);
+                rounded.extend(((near * scale).to_bits() >> 16).to_le_bytes()[..2].to_vec());
+            }
+        }
+        both[0].tensors.insert(format!("{name}_scale"), (Dtype::F32, vec![shape[0], 1], scales));
+        both[0].tensors.insert(name.clone(), (Dtype::F8_E4M3, shape.clone(), codes));
+        both[1].tensors.insert(name, (Dtype::BF16, shape, rounded));
+    }
+    both
+}
+
+#[test]
+fn every_family_reads_matrices_of_eight_bits() {
+    for preset in FAMILIES {
+        let ids = Golden::of(preset).ids("input_ids");
+        let [got, want] = in_eight_bits(preset).map(|directory| {
+            let model = directory.load_with("moe/tokenizer.json").unwrap_or_else(|e| panic!("{preset}: {e}"));
+            Driver::recording(&model, &config(true, 2)).run(Form::Chunked, 0, &ids[..12]).logits
+        });
+        assert!(got.iter().all(|x| x.is_finite()), "{preset}");
+        assert!(got == want, "{preset}: off by {:e}", max_abs(&got, &want));
+    }
+}
+
+/// Bits of a weight in the tables of `docs/reference/architectures.md`: in the file, on a CPU and on a GPU.
+#[test]
+fn the_table_of_encodings_says_what_the_code_does() {
+    let page = std::fs::read_to_string(data_dir().join("docs/reference/architectures.md")).unwrap();
+    const SIZE: usize = 2048;
+    let bits = |bytes: u64| format!("{:.2}", bytes as f64 * 8.0 / (SIZE * SIZE) as f64);
+    for ty in BlockType::all() {
+        let zeros = vec![0; SIZE * ty.row_bytes(SIZE).unwrap()];
+        let tensor = Tensor::owned("w".into(), ty, vec![SIZE, SIZE], zeros).unwrap();
+        let cpu = bits(PackedMatrix::planned_bytes(&tensor, false));
+        let gpu = bits(matrix_bytes(ty, SIZE, SIZE));
+        let row = format!("| `{}` | {} | {cpu} | {gpu} |", ty.name(), bits(tensor.bytes().len() as u64));
+        assert!(page.contains(&row), "the table has no row {row}");
     }
 }
