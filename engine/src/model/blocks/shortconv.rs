@@ -36,7 +36,7 @@ impl Operator for ShortConvConfig {
     const NAME: &'static str = "short convolution";
 
     fn state(&self) -> StateShape {
-        StateShape { tail: (self.taps - 1) * self.channels, ..StateShape::default() }
+        StateShape { tail: (self.taps - 1) * self.channels, inputs: self.channels, ..StateShape::default() }
     }
 
     fn describe(&self) -> String {

@@ -159,13 +159,17 @@ impl Convolution {
         }
     }
 
-    /// Keeps the last inputs of a piece for the next one, but for drafted rows, and those before each checkpoint.
-    /// `inputs` are the piece's rows.
+    /// Keeps the last inputs of a piece for the next one, those before each checkpoint, and by themselves those of
+    /// drafted rows, until it is known which of them count. `inputs` are the piece's rows.
     ///
     /// # Safety
     /// Nobody reads or writes the tails of the piece's slot and checkpoints in this block meanwhile.
     pub(super) unsafe fn keep_tail(&self, inputs: &[f32], store: &Store, piece: &BatchPiece, block: usize) {
         let (channels, rows) = (self.channels, piece.certain());
+        for (row, drafted) in inputs.chunks_exact(channels).skip(rows).enumerate() {
+            // SAFETY: a plan has one piece a slot.
+            unsafe { store.drafted.inputs(piece.slot, row, block) }.copy_from_slice(drafted);
+        }
         // SAFETY: the caller's; a plan writes a checkpoint once.
         let place = |slot: usize| unsafe { store.tails.get_mut(store.shape.tail_at(slot, block)) };
         for (rows, checkpoint) in &piece.exports {
