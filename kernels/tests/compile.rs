@@ -81,6 +81,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
             kv_heads,
             rotary,
             theta: 1e7,
+            yarn: None,
             eps: 1e-6,
             gated: true,
             normed: true,
@@ -171,6 +172,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         kv_heads: 2,
         rotary: 16,
         theta: 1e7,
+        yarn: None,
         eps: 1e-6,
         gated: true,
         normed: true,
@@ -188,6 +190,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         stride: 1024,
         ..attends
     };
+    let qwen3 = attention::AttentionShape { normed: true, planes: Planes::One, ..plain };
     let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
     let experts = Experts::new(256, 16, 4, kind(128, Layout::Q8_0), kind(128, Layout::W16))?.with_planes(PLANES);
     let mut programs = vec![
@@ -205,6 +208,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         mamba2::program(mixer(PLANES))?,
         attention::program(plain, KvType::F16, attention::tiling(plain, KvType::F16, hopper))?,
         attention::program(attends, KvType::F16, attention::tiling(attends, KvType::F16, hopper))?,
+        attention::program(qwen3, KvType::Q8, attention::tiling(qwen3, KvType::Q8, hopper))?,
         experts::program(experts, experts::tiling(experts, H200).expect("enough shared memory")),
     ];
     for (i, layout) in LAYOUTS.into_iter().enumerate() {

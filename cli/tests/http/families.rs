@@ -1,5 +1,5 @@
-//! The families with Mamba-2 behind the program itself: tiny random weights, each with the pre-tokenizer and the kind
-//! of template that its releases have.
+//! The families beside Qwen's hybrids behind the program itself: tiny random weights, each with the pre-tokenizer and
+//! the kind of template that its releases have.
 
 use crate::support::*;
 use chimere_engine::format::Gguf;
@@ -134,4 +134,20 @@ fn nemotron_thinks_within_bounds_answers_and_calls_tools() {
     let thought = message["reasoning_content"].as_str().unwrap();
     assert!(!thought.is_empty() && !thought.contains("think>"), "{message}");
     assert!(!message["content"].as_str().unwrap().is_empty(), "the budget ends the thought: {message}");
+}
+
+#[test]
+fn qwen_3_answers_and_calls_tools() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::of(&served(&dir, "qwen3", "qwen2", Some(OBJECTS)), &[]);
+    check_completions(&program);
+    check_tools(&program, json!({}));
+}
+
+#[test]
+fn lfm_2_answers_and_calls_tools() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::of(&served(&dir, "lfm2_moe", "lfm2", Some(OBJECTS)), &[]);
+    check_completions(&program);
+    check_tools(&program, json!({}));
 }

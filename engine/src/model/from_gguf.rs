@@ -26,13 +26,13 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
     keys.check_read()?;
     let (hidden, vocab) = (shape.hidden, shape.vocab);
     let layer = |i: usize, plan| {
-        Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
-            .read(plan)
+        let (format, paired, prefix) = (Format::Gguf, family.form.paired, &*format!("blk.{i}."));
+        Layer { reader, format, gdn: family.gdn.as_ref(), paired, prefix, hidden }.read(plan)
     };
     let behind = |name: &str| layer_of(name).is_some_and(|(layer, _)| (keys.main..keys.blocks).contains(&layer));
     let weights = Weights {
         embed: reader.need("token_embd.weight", &[vocab, hidden])?,
-        norm: reader.values("output_norm.weight", &[hidden])?,
+        norm: reader.values(family.form.output_norm, &[hidden])?,
         head: reader.find("output.weight", &[vocab, hidden])?,
         layers: main.iter().enumerate().map(|(i, plan)| layer(i, plan)).collect::<Result<_, _>>()?,
         draft_head: match drafts {

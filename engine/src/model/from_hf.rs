@@ -75,8 +75,8 @@ fn read_renamed(dir: &HfDir, source: &RenamedDir<'_>, family: &'static Family) -
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
     let (reader, hidden, vocab) = (Reader::new(source), config.hidden, config.vocab);
     let layer = |(i, plan)| {
-        Layer { reader, format: Format::Gguf, gdn: family.gdn.as_ref(), prefix: &format!("blk.{i}."), hidden }
-            .read(plan)
+        let (format, paired, prefix) = (Format::Gguf, false, &*format!("blk.{i}."));
+        Layer { reader, format, gdn: family.gdn.as_ref(), paired, prefix, hidden }.read(plan)
     };
     let embed = reader.need("token_embd.weight", &[vocab, hidden])?;
     let weights = Weights {
@@ -98,7 +98,8 @@ fn read_own(dir: &HfDir, source: &HfSource<'_>, family: &'static Family) -> Resu
     let (hidden, vocab) = (config.hidden, config.vocab);
     let prefix = main_prefix(dir).ok_or_else(|| reader.missing("model.embed_tokens.weight", &[vocab, hidden]))?;
     let layer = |prefix: &str, plan| {
-        Layer { reader, format: Format::HuggingFace, gdn: family.gdn.as_ref(), prefix, hidden }.read(plan)
+        let (format, paired) = (Format::HuggingFace, false);
+        Layer { reader, format, gdn: family.gdn.as_ref(), paired, prefix, hidden }.read(plan)
     };
     let layers = main.iter().enumerate().map(|(i, plan)| layer(&format!("{prefix}layers.{i}."), plan));
     let embed = reader.need(&format!("{prefix}embed_tokens.weight"), &[vocab, hidden])?;

@@ -23,7 +23,8 @@ mod unread;
 pub use blocks::{
     Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, LatentWeights,
     Mamba2Config, Mamba2Weights, MlpConfig, MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig,
-    ParallelConfig, ParallelWeights, Rope, Router, SharedConfig, SharedWeights, StateShape,
+    ParallelConfig, ParallelWeights, Rope, Router, SharedConfig, SharedWeights, ShortConvConfig, ShortConvWeights,
+    StateShape,
 };
 #[cfg(test)]
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};
@@ -123,7 +124,11 @@ impl ModelConfig {
     fn with_layers(self, plans: &[LayerPlan], draft: Option<&LayerPlan>) -> Self {
         let layer =
             |plan: &LayerPlan| plan.iter().map(|b| Block { norm: (), op: b.op.clone(), scale: b.scale }).collect();
-        Self { layers: plans.iter().map(layer).collect(), draft: draft.map(layer).unwrap_or_default(), ..self }
+        let mut config =
+            Self { layers: plans.iter().map(layer).collect(), draft: draft.map(layer).unwrap_or_default(), ..self };
+        let ropes = config.each::<AttentionConfig>().filter_map(|attention| attention.rope);
+        config.context = ropes.fold(config.context, |context, rope| rope.extended(context));
+        config
     }
 }
 

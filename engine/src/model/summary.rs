@@ -21,6 +21,8 @@ pub enum Role {
     Gdn,
     /// Mixers of the Mamba-2 layers.
     Mamba2,
+    /// Mixers of the layers with a short convolution.
+    ShortConv,
     /// Mixers of the attention layers.
     Attention,
     /// The draft head, all of it.
@@ -31,7 +33,7 @@ pub enum Role {
 
 impl Role {
     /// Every role, in the order of a report.
-    pub const ALL: [Role; 10] = [
+    pub const ALL: [Role; 11] = [
         Role::Embedding,
         Role::Head,
         Role::Experts,
@@ -39,6 +41,7 @@ impl Role {
         Role::FeedForward,
         Role::Gdn,
         Role::Mamba2,
+        Role::ShortConv,
         Role::Attention,
         Role::Draft,
         Role::Other,
@@ -54,6 +57,7 @@ impl Role {
             Role::FeedForward => "feed-forward",
             Role::Gdn => "gated delta",
             Role::Mamba2 => "mamba-2",
+            Role::ShortConv => "short convolution",
             Role::Attention => "attention",
             Role::Draft => "draft head",
             Role::Other => "other",

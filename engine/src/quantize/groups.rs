@@ -27,6 +27,10 @@ pub enum MatrixRole {
     SsmIn,
     /// Output projection of a Mamba-2 mixer.
     SsmOut,
+    /// Input projection of a short convolution: both gates and the values together.
+    ShortConvIn,
+    /// Output projection of a short convolution.
+    ShortConvOut,
     /// Gate and up of routed experts, which are computed together.
     ExpertsIn,
     /// Down of routed experts.
@@ -47,6 +51,8 @@ const ENDS: &[(&str, MatrixRole)] = &[
     ("attn_gate.weight", MatrixRole::GdnGate),
     ("ssm_in.weight", MatrixRole::GdnInput),
     ("ssm_out.weight", MatrixRole::GdnOut),
+    ("shortconv.in_proj.weight", MatrixRole::ShortConvIn),
+    ("shortconv.out_proj.weight", MatrixRole::ShortConvOut),
     ("attn_q.weight", MatrixRole::AttentionQuery),
     ("attn_k.weight", MatrixRole::AttentionKeyValue),
     ("attn_v.weight", MatrixRole::AttentionKeyValue),
@@ -79,6 +85,8 @@ impl MatrixRole {
             Self::GdnOut => "delta-net out",
             Self::SsmIn => "mamba in",
             Self::SsmOut => "mamba out",
+            Self::ShortConvIn => "short convolution in",
+            Self::ShortConvOut => "short convolution out",
             Self::ExpertsIn => "experts gate, up",
             Self::ExpertsOut => "experts down",
             Self::ExpertsLatent => "experts latent",
@@ -124,9 +132,10 @@ fn unfit(tensor: &Tensor) -> Option<&'static str> {
 
 /// Why [`groups`] leaves a tensor of a file out.
 pub fn kept_because(tensor: &Tensor) -> &'static str {
-    const REASONS: [(&str, &str); 8] = [
+    const REASONS: [(&str, &str); 9] = [
         ("ffn_gate_inp", "routers: a small error chooses another expert"),
-        ("ssm_conv1d", "convolutions of a few taps"),
+        ("ssm_conv1d", CONVOLUTION),
+        ("shortconv.conv", CONVOLUTION),
         ("ssm_beta", GATES),
         ("ssm_alpha", GATES),
         ("ssm_ba", GATES),
@@ -134,6 +143,7 @@ pub fn kept_because(tensor: &Tensor) -> &'static str {
         ("ssm_d", FACTORS),
         ("ssm_norm", FACTORS),
     ];
+    const CONVOLUTION: &str = "convolutions of a few taps";
     const GATES: &str = "gates of a few rows, which decide how long a state lasts";
     const FACTORS: &str = "decays, skips and norms of a recurrence: few bytes, and each value counts";
     let named = || REASONS.iter().find(|(name, _)| tensor.name.contains(name)).map(|(_, why)| *why);
@@ -201,7 +211,14 @@ mod tests {
         assert_eq!(role("blk.3.attn_v.weight"), Some((MatrixRole::AttentionKeyValue, 3)));
         assert_eq!(role("blk.8.attn_v.weight"), Some((MatrixRole::Draft, 8)));
         assert_eq!(role("blk.8.nextn.eh_proj.weight"), Some((MatrixRole::Draft, 8)));
-        for kept in ["blk.0.ffn_gate_inp.weight", "blk.0.ssm_conv1d.weight", "blk.0.attn_norm.weight", "v.blk.0.x"] {
+        assert_eq!(role("blk.2.shortconv.in_proj.weight"), Some((MatrixRole::ShortConvIn, 2)));
+        for kept in [
+            "blk.0.shortconv.conv.weight",
+            "blk.0.ffn_gate_inp.weight",
+            "blk.0.ssm_conv1d.weight",
+            "blk.0.attn_norm.weight",
+            "v.blk.0.x",
+        ] {
             assert_eq!(role(kept), None, "{kept}");
         }
     }

@@ -1,7 +1,8 @@
-"""Makes the golden presets of the families with Mamba-2: tiny random models run by `transformers` on the CPU in float32.
+"""Makes the golden presets of the families beside Qwen's hybrids: tiny random models run by `transformers` on the CPU in float32.
 
     python3 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
-    venv/bin/python make_families.py mamba2 granitehybrid falcon_h1 nemotron_h nemotron_super
+    venv/bin/python make_families.py mamba2 granitehybrid falcon_h1 nemotron_h nemotron_super qwen3 qwen3_moe \
+        lfm2 lfm2_moe granite
 
 Each folder gets config.json and model.safetensors as a release has them, model.gguf with the same weights as converters
 write them, and golden.safetensors (see README.md). Weights are bf16 in matrices and f32 elsewhere. Step sizes are not
@@ -24,6 +25,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOKENS, DECODED = 72, 8
 HEADS, HEAD_DIM, STATE, HIDDEN, VOCAB = 4, 32, 32, 32, 512
 SHARED = dict(vocab_size=VOCAB, hidden_size=HIDDEN, tie_word_embeddings=False)
+# Wide enough for a GPU where heads are normed.
+WIDE_HEADS = dict(num_attention_heads=2, num_key_value_heads=1, head_dim=64)
+TIED = dict(vocab_size=VOCAB, hidden_size=HIDDEN, tie_word_embeddings=True)
 ATTENTION = dict(num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=4096)
 MAMBA = dict(mamba_n_heads=HEADS, mamba_d_head=HEAD_DIM, mamba_d_state=STATE, mamba_d_conv=4, mamba_expand=4,
              mamba_chunk_size=16)
@@ -47,9 +51,9 @@ def ssm_keys(groups):
             ("ssm.time_step_rank", "u32", HEADS), ("ssm.inner_size", "u32", HEADS * HEAD_DIM)]
 
 
-def attention_keys(kv_heads):
-    return [("attention.head_count", "u32", 4), ("attention.head_count_kv", *kv_heads), ("attention.key_length", "u32", 32),
-            ("attention.value_length", "u32", 32)]
+def attention_keys(kv_heads, heads=4, width=32):
+    return [("attention.head_count", "u32", heads), ("attention.head_count_kv", *kv_heads), ("attention.key_length", "u32", width),
+            ("attention.value_length", "u32", width)]
 
 
 class Mamba2:
@@ -143,7 +147,92 @@ class NemotronSuper(Nemotron):
                                    "expert_used_count": 2, "expert_shared_feed_forward_length": 32}) + [("moe_latent_size", "u32", 64)]
 
 
-PRESETS = dict(mamba2=Mamba2, granitehybrid=Granite, falcon_h1=Falcon, nemotron_h=Nemotron, nemotron_super=NemotronSuper)
+class Qwen3:
+    arch, prefix, tokens = "qwen3", "model.", 12
+    embedding, norm = "embed_tokens.weight", "norm.weight"
+    model = transformers.Qwen3ForCausalLM
+    config = transformers.Qwen3Config(
+        **TIED, **WIDE_HEADS, num_hidden_layers=1, intermediate_size=64, max_position_embeddings=4096,
+        rope_parameters=dict(rope_type="default", rope_theta=1e6))
+    names = [("input_layernorm.weight", "attn_norm.weight"), ("post_attention_layernorm.weight", "ffn_norm.weight"),
+             *within("self_attn", [*ATTEND, ("q_norm.weight", "attn_q_norm.weight"), ("k_norm.weight", "attn_k_norm.weight")]),
+             *((f"mlp.{a}_proj.weight", f"ffn_{a}.weight") for a in ("gate", "up", "down"))]
+    keys = [("context_length", "u32", 4096), ("feed_forward_length", "u32", 64), ("rope.freq_base", "f32", 1e6),
+            *attention_keys(("u32", 1), 2, 64)]
+
+
+class Qwen3Moe(Qwen3):
+    """With YaRN: a prompt that is longer than the positions of training."""
+    arch, tokens = "qwen3moe", 20
+    model = transformers.Qwen3MoeForCausalLM
+    config = transformers.Qwen3MoeConfig(
+        **TIED, **WIDE_HEADS, num_hidden_layers=1, intermediate_size=64, max_position_embeddings=64, num_experts=3,
+        num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+        rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16))
+    names = [*Qwen3.names, ("mlp.gate.weight", "ffn_gate_inp.weight"),
+             *((f"mlp.experts.{{}}.{a}_proj.weight", f"ffn_{a}_exps.weight") for a in ("gate", "up", "down"))]
+    keys = changed(Qwen3.keys, {"context_length": 64, "rope.freq_base": 1e4}) + [
+        ("expert_count", "u32", 3), ("expert_used_count", "u32", 2), ("expert_feed_forward_length", "u32", 32),
+        ("rope.scaling.type", "str", "yarn"), ("rope.scaling.factor", "f32", 4.0),
+        ("rope.scaling.original_context_length", "u32", 16)]
+
+
+class Lfm2:
+    arch, prefix, tokens, gguf_norm = "lfm2", "model.", 12, "token_embd_norm.weight"
+    embedding, norm = "embed_tokens.weight", "embedding_norm.weight"
+    model = transformers.Lfm2ForCausalLM
+    config = transformers.Lfm2Config(
+        **TIED, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2, intermediate_size=96,
+        block_multiple_of=32, layer_types=["conv", "full_attention"], max_position_embeddings=4096,
+        rope_parameters=dict(rope_type="default", rope_theta=1e6))
+    names = [("operator_norm.weight", "attn_norm.weight"), ("ffn_norm.weight", "ffn_norm.weight"),
+             *((f"conv.{a}.weight", f"shortconv.{a}.weight") for a in ("in_proj", "conv", "out_proj")),
+             *((f"self_attn.{a}_proj.weight", f"attn_{b}.weight") for a, b in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "output"))),
+             *((f"self_attn.{a}_layernorm.weight", f"attn_{a}_norm.weight") for a in ("q", "k")),
+             *((f"feed_forward.{a}.weight", f"ffn_{b}.weight") for a, b in (("w1", "gate"), ("w3", "up"), ("w2", "down")))]
+    keys = [("context_length", "u32", 4096), ("feed_forward_length", "u32", 64), ("rope.freq_base", "f32", 1e6),
+            ("shortconv.l_cache", "u32", 3), *attention_keys(("arr:u32", [0, 1]), 2)]
+
+
+class Lfm2Moe(Lfm2):
+    arch = "lfm2moe"
+    model = transformers.Lfm2MoeForCausalLM
+    config = transformers.Lfm2MoeConfig(
+        **TIED, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2, intermediate_size=64,
+        layer_types=["full_attention", "conv"], max_position_embeddings=4096, num_dense_layers=1, num_experts=3,
+        num_experts_per_tok=2, moe_intermediate_size=32, rope_parameters=dict(rope_type="default", rope_theta=1e6))
+    names = [*Lfm2.names, ("feed_forward.gate.weight", "ffn_gate_inp.weight"), ("feed_forward.expert_bias", "exp_probs_b.bias"),
+             *((f"feed_forward.experts.{{}}.{a}.weight", f"ffn_{b}_exps.weight") for a, b in (("w1", "gate"), ("w3", "up"), ("w2", "down")))]
+    keys = changed(Lfm2.keys, {"attention.head_count_kv": [1, 0]}) + [("expert_count", "u32", 3), ("expert_used_count", "u32", 2), ("expert_feed_forward_length", "u32", 32),
+                        ("leading_dense_block_count", "u32", 1), ("expert_gating_func", "u32", 2)]
+
+
+class GraniteRotated(Granite):
+    """Without Mamba-2: heads that are rotated, whose rows converters put into pairs, and what they write all the same."""
+    arch, tokens, paired = "granite", 12, True
+    config = transformers.GraniteMoeHybridConfig(
+        **TIED, **MAMBA, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+        max_position_embeddings=4096, mamba_n_groups=1, num_hidden_layers=1, layer_types=["attention"], num_local_experts=0,
+        num_experts_per_tok=0, intermediate_size=64, shared_intermediate_size=64, embedding_multiplier=3.0,
+        residual_multiplier=0.22, attention_multiplier=0.125, logits_scaling=1.5, position_embedding_type="rope",
+        rope_parameters=dict(rope_type="default", rope_theta=1e6))
+    names = [*Granite.names[:2], *within("self_attn", ATTEND),
+             ("shared_mlp.input_linear.weight", ("ffn_gate.weight", "ffn_up.weight")),
+             ("shared_mlp.output_linear.weight", "ffn_down.weight")]
+    keys = [("context_length", "u32", 4096), ("feed_forward_length", "u32", 64), ("expert_count", "u32", 0),
+            ("expert_shared_feed_forward_length", "u32", 64), ("rope.freq_base", "f32", 1e6), ("rope.dimension_count", "u32", 32),
+            ("embedding_scale", "f32", 3.0), ("residual_scale", "f32", 0.22), ("attention.scale", "f32", 0.125),
+            ("logit_scale", "f32", 1.5), ("rope.scaling.finetuned", "bool", True),
+            *attention_keys(("arr:u32", [1]), 2), *ssm_keys(1)]
+
+
+PRESETS = dict(mamba2=Mamba2, granitehybrid=Granite, falcon_h1=Falcon, nemotron_h=Nemotron, nemotron_super=NemotronSuper,
+               qwen3=Qwen3, qwen3_moe=Qwen3Moe, lfm2=Lfm2, lfm2_moe=Lfm2Moe, granite=GraniteRotated)
+
+
+# New presets are added at the end, so that the others keep their weights.
+SEEDS = [*sorted(["mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super"]), "qwen3", "qwen3_moe", "lfm2", "lfm2_moe",
+         "granite"]
 
 
 def bf16(x):
@@ -156,13 +245,13 @@ def random_value(name, shape, rng):
         return np.log(rng.uniform(.05, 8, shape))
     if name.endswith("dt_bias"):
         return rng.normal(-2, 1, shape)
-    if name.endswith("correction_bias"):
+    if name.endswith(("correction_bias", "expert_bias")):
         return .2 * rng.standard_normal(shape)
     if name.endswith("conv1d.bias"):
         return .1 * rng.standard_normal(shape)
     if name.endswith(".D") or len(shape) == 1:
         return 1 + .1 * rng.standard_normal(shape)
-    if "conv1d" in name or "embed" in name:
+    if "conv1d" in name or "conv.conv" in name or "embed" in name:
         return .5 * rng.standard_normal(shape)
     return rng.standard_normal(shape) / np.sqrt(shape[-1])
 
@@ -187,7 +276,10 @@ def converted(preset, name, x):
     if isinstance(name, tuple):
         half = x.shape[-2] // 2
         return list(zip(name, (x[..., :half, :], x[..., half:, :])))
-    if name == "ssm_conv1d.weight":
+    if name in ("attn_q.weight", "attn_k.weight") and getattr(preset, "paired", False):
+        heads = x.shape[0] // preset.config.head_dim
+        x = x.reshape(heads, 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
+    if name in ("ssm_conv1d.weight", "shortconv.conv.weight"):
         x = x[:, 0]
     elif name == "ssm_a":
         x = -np.exp(x)[:, None]
@@ -199,9 +291,10 @@ def converted(preset, name, x):
 
 
 def gguf_tensors(preset, disk):
-    out = [("token_embd.weight", disk[preset.prefix + preset.embedding]), ("output.weight", disk["lm_head.weight"]),
-           ("output_norm.weight", disk[preset.prefix + preset.norm])]
-    used = {preset.prefix + preset.embedding, "lm_head.weight", preset.prefix + preset.norm}
+    outside = {preset.prefix + preset.embedding: "token_embd.weight", "lm_head.weight": "output.weight",
+               preset.prefix + preset.norm: getattr(preset, "gguf_norm", "output_norm.weight")}
+    out = [(ours, disk[theirs]) for theirs, ours in outside.items() if theirs in disk]
+    used = {theirs for theirs in outside if theirs in disk}
     for i in range(preset.config.num_hidden_layers):
         for theirs, ours in preset.names:
             name = f"{preset.prefix}layers.{i}.{theirs}"
@@ -216,7 +309,7 @@ def gguf_tensors(preset, disk):
 
 
 def is_matrix(name, x):
-    kept = ("norm", "conv1d", "ffn_gate_inp", "router", "mixer.gate.", "ssm_a", "ssm_d", "A_log", ".D")
+    kept = ("norm", "conv1d", "conv.conv", "feed_forward.gate.", "ffn_gate_inp", "router", "mixer.gate.", "mlp.gate.", "ssm_a", "ssm_d", "A_log", ".D")
     return x.ndim >= 2 and not any(k in name for k in kept)
 
 
@@ -257,7 +350,7 @@ def gguf_keys(preset):
 
 
 def epsilon(config):
-    return getattr(config, "rms_norm_eps", None) or config.layer_norm_epsilon
+    return next(getattr(config, key) for key in ("rms_norm_eps", "norm_eps", "layer_norm_epsilon") if getattr(config, key, None))
 
 
 def golden(net, rng, tokens):
@@ -287,7 +380,7 @@ def golden(net, rng, tokens):
 def make(name, preset):
     torch.manual_seed(0)
     torch.set_grad_enabled(False)
-    rng = np.random.default_rng(sorted(PRESETS).index(name))
+    rng = np.random.default_rng(SEEDS.index(name))
     preset.config._attn_implementation = "eager"
     net = preset.model(preset.config).eval()
     net.load_state_dict({k: torch.tensor(bf16(random_value(k, tuple(v.shape), rng))) for k, v in net.state_dict().items()})

@@ -121,9 +121,21 @@ pub(super) fn batches_follow(
 /// cut up in other ways than the shipped model's.
 fn a_row_has_the_same_bytes_in_any_batch() {
     const STEPS: u32 = 4;
-    let models =
-        ["moe", "dense", "next", "quant", "mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super"]
-            .map(|name| (name, support::gguf(name)));
+    let models = [
+        "moe",
+        "dense",
+        "next",
+        "quant",
+        "mamba2",
+        "granitehybrid",
+        "falcon_h1",
+        "nemotron_h",
+        "nemotron_super",
+        "qwen3",
+        "qwen3_moe",
+        "granite",
+    ]
+    .map(|name| (name, support::gguf(name)));
     let synthetic = SYNTHETIC.map(|(shape, layers, _)| (shape, synthetic(shape, layers)));
     for (name, model) in models.into_iter().chain(synthetic) {
         let vocab = model.config.vocab;

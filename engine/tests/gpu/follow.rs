@@ -70,6 +70,11 @@ fn the_golden_presets_follow_the_exact_path() {
         ("falcon_h1", Activations::Int16, 5e-3, 0.99),
         ("nemotron_h", Activations::Int16, 5e-3, 0.99),
         ("nemotron_super", Activations::Int16, 5e-3, 0.99),
+        ("qwen3", Activations::Int16, 5e-3, 0.99),
+        ("granite", Activations::Int16, 5e-3, 0.99),
+        // Experts without a shared one, and heads that YaRN rotates.
+        ("qwen3_moe", Activations::Int16, 5e-3, 0.99),
+        ("qwen3_moe", Activations::Int8, 6e-2, 0.9),
         ("quant", Activations::Int8, 6e-2, 0.9),
     ];
     let all = bounds.map(|(preset, activations, rms, agreement)| {
@@ -91,18 +96,20 @@ pub(super) fn a_given_model_follows_the_cpu(path: &Path) {
 ///
 /// With bounds for activations of 16 and of 8 bits: of granite's weights the embedding outweighs what all blocks add,
 /// so a block that is wrong moves its logits little; others have keys and values in f16 beside that.
-pub(super) const SYNTHETIC: [(&str, usize, [f64; 2]); 5] = [
+pub(super) const SYNTHETIC: [(&str, usize, [f64; 2]); 6] = [
     ("granite-4-h-tiny", 6, [5e-5, 5e-3]),
     ("falcon-h1-7b", 2, [2e-3, 4e-2]),
     ("nemotron-3-nano-30b-a3b", 7, [1e-3, 3e-2]),
     // Experts with rows of a width of their own.
     ("nemotron-3-super-120b-a12b", 4, [1e-3, 3e-2]),
     ("nemotron-h-8b", 2, [3e-4, 2.5e-2]),
+    // Experts without a shared one.
+    ("qwen3-30b-a3b", 2, [1e-3, 4e-2]),
 ];
 
 pub(super) fn small(shape: &str, layers: usize) -> SynthOptions {
     let experts = match shape {
-        "granite-4-h-tiny" | "nemotron-3-nano-30b-a3b" => Some(8),
+        "granite-4-h-tiny" | "nemotron-3-nano-30b-a3b" | "qwen3-30b-a3b" => Some(8),
         // A token uses 22.
         "nemotron-3-super-120b-a12b" => Some(24),
         _ => None,

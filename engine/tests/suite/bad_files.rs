@@ -383,8 +383,8 @@ fn metadata_that_contradicts_itself_is_named() {
     let set = |key: &str, value| refusal(&tiny.set(key, value).bytes());
     assert_eq!(
         set("general.architecture", MetaValue::Str("llama".into())),
-        "m.gguf: key `general.architecture`: wanted one of qwen35moe, qwen35, qwen3next, mamba2, granitehybrid, falcon-h1, \
-         nemotron_h_moe, nemotron_h, got `llama`"
+        "m.gguf: key `general.architecture`: wanted one of qwen35moe, qwen35, qwen3next, qwen3moe, qwen3, mamba2, \
+         granitehybrid, granite, granitemoe, falcon-h1, nemotron_h_moe, nemotron_h, lfm2, lfm2moe, got `llama`"
     );
     assert_eq!(
         set("qwen35.embedding_length", MetaValue::Str("wide".into())),

@@ -252,3 +252,13 @@ fn bytes_of_mamba_2_do_not_depend_on_company() {
     check("nemotron_h", false, &[]);
     check("falcon_h1", false, &[]);
 }
+
+#[test]
+fn bytes_of_attention_and_experts_alone_do_not_depend_on_company() {
+    check("qwen3_moe", false, &[]);
+}
+
+#[test]
+fn bytes_of_short_convolutions_do_not_depend_on_company() {
+    check("lfm2_moe", false, &[]);
+}

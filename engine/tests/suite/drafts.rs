@@ -41,6 +41,11 @@ fn drafts_change_no_byte_of_a_mixture_of_experts() {
 }
 
 #[test]
+fn drafts_change_no_byte_of_short_convolutions() {
+    check_on_the_cpu("lfm2_moe");
+}
+
+#[test]
 fn drafts_change_no_byte_of_quantised_weights() {
     check_on_the_cpu("quant");
 }

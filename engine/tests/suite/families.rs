@@ -1,4 +1,5 @@
-//! The families with Mamba-2 against `transformers` on tiny models, from both formats; and what is refused of them.
+//! The families beside Qwen's hybrids against `transformers` on tiny models, from both formats; and what is refused of
+//! them.
 
 use crate::support::{
     Driver, GgufParts, Golden, argmax_agreement, config, gguf, golden_dir, hugging_face, max_abs, relative,
@@ -6,18 +7,25 @@ use crate::support::{
 };
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::synth::{Mix, SynthOptions, write};
-use chimere_engine::model::{self, BlockConfig, MlpConfig, Model};
+use chimere_engine::model::{self, AttentionConfig, BlockConfig, MlpConfig, Model, Rope};
 use chimere_engine::step::Form;
 
 /// Presets with their architecture and how far the default path may be from the reference, as other presets of experts
 /// and dense ones.
-const PRESETS: [(&str, &str, f64); 5] = [
+const PRESETS: [(&str, &str, f64); 10] = [
     ("mamba2", "mamba2", 3e-2),
     ("granitehybrid", "granitehybrid", 6e-2),
     ("falcon_h1", "falcon-h1", 3e-2),
     ("nemotron_h", "nemotron_h_moe", 6e-2),
     ("nemotron_super", "nemotron_h_moe", 6e-2),
+    ("qwen3", "qwen3", 3e-2),
+    ("qwen3_moe", "qwen3moe", 6e-2),
+    ("lfm2", "lfm2", 3e-2),
+    ("lfm2_moe", "lfm2moe", 6e-2),
+    ("granite", "granite", 3e-2),
 ];
+/// What a directory's family is called where a file's has another name, because directories do not tell them apart.
+const DIRECTORY_NAMES: [(&str, &str); 1] = [("granite", "granitehybrid")];
 /// Of the standard deviation of the logits.
 const LOGITS: f32 = 2e-4;
 const HIDDEN: f32 = 1e-4;
@@ -64,7 +72,8 @@ fn files_of_every_family_are_exact() {
 fn release_directories_of_every_family_are_exact() {
     for (preset, architecture, _) in PRESETS {
         let model = hugging_face(preset);
-        assert_eq!(model.config.architecture, architecture);
+        let own = DIRECTORY_NAMES.into_iter().find(|(name, _)| *name == architecture);
+        assert_eq!(model.config.architecture, own.map_or(architecture, |(_, own)| own));
         check_exact(preset, &model);
     }
 }
@@ -195,6 +204,69 @@ fn a_granite_without_experts_has_a_dense_part() {
     assert!(logits.iter().all(|logit| logit.is_finite()) && deviation(&logits) > 0.1);
 }
 
+/// How the heads of a model are rotated, and for how many positions it is meant.
+fn rotation(model: Result<Model, String>) -> Result<(Rope, u32), String> {
+    let config = model?.config;
+    let rope = config.each::<AttentionConfig>().next().unwrap().rope.unwrap();
+    Ok((rope, config.context))
+}
+
+#[test]
+fn yarn_is_read_from_the_keys_of_a_file() {
+    let changed = |changes: &[(&str, MetaValue)]| {
+        let mut parts = GgufParts::of("qwen3_moe");
+        changes.iter().for_each(|(name, value)| parts.set(&format!("qwen3moe.rope.scaling.{name}"), value.clone()));
+        rotation(parts.load())
+    };
+    let (rope, context) = changed(&[]).unwrap();
+    let yarn = rope.yarn.unwrap();
+    assert_eq!((yarn.factor, yarn.positions, yarn.beta_fast, yarn.beta_slow), (4.0, 16.0, 32.0, 1.0));
+    assert_eq!((rope.magnitude(), context), (0.1 * 4f64.ln() + 1.0, 64));
+    let number = MetaValue::F32;
+    let longer = changed(&[("original_context_length", MetaValue::U32(32)), ("yarn_beta_fast", number(16.0))]).unwrap();
+    assert_eq!((longer.0.yarn.unwrap().positions, longer.0.yarn.unwrap().beta_fast, longer.1), (32.0, 16.0, 128));
+    // llama.cpp multiplies with the one key; converters write the whole magnitude of config.json under the other one.
+    assert_eq!(changed(&[("attn_factor", number(0.5))]).unwrap().0.magnitude(), 0.5 * rope.magnitude());
+    assert_eq!(changed(&[("yarn_attn_factor", number(1.25))]).unwrap().0.magnitude(), 1.25);
+    assert_eq!(changed(&[("type", MetaValue::Str("none".into())), ("factor", number(1.0))]).unwrap().0.yarn, None);
+    assert_eq!(
+        changed(&[("type", MetaValue::Str("linear".into()))]).unwrap_err(),
+        "m.gguf: key `qwen3moe.rope.scaling.type`: wanted `none` or `yarn`: other scaled rotations are not supported, \
+         got `linear`"
+    );
+    assert_eq!(
+        changed(&[("factor", number(0.5))]).unwrap_err(),
+        "m.gguf: key `qwen3moe.rope.scaling.factor`: wanted a number of at least 1, by which YaRN slows down, got 0.5"
+    );
+    let other = changed(&[("yarn_ext_factor", number(0.5))]).unwrap_err();
+    assert!(other.contains("yarn_ext_factor`: wanted 1"), "{other}");
+}
+
+#[test]
+fn a_granite_without_mamba_is_read_under_every_name_that_converters_have() {
+    for architecture in ["granitemoe", "granitehybrid"] {
+        let key = |name: &str| same(&name.replace("granite.", &format!("{architecture}.")));
+        let name = ("general.architecture", MetaValue::Str(architecture.into()));
+        let model = rewritten("granite", key, same, Some(name)).unwrap();
+        assert_eq!(model.config.architecture, architecture);
+        check_exact("granite", &model);
+    }
+}
+
+#[test]
+fn a_granite_without_mamba_may_do_without_positions() {
+    let mut parts = GgufParts::of("granite");
+    parts.set("granite.rope.scaling.finetuned", MetaValue::Bool(false));
+    let model = parts.load().unwrap();
+    assert!(model.config.each::<AttentionConfig>().all(|attention| attention.rope.is_none()));
+    let mut partly = GgufParts::of("granite");
+    partly.set("granite.rope.dimension_count", MetaValue::U32(16));
+    assert_eq!(
+        partly.load().map(|m| m.config.name).unwrap_err(),
+        "m.gguf: key `granite.rope.dimension_count`: wanted 32, the whole head, got 16"
+    );
+}
+
 #[test]
 fn the_dense_name_of_nemotron_is_the_same_family() {
     let key = |name: &str| same(&name.replace("nemotron_h_moe.", "nemotron_h."));
@@ -247,20 +319,23 @@ fn what_is_unknown_in_a_family_is_refused_by_name() {
     );
 }
 
+/// Why the preset's directory is refused with this change of config.json.
+fn directory_refusal(preset: &str, from: &str, to: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    for (of, file) in [(preset, "model.safetensors"), ("moe", "tokenizer.json")] {
+        std::fs::copy(golden_dir(of).join(file), dir.path().join(file)).unwrap();
+    }
+    let text = std::fs::read_to_string(golden_dir(preset).join("config.json")).unwrap();
+    assert!(text.contains(from), "{preset} has no {from}");
+    std::fs::write(dir.path().join("config.json"), text.replacen(from, to, 1)).unwrap();
+    let error = model::load(dir.path()).map(|m| m.config.name).expect_err("a member that nobody knows");
+    let place = dir.path().display().to_string();
+    error.to_string().replace(&format!("{place}/"), "").replace(&format!("{place}: "), "")
+}
+
 #[test]
 fn what_is_unknown_in_a_directory_is_refused_by_name() {
-    let refusal = |preset: &str, from: &str, to: &str| {
-        let dir = tempfile::tempdir().unwrap();
-        for (of, file) in [(preset, "model.safetensors"), ("moe", "tokenizer.json")] {
-            std::fs::copy(golden_dir(of).join(file), dir.path().join(file)).unwrap();
-        }
-        let text = std::fs::read_to_string(golden_dir(preset).join("config.json")).unwrap();
-        assert!(text.contains(from), "{preset} has no {from}");
-        std::fs::write(dir.path().join("config.json"), text.replacen(from, to, 1)).unwrap();
-        let error = model::load(dir.path()).map(|m| m.config.name).expect_err("a member that nobody knows");
-        let place = dir.path().display().to_string();
-        error.to_string().replace(&format!("{place}/"), "").replace(&format!("{place}: "), "")
-    };
+    let refusal = directory_refusal;
     assert_eq!(
         refusal("mamba2", "\"time_step_limit\": [\n  0.0,", "\"time_step_limit\": [\n  0.1,"),
         "config.json: key `time_step_limit`: wanted 0 and infinity: bounded step sizes are not supported, got 0.1 and None"
@@ -288,5 +363,59 @@ fn what_is_unknown_in_a_directory_is_refused_by_name() {
     assert_eq!(
         refusal("nemotron_h", "\"use_bias\": false", "\"moe_latent_size\": 16, \"use_bias\": false"),
         "tensor `backbone.layers.2.mixer.experts.{}.up_proj.weight`: wanted shape [8, 32, 16], got shape [8, 32, 32]"
+    );
+}
+
+#[test]
+fn what_is_unknown_in_a_directory_without_mamba_is_refused_by_name() {
+    let refusal = directory_refusal;
+    assert_eq!(
+        refusal("qwen3", "\"attention_bias\": false", "\"use_qk_norm\": false"),
+        "config.json: key `use_qk_norm`: wanted true, got false"
+    );
+    assert_eq!(
+        refusal("qwen3_moe", "\"norm_topk_prob\": true", "\"norm_topk_prob\": false"),
+        "config.json: key `norm_topk_prob`: wanted true: the weights of the chosen experts have a sum of 1, got false"
+    );
+    assert_eq!(
+        refusal("qwen3_moe", "\"norm_topk_prob\": true,", ""),
+        "config.json: key `norm_topk_prob`: wanted true: the weights of the chosen experts have a sum of 1, got no \
+         such key"
+    );
+    assert_eq!(
+        refusal("qwen3_moe", "\"rope_type\": \"yarn\"", "\"rope_type\": \"linear\""),
+        "config.json: key `rope_parameters.rope_type`: wanted `default` or `yarn`: other scaled rotations are not \
+         supported, got `linear`"
+    );
+    assert_eq!(
+        refusal("qwen3_moe", "\"factor\": 4.0", "\"factor\": 4.0, \"mscale\": 0.7"),
+        "config.json: key `rope_parameters.mscale`: wanted no such key: it is not known in this family, got 0.7"
+    );
+    assert_eq!(
+        refusal("qwen3_moe", "\"factor\": 4.0", "\"factor\": 4.0, \"truncate\": false"),
+        "config.json: key `rope_parameters.truncate`: wanted true, got false"
+    );
+    assert!(
+        refusal("qwen3", "\"full_attention\"", "\"sliding_attention\"").contains("`full_attention` in every layer")
+    );
+    assert_eq!(
+        refusal("lfm2", "\"conv_bias\": false", "\"conv_bias\": true"),
+        "config.json: key `conv_bias`: wanted false, got true"
+    );
+    assert_eq!(
+        refusal("lfm2", "\"conv_bias\": false", "\"conv_bias\": false, \"block_ff_dim\": 192"),
+        "tensor `model.layers.0.feed_forward.w1.weight`: wanted shape [128, 32], got shape [64, 32]"
+    );
+    assert_eq!(
+        refusal("lfm2_moe", "\"use_expert_bias\": true", "\"use_expert_bias\": false"),
+        "config.json: key `use_expert_bias`: wanted true, got false"
+    );
+    assert_eq!(
+        refusal("lfm2", "\"conv\"", "\"sliding\""),
+        "config.json: key `layer_types`: wanted `conv` or `full_attention`, got `sliding`"
+    );
+    assert_eq!(
+        refusal("granite", "\"position_embedding_type\": \"rope\"", "\"position_embedding_type\": \"alibi\""),
+        "config.json: key `position_embedding_type`: wanted \"nope\", got \"alibi\""
     );
 }

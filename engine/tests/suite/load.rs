@@ -35,7 +35,7 @@ fn the_reference_files_have_the_shapes_they_were_made_with() {
         assert!(m.weights.draft_head.is_some() && m.weights.head.is_some(), "{preset}");
         assert_eq!((m.config.vocab, m.config.context, m.config.rms_eps), (512, 8192, 1e-6), "{preset}");
         let attention: Vec<&AttentionConfig> = m.config.each().collect();
-        assert_eq!(attention[0].rope, Some(Rope { dim: 64, theta: 1e7 }), "{preset}");
+        assert_eq!(attention[0].rope, Some(Rope { dim: 64, theta: 1e7, yarn: None }), "{preset}");
         assert!(attention[0].gated && attention[0].qk_norm, "{preset}");
     }
 }

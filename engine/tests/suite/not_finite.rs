@@ -30,7 +30,7 @@ fn refusal(file: &Gguf, config: &CpuConfig) -> Option<String> {
 #[test]
 fn a_tensor_that_is_no_finite_numbers_is_refused_by_its_name_whatever_it_is() {
     let config = CpuConfig { draft_head: false, ..support::config(false, 1) };
-    for preset in ["dense", "moe", "quant", "falcon_h1", "mamba2", "nemotron_super"] {
+    for preset in ["dense", "moe", "quant", "falcon_h1", "mamba2", "nemotron_super", "qwen3_moe", "lfm2"] {
         let file = Gguf::open(&support::golden_dir(preset).join("model.gguf")).unwrap();
         let layers = load_gguf(&file).unwrap().config.layers.len();
         let mut seen = BTreeSet::new();

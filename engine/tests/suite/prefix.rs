@@ -70,3 +70,13 @@ fn a_prefix_cache_changes_no_byte_of_models_with_mamba_2() {
 fn a_prefix_cache_changes_no_byte_of_a_dense_model() {
     check("dense");
 }
+
+#[test]
+fn a_prefix_cache_changes_no_byte_of_a_model_without_recurrent_state() {
+    check("qwen3");
+}
+
+#[test]
+fn a_prefix_cache_changes_no_byte_of_models_with_short_convolutions() {
+    check("lfm2");
+}

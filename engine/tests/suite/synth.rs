@@ -105,6 +105,10 @@ fn every_hybrid_shape_is_a_whole_file_of_its_family() {
         ("granite-4-h-tiny", 40, 6.9e9),
         ("falcon-h1-7b", 44, 7.6e9),
         ("mamba2-2.7b", 64, 2.7e9),
+        ("qwen3-8b", 36, 8.2e9),
+        ("qwen3-30b-a3b", 48, 30.5e9),
+        ("lfm2-8b-a1b", 24, 8.3e9),
+        ("granite-4-micro", 40, 3.4e9),
     ] {
         let path = dir.path().join(shape);
         write_outline(&path, &whole(shape)).unwrap();
@@ -150,7 +154,7 @@ fn options_out_of_range_are_refused_and_leave_no_file() {
     assert_eq!(
         refusal(SynthOptions { shape: "giant".into(), ..small(Mix::Q8) }),
         "shape: wanted one of qwen3.5-35b-a3b, nemotron-3-nano-30b-a3b, nemotron-3-super-120b-a12b, nemotron-h-8b, granite-4-h-small, granite-4-h-tiny, \
-         falcon-h1-7b, mamba2-2.7b, got giant"
+         falcon-h1-7b, mamba2-2.7b, qwen3-8b, qwen3-30b-a3b, lfm2-8b-a1b, granite-4-micro, got giant"
     );
     assert_eq!(refusal(SynthOptions { experts: Some(7), ..small(Mix::Q8) }), "experts: wanted 8 to 4096, got 7");
     assert_eq!(refusal(SynthOptions { vocab: Some(100), ..small(Mix::Q8) }), "vocab: wanted 271 to 1048576, got 100");

@@ -19,6 +19,7 @@ const RELEASED: AttentionShape = AttentionShape {
     kv_heads: 2,
     rotary: 64,
     theta: 1e7,
+    yarn: None,
     eps: 1e-6,
     gated: true,
     normed: true,

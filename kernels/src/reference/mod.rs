@@ -19,7 +19,7 @@ pub mod sampler;
 
 pub use activations::{relu2, softplus, swiglu};
 pub use attention::attention;
-pub use conv::conv_silu;
+pub use conv::{conv_silu, short_conv};
 pub use embed::{TableEncoding, remember, table_row};
 pub use exp::{exp, ln};
 pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
@@ -27,4 +27,4 @@ pub use mamba2::{Mamba2Inputs, mamba2_chunked, mamba2_recurrent};
 pub use moe::{ExpertCut, ExpertGroups, combine, group, route, route_cut, route_sigmoid};
 pub use norms::{gated_norm, l2norm, rmsnorm};
 pub use pool::pool;
-pub use rope::rope;
+pub use rope::{Yarn, rope, rope_frequency};

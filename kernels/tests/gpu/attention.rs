@@ -38,6 +38,7 @@ const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> Atte
         kv_heads,
         rotary,
         theta: 1e7,
+        yarn: None,
         eps: EPS,
         gated,
         normed,

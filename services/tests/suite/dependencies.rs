@@ -155,7 +155,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("engine/src/backend/cpu/store", &["head", "drafted"]),
     ("engine/src/backend/cpu/pass", &["experts", "routes", "batch", "probe", "room", "stream", "forward"]),
-    ("engine/src/backend/cpu/blocks", &["conv", "mlp", "attention", "gdn", "mamba2", "moe", "parallel", "scale"]),
+    (
+        "engine/src/backend/cpu/blocks",
+        &["conv", "mlp", "attention", "gdn", "mamba2", "shortconv", "moe", "parallel", "scale"],
+    ),
     ("engine/src/backend/cpu/network", &["weights", "workspace", "forward", "logits"]),
     ("engine/src/backend/cpu/step", &["head", "outputs"]),
     ("engine/src/backend/cpu/draft_head", &["weights", "buffers", "guess_row", "pass"]),

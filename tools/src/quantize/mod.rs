@@ -214,7 +214,10 @@ mod tests {
 
     #[test]
     fn every_matrix_of_every_family_is_encoded_or_listed_with_the_reason() {
-        for golden in ["mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super", "moe", "next"] {
+        let mambas = ["mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super"];
+        let (deltas, convolutions) = (["moe", "next"], ["lfm2", "lfm2_moe"]);
+        let others = ["qwen3", "qwen3_moe", "granite"];
+        for golden in mambas.into_iter().chain(deltas).chain(convolutions).chain(others) {
             let report = reported(golden, &[]).unwrap();
             let of = |list: &str| report[list].as_array().unwrap().clone();
             let sum = |list: &str| of(list).iter().map(|row| row["bytes"].as_u64().unwrap()).sum::<u64>();
@@ -223,8 +226,10 @@ mod tests {
             let kept: Vec<_> = of("others").iter().map(|row| row["why"].as_str().unwrap().to_owned()).collect();
             assert!(kept.iter().all(|why| !why.starts_with("matrices")), "{golden}: {kept:?}");
             let has = |name: &str| of("groups").iter().any(|g| g["group"].as_str().unwrap().starts_with(name));
-            let mamba = !matches!(golden, "moe" | "next");
-            assert_eq!((has("mamba in"), has("mamba out"), has("delta-net in")), (mamba, mamba, !mamba), "{golden}");
+            let (mamba, delta) = (mambas.contains(&golden), deltas.contains(&golden));
+            assert_eq!((has("mamba in"), has("mamba out"), has("delta-net in")), (mamba, mamba, delta), "{golden}");
+            let convolves = convolutions.contains(&golden);
+            assert_eq!((has("short convolution in"), has("short convolution out")), (convolves, convolves), "{golden}");
             assert_eq!(has("experts latent"), golden == "nemotron_super");
         }
     }

@@ -35,9 +35,10 @@ impl HfConfig {
             None => whole.clone(),
         };
         let model_type = json.str("model_type")?.ok_or_else(|| missing(&json, "model_type"))?.to_owned();
-        let tied = json.bool("tie_word_embeddings")?.or(tied).unwrap_or(false);
+        // LFM2's first exports call it otherwise.
+        let tied = json.bool("tie_embedding")?.or(json.bool("tie_word_embeddings")?).or(tied).unwrap_or(false);
         let read = ReadNames::default();
-        ["model_type", "tie_word_embeddings", "quantization_config", "compression_config"]
+        ["model_type", "tie_word_embeddings", "tie_embedding", "quantization_config", "compression_config"]
             .into_iter()
             .for_each(|key| read.note(key));
         Ok(Self { file: json.file.clone(), model_type, whole, tied, json, read })

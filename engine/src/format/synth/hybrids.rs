@@ -1,4 +1,4 @@
-//! Synthetic models of the families with Mamba-2.
+//! Synthetic models of the families beside Qwen's hybrids.
 
 use super::plan::{Fill, Planned, SynthOptions, SynthPlan, TensorUse, limited};
 use super::text;
@@ -6,7 +6,7 @@ use crate::format::gguf::{GgufHeader, MetaValue};
 use crate::format::{BlockType, Problem};
 
 /// The sizes of a model that was released. Layers are words of one letter a block: `M` Mamba-2, `*` attention, `P` both
-/// side by side, `E` experts, `-` a dense part.
+/// side by side, `C` a short convolution, `E` experts, `-` a dense part.
 #[derive(Clone, Copy)]
 pub(super) struct HybridShape {
     pub(super) name: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct HybridShape {
     /// Width of a dense part.
     dense: usize,
     experts: ExpertSizes,
-    /// Whether feed-forward parts have a gate, and routers are softmaxes; squared ReLUs and sigmoids otherwise.
+    /// Whether feed-forward parts have a gate; squared ReLUs otherwise.
     gated: bool,
     /// Factors, as the file's keys have them.
     factors: &'static [(&'static str, f32)],
@@ -37,6 +37,8 @@ struct AttentionSizes {
     dim: usize,
     /// Base of the rotation; 0 for none.
     theta: f32,
+    /// Whether queries and keys have norms.
+    normed: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -56,11 +58,15 @@ struct ExpertSizes {
     shared: usize,
     /// Width of the rows that routed ones read and make, where it is their own; else 0.
     latent: usize,
+    /// Whether sigmoids with biases choose them, and not a softmax.
+    biased: bool,
 }
 
 const TAPS: usize = 4;
-const NO_ATTENTION: AttentionSizes = AttentionSizes { heads: 0, kv_heads: 0, dim: 0, theta: 0.0 };
-const NO_EXPERTS: ExpertSizes = ExpertSizes { count: 0, used: 0, width: 0, shared: 0, latent: 0 };
+/// Of a short convolution.
+const SHORT_TAPS: usize = 3;
+const NO_ATTENTION: AttentionSizes = AttentionSizes { heads: 0, kv_heads: 0, dim: 0, theta: 0.0, normed: false };
+const NO_EXPERTS: ExpertSizes = ExpertSizes { count: 0, used: 0, width: 0, shared: 0, latent: 0, biased: false };
 /// Attention at layers 5, 15, 25 and 35.
 const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E \
                               ME ME ME ME ME ME ME ME ME *E ME ME ME ME";
@@ -78,22 +84,42 @@ const NEMOTRON_NANO: HybridShape = HybridShape {
     vocab: 131_072,
     context: 262_144,
     tied: false,
-    attention: AttentionSizes { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
+    attention: AttentionSizes { heads: 32, kv_heads: 2, dim: 128, theta: 0.0, normed: false },
     ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
     dense: 0,
-    experts: ExpertSizes { count: 128, used: 6, width: 1856, shared: 3712, latent: 0 },
+    experts: ExpertSizes { count: 128, used: 6, width: 1856, shared: 3712, latent: 0, biased: true },
     gated: false,
     factors: &[("expert_weights_scale", 2.5)],
 };
 
-const SHAPES: [HybridShape; 7] = [
+const NO_SSM: Ssm = Ssm { heads: 0, dim: 0, state: 0, groups: 0, normed: false };
+
+const QWEN3_8B: HybridShape = HybridShape {
+    name: "qwen3-8b",
+    architecture: "qwen3",
+    pre: "qwen2",
+    layers: "*- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- \
+             *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *-",
+    hidden: 4096,
+    vocab: 151_936,
+    context: 40_960,
+    tied: false,
+    attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 1e6, normed: true },
+    ssm: NO_SSM,
+    dense: 12_288,
+    experts: NO_EXPERTS,
+    gated: true,
+    factors: &[],
+};
+
+const SHAPES: [HybridShape; 11] = [
     NEMOTRON_NANO,
     HybridShape {
         name: "nemotron-3-super-120b-a12b",
         layers: SUPER_LAYERS,
         hidden: 4096,
         ssm: Ssm { heads: 128, ..NEMOTRON_NANO.ssm },
-        experts: ExpertSizes { count: 512, used: 22, width: 2688, shared: 5376, latent: 1024 },
+        experts: ExpertSizes { count: 512, used: 22, width: 2688, shared: 5376, latent: 1024, biased: true },
         factors: &[("expert_weights_scale", 5.0)],
         ..NEMOTRON_NANO
     },
@@ -107,7 +133,7 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 131_072,
         context: 8192,
         tied: false,
-        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
+        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 0.0, normed: false },
         ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 8, normed: true },
         dense: 21_504,
         experts: NO_EXPERTS,
@@ -123,10 +149,10 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 100_352,
         context: 131_072,
         tied: true,
-        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
+        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 128, theta: 0.0, normed: false },
         ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 1, normed: true },
         dense: 0,
-        experts: ExpertSizes { count: 72, used: 10, width: 768, shared: 1536, latent: 0 },
+        experts: ExpertSizes { count: 72, used: 10, width: 768, shared: 1536, latent: 0, biased: false },
         gated: true,
         factors: &GRANITE_SMALL_FACTORS,
     },
@@ -139,10 +165,10 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 100_352,
         context: 131_072,
         tied: true,
-        attention: AttentionSizes { heads: 12, kv_heads: 4, dim: 128, theta: 0.0 },
+        attention: AttentionSizes { heads: 12, kv_heads: 4, dim: 128, theta: 0.0, normed: false },
         ssm: Ssm { heads: 48, dim: 64, state: 128, groups: 1, normed: true },
         dense: 0,
-        experts: ExpertSizes { count: 64, used: 6, width: 512, shared: 1024, latent: 0 },
+        experts: ExpertSizes { count: 64, used: 6, width: 512, shared: 1024, latent: 0, biased: false },
         gated: true,
         factors: &GRANITE_TINY_FACTORS,
     },
@@ -156,7 +182,7 @@ const SHAPES: [HybridShape; 7] = [
         vocab: 130_048,
         context: 262_144,
         tied: false,
-        attention: AttentionSizes { heads: 12, kv_heads: 2, dim: 128, theta: 1e11 },
+        attention: AttentionSizes { heads: 12, kv_heads: 2, dim: 128, theta: 1e11, normed: false },
         ssm: Ssm { heads: 24, dim: 128, state: 256, groups: 1, normed: false },
         dense: 12_288,
         experts: NO_EXPERTS,
@@ -180,12 +206,60 @@ const SHAPES: [HybridShape; 7] = [
         gated: true,
         factors: &[],
     },
+    QWEN3_8B,
+    HybridShape {
+        name: "qwen3-30b-a3b",
+        architecture: "qwen3moe",
+        layers: "*E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E \
+                 *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E *E",
+        hidden: 2048,
+        attention: AttentionSizes { kv_heads: 4, ..QWEN3_8B.attention },
+        dense: 0,
+        experts: ExpertSizes { count: 128, used: 8, width: 768, shared: 0, latent: 0, biased: false },
+        ..QWEN3_8B
+    },
+    HybridShape {
+        name: "lfm2-8b-a1b",
+        architecture: "lfm2moe",
+        pre: "lfm2",
+        layers: "C- C- *E CE CE CE *E CE CE CE *E CE CE CE *E CE CE CE *E CE CE *E CE CE",
+        hidden: 2048,
+        vocab: 65_536,
+        context: 128_000,
+        tied: true,
+        attention: AttentionSizes { heads: 32, kv_heads: 8, dim: 64, theta: 1e6, normed: true },
+        ssm: NO_SSM,
+        dense: 7168,
+        experts: ExpertSizes { count: 32, used: 4, width: 1792, shared: 0, latent: 0, biased: true },
+        gated: true,
+        factors: &[],
+    },
+    HybridShape {
+        name: "granite-4-micro",
+        architecture: "granite",
+        pre: "dbrx",
+        layers: "*- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- \
+                 *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *- *-",
+        hidden: 2560,
+        vocab: 100_352,
+        context: 131_072,
+        tied: true,
+        attention: AttentionSizes { heads: 40, kv_heads: 8, dim: 64, theta: 1e7, normed: false },
+        ssm: NO_SSM,
+        dense: 8192,
+        experts: NO_EXPERTS,
+        gated: true,
+        factors: &GRANITE_MICRO_FACTORS,
+    },
 ];
 
 const GRANITE_SMALL_FACTORS: [(&str, f32); 4] =
     [("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.007_812_5), ("logit_scale", 16.0)];
 const GRANITE_TINY_FACTORS: [(&str, f32); 4] =
     [("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.007_812_5), ("logit_scale", 6.0)];
+
+const GRANITE_MICRO_FACTORS: [(&str, f32); 4] =
+    [("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.015_625), ("logit_scale", 10.0)];
 
 /// The names of these shapes.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
@@ -212,7 +286,7 @@ impl HybridShape {
         };
         let shape = Self { vocab, experts: ExpertSizes { count: experts, ..self.experts }, ..*self };
         let mut plan = SynthPlan::new(options, self.hidden);
-        plan.embedding(vocab);
+        plan.embedding(vocab, shape.output_norm());
         if !shape.tied {
             plan.head(vocab);
         }
@@ -233,11 +307,17 @@ impl HybridShape {
                 self.attend(plan, b);
             }
             match block {
+                'C' => self.short_conv(plan, b),
                 'E' => self.mixture(plan, b),
                 '-' => self.feed_forward(plan, b, "", &[self.dense, self.hidden], TensorUse::Shared),
                 _ => {}
             }
         }
+    }
+
+    /// The name of the norm before the head.
+    fn output_norm(&self) -> &'static str {
+        if self.architecture.starts_with("lfm2") { "token_embd_norm.weight" } else { "output_norm.weight" }
     }
 
     /// The name of a layer's second norm: converters write that of Falcon-H1 without its end.
@@ -261,8 +341,18 @@ impl HybridShape {
         plan.matrix(b("ssm_out.weight"), TensorUse::Dense, &[self.hidden, values]);
     }
 
+    fn short_conv(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String) {
+        plan.matrix(b("shortconv.in_proj.weight"), TensorUse::Dense, &[3 * self.hidden, self.hidden]);
+        plan.add(b("shortconv.conv.weight"), BlockType::F32, &[self.hidden, SHORT_TAPS], Fill::Rms(0.5));
+        plan.matrix(b("shortconv.out_proj.weight"), TensorUse::Dense, &[self.hidden, self.hidden]);
+    }
+
     fn attend(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String) {
-        let AttentionSizes { heads, kv_heads, dim, .. } = self.attention;
+        let AttentionSizes { heads, kv_heads, dim, normed, .. } = self.attention;
+        if normed {
+            plan.norm(b("attn_q_norm.weight"), dim);
+            plan.norm(b("attn_k_norm.weight"), dim);
+        }
         plan.matrix(b("attn_q.weight"), TensorUse::Dense, &[heads * dim, self.hidden]);
         plan.matrix(b("attn_k.weight"), TensorUse::Dense, &[kv_heads * dim, self.hidden]);
         plan.matrix(b("attn_v.weight"), TensorUse::Dense, &[kv_heads * dim, self.hidden]);
@@ -270,9 +360,9 @@ impl HybridShape {
     }
 
     fn mixture(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String + Copy) {
-        let ExpertSizes { count, width, shared, latent, .. } = self.experts;
+        let ExpertSizes { count, width, shared, latent, biased, .. } = self.experts;
         plan.router(b("ffn_gate_inp.weight"), count);
-        if !self.gated {
+        if biased {
             // Sigmoids of the best experts differ by hundredths: a larger bias would choose alone, the same few for
             // every token, as no balanced model does.
             plan.add(b("exp_probs_b.bias"), BlockType::F32, &[count], Fill::Uniform(-0.002, 0.002));
@@ -283,7 +373,9 @@ impl HybridShape {
             plan.matrix(b("ffn_latent_up.weight"), TensorUse::Dense, &[self.hidden, latent]);
         }
         self.feed_forward(plan, b, "_exps", &[count, width, read], TensorUse::Experts);
-        self.feed_forward(plan, b, "_shexp", &[shared, self.hidden], TensorUse::Shared);
+        if shared > 0 {
+            self.feed_forward(plan, b, "_shexp", &[shared, self.hidden], TensorUse::Shared);
+        }
     }
 
     /// Matrices of the shape `in_shape`, whose names end with `kind`, and the one that leads back.
@@ -336,12 +428,16 @@ impl HybridShape {
             ("embedding_length", self.hidden),
             ("vocab_size", self.vocab),
             ("attention.head_count", attention.heads),
-            ("ssm.conv_kernel", TAPS),
-            ("ssm.state_size", ssm.state),
-            ("ssm.group_count", ssm.groups),
-            ("ssm.time_step_rank", ssm.heads),
-            ("ssm.inner_size", ssm.heads * ssm.dim),
         ];
+        if ssm.heads > 0 {
+            numbers.extend([
+                ("ssm.conv_kernel", TAPS),
+                ("ssm.state_size", ssm.state),
+                ("ssm.group_count", ssm.groups),
+                ("ssm.time_step_rank", ssm.heads),
+                ("ssm.inner_size", ssm.heads * ssm.dim),
+            ]);
+        }
         if attention.heads > 0 {
             numbers.extend([("attention.key_length", attention.dim), ("attention.value_length", attention.dim)]);
         }
@@ -350,8 +446,8 @@ impl HybridShape {
                 ("expert_count", experts.count),
                 ("expert_used_count", experts.used),
                 ("expert_feed_forward_length", experts.width),
-                ("expert_shared_feed_forward_length", experts.shared),
             ]);
+            numbers.extend((experts.shared > 0).then_some(("expert_shared_feed_forward_length", experts.shared)));
             numbers.extend((experts.latent > 0).then_some(("moe_latent_size", experts.latent)));
         }
         numbers
@@ -367,7 +463,16 @@ impl HybridShape {
         let widths: Vec<u32> = layers.iter().map(|layer| width(layer) as u32).collect();
         let attends = |layer: &&str| layer.contains(['*', 'P']);
         let heads = layers.iter().map(|layer| if attends(layer) { self.attention.kv_heads as u32 } else { 0 });
-        set("feed_forward_length", MetaValue::U32s(widths));
+        if self.architecture.starts_with("lfm2") {
+            // 2 stands for a sigmoid.
+            set("expert_gating_func", MetaValue::U32(2));
+            set("shortconv.l_cache", MetaValue::U32(SHORT_TAPS as u32));
+            set("feed_forward_length", MetaValue::U32(self.dense as u32));
+            let dense = layers.iter().take_while(|layer| layer.contains('-')).count();
+            set("leading_dense_block_count", MetaValue::U32(dense as u32));
+        } else {
+            set("feed_forward_length", MetaValue::U32s(widths));
+        }
         set("attention.head_count_kv", MetaValue::U32s(heads.collect()));
         match self.attention.theta {
             0.0 if self.attention.heads > 0 => set("rope.scaling.finetuned", MetaValue::Bool(false)),

@@ -156,7 +156,7 @@ const SHAPES: &[ReleasedShape] = &[ReleasedShape {
 pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
     let shape = shape(options)?;
     let mut plan = SynthPlan::new(options, shape.hidden);
-    plan.embedding(shape.vocab);
+    plan.embedding(shape.vocab, "output_norm.weight");
     plan.head(shape.vocab);
     for i in 0..shape.layers {
         plan.layer(&shape, i, (i + 1).is_multiple_of(ATTENTION_INTERVAL));
@@ -206,12 +206,13 @@ impl SynthPlan {
         (header, self.tensors)
     }
 
-    /// Embedding and last norm. Rows of about the size of what the layers add to them: with smaller ones all tokens
-    /// would soon look alike to the routers, and batches would read few experts.
-    pub(super) fn embedding(&mut self, vocab: usize) {
+    /// Embedding and last norm, by the name that the family's files have for it. Rows of about the size of what the
+    /// layers add to them: with smaller ones all tokens would soon look alike to the routers, and batches would read
+    /// few experts.
+    pub(super) fn embedding(&mut self, vocab: usize, norm: &str) {
         let ty = self.fitting(TensorUse::Embedding, self.hidden);
         self.add("token_embd.weight", ty, &[vocab, self.hidden], Fill::Rms(EMBEDDING_RMS));
-        self.norm("output_norm.weight", self.hidden);
+        self.norm(norm, self.hidden);
     }
 
     pub(super) fn head(&mut self, vocab: usize) {

@@ -1,6 +1,8 @@
 //! Attention over all positions before. Whether it has an output gate, norms of queries and keys, rotated positions,
 //! and by what it scales scores, is data.
 
+mod scaling;
+
 use super::ConvertedLayer;
 use super::Layer;
 use super::{Operator, StateShape};
@@ -10,6 +12,7 @@ use crate::format::{LoadError, Problem, Tensor};
 use crate::model::gguf_keys::Keys;
 use crate::model::hf_keys::{multiple, size};
 use crate::model::summary::{Role, Summary};
+use chimere_kernels::reference::{Yarn, rope_frequency};
 
 /// Part of a head that Qwen's hybrids rotate where config.json does not say.
 const ROTARY_PART_DEFAULT: f64 = 0.25;
@@ -40,6 +43,19 @@ pub struct Rope {
     pub dim: usize,
     /// Base of the rotation.
     pub theta: f64,
+    /// How frequencies are changed for more positions than the model was trained for, if they are.
+    pub yarn: Option<Yarn>,
+}
+
+/// What a family's heads do with positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::model) enum Positions {
+    /// Scores do not depend on positions.
+    Unused,
+    /// Positions rotate queries and keys.
+    Rotated,
+    /// Positions rotate queries and keys, by YaRN where a file asks for it.
+    Scaled,
 }
 
 /// Weights of an attention block.
@@ -98,20 +114,35 @@ impl AttentionConfig {
             ));
         }
         let rope = Some(Rope::from_gguf(keys, head_dim, None)?);
-        let usual = Self::usual_scale(head_dim);
-        if let Some(scale) = keys.factor("attention.scale")?.filter(|scale| *scale != usual) {
-            return Err(keys.error("attention.scale", format_args!("{usual}, the usual scale of these heads"), scale));
-        }
-        Ok(Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale: Self::usual_scale(head_dim) })
+        let scale = keys.factor("attention.scale")?.unwrap_or(Self::usual_scale(head_dim));
+        Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale }.of_usual_scale(keys)
     }
 
-    /// Without gates and norms, as other hybrids have it. `attends` says which main layers the keys are about,
-    /// `rotated` whether their heads are turned by position. A head is as wide as its share of the stream unless a key
-    /// says otherwise.
+    /// Normed and rotated without gates, as [`Self::plain_from_gguf`] otherwise.
+    pub(in crate::model) fn normed_from_gguf(
+        keys: &Keys<'_>,
+        attends: &[bool],
+        positions: Positions,
+    ) -> Result<Self, LoadError> {
+        let plain = Self::plain_from_gguf(keys, attends, positions)?;
+        Self { qk_norm: true, ..plain }.of_usual_scale(keys)
+    }
+
+    /// That the file does not ask for another scale, in families whose scores have the usual one.
+    fn of_usual_scale(self, keys: &Keys<'_>) -> Result<Self, LoadError> {
+        let usual = Self::usual_scale(self.head_dim);
+        if self.scale == usual {
+            return Ok(self);
+        }
+        Err(keys.error("attention.scale", format_args!("{usual}, the usual scale of these heads"), self.scale))
+    }
+
+    /// Without gates and norms, as other hybrids have it. `attends` says which main layers the keys are about. A head
+    /// is as wide as its share of the stream unless a key says otherwise.
     pub(in crate::model) fn plain_from_gguf(
         keys: &Keys<'_>,
         attends: &[bool],
-        rotated: bool,
+        positions: Positions,
     ) -> Result<Self, LoadError> {
         let of = |name: &str| keys.size_in("attention", name, |layer| attends[layer]);
         let (heads, kv_heads) = (of("attention.head_count")?, of("attention.head_count_kv")?);
@@ -123,13 +154,17 @@ impl AttentionConfig {
             let want = format!("{head_dim} like attention.key_length");
             return Err(keys.error("attention.value_length", want, value_dim));
         }
-        let rope = rotated.then(|| Rope::from_gguf(keys, head_dim, Some(head_dim))).transpose()?;
+        let rope = match positions {
+            Positions::Unused => None,
+            Positions::Rotated => Some(Rope::from_gguf(keys, head_dim, Some(head_dim))?),
+            Positions::Scaled => Some(Rope::scaled_from_gguf(keys, head_dim)?),
+        };
         let scale = keys.factor("attention.scale")?.unwrap_or(Self::usual_scale(head_dim));
         Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
     }
 
     /// Attention without gates and head norms from config.json, with the usual factor of the scores.
-    pub(in crate::model) fn plain_from_hugging_face(c: &HfConfig, rotated: bool) -> Result<Self, LoadError> {
+    pub(in crate::model) fn plain_from_hugging_face(c: &HfConfig, positions: Positions) -> Result<Self, LoadError> {
         let (heads, kv_heads) = (size(c, "num_attention_heads")?, size(c, "num_key_value_heads")?);
         multiple(c, "num_attention_heads", heads, kv_heads)?;
         let head_dim = match ["head_dim", "attention_head_dim"].into_iter().find(|key| c.has(key)) {
@@ -137,9 +172,18 @@ impl AttentionConfig {
             None => size(c, "hidden_size")? / heads,
         };
         c.must_be("attention_head_dim", head_dim)?;
-        let rope = rotated.then(|| Rope::from_hugging_face(c, head_dim, 1.0)).transpose()?;
+        let rope = match positions {
+            Positions::Unused => None,
+            Positions::Rotated => Some(Rope::from_hugging_face(c, head_dim, 1.0)?),
+            Positions::Scaled => Some(Rope::scaled_from_hugging_face(c, head_dim)?),
+        };
         let scale = Self::usual_scale(head_dim);
         Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
+    }
+
+    /// Normed and rotated without gates, from config.json.
+    pub(in crate::model) fn normed_from_hugging_face(c: &HfConfig, positions: Positions) -> Result<Self, LoadError> {
+        Ok(Self { qk_norm: true, ..Self::plain_from_hugging_face(c, positions)? })
     }
 
     /// Gated, normed and rotated, from the config.json of a Hugging Face directory.
@@ -154,14 +198,48 @@ impl AttentionConfig {
 }
 
 impl Rope {
+    /// Radians by which pair `i` turns a position.
+    pub fn frequency(&self, i: usize) -> f64 {
+        rope_frequency(i, self.dim, self.theta, self.yarn.as_ref())
+    }
+
+    /// What cosines and sines are multiplied with.
+    pub fn magnitude(&self) -> f64 {
+        self.yarn.map_or(1.0, |yarn| yarn.magnitude)
+    }
+
+    /// Positions that a file means whose model was made for `context`: YaRN leads it beyond them.
+    pub(in crate::model) fn extended(&self, context: u32) -> u32 {
+        let extended = self.yarn.map_or(0.0, |yarn| yarn.factor * yarn.positions);
+        context.max(extended as u32)
+    }
+
     /// Where no key says how much of a head is rotated, `dim_default` is.
     fn from_gguf(keys: &Keys<'_>, head_dim: usize, dim_default: Option<usize>) -> Result<Self, LoadError> {
-        let meta: &Metadata = keys.meta;
         // An empty string stands for none.
-        if let Some(other) = meta.str(&keys.key("rope.scaling.type"))?.filter(|kind| !["none", ""].contains(kind)) {
+        let kind = keys.meta.str(&keys.key("rope.scaling.type"))?;
+        if let Some(other) = kind.filter(|kind| !["none", ""].contains(kind)) {
             let want = "`none`: scaled rotation is not supported";
             return Err(keys.error("rope.scaling.type", want, format_args!("`{other}`")));
         }
+        Self::unscaled_from_gguf(keys, head_dim, dim_default)
+    }
+
+    /// Rotation of whole heads unless a key says otherwise, by YaRN where the file asks for it.
+    fn scaled_from_gguf(keys: &Keys<'_>, head_dim: usize) -> Result<Self, LoadError> {
+        let yarn = match keys.meta.str(&keys.key("rope.scaling.type"))? {
+            None | Some("none" | "") => None,
+            Some("yarn") => Some(scaling::yarn_from_gguf(keys)?),
+            Some(other) => {
+                let want = "`none` or `yarn`: other scaled rotations are not supported";
+                return Err(keys.error("rope.scaling.type", want, format_args!("`{other}`")));
+            }
+        };
+        Ok(Self { yarn, ..Self::unscaled_from_gguf(keys, head_dim, Some(head_dim))? })
+    }
+
+    fn unscaled_from_gguf(keys: &Keys<'_>, head_dim: usize, dim_default: Option<usize>) -> Result<Self, LoadError> {
+        let meta: &Metadata = keys.meta;
         let dim = match dim_default {
             Some(dim) if !keys.has("rope.dimension_count") => dim,
             _ => keys.size("rope.dimension_count")?,
@@ -170,7 +248,13 @@ impl Rope {
             let want = format!("an even number of at most {head_dim}, the head's size");
             return Err(meta.error(Problem::key(keys.key("rope.dimension_count"), want, dim)));
         }
-        Ok(Self { dim, theta: meta.need_f64(&keys.key("rope.freq_base"))? })
+        Ok(Self { dim, theta: meta.need_f64(&keys.key("rope.freq_base"))?, yarn: None })
+    }
+
+    /// Rotation of whole heads unless config.json says otherwise, by YaRN where it asks for it.
+    fn scaled_from_hugging_face(c: &HfConfig, head_dim: usize) -> Result<Self, LoadError> {
+        let yarn = scaling::yarn_from_hugging_face(c)?;
+        Ok(Self { yarn, ..Self::from_hugging_face(c, head_dim, 1.0)? })
     }
 
     /// Where config.json does not say which part of a head is rotated, `part_default` of it is.
@@ -183,7 +267,7 @@ impl Rope {
             let want = format!("a part of {head_dim} that is even and not 0");
             return Err(c.error("partial_rotary_factor", want, part));
         }
-        Ok(Self { dim: rotary as usize, theta })
+        Ok(Self { dim: rotary as usize, theta, yarn: None })
     }
 }
 
@@ -197,7 +281,10 @@ impl Operator for AttentionConfig {
 
     fn describe(&self) -> String {
         let positions = match self.rope {
-            Some(Rope { dim, theta }) => format!("{dim} rotated, base {theta}"),
+            Some(Rope { dim, theta, yarn: None }) => format!("{dim} rotated, base {theta}"),
+            Some(Rope { dim, theta, yarn: Some(yarn) }) => {
+                format!("{dim} rotated, base {theta}, by YaRN {} from {}", yarn.factor, yarn.positions)
+            }
             None => "no positions".to_owned(),
         };
         format!("{} query and {} key heads of {}, {positions}", self.heads, self.kv_heads, self.head_dim)
@@ -218,8 +305,8 @@ impl Operator for AttentionConfig {
         };
         Ok(AttentionWeights {
             config: *self,
-            q,
-            k,
+            q: self.in_halves(q, layer.paired),
+            k: self.in_halves(k, layer.paired),
             v,
             q_norm: self.head_norm(layer, "attn_q_norm.weight")?,
             k_norm: self.head_norm(layer, "attn_k_norm.weight")?,
@@ -275,6 +362,20 @@ impl Operator for AttentionConfig {
 }
 
 impl AttentionConfig {
+    /// Rows that are rotated together half a head apart, wherever the file has them. Heads without positions have any
+    /// order that queries and keys share.
+    fn in_halves(&self, t: Tensor, paired: bool) -> Tensor {
+        if !paired || self.rope.is_none() {
+            return t;
+        }
+        let half = self.head_dim / 2;
+        let places = (0..t.rows()).map(|row| {
+            let (head, at) = (row / self.head_dim, row % self.head_dim);
+            head * self.head_dim + 2 * (at % half) + at / half
+        });
+        t.gather_rows(&places.map(|place| place..place + 1).collect::<Vec<_>>())
+    }
+
     fn head_norm(&self, layer: &Layer<'_>, name: &str) -> Result<Option<Vec<f32>>, LoadError> {
         self.qk_norm.then(|| layer.norm(name, &[self.head_dim])).transpose()
     }

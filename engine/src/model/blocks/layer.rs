@@ -11,6 +11,8 @@ pub(in crate::model) struct Layer<'a> {
     pub(in crate::model) format: Format,
     /// How the input projections of gated-delta blocks are packed, if the family has such blocks.
     pub(in crate::model) gdn: Option<&'a GdnPacking>,
+    /// Whether the two rows that are rotated together stand side by side, and not half a head apart.
+    pub(in crate::model) paired: bool,
     /// What stands before every name of this layer, such as `blk.3.`.
     pub(in crate::model) prefix: &'a str,
     /// Width of the residual stream.

@@ -14,6 +14,7 @@ mod moe;
 mod parallel;
 #[cfg(test)]
 mod scale;
+mod shortconv;
 
 pub use attention::{AttentionConfig, AttentionWeights, Rope};
 pub use gdn::{GdnConfig, GdnWeights, HeadOrder};
@@ -23,7 +24,9 @@ pub use moe::{LatentWeights, MoeConfig, MoeWeights, Router, SharedConfig, Shared
 pub use parallel::{ParallelConfig, ParallelWeights};
 #[cfg(test)]
 pub(crate) use scale::{ScaleConfig, ScaleWeights};
+pub use shortconv::{ShortConvConfig, ShortConvWeights};
 
+pub(super) use attention::Positions;
 pub(super) use conversion::{Conversion, Converted, ConvertedLayer};
 pub(super) use gdn::{GdnPacking, Projections};
 pub(super) use layer::Layer;
@@ -77,9 +80,9 @@ impl StateShape {
     }
 
     /// Whether rows that turn out not to count can be left out of it again: there is no state that they change, or it
-    /// follows from factors that they leave.
+    /// follows from factors and inputs of the convolution that they leave.
     pub fn takes_drafts(&self) -> bool {
-        self.recurrent == 0 || self.factors > 0
+        (self.recurrent == 0 || self.factors > 0) && (self.tail == 0 || self.inputs > 0)
     }
 
     /// Whether a sequence has keys and values here.
@@ -205,6 +208,13 @@ macro_rules! operators {
 
         $(
             $(#[$attribute])?
+            impl From<$config> for OpConfig {
+                fn from(config: $config) -> Self {
+                    Self::$kind(config)
+                }
+            }
+
+            $(#[$attribute])?
             impl OperatorConfig for $config {
                 fn of(op: &OpConfig) -> Option<&Self> {
                     // The only operator of a list would need no wildcard.
@@ -223,6 +233,7 @@ operators! {
     Gdn(GdnConfig, GdnWeights) = "Gated delta rule.",
     Mamba2(Mamba2Config, Mamba2Weights) = "Mamba-2.",
     Attention(AttentionConfig, AttentionWeights) = "Attention over all positions before.",
+    ShortConv(ShortConvConfig, ShortConvWeights) = "A convolution of few taps between two gates.",
     Parallel(ParallelConfig, ParallelWeights) = "Attention and Mamba-2 side by side.",
     Mlp(MlpConfig, MlpWeights) = "A dense feed-forward part.",
     Moe(MoeConfig, MoeWeights) = "A mixture of experts.",

@@ -4,7 +4,7 @@
 use super::{Family, Layers, granitehybrid, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
-use crate::model::blocks::{AttentionConfig, Mamba2Config, MlpConfig, OpConfig, ParallelConfig};
+use crate::model::blocks::{AttentionConfig, Mamba2Config, MlpConfig, OpConfig, ParallelConfig, Positions};
 use crate::model::gguf_keys::Keys;
 use crate::model::hf_keys::{check_conv_bias, factor, layer_count};
 use crate::model::hf_tensors::{Factors, HfTensors, attention_tensors, mamba_tensors, renamed};
@@ -33,7 +33,7 @@ const TENSORS: HfTensors = HfTensors {
 };
 
 fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
-    let attention = AttentionConfig::plain_from_gguf(keys, &vec![true; keys.main], true)?;
+    let attention = AttentionConfig::plain_from_gguf(keys, &vec![true; keys.main], Positions::Rotated)?;
     // The one family that has files of both kinds.
     let normed = keys.has_tensor("blk.0.ssm_norm.weight");
     Ok(layers(keys.main, attention, Mamba2Config::from_gguf(keys, normed)?, MlpConfig::from_gguf(keys)?))
@@ -52,7 +52,7 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     }
     let mamba = Mamba2Config::from_hugging_face(c, &granitehybrid::NAMES, normed)?;
     c.must_be("mamba_d_ssm", mamba.values())?;
-    let attention = AttentionConfig::plain_from_hugging_face(c, true)?;
+    let attention = AttentionConfig::plain_from_hugging_face(c, Positions::Rotated)?;
     Ok(layers(layer_count(dir)? as usize, attention, mamba, MlpConfig::from_hugging_face(c)?))
 }
 

@@ -1,13 +1,14 @@
 //! `granitehybrid`: a Mamba-2 mixer or attention without positions, then experts with an ungated shared one, or a dense
-//! feed-forward part; factors on embedding, logits, scores and on what each block adds (Granite 4 H).
+//! feed-forward part; factors on embedding, logits, scores and on what each block adds (Granite 4 H). A model whose
+//! layers all attend may rotate heads, and its files are `granite` or `granitemoe` (Granite 4 Micro).
 
-use super::{Family, Layers, mixer_and_feed_forward};
+use super::{Family, GgufForm, Layers, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
 use crate::model::blocks::LayerPlan;
 use crate::model::blocks::{
-    AttentionConfig, Mamba2Config, Mamba2Names, MlpConfig, MoeConfig, OpConfig, Router, SharedConfig, expert_counts,
-    gguf_expert_counts,
+    AttentionConfig, Mamba2Config, Mamba2Names, MlpConfig, MoeConfig, OpConfig, Positions, Router, SharedConfig,
+    expert_counts, gguf_expert_counts,
 };
 use crate::model::gguf_keys::Keys;
 use crate::model::hf_keys::{check_conv_bias, factor, layer_count, size};
@@ -15,8 +16,19 @@ use crate::model::hf_tensors::{Change, HfTensors, attention_tensors, mamba_tenso
 
 const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm.weight"];
 
-pub(super) const FAMILY: Family =
-    Family::renamed("granitehybrid", &["granitemoehybrid"], (gguf_layers, hugging_face_layers), &TENSORS);
+pub(super) const FAMILY: Family = Family {
+    form: GgufForm { paired: true, ..GgufForm::USUAL },
+    ..Family::renamed("granitehybrid", &["granitemoehybrid"], (gguf_layers, hugging_face_layers), &TENSORS)
+};
+
+/// Converters call models without Mamba-2 so. Their directories do not differ.
+pub(super) const DENSE: Family = Family { gguf: "granite", hugging_face: &[], gguf_layers: gguf_attention, ..FAMILY };
+
+pub(super) const MOE: Family = Family { gguf: "granitemoe", ..DENSE };
+
+/// Keys about mixers, which converters write for models without any too.
+const MIXER_KEYS: &[&str] =
+    &["ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size", "ssm.time_step_rank"];
 
 /// Sizes of the mixer as config.json of Granite and Falcon has them.
 pub(super) const NAMES: Mamba2Names = Mamba2Names {
@@ -58,21 +70,42 @@ fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
     let kv_heads = keys.per_layer("attention.head_count_kv")?;
     let kv_heads = kv_heads.ok_or_else(|| keys.error("attention.head_count_kv", "a number a layer", "no such key"))?;
     let attends: Vec<bool> = kv_heads.iter().map(|heads| *heads > 0).collect();
+    if !attends.contains(&false) {
+        return gguf_attention(keys);
+    }
     check_positions(keys)?;
     if !attends.contains(&true) {
         keys.leave_out(&["attention.scale"]);
     }
+    let attention = || AttentionConfig::plain_from_gguf(keys, &attends, Positions::Unused);
     let mixers = Mixers {
-        mamba: first(&attends, false).map(|_| Mamba2Config::from_gguf(keys, true)).transpose()?,
-        attention: first(&attends, true)
-            .map(|_| AttentionConfig::plain_from_gguf(keys, &attends, false))
-            .transpose()?,
+        mamba: Some(Mamba2Config::from_gguf(keys, true)?),
+        attention: attends.contains(&true).then(attention).transpose()?,
     };
-    let scale = keys.factor("residual_scale")?.unwrap_or(1.0);
-    Ok(layers(&attends, &mixers, gguf_feed_forward(keys)?, scale))
+    gguf_blocks(keys, &attends, &mixers)
 }
 
-/// Rotation is on unless the file says otherwise, and its own in this family's files.
+/// Layers that all attend.
+fn gguf_attention(keys: &Keys<'_>) -> Result<Layers, LoadError> {
+    keys.leave_out(MIXER_KEYS);
+    let attends = vec![true; keys.main];
+    // Rotation is on unless the file says otherwise.
+    let rotated = keys.meta.bool(&keys.key("rope.scaling.finetuned"))?.unwrap_or(true);
+    let positions = if rotated { Positions::Rotated } else { Positions::Unused };
+    let attention = AttentionConfig::plain_from_gguf(keys, &attends, positions)?;
+    if let Some(rope) = attention.rope.filter(|rope| rope.dim != attention.head_dim) {
+        let want = format_args!("{}, the whole head", attention.head_dim).to_string();
+        return Err(keys.error("rope.dimension_count", want, rope.dim));
+    }
+    gguf_blocks(keys, &attends, &Mixers { mamba: None, attention: Some(attention) })
+}
+
+fn gguf_blocks(keys: &Keys<'_>, attends: &[bool], mixers: &Mixers) -> Result<Layers, LoadError> {
+    let scale = keys.factor("residual_scale")?.unwrap_or(1.0);
+    Ok(layers(attends, mixers, gguf_feed_forward(keys)?, scale))
+}
+
+/// Of heads beside mixers: rotation is on unless the file says otherwise, and its own in this family's files.
 fn check_positions(keys: &Keys<'_>) -> Result<(), LoadError> {
     match keys.meta.bool(&keys.key("rope.scaling.finetuned"))? {
         Some(false) => Ok(()),
@@ -85,6 +118,8 @@ fn check_positions(keys: &Keys<'_>) -> Result<(), LoadError> {
 
 fn gguf_feed_forward(keys: &Keys<'_>) -> Result<OpConfig, LoadError> {
     if keys.meta.u64(&keys.key("expert_count"))?.unwrap_or(0) == 0 {
+        // Converters write them of dense models too, whose one part is what experts would share.
+        keys.leave_out(&["expert_shared_feed_forward_length", "expert_used_count"]);
         return MlpConfig::from_gguf(keys).map(OpConfig::Mlp);
     }
     // 1 stands for softmax.
@@ -99,15 +134,25 @@ fn gguf_feed_forward(keys: &Keys<'_>) -> Result<OpConfig, LoadError> {
 
 fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     let c = dir.config();
-    c.must_be("position_embedding_type", "nope")?;
     c.must_be("mamba_proj_bias", false)?;
     check_conv_bias(dir, "mamba_conv_bias")?;
     let attends = hugging_face_attends(dir)?;
-    let mut attention = AttentionConfig::plain_from_hugging_face(c, false)?;
+    let mixes = attends.contains(&false);
+    let mut attention = AttentionConfig::plain_from_hugging_face(c, hugging_face_positions(c, mixes)?)?;
     attention.scale = factor(c, "attention_multiplier")?;
-    let mamba = Some(Mamba2Config::from_hugging_face(c, &NAMES, true)?);
+    let mamba = mixes.then(|| Mamba2Config::from_hugging_face(c, &NAMES, true)).transpose()?;
     let mixers = Mixers { mamba, attention: Some(attention) };
     Ok(layers(&attends, &mixers, hugging_face_feed_forward(c)?, factor(c, "residual_multiplier")?))
+}
+
+/// Heads beside mixers know of no positions.
+fn hugging_face_positions(c: &HfConfig, mixes: bool) -> Result<Positions, LoadError> {
+    let key = "position_embedding_type";
+    if !mixes && c.str(key)? == Some("rope") {
+        return Ok(Positions::Rotated);
+    }
+    c.must_be(key, "nope")?;
+    Ok(Positions::Unused)
 }
 
 fn hugging_face_attends(dir: &HfDir) -> Result<Vec<bool>, LoadError> {
@@ -148,10 +193,6 @@ fn mixture((experts, used): (usize, usize), width: usize, shared: Option<usize>)
 struct Mixers {
     mamba: Option<Mamba2Config>,
     attention: Option<AttentionConfig>,
-}
-
-fn first(attends: &[bool], wanted: bool) -> Option<usize> {
-    attends.iter().position(|attends| *attends == wanted)
 }
 
 fn layers(attends: &[bool], mixers: &Mixers, feed_forward: OpConfig, scale: f32) -> Layers {

@@ -3,10 +3,14 @@
 
 mod falcon_h1;
 mod granitehybrid;
+mod lfm2;
+mod lfm2moe;
 mod mamba2;
 mod nemotron_h;
+mod qwen3;
 mod qwen35;
 mod qwen35moe;
+mod qwen3moe;
 mod qwen3next;
 #[cfg(test)]
 mod scaled;
@@ -21,11 +25,17 @@ pub(super) const FAMILIES: &[&Family] = &[
     &qwen35moe::FAMILY,
     &qwen35::FAMILY,
     &qwen3next::FAMILY,
+    &qwen3moe::FAMILY,
+    &qwen3::FAMILY,
     &mamba2::FAMILY,
     &granitehybrid::FAMILY,
+    &granitehybrid::DENSE,
+    &granitehybrid::MOE,
     &falcon_h1::FAMILY,
     &nemotron_h::MOE,
     &nemotron_h::DENSE,
+    &lfm2::FAMILY,
+    &lfm2moe::FAMILY,
     #[cfg(test)]
     &scaled::FAMILY,
 ];
@@ -36,6 +46,8 @@ pub(super) struct Family {
     pub(super) gguf: &'static str,
     /// `model_type` in config.json, of the whole model and of its text part.
     pub(super) hugging_face: &'static [&'static str],
+    /// What its GGUF files do in their own way.
+    pub(super) form: GgufForm,
     /// The layers that a GGUF file's keys describe.
     pub(super) gguf_layers: GgufLayers,
     /// The layers that config.json describes.
@@ -46,6 +58,20 @@ pub(super) struct Family {
     pub(super) hugging_face_tensors: Option<&'static HfTensors>,
     /// How GGUF files of directories are written, if they are.
     pub(super) conversion: Option<&'static Conversion>,
+}
+
+/// What GGUF files of families do in different ways.
+#[derive(Clone, Copy)]
+pub(super) struct GgufForm {
+    /// The name of the norm before the head.
+    pub(super) output_norm: &'static str,
+    /// Whether the two rows that are rotated together stand side by side in the projections of queries and keys, as
+    /// files of Llama's descendants have them, and not half a head apart.
+    pub(super) paired: bool,
+}
+
+impl GgufForm {
+    const USUAL: Self = Self { output_norm: "output_norm.weight", paired: false };
 }
 
 type GgufLayers = fn(&Keys<'_>) -> Result<Layers, LoadError>;
@@ -60,8 +86,16 @@ impl Family {
         (gguf_layers, hugging_face_layers): (GgufLayers, HfLayers),
         tensors: &'static HfTensors,
     ) -> Self {
-        let hugging_face_tensors = Some(tensors);
-        Self { gguf, hugging_face, gguf_layers, hugging_face_layers, gdn: None, hugging_face_tensors, conversion: None }
+        Self {
+            gguf,
+            hugging_face,
+            form: GgufForm::USUAL,
+            gguf_layers,
+            hugging_face_layers,
+            gdn: None,
+            hugging_face_tensors: Some(tensors),
+            conversion: None,
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError};
 use crate::model::blocks::LayerPlan;
 use crate::model::blocks::{
-    Activation, AttentionConfig, Mamba2Config, Mamba2Names, MlpConfig, MoeConfig, OpConfig, Router, SharedConfig,
-    expert_counts, gguf_expert_counts,
+    Activation, AttentionConfig, Mamba2Config, Mamba2Names, MlpConfig, MoeConfig, OpConfig, Positions, Router,
+    SharedConfig, expert_counts, gguf_expert_counts,
 };
 use crate::model::gguf_keys::Keys;
 use crate::model::hf_keys::{check_conv_bias, factor, layer_count, size};
@@ -89,7 +89,7 @@ fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
     let kinds = gguf_kinds(keys)?;
     let find = |kind: LayerKind| kinds.iter().position(|k| *k == kind);
     let attends: Vec<bool> = kinds.iter().map(|kind| *kind == LayerKind::Attention).collect();
-    let attention = || AttentionConfig::plain_from_gguf(keys, &attends, false);
+    let attention = || AttentionConfig::plain_from_gguf(keys, &attends, Positions::Unused);
     if find(LayerKind::Experts).is_none() {
         keys.leave_out(EXPERT_KEYS);
     }
@@ -147,7 +147,9 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
     let has = |kind: LayerKind| kinds.contains(&kind);
     let operators = Operators {
         mamba: has(LayerKind::Mamba).then(|| Mamba2Config::from_hugging_face(c, &NAMES, true)).transpose()?,
-        attention: has(LayerKind::Attention).then(|| AttentionConfig::plain_from_hugging_face(c, false)).transpose()?,
+        attention: has(LayerKind::Attention)
+            .then(|| AttentionConfig::plain_from_hugging_face(c, Positions::Unused))
+            .transpose()?,
         experts: has(LayerKind::Experts).then(|| hugging_face_experts(c)).transpose()?,
     };
     Ok(layers(&kinds, &operators))

@@ -1,7 +1,7 @@
 //! `qwen35`: gated delta rule and gated attention, with dense feed-forward parts (Qwen3.5-0.8B to 27B). The projections
 //! of a gated-delta block are separate tensors in both formats; GGUF files have value heads in tiled order.
 
-use super::{Family, Layers, mixer_and_feed_forward};
+use super::{Family, GgufForm, Layers, mixer_and_feed_forward};
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Problem};
 use crate::model::blocks::Conversion;
@@ -26,6 +26,7 @@ pub(super) const NORMS: [(&str, &str); 2] =
 pub(super) const FAMILY: Family = Family {
     gguf: "qwen35",
     hugging_face: &["qwen3_5", "qwen3_5_text"],
+    form: GgufForm::USUAL,
     gguf_layers: |keys| gguf_layers(keys, HeadOrder::Tiled, |keys| MlpConfig::from_gguf(keys).map(OpConfig::Mlp)),
     hugging_face_layers: |dir| hugging_face_layers(dir, |c| MlpConfig::from_hugging_face(c).map(OpConfig::Mlp)),
     gdn: Some(SEPARATE),

@@ -1,7 +1,7 @@
 //! `qwen3next`: the mathematics of `qwen35moe`, packed otherwise (Qwen3-Next-80B-A3B). Value heads are in grouped order
 //! everywhere, and fused projections have their rows grouped by key head.
 
-use super::{Family, qwen35};
+use super::{Family, GgufForm, qwen35};
 use crate::format::{LoadError, Tensor};
 use crate::model::blocks::Conversion;
 use crate::model::blocks::GdnPacking;
@@ -12,6 +12,7 @@ use std::ops::Range;
 pub(super) const FAMILY: Family = Family {
     gguf: "qwen3next",
     hugging_face: &["qwen3_next"],
+    form: GgufForm::USUAL,
     gguf_layers: |keys| {
         qwen35::gguf_layers(keys, HeadOrder::Grouped, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe))
     },

@@ -25,6 +25,7 @@ use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::wide::halves::{HIDDEN_FACTOR, HalfRows};
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::reference::rope_frequency;
 use cudarc::driver::{CudaSlice, CudaView};
 use shape::SHARED_BYTES_MAX;
 
@@ -349,7 +350,7 @@ impl Attention {
     }
 }
 
-/// Pair `i` turns by `theta^(-2i / rotary)` radians a position.
+/// By how much of a circle pair `i` turns a position.
 fn turns_a_position(shape: AttentionShape, i: usize) -> f64 {
-    shape.theta.powf(-2.0 * i as f64 / shape.rotary.max(1) as f64) / std::f64::consts::TAU
+    rope_frequency(i, shape.rotary, shape.theta, shape.yarn.as_ref()) / std::f64::consts::TAU
 }

@@ -2,6 +2,7 @@
 
 use crate::cuda::CudaError;
 use crate::cuda::rows::quantized::Planes;
+use crate::reference::Yarn;
 
 /// Positions of a page.
 pub const PAGE: usize = 32;
@@ -25,6 +26,8 @@ pub struct AttentionShape {
     pub rotary: usize,
     /// Base of the rotations' frequencies.
     pub theta: f64,
+    /// What changes these frequencies, if anything; its magnitude is in `scale`.
+    pub yarn: Option<Yarn>,
     /// Epsilon of the norms of queries and keys.
     pub eps: f32,
     /// Whether query heads have gates.

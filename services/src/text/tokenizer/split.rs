@@ -9,7 +9,7 @@ pub(super) enum SplitRule {
     Qwen2,
     /// Qwen 3.5 and later: marks belong to words.
     Qwen35,
-    /// Granite 4 and Falcon-H1: up to three digits stand together.
+    /// Granite 4, Falcon-H1 and LFM2: up to three digits stand together.
     Llama3,
     /// Nemotron 3: words also end where small letters go over into capitals.
     Tekken,
@@ -30,11 +30,12 @@ pub(super) struct NamedRule {
 
 /// The names that GGUF files have. Converters drop the normalizer and the word's own look-up, so both come with the
 /// name: as the release has them, or where several do, as all of them.
-pub(super) const NAMED: [NamedRule; 9] = [
+pub(super) const NAMED: [NamedRule; 10] = [
     named("qwen2", SplitRule::Qwen2, true, false),
     named("qwen35", SplitRule::Qwen35, true, false),
     named("dbrx", SplitRule::Llama3, false, false),
     named("falcon-h1", SplitRule::Llama3, false, true),
+    named("lfm2", SplitRule::Llama3, false, true),
     named("llama-bpe", SplitRule::Llama3, false, true),
     named("pixtral", SplitRule::Tekken, false, true),
     named("tekken", SplitRule::Tekken, false, true),

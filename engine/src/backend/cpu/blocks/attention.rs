@@ -13,8 +13,8 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, PAGE, Store};
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
-use crate::model::{AttentionConfig, AttentionWeights, Rope};
-use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, Keep, QUERIES_MAX};
+use crate::model::{AttentionConfig, AttentionWeights};
+use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, HeadRotation, Keep, QUERIES_MAX};
 use std::marker::PhantomData;
 
 /// Attention's weights, packed for this processor.
@@ -37,7 +37,7 @@ pub(crate) struct AttentionBuffers {
 }
 
 struct AttentionProjections {
-    rope: Rope,
+    rotation: HeadRotation,
     /// Queries and, where there are some, their gates, `2 D` a head.
     qg: SharedBuffer<f32>,
     k: SharedBuffer<f32>,
@@ -73,7 +73,7 @@ impl AttentionProjections {
     /// # Safety
     /// They were written behind an earlier barrier.
     unsafe fn angles(&self, row: usize) -> Angles<'_> {
-        let half = self.rope.dim / 2;
+        let half = self.rotation.frequencies.len();
         let part = row * half..(row + 1) * half;
         // SAFETY: the caller's.
         unsafe { Angles { cos: self.cos.get(part.clone()), sin: self.sin.get(part) } }
@@ -112,16 +112,17 @@ impl Operator for Attention {
 
     fn buffers(config: &AttentionConfig, room: &mut WorkspaceRoom) -> AttentionBuffers {
         // Without positions nothing turns.
-        let rope = config.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
+        let rotation = config.rope.as_ref().map_or(HeadRotation::NONE, HeadRotation::of);
+        let half = rotation.frequencies.len();
         AttentionBuffers {
             config: *config,
             plain: AttentionProjections {
-                rope,
+                rotation,
                 qg: room.floats(config.query_rows()),
                 k: room.floats(config.keys()),
                 v: room.floats(config.keys()),
-                cos: room.floats(rope.dim / 2),
-                sin: room.floats(rope.dim / 2),
+                cos: room.floats(half),
+                sin: room.floats(half),
             },
             out: room.activations(1, config.queries()),
             scratch: room.per_thread(|| AttentionScratch::new(config)),
@@ -137,10 +138,11 @@ impl Operator for Attention {
 
     /// Writes the angles by which the row's heads turn.
     fn begin(step: &AttentionStep<'_>, row: usize, position: u32) {
-        let AttentionProjections { rope, cos, sin, .. } = step.plain;
-        let angles = row * rope.dim / 2..(row + 1) * rope.dim / 2;
+        let AttentionProjections { rotation, cos, sin, .. } = step.plain;
+        let half = rotation.frequencies.len();
+        let angles = row * half..(row + 1) * half;
         // SAFETY: the row is in this thread's share, and angles are read behind a barrier.
-        unsafe { pages::angles(rope, position, cos.get_mut(angles.clone()), sin.get_mut(angles)) };
+        unsafe { pages::angles(rotation, position, cos.get_mut(angles.clone()), sin.get_mut(angles)) };
     }
 
     fn run(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {

@@ -1,8 +1,15 @@
-//! The causal convolution before a recurrent rule, with SiLU, and the inputs of it that a sequence keeps.
+//! The causal convolution before a recurrent rule, with SiLU, or of a mixer of its own without, and the inputs of it
+//! that a sequence keeps.
 
+use super::BlockThread;
 use crate::backend::cpu::pass::batch::BatchPiece;
-use crate::backend::cpu::simd::{LANES, Lanes};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::backend::cpu::store::Store;
+use crate::backend::cpu::team::shared::SharedBuffer;
+use std::ops::Range;
+
+/// Channels that one unit of a convolution's work has.
+const STRIP: usize = 512;
 
 /// A depthwise convolution's weights.
 pub(super) struct Convolution {
@@ -12,6 +19,8 @@ pub(super) struct Convolution {
     weights: Vec<f32>,
     /// Added to each channel, `[channels]`.
     bias: Option<Vec<f32>>,
+    /// Whether a SiLU follows.
+    activated: bool,
 }
 
 impl Convolution {
@@ -19,11 +28,46 @@ impl Convolution {
     pub(super) fn new(weights: &[f32], bias: Option<&[f32]>, taps: usize) -> Self {
         let channels = weights.len() / taps;
         let transposed = (0..taps * channels).map(|i| weights[i % channels * taps + i / channels]).collect();
-        Self { taps, channels, weights: transposed, bias: bias.map(<[f32]>::to_vec) }
+        let bias = bias.map(<[f32]>::to_vec);
+        Self { taps, channels, weights: transposed, bias, activated: true }
     }
 
-    /// Convolution and SiLU of `out.len()` channels from `first`, at row `row` of a piece. `inputs` are the piece's
-    /// rows, `tail` those before it, oldest first.
+    /// The convolution without the SiLU behind it.
+    pub(super) fn without_activation(self) -> Self {
+        Self { activated: false, ..self }
+    }
+
+    /// Units that the work at a row divides into.
+    pub(super) fn strips(&self) -> usize {
+        self.channels.div_ceil(STRIP)
+    }
+
+    /// Channels of the `n`th unit.
+    pub(super) fn strip(&self, n: usize) -> Range<usize> {
+        n * STRIP..((n + 1) * STRIP).min(self.channels)
+    }
+
+    /// Where in a buffer of rows of channels those of a piece are.
+    pub(super) fn rows_of(&self, piece: &BatchPiece) -> Range<usize> {
+        piece.first_row * self.channels..(piece.first_row + piece.rows) * self.channels
+    }
+
+    /// [`Convolution::at`] with the instructions of this processor.
+    pub(super) fn run(&self, inputs: &[f32], tail: &[f32], row: usize, first: usize, out: &mut [f32]) {
+        struct Strip<'a>(&'a Convolution, &'a [f32], &'a [f32], usize, usize, &'a mut [f32]);
+        impl Kernel for Strip<'_> {
+            type Output = ();
+            #[inline(always)]
+            unsafe fn call<L: Lanes>(self) {
+                // SAFETY: the caller's.
+                unsafe { self.0.at::<L>(self.1, self.2, self.3, self.4, self.5) }
+            }
+        }
+        run(Strip(self, inputs, tail, row, first, out));
+    }
+
+    /// Convolution and, where there is one, SiLU of `out.len()` channels from `first`, at row `row` of a piece.
+    /// `inputs` are the piece's rows, `tail` those before it, oldest first.
     ///
     /// # Safety
     /// The instruction set of `L` exists.
@@ -80,7 +124,8 @@ impl Convolution {
                 }
             }
             for (v, acc) in acc.iter().enumerate() {
-                acc.silu().store(out.as_mut_ptr().add(v * LANES));
+                let value = if self.activated { acc.silu() } else { *acc };
+                value.store(out.as_mut_ptr().add(v * LANES));
             }
         }
         N * LANES
@@ -102,13 +147,29 @@ impl Convolution {
         }
     }
 
-    /// Keeps the last inputs of a piece for the next one, but for drafted rows, and those before each checkpoint.
-    /// `inputs` are the piece's rows.
+    /// [`Convolution::keep_tail`] for this thread's share of the pieces of a step, whose inputs are in this buffer.
+    ///
+    /// # Safety
+    /// The inputs were finished before the last barrier, and nobody reads or writes the tails of this block meanwhile.
+    pub(super) unsafe fn keep_tails(&self, inputs: &SharedBuffer<f32>, at: BlockThread<'_>) {
+        let pieces = &at.pass.batch.pieces;
+        for piece in at.team.share(pieces.len()).map(|piece| &pieces[piece]) {
+            // SAFETY: the caller's, and this piece is this thread's share.
+            unsafe { self.keep_tail(inputs.get(self.rows_of(piece)), at.pass.store, piece, at.block) };
+        }
+    }
+
+    /// Keeps the last inputs of a piece for the next one, those before each checkpoint, and by themselves those of
+    /// drafted rows, until it is known which of them count. `inputs` are the piece's rows.
     ///
     /// # Safety
     /// Nobody reads or writes the tails of the piece's slot and checkpoints in this block meanwhile.
     pub(super) unsafe fn keep_tail(&self, inputs: &[f32], store: &Store, piece: &BatchPiece, block: usize) {
         let (channels, rows) = (self.channels, piece.certain());
+        for (row, drafted) in inputs.chunks_exact(channels).skip(rows).enumerate() {
+            // SAFETY: a plan has one piece a slot.
+            unsafe { store.drafted.inputs(piece.slot, row, block) }.copy_from_slice(drafted);
+        }
         // SAFETY: the caller's; a plan writes a checkpoint once.
         let place = |slot: usize| unsafe { store.tails.get_mut(store.shape.tail_at(slot, block)) };
         for (rows, checkpoint) in &piece.exports {

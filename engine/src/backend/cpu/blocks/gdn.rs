@@ -129,9 +129,8 @@ impl Operator for Gdn {
         prefetch(&self.out, team.share(self.out.tiles()));
         team.wait();
         pass.mix(team, &self.out, step.out, at.scale);
-        for piece in team.share(pass.batch.pieces.len()) {
-            self.keep_tail(step, at, &pass.batch.pieces[piece]);
-        }
+        // SAFETY: the jobs that read the tails are behind a barrier.
+        unsafe { self.params.conv.keep_tails(&p.qkv, at) };
     }
 }
 
@@ -189,21 +188,6 @@ impl Gdn {
         let tail = unsafe { store.tails.get(store.shape.tail_at(slot, at.block)) };
         let states = store.states.part(store.shape.state_at(slot, at.block));
         NextJob { states, tail, key_head: next.key_head, value_heads: &step.heads[next.heads.clone()] }
-    }
-
-    /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of
-    /// drafted rows by themselves.
-    fn keep_tail(&self, step: &GdnStep<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
-        let channels = self.params.config.channels();
-        let rows = piece.first_row * channels..(piece.first_row + piece.rows) * channels;
-        // SAFETY: the jobs that read the tail are behind a barrier, and this piece is this thread's share.
-        let qkv = unsafe { step.projections.qkv.get(rows) };
-        for (row, inputs) in qkv.chunks_exact(channels).skip(piece.certain()).enumerate() {
-            // SAFETY: a plan has one piece a slot.
-            unsafe { at.pass.store.drafted.inputs(piece.slot, row, at.block) }.copy_from_slice(inputs);
-        }
-        // SAFETY: as above.
-        unsafe { self.params.conv.keep_tail(qkv, at.pass.store, piece, at.block) };
     }
 }
 

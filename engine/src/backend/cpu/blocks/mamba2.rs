@@ -13,15 +13,12 @@ use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsVie
 use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::norm::norm_row_in_place;
-use crate::backend::cpu::simd::{Kernel, Lanes, run};
+use crate::backend::cpu::simd::run;
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
 use crate::model::{Mamba2Config, Mamba2Weights};
 use rule::{Mamba2Head, Mamba2Scratch, SEGMENT};
 use std::ops::Range;
-
-/// Channels that one unit of the convolution's work has.
-const STRIP: usize = 512;
 
 /// Mamba-2's weights, packed for this processor.
 pub(crate) struct Mamba2 {
@@ -130,7 +127,7 @@ impl Mamba2 {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         pass.project(team, &self.inputs, [&p.z, &p.xbc, &p.dt]);
         team.wait();
-        let strips = self.conv.channels.div_ceil(STRIP);
+        let strips = self.conv.strips();
         for unit in team.share(pass.batch.rows() * strips) {
             self.convolve(step, at, unit / strips, unit % strips);
         }
@@ -145,11 +142,8 @@ impl Mamba2 {
         }
         team.wait();
         pass.mix(team, &self.out, step.out, at.scale);
-        for piece in team.share(pass.batch.pieces.len()) {
-            let piece = &pass.batch.pieces[piece];
-            // SAFETY: convolutions are behind a barrier, and this piece is this thread's share.
-            unsafe { self.conv.keep_tail(p.xbc.get(self.rows_of(piece)), pass.store, piece, at.block) };
-        }
+        // SAFETY: convolutions are behind a barrier.
+        unsafe { self.conv.keep_tails(&p.xbc, at) };
     }
 
     /// Whether it reads the int8 form of its input.
@@ -157,35 +151,21 @@ impl Mamba2 {
         self.inputs.iter().any(|m| m.input() == RowForm::Q8)
     }
 
-    /// A piece's rows of channels.
-    fn rows_of(&self, piece: &BatchPiece) -> Range<usize> {
-        piece.first_row * self.conv.channels..(piece.first_row + piece.rows) * self.conv.channels
-    }
-
     /// Convolution of some channels of a row.
     fn convolve(&self, step: &Mamba2Step<'_>, at: BlockThread<'_>, row: usize, strip: usize) {
-        struct Strip<'a>(&'a Convolution, &'a [f32], &'a [f32], usize, usize, &'a mut [f32]);
-        impl Kernel for Strip<'_> {
-            type Output = ();
-            #[inline(always)]
-            unsafe fn call<L: Lanes>(self) {
-                // SAFETY: the caller's.
-                unsafe { self.0.at::<L>(self.1, self.2, self.3, self.4, self.5) }
-            }
-        }
         let (p, store, channels) = (step.plain, at.pass.store, self.conv.channels);
         let piece = at.pass.batch.piece_of(row);
-        let cols = strip * STRIP..((strip + 1) * STRIP).min(channels);
+        let cols = self.conv.strip(strip);
         // SAFETY: projections were finished before the last barrier, tails change only after the next two, and the
         // output is this thread's.
         let (inputs, tail, out) = unsafe {
             (
-                p.xbc.get(self.rows_of(piece)),
+                p.xbc.get(self.conv.rows_of(piece)),
                 store.tails.get(store.shape.tail_at(piece.slot, at.block)),
                 p.convolved.get_mut(row * channels + cols.start..row * channels + cols.end),
             )
         };
-        run(Strip(&self.conv, inputs, tail, row - piece.first_row, cols.start, out));
+        self.conv.run(inputs, tail, row - piece.first_row, cols.start, out);
     }
 
     /// The rule over all rows of a piece for one head, then its gate.

@@ -12,6 +12,7 @@ mod moe;
 mod parallel;
 #[cfg(test)]
 mod scale;
+mod shortconv;
 #[cfg(test)]
 mod tests;
 
@@ -181,6 +182,7 @@ operators! {
     Gdn(gdn),
     Mamba2(mamba2),
     Attention(attention),
+    ShortConv(shortconv),
     Parallel(parallel),
     Mlp(mlp),
     Moe(moe),

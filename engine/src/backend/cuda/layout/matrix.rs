@@ -156,6 +156,11 @@ impl<'a> MatrixPlan<'a> {
         Self::stacked(part, heads.widened(t.cols()), t.matrices(), vec![rows])
     }
 
+    /// A matrix of zeros that lies in memory as `like` does.
+    pub(crate) fn zeros(part: MatrixUse, like: &Tensor, rows: usize, cols: usize) -> Self {
+        Self::stacked(part, cols, 1, vec![TensorRows { home: Home::of(like), rows, of: None, heads: None }])
+    }
+
     /// This plan with products multiplied by `factor`.
     pub(crate) fn times(self, factor: f32) -> Self {
         Self { factor: self.factor * factor, ..self }
@@ -621,6 +626,11 @@ mod tests {
         }
     }
 
+    fn check_zeros(plan: &MatrixPlan<'_>) {
+        let bytes = packed(plan);
+        (0..plan.rows).for_each(|row| check_row(plan.layout, &unpacked(plan, &bytes, 0, row), &[], "zeros"));
+    }
+
     fn check_block(plan: &Op<MatrixPlan<'_>, VectorPlan<'_>>, w: &model::Op) {
         match (plan, w) {
             (Op::Gdn(_, plan), model::Op::Gdn(w)) => check_gdn(plan, w),
@@ -630,7 +640,10 @@ mod tests {
             }
             (Op::Moe(_, plan), model::Op::Moe(w)) => {
                 check_expert(&plan.experts, &w.experts);
-                check_expert(&plan.shared, &w.shared.as_ref().unwrap().expert);
+                match &w.shared {
+                    Some(shared) => check_expert(&plan.shared, &shared.expert),
+                    None => [&plan.shared.gate_up, &plan.shared.down].into_iter().for_each(check_zeros),
+                }
                 assert_eq!(plan.router.values(), Tensor::decode(&w.router));
             }
             (Op::Mlp(_, plan), model::Op::Mlp(w)) => check_expert(plan, w),
@@ -687,7 +700,7 @@ mod tests {
 
     #[test]
     fn whole_models_are_unpacked_as_they_decode_and_take_what_was_planned() {
-        let presets = ["moe", "dense", "next", "quant"].map(|p| format!("tests/golden/{p}/model.gguf"));
+        let presets = ["moe", "dense", "next", "quant", "qwen3_moe"].map(|p| format!("tests/golden/{p}/model.gguf"));
         for path in presets.into_iter().chain(["../models/nano/nano-q8_0.gguf".into()]) {
             let model = model::load(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
             let plan = WeightsPlan::of(&model, Placement::default());

@@ -237,11 +237,29 @@ pub(super) struct Angles<'a> {
     pub(super) sin: &'a [f32],
 }
 
+/// How the pairs of a head are rotated.
+pub(super) struct HeadRotation {
+    /// Radians of each pair from one position to the next.
+    pub(super) frequencies: Vec<f64>,
+    /// What cosines and sines are multiplied with.
+    magnitude: f64,
+}
+
+impl HeadRotation {
+    /// Of heads without positions.
+    pub(super) const NONE: Self = Self { frequencies: Vec::new(), magnitude: 1.0 };
+
+    pub(super) fn of(rope: &Rope) -> Self {
+        let frequencies = (0..rope.dim / 2).map(|i| rope.frequency(i)).collect();
+        Self { frequencies, magnitude: rope.magnitude() }
+    }
+}
+
 /// Fills the angles of a position.
-pub(super) fn angles(rope: &Rope, position: u32, cos: &mut [f32], sin: &mut [f32]) {
-    for i in 0..rope.dim / 2 {
-        let angle = f64::from(position) * rope.theta.powf(-2.0 * i as f64 / rope.dim as f64);
-        (cos[i], sin[i]) = (angle.cos() as f32, angle.sin() as f32);
+pub(super) fn angles(rotation: &HeadRotation, position: u32, cos: &mut [f32], sin: &mut [f32]) {
+    for ((frequency, cos), sin) in rotation.frequencies.iter().zip(cos).zip(sin) {
+        let angle = f64::from(position) * frequency;
+        (*cos, *sin) = ((angle.cos() * rotation.magnitude) as f32, (angle.sin() * rotation.magnitude) as f32);
     }
 }
 
@@ -265,7 +283,7 @@ mod tests {
     use std::cell::UnsafeCell;
     use std::marker::PhantomData;
 
-    const ROPE: Rope = Rope { dim: 8, theta: 1e4 };
+    const ROPE: Rope = Rope { dim: 8, theta: 1e4, yarn: None };
 
     fn config() -> AttentionConfig {
         let scale = AttentionConfig::usual_scale(32);
@@ -379,7 +397,7 @@ mod tests {
         let mut want = reference::rmsnorm(&head, &w, 1e-6);
         reference::rope(&mut want, 77, 8, 1e4);
         let (mut cos, mut sin) = ([0.0; 4], [0.0; 4]);
-        angles(&ROPE, 77, &mut cos, &mut sin);
+        angles(&HeadRotation::of(&ROPE), 77, &mut cos, &mut sin);
         norm_and_rotate(&mut head, Some(&w), 1e-6, Angles { cos: &cos, sin: &sin });
         assert!(head.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6));
     }

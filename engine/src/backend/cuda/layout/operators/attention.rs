@@ -33,7 +33,7 @@ pub(crate) fn heads(a: &AttentionConfig) -> Option<Heads> {
 
 /// Heads as the kernels name them, with outputs of one plane.
 pub(crate) fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
-    let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
+    let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0, yarn: None });
     let widened = |values: usize| heads(a).map_or(values, |heads| heads.widened(values));
     AttentionShape {
         dim: widened(a.head_dim),
@@ -41,10 +41,12 @@ pub(crate) fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
         kv_heads: a.kv_heads,
         rotary: rope.dim,
         theta: rope.theta,
+        yarn: rope.yarn,
         eps,
         gated: a.gated,
         normed: a.qk_norm,
-        scale: a.scale,
+        // Rotated queries and keys each have the magnitude, and so have scores its square.
+        scale: a.scale * (rope.magnitude() * rope.magnitude()) as f32,
         stride: widened(a.query_rows() + 2 * a.keys()),
         planes: Planes::One,
         drafts: 0,
@@ -70,6 +72,8 @@ impl OperatorPlan for AttentionConfig {
         let normed = self.qk_norm && heads(self).is_some();
         let width = format_args!("of {}", self.head_dim);
         supported(!normed, "a normed head", width, "one of 64, 128 or 256")?;
+        let whole = self.rope.is_none_or(|rope| rope.magnitude() == 1.0 || rope.dim == self.head_dim);
+        supported(whole, "a head that YaRN rotates", "rotated in part", "one that is rotated whole")?;
         Ok(shape(self, 0.0).check()?)
     }
 

@@ -45,6 +45,16 @@ impl<'a> ExpertMatrices<MatrixPlan<'a>> {
     }
 }
 
+impl<'a> ExpertMatrices<MatrixPlan<'a>> {
+    /// An expert of zeros of this width, with the matrices' form of `like`.
+    pub(crate) fn zeros(part: MatrixUse, like: &'a MlpWeights, width: usize) -> Self {
+        let (up, activation) = (&like.up, like.config.activation);
+        let rows = if activation.is_gated() { 2 * width } else { width };
+        let gate_up = MatrixPlan::zeros(part, up, rows, up.cols());
+        Self { gate_up, down: MatrixPlan::zeros(part, &like.down, like.down.rows(), width), activation }
+    }
+}
+
 impl<M> ExpertMatrices<M> {
     pub(crate) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> ExpertMatrices<N> {
         ExpertMatrices { gate_up: m(self.gate_up), down: m(self.down), activation: self.activation }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_released_hybrids_with_mamba_2_are_computed() {
+    fn the_released_models_of_other_families_are_computed() {
         let dir = tempfile::tempdir().unwrap();
         let checked = |shape: &str| {
             let (file, shape) = (dir.path().join(shape), shape.to_owned());
@@ -256,6 +256,9 @@ mod tests {
             "nemotron-3-nano-30b-a3b",
             "nemotron-3-super-120b-a12b",
             "nemotron-h-8b",
+            "qwen3-8b",
+            "qwen3-30b-a3b",
+            "granite-4-micro",
         ] {
             assert_eq!(checked(shape), Ok(()), "{shape}");
         }
@@ -281,7 +284,6 @@ mod tests {
                 }
             })
         };
-        assert_eq!(moe(|m| m.shared = None), "the shared expert is absent, the GPU's kernels need one");
         assert_eq!(
             moe(|m| m.expert.activation = Activation::Relu2),
             "the shared expert is of SiluGated, the GPU's kernels need the activation of the others"
@@ -297,6 +299,17 @@ mod tests {
             refusal("moe", 0, gdn),
             "recurrent state is of several sizes, the GPU's kernels need one for all layers"
         );
+        assert_eq!(
+            check(&golden("lfm2"), KvType::F16).unwrap_err().to_string(),
+            "an operator is short convolution, the GPU's kernels need another: there is no kernel for it"
+        );
+        let yarn = |op: &mut OpConfig| {
+            if let OpConfig::Attention(a) = op {
+                a.rope.as_mut().unwrap().dim /= 2
+            }
+        };
+        let partly = refusal("qwen3_moe", 0, yarn);
+        assert!(partly.starts_with("a head that YaRN rotates is rotated in part, "), "{partly}");
         let scale = |op: &mut OpConfig| *op = OpConfig::Scale(ScaleConfig);
         assert_eq!(
             refusal("moe", 0, scale),

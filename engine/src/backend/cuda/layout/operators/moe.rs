@@ -66,9 +66,12 @@ impl MoeConfig {
     }
 }
 
-/// The width of the shared expert.
+/// Width of the shared expert of zeros that stands in a layer without one: the least that every kernel takes.
+const SILENT_WIDTH: usize = 64;
+
+/// The width of the shared expert. Kernels always have one; where the model has none, it is of zeros and adds nothing.
 pub(crate) fn shared_width(config: &MoeConfig) -> usize {
-    config.shared.map_or(0, |shared| shared.expert.width)
+    config.shared.map_or(SILENT_WIDTH, |shared| shared.expert.width)
 }
 
 /// The experts of a block as the kernels for few rows take them, which multiply what down makes by a factor, and not
@@ -98,7 +101,7 @@ impl OperatorPlan for MoeConfig {
     type Weights<M, V> = Weights<M, V>;
 
     fn check(&self) -> CudaResult<()> {
-        let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
+        let Some(shared) = self.shared else { return Ok(()) };
         let (own, of_all) = (shared.expert.activation, self.expert.activation);
         supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")?;
         let plain = self.latent.is_none() || !shared.gated;
@@ -116,7 +119,6 @@ impl OperatorPlan for MoeConfig {
     }
 
     fn plan(w: &MoeWeights, scale: f32) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
-        // Without a shared expert there is no kernel: `check` refuses it, and this plan is never carried out.
         let shared = w.shared.as_ref();
         // A gate of zeros is open by half, so what it lets through counts twice: both are exact.
         let (gate, shared_scale) = match shared.and_then(|s| s.gate.as_deref()) {
@@ -138,7 +140,10 @@ impl OperatorPlan for MoeConfig {
             shared_gate: gate,
             bias: w.bias.as_deref().map_or(VectorPlan::Zeros(1), VectorPlan::Values),
             experts: ExpertMatrices::plan(MatrixUse::Experts, &w.experts, routed_scale),
-            shared: ExpertMatrices::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert), shared_scale),
+            shared: match shared {
+                Some(shared) => ExpertMatrices::plan(MatrixUse::Shared, &shared.expert, shared_scale),
+                None => ExpertMatrices::zeros(MatrixUse::Shared, &w.experts, SILENT_WIDTH),
+            },
             latent,
         }
     }
