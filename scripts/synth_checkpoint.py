@@ -33,6 +33,8 @@ class Writer:
         self.e4m3 = self.pool.copy()
         # Exponents from 2^-6 to 2^7, so that no value is NaN and few are tiny.
         self.e4m3 = (self.e4m3 & 0x87) | ((self.e4m3 >> 3 & 15).clip(1, 14) << 3)
+        # From 2^1 to 2^5.
+        self.scales = (self.pool & 31) + 64
         self.shard, self.size, self.number, self.map = [], 0, 0, {}
 
     def raw(self, name, dtype, shape, source):
@@ -42,7 +44,9 @@ class Writer:
             self.flush()
 
     def bf16(self, name, shape, spread=0.02):
-        values = self.random.standard_normal(POOL // 64, dtype=np.float32) * spread
+        # Of another length each, so that no two matrices are alike.
+        count = POOL // 64 + 2 * len(self.map) + 2 * len(self.shard)
+        values = self.random.standard_normal(count, dtype=np.float32) * spread
         self.raw(name, "BF16", shape, (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8))
 
     def f32(self, name, shape, value):
@@ -78,8 +82,7 @@ class Writer:
 
 def nvfp4(w, module, rows, cols):
     w.raw(f"{module}.weight", "U8", (rows, cols // 2), w.pool)
-    # Scales from 2^1 to 2^5: with that for all, of a spread of 0.02.
-    w.raw(f"{module}.weight_scale", "F8_E4M3", (rows, cols // 16), (w.pool & 31) + 64)
+    w.raw(f"{module}.weight_scale", "F8_E4M3", (rows, cols // 16), w.scales)
     w.f32(f"{module}.weight_scale_2", (), 0.02 / 40)
 
 

@@ -28,8 +28,7 @@ const PIECE: usize = 256;
 pub(crate) struct Home {
     /// The layout that the tensor has on the device.
     pub(crate) layout: Layout,
-    /// What products are to be multiplied with: 1 but for IQ3_XXS, whose levels are quarters, and for NVFP4, whose
-    /// levels are doubled.
+    /// What products are to be multiplied with: 1 but for IQ3_XXS, whose levels are quarters.
     pub(crate) factor: f32,
 }
 
@@ -74,12 +73,7 @@ impl Home {
             B::F32 | B::F16 | B::Bf16 | B::Q2K | B::Q4_1 | B::Q5_1 => Layout::W16,
             B::Iq1S | B::Iq1M | B::Iq2Xxs | B::Iq2Xs | B::Iq2S => Layout::W16,
         };
-        let factor = match ty {
-            B::Iq3Xxs => 0.25,
-            B::Nvfp4 => 0.5,
-            _ => 1.0,
-        };
-        Self { layout, factor }
+        Self { layout, factor: if ty == B::Iq3Xxs { 0.25 } else { 1.0 } }
     }
 }
 
@@ -147,7 +141,9 @@ pub(crate) fn pack_row(
     match form {
         RowCoding::Home => {
             exact_packer(t.ty)(bytes, r, units, tile);
-            put_factor(home.layout, units, r, scale, tile);
+            // Levels of 4-bit floats are doubled.
+            let levels = if t.ty == BlockType::Nvfp4 { 0.5 } else { 1.0 };
+            put_factor(home.layout, units, r, scale * levels, tile);
         }
         RowCoding::Rounded => pack_values::<RoundedEncoding>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
         RowCoding::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),
