@@ -57,10 +57,8 @@ pub async fn look(
     // Before the text is read for nothing.
     let ranking = services.collections.ranking(owner, &collection, by, examples).map_err(TurnError::Collection)?;
     let info = services.collections.info(owner, &collection).map_err(TurnError::Collection)?;
-    let (vector, query_tokens) = match ranking.reads_vector() {
-        true => vector_of(services, caller, field, &query).await?,
-        false => (Vec::new(), 0),
-    };
+    let (vector, query_tokens) =
+        if ranking.reads_vector() { vector_of(services, caller, field, &query).await? } else { (Vec::new(), 0) };
     let (all, begin) = (services.collections.clone(), Instant::now());
     let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
     let here = bytes <= SCAN_INLINE_BYTES && query.len() <= INLINE_BYTES;
