@@ -461,6 +461,7 @@ class Tests:
                 place.locator(f"text={said}").wait_for()
                 place.locator("li >> text=pets").wait_for()
             assert re.search(r"created: .*20\d\d", collections.inner_text()), collections.inner_text()
+            assert "vector weight: 0" in collections.inner_text(), collections.inner_text()
             assert re.search(r"size: [\d.]+ (bytes|[KM]iB)", tables.inner_text()), tables.inner_text()
         return page
 

@@ -117,8 +117,13 @@ def question(sample):
 def ways(client, queries, texts):
     """-> for each way of finding, the number of the text that it finds for each query."""
     found = {"words": nearest_by_words(queries, texts)}
-    client.collect("found", [dict(id=str(i), text=text) for i, text in enumerate(texts)])
+    # Only what has an answer can be an example.
+    client.collect("found", [dict(id=str(i), text=text, answer="yes") for i, text in enumerate(texts)])
     search = lambda query, by: client.send("POST", "/v1/engram/collections/found/search", dict(query=query, k=1, by=by))["data"]
+    asked = lambda query: dict(model=client.model, messages=[dict(role="user", content=query)], max_tokens=1,
+                               engram={"semantic": {"collection": "found", "k": 1}})
+    examples = [client.call("/v1/chat/completions", asked(query))["timings"]["engram"]["semantic"]["ids"] for query in queries]
+    found["examples"] = [int(ids[0]) if ids else -1 for ids in examples]
     for by in ("both", "meaning", "words"):
         hits = [search(query, by) for query in queries]
         # What has no word in common with anything finds nothing, and is wrong.

@@ -4,7 +4,7 @@
 //! `cargo bench -p chimere --bench nearest`; each line has the least and the middle time of a search.
 
 use chimere::limits::COLLECTION_ITEMS_MAX;
-use chimere::semantic::{By, CollectionQuery, Index, Item};
+use chimere::semantic::{CollectionQuery, Index, Item, Ranking};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -27,18 +27,18 @@ fn main() {
             let text = format!("the {} of the {} number {i}", i % 100, i % 1000);
             index.put(Item { id: i.to_string(), text, answer: None }, &numbers(&mut word, width));
         }
-        for by in [By::Meaning, By::Words, By::Both] {
+        for ranking in [Ranking::Meaning, Ranking::Words, Ranking::Examples] {
             let mut times: Vec<Duration> = (0..SEARCHES)
                 .map(|i| {
                     let (vector, text) = (numbers(&mut word, width), format!("what is the {i} of number {}?", 7 * i));
                     let begin = Instant::now();
-                    black_box(index.find(&CollectionQuery { vector: &vector, text: &text, by }, 10, |_| true));
+                    black_box(index.find(&CollectionQuery { vector: &vector, text: &text, ranking }, 10, |_| true));
                     begin.elapsed()
                 })
                 .collect();
             times.sort_unstable();
             println!(
-                "{COLLECTION_ITEMS_MAX} x {width}, by {by:?}: {:?} at the least, {:?} in the middle",
+                "{COLLECTION_ITEMS_MAX} x {width}, by {ranking:?}: {:?} at the least, {:?} in the middle",
                 times[0],
                 times[SEARCHES / 2]
             );

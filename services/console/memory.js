@@ -53,7 +53,7 @@ const Refused = ({ words }) => html`<p role="status">Nothing can be written from
 
 const lines = (text) => text.split(/\n\s*\n|\n/).map((l) => l.trim()).filter(Boolean);
 
-const TIMES = ["created", "updated", "expires"]; // seconds since 1970
+const TIMES = ["created", "updated", "expires", "at"]; // seconds since 1970
 
 function amount(name, value) {
   if (TIMES.includes(name)) return new Date(value * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
@@ -63,6 +63,17 @@ function amount(name, value) {
 function Facts({ of }) {
   return html`<span class="facts">${Object.entries(of).filter(([, v]) => typeof v === "number").map(([k, v]) =>
     html`<span>${k === "bytes" ? "size" : k.replace(/_/g, " ")}: ${amount(k, v)}</span> `)}</span>`;
+}
+
+/** How a collection's own test went: what its searches find, and whether they found more before. */
+function SelfTest({ of }) {
+  const test = of.self_test, waits = of.self_test_due ? " Another test follows when the service is idle." : "";
+  if (!test) return waits && html`<p class="facts">Not tested yet: searches go by words.${waits}</p>`;
+  if (test.recall_percent === null) return html`<p class="facts">Its texts are too short to test searches with, so they go by words.${waits}</p>`;
+  const by = test.vector_weight ? `words and ${amount("weight", 100 * test.vector_weight)} % meaning` : "words alone";
+  return html`<p class="facts">Self-test of ${amount("at", test.at)}: ${test.recall_percent} % of ${amount("sentences", test.sentences)} sentences
+    find their text, by ${by}.${waits}</p>
+    ${test.fell_points && html`<p role="alert">That is ${test.fell_points} points less than in the test before.</p>`}`;
 }
 
 const counted = (n) => `${n.toLocaleString("en")} ${n === 1 ? "text" : "texts"}`;
@@ -108,7 +119,7 @@ function Collections({ refused }) {
     }, [`${path()}/search`, { body: { query, k: 5 } }]);
   };
   return html`<section><h2>Collections</h2>
-    ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((c) => html`<li key=${nameOf(c)}><strong>${nameOf(c)}</strong> <${Facts} of=${c} />
+    ${list === null ? html`<p class="empty">…</p>` : list.length ? html`<ul class="cards">${list.map((c) => html`<li key=${nameOf(c)}><strong>${nameOf(c)}</strong> <${Facts} of=${c} /><${SelfTest} of=${c} />
       <div class="row"><button type="button" onClick=${() => setName(nameOf(c))}>Choose</button>
         <button type="button" onClick=${() => confirm(`Delete the collection ${nameOf(c)}?`) && act(() => "Deleted.", [`${COLLECTIONS}/${encodeURIComponent(nameOf(c))}`, { method: "DELETE" }])}>Delete</button></div></li>`)}</ul>`
       : html`<p class="empty">There are none yet that are yours.</p>`}

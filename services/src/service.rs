@@ -23,7 +23,7 @@ use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
-use crate::turn::{GrammarMaker, TurnServices};
+use crate::turn::{GrammarMaker, TurnServices, keep_tested};
 use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
@@ -35,6 +35,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 /// How long the last bytes of replies may take to reach their clients when the service ends.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -114,6 +115,8 @@ pub struct Service {
     live: LiveRequests,
     server: ServerHandle,
     probes: Option<ServerHandle>,
+    /// Tests collections while nothing else is to do.
+    self_tests: JoinHandle<()>,
 }
 
 impl Service {
@@ -166,7 +169,7 @@ impl Service {
             live: live.clone(),
             log_prompts: parts.log_prompts,
         };
-        let app = App {
+        let app = web::Data::new(App {
             limits: parts.limits,
             turns,
             responses: parts.responses,
@@ -183,10 +186,11 @@ impl Service {
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
-        };
+        });
+        let self_tests = self_tests(app.clone());
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
         let (server, probes) = listen(app, parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, replica, live, server, probes })
+        Ok(Self { address, replica, live, server, probes, self_tests })
     }
 
     /// The address that it listens on.
@@ -260,12 +264,18 @@ impl Service {
 
     /// Closes the socket, lets connections send what they have, and ends the actors.
     pub async fn stop(self) {
+        self.self_tests.abort();
         self.server.stop(true).await;
         if let Some(probes) = &self.probes {
             probes.stop(true).await;
         }
         self.replica.stop();
     }
+}
+
+/// Tests collections while the service is idle, until it ends.
+fn self_tests(app: web::Data<App>) -> JoinHandle<()> {
+    actix_rt::spawn(async move { keep_tested(&app.turns).await })
 }
 
 /// The part that decides who is let in.
@@ -298,12 +308,11 @@ fn bodies(time: Duration, bytes_max: usize, all_bytes_max: usize) -> Bodies {
 
 /// Starts the HTTP servers: the one for all, and the one of probes where they have a socket.
 fn listen(
-    app: App,
+    app: web::Data<App>,
     listener: TcpListener,
     (workers, connections): (usize, usize),
     mut edge: Edge,
 ) -> Result<(ServerHandle, Option<ServerHandle>), String> {
-    let app = web::Data::new(app);
     let probes = edge.probes.take().map(|listener| probes(app.clone(), listener, edge.patience)).transpose();
     let probes = probes.map_err(|e| format!("server of probes: {e}"))?;
     let server = server(app, listener, workers, connections, edge).map_err(|e| format!("HTTP server: {e}"))?;

@@ -68,15 +68,46 @@ fn a_collection_is_made_filled_searched_and_removed_and_outlives_a_restart() {
     let server = start(dir.path(), AcceptedKeys::Open);
     assert_eq!(done(send(&server, "PUT", "/ours", None, &json!({})))["items"], 4, "what is there stays");
     for (text, id) in [("a lazy dog", "dog"), ("nobody answers this", "mute")] {
-        let found = done(send(&server, "POST", "/ours/search", None, &json!({"query": text, "k": 2})));
+        let found = done(send(&server, "POST", "/ours/search", None, &json!({"query": text, "k": 2, "by": "meaning"})));
         assert_eq!((ids(&found)[0], ids(&found).len()), (id, 2));
         assert!((found["data"][0]["score"].as_f64().unwrap() - 1.0).abs() < 1e-5, "{found}");
         assert_eq!(found["data"][0]["text"], text);
+        assert!(found["usage"]["prompt_tokens"].as_u64().unwrap() > 0);
+        let both = done(send(&server, "POST", "/ours/search", None, &json!({"query": text, "k": 2})));
+        let words = json!({"query": text, "k": 2, "by": "words"});
+        assert_eq!(both, done(send(&server, "POST", "/ours/search", None, &words)), "until a self-test says otherwise");
+        assert_eq!((ids(&both)[0], &both["usage"]["prompt_tokens"]), (id, &json!(0)), "the model reads nothing");
     }
     assert_eq!(done(send(&server, "GET", "", None, &Value::Null))["data"][0]["id"], "ours");
     done(send(&server, "DELETE", "/ours", None, &Value::Null));
     refused(send(&server, "GET", "/ours", None, &Value::Null), 404, "collection_not_found");
     refused(send(&server, "POST", "/ours/add", None, &items()), 404, "collection_not_found");
+}
+
+/// The golden model's vectors mean nothing, so its self-test leaves searches to words.
+#[test]
+fn a_collection_tests_itself_while_the_service_is_idle_and_says_how_that_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), AcceptedKeys::Open);
+    let made = done(send(&server, "PUT", "/ours", None, &Value::Null));
+    assert_eq!((&made["vector_weight"], &made["self_test"]), (&json!(0.0), &Value::Null));
+    let text = |i: u32| {
+        let sentence = |of: &str| format!("The {of} of the town number {i} is known to be {}.", i * i);
+        ["port", "harbour", "song", "mayor"].map(sentence).join(" ")
+    };
+    let items: Vec<Value> = (0..24).map(|i| json!({"id": i.to_string(), "text": text(i)})).collect();
+    let added = done(send(&server, "POST", "/ours/add", None, &json!({"items": items})));
+    assert_eq!((&added["self_test_due"], &added["self_test"]), (&json!(true), &Value::Null));
+    let shown = || done(send(&server, "GET", "/ours", None, &Value::Null));
+    eventually("the self-test", || !shown()["self_test"].is_null());
+    let shown = shown();
+    let test = &shown["self_test"];
+    assert_eq!((&test["sentences"], &test["items"], &test["vector_weight"]), (&json!(24), &json!(24), &json!(0.0)));
+    assert_eq!((&test["recall_percent"], &test["fell_points"]), (&json!(100.0), &Value::Null), "{test}");
+    assert_eq!((test["weights"].as_array().unwrap().len(), &shown["self_test_due"]), (7, &json!(false)));
+    drop(server);
+    let server = start(dir.path(), AcceptedKeys::Open);
+    assert_eq!(&done(send(&server, "GET", "", None, &Value::Null))["data"][0]["self_test"], test);
 }
 
 #[test]

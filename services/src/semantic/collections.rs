@@ -2,8 +2,9 @@
 //! see it.
 
 use super::error::CollectionError;
-use super::index::{CollectionQuery, FoundItem, Index, Item};
-use super::store::Store;
+use super::index::{CollectionQuery, FoundItem, Index, Item, ProbeQuery, Ranking};
+use super::self_test::{self, Hits, SENTENCES_MAX, SelfTest};
+use super::store::{Store, TestHistory};
 use crate::{limits, metrics};
 use chimere_engine::ids::KeyId;
 use parking_lot::{Mutex, RwLock};
@@ -38,10 +39,57 @@ struct Collection {
     model: String,
     created: u64,
     index: RwLock<Index>,
+    history: RwLock<TestHistory>,
+}
+
+impl Collection {
+    fn is_due(&self, model: &str) -> bool {
+        let (items, history) = (self.index.read().len(), self.history.read());
+        self.model == model && self_test::is_due(items, history.changes, history.test.as_ref())
+    }
+
+    /// How much the vectors count in a search by both. Nothing, until a test of this collection has found otherwise.
+    fn vector_weight(&self) -> f64 {
+        self.history.read().test.as_ref().map_or(0.0, |test| test.weight)
+    }
+}
+
+/// By what a client wants items to be found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Words, and meaning as far as the collection's self-test has found that it helps.
+    #[default]
+    Both,
+    /// Only the cosine between the vectors counts.
+    Meaning,
+    /// BM25. Items without a word of the query are not found.
+    Words,
+}
+
+/// A collection whose self-test is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueTest {
+    /// The account of the collection.
+    pub owner: KeyId,
+    /// Name of the collection.
+    pub name: String,
+    /// How many items were ever put into it.
+    pub changes: u64,
+}
+
+/// A sentence that was taken out of an item's text, to be searched for.
+#[derive(Clone, Debug)]
+pub struct SentenceProbe {
+    /// The item that is to be found.
+    pub item: Arc<Item>,
+    /// The sentence that was taken out.
+    pub sentence: String,
+    /// The text without the sentence.
+    pub rest: String,
 }
 
 /// What a collection holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Info {
     /// Name by which requests ask for the collection.
     pub name: String,
@@ -53,13 +101,32 @@ pub struct Info {
     pub items: usize,
     /// Bytes of vectors and texts, about.
     pub bytes: u64,
+    /// Result of the last self-test.
+    pub self_test: Option<SelfTest>,
+    /// So much has changed since then that another test is due.
+    pub self_test_due: bool,
 }
 
 impl Info {
-    fn of(name: &str, collection: &Collection) -> Self {
-        let index = collection.index.read();
-        let (items, bytes) = (index.len(), index.bytes());
-        Self { name: name.to_owned(), model: collection.model.clone(), created: collection.created, items, bytes }
+    fn of(name: &str, collection: &Collection, model: &str) -> Self {
+        let (items, bytes) = {
+            let index = collection.index.read();
+            (index.len(), index.bytes())
+        };
+        Self {
+            name: name.to_owned(),
+            model: collection.model.clone(),
+            created: collection.created,
+            items,
+            bytes,
+            self_test: collection.history.read().test.clone(),
+            self_test_due: collection.is_due(model),
+        }
+    }
+
+    /// How much the vectors count in a search by both.
+    pub fn vector_weight(&self) -> f64 {
+        self.self_test.as_ref().map_or(0.0, |test| test.weight)
     }
 }
 
@@ -71,7 +138,8 @@ impl Collections {
         let bytes = stored.values().map(|stored| stored.index.bytes()).sum::<u64>();
         let all = stored.into_iter().map(|(key, stored)| {
             let index = RwLock::new(stored.index);
-            (key, Arc::new(Collection { model: stored.model, created: stored.created, index }))
+            let history = RwLock::new(stored.history);
+            (key, Arc::new(Collection { model: stored.model, created: stored.created, index, history }))
         });
         Ok(Self { all: RwLock::new(all.collect()), bytes: AtomicU64::new(bytes), store: Mutex::new(store), settings })
     }
@@ -86,12 +154,16 @@ impl Collections {
     pub fn list(&self, owner: KeyId) -> Vec<Info> {
         let all = self.all.read();
         let own = all.range((owner, String::new())..).take_while(|((of, _), _)| *of == owner);
-        own.map(|((_, name), collection)| Info::of(name, collection)).collect()
+        own.map(|((_, name), collection)| self.describe(name, collection)).collect()
     }
 
     /// One of an account's collections.
     pub fn info(&self, owner: KeyId, name: &str) -> Result<Info, CollectionError> {
-        Ok(Info::of(name, &*self.find(owner, name)?))
+        Ok(self.describe(name, &*self.find(owner, name)?))
+    }
+
+    fn describe(&self, name: &str, collection: &Collection) -> Info {
+        Info::of(name, collection, &self.settings.model)
     }
 
     fn find(&self, owner: KeyId, name: &str) -> Result<Arc<Collection>, CollectionError> {
@@ -122,7 +194,8 @@ impl Collections {
         }
         store.create(owner, name, &self.settings.model, now)?;
         let index = RwLock::new(Index::new(self.settings.width));
-        let collection = Collection { model: self.settings.model.clone(), created: now, index };
+        let history = RwLock::new(TestHistory::default());
+        let collection = Collection { model: self.settings.model.clone(), created: now, index, history };
         self.all.write().insert((owner, name.to_owned()), Arc::new(collection));
         Ok(true)
     }
@@ -179,7 +252,10 @@ impl Collections {
         let mut store = self.store.lock();
         let collection = self.find_usable(owner, name)?;
         self.room(owner, name, &collection, items.iter().map(|(item, _)| item))?;
-        store.as_mut().ok_or(CollectionError::NoDirectory)?.add(owner, name, &items)?;
+        let mut history = collection.history.read().clone();
+        history.changes += items.len() as u64;
+        store.as_mut().ok_or(CollectionError::NoDirectory)?.add(owner, name, &items, &history)?;
+        *collection.history.write() = history;
         {
             let mut index = collection.index.write();
             let before = index.bytes();
@@ -187,7 +263,19 @@ impl Collections {
             self.bytes.fetch_add(index.bytes(), Ordering::Relaxed);
             self.bytes.fetch_sub(before, Ordering::Relaxed);
         }
-        Ok(Info::of(name, &collection))
+        Ok(self.describe(name, &collection))
+    }
+
+    /// How a search orders items. `examples` are items of one kind that are told apart by words: a blend for those was
+    /// measured, and no self-test is asked.
+    pub fn ranking(&self, owner: KeyId, name: &str, by: By, examples: bool) -> Result<Ranking, CollectionError> {
+        let weight = self.find_usable(owner, name)?.vector_weight();
+        Ok(match by {
+            By::Meaning => Ranking::Meaning,
+            By::Both if examples => Ranking::Examples,
+            By::Both if weight > 0.0 => Ranking::Blend(weight as f32),
+            By::Both | By::Words => Ranking::Words,
+        })
     }
 
     /// The `k` best items for a query, best first; with `examples` only those that have an answer. Reads all of the
@@ -204,11 +292,48 @@ impl Collections {
         let hits = collection.index.read().find(query, k, |item| !examples || item.answer.is_some());
         Ok(hits)
     }
+
+    /// A collection whose self-test is due, if there is one.
+    pub fn due_test(&self) -> Option<DueTest> {
+        let all = self.all.read();
+        let ((owner, name), collection) = all.iter().find(|(_, collection)| collection.is_due(&self.settings.model))?;
+        Some(DueTest { owner: *owner, name: name.clone(), changes: collection.history.read().changes })
+    }
+
+    /// The sentences to search for in a test. Reads as many texts as it needs for them.
+    pub fn probes(&self, due: &DueTest) -> Result<Vec<SentenceProbe>, CollectionError> {
+        let collection = self.find_usable(due.owner, &due.name)?;
+        let index = collection.index.read();
+        let order = self_test::order(index.len(), due.changes).into_iter();
+        let probe = |at: usize| {
+            let item = index.item(at).clone();
+            let (sentence, rest) = self_test::taken_out(&item.text, due.changes.wrapping_add(at as u64))?;
+            Some(SentenceProbe { item, sentence, rest })
+        };
+        Ok(order.filter_map(probe).take(SENTENCES_MAX).collect())
+    }
+
+    /// With which weights of the vectors a sentence finds its text; none where that has changed meanwhile.
+    pub fn probe(&self, due: &DueTest, probe: &ProbeQuery<'_>) -> Result<Option<Hits>, CollectionError> {
+        Ok(self.find_usable(due.owner, &due.name)?.index.read().probe(probe))
+    }
+
+    /// Keeps the result of a test. What cannot be written counts until the service ends.
+    pub fn keep_test(&self, due: &DueTest, hits: &[Hits], now: u64) -> Result<SelfTest, CollectionError> {
+        let mut store = self.store.lock();
+        let collection = self.find_usable(due.owner, &due.name)?;
+        let mut history = collection.history.read().clone();
+        let items = collection.index.read().len();
+        let test = SelfTest::of(hits, (now, items, due.changes), history.test.as_ref());
+        history.test = Some(test.clone());
+        *collection.history.write() = history.clone();
+        store.as_mut().ok_or(CollectionError::NoDirectory)?.put_test(due.owner, &due.name, &history)?;
+        Ok(test)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::By;
     use super::*;
 
     const OURS: KeyId = KeyId(7);
@@ -230,7 +355,7 @@ mod tests {
     }
 
     fn like(vector: &[f32]) -> CollectionQuery<'_> {
-        CollectionQuery { vector, text: "", by: By::Both }
+        CollectionQuery { vector, text: "", ranking: Ranking::Examples }
     }
 
     fn found(all: &Collections, owner: KeyId, name: &str) -> Vec<String> {
@@ -343,6 +468,97 @@ mod tests {
         assert!(error.contains("made with the model \"m\", and \"n\" runs"), "{error}");
         all.remove(OURS, "a").unwrap();
         assert!(all.create(OURS, "a", 5).unwrap());
+    }
+
+    /// 40 items of some sentences, each with its own direction.
+    fn prose(all: &Collections, name: &str) {
+        let text = |i: u32| format!("Of a{i} and also of b{i} quite a lot is known. It is so. It is so. It is so.");
+        let item = |i: u32| Item { id: i.to_string(), text: text(i), answer: None };
+        let items = (0..40).map(|i| (item(i), vec![(i as f32).cos(), (i as f32).sin()]));
+        all.create(OURS, name, 5).unwrap();
+        all.add(OURS, name, items.collect()).unwrap();
+    }
+
+    /// Runs a test in which sentences have their text's vector, or that of another text.
+    fn tested(all: &Collections, due: &DueTest, helps: bool) -> SelfTest {
+        let hit = |probe: &SentenceProbe| {
+            let angle = |id: &str| id.parse::<f32>().unwrap() + if helps { 0.0 } else { 3.0 };
+            let (mine, rest) = (angle(&probe.item.id), probe.item.id.parse::<f32>().unwrap());
+            let (mine, rest) = ([mine.cos(), mine.sin()], [rest.cos(), rest.sin()]);
+            let query = ProbeQuery { item: &probe.item, sentence: ("none", &mine), rest: (&probe.rest, &rest) };
+            all.probe(due, &query).unwrap().unwrap()
+        };
+        let hits: Vec<Hits> = all.probes(due).unwrap().iter().map(hit).collect();
+        assert_eq!(hits.len(), 40);
+        all.keep_test(due, &hits, 9).unwrap()
+    }
+
+    #[test]
+    fn both_means_words_until_a_test_says_otherwise_and_the_weight_outlives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings { bytes_max: 1 << 20, ..settings("m") };
+        let all = Collections::open(Some(dir.path()), settings.clone()).unwrap();
+        prose(&all, "helped");
+        prose(&all, "hurt");
+        let both = |all: &Collections, name: &str| all.ranking(OURS, name, By::Both, false).unwrap();
+        assert_eq!((both(&all, "helped"), all.list(OURS)[0].vector_weight()), (Ranking::Words, 0.0));
+        assert!(all.list(OURS).iter().all(|info| info.self_test_due && info.self_test.is_none()));
+        for (name, helps) in [("helped", true), ("hurt", false)] {
+            let due = all.due_test().unwrap();
+            assert_eq!((due.name.as_str(), due.changes), (name, 40));
+            tested(&all, &due, helps);
+        }
+        assert_eq!(all.due_test(), None);
+        let infos = all.list(OURS);
+        drop(all);
+        let all = Collections::open(Some(dir.path()), settings).unwrap();
+        assert_eq!((all.list(OURS), all.due_test()), (infos, None));
+        assert_eq!((both(&all, "helped"), both(&all, "hurt")), (Ranking::Blend(0.9), Ranking::Words));
+        assert_eq!(all.ranking(OURS, "hurt", By::Both, true).unwrap(), Ranking::Examples);
+        assert_eq!(all.ranking(OURS, "helped", By::Words, false).unwrap(), Ranking::Words);
+        // A test whose collection is gone ends, and one of the same name begins anew.
+        let gone = DueTest { owner: OURS, name: "helped".into(), changes: 40 };
+        all.remove(OURS, "helped").unwrap();
+        assert!(matches!(all.probes(&gone), Err(CollectionError::Unknown(_))));
+        assert!(matches!(all.keep_test(&gone, &[], 9), Err(CollectionError::Unknown(_))));
+        all.create(OURS, "helped", 9).unwrap();
+        assert_eq!(all.info(OURS, "helped").unwrap().self_test, None);
+    }
+
+    #[test]
+    fn a_test_is_due_again_when_a_tenth_was_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Collections::open(Some(dir.path()), Settings { bytes_max: 1 << 20, ..settings("m") }).unwrap();
+        prose(&all, "a");
+        let due = all.due_test().unwrap();
+        assert!(tested(&all, &due, true).weight > 0.5);
+        (0..4).for_each(|_| drop(all.add(OURS, "a", vec![item("3", [1.0, 0.0])]).unwrap()));
+        assert_eq!(all.due_test(), None);
+        all.add(OURS, "a", vec![item("4", [1.0, 0.0])]).unwrap();
+        assert_eq!(all.due_test().unwrap().changes, 45);
+        assert!(all.info(OURS, "a").unwrap().self_test.is_some(), "the old one counts until then");
+    }
+
+    #[test]
+    fn a_file_of_a_service_without_self_tests_opens_with_all_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = open(&dir);
+        all.create(OURS, "a", 5).unwrap();
+        all.add(OURS, "a", vec![item("x", [1.0, 0.0])]).unwrap();
+        drop(all);
+        let file = dir.path().join("collections.redb");
+        let db = redb::Database::open(&file).unwrap();
+        let txn = db.begin_write().unwrap();
+        let table = redb::TableDefinition::<(u64, &str), (u64, Option<&str>)>::new("self_tests");
+        assert!(txn.delete_table(table).unwrap());
+        txn.commit().unwrap();
+        drop(db);
+        let all = open(&dir);
+        assert_eq!((found(&all, OURS, "a"), all.list(OURS)[0].self_test.clone()), (vec!["x".to_owned()], None));
+        all.add(OURS, "a", vec![item("y", [0.0, 1.0])]).unwrap();
+        all.remove(OURS, "a").unwrap();
+        drop(all);
+        assert!(open(&dir).list(OURS).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! and sometimes the right answer; `docs/decisions/0016-exact-search.md` has what a scan takes. What an item says
 //! counts beside what it means: names and numbers are alike to a vector.
 
+use super::self_test::{FIRST, Hits, WEIGHTS};
 use super::words::WordIndex;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -25,31 +26,50 @@ impl Item {
     }
 }
 
-/// By what items are found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
-    /// Meaning and words together.
-    #[default]
-    Both,
+/// How items are put in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ranking {
     /// Only the cosine between the vectors counts.
     Meaning,
     /// BM25. Items without a word of the query are not found.
     Words,
+    /// Words and vectors, with this weight of the vectors.
+    Blend(f32),
+    /// The blend of words and vectors for questions of one kind: those are alike in meaning and differ in words.
+    Examples,
+}
+
+impl Ranking {
+    /// Whether a query needs a vector.
+    pub fn reads_vector(self) -> bool {
+        self != Self::Words
+    }
 }
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectionQuery<'a> {
-    /// Of the index's width, and of length 1.
+    /// Of the index's width, and of length 1; empty where the order needs none.
     pub vector: &'a [f32],
     /// What the vector was made of.
     pub text: &'a str,
     /// Whether meaning, words or both decide the order.
-    pub by: By,
+    pub ranking: Ranking,
 }
 
-/// Of words in a score by both, the rest is meaning's. Less misses names, more takes a name in common for the same kind
-/// of question (`docs/measurements/collections.md`).
+/// A sentence that was taken out of an item's text and is searched for.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeQuery<'a> {
+    /// The item that is to be found.
+    pub item: &'a Arc<Item>,
+    /// The sentence and its vector.
+    pub sentence: (&'a str, &'a [f32]),
+    /// The text without the sentence, in whose place it stands, and its vector.
+    pub rest: (&'a str, &'a [f32]),
+}
+
+/// Of words in a score of examples, the rest is meaning's. Less misses names, more takes a name in common for the same
+/// kind of question (`docs/measurements/collections.md`).
 const WORDS_SHARE: f32 = 0.3;
 /// What is no farther from the middle of all vectors than this lies in no direction from it.
 const MIDDLE: f32 = 1e-3;
@@ -57,8 +77,8 @@ const MIDDLE: f32 = 1e-3;
 /// An item that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundItem {
-    /// By meaning the cosine of the angle between the item's vector and the query's, from -1 to 1; by words from 0 to 1,
-    /// where 1 is the best item's; by both at most 1, and that only where the same is said in the same words.
+    /// By meaning the cosine of the angle between the item's vector and the query's, from -1 to 1; by words from 0 to
+    /// 1, where 1 is the best item's; by both at most 1.
     pub score: f32,
     /// The item that was found.
     pub item: Arc<Item>,
@@ -147,17 +167,44 @@ impl Index {
 
     /// The `k` best items for a query among those that are `wanted`, best first; ties in the order in which they came.
     pub fn find(&self, query: &CollectionQuery<'_>, k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<FoundItem> {
-        if query.by == By::Meaning {
-            return self.nearest(query.vector, k, wanted);
+        match query.ranking {
+            Ranking::Meaning => self.nearest(query.vector, k, wanted),
+            Ranking::Words => self.by_words(query, k, wanted),
+            Ranking::Blend(weight) => self.blended(query, weight, k, wanted),
+            Ranking::Examples => self.examples(query, k, wanted),
         }
-        let words = self.words.scores(query.text);
+    }
+
+    fn by_words(&self, query: &CollectionQuery<'_>, k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<FoundItem> {
+        let words = self.words.scores(query.text).of_items;
+        let places: Vec<usize> = (0..self.len()).filter(|at| words[*at] > 0.0 && wanted(&self.items[*at])).collect();
+        let top = places.iter().map(|at| words[*at]).fold(0.0, f32::max);
+        self.hits(best(k, places.into_iter().map(|at| Nearest { score: words[at] / top, at })))
+    }
+
+    /// Words as a share of the best item's, and cosines from the middle.
+    fn blended(
+        &self,
+        query: &CollectionQuery<'_>,
+        weight: f32,
+        k: usize,
+        wanted: impl Fn(&Item) -> bool,
+    ) -> Vec<FoundItem> {
+        let (words, meant) = (self.words.scores(query.text).of_items, self.centred(query.vector));
+        let places: Vec<usize> = (0..self.len()).filter(|at| wanted(&self.items[*at])).collect();
+        let top = places.iter().map(|at| words[*at]).fold(0.0, f32::max);
+        self.hits(best(
+            k,
+            places.into_iter().map(|at| {
+                let score = blend(weight, share(words[at], top), meant.cosine(self.vector(at)));
+                Nearest { score, at }
+            }),
+        ))
+    }
+
+    fn examples(&self, query: &CollectionQuery<'_>, k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<FoundItem> {
+        let (words, meant) = (self.words.scores(query.text), self.centred(query.vector));
         let places = (0..self.len()).filter(|at| wanted(&self.items[*at]));
-        if query.by == By::Words {
-            let places: Vec<usize> = places.filter(|at| words.of_items[*at] > 0.0).collect();
-            let top = places.iter().map(|at| words.of_items[*at]).fold(0.0, f32::max);
-            return self.hits(best(k, places.into_iter().map(|at| Nearest { score: words.of_items[at] / top, at })));
-        }
-        let meant = Centred::new(query.vector, &self.sum, self.len());
         self.hits(best(
             k,
             places.map(|at| {
@@ -166,6 +213,28 @@ impl Index {
                 Nearest { score: WORDS_SHARE * said + (1.0 - WORDS_SHARE) * meant.powi(3), at }
             }),
         ))
+    }
+
+    fn centred(&self, vector: &[f32]) -> Centred {
+        Centred::new(vector, &self.sum, self.len())
+    }
+
+    /// The item at this place.
+    pub fn item(&self, at: usize) -> &Arc<Item> {
+        &self.items[at]
+    }
+
+    /// With which weights of the vectors a sentence finds the text that it was taken out of. None where the item is not
+    /// there any more as it was.
+    pub fn probe(&self, probe: &ProbeQuery<'_>) -> Option<Hits> {
+        let gold = *self.places.get(&probe.item.id).filter(|at| Arc::ptr_eq(&self.items[**at], probe.item))?;
+        let mut words = self.words.scores(probe.sentence.0).of_items;
+        words[gold] = self.words.score_of(probe.sentence.0, probe.rest.0);
+        let (top, meant) = (words.iter().copied().fold(0.0, f32::max), self.centred(probe.sentence.1));
+        let mut legs: Vec<(f32, f32)> =
+            (0..self.len()).map(|at| (share(words[at], top), meant.cosine(self.vector(at)))).collect();
+        legs[gold].1 = meant.cosine(probe.rest.1);
+        Some(WEIGHTS.map(|weight| is_found(&legs, gold, weight as f32)))
     }
 
     /// The `k` items with the greatest cosine to `query` among those that are `wanted`, best first; ties in the order
@@ -184,6 +253,25 @@ impl Index {
     fn hits(&self, found: Vec<Nearest>) -> Vec<FoundItem> {
         found.into_iter().map(|found| FoundItem { score: found.score, item: self.items[found.at].clone() }).collect()
     }
+}
+
+/// Whether an item is among the first by these shares of words and cosines.
+fn is_found(legs: &[(f32, f32)], gold: usize, weight: f32) -> bool {
+    let score = |at: usize| blend(weight, legs[at].0, legs[at].1);
+    let own = score(gold);
+    // Of equal scores the item that came first is found first.
+    let before = (0..legs.len()).filter(|at| (score(*at), gold) > (own, *at));
+    own > 0.0 && before.take(FIRST).count() < FIRST
+}
+
+/// A score of words and vectors; a direction away from the query says no more than none.
+fn blend(weight: f32, words: f32, cosine: f32) -> f32 {
+    (1.0 - weight) * words + weight * cosine.max(0.0)
+}
+
+/// A score of words as a share of the best one.
+fn share(words: f32, top: f32) -> f32 {
+    if top > 0.0 { words / top } else { 0.0 }
 }
 
 /// The `k` best, best first.
@@ -318,24 +406,103 @@ mod tests {
         {
             index.put(Item { text: text.into(), ..item(id, id != 1) }, &vector);
         }
-        let find = |text, vector: [f32; 2], by| {
-            let hits = index.find(&CollectionQuery { vector: &vector, text, by }, 2, |_| true);
+        let find = |text, vector: [f32; 2], ranking| {
+            let hits = index.find(&CollectionQuery { vector: &vector, text, ranking }, 2, |_| true);
             (ids(&hits), hits.first().map(|hit| hit.score))
         };
         // The vector says Kelm's, the name says Dosh's.
-        assert_eq!(find("Dosh?", [0.951, 0.309], By::Meaning).0, [0, 1]);
-        assert_eq!(find("Which port has Dosh?", [1.0, 0.0], By::Meaning), (vec![0, 1], Some(1.0)));
-        assert_eq!(find("Dosh?", [0.951, 0.309], By::Both).0, [1, 0]);
-        assert_eq!(find("Dosh", [1.0, 0.0], By::Words), (vec![1], Some(1.0)));
-        let (found, score) = find("nothing known", [-1.0, 0.0], By::Both);
+        assert_eq!(find("Dosh?", [0.951, 0.309], Ranking::Meaning).0, [0, 1]);
+        assert_eq!(find("Which port has Dosh?", [1.0, 0.0], Ranking::Meaning), (vec![0, 1], Some(1.0)));
+        assert_eq!(find("Dosh?", [0.951, 0.309], Ranking::Examples).0, [1, 0]);
+        assert_eq!(find("Dosh", [1.0, 0.0], Ranking::Words), (vec![1], Some(1.0)));
+        let (found, score) = find("nothing known", [-1.0, 0.0], Ranking::Examples);
         assert_eq!(found, [2, 1], "without a word, meaning alone");
         assert!((score.unwrap() - (1.0 - WORDS_SHARE)).abs() < 1e-6, "{score:?}");
-        assert_eq!(find("nothing known", [-1.0, 0.0], By::Words), (vec![], None));
-        let query = CollectionQuery { vector: &[0.8, 0.6], text: "the port of Dosh", by: By::Both };
+        assert_eq!(find("nothing known", [-1.0, 0.0], Ranking::Words), (vec![], None));
+        let query = CollectionQuery { vector: &[0.8, 0.6], text: "the port of Dosh", ranking: Ranking::Examples };
         let same = index.find(&query, 1, |_| true)[0].score;
         assert!((0.95..=1.0).contains(&same), "the same text: {same}");
         assert_eq!(ids(&index.find(&query, 9, |item| item.answer.is_some())), [0, 2]);
         assert_eq!(Index::new(2).find(&query, 9, |_| true), []);
+    }
+
+    /// 40 texts of five sentences, of which a searched one shares no word with the rest of its text. `vector` gives the
+    /// vector of the text of a number, and that of a sentence of it.
+    fn tested(vector: impl Fn(usize, bool) -> Vec<f32>) -> Vec<Hits> {
+        let mut index = Index::new(41);
+        let text = |i: usize| format!("Of a{i} and of b{i} much is known.");
+        (0..40).for_each(|i| index.put(Item { text: text(i), ..item(i, false) }, &vector(i, false)));
+        let probe = |i: usize| {
+            let (sentence, mine, rest) = (format!("Of c{i} nothing is known."), vector(i, true), vector(i, false));
+            let gold = index.item(i).clone();
+            let rest = (gold.text.as_str(), rest.as_slice());
+            index.probe(&ProbeQuery { item: &gold, sentence: (&sentence, &mine), rest }).unwrap()
+        };
+        (0..40).map(probe).collect()
+    }
+
+    /// Of length 1: along one axis, as far as `share` says, and along the axis that all have.
+    fn along(axis: usize, share: f32) -> Vec<f32> {
+        (0..41)
+            .map(|i| {
+                if i == axis {
+                    share
+                } else if i == 40 {
+                    (1.0 - share * share).sqrt()
+                } else {
+                    0.0
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_probe_says_which_weights_find_the_text() {
+        use super::super::self_test::SelfTest;
+        let weight = |hits: &[Hits]| SelfTest::of(hits, (0, 40, 40), None).weight;
+        // All texts have the searched words in common alike, and only the first five in order can be found by them.
+        let help = tested(|i, _| along(i, 0.5));
+        assert_eq!(help.iter().filter(|hit| hit[0]).count(), FIRST);
+        assert!(help.iter().all(|hit| hit[1..] == [true; 6]), "{help:?}");
+        assert_eq!(weight(&help), 0.9);
+        // Every sentence lies where another text does.
+        let hurt = tested(|i, sentence| along(if sentence { (i + 7) % 40 } else { i }, 0.5));
+        assert!(hurt.iter().filter(|hit| hit[6]).count() <= FIRST, "{hurt:?}");
+        assert_eq!(weight(&hurt), 0.0);
+    }
+
+    #[test]
+    fn a_probe_counts_no_word_of_the_sentence_that_was_taken_out() {
+        let mut index = Index::new(1);
+        let text = "The ferry to Kelm leaves at noon. It is red.";
+        index.put(Item { text: text.into(), ..item(0, false) }, &[1.0]);
+        (1..9).for_each(|i| index.put(Item { text: "Kelm leaves".into(), ..item(i, false) }, &[1.0]));
+        let gold = index.item(0).clone();
+        let probe = |rest| {
+            let query = ProbeQuery { item: &gold, sentence: ("The ferry to Kelm", &[1.0]), rest: (rest, &[1.0]) };
+            index.probe(&query)
+        };
+        assert!(probe(text).unwrap()[0], "the sentence is there");
+        assert!(!probe("It is red.").unwrap()[0], "no word is left, and others have one");
+        index.put(Item { text: "other".into(), ..item(0, false) }, &[1.0]);
+        let query = ProbeQuery { item: &gold, sentence: ("Kelm", &[1.0]), rest: ("red", &[1.0]) };
+        assert_eq!(index.probe(&query), None, "the text is another by now");
+    }
+
+    #[test]
+    fn a_blend_goes_from_words_to_meaning_with_its_weight() {
+        let mut index = Index::new(2);
+        index.put(Item { text: "the port of Kelm".into(), ..item(0, false) }, &[1.0, 0.0]);
+        index.put(Item { text: "a song of Dosh".into(), ..item(1, true) }, &[0.0, 1.0]);
+        index.put(Item { text: "nothing".into(), ..item(2, true) }, &[0.0, -1.0]);
+        let find = |weight, wanted: fn(&Item) -> bool| {
+            let query = CollectionQuery { vector: &[0.0, 1.0], text: "Kelm", ranking: Ranking::Blend(weight) };
+            index.find(&query, 2, wanted)
+        };
+        assert_eq!((ids(&find(0.15, |_| true)), ids(&find(0.9, |_| true))), (vec![0, 1], vec![1, 0]));
+        assert_eq!(ids(&find(0.15, |item| item.answer.is_some())), [1, 2]);
+        assert!(find(0.9, |_| true)[0].score <= 1.0);
+        assert!(!Ranking::Words.reads_vector() && Ranking::Blend(0.15).reads_vector());
     }
 
     #[test]
@@ -357,13 +524,16 @@ mod tests {
     proptest! {
         #[test]
         fn the_nearest_are_those_that_sorting_everything_finds(
-            vectors in prop::collection::vec(prop::array::uniform11(-1.0f32..1.0), 0..60), query in prop::array::uniform11(-1.0f32..1.0), k in 0..20usize
+            vectors in prop::collection::vec(prop::array::uniform11(-1.0f32..1.0), 0..60),
+            query in prop::array::uniform11(-1.0f32..1.0),
+            k in 0..20usize
         ) {
             let mut index = Index::new(11);
             vectors.iter().enumerate().for_each(|(i, v)| index.put(item(i, i % 3 > 0), v));
             let exact = |v: &[f32; 11]| v.iter().zip(&query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
             let hits = index.nearest(&query, k, |item| item.answer.is_some());
-            let mut all: Vec<f64> = vectors.iter().enumerate().filter(|(i, _)| i % 3 > 0).map(|(_, v)| exact(v)).collect();
+            let with_answer = vectors.iter().enumerate().filter(|(i, _)| i % 3 > 0);
+            let mut all: Vec<f64> = with_answer.map(|(_, v)| exact(v)).collect();
             all.sort_by(|a, b| b.total_cmp(a));
             prop_assert_eq!(hits.len(), k.min(all.len()));
             for (hit, want) in hits.iter().zip(&all) {

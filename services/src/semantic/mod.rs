@@ -4,9 +4,11 @@
 mod collections;
 mod error;
 mod index;
+mod self_test;
 mod store;
 mod words;
 
-pub use collections::{Collections, Info, Settings};
+pub use collections::{By, Collections, DueTest, Info, SentenceProbe, Settings};
 pub use error::CollectionError;
-pub use index::{By, CollectionQuery, FoundItem, Index, Item};
+pub use index::{CollectionQuery, FoundItem, Index, Item, ProbeQuery, Ranking};
+pub use self_test::{FoundAt, Hits, SelfTest};

@@ -3,6 +3,7 @@
 
 use super::error::CollectionError;
 use super::index::{Index, Item};
+use super::self_test::SelfTest;
 use crate::database::{self, DatabaseError, OpenDatabase};
 use chimere_engine::ids::KeyId;
 use redb::{ReadableTable, TableDefinition, TableError, WriteTransaction};
@@ -14,6 +15,9 @@ const FILE: &str = "collections.redb";
 /// (account, collection) to (model, seconds since 1970 when it was made).
 const COLLECTIONS: TableDefinition<'_, (u64, &str), (&str, u64)> = TableDefinition::new("collections");
 const ITEMS: TableDefinition<'_, ItemKey, ItemValue> = TableDefinition::new("items");
+/// (account, collection) to how many items were ever put into it and to its last self-test as JSON. A collection of a
+/// service that had no self-tests has no row here, and gets one with its next items or its first test.
+const TESTS: TableDefinition<'_, (u64, &str), (u64, Option<&str>)> = TableDefinition::new("self_tests");
 
 /// Account, name of the collection, id of the item.
 type ItemKey = (u64, &'static str, &'static str);
@@ -32,6 +36,15 @@ pub(super) struct StoredCollection {
     pub(super) model: String,
     pub(super) created: u64,
     pub(super) index: Index,
+    pub(super) history: TestHistory,
+}
+
+/// How a collection has changed, and how it was tested last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TestHistory {
+    /// How many items were ever put into it.
+    pub(super) changes: u64,
+    pub(super) test: Option<SelfTest>,
 }
 
 impl Store {
@@ -67,16 +80,35 @@ impl Store {
             Err(e) => return Err(self.broke(e)),
         };
         let items = txn.open_table(ITEMS).map_err(|e| self.broke(e))?;
+        let tests = match txn.open_table(TESTS) {
+            Err(TableError::TableDoesNotExist(_)) => None,
+            table => Some(table.map_err(|e| self.broke(e))?),
+        };
         for row in collections.iter().map_err(|e| self.broke(e))? {
             let (key, value) = row.map_err(|e| self.broke(e))?;
             let ((owner, name), (made_with, created)) = (key.value(), value.value());
-            let mut stored = StoredCollection { model: made_with.to_owned(), created, index: Index::new(width) };
+            let (mut index, mut history) = (Index::new(width), TestHistory::default());
             if made_with == model {
-                self.read_items(&items, (owner, name), width, &mut stored.index)?;
+                self.read_items(&items, (owner, name), width, &mut index)?;
             }
+            if let Some(tests) = &tests {
+                history = self.read_history(tests, (owner, name))?;
+            }
+            let stored = StoredCollection { model: made_with.to_owned(), created, index, history };
             all.insert((KeyId(owner), name.to_owned()), stored);
         }
         Ok(all)
+    }
+
+    /// A test that cannot be read, as another version may have written it, is no test: the next takes its place.
+    fn read_history(
+        &self,
+        tests: &impl ReadableTable<(u64, &'static str), (u64, Option<&'static str>)>,
+        key: (u64, &str),
+    ) -> Result<TestHistory, CollectionError> {
+        let Some(row) = tests.get(key).map_err(|e| self.broke(e))? else { return Ok(TestHistory::default()) };
+        let (changes, test) = row.value();
+        Ok(TestHistory { changes, test: test.and_then(|json| serde_json::from_str(json).ok()) })
     }
 
     fn read_items(
@@ -121,6 +153,7 @@ impl Store {
     pub(super) fn remove(&mut self, owner: KeyId, name: &str) -> Result<(), CollectionError> {
         self.write(|txn| {
             txn.open_table(COLLECTIONS)?.remove((owner.0, name))?;
+            txn.open_table(TESTS)?.remove((owner.0, name))?;
             // A name has no zero byte, so every item of the collection and no other lies before it with one.
             let next = format!("{name}\0");
             txn.open_table(ITEMS)?.retain_in((owner.0, name, "")..(owner.0, next.as_str(), ""), |_, _| false)?;
@@ -128,9 +161,16 @@ impl Store {
         })
     }
 
-    /// Adds items to a collection, all of them or none.
-    pub(super) fn add(&mut self, owner: KeyId, name: &str, items: &[(Item, Vec<f32>)]) -> Result<(), CollectionError> {
+    /// Adds items to a collection, all of them or none; `history` counts them already.
+    pub(super) fn add(
+        &mut self,
+        owner: KeyId,
+        name: &str,
+        items: &[(Item, Vec<f32>)],
+        history: &TestHistory,
+    ) -> Result<(), CollectionError> {
         self.write(|txn| {
+            put_history(txn, (owner.0, name), history)?;
             let mut table = txn.open_table(ITEMS)?;
             for (item, vector) in items {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -143,6 +183,11 @@ impl Store {
         })
     }
 
+    /// Keeps how a collection was tested.
+    pub(super) fn put_test(&mut self, owner: KeyId, name: &str, history: &TestHistory) -> Result<(), CollectionError> {
+        self.write(|txn| put_history(txn, (owner.0, name), history))
+    }
+
     fn write(
         &mut self,
         work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
@@ -153,6 +198,12 @@ impl Store {
         self.db = if written.is_ok() { Some(db) } else { reopened(db, &self.file) };
         written
     }
+}
+
+fn put_history(txn: &WriteTransaction, key: (u64, &str), history: &TestHistory) -> Result<(), redb::Error> {
+    let test = history.test.as_ref().map(|test| serde_json::to_string(test).expect("numbers and lists are JSON"));
+    txn.open_table(TESTS)?.insert(key, (history.changes, test.as_deref()))?;
+    Ok(())
 }
 
 /// At once, so that no other process takes the file meanwhile; what stands in the way is the next write's to say.

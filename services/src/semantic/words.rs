@@ -1,7 +1,7 @@
 //! Which items have which words, and how much a word says: BM25 (Robertson and Zaragoza, The Probabilistic Relevance
 //! Framework, 2009), with the logarithm that is never negative.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use unicode_segmentation::UnicodeSegmentation;
 
 /// How soon a word that comes again says no more, k1.
@@ -97,23 +97,49 @@ impl WordIndex {
     /// What each item has in common with a text.
     pub(super) fn scores(&self, text: &str) -> Scores {
         let mut scores = Scores { of_items: vec![0.0; self.lengths.len()], whole: 0.0 };
-        let items = self.lengths.len() as f32;
-        let mean = (self.total as f32 / items).max(1.0);
-        // In the order of the alphabet, so that equal collections give equal sums.
-        let words: std::collections::BTreeSet<_> = counted(text).into_keys().collect();
-        for word in words {
+        let mean = self.mean_length();
+        for word in in_order(text) {
             let places = self.places.get(word.as_str()).map_or(&[][..], Vec::as_slice);
-            let having = places.len() as f32;
-            let rare = (1.0 + (items - having + 0.5) / (having + 0.5)).ln();
+            let rare = self.rareness(places.len());
             scores.whole += rare;
             for Place { item, count } in places {
-                let (count, length) = (*count as f32, self.lengths[*item as usize] as f32 / mean);
-                let often = count * (SATURATION + 1.0) / (count + SATURATION * (1.0 - LENGTH + LENGTH * length));
-                scores.of_items[*item as usize] += rare * often;
+                scores.of_items[*item as usize] += rare * often(*count, self.lengths[*item as usize] as f32 / mean);
             }
         }
         scores
     }
+
+    /// What another text has in common with a text, where words are as rare as they are here.
+    pub(super) fn score_of(&self, text: &str, other: &str) -> f32 {
+        let counts = counted(other);
+        let length = counts.values().sum::<u32>() as f32 / self.mean_length();
+        let said = in_order(text).into_iter().filter_map(|word| Some((*counts.get(&word)?, word)));
+        said.map(|(count, word)| {
+            self.rareness(self.places.get(word.as_str()).map_or(0, Vec::len)) * often(count, length)
+        })
+        .sum()
+    }
+
+    fn mean_length(&self) -> f32 {
+        (self.total as f32 / self.lengths.len() as f32).max(1.0)
+    }
+
+    /// How much a word says that so many items have.
+    fn rareness(&self, having: usize) -> f32 {
+        let (items, having) = (self.lengths.len() as f32, having as f32);
+        (1.0 + (items - having + 0.5) / (having + 0.5)).ln()
+    }
+}
+
+/// How much a word that comes so often says of a text of this length, as a multiple of the mean length.
+fn often(count: u32, length: f32) -> f32 {
+    let count = count as f32;
+    count * (SATURATION + 1.0) / (count + SATURATION * (1.0 - LENGTH + LENGTH * length))
+}
+
+/// A text's words in the order of the alphabet, so that equal collections give equal sums.
+fn in_order(text: &str) -> BTreeSet<String> {
+    counted(text).into_keys().collect()
 }
 
 /// Words as Unicode's rules part them, in small letters, with how often they come.
@@ -162,6 +188,14 @@ mod tests {
     }
 
     #[test]
+    fn another_text_is_scored_as_an_item_of_its_words_is() {
+        let index = index(&["the port of Kelm", "a song of Dosh"]);
+        let score = |other| index.score_of("Kelm of old", other);
+        assert_eq!(score("the port of Kelm"), index.scores("Kelm of old").of_items[0]);
+        assert!(score("the port of") < score("the port of Kelm") && score("the port") == 0.0);
+    }
+
+    #[test]
     fn of_two_texts_with_a_word_the_shorter_one_comes_first() {
         assert_eq!(best(&index(&["kelm and many other words that it stands among", "kelm and dosh"]), "kelm"), Some(1));
     }
@@ -169,7 +203,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_replaced_text_leaves_nothing_and_bytes_are_bounded(
-            texts in prop::collection::vec("[abc ]{0,12}", 1..6), at in any::<prop::sample::Index>(), other in "[bcd ]{0,12}"
+            texts in prop::collection::vec("[abc ]{0,12}", 1..6),
+            at in any::<prop::sample::Index>(),
+            other in "[bcd ]{0,12}"
         ) {
             let at = at.index(texts.len());
             let mut changed = index(&texts.iter().map(String::as_str).collect::<Vec<_>>());

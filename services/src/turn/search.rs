@@ -1,4 +1,4 @@
-//! The items of a collection that are nearest to a text.
+//! The items of a collection that are nearest to a text. The model reads the text only where its vector counts.
 
 use super::caller::TurnCaller;
 use super::error::TurnError;
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// asked, and over all their positions. Measured in `docs/measurements/collections.md`.
 pub const LAYOUT: EmbeddingLayout = EmbeddingLayout::Turn;
 /// Over which positions the vectors of collections are made.
-const POOLING: Pooling = Pooling::Mean;
+pub(super) const POOLING: Pooling = Pooling::Mean;
 /// Collections up to this many bytes are scanned where they are: that takes some 20 microseconds.
 const SCAN_INLINE_BYTES: usize = 64 << 10;
 /// Bytes of vectors that are scanned while a byte of text is cut into tokens, about.
@@ -45,32 +45,50 @@ pub struct Search {
     pub field: &'static str,
 }
 
-/// The items nearest to a text, best first, and the tokens of the text.
+/// The items nearest to a text, best first, and the tokens that the model read for it.
 pub async fn look(
     services: &TurnServices,
     caller: &TurnCaller,
     asked: Search,
 ) -> Result<(Vec<FoundItem>, usize), TurnError> {
+    services.check_open()?;
     let Search { collection, query, k, by, examples, field } = asked;
     let owner = caller.account;
     // Before the text is read for nothing.
+    let ranking = services.collections.ranking(owner, &collection, by, examples).map_err(TurnError::Collection)?;
     let info = services.collections.info(owner, &collection).map_err(TurnError::Collection)?;
-    let prompts: Vec<Arc<[TokenId]>> =
-        tokens(services, caller.holder, field, (vec![Prompt::Text(query.clone())], LAYOUT)).await?;
-    let query_tokens = prompts[0].len();
-    let texts = texts_of(prompts, caller.terms);
-    let vector = vectors(services, caller.name.clone(), field, texts).await?.pop().expect("one text gives one vector");
+    let (vector, query_tokens) =
+        if ranking.reads_vector() { vector_of(services, caller, field, &query).await? } else { (Vec::new(), 0) };
     let (all, begin) = (services.collections.clone(), Instant::now());
     let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
     let here = bytes <= SCAN_INLINE_BYTES && query.len() <= INLINE_BYTES;
-    // What a scan of so many bytes takes is no more than what cutting as long a text into tokens does; the query is
-    // parted into words.
-    let text_bytes = (bytes / SCAN_TO_TEXT).saturating_add(query.len());
+    let text_bytes = scan_bytes(bytes, query.len());
     let scan = move || {
-        let query = CollectionQuery { vector: &vector, text: &query, by };
+        let query = CollectionQuery { vector: &vector, text: &query, ranking };
         all.search(owner, &collection, &query, k as usize, examples)
     };
     let hits = work(&services.lanes, caller.holder, text_bytes, here, scan).await?;
     ::metrics::histogram!(metrics::SEMANTIC_SEARCH_SECONDS).record(begin.elapsed().as_secs_f64());
     Ok((hits.map_err(TurnError::Collection)?, query_tokens))
+}
+
+/// Bytes of a text that takes as long to cut into tokens as a scan of a collection takes, whose query is parted into
+/// words beside.
+pub(super) fn scan_bytes(collection: usize, query: usize) -> usize {
+    (collection / SCAN_TO_TEXT).saturating_add(query)
+}
+
+/// The vector of a query, and its tokens.
+async fn vector_of(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    field: &'static str,
+    query: &str,
+) -> Result<(Vec<f32>, usize), TurnError> {
+    let prompts = (vec![Prompt::Text(query.to_owned())], LAYOUT);
+    let prompts: Vec<Arc<[TokenId]>> = tokens(services, caller.holder, field, prompts).await?;
+    let query_tokens = prompts[0].len();
+    let texts = texts_of(prompts, caller.terms);
+    let vector = vectors(services, caller.name.clone(), field, texts).await?.pop().expect("one text gives one vector");
+    Ok((vector, query_tokens))
 }

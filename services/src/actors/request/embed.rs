@@ -54,6 +54,20 @@ pub async fn embed(
     read
 }
 
+/// The vector of one text that the service reads for itself, behind every other of its kind: it is nobody's request and
+/// counts as none.
+pub async fn read_own(
+    handles: &ServiceHandles,
+    live: &LiveRequests,
+    name: Arc<str>,
+    prompt: Arc<[TokenId]>,
+    pooling: Pooling,
+) -> Result<Vec<f32>, DirectError> {
+    let terms = Terms { exempt: true, ..Terms::default() };
+    let (vector, _) = read_one(handles, request(live.enter(name), prompt, pooling, i32::MAX), terms).await?;
+    Ok(vector)
+}
+
 /// Counts how it ended, also when nobody waits for it any more.
 struct End {
     outcome: &'static str,

@@ -12,7 +12,7 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, collection_error};
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read, several};
-use crate::semantic::{CollectionError, Collections, FoundItem, Info};
+use crate::semantic::{CollectionError, Collections, FoundItem, Info, SelfTest};
 use crate::turn::options::Prompt;
 use crate::turn::search::{LAYOUT, Search, look, texts_of};
 use crate::turn::vectors::{tokens, vectors};
@@ -154,6 +154,28 @@ fn object(info: &Info) -> Value {
         "model": info.model,
         "items": info.items,
         "bytes": info.bytes,
+        "vector_weight": info.vector_weight(),
+        "self_test": info.self_test.as_ref().map(self_test_object),
+        "self_test_due": info.self_test_due,
+    })
+}
+
+/// Percent of the sentences that found their text, with each weight of the vectors and with the one that counts.
+fn self_test_object(test: &SelfTest) -> Value {
+    let tenths = |percent: f64| (10.0 * percent).round() / 10.0;
+    let found: Vec<Value> = test
+        .found
+        .iter()
+        .map(|found| json!({"vector_weight": found.weight, "recall_percent": tenths(test.percent(found.texts))}))
+        .collect();
+    json!({
+        "at": test.at,
+        "items": test.items,
+        "sentences": test.sentences,
+        "vector_weight": test.weight,
+        "recall_percent": test.recall().map(tenths),
+        "fell_points": test.fell.map(tenths),
+        "weights": found,
     })
 }
 
