@@ -2,9 +2,10 @@
 //! them.
 
 use crate::support::{
-    Driver, GgufParts, Golden, argmax_agreement, config, gguf, golden_dir, hugging_face, max_abs, relative,
+    Driver, GgufParts, Golden, argmax_agreement, config, data_dir, gguf, golden_dir, hugging_face, max_abs, relative,
     relative_rms,
 };
+use chimere_engine::backend::{cpu, cuda};
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::synth::{Mix, SynthOptions, write};
 use chimere_engine::model::{self, AttentionConfig, BlockConfig, MlpConfig, Model, Rope};
@@ -418,4 +419,20 @@ fn what_is_unknown_in_a_directory_without_mamba_is_refused_by_name() {
         refusal("granite", "\"position_embedding_type\": \"rope\"", "\"position_embedding_type\": \"alibi\""),
         "config.json: key `position_embedding_type`: wanted \"nope\", got \"alibi\""
     );
+}
+
+/// The first table of `docs/reference/architectures.md` has a row of each family, which says whether a GPU computes it.
+#[test]
+fn the_table_of_families_says_what_the_code_does() {
+    let page = std::fs::read_to_string(data_dir().join("docs/reference/architectures.md")).unwrap();
+    let presets = ["moe", "dense", "next"].into_iter().chain(PRESETS.iter().map(|(preset, ..)| *preset));
+    for preset in presets {
+        let config = gguf(preset).config;
+        let name = format!("`{}`", config.architecture);
+        let mut rows = page.lines().filter(|line| line.split('|').nth(1).is_some_and(|cell| cell.contains(&name)));
+        let row = rows.next().unwrap_or_else(|| panic!("the table has no row of {name}"));
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let (cpu, gpu) = (yes(cpu::check(&config).is_ok()), yes(cuda::check(&config).is_ok()));
+        assert!(row.ends_with(&format!("| {cpu} | {gpu} |")), "{preset}: a CPU {cpu}, a GPU {gpu}: {row}");
+    }
 }
