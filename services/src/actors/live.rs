@@ -26,6 +26,11 @@ impl LiveRequests {
         self.table.get(&id).map(|entry| entry.clone())
     }
 
+    /// How many there have been, those that are answered too.
+    pub fn entered(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.table.len()
@@ -72,6 +77,6 @@ mod tests {
         drop(b);
         assert_eq!(live.len(), 1);
         drop(a);
-        assert!(live.is_empty());
+        assert!(live.is_empty() && live.entered() == 2);
     }
 }

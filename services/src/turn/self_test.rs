@@ -15,8 +15,9 @@ use std::time::Duration;
 
 /// How long a collection must have stayed as it is: whoever fills one adds again and again.
 const QUIET: Duration = Duration::from_secs(2);
-/// How often it is looked whether the service has nothing to do.
-const IDLE_LOOK: Duration = Duration::from_millis(100);
+/// How long nobody must have had a request after somebody had: a text of a test and a request that comes in its middle
+/// share a step, so whoever asks again and again has the service to themselves.
+const IDLE: Duration = Duration::from_secs(2);
 /// How long a text of a test may be beside the first request that comes.
 const GIVE_WAY: Duration = Duration::from_millis(5);
 /// What the log calls the texts of tests.
@@ -61,10 +62,10 @@ async fn test(services: &TurnServices, due: &DueTest) -> Result<Option<SelfTest>
     let Some(probes) = aside(services, usize::MAX, move || all.probes(&of)).await.transpose()? else {
         return Ok(None);
     };
-    let mut hits: Vec<Hits> = Vec::with_capacity(probes.len());
+    let (mut hits, mut idle): (Vec<Hits>, _) = (Vec::with_capacity(probes.len()), IdleTimes::of(services));
     for probe in probes {
-        let sentence = vector_when_idle(services, &probe.sentence).await;
-        let rest = vector_when_idle(services, &probe.rest).await;
+        let sentence = idle.vector(&probe.sentence).await;
+        let rest = idle.vector(&probe.rest).await;
         if !is_open(services) {
             return Ok(None);
         }
@@ -100,38 +101,56 @@ async fn aside<T: Send + 'static>(
     bytes: usize,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    wait_for_idle(services).await;
     work(&services.lanes, Holder::Many, bytes, false, job).await.ok()
 }
 
-/// A text's vector, read while nobody else has a request. None if the text cannot be read, or the service ends.
-async fn vector_when_idle(services: &TurnServices, text: &str) -> Option<Vec<f32>> {
-    let prompts = (vec![Prompt::Text(text.to_owned())], LAYOUT);
-    let prompt = tokens(services, Holder::Many, NAME, prompts).await.ok()?.pop()?;
-    loop {
-        wait_for_idle(services).await;
-        if !is_open(services) {
-            return None;
-        }
-        // Whichever ends second is dropped, and the scheduler then forgets a text that is not read yet.
-        tokio::select! {
-            read = read_own(&services.handles, &services.live, NAME.into(), prompt.clone(), POOLING) => return read.ok(),
-            () = somebody_comes(services) => {}
-        }
-    }
+/// The times in which nobody has a request.
+struct IdleTimes<'a> {
+    services: &'a TurnServices,
+    /// How many requests there had been when the service was last seen with nothing to do, texts of the test included.
+    entered: u64,
 }
 
-/// Waits until no request is live, or the service ends.
-async fn wait_for_idle(services: &TurnServices) {
-    while !services.live.is_empty() && is_open(services) {
-        tokio::time::sleep(IDLE_LOOK).await;
+impl<'a> IdleTimes<'a> {
+    fn of(services: &'a TurnServices) -> Self {
+        Self { services, entered: services.live.entered() }
     }
-}
 
-/// Waits until a request is live beside the text of the test, or the service ends.
-async fn somebody_comes(services: &TurnServices) {
-    while services.live.len() <= 1 && is_open(services) {
-        tokio::time::sleep(GIVE_WAY).await;
+    /// A text's vector, read while nobody else has a request. None if the text cannot be read, or the service ends.
+    async fn vector(&mut self, text: &str) -> Option<Vec<f32>> {
+        let services = self.services;
+        let prompts = (vec![Prompt::Text(text.to_owned())], LAYOUT);
+        let prompt = tokens(services, Holder::Many, NAME, prompts).await.ok()?.pop()?;
+        loop {
+            self.wait().await;
+            if !is_open(services) {
+                return None;
+            }
+            self.entered += 1;
+            let read = read_own(&services.handles, &services.live, NAME.into(), prompt.clone(), POOLING);
+            // Whichever ends second is dropped, and the scheduler then forgets a text that is not read yet.
+            tokio::select! {
+                read = read => return read.ok(),
+                () = self.ends() => {}
+            }
+        }
+    }
+
+    /// Waits until nobody has had a request for a while, or the service ends. Where nobody came since the last text of
+    /// the test there is no wait.
+    async fn wait(&mut self) {
+        let live = &self.services.live;
+        while is_open(self.services) && !(live.is_empty() && live.entered() == self.entered) {
+            self.entered = live.entered();
+            tokio::time::sleep(IDLE).await;
+        }
+    }
+
+    /// Waits until a request came after the text of the test, or the service ends.
+    async fn ends(&self) {
+        while is_open(self.services) && self.services.live.entered() <= self.entered {
+            tokio::time::sleep(GIVE_WAY).await;
+        }
     }
 }
 
