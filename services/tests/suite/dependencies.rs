@@ -143,8 +143,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "engine/src/backend/cpu/matmul",
         &[
-            "lines", "ahead", "layout", "qblock", "quantize", "rows", "watch", "pack", "scalar", "avx2", "avx512",
-            "amx", "neon",
+            "lines", "ahead", "floats", "layout", "qblock", "quantize", "rows", "watch", "pack", "scalar", "avx2",
+            "avx512", "amx", "neon",
         ],
     ),
     ("engine/src/backend/cpu/matmul/avx2", &["codes", "scales", "product"]),
