@@ -219,8 +219,11 @@ fn in_eight_bits(preset: &str) -> [Directory; 2] {
     });
     for (name, t) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
         let shape = t.shape().to_vec();
-        let matrix =
-            t.dtype() == Dtype::BF16 && shape.len() == 2 && name.ends_with(".weight") && !name.contains("embed");
+        let matrix = t.dtype() == Dtype::BF16
+            && shape.len() == 2
+            && shape[0] > 1
+            && name.ends_with(".weight")
+            && !name.contains("embed");
         if !matrix {
             both.iter_mut()
                 .for_each(|d| drop(d.tensors.insert(name.clone(), (t.dtype(), shape.clone(), t.data().to_vec()))));
