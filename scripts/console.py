@@ -621,7 +621,7 @@ class Tests:
             self.chat(page, "One")
             self.answered(page, 1)
             page.click("text=New conversation")
-            assert page.input_value(".settings textarea") == ""
+            page.wait_for_function("() => document.querySelector('.settings textarea')?.value === ''")
             page.select_option(".settings label:has-text('Choice of words') select", "0.3")
             self.chat(page, "Two")
             self.answered(page, 1)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// What a model can be read from, open.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one is open at a time, and nobody moves it about")]
 pub enum Opened {
     /// A GGUF file, or a whole set of split ones.
     Gguf(Gguf),
