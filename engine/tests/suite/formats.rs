@@ -192,9 +192,6 @@ fn mutated_directories_are_refused_by_name_or_compute_the_same() {
     }
 }
 
-/// Directories of every other family, with the tokenizer of `moe`.
-const FAMILIES: [&str; 7] = ["moe", "next", "mamba2", "granitehybrid", "falcon_h1", "nemotron_h", "nemotron_super"];
-
 /// The nearest 8-bit float to a number from -448 to 448, and its value.
 fn nearest_e4m3(x: f32) -> (u8, f32) {
     let value = |code: u8| {
@@ -250,7 +247,7 @@ fn in_eight_bits(preset: &str) -> [Directory; 2] {
 
 #[test]
 fn every_family_reads_matrices_of_eight_bits() {
-    for preset in FAMILIES {
+    for preset in crate::unread::directories() {
         let ids = Golden::of(preset).ids("input_ids");
         let [got, want] = in_eight_bits(preset).map(|directory| {
             let model = directory.load_with("moe/tokenizer.json").unwrap_or_else(|e| panic!("{preset}: {e}"));
