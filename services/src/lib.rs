@@ -2,6 +2,7 @@
 
 pub mod actors;
 pub mod audit;
+pub mod citations;
 pub mod clock;
 pub mod config;
 pub mod database;

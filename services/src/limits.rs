@@ -208,6 +208,8 @@ pub const GRAMMAR_FORCED_BYTES_MAX: usize = 4 << 10;
 pub const GRAMMAR_ERROR_CHARS_MAX: usize = 300;
 /// Bytes of the name of a tool's argument: what the parser of calls reads.
 pub const TOOL_ARGUMENT_BYTES_MAX: usize = 256;
+/// Texts of one request that its answer may cite.
+pub const CITED_SOURCES_MAX: usize = 200;
 /// Tools of one request.
 pub const TOOLS_MAX: usize = 128;
 /// Tokens of the window over which a model's certainty is averaged.

@@ -6,6 +6,7 @@
 mod admission;
 mod answers;
 mod anthropic;
+mod citations;
 mod clients;
 mod collections;
 mod drafts;

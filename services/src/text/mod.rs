@@ -10,6 +10,7 @@ pub mod guard;
 pub mod parser;
 pub mod pool;
 pub mod prompt;
+pub mod sentences;
 pub mod stop;
 pub mod template;
 pub mod thinking;

@@ -1,6 +1,7 @@
 //! The options of a request that its turn acts on, checked by whoever read them.
 
 use crate::actors::request::spec::RequestSpec;
+use crate::citations::NumberedSource;
 use crate::engram::Overrides;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
@@ -21,6 +22,8 @@ pub struct ChatRequest {
     pub calls: Option<Calls>,
     /// Options of its thinking, if it has some.
     pub reasoning: Option<Reasoning>,
+    /// Texts in the conversation that the answer may cite, under their numbers.
+    pub sources: Vec<NumberedSource>,
 }
 
 /// How to generate, checked.

@@ -69,11 +69,12 @@ impl Turn<'_> {
     }
 
     async fn make_prompt(&mut self) -> Result<(), TurnError> {
-        let Some(chat) = self.chat.take() else { return Ok(()) };
+        let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        let sources = std::mem::take(&mut chat.sources);
         let made = prompt_and_thinking(self, chat).await?;
         self.begins = Some(made.prompt.thinking);
         let request = &mut self.request;
-        (request.prompt_field, request.reader) = ("messages", of_answers(made.prompt.thinking, made.tools));
+        (request.prompt_field, request.reader) = ("messages", of_answers(made.prompt.thinking, made.tools, sources));
         (request.prompts, request.turns) = (vec![made.prompt.ids.into()], made.prompt.turns.into());
         request.thinking = made.thinking;
         request.reports.extend(made.probe.map(Report::Probe));

@@ -4,6 +4,7 @@ use super::caller::TurnCaller;
 use super::options::{AskedForm, ChatRequest, EngramRequest, Generation};
 use super::services::TurnServices;
 use crate::actors::request::generation_request::GenerationRequest;
+use crate::citations::NumberedSource;
 use crate::text::grammar::Calls;
 use crate::text::thinking::Reasoning;
 use crate::text::{Conversation, Thinking, Tools};
@@ -37,6 +38,8 @@ pub(super) struct ChatTurn {
     pub(super) reasoning: Option<Reasoning>,
     /// The tools that may be called.
     pub(super) tools: Option<Tools>,
+    /// The texts in the conversation that may be cited.
+    pub(super) sources: Vec<NumberedSource>,
 }
 
 impl<'a> Turn<'a> {
@@ -47,9 +50,9 @@ impl<'a> Turn<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources } = chat;
         let mut turn = Self::of_texts(services, caller, cache, (Vec::new(), generation));
-        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools });
+        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools, sources });
         turn.calls = calls;
         turn
     }

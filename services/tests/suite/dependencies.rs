@@ -230,6 +230,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "database",
             "traces",
             "text",
+            "citations",
             "engram",
             "semantic",
             "responses",

@@ -5,6 +5,7 @@
 //! that has room for all.
 
 pub mod choice;
+pub mod cited;
 pub mod direct;
 pub mod embed;
 pub mod generation_request;

@@ -44,7 +44,7 @@ impl ChatRequest {
         let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
-        Ok(Self { generation, conversation, tools, calls, reasoning })
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new() })
     }
 }
 
