@@ -24,7 +24,7 @@ fn add() -> (Value, &'static str) {
 }
 
 /// The events of a stream, whose names stand before their data and in it.
-pub fn events(server: &Server, body: Value) -> Vec<Value> {
+pub(crate) fn events(server: &Server, body: Value) -> Vec<Value> {
     let mut stream = Stream::open(server.addr, MESSAGES, &with(body, json!({"stream": true})));
     assert_eq!(stream.status, 200);
     let event = |text: String| -> Value {
@@ -37,7 +37,7 @@ pub fn events(server: &Server, body: Value) -> Vec<Value> {
 }
 
 /// The message that a client puts together from a stream, as the official ones do.
-pub fn assembled(events: &[Value]) -> Value {
+pub(crate) fn assembled(events: &[Value]) -> Value {
     let mut message = events[0]["message"].clone();
     let mut inputs: Vec<String> = Vec::new();
     for event in &events[1..] {
@@ -75,7 +75,7 @@ pub fn assembled(events: &[Value]) -> Value {
     message
 }
 
-pub fn whole(server: &Server, body: Value) -> Value {
+pub(crate) fn whole(server: &Server, body: Value) -> Value {
     let reply = post(server.addr, MESSAGES, &body);
     assert_eq!(reply.status, 200, "{}", reply.text());
     let mut message = reply.json();

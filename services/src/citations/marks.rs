@@ -7,7 +7,7 @@ pub(super) const MARK_BYTES_MAX: usize = 40;
 
 /// A mark in a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct CitationMark {
     /// Its bytes, both brackets included.
     pub(super) range: Range<usize>,
     /// The numbers in it.
@@ -15,11 +15,11 @@ pub(super) struct Mark {
 }
 
 /// The mark that the bracket at `close` ends, if it ends one.
-pub(super) fn ending_at(text: &str, close: usize) -> Option<Mark> {
+pub(super) fn ending_at(text: &str, close: usize) -> Option<CitationMark> {
     let open = text[..close].bytes().rev().take(MARK_BYTES_MAX).position(|byte| byte == b'[')?;
     let open = close - 1 - open;
     let numbers = text[open + 1..close].split([',', ';']).map(|number| number.trim().parse().ok());
-    Some(Mark { range: open..close + 1, numbers: numbers.collect::<Option<_>>()? })
+    Some(CitationMark { range: open..close + 1, numbers: numbers.collect::<Option<_>>()? })
 }
 
 /// A text without its marks.

@@ -1,10 +1,10 @@
 //! Citations that are true: an answer names its sources by number, `[2]`, and code looks for the place in the source
 //! that says so. A mark whose source does not say so gets no citation. Knows texts, and nothing of requests.
 
-mod evidence;
 mod marks;
 mod prompt;
 mod reader;
+mod sentence_index;
 mod source;
 
 pub use prompt::{CITE, numbered};

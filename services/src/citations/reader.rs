@@ -1,6 +1,6 @@
 //! Reads an answer as it comes and tells its citations as soon as they are certain.
 
-use super::marks::{Mark, ending_at, without};
+use super::marks::{CitationMark, ending_at, without};
 use super::source::{NumberedSource, NumberedSources};
 use crate::text::sentences::sentences;
 use std::ops::Range;
@@ -42,7 +42,7 @@ pub struct CitationReader {
     /// Characters of the text.
     characters: usize,
     /// Marks whose sentence goes on and does not say enough before them, with their characters.
-    waiting: Vec<(Mark, Range<usize>)>,
+    waiting: Vec<(CitationMark, Range<usize>)>,
     /// Marks that were read, and those of them that no source supports.
     counts: MarkCounts,
 }
@@ -62,7 +62,7 @@ impl CitationReader {
         Self { sources, text: String::new(), characters: 0, waiting: Vec::new(), counts: MarkCounts::default() }
     }
 
-    /// Marks so far.
+    /// How many marks were read so far.
     pub fn counts(&self) -> MarkCounts {
         self.counts
     }
@@ -103,7 +103,7 @@ impl CitationReader {
         self.counts.verified += supported.len() as u32;
         citations.extend(supported);
         if !waits.is_empty() {
-            self.waiting.push((Mark { numbers: waits, ..mark }, at));
+            self.waiting.push((CitationMark { numbers: waits, ..mark }, at));
         }
     }
 
@@ -120,7 +120,7 @@ impl CitationReader {
     }
 
     /// The citations of a mark, and its numbers that are none.
-    fn supported(&self, mark: &Mark, at: &Range<usize>, claim: &str) -> (Vec<Citation>, Vec<usize>) {
+    fn supported(&self, mark: &CitationMark, at: &Range<usize>, claim: &str) -> (Vec<Citation>, Vec<usize>) {
         let (mut citations, mut rest) = (Vec::new(), Vec::new());
         for &number in &mark.numbers {
             let source = number.checked_sub(1);
@@ -222,7 +222,8 @@ mod tests {
             let mut citations: Vec<Citation> = pieces.flat_map(|piece| reader.push(&piece)).collect();
             citations.extend(reader.finish());
             for citation in &citations {
-                prop_assert!(all.all()[citation.source].text.contains(citation.quote()) && !citation.quote().is_empty());
+                let (source, quote) = (&all.all()[citation.source], citation.quote());
+                prop_assert!(source.text.contains(quote) && !quote.is_empty());
                 let mark: String = characters[citation.mark.clone()].iter().collect();
                 prop_assert!(mark.starts_with('[') && mark.ends_with(']'));
                 prop_assert!(mark.contains(&(citation.source + 1).to_string()));

@@ -1,6 +1,6 @@
 //! The numbered texts that an answer may cite.
 
-use super::evidence::Evidence;
+use super::sentence_index::SentenceIndex;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -53,14 +53,14 @@ pub enum SourcePlace {
 #[derive(Debug, Default)]
 pub struct NumberedSources {
     all: Vec<NumberedSource>,
-    evidence: Evidence,
+    index: SentenceIndex,
 }
 
 impl NumberedSources {
     /// Prepares texts. Takes time in proportion to their length.
     pub fn new(all: Vec<NumberedSource>) -> Self {
-        let evidence = Evidence::new(all.iter().map(|source| &*source.text));
-        Self { all, evidence }
+        let index = SentenceIndex::new(all.iter().map(|source| &*source.text));
+        Self { all, index }
     }
 
     /// The sources in the order of their numbers.
@@ -70,7 +70,7 @@ impl NumberedSources {
 
     /// The part of a source, by its place, that says what a sentence claims; none where the source does not say it.
     pub(super) fn support(&self, source: usize, claim: &str) -> Option<Range<usize>> {
-        self.evidence.support(source, claim)
+        self.index.support(source, claim)
     }
 }
 

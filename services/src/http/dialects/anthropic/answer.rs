@@ -179,8 +179,9 @@ fn cited(citation: &Citation) -> Value {
     match &source.place {
         SourcePlace::Document { index, blocks: None } => {
             let characters = |bytes: usize| source.text[..bytes].chars().count();
-            json!({"type": "char_location", "cited_text": quote, "document_index": index, "document_title": source.title,
-                "file_id": null, "start_char_index": characters(span.start), "end_char_index": characters(span.end)})
+            let (start, end) = (characters(span.start), characters(span.end));
+            json!({"type": "char_location", "cited_text": quote, "document_index": index,
+                "document_title": source.title, "file_id": null, "start_char_index": start, "end_char_index": end})
         }
         SourcePlace::Document { index, blocks: Some(blocks) } => {
             let (start, end) = blocks_of(blocks, span);

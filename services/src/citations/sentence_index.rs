@@ -21,7 +21,7 @@ const SENTENCE_BYTES_MAX: usize = 400;
 
 /// The sentences of all sources with their words.
 #[derive(Debug, Default)]
-pub(super) struct Evidence {
+pub(super) struct SentenceIndex {
     /// The sentences of each source.
     sources: Vec<Vec<Sentence>>,
     /// The sentences that have a word.
@@ -35,20 +35,20 @@ struct Sentence {
     words: HashSet<Box<str>>,
 }
 
-impl Evidence {
+impl SentenceIndex {
     /// Of the texts of all sources.
     pub(super) fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
-        let mut evidence = Self::default();
+        let mut index = Self::default();
         for text in texts {
             let parts = sentences(text).into_iter().flat_map(|range| lines_of_long(text, range));
             let sentence = |range: Range<usize>| Sentence { words: words(&text[range.clone()]), range };
-            evidence.sources.push(parts.map(sentence).collect());
+            index.sources.push(parts.map(sentence).collect());
         }
-        for sentence in evidence.sources.iter().flatten() {
-            evidence.sentences += 1;
-            sentence.words.iter().for_each(|word| *evidence.having.entry(word.clone()).or_default() += 1);
+        for sentence in index.sources.iter().flatten() {
+            index.sentences += 1;
+            sentence.words.iter().for_each(|word| *index.having.entry(word.clone()).or_default() += 1);
         }
-        evidence
+        index
     }
 
     /// The part of a source that says what a sentence claims.
@@ -114,7 +114,7 @@ mod tests {
     const SONG: &str = "The song of Dosh is sung in spring. It has 12 verses.\n\nKelm has no song of its own";
 
     fn support(source: usize, claim: &str) -> Option<&'static str> {
-        let range = Evidence::new([PORT, SONG].into_iter()).support(source, claim)?;
+        let range = SentenceIndex::new([PORT, SONG].into_iter()).support(source, claim)?;
         Some(&[PORT, SONG][source][range])
     }
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(support(0, "The port was built in 1872"), None, "the year is wrong");
         assert_eq!(support(0, "It is expensive to moor a yacht over winter"), None);
         assert_eq!((support(0, ""), support(0, "?!")), (None, None));
-        assert_eq!(Evidence::new([PORT].into_iter()).support(1, "The port"), None, "there is no such source");
+        assert_eq!(SentenceIndex::new([PORT].into_iter()).support(1, "The port"), None, "there is no such source");
     }
 
     /// Facts in the wording of a source and in two others, of which many share their words.
@@ -159,14 +159,14 @@ mod tests {
         let facts = facts();
         let filler = "Much else is told of the land and its people. Some of it is true.";
         let texts: Vec<String> = facts.iter().map(|[said, ..]| format!("{filler} {said} {filler}")).collect();
-        let evidence = Evidence::new(texts.iter().map(String::as_str));
+        let index = SentenceIndex::new(texts.iter().map(String::as_str));
         let (mut missed, mut mistaken) = (0, 0);
         for (i, [said, exact, other]) in facts.iter().enumerate() {
             for claim in [exact, other] {
-                let found = evidence.support(i, claim).map(|range| texts[i][range].to_owned());
+                let found = index.support(i, claim).map(|range| texts[i][range].to_owned());
                 missed += usize::from(found.as_ref() != Some(said));
                 // Six places further stands the next fact with this relation.
-                mistaken += usize::from(evidence.support((i + 6) % facts.len(), claim).is_some());
+                mistaken += usize::from(index.support((i + 6) % facts.len(), claim).is_some());
             }
         }
         assert!(missed <= 9 && mistaken <= 9, "of 480 claims {missed} are missed and {mistaken} found elsewhere");
@@ -176,7 +176,8 @@ mod tests {
     fn a_long_table_is_quoted_by_its_lines() {
         let rows: Vec<String> = (0..60).map(|i| format!("part {i}, bolt of size {}", i * 7)).collect();
         let text = rows.join("\n");
-        let range = Evidence::new([text.as_str()].into_iter()).support(0, "Part 31 is a bolt of size 217").unwrap();
+        let range =
+            SentenceIndex::new([text.as_str()].into_iter()).support(0, "Part 31 is a bolt of size 217").unwrap();
         assert_eq!(&text[range], "part 31, bolt of size 217");
     }
 }
