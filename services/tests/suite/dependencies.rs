@@ -232,6 +232,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "text",
             "engram",
             "semantic",
+            "documents",
             "responses",
             "config",
             "locate",
