@@ -63,6 +63,8 @@ pub struct Options {
     pub thinking: chimere::config::Thinking,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
+    /// Where documents lie, if any are taken.
+    pub documents: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
     /// Compute instead of doing what prompts say.
@@ -99,6 +101,7 @@ impl Default for Options {
             template: None,
             thinking: Default::default(),
             tables: None,
+            documents: None,
             responses: chimere::config::Responses::default().bounds(),
             real: false,
         }
