@@ -111,6 +111,15 @@ pub struct ServiceParts {
     pub fingerprint: Arc<str>,
 }
 
+impl ServiceParts {
+    /// Tells the metrics what there is: it was opened before there was anybody to tell.
+    fn export(&self) {
+        self.tables.export();
+        self.collections.export();
+        self.documents.export();
+    }
+}
+
 /// A service that accepts connections.
 pub struct Service {
     address: SocketAddr,
@@ -127,9 +136,7 @@ impl Service {
     /// [`Service::warm_up`].
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
-        parts.tables.export();
-        parts.collections.export();
-        parts.documents.export();
+        parts.export();
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
         let replica = ReplicaParts {
@@ -193,10 +200,9 @@ impl Service {
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         });
-        let self_tests = self_tests(app.clone());
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let (server, probes) = listen(app, parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, replica, live, server, probes, self_tests })
+        let (server, probes) = listen(app.clone(), parts.listener, (parts.workers, parts.connections), parts.edge)?;
+        Ok(Self { address, replica, live, server, probes, self_tests: self_tests(app) })
     }
 
     /// The address that it listens on.

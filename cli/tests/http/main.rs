@@ -8,6 +8,7 @@ mod answers;
 mod anthropic;
 mod clients;
 mod collections;
+mod documents;
 mod drafts;
 mod edge;
 mod embeddings;

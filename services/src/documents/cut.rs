@@ -6,11 +6,11 @@ use std::ops::Range;
 
 /// How a text is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub(super) struct Cut {
     /// The most tokens of a passage, at least 1.
-    pub tokens: u32,
+    pub(super) tokens: u32,
     /// Tokens that two pieces of one paragraph have in common, at most half of those.
-    pub overlap: u32,
+    pub(super) overlap: u32,
 }
 
 /// Bytes of a word that is cut although it is one: none is so long but in data that is no prose.
@@ -194,7 +194,9 @@ mod tests {
     proptest! {
         #[test]
         fn passages_leave_nothing_out_and_none_is_too_long(
-            section in "([a-c]{1,9}|[. \n])*(\n\n)?([a-cäß。]{1,3}[ \n]?){0,60}", tokens in 1u32..9, overlap in 0u32..5
+            section in "([a-c]{1,9}|[. \n])*(\n\n)?([a-cäß。]{1,3}[ \n]?){0,60}",
+            tokens in 1u32..9,
+            overlap in 0u32..5,
         ) {
             let overlap = overlap.min(tokens / 2);
             let found = passages(&section, Cut { tokens, overlap }, &words_of);

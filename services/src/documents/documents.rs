@@ -3,7 +3,7 @@
 
 use super::error::DocumentError;
 use super::files::Upload;
-use super::filter::{Attributes, Filter};
+use super::filter::{AttributeFilter, Attributes};
 use super::index::StoreIndex;
 use super::ingest::Ingest;
 use super::library::{DocumentSettings, Library};
@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// See the file's head.
 #[derive(Default)]
 pub struct Documents {
-    open: Option<Opened>,
+    open: Option<OpenDocuments>,
 }
 
-struct Opened {
+struct OpenDocuments {
     library: Arc<Library>,
     ingest: Ingest,
 }
@@ -37,7 +37,7 @@ impl Documents {
         let library = Arc::new(Library::open(directory, settings)?);
         let ingest = Ingest::start(library.clone());
         let ingest = ingest.map_err(|e| DatabaseError::of(directory, redb::Error::Io(e)))?;
-        Ok(Self { open: Some(Opened { library, ingest }) })
+        Ok(Self { open: Some(OpenDocuments { library, ingest }) })
     }
 
     fn library(&self) -> Result<&Arc<Library>, DocumentError> {
@@ -188,15 +188,15 @@ impl Documents {
     }
 
     /// The `k` best passages of some of an account's stores, best first: one list over all of their files. Several
-    /// queries are fused by their ranks. With a filter only files whose attributes fulfil it are searched. Takes as long
-    /// as a scan of all passages, so not on a thread that serves many.
+    /// queries are fused by their ranks. With a filter only files whose attributes fulfil it are searched. Takes as
+    /// long as a scan of all passages, so not on a thread that serves many.
     pub fn search(
         &self,
         owner: KeyId,
         stores: &[&str],
         queries: &[&str],
         k: usize,
-        filter: Option<&Filter>,
+        filter: Option<&AttributeFilter>,
     ) -> Result<Vec<Passage>, DocumentError> {
         self.library()?.search(owner, stores, (queries, k), filter, unix_seconds())
     }

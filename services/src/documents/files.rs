@@ -6,6 +6,7 @@ use super::members::{FileInfo, Purpose};
 use super::outline::{private, publish, remove_file};
 use super::tables;
 use crate::limits::{DOCUMENT_FILES_MAX, DOCUMENT_NAME_CHARS_MAX};
+use crate::printable::is_direction;
 use chimere_engine::files::open_regular;
 use chimere_engine::ids::KeyId;
 use sha2::{Digest, Sha256};
@@ -95,11 +96,6 @@ fn label(name: &str) -> String {
     if name.trim().is_empty() { "unnamed".into() } else { name }
 }
 
-/// Marks that turn the direction of what comes after them.
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 impl Library {
     /// A file that is about to arrive.
     pub(super) fn upload(self: &Arc<Self>, owner: KeyId) -> Result<Upload, DocumentError> {
@@ -133,8 +129,7 @@ impl Library {
         let changing = self.changing();
         let file = self.file(owner, id)?;
         let stores = own(&self.stores.read(), owner);
-        let with: Vec<_> =
-            stores.into_iter().filter(|store| store.state.read().members.contains_key(id)).collect();
+        let with: Vec<_> = stores.into_iter().filter(|store| store.state.read().members.contains_key(id)).collect();
         changing.write(|txn| {
             with.iter().try_for_each(|store| tables::remove_member(txn, store.key(), id))?;
             tables::remove_file(txn, owner, id)

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Attribute {
-    /// True or false.
+    /// It is true or false.
     Flag(bool),
-    /// A finite number.
+    /// It is a finite number.
     Number(f64),
-    /// Some words.
+    /// It is made of words.
     Text(String),
 }
 
@@ -33,35 +33,35 @@ pub type Attributes = BTreeMap<String, Attribute>;
 
 /// A condition on the attributes of a file. An attribute that is not there fulfils none but the negative ones.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Filter {
+pub enum AttributeFilter {
     /// An attribute stands to a value in this way.
     Compare(String, Comparison, Attribute),
     /// Whether an attribute is one of these values (true) or none of them (false).
     OneOf(String, Vec<Attribute>, bool),
     /// All of these hold.
-    And(Vec<Filter>),
+    And(Vec<AttributeFilter>),
     /// Some of these hold.
-    Or(Vec<Filter>),
+    Or(Vec<AttributeFilter>),
 }
 
 /// How an attribute stands to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// Equal.
+    /// It equals the value.
     Eq,
     /// Not equal, or not there.
     Ne,
-    /// Greater.
+    /// It is greater than it.
     Gt,
-    /// Greater or equal.
+    /// It is at least the value.
     Gte,
-    /// Less.
+    /// It is less than it.
     Lt,
-    /// Less or equal.
+    /// It is at most the value.
     Lte,
 }
 
-impl Filter {
+impl AttributeFilter {
     /// Whether a file with these attributes fulfils the condition.
     pub fn holds(&self, attributes: &Attributes) -> bool {
         match self {
@@ -76,9 +76,7 @@ impl Filter {
                     Comparison::Lte => order.is_some_and(Ordering::is_le),
                 }
             }
-            Self::OneOf(key, values, wanted) => {
-                attributes.get(key).is_some_and(|own| values.contains(own)) == *wanted
-            }
+            Self::OneOf(key, values, wanted) => attributes.get(key).is_some_and(|own| values.contains(own)) == *wanted,
             Self::And(all) => all.iter().all(|filter| filter.holds(attributes)),
             Self::Or(some) => some.iter().any(|filter| filter.holds(attributes)),
         }
@@ -93,7 +91,7 @@ mod tests {
     fn a_condition_compares_values_of_one_type_and_what_is_not_there_is_only_unequal() {
         let text = |text: &str| Attribute::Text(text.into());
         let own = Attributes::from([("year".into(), Attribute::Number(2024.0)), ("kind".into(), text("report"))]);
-        let compare = |key: &str, how, value| Filter::Compare(key.into(), how, value);
+        let compare = |key: &str, how, value| AttributeFilter::Compare(key.into(), how, value);
         for (filter, holds) in [
             (compare("year", Comparison::Eq, Attribute::Number(2024.0)), true),
             (compare("year", Comparison::Gt, Attribute::Number(2023.5)), true),
@@ -104,13 +102,13 @@ mod tests {
             (compare("year", Comparison::Ne, text("2024")), true),
             (compare("month", Comparison::Ne, text("May")), true),
             (compare("month", Comparison::Lte, text("May")), false),
-            (Filter::OneOf("kind".into(), vec![text("a"), text("report")], true), true),
-            (Filter::OneOf("kind".into(), vec![text("report")], false), false),
-            (Filter::OneOf("month".into(), vec![text("May")], false), true),
+            (AttributeFilter::OneOf("kind".into(), vec![text("a"), text("report")], true), true),
+            (AttributeFilter::OneOf("kind".into(), vec![text("report")], false), false),
+            (AttributeFilter::OneOf("month".into(), vec![text("May")], false), true),
         ] {
             assert_eq!(filter.holds(&own), holds, "{filter:?}");
-            assert_eq!(Filter::And(vec![filter.clone(), Filter::And(vec![])]).holds(&own), holds);
-            assert_eq!(Filter::Or(vec![Filter::Or(vec![]), filter]).holds(&own), holds);
+            assert_eq!(AttributeFilter::And(vec![filter.clone(), AttributeFilter::And(vec![])]).holds(&own), holds);
+            assert_eq!(AttributeFilter::Or(vec![AttributeFilter::Or(vec![]), filter]).holds(&own), holds);
         }
     }
 }

@@ -1,25 +1,25 @@
 //! The passages of a store in memory, to find the best for a query: BM25 over all of them at once, never a share for
 //! each file. The name of the file and the headings above a passage are searched with it. Texts stay on the disk.
 
-use super::outline::Section;
-use super::tables::Span;
+use super::outline::TextSection;
+use super::tables::PassageSpan;
 use crate::semantic::{Nearest, WordIndex, best};
 use std::sync::Arc;
 
 /// A file's passages, not in any store yet.
 #[derive(Debug)]
-pub struct Segment {
+pub struct FileSegment {
     file_id: String,
     words: WordIndex,
-    spans: Vec<Span>,
+    spans: Vec<PassageSpan>,
     /// For each passage the section that it stands in.
     sections: Vec<u32>,
-    outline: Arc<[Section]>,
+    outline: Arc<[TextSection]>,
 }
 
-impl Segment {
+impl FileSegment {
     /// Empty, of a file with these sections.
-    pub(super) fn of(file_id: &str, outline: Arc<[Section]>) -> Self {
+    pub(super) fn of(file_id: &str, outline: Arc<[TextSection]>) -> Self {
         let (words, spans, sections) = (WordIndex::default(), Vec::new(), Vec::new());
         Self { file_id: file_id.to_owned(), words, spans, sections, outline }
     }
@@ -27,18 +27,18 @@ impl Segment {
     /// A segment of passages of one section, for measurements.
     pub fn of_texts(file_id: &str, filename: &str, texts: &[String]) -> Self {
         let end = texts.iter().map(String::len).sum();
-        let section = Section { start: 0, end, page: None, headings: Vec::new() };
+        let section = TextSection { start: 0, end, page: None, headings: Vec::new() };
         let (mut segment, mut start) = (Self::of(file_id, [section].into()), 0);
         for text in texts {
             let end = start + text.len() as u32;
-            segment.push(filename, 0, Span { start, end }, text);
+            segment.push(filename, 0, PassageSpan { start, end }, text);
             start = end;
         }
         segment
     }
 
     /// Takes a passage with its text.
-    pub(super) fn push(&mut self, filename: &str, section: usize, span: Span, text: &str) {
+    pub(super) fn push(&mut self, filename: &str, section: usize, span: PassageSpan, text: &str) {
         // The parts of a name are words of their own: `annual_report.pdf`.
         let mut searched = filename.replace(|c: char| !c.is_alphanumeric(), " ");
         for heading in &self.outline[section].headings {
@@ -55,7 +55,7 @@ impl Segment {
     }
 
     /// Passages, in their order.
-    pub(super) fn spans(&self) -> &[Span] {
+    pub(super) fn spans(&self) -> &[PassageSpan] {
         &self.spans
     }
 }
@@ -66,25 +66,25 @@ struct IndexedFile {
     file_id: String,
     /// Place of its first passage among those of the store.
     first: usize,
-    spans: Vec<Span>,
+    spans: Vec<PassageSpan>,
     sections: Vec<u32>,
-    outline: Arc<[Section]>,
+    outline: Arc<[TextSection]>,
 }
 
 /// A passage that was found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hit {
+pub struct PassageHit {
     /// The file that it comes from.
     pub file_id: String,
     /// Where it begins in the file's text.
     pub start: usize,
-    /// Where it ends.
+    /// Where it ends there.
     pub end: usize,
     /// Its page, where there are pages.
     pub page: Option<u32>,
     /// Titles above it, outermost first.
     pub headings: Vec<String>,
-    /// BM25.
+    /// Its BM25 for the query.
     pub score: f32,
 }
 
@@ -112,12 +112,12 @@ impl StoreIndex {
     }
 
     /// Adds a file's passages behind all others. A file that is there stays as it is.
-    pub fn append(&mut self, segment: Segment) {
+    pub fn append(&mut self, segment: FileSegment) {
         if self.files.iter().any(|file| file.file_id == segment.file_id) {
             return;
         }
         let first = self.len();
-        let Segment { file_id, words, spans, sections, outline } = segment;
+        let FileSegment { file_id, words, spans, sections, outline } = segment;
         self.words.append(words);
         self.files.push(IndexedFile { file_id, first, spans, sections, outline });
     }
@@ -131,9 +131,9 @@ impl StoreIndex {
         self.files[at..].iter_mut().for_each(|file| file.first -= count);
     }
 
-    /// The `k` best passages of files that are `wanted`, best first; ties in the order in which they came. Those without
-    /// a word of the query are not found.
-    pub fn find(&self, query: &str, k: usize, wanted: impl Fn(&str) -> bool) -> Vec<Hit> {
+    /// The `k` best passages of files that are `wanted`, best first; ties in the order in which they came. Those
+    /// without a word of the query are not found.
+    pub fn find(&self, query: &str, k: usize, wanted: impl Fn(&str) -> bool) -> Vec<PassageHit> {
         let scores = self.words.scores(query).of_items;
         let files = self.files.iter().filter(|file| wanted(&file.file_id));
         let places = files.flat_map(|file| file.first..file.first + file.spans.len());
@@ -141,11 +141,11 @@ impl StoreIndex {
         best(k, found).into_iter().map(|found| self.hit(found)).collect()
     }
 
-    fn hit(&self, found: Nearest) -> Hit {
+    fn hit(&self, found: Nearest) -> PassageHit {
         let file = &self.files[self.files.partition_point(|file| file.first <= found.at) - 1];
         let span = file.spans[found.at - file.first];
         let section = &file.outline[file.sections[found.at - file.first] as usize];
-        Hit {
+        PassageHit {
             file_id: file.file_id.clone(),
             start: span.start as usize,
             end: span.end as usize,
@@ -157,21 +157,26 @@ impl StoreIndex {
 }
 
 /// Bytes of a file beside its words.
-fn file_bytes(spans: &[Span], outline: &[Section]) -> u64 {
+fn file_bytes(spans: &[PassageSpan], outline: &[TextSection]) -> u64 {
     let headings = outline.iter().flat_map(|section| &section.headings).map(String::len).sum::<usize>();
-    (spans.len() * (size_of::<Span>() + 4) + size_of_val(outline) + headings) as u64
+    (spans.len() * (size_of::<PassageSpan>() + 4) + size_of_val(outline) + headings) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn segment(id: &str, name: &str, passages: &[(&[&str], &str)]) -> Segment {
+    fn segment(id: &str, name: &str, passages: &[(&[&str], &str)]) -> FileSegment {
         let headings = |list: &[&str]| list.iter().map(|heading| (*heading).to_owned()).collect();
-        let sections = passages.iter().map(|(list, text)| Section { start: 0, end: text.len(), page: Some(1), headings: headings(list) });
-        let mut segment = Segment::of(id, sections.collect());
+        let sections = passages.iter().map(|(list, text)| TextSection {
+            start: 0,
+            end: text.len(),
+            page: Some(1),
+            headings: headings(list),
+        });
+        let mut segment = FileSegment::of(id, sections.collect());
         for (i, (_, text)) in passages.iter().enumerate() {
-            segment.push(name, i, Span { start: i as u32, end: i as u32 + text.len() as u32 }, text);
+            segment.push(name, i, PassageSpan { start: i as u32, end: i as u32 + text.len() as u32 }, text);
         }
         segment
     }

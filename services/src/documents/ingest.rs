@@ -2,12 +2,12 @@
 //! indexed. Where a file stands is on the disk, so a service that was killed goes on where it stood.
 
 use super::cut::{Cut, passages};
-use super::index::{Segment, StoreIndex};
-use super::library::{Library, Store};
+use super::index::{FileSegment, StoreIndex};
+use super::library::{Library, VectorStore};
 use super::members::{Chunking, FaultCode, FileInfo, MemberFault, MemberState};
-use super::outline::{Heard, Section};
-use super::parse::{ChildBounds, ChildFault, Format, read_with_child};
-use super::tables::{self, Span};
+use super::outline::{ChildWord, TextSection};
+use super::parse::{ChildBounds, ChildFault, DocumentFormat, read_with_child};
+use super::tables::{self, PassageSpan};
 use crate::limits::{CHUNK_OVERLAP_TOKENS, INDEX_BYTES_MAX, STORE_CHUNKS_MAX};
 use crate::metrics;
 use chimere_engine::files::open_regular;
@@ -29,21 +29,21 @@ const HEAD_BYTES: u64 = 4096;
 /// The work that waits and the threads that do it. Dropped, it ends them; what they did not finish is begun anew by the
 /// next service.
 pub(super) struct Ingest {
-    shared: Arc<Shared>,
+    shared: Arc<IngestShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct IngestShared {
     library: Arc<Library>,
-    queue: Mutex<Queue>,
+    queue: Mutex<IngestQueue>,
     /// Work has come, or the bytes of a file were read, or it ends.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: BTreeMap<KeyId, VecDeque<Job>>,
-    /// Whose work was taken last: accounts take turns.
+struct IngestQueue {
+    waiting: BTreeMap<KeyId, VecDeque<IngestJob>>,
+    /// The account that had its turn last.
     last: KeyId,
     /// Hashes of the files that are being worked on: bytes that came twice are read once.
     running: HashSet<String>,
@@ -52,8 +52,8 @@ struct Queue {
 
 /// A file that is to be made searchable in a store.
 #[derive(Clone)]
-struct Job {
-    store: Arc<Store>,
+struct IngestJob {
+    store: Arc<VectorStore>,
     file: Arc<FileInfo>,
     /// That of the file in the store: another one means that it has begun anew.
     number: u64,
@@ -87,7 +87,7 @@ impl Ingest {
     /// Starts the threads, and goes on with what the service before this one did not finish.
     pub(super) fn start(library: Arc<Library>) -> io::Result<Self> {
         let threads = library.settings.threads.max(1);
-        let shared = Arc::new(Shared { library, queue: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(IngestShared { library, queue: Mutex::default(), changed: Condvar::new() });
         let stores: Vec<_> = shared.library.stores.read().values().cloned().collect();
         stores.iter().for_each(|store| shared.push(store, |_| true));
         let mut all = Self { shared: shared.clone(), threads: Vec::new() };
@@ -100,7 +100,7 @@ impl Ingest {
     }
 
     /// Begins to work on files of a store.
-    pub(super) fn push(&self, store: &Arc<Store>, files: &[String]) {
+    pub(super) fn push(&self, store: &Arc<VectorStore>, files: &[String]) {
         let files: HashSet<&str> = files.iter().map(String::as_str).collect();
         self.shared.push(store, |file| files.contains(file));
     }
@@ -116,16 +116,16 @@ impl Drop for Ingest {
     }
 }
 
-impl Shared {
+impl IngestShared {
     /// Puts those files of a store into the queue that are not searchable yet, oldest first.
-    fn push(&self, store: &Arc<Store>, wanted: impl Fn(&str) -> bool) {
-        let mut jobs: Vec<Job> = {
+    fn push(&self, store: &Arc<VectorStore>, wanted: impl Fn(&str) -> bool) {
+        let mut jobs: Vec<IngestJob> = {
             let state = store.state.read();
             let begun = state.members.values().filter(|member| member.state == MemberState::InProgress);
             let begun = begun.filter(|member| wanted(&member.file_id));
             let file = |id: &str| self.library.file(store.owner, id).ok();
             begun
-                .filter_map(|m| Some(Job { store: store.clone(), file: file(&m.file_id)?, number: m.number }))
+                .filter_map(|m| Some(IngestJob { store: store.clone(), file: file(&m.file_id)?, number: m.number }))
                 .collect()
         };
         jobs.sort_by_key(|job| job.number);
@@ -136,7 +136,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn run(&self, stores: &[Arc<Store>]) {
+    fn run(&self, stores: &[Arc<VectorStore>]) {
         rustix::process::setpriority_process(None, NICE).ok();
         for store in stores {
             if self.queue.lock().closed {
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     /// The next work, whose bytes nobody else is reading. None when the service ends.
-    fn take(&self) -> Option<Job> {
+    fn take(&self) -> Option<IngestJob> {
         let mut queue = self.queue.lock();
         loop {
             if queue.closed {
@@ -170,14 +170,14 @@ impl Shared {
         }
     }
 
-    fn is_wanted(&self, job: &Job) -> bool {
+    fn is_wanted(&self, job: &IngestJob) -> bool {
         let state = job.store.state.read();
         let member = state.members.get(&job.file.id);
         member.is_some_and(|m| m.number == job.number && m.state == MemberState::InProgress)
             && !self.queue.lock().closed
     }
 
-    fn work(&self, job: &Job) -> Result<(), Stop> {
+    fn work(&self, job: &IngestJob) -> Result<(), Stop> {
         if !self.is_wanted(job) {
             return Err(Stop::Unwanted);
         }
@@ -203,28 +203,33 @@ impl Shared {
     }
 
     /// Has the file read by a child.
-    fn read(&self, job: &Job) -> Result<(), Stop> {
+    fn read(&self, job: &IngestJob) -> Result<(), Stop> {
         let (settings, sha256) = (&self.library.settings, job.file.sha256.as_str());
         let path = self.library.bytes_path(sha256);
         let mut head = Vec::new();
         open_regular(&path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
-        let format = Format::of(&head, &job.file.filename);
+        let format = DocumentFormat::of(&head, &job.file.filename);
         let bounds = ChildBounds {
             program: &settings.program,
             memory_bytes: settings.parse_bytes,
             seconds: settings.parse_seconds,
         };
         let (mut writer, mut fault) = (self.library.texts.begin(sha256)?, None);
-        let read = read_with_child(bounds, (open_regular(&path)?, format), || self.is_wanted(job), |line| {
-            Ok(match writer.hear(line)? {
-                Heard::More => false,
-                Heard::End => true,
-                Heard::Fault(why) => {
-                    fault = Some(why);
-                    true
-                }
-            })
-        });
+        let read = read_with_child(
+            bounds,
+            (open_regular(&path)?, format),
+            || self.is_wanted(job),
+            |line| {
+                Ok(match writer.hear(line)? {
+                    ChildWord::More => false,
+                    ChildWord::End => true,
+                    ChildWord::Fault(why) => {
+                        fault = Some(why);
+                        true
+                    }
+                })
+            },
+        );
         match (read, fault) {
             (_, Some(fault)) => Err(Stop::Fault(fault)),
             (Ok(()), None) => Ok(writer.finish()?),
@@ -239,11 +244,11 @@ impl Shared {
     }
 
     /// The passages of a file, and the bytes of its text.
-    fn cut(&self, job: &Job) -> Result<(Segment, u64), Stop> {
+    fn cut(&self, job: &IngestJob) -> Result<(FileSegment, u64), Stop> {
         let (texts, sha256) = (&self.library.texts, job.file.sha256.as_str());
-        let outline: Arc<[Section]> = texts.outline(sha256)?.into();
+        let outline: Arc<[TextSection]> = texts.outline(sha256)?.into();
         let (text, cut) = (texts.open(sha256)?, self.chunking(job));
-        let mut segment = Segment::of(&job.file.id, outline.clone());
+        let mut segment = FileSegment::of(&job.file.id, outline.clone());
         for (i, section) in outline.iter().enumerate() {
             if !self.is_wanted(job) {
                 return Err(Stop::Unwanted);
@@ -251,7 +256,7 @@ impl Shared {
             let words = text.read(section.start, section.end)?;
             for range in passages(&words, cut, &*self.library.settings.count) {
                 let at = |within: usize| (section.start + within) as u32;
-                let span = Span { start: at(range.start), end: at(range.end) };
+                let span = PassageSpan { start: at(range.start), end: at(range.end) };
                 segment.push(&job.file.filename, i, span, &words[range]);
             }
             if segment.spans().len() > STORE_CHUNKS_MAX {
@@ -261,7 +266,7 @@ impl Shared {
         Ok((segment, outline.last().map_or(0, |section| section.end as u64)))
     }
 
-    fn chunking(&self, job: &Job) -> Cut {
+    fn chunking(&self, job: &IngestJob) -> Cut {
         let state = job.store.state.read();
         match state.members.get(&job.file.id).map(|member| member.chunking).unwrap_or_default() {
             Chunking::Static { tokens, overlap } => Cut { tokens, overlap },
@@ -272,7 +277,7 @@ impl Shared {
         }
     }
 
-    fn check_room(&self, job: &Job, segment: &Segment) -> Result<(), Stop> {
+    fn check_room(&self, job: &IngestJob, segment: &FileSegment) -> Result<(), Stop> {
         let have = job.store.index.read().as_ref().map_or(0, StoreIndex::len);
         let more = segment.spans().len();
         if have + more > STORE_CHUNKS_MAX {
@@ -283,12 +288,14 @@ impl Shared {
         }
         let all = self.library.index_bytes.load(Ordering::Relaxed);
         if all + segment.bytes() > INDEX_BYTES_MAX {
-            return Err(Stop::server(format!("the words of all stores take {all} bytes, at most {INDEX_BYTES_MAX} are kept")));
+            return Err(Stop::server(format!(
+                "the words of all stores take {all} bytes, at most {INDEX_BYTES_MAX} are kept"
+            )));
         }
         Ok(())
     }
 
-    fn give_up(&self, job: &Job, stop: Stop) {
+    fn give_up(&self, job: &IngestJob, stop: Stop) {
         let (store, file) = (job.store.id.as_str(), job.file.id.as_str());
         if let Stop::Fault(fault) = stop {
             tracing::warn!(store, file, code = fault.code.name(), why = fault.message, "a file cannot be searched");
@@ -308,8 +315,8 @@ impl Shared {
     }
 }
 
-impl Queue {
-    fn take(&mut self) -> Option<Job> {
+impl IngestQueue {
+    fn take(&mut self) -> Option<IngestJob> {
         let after = self.waiting.range((Bound::Excluded(self.last), Bound::Unbounded));
         let owners: Vec<KeyId> = after.chain(self.waiting.range(..=self.last)).map(|(owner, _)| *owner).collect();
         for owner in owners {
@@ -334,7 +341,7 @@ impl Queue {
 
 impl Library {
     /// Reads the passages of a store into memory, if they are not there yet. One file that cannot be read is left out.
-    pub(super) fn load(&self, store: &Store) {
+    pub(super) fn load(&self, store: &VectorStore) {
         let mut index = store.index.write();
         if index.is_some() {
             return;
@@ -359,12 +366,13 @@ impl Library {
     }
 
     /// The passages of a file as they were found before.
-    fn segment(&self, store: &Store, file: &str) -> Result<Segment, String> {
-        let spans = self.db.read(|txn| tables::spans(txn, (store.owner, &store.id, file))).map_err(|e| e.to_string())?;
+    fn segment(&self, store: &VectorStore, file: &str) -> Result<FileSegment, String> {
+        let spans =
+            self.db.read(|txn| tables::spans(txn, (store.owner, &store.id, file))).map_err(|e| e.to_string())?;
         let file = self.file(store.owner, file).map_err(|e| e.to_string())?;
-        let outline: Arc<[Section]> = self.texts.outline(&file.sha256).map_err(|e| e.to_string())?.into();
+        let outline: Arc<[TextSection]> = self.texts.outline(&file.sha256).map_err(|e| e.to_string())?.into();
         let text = self.texts.open(&file.sha256).map_err(|e| e.to_string())?;
-        let (mut segment, mut section) = (Segment::of(&file.id, outline.clone()), 0);
+        let (mut segment, mut section) = (FileSegment::of(&file.id, outline.clone()), 0);
         for span in spans {
             let (start, end) = (span.start as usize, span.end as usize);
             while outline.get(section).is_some_and(|section| section.end < end) {

@@ -4,8 +4,8 @@
 use super::error::DocumentError;
 use super::index::StoreIndex;
 use super::members::{BatchInfo, FileCounts, FileInfo, MemberInfo, StoreInfo, StoreRow};
-use super::outline::{Texts, remove_file};
-use super::tables::{self, Stored};
+use super::outline::{ParsedTexts, remove_file};
+use super::tables::{self, StoredDocuments};
 use crate::database::{DatabaseError, ReopeningDatabase};
 use chimere_engine::ids::KeyId;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -50,18 +50,18 @@ pub struct DocumentSettings {
 pub(super) struct Library {
     pub(super) settings: DocumentSettings,
     directory: PathBuf,
-    pub(super) texts: Texts,
+    pub(super) texts: ParsedTexts,
     pub(super) db: ReopeningDatabase,
     /// The number of whatever is made next. Held by whoever changes something.
     changes: Mutex<u64>,
     pub(super) files: RwLock<BTreeMap<(KeyId, String), Arc<FileInfo>>>,
-    pub(super) stores: RwLock<BTreeMap<(KeyId, String), Arc<Store>>>,
+    pub(super) stores: RwLock<BTreeMap<(KeyId, String), Arc<VectorStore>>>,
     /// Bytes of all indices.
     pub(super) index_bytes: AtomicU64,
 }
 
 /// A store of an account.
-pub(super) struct Store {
+pub(super) struct VectorStore {
     pub(super) owner: KeyId,
     pub(super) id: String,
     pub(super) state: RwLock<StoreState>,
@@ -78,7 +78,7 @@ pub(super) struct StoreState {
     pub(super) batches: BTreeMap<String, BatchInfo>,
 }
 
-impl Store {
+impl VectorStore {
     pub(super) fn of(owner: KeyId, row: StoreRow) -> Self {
         let (id, active) = (row.id.clone(), AtomicU64::new(row.created));
         let state = StoreState { row, members: BTreeMap::new(), batches: BTreeMap::new() };
@@ -139,7 +139,7 @@ impl Library {
         let db = ReopeningDatabase::of_file(directory.join(FILE))?;
         let library = Self {
             settings,
-            texts: Texts::of(directory.join(TEXTS)),
+            texts: ParsedTexts::of(directory.join(TEXTS)),
             directory: directory.to_owned(),
             changes: Mutex::new(0),
             files: RwLock::default(),
@@ -152,7 +152,7 @@ impl Library {
         Ok(library)
     }
 
-    fn take_in(&self, stored: Stored) {
+    fn take_in(&self, stored: StoredDocuments) {
         let numbers = stored.files.iter().map(|(_, file)| file.number);
         let numbers = numbers.chain(stored.stores.iter().map(|(_, store)| store.number));
         let numbers = numbers.chain(stored.members.iter().map(|(_, _, member)| member.number));
@@ -160,7 +160,8 @@ impl Library {
         *self.changes.lock() = numbers.max().unwrap_or(0);
         let files = stored.files.into_iter().map(|(owner, file)| ((owner, file.id.clone()), Arc::new(file)));
         *self.files.write() = files.collect();
-        let stores = stored.stores.into_iter().map(|(owner, row)| ((owner, row.id.clone()), Store::of(owner, row)));
+        let stores =
+            stored.stores.into_iter().map(|(owner, row)| ((owner, row.id.clone()), VectorStore::of(owner, row)));
         let mut stores: BTreeMap<_, _> = stores.collect();
         for (owner, store, member) in stored.members {
             if let Some(store) = stores.get_mut(&(owner, store)) {
@@ -214,7 +215,7 @@ impl Library {
     }
 
     /// One of an account's stores.
-    pub(super) fn store(&self, owner: KeyId, id: &str) -> Result<Arc<Store>, DocumentError> {
+    pub(super) fn store(&self, owner: KeyId, id: &str) -> Result<Arc<VectorStore>, DocumentError> {
         let found = self.stores.read().get(&(owner, id.to_owned())).cloned();
         found.ok_or_else(|| DocumentError::UnknownStore(id.to_owned()))
     }

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// To be searched.
+    /// It is to be searched.
     #[default]
     Assistants,
-    /// To be read.
+    /// It is to be read.
     UserData,
 }
 
 /// A file of an account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileInfo {
-    /// Begins with `file-`.
+    /// It begins with `file-`.
     pub id: String,
     /// Files are listed in the order of these.
     pub number: u64,
@@ -28,7 +28,7 @@ pub struct FileInfo {
     pub filename: String,
     /// What it was uploaded for.
     pub purpose: Purpose,
-    /// Its size.
+    /// How many it has.
     pub bytes: u64,
     /// Hash of its bytes, by which they are kept.
     pub(super) sha256: String,
@@ -48,7 +48,7 @@ pub(super) struct StoreRow {
 /// A store of an account.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreInfo {
-    /// Begins with `vs_`.
+    /// It begins with `vs_`.
     pub id: String,
     /// Stores are listed in the order of these.
     pub number: u64,
@@ -71,11 +71,11 @@ pub struct StoreInfo {
 /// Files of a store or of a batch by their states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
-    /// Not searchable yet.
+    /// These are not searchable yet.
     pub in_progress: usize,
-    /// Searchable.
+    /// These can be searched.
     pub completed: usize,
-    /// Given up.
+    /// These were given up.
     pub failed: usize,
     /// Given up because a client said so.
     pub cancelled: usize,
@@ -121,9 +121,9 @@ pub enum Chunking {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
-    /// Not searchable yet.
+    /// It is not searchable yet.
     InProgress,
-    /// Searchable.
+    /// It can be searched.
     Completed,
     /// Given up because a client said so.
     Cancelled,
@@ -149,13 +149,13 @@ impl MemberState {
 /// Why a file of a store was given up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberFault {
-    /// Whose fault it is.
+    /// The one at fault for it.
     pub code: FaultCode,
-    /// What is wrong.
+    /// What is wrong with it.
     pub message: String,
 }
 
-/// Whose fault it is that a file has no text.
+/// Who is at fault where a file has no text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultCode {
@@ -187,7 +187,7 @@ pub struct MemberInfo {
     pub number: u64,
     /// When it was put into the store, in seconds since 1970.
     pub created: u64,
-    /// Where it stands.
+    /// How far it has come.
     pub state: MemberState,
     /// What filters look at.
     pub attributes: Attributes,
@@ -213,7 +213,7 @@ pub struct NewMember {
 /// Files that were put into a store together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchInfo {
-    /// Begins with `vsfb_`.
+    /// It begins with `vsfb_`.
     pub id: String,
     /// Batches are older with smaller ones.
     pub number: u64,

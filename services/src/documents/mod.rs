@@ -20,8 +20,8 @@ mod tables;
 pub use documents::Documents;
 pub use error::DocumentError;
 pub use files::Upload;
-pub use filter::{Attribute, Attributes, Comparison, Filter};
-pub use index::{Hit, Segment, StoreIndex};
+pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
+pub use index::{FileSegment, PassageHit, StoreIndex};
 pub use library::DocumentSettings;
 pub use members::{
     BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, MemberFault, MemberInfo, MemberState, NewMember, Purpose,

@@ -15,22 +15,22 @@ const BETWEEN: &str = "\n\n";
 
 /// A section of a text, by its bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Section {
+pub(super) struct TextSection {
     pub(super) start: usize,
     pub(super) end: usize,
     /// From 1, where the format has pages.
     pub(super) page: Option<u32>,
-    /// Outermost first.
+    /// The outermost comes first.
     pub(super) headings: Vec<String>,
 }
 
 /// Where the texts of files lie, by the hashes of the files.
 #[derive(Clone, Debug)]
-pub(super) struct Texts {
+pub(super) struct ParsedTexts {
     directory: PathBuf,
 }
 
-impl Texts {
+impl ParsedTexts {
     pub(super) fn of(directory: PathBuf) -> Self {
         Self { directory }
     }
@@ -49,7 +49,7 @@ impl Texts {
     }
 
     /// The sections of a text.
-    pub(super) fn outline(&self, sha256: &str) -> io::Result<Vec<Section>> {
+    pub(super) fn outline(&self, sha256: &str) -> io::Result<Vec<TextSection>> {
         Ok(serde_json::from_slice(&read_regular(&self.outline_path(sha256), OUTLINE_BYTES_MAX)?)?)
     }
 
@@ -96,12 +96,12 @@ pub(super) fn remove_file(path: &Path) {
 
 /// A text that is being taken down.
 pub(super) struct TextWriter {
-    texts: Texts,
+    texts: ParsedTexts,
     sha256: String,
     path: PathBuf,
     text: BufWriter<File>,
     at: usize,
-    outline: Vec<Section>,
+    outline: Vec<TextSection>,
 }
 
 impl TextWriter {
@@ -114,7 +114,7 @@ impl TextWriter {
         self.text.write_all(text.as_bytes())?;
         let start = self.at;
         self.at += text.len();
-        self.outline.push(Section { start, end: self.at, page, headings });
+        self.outline.push(TextSection { start, end: self.at, page, headings });
         Ok(())
     }
 
@@ -143,10 +143,10 @@ impl TextFile {
 }
 
 /// What a line of the child means to the writer of its text.
-pub(super) enum Heard {
-    /// More will come.
+pub(super) enum ChildWord {
+    /// More lines will come.
     More,
-    /// All has come.
+    /// This was the last line.
     End,
     /// The file has no text, for this reason.
     Fault(super::members::MemberFault),
@@ -154,15 +154,15 @@ pub(super) enum Heard {
 
 impl TextWriter {
     /// Takes down a line of the child.
-    pub(super) fn hear(&mut self, line: ParsedLine) -> io::Result<Heard> {
+    pub(super) fn hear(&mut self, line: ParsedLine) -> io::Result<ChildWord> {
         use super::members::{FaultCode, MemberFault};
-        let fault = |code, message| Heard::Fault(MemberFault { code, message });
+        let fault = |code, message| ChildWord::Fault(MemberFault { code, message });
         Ok(match line {
             ParsedLine::Section { page, headings, text } => {
                 self.section(page, headings, &text)?;
-                Heard::More
+                ChildWord::More
             }
-            ParsedLine::End => Heard::End,
+            ParsedLine::End => ChildWord::End,
             ParsedLine::Unsupported(why) => fault(FaultCode::UnsupportedFile, why),
             ParsedLine::Invalid(why) => fault(FaultCode::InvalidFile, why),
         })
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_text_is_there_with_its_sections_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
-        let texts = Texts::of(dir.path().to_owned());
+        let texts = ParsedTexts::of(dir.path().to_owned());
         let mut writer = texts.begin("ab").unwrap();
         writer.section(Some(1), vec!["A".into()], "Kelm ä").unwrap();
         writer.section(None, vec![], "Dosh").unwrap();

@@ -1,9 +1,9 @@
 //! Finds passages in stores, and hands out the whole text of one.
 
 use super::error::DocumentError;
-use super::filter::Filter;
-use super::index::Hit;
-use super::library::{Library, Store};
+use super::filter::AttributeFilter;
+use super::index::PassageHit;
+use super::library::{Library, VectorStore};
 use super::members::{MemberInfo, MemberState};
 use super::passage::Passage;
 use crate::limits::STORE_WHOLE_BYTES_MAX;
@@ -32,7 +32,7 @@ pub struct WholeStore {
 /// The text of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WholeText {
-    /// The file.
+    /// The file of the text.
     pub file_id: String,
     /// The name under which it was uploaded; only ever a label.
     pub filename: String,
@@ -41,13 +41,13 @@ pub struct WholeText {
 }
 
 impl Library {
-    /// See [`super::Documents::search`].
+    /// Searches as [`super::Documents::search`] says.
     pub(super) fn search(
         &self,
         owner: KeyId,
         stores: &[&str],
         (queries, k): (&[&str], usize),
-        filter: Option<&Filter>,
+        filter: Option<&AttributeFilter>,
         now: u64,
     ) -> Result<Vec<Passage>, DocumentError> {
         let begin = Instant::now();
@@ -66,8 +66,15 @@ impl Library {
     }
 
     /// The best passages of all stores, whose scores are shares of the best one's.
-    fn find(&self, stores: &[Arc<Store>], query: &str, k: usize, filter: Option<&Filter>) -> Vec<Hit> {
-        let mut found: Vec<Hit> = stores.iter().flat_map(|store| self.find_in(store, query, k, filter)).collect();
+    fn find(
+        &self,
+        stores: &[Arc<VectorStore>],
+        query: &str,
+        k: usize,
+        filter: Option<&AttributeFilter>,
+    ) -> Vec<PassageHit> {
+        let mut found: Vec<PassageHit> =
+            stores.iter().flat_map(|store| self.find_in(store, query, k, filter)).collect();
         // One list over all stores; a file may be in several of them.
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         let mut seen = HashSet::new();
@@ -78,7 +85,7 @@ impl Library {
         found
     }
 
-    fn find_in(&self, store: &Store, query: &str, k: usize, filter: Option<&Filter>) -> Vec<Hit> {
+    fn find_in(&self, store: &VectorStore, query: &str, k: usize, filter: Option<&AttributeFilter>) -> Vec<PassageHit> {
         self.load(store);
         let wanted: Option<HashSet<String>> = filter.map(|filter| {
             let state = store.state.read();
@@ -93,9 +100,9 @@ impl Library {
     }
 
     /// With the texts; what was removed meanwhile is left out.
-    fn with_texts(&self, owner: KeyId, found: Vec<Hit>) -> Vec<Passage> {
+    fn with_texts(&self, owner: KeyId, found: Vec<PassageHit>) -> Vec<Passage> {
         let mut opened = HashMap::new();
-        let mut passage = |hit: Hit| {
+        let mut passage = |hit: PassageHit| {
             let (file, text) = opened
                 .entry(hit.file_id.clone())
                 .or_insert_with(|| {
@@ -118,7 +125,7 @@ impl Library {
         found.into_iter().filter_map(&mut passage).collect()
     }
 
-    /// See [`super::Documents::whole`].
+    /// Hands out what [`super::Documents::whole`] says.
     pub(super) fn whole(&self, owner: KeyId, store: &str) -> Result<WholeStore, DocumentError> {
         let mut members = self.members(owner, store)?;
         members.retain(|member| member.state == MemberState::Completed);
@@ -136,8 +143,8 @@ impl Library {
         Ok(WholeStore { bytes, texts: Some(texts?) })
     }
 
-    /// Sections of a file's text from the one that holds the byte `from` on, until they have `bytes`; and where the next
-    /// ones begin.
+    /// Sections of a file's text from the one that holds the byte `from` on, until they have `bytes`; and where the
+    /// next ones begin.
     pub(super) fn text_from(
         &self,
         owner: KeyId,
@@ -164,9 +171,9 @@ impl Library {
 }
 
 /// Several lists as one: a passage counts by its places in all of them. A score of 1 is the first place in each.
-fn fused(lists: Vec<Vec<Hit>>, k: usize) -> Vec<Hit> {
+fn fused(lists: Vec<Vec<PassageHit>>, k: usize) -> Vec<PassageHit> {
     let best = lists.len() as f32 / (FUSION + 1.0);
-    let (mut fused, mut places) = (Vec::<Hit>::new(), HashMap::<_, usize>::new());
+    let (mut fused, mut places) = (Vec::<PassageHit>::new(), HashMap::<_, usize>::new());
     for list in lists {
         for (rank, hit) in list.into_iter().enumerate() {
             let share = 1.0 / (FUSION + 1.0 + rank as f32) / best;
@@ -174,7 +181,7 @@ fn fused(lists: Vec<Vec<Hit>>, k: usize) -> Vec<Hit> {
                 Some(at) => fused[at].score += share,
                 None => {
                     places.insert((hit.file_id.clone(), hit.start, hit.end), fused.len());
-                    fused.push(Hit { score: share, ..hit });
+                    fused.push(PassageHit { score: share, ..hit });
                 }
             }
         }
@@ -188,8 +195,15 @@ fn fused(lists: Vec<Vec<Hit>>, k: usize) -> Vec<Hit> {
 mod tests {
     use super::*;
 
-    fn list(starts: &[usize]) -> Vec<Hit> {
-        let hit = |start: &usize| Hit { file_id: "a".into(), start: *start, end: 9, page: None, headings: vec![], score: 1.0 };
+    fn list(starts: &[usize]) -> Vec<PassageHit> {
+        let hit = |start: &usize| PassageHit {
+            file_id: "a".into(),
+            start: *start,
+            end: 9,
+            page: None,
+            headings: vec![],
+            score: 1.0,
+        };
         starts.iter().map(hit).collect()
     }
 

@@ -2,11 +2,9 @@
 
 use super::error::DocumentError;
 use super::filter::Attributes;
-use super::index::{Segment, StoreIndex};
-use super::library::{Library, Store, new_id, own};
-use super::members::{
-    BatchInfo, FileCounts, MemberInfo, MemberState, NewMember, StoreInfo, StoreRow,
-};
+use super::index::{FileSegment, StoreIndex};
+use super::library::{Library, VectorStore, new_id, own};
+use super::members::{BatchInfo, FileCounts, MemberInfo, MemberState, NewMember, StoreInfo, StoreRow};
 use super::tables;
 use crate::limits::{STORE_BATCHES_MAX, STORE_FILES_MAX, STORES_MAX};
 use crate::metrics;
@@ -31,7 +29,7 @@ pub struct NewStore {
 /// What a client changes of a store; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreChange {
-    /// Another name.
+    /// The name from now on.
     pub name: Option<String>,
     /// Other pairs, in the place of all that were there.
     pub metadata: Option<BTreeMap<String, String>>,
@@ -55,7 +53,7 @@ impl Library {
         let NewStore { name, description, metadata, files } = new;
         let (id, number) = (new_id("vs_"), changing.next_number());
         let row = StoreRow { id: id.clone(), number, created: now, name, description, metadata };
-        let store = Arc::new(Store::of(owner, row.clone()));
+        let store = Arc::new(VectorStore::of(owner, row.clone()));
         // There is nothing to read.
         *store.index.write() = Some(StoreIndex::default());
         let members = self.new_members(&store, files, now, || changing.next_number())?;
@@ -104,7 +102,7 @@ impl Library {
     /// Files as they begin in a store: each of the account's, and not too many.
     fn new_members(
         &self,
-        store: &Store,
+        store: &VectorStore,
         files: Vec<NewMember>,
         now: u64,
         mut next_number: impl FnMut() -> u64,
@@ -207,14 +205,14 @@ impl Library {
     }
 
     /// Forgets a file of a store whose row on the disk is gone or begun anew.
-    pub(super) fn forget_member(&self, store: &Store, file: &str) {
+    pub(super) fn forget_member(&self, store: &VectorStore, file: &str) {
         store.state.write().members.remove(file);
         self.change_index(store, |index| index.remove(file));
         self.export();
     }
 
     /// Changes the index of a store, if it was read from the disk.
-    pub(super) fn change_index(&self, store: &Store, change: impl FnOnce(&mut StoreIndex)) {
+    pub(super) fn change_index(&self, store: &VectorStore, change: impl FnOnce(&mut StoreIndex)) {
         if let Some(index) = &mut *store.index.write() {
             let before = index.bytes();
             change(index);
@@ -227,10 +225,10 @@ impl Library {
     /// searchable before anybody else changes something. False if it is not.
     pub(super) fn settle(
         &self,
-        store: &Store,
+        store: &VectorStore,
         (file, number): (&str, u64),
         settled: impl FnOnce(&mut MemberInfo),
-        segment: Option<Segment>,
+        segment: Option<FileSegment>,
     ) -> Result<bool, DocumentError> {
         let changing = self.changing();
         let current = store.state.read().members.get(file).cloned();
@@ -240,7 +238,7 @@ impl Library {
             return Ok(false);
         };
         settled(&mut member);
-        let spans = segment.as_ref().map_or(&[][..], Segment::spans);
+        let spans = segment.as_ref().map_or(&[][..], FileSegment::spans);
         changing.write(|txn| tables::put_member(txn, store.key(), &member, Some(spans)))?;
         store.state.write().members.insert(file.to_owned(), member);
         if let Some(segment) = segment {
@@ -303,7 +301,7 @@ impl Library {
 }
 
 /// The batch that is forgotten for a new one, where there are as many as there may be.
-fn oldest_batch(store: &Store) -> Option<String> {
+fn oldest_batch(store: &VectorStore) -> Option<String> {
     let state = store.state.read();
     let is_full = state.batches.len() >= STORE_BATCHES_MAX;
     let oldest = state.batches.values().filter(|_| is_full).min_by_key(|batch| batch.number)?;

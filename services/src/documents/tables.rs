@@ -21,19 +21,19 @@ type Written = Result<(), redb::Error>;
 
 /// A passage of a text, by its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct PassageSpan {
     pub(super) start: u32,
     pub(super) end: u32,
 }
 
 /// All that was kept.
 #[derive(Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct StoredDocuments {
     pub(super) files: Vec<(KeyId, FileInfo)>,
     pub(super) stores: Vec<(KeyId, StoreRow)>,
-    /// With their stores.
+    /// Each with its store.
     pub(super) members: Vec<(KeyId, String, MemberInfo)>,
-    /// With their stores.
+    /// Each with its store.
     pub(super) batches: Vec<(KeyId, String, BatchInfo)>,
 }
 
@@ -54,8 +54,8 @@ fn opened<T>(table: Result<T, TableError>) -> Result<Option<T>, redb::Error> {
 }
 
 /// Reads all but the passages.
-pub(super) fn read_all(txn: &ReadTransaction) -> Result<Stored, redb::Error> {
-    let mut all = Stored::default();
+pub(super) fn read_all(txn: &ReadTransaction) -> Result<StoredDocuments, redb::Error> {
+    let mut all = StoredDocuments::default();
     if let Some(table) = opened(txn.open_table(FILES))? {
         for row in table.iter()? {
             let (key, value) = row?;
@@ -86,13 +86,13 @@ pub(super) fn read_all(txn: &ReadTransaction) -> Result<Stored, redb::Error> {
 }
 
 /// The passages of a file in a store.
-pub(super) fn spans(txn: &ReadTransaction, key: (KeyId, &str, &str)) -> Result<Vec<Span>, redb::Error> {
+pub(super) fn spans(txn: &ReadTransaction, key: (KeyId, &str, &str)) -> Result<Vec<PassageSpan>, redb::Error> {
     let Some(table) = opened(txn.open_table(MEMBERS))? else { return Ok(Vec::new()) };
     let Some(row) = table.get((key.0.0, key.1, key.2))? else { return Ok(Vec::new()) };
     let (_, bytes) = row.value();
     let (pairs, _) = bytes.as_chunks::<8>();
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, byte| n << 8 | u32::from(*byte));
-    Ok(pairs.iter().map(|pair| Span { start: number(&pair[..4]), end: number(&pair[4..]) }).collect())
+    Ok(pairs.iter().map(|pair| PassageSpan { start: number(&pair[..4]), end: number(&pair[4..]) }).collect())
 }
 
 pub(super) fn put_file(txn: &WriteTransaction, owner: KeyId, file: &FileInfo) -> Written {
@@ -126,7 +126,7 @@ pub(super) fn put_member(
     txn: &WriteTransaction,
     (owner, store): (KeyId, &str),
     member: &MemberInfo,
-    spans: Option<&[Span]>,
+    spans: Option<&[PassageSpan]>,
 ) -> Written {
     let mut table = txn.open_table(MEMBERS)?;
     let key = (owner.0, store, member.file_id.as_str());

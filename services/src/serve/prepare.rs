@@ -78,13 +78,13 @@ impl Prepared {
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
-        let collections = collections(config, &text, &limits)?;
-        let documents = documents::documents(config, &text)?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
+            collections: collections(config, &text, &limits)?,
+            documents: documents::documents(config, &text)?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
@@ -93,8 +93,6 @@ impl Prepared {
             keys: keys.clone(),
             audit: audit.clone(),
             tables: Arc::new(tables),
-            collections,
-            documents,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,

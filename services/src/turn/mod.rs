@@ -6,7 +6,6 @@ mod error;
 mod examples;
 mod grammar;
 pub mod options;
-pub mod passages;
 pub mod prompts;
 mod reader;
 pub mod search;

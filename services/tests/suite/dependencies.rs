@@ -260,6 +260,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "calibration",
             "synth",
             "kernels",
+            "documents",
             "engram",
             "quantize",
             "trace",

@@ -6,6 +6,7 @@ use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
+use chimere::documents::{DocumentSettings, Documents};
 use chimere::engram::Tables;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
@@ -264,6 +265,18 @@ fn parts(
     let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
     let settings = Settings { model: "tiny".into(), width: WIDTH as usize, bytes_max: 1 << 20 };
     let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
+    let tokenizer = text.tokenizer().clone();
+    let settings = DocumentSettings {
+        file_bytes_max: 4 << 20,
+        account_bytes_max: 8 << 20,
+        program: env!("CARGO_BIN_EXE_chimere").into(),
+        parse_seconds: 60,
+        parse_bytes: 512 << 20,
+        chunk_tokens: 400,
+        threads: 2,
+        count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
+    };
+    let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
         aliases: vec!["gpt-tiny".into()],
@@ -291,6 +304,7 @@ fn parts(
         audit: options.audit,
         tables: Arc::new(tables),
         collections,
+        documents,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),

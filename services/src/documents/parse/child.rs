@@ -1,7 +1,7 @@
 //! The parent's side of a parser: starts the child, reads its lines, and ends it when it takes too long or nobody wants
 //! its result any more. A child that lies can write no more than a bound of bytes.
 
-use super::format::Format;
+use super::format::DocumentFormat;
 use super::lines::ParsedLine;
 use crate::limits::DOCUMENT_TEXT_BYTES_MAX;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(in crate::documents) struct ChildBounds<'a> {
 /// Reads a file with a child, and hands on its lines until `hear` has the last one and returns true.
 pub(in crate::documents) fn read_with_child(
     bounds: ChildBounds<'_>,
-    (file, format): (File, Format),
+    (file, format): (File, DocumentFormat),
     wanted: impl Fn() -> bool + Send,
     mut hear: impl FnMut(ParsedLine) -> io::Result<bool>,
 ) -> Result<(), ChildFault> {
@@ -79,7 +79,7 @@ pub(in crate::documents) fn read_with_child(
 }
 
 /// Its environment is empty, and its place the root: it needs nothing but its two pipes.
-fn start(bounds: ChildBounds<'_>, file: File, format: Format) -> io::Result<Child> {
+fn start(bounds: ChildBounds<'_>, file: File, format: DocumentFormat) -> io::Result<Child> {
     Command::new(bounds.program)
         .args(["parse", "--format", format.name()])
         .args(["--memory-bytes", &bounds.memory_bytes.to_string(), "--cpu-seconds", &bounds.seconds.to_string()])

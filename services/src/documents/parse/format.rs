@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// How the bytes of a file become text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum DocumentFormat {
     /// Lines of text or of a program.
     #[default]
     Text,
@@ -12,24 +12,24 @@ pub enum Format {
     Markdown,
     /// A page of the web.
     Html,
-    /// Pages of glyphs.
+    /// Pages on which glyphs are drawn.
     Pdf,
     /// A zip archive of XML: Word, Excel or PowerPoint.
     Office,
 }
 
 /// The names of formats on the command line of the child.
-const NAMES: [(&str, Format); 5] = [
-    ("text", Format::Text),
-    ("markdown", Format::Markdown),
-    ("html", Format::Html),
-    ("pdf", Format::Pdf),
-    ("office", Format::Office),
+const NAMES: [(&str, DocumentFormat); 5] = [
+    ("text", DocumentFormat::Text),
+    ("markdown", DocumentFormat::Markdown),
+    ("html", DocumentFormat::Html),
+    ("pdf", DocumentFormat::Pdf),
+    ("office", DocumentFormat::Office),
 ];
 /// A PDF may begin with other bytes than its own; readers look so far.
 const PDF_HEAD_BYTES: usize = 1024;
 
-impl Format {
+impl DocumentFormat {
     /// From the first bytes where they tell, else from the end of the name.
     pub fn of(head: &[u8], filename: &str) -> Self {
         if head[..head.len().min(PDF_HEAD_BYTES)].windows(5).any(|bytes| bytes == b"%PDF-") {
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-impl std::str::FromStr for Format {
+impl std::str::FromStr for DocumentFormat {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -67,11 +67,11 @@ mod tests {
 
     #[test]
     fn first_bytes_tell_more_than_a_name() {
-        assert_eq!(Format::of(b"\0\0%PDF-1.7", "notes.md"), Format::Pdf);
-        assert_eq!(Format::of(b"PK\x03\x04", "notes.txt"), Format::Office);
-        assert_eq!(Format::of(b"# Title", "NOTES.MD"), Format::Markdown);
-        assert_eq!(Format::of(b"<p>", "../../a.html"), Format::Html);
-        assert_eq!(Format::of(b"fn main() {}", "main.rs"), Format::Text);
+        assert_eq!(DocumentFormat::of(b"\0\0%PDF-1.7", "notes.md"), DocumentFormat::Pdf);
+        assert_eq!(DocumentFormat::of(b"PK\x03\x04", "notes.txt"), DocumentFormat::Office);
+        assert_eq!(DocumentFormat::of(b"# Title", "NOTES.MD"), DocumentFormat::Markdown);
+        assert_eq!(DocumentFormat::of(b"<p>", "../../a.html"), DocumentFormat::Html);
+        assert_eq!(DocumentFormat::of(b"fn main() {}", "main.rs"), DocumentFormat::Text);
         for (name, format) in NAMES {
             assert_eq!((format.name(), name.parse()), (name, Ok(format)));
         }

@@ -7,8 +7,30 @@ use std::io::Write;
 const UNREAD: [&str; 7] = ["script", "style", "template", "noscript", "svg", "iframe", "head"];
 /// Elements that begin and end a line.
 const BLOCKS: [&str; 24] = [
-    "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figcaption", "footer", "form",
-    "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "tr", "ul",
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "br",
+    "dd",
+    "div",
+    "dl",
+    "dt",
+    "figcaption",
+    "footer",
+    "form",
+    "header",
+    "hr",
+    "li",
+    "main",
+    "nav",
+    "ol",
+    "p",
+    "pre",
+    "section",
+    "table",
+    "tr",
+    "ul",
 ];
 /// Characters by name; others are written as numbers or as themselves.
 const NAMED: [(&str, &str); 22] = [
@@ -223,8 +245,10 @@ mod tests {
 
     #[test]
     fn a_page_is_its_text_parted_at_headings() {
-        let page = "<!DOCTYPE html><head><title>x</title><style>p > a {}</style></head><body>before<h1>One &amp; <b>all</b></h1>\
-            <p class='a>b'>Gr&uuml;&#223;e  an\n Kelm</p><script>if (a < b) { '</p>' }</script><h2>Two</h2><ul><li>a<li>b</ul>\
+        let page = "<!DOCTYPE html><head><title>x</title><style>p > a {}</style></head><body>before\
+            <h1>One &amp; <b>all</b></h1>\
+            <p class='a>b'>Gr&uuml;&#223;e  an\n Kelm</p><script>if (a < b) { '</p>' }</script><h2>Two</h2>\
+            <ul><li>a<li>b</ul>\
             <pre>x\n  y</pre><table><tr><td>1</td><td>2</td></tr></table>3 < 4 &unknown; <!-- no -->";
         assert_eq!(
             sections(|sink| read(page, sink)).unwrap(),

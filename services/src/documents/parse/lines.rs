@@ -1,6 +1,8 @@
 //! What passes from the child to its parent: a line of JSON for each section, and one more that says how it ended.
 
-use crate::limits::{DOCUMENT_HEADING_CHARS_MAX, DOCUMENT_HEADINGS_MAX, DOCUMENT_SECTIONS_MAX, DOCUMENT_TEXT_BYTES_MAX};
+use crate::limits::{
+    DOCUMENT_HEADING_CHARS_MAX, DOCUMENT_HEADINGS_MAX, DOCUMENT_SECTIONS_MAX, DOCUMENT_TEXT_BYTES_MAX,
+};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 
@@ -15,9 +17,9 @@ pub(crate) enum ParsedLine {
     Section {
         /// From 1, where the format has pages.
         page: Option<u32>,
-        /// Outermost first.
+        /// The outermost comes first.
         headings: Vec<String>,
-        /// Never empty.
+        /// It is never empty.
         text: String,
     },
     /// All sections have come.
@@ -38,7 +40,7 @@ pub(crate) enum ParseFault {
 }
 
 impl ParseFault {
-    /// A damaged file.
+    /// The file is damaged.
     pub(super) fn invalid(why: impl std::fmt::Display) -> Self {
         Self::Invalid(why.to_string())
     }
@@ -61,7 +63,7 @@ pub(crate) struct SectionSink<W> {
 }
 
 impl<W: Write> SectionSink<W> {
-    /// Writes there.
+    /// Writes sections to a stream.
     pub(crate) fn new(out: W) -> Self {
         Self { out, sections: 0, bytes: 0 }
     }
@@ -130,7 +132,7 @@ impl HeadingPath {
         }
     }
 
-    /// Titles, outermost first.
+    /// Their titles, outermost first.
     pub(super) fn titles(&self) -> Vec<String> {
         self.levels.iter().map(|(_, title)| title.clone()).collect()
     }
@@ -172,7 +174,9 @@ pub(super) mod tests {
         assert_eq!(sections(|sink| sink.section(None, &[], " \n ")), Ok(vec![]));
         let lines = "a line\n".repeat(SECTION_BYTES / 3);
         let parts = sections(|sink| sink.section(None, &[], &lines)).unwrap();
-        assert!(parts.len() == 3 && parts.iter().all(|part| part.starts_with("||a line\n") && part.ends_with("a line")));
+        assert!(
+            parts.len() == 3 && parts.iter().all(|part| part.starts_with("||a line\n") && part.ends_with("a line"))
+        );
         let long = "a".repeat(DOCUMENT_TEXT_BYTES_MAX / 2 + 1);
         let refused = sections(|sink| sink.section(None, &[], &long).and_then(|()| sink.section(None, &[], &long)));
         assert!(matches!(refused, Err(ParseFault::Invalid(why)) if why.contains("more than")));

@@ -12,7 +12,7 @@ mod pdf;
 mod text;
 mod xml;
 
-pub use format::Format;
+pub use format::DocumentFormat;
 pub use parser::{ParseBounds, run};
 
 pub(super) use child::{ChildBounds, ChildFault, read_with_child};

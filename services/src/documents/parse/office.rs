@@ -14,9 +14,8 @@ type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 pub(super) fn read(bytes: &[u8], sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
     let archive = ZipArchive::new(Cursor::new(bytes)).map_err(ParseFault::invalid)?;
     let has = |name: &str| archive.index_for_name(name).is_some();
-    let (word, sheets, slides) =
-        (has("word/document.xml"), has("xl/workbook.xml"), has("ppt/presentation.xml"));
-    let mut parts = Parts { archive, left: DOCUMENT_UNPACKED_BYTES_MAX };
+    let (word, sheets, slides) = (has("word/document.xml"), has("xl/workbook.xml"), has("ppt/presentation.xml"));
+    let mut parts = ArchiveParts { archive, left: DOCUMENT_UNPACKED_BYTES_MAX };
     match () {
         () if word => document(&mut parts, sink),
         () if sheets => workbook(&mut parts, sink),
@@ -26,19 +25,15 @@ pub(super) fn read(bytes: &[u8], sink: &mut SectionSink<impl Write>) -> Result<(
 }
 
 /// The files in the archive.
-struct Parts<'a> {
+struct ArchiveParts<'a> {
     archive: Archive<'a>,
     /// Bytes that may still be unpacked.
     left: u64,
 }
 
-impl Parts<'_> {
+impl ArchiveParts<'_> {
     /// Hands on what a file of the archive has; false if it is not there.
-    fn each(
-        &mut self,
-        name: &str,
-        meet: impl FnMut(XmlEvent) -> Result<(), ParseFault>,
-    ) -> Result<bool, ParseFault> {
+    fn each(&mut self, name: &str, meet: impl FnMut(XmlEvent) -> Result<(), ParseFault>) -> Result<bool, ParseFault> {
         let Some(at) = self.archive.index_for_name(name) else { return Ok(false) };
         let part = self.archive.by_index(at).map_err(ParseFault::invalid)?;
         let mut bounded = part.take(self.left);
@@ -66,8 +61,8 @@ fn heading_level(style: &str) -> Option<u8> {
     level.filter(|_| HEADING_STYLES.contains(&name.trim()))
 }
 
-/// A Word document.
-fn document(parts: &mut Parts<'_>, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
+/// Reads a Word document.
+fn document(parts: &mut ArchiveParts<'_>, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
     let mut reader = WordReader::default();
     parts.each("word/document.xml", |event| reader.meet(event, sink))?;
     sink.section(None, &reader.path.titles(), &reader.text)
@@ -137,7 +132,7 @@ impl WordReader {
 }
 
 /// A presentation: a page a slide.
-fn presentation(parts: &mut Parts<'_>, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
+fn presentation(parts: &mut ArchiveParts<'_>, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
     let number = |name: &str| name.strip_prefix("ppt/slides/slide")?.strip_suffix(".xml")?.parse::<u32>().ok();
     let mut slides: Vec<(u32, String)> =
         parts.archive.file_names().filter_map(|name| Some((number(name)?, name.to_owned()))).collect();
@@ -189,7 +184,7 @@ impl SlideReader {
 }
 
 /// A workbook: a section a sheet, a line a row.
-fn workbook(parts: &mut Parts<'_>, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
+fn workbook(parts: &mut ArchiveParts<'_>, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
     let (mut sheets, mut files) = (Vec::new(), HashMap::new());
     parts.each("xl/workbook.xml", |event| {
         if let XmlEvent::Begin(sheet) = event
@@ -220,7 +215,7 @@ fn workbook(parts: &mut Parts<'_>, sink: &mut SectionSink<impl Write>) -> Result
 }
 
 /// The texts that cells name by number.
-fn shared_strings(parts: &mut Parts<'_>) -> Result<Vec<String>, ParseFault> {
+fn shared_strings(parts: &mut ArchiveParts<'_>) -> Result<Vec<String>, ParseFault> {
     let (mut strings, mut text, mut reads, mut all) = (Vec::new(), String::new(), false, 0);
     parts.each("xl/sharedStrings.xml", |event| {
         match event {
@@ -318,9 +313,12 @@ mod tests {
 
     #[test]
     fn a_document_has_its_paragraphs_under_its_headings() {
-        let document = "<w:document xmlns:w='w'><w:body><w:p><w:pPr><w:pStyle w:val='Heading1'/></w:pPr><w:r><w:t>Ports &amp; bays</w:t></w:r></w:p>\
-            <w:p><w:r><w:t>Kelm is </w:t></w:r><w:r><w:t>old.</w:t></w:r></w:p><w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc>\
-            <w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl><w:p><w:pPr><w:pStyle w:val='berschrift2'/></w:pPr><w:r><w:t>Dosh</w:t></w:r></w:p></w:body></w:document>";
+        let document = "<w:document xmlns:w='w'><w:body><w:p><w:pPr><w:pStyle w:val='Heading1'/></w:pPr>\
+            <w:r><w:t>Ports &amp; bays</w:t></w:r></w:p>\
+            <w:p><w:r><w:t>Kelm is </w:t></w:r><w:r><w:t>old.</w:t></w:r></w:p>\
+            <w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc>\
+            <w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl>\
+            <w:p><w:pPr><w:pStyle w:val='berschrift2'/></w:pPr><w:r><w:t>Dosh</w:t></w:r></w:p></w:body></w:document>";
         assert_eq!(
             read_all(&[("word/document.xml", document)]).unwrap(),
             ["|Ports & bays|Ports & bays\n\nKelm is old.\n\na | b |", "|Ports & bays > Dosh|Dosh"]
@@ -330,7 +328,10 @@ mod tests {
     #[test]
     fn a_presentation_has_a_page_a_slide_in_the_order_of_their_numbers() {
         let slide = |title: &str, text: &str| {
-            format!("<p:sld><p:sp><p:nvPr><p:ph type='title'/></p:nvPr><a:p><a:r><a:t>{title}</a:t></a:r></a:p></p:sp><p:sp><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:sp></p:sld>")
+            format!(
+                "<p:sld><p:sp><p:nvPr><p:ph type='title'/></p:nvPr><a:p><a:r><a:t>{title}</a:t></a:r></a:p></p:sp>\
+                 <p:sp><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:sp></p:sld>"
+            )
         };
         let (ten, two) = (slide("Ten", "z"), slide("Two", "a"));
         let files = [
@@ -349,7 +350,9 @@ mod tests {
             ("xl/sharedStrings.xml", "<sst><si><t>Kelm</t></si><si><r><t>Do</t></r><r><t>sh</t></r></si></sst>"),
             (
                 "xl/worksheets/sheet1.xml",
-                "<worksheet><sheetData><row><c t='s'><v>1</v></c><c><v>3.5</v></c></row><row><c t='inlineStr'><is><t>in</t></is></c><c t='s'><v>99</v></c></row></sheetData></worksheet>",
+                "<worksheet><sheetData><row><c t='s'><v>1</v></c><c><v>3.5</v></c></row>\
+                 <row><c t='inlineStr'><is><t>in</t></is></c><c t='s'><v>99</v></c></row></sheetData>\
+                 </worksheet>",
             ),
         ];
         assert_eq!(read_all(&files).unwrap(), ["|Ports|Dosh | 3.5\nin"]);

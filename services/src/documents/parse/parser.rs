@@ -1,7 +1,7 @@
 //! The child: reads the bytes of a file from its standard input and writes its sections to its standard output, within
 //! bounds that the system keeps for it.
 
-use super::format::Format;
+use super::format::DocumentFormat;
 use super::lines::{ParseFault, ParsedLine, SectionSink};
 use super::{html, markdown, office, pdf, text};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// What the child may take.
 #[derive(Clone, Copy, Debug)]
 pub struct ParseBounds {
-    /// Bytes of addresses.
+    /// Bytes of its addresses.
     pub memory_bytes: u64,
     /// Seconds of a processor.
     pub cpu_seconds: u64,
@@ -30,7 +30,7 @@ impl ParseBounds {
 }
 
 /// Reads standard input as a file of this format, and writes what is in it. What is wrong with the file is a line too.
-pub fn run(format: Format, bounds: ParseBounds) -> Result<(), String> {
+pub fn run(format: DocumentFormat, bounds: ParseBounds) -> Result<(), String> {
     bounds.take_effect();
     // What a library has to say of a damaged file is of no use to anybody.
     std::panic::set_hook(Box::new(|_| {}));
@@ -44,13 +44,17 @@ pub fn run(format: Format, bounds: ParseBounds) -> Result<(), String> {
 }
 
 /// Finds the sections of a file.
-pub(super) fn sections(format: Format, bytes: &[u8], sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
+pub(super) fn sections(
+    format: DocumentFormat,
+    bytes: &[u8],
+    sink: &mut SectionSink<impl Write>,
+) -> Result<(), ParseFault> {
     match format {
-        Format::Pdf => pdf::read(bytes, sink)?,
-        Format::Office => office::read(bytes, sink)?,
-        Format::Text => sink.section(None, &[], &text::decoded(bytes)?)?,
-        Format::Markdown => markdown::read(&text::decoded(bytes)?, sink)?,
-        Format::Html => html::read(&text::decoded(bytes)?, sink)?,
+        DocumentFormat::Pdf => pdf::read(bytes, sink)?,
+        DocumentFormat::Office => office::read(bytes, sink)?,
+        DocumentFormat::Text => sink.section(None, &[], &text::decoded(bytes)?)?,
+        DocumentFormat::Markdown => markdown::read(&text::decoded(bytes)?, sink)?,
+        DocumentFormat::Html => html::read(&text::decoded(bytes)?, sink)?,
     }
     if sink.is_empty() { Err(ParseFault::Unsupported("it has no text".into())) } else { Ok(()) }
 }
@@ -70,7 +74,11 @@ mod tests {
         ];
         for (i, words) in pages.iter().enumerate() {
             let draw = if words.is_empty() { String::new() } else { format!("BT /F1 12 Tf 72 700 Td ({words}) Tj ET") };
-            objects.push(format!("<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R /Resources << /Font << /F1 3 0 R >> >> >>", 5 + 2 * i));
+            objects.push(format!(
+                "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R \
+                 /Resources << /Font << /F1 3 0 R >> >> >>",
+                5 + 2 * i
+            ));
             objects.push(format!("<< /Length {} >>\nstream\n{draw}\nendstream", draw.len()));
         }
         let (mut out, mut places) = (b"%PDF-1.4\n".to_vec(), Vec::new());
@@ -87,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_pdf_has_its_pages_and_one_without_text_is_unsupported() {
-        let read = |bytes: &[u8]| shown(|sink| sections(Format::of(bytes, "a"), bytes, sink));
+        let read = |bytes: &[u8]| shown(|sink| sections(DocumentFormat::of(bytes, "a"), bytes, sink));
         let found = read(&pdf(&["The port of Kelm", "", "A song of Dosh"])).unwrap();
         assert_eq!(found, ["1||The port of Kelm", "3||A song of Dosh"]);
         assert!(matches!(read(&pdf(&["", ""])), Err(ParseFault::Unsupported(why)) if why.contains("no text")));
@@ -96,9 +104,9 @@ mod tests {
 
     #[test]
     fn a_file_without_a_word_is_unsupported() {
-        for format in [Format::Text, Format::Markdown, Format::Html] {
+        for format in [DocumentFormat::Text, DocumentFormat::Markdown, DocumentFormat::Html] {
             assert!(matches!(shown(|sink| sections(format, b" \n", sink)), Err(ParseFault::Unsupported(_))));
         }
-        assert_eq!(shown(|sink| sections(Format::Text, b"a\n\nb\n", sink)).unwrap(), ["||a\n\nb"]);
+        assert_eq!(shown(|sink| sections(DocumentFormat::Text, b"a\n\nb\n", sink)).unwrap(), ["||a\n\nb"]);
     }
 }

@@ -31,14 +31,18 @@ pub(in crate::http::endpoints) const ENDPOINTS: &[(&str, &str, &str, Option<&str
 /// The schemas of the bodies, by name.
 pub(in crate::http::endpoints) fn schemas() -> Vec<(&'static str, Value)> {
     let strict = |properties: Value, required: &[&str]| {
-        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+        let closed = json!({"type": "object", "additionalProperties": false});
+        let (mut schema, own) = (closed, json!({"properties": properties, "required": required}));
+        if let (Value::Object(schema), Value::Object(own)) = (&mut schema, own) {
+            schema.extend(own);
+        }
+        schema
     };
     let object = || json!({"type": ["object", "null"]});
     let name = || json!({"type": ["string", "null"], "maxLength": limits::STORE_NAME_CHARS_MAX});
     let pairs = || json!({"type": ["object", "null"], "maxProperties": limits::ATTRIBUTES_MAX});
-    let several = |items: Value| {
-        json!({"type": ["array", "null"], "items": items, "maxItems": limits::STORE_BATCH_FILES_MAX})
-    };
+    let several =
+        |items: Value| json!({"type": ["array", "null"], "items": items, "maxItems": limits::STORE_BATCH_FILES_MAX});
     let text = || json!({"type": "string", "minLength": 1});
     let file = json!({"file_id": text(), "attributes": pairs(), "chunking_strategy": object()});
     let queries = json!({"type": "array", "items": text(), "minItems": 1, "maxItems": limits::STORE_QUERIES_MAX});
@@ -46,7 +50,8 @@ pub(in crate::http::endpoints) fn schemas() -> Vec<(&'static str, Value)> {
         (
             "File",
             strict(
-                json!({"file": {"type": "string", "format": "binary"}, "purpose": {"enum": ["assistants", "user_data"]}}),
+                json!({"file": {"type": "string", "format": "binary"},
+                    "purpose": {"enum": ["assistants", "user_data"]}}),
                 &["file", "purpose"],
             ),
         ),
@@ -72,9 +77,10 @@ pub(in crate::http::endpoints) fn schemas() -> Vec<(&'static str, Value)> {
         (
             "StoreSearch",
             strict(
-                json!({"query": {"anyOf": [text(), queries]}, "filters": object(), "rewrite_query": {"enum": [false, null]},
-                    "max_num_results": {"type": ["integer", "null"], "minimum": 1, "maximum": limits::STORE_RESULTS_MAX},
-                    "ranking_options": object()}),
+                json!({"query": {"anyOf": [text(), queries]}, "filters": object(),
+                    "rewrite_query": {"enum": [false, null]}, "ranking_options": object(),
+                    "max_num_results": {"type": ["integer", "null"], "minimum": 1,
+                        "maximum": limits::STORE_RESULTS_MAX}}),
                 &["query"],
             ),
         ),

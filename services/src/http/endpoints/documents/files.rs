@@ -1,6 +1,6 @@
 //! `/v1/files`: what an account has uploaded.
 
-use super::page::{Page, Query};
+use super::page::{ListPage, PageQuery};
 use super::{aside, objects, upload};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
@@ -27,11 +27,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// `POST /v1/files`: takes a file.
-async fn create(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let owner = owner(&request, "files")?;
     let file = upload::take(&app, &request, owner, payload).await?;
     tracing::info!(file = file.id, bytes = file.bytes, "a file was uploaded");
@@ -39,8 +35,8 @@ async fn create(
 }
 
 /// `GET /v1/files`: those of the caller's account.
-async fn list(app: web::Data<App>, request: HttpRequest, query: Query) -> Result<HttpResponse, ApiError> {
-    let page = Page::of(&query, &["purpose"], (FILE_PAGE_ENTRIES_MAX, FILE_PAGE_ENTRIES_MAX))?;
+async fn list(app: web::Data<App>, request: HttpRequest, query: PageQuery) -> Result<HttpResponse, ApiError> {
+    let page = ListPage::of(&query, &["purpose"], (FILE_PAGE_ENTRIES_MAX, FILE_PAGE_ENTRIES_MAX))?;
     let mut files = app.turns.documents.files(Caller::of(&request).key).map_err(|e| document_error(&e))?;
     if let Some(wanted) = query.get("purpose") {
         files.retain(|file| objects::purpose(file.purpose) == wanted);

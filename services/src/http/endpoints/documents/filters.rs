@@ -1,41 +1,41 @@
 //! The field `filters` of a search.
 
-use super::request::attribute;
-use crate::documents::{Attribute, Comparison, Filter};
+use super::values::attribute;
+use crate::documents::{Attribute, AttributeFilter, Comparison};
 use crate::http::body::fields::{Fields, at_most, missing};
 use crate::http::wire::error::ApiError;
 use crate::limits::{ATTRIBUTE_KEY_CHARS_MAX, FILTER_CONDITIONS_MAX, FILTER_LEVELS_MAX};
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum FilterKind {
     Compare(Comparison),
     OneOf(bool),
     And,
     Or,
 }
 
-const KINDS: [(&str, Kind); 10] = [
-    ("eq", Kind::Compare(Comparison::Eq)),
-    ("ne", Kind::Compare(Comparison::Ne)),
-    ("gt", Kind::Compare(Comparison::Gt)),
-    ("gte", Kind::Compare(Comparison::Gte)),
-    ("lt", Kind::Compare(Comparison::Lt)),
-    ("lte", Kind::Compare(Comparison::Lte)),
-    ("in", Kind::OneOf(true)),
-    ("nin", Kind::OneOf(false)),
-    ("and", Kind::And),
-    ("or", Kind::Or),
+const KINDS: [(&str, FilterKind); 10] = [
+    ("eq", FilterKind::Compare(Comparison::Eq)),
+    ("ne", FilterKind::Compare(Comparison::Ne)),
+    ("gt", FilterKind::Compare(Comparison::Gt)),
+    ("gte", FilterKind::Compare(Comparison::Gte)),
+    ("lt", FilterKind::Compare(Comparison::Lt)),
+    ("lte", FilterKind::Compare(Comparison::Lte)),
+    ("in", FilterKind::OneOf(true)),
+    ("nin", FilterKind::OneOf(false)),
+    ("and", FilterKind::And),
+    ("or", FilterKind::Or),
 ];
 
 /// Takes the condition that a body has, if it has one.
-pub(super) fn filter(fields: &mut Fields) -> Result<Option<Filter>, ApiError> {
+pub(super) fn filter(fields: &mut Fields) -> Result<Option<AttributeFilter>, ApiError> {
     let path = fields.path("filters");
     let Some(nested) = fields.fields("filters")? else { return Ok(None) };
     let mut left = FILTER_CONDITIONS_MAX;
     condition(nested, &path, 1, &mut left).map(Some)
 }
 
-fn condition(mut fields: Fields, path: &str, level: usize, left: &mut usize) -> Result<Filter, ApiError> {
+fn condition(mut fields: Fields, path: &str, level: usize, left: &mut usize) -> Result<AttributeFilter, ApiError> {
     if level > FILTER_LEVELS_MAX || *left == 0 {
         let message = format!(
             "`filters` may have {FILTER_CONDITIONS_MAX} conditions on {FILTER_LEVELS_MAX} levels, `{path}` is one more"
@@ -45,19 +45,19 @@ fn condition(mut fields: Fields, path: &str, level: usize, left: &mut usize) -> 
     *left -= 1;
     let kind = fields.choice("type", KINDS)?.ok_or_else(|| missing(&fields.path("type"), "a comparison"))?;
     let filter = match kind {
-        Kind::Compare(how) => {
+        FilterKind::Compare(how) => {
             let key = key(&mut fields)?;
             let value = fields.any("value").ok_or_else(|| missing(&fields.path("value"), "a value"))?;
-            Filter::Compare(key, how, attribute(&fields.path("value"), value)?)
+            AttributeFilter::Compare(key, how, attribute(&fields.path("value"), value)?)
         }
-        Kind::OneOf(wanted) => {
+        FilterKind::OneOf(wanted) => {
             let (key, path) = (key(&mut fields)?, fields.path("value"));
             let values = fields.list("value")?.ok_or_else(|| missing(&path, "an array of values"))?;
             at_most(&path, values.len(), FILTER_CONDITIONS_MAX)?;
             let values = values.into_iter().enumerate().map(|(i, value)| attribute(&format!("{path}[{i}]"), value));
-            Filter::OneOf(key, values.collect::<Result<Vec<Attribute>, _>>()?, wanted)
+            AttributeFilter::OneOf(key, values.collect::<Result<Vec<Attribute>, _>>()?, wanted)
         }
-        Kind::And | Kind::Or => {
+        FilterKind::And | FilterKind::Or => {
             let path = fields.path("filters");
             let list = fields.list("filters")?.ok_or_else(|| missing(&path, "an array of conditions"))?;
             let mut some = Vec::new();
@@ -65,7 +65,7 @@ fn condition(mut fields: Fields, path: &str, level: usize, left: &mut usize) -> 
                 let path = format!("{path}[{i}]");
                 some.push(condition(Fields::nested(path.clone(), value)?, &path, level + 1, left)?);
             }
-            if matches!(kind, Kind::And) { Filter::And(some) } else { Filter::Or(some) }
+            if matches!(kind, FilterKind::And) { AttributeFilter::And(some) } else { AttributeFilter::Or(some) }
         }
     };
     fields.finish()?;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn parse(filters: &Value) -> Result<Option<Filter>, ApiError> {
+    fn parse(filters: &Value) -> Result<Option<AttributeFilter>, ApiError> {
         filter(&mut Fields::of_body(json!({"filters": filters}).to_string().as_bytes())?)
     }
 
@@ -95,15 +95,19 @@ mod tests {
     fn conditions_are_read_with_all_that_they_hold() {
         let one = json!({"type": "gte", "key": "year", "value": 2020});
         let several = json!({"type": "and", "filters": [one, {"type": "in", "key": "kind", "value": ["a", true]}]});
-        let year = Filter::Compare("year".into(), Comparison::Gte, Attribute::Number(2020.0));
+        let year = AttributeFilter::Compare("year".into(), Comparison::Gte, Attribute::Number(2020.0));
         let kinds = vec![Attribute::Text("a".into()), Attribute::Flag(true)];
-        assert_eq!(parse(&several), Ok(Some(Filter::And(vec![year, Filter::OneOf("kind".into(), kinds, true)]))));
+        assert_eq!(
+            parse(&several),
+            Ok(Some(AttributeFilter::And(vec![year, AttributeFilter::OneOf("kind".into(), kinds, true)])))
+        );
         assert_eq!(parse(&Value::Null), Ok(None));
     }
 
     #[test]
     fn a_condition_that_is_none_is_refused_by_its_path() {
-        let deep = (0..9).fold(json!({"type": "eq", "key": "a", "value": 1}), |inner, _| json!({"type": "or", "filters": [inner]}));
+        let deep = (0..9)
+            .fold(json!({"type": "eq", "key": "a", "value": 1}), |inner, _| json!({"type": "or", "filters": [inner]}));
         let wide = json!({"type": "or", "filters": vec![json!({"type": "eq", "key": "a", "value": 1}); 128]});
         for (filters, param) in [
             (json!({"type": "like", "key": "a", "value": 1}), "filters.type"),

@@ -1,6 +1,6 @@
 //! `/v1/vector_stores/{store}/files` and `/file_batches`: files in stores, from their coming to their going.
 
-use super::page::{Page, Query};
+use super::page::{ListPage, PageQuery};
 use super::request::{new_attributes, new_batch, new_member};
 use super::{aside, objects, stores};
 use crate::documents::{MemberInfo, MemberState};
@@ -64,15 +64,15 @@ async fn list(
     app: web::Data<App>,
     request: HttpRequest,
     store: web::Path<String>,
-    query: Query,
+    query: PageQuery,
 ) -> Result<HttpResponse, ApiError> {
     let members = app.turns.documents.members(Caller::of(&request).key, &store).map_err(|e| document_error(&e))?;
     page(&app, &store, members, &query)
 }
 
 /// A page of files in a store, of which only those in one state are wanted if the request says so.
-fn page(app: &App, store: &str, mut members: Vec<MemberInfo>, query: &Query) -> Result<HttpResponse, ApiError> {
-    let page = Page::of(query, &["filter"], (PAGE_ENTRIES, PAGE_ENTRIES_MAX))?;
+fn page(app: &App, store: &str, mut members: Vec<MemberInfo>, query: &PageQuery) -> Result<HttpResponse, ApiError> {
+    let page = ListPage::of(query, &["filter"], (PAGE_ENTRIES, PAGE_ENTRIES_MAX))?;
     if let Some(wanted) = query.get("filter") {
         if !MemberState::NAMES.contains(&wanted.as_str()) {
             let (names, shown) = (MemberState::NAMES.join(", "), wanted.chars().take(64).collect::<String>());
@@ -118,7 +118,7 @@ async fn content(
     app: web::Data<App>,
     request: HttpRequest,
     path: StorePath,
-    query: Query,
+    query: PageQuery,
 ) -> Result<HttpResponse, ApiError> {
     let (owner, (store, file)) = (Caller::of(&request).key, path.into_inner());
     let from = query.get("page").map_or(Ok(0), |text| {
@@ -139,12 +139,12 @@ async fn content(
 async fn create_batch(
     app: web::Data<App>,
     request: HttpRequest,
-    store: web::Path<String>,
     payload: web::Payload,
+    path: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let (owner, store) = (owner(&request, "vector stores")?, store.into_inner());
+    let owner = owner(&request, "vector stores")?;
     let files = parsed(&app, &request, payload, |body, _| new_batch(body)).await?;
-    let into = store.clone();
+    let (store, into) = (path.clone(), path.into_inner());
     let batch = aside(&app, move |documents| documents.create_batch(owner, &into, files)).await?;
     answer(&app, &request, (&store, &batch.id))
 }
@@ -180,7 +180,7 @@ async fn list_batch(
     app: web::Data<App>,
     request: HttpRequest,
     path: StorePath,
-    query: Query,
+    query: PageQuery,
 ) -> Result<HttpResponse, ApiError> {
     let (owner, (store, batch)) = (Caller::of(&request).key, path.into_inner());
     let documents = &app.turns.documents;

@@ -1,14 +1,15 @@
 //! Files and vector stores in OpenAI's words: `/v1/files`, `/v1/vector_stores`.
 
 mod described;
-mod filters;
 mod files;
+mod filters;
 mod members;
 mod objects;
 mod page;
 mod request;
 mod stores;
 mod upload;
+mod values;
 
 pub(in crate::http::endpoints) use described::{ENDPOINTS, schemas};
 

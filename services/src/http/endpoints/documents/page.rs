@@ -1,28 +1,25 @@
 //! A page of a list, as OpenAI's clients ask for it and go through it.
 
+use crate::http::intake::page::limit_and_order;
 use crate::http::wire::error::ApiError;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// What stands behind the question mark of a request.
-pub(super) type Query = actix_web::web::Query<HashMap<String, String>>;
+pub(super) type PageQuery = actix_web::web::Query<HashMap<String, String>>;
 
 /// Which part of a list is wanted.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct ListPage {
     limit: usize,
     newest_first: bool,
     after: Option<String>,
     before: Option<String>,
 }
 
-impl Page {
+impl ListPage {
     /// Of a request that may have these other names; `limits` are the entries where it does not say, and at most.
-    pub(super) fn of(query: &Query, others: &[&str], limits: (usize, usize)) -> Result<Self, ApiError> {
-        let wrong = |name: &str, wanted: String, got: &str| {
-            let shown: String = got.chars().take(64).collect();
-            ApiError::invalid(name, format!("`{name}` must be {wanted}, got {shown:?}"))
-        };
+    pub(super) fn of(query: &PageQuery, others: &[&str], limits: (usize, usize)) -> Result<Self, ApiError> {
         for name in query.keys().map(String::as_str) {
             if !(["limit", "order", "after", "before"].contains(&name) || others.contains(&name)) {
                 let shown: String = name.chars().take(64).collect();
@@ -30,16 +27,7 @@ impl Page {
                 return Err(ApiError::invalid(shown, message).with_code("unknown_parameter"));
             }
         }
-        let (usual, most) = limits;
-        let limit = query.get("limit").map_or(Ok(usual), |text| {
-            let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
-            limit.ok_or_else(|| wrong("limit", format!("from 1 to {most}"), text))
-        })?;
-        let newest_first = match query.get("order").map(String::as_str) {
-            None | Some("desc") => true,
-            Some("asc") => false,
-            Some(other) => return Err(wrong("order", "\"asc\" or \"desc\"".into(), other)),
-        };
+        let (limit, newest_first) = limit_and_order(query, limits)?;
         Ok(Self { limit, newest_first, after: query.get("after").cloned(), before: query.get("before").cloned() })
     }
 
@@ -64,11 +52,8 @@ impl Page {
         let end = self.before.as_ref().map_or(Ok(entries.len()), |cursor| place("before", cursor))?.max(begin);
         // What comes before an entry ends there, what comes after one begins there.
         let from_end = self.before.is_some() && self.after.is_none();
-        let range = if from_end {
-            end.saturating_sub(self.limit).max(begin)..end
-        } else {
-            begin..end.min(begin + self.limit)
-        };
+        let range =
+            if from_end { end.saturating_sub(self.limit).max(begin)..end } else { begin..end.min(begin + self.limit) };
         let more = if from_end { range.start > begin } else { range.end < end };
         let page = &entries[range];
         let (first, last) = (page.first().map(&id), page.last().map(&id));
@@ -82,9 +67,9 @@ mod tests {
     use super::*;
 
     fn listed(query: &str) -> Result<(Vec<String>, bool), ApiError> {
-        let query = Query::from_query(query).unwrap();
+        let query = PageQuery::from_query(query).unwrap();
         let entries = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
-        let page = Page::of(&query, &["purpose"], (2, 4))?.list(entries, |id| id, |id| json!(id))?;
+        let page = ListPage::of(&query, &["purpose"], (2, 4))?.list(entries, |id| id, |id| json!(id))?;
         let ids = page["data"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect();
         Ok((ids, page["has_more"].as_bool().unwrap()))
     }

@@ -1,7 +1,8 @@
 //! What the endpoints of vector stores take.
 
 use super::filters::filter;
-use crate::documents::{Attribute, Attributes, Chunking, Filter, NewMember, NewStore, StoreChange};
+use super::values::{attribute, shorter};
+use crate::documents::{Attribute, AttributeFilter, Attributes, Chunking, NewMember, NewStore, StoreChange};
 use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 
 const NO_EXPIRY: &str = "is not supported: a store stays until it is removed";
 
-/// A new store.
+/// Reads a new store.
 pub(super) fn new_store(body: &[u8]) -> Result<NewStore, ApiError> {
     let mut fields = Fields::of_body(body)?;
     fields.refuse("expires_after", NO_EXPIRY)?;
@@ -107,15 +108,7 @@ fn short(fields: &mut Fields, name: &'static str) -> Result<Option<String>, ApiE
     text.map(|text| shorter(&path, text, limits::STORE_NAME_CHARS_MAX)).transpose()
 }
 
-fn shorter(path: &str, text: String, max: usize) -> Result<String, ApiError> {
-    let got = text.chars().count();
-    if got > max {
-        return Err(ApiError::invalid(path, format!("`{path}` must have at most {max} characters, got {got}")));
-    }
-    Ok(text)
-}
-
-/// Pairs of texts.
+/// Reads pairs of texts.
 fn metadata(fields: &mut Fields) -> Result<Option<BTreeMap<String, String>>, ApiError> {
     let path = fields.path("metadata");
     let pairs = pairs(fields, "metadata")?.map(|pairs| {
@@ -147,18 +140,6 @@ fn pairs(fields: &mut Fields, name: &'static str) -> Result<Option<Attributes>, 
     map.into_iter().map(pair).collect::<Result<_, _>>().map(Some)
 }
 
-/// The value of an attribute.
-pub(super) fn attribute(path: &str, value: Value) -> Result<Attribute, ApiError> {
-    match value {
-        Value::Bool(flag) => Ok(Attribute::Flag(flag)),
-        Value::Number(number) if number.as_f64().is_some_and(f64::is_finite) => {
-            Ok(Attribute::Number(number.as_f64().unwrap_or_default()))
-        }
-        Value::String(text) => Ok(Attribute::Text(shorter(path, text, limits::ATTRIBUTE_TEXT_CHARS_MAX)?)),
-        other => Err(wrong_type(path, "a string, a number or a boolean", &other)),
-    }
-}
-
 /// How files are cut.
 fn chunking(fields: &mut Fields) -> Result<Chunking, ApiError> {
     let Some(mut strategy) = fields.fields("chunking_strategy")? else { return Ok(Chunking::Auto) };
@@ -184,12 +165,12 @@ fn chunking(fields: &mut Fields) -> Result<Chunking, ApiError> {
 
 /// What is looked for in a store.
 #[derive(Debug, PartialEq)]
-pub(super) struct SearchRequest {
+pub(super) struct StoreSearchRequest {
     /// One or several, none of them empty.
     pub(super) queries: Vec<String>,
     /// The most passages that are wanted.
     pub(super) k: usize,
-    pub(super) filter: Option<Filter>,
+    pub(super) filter: Option<AttributeFilter>,
     /// Passages below it are left out.
     pub(super) threshold: f64,
 }
@@ -197,7 +178,7 @@ pub(super) struct SearchRequest {
 /// Passages that a search finds where it does not say.
 const K: usize = 10;
 
-impl SearchRequest {
+impl StoreSearchRequest {
     /// Reads and checks a body.
     pub(super) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
@@ -262,7 +243,8 @@ mod tests {
     #[test]
     fn a_store_begins_with_a_name_pairs_and_files() {
         let body = json!({"name": "ours", "metadata": {"a": "b"}, "file_ids": ["file-1"],
-            "chunking_strategy": {"type": "static", "static": {"max_chunk_size_tokens": 800, "chunk_overlap_tokens": 400}}});
+            "chunking_strategy": {"type": "static",
+                "static": {"max_chunk_size_tokens": 800, "chunk_overlap_tokens": 400}}});
         let new = new_store(&bytes(&body)).unwrap();
         assert_eq!((new.name.as_str(), new.metadata["a"].as_str(), new.files.len()), ("ours", "b", 1));
         assert_eq!(new.files[0].chunking, Chunking::Static { tokens: 800, overlap: 400 });
@@ -271,8 +253,10 @@ mod tests {
         refused(new_store, &json!({"metadata": {"a": 1}}), "metadata.a");
         refused(new_store, &json!({"nmae": "a"}), "nmae");
         refused(new_store, &json!({"file_ids": [1]}), "file_ids[0]");
-        let chunking = |tokens: u32, overlap: u32| json!({"file_id": "f", "chunking_strategy": {"type": "static",
-            "static": {"max_chunk_size_tokens": tokens, "chunk_overlap_tokens": overlap}}});
+        let chunking = |tokens: u32, overlap: u32| {
+            json!({"file_id": "f", "chunking_strategy": {"type": "static",
+            "static": {"max_chunk_size_tokens": tokens, "chunk_overlap_tokens": overlap}}})
+        };
         refused(new_member, &chunking(99, 0), "chunking_strategy.static.max_chunk_size_tokens");
         refused(new_member, &chunking(4097, 0), "chunking_strategy.static.max_chunk_size_tokens");
         refused(new_member, &chunking(100, 51), "chunking_strategy.static.chunk_overlap_tokens");
@@ -297,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_search_has_queries_a_number_and_a_threshold() {
-        let parse = |body: Value| SearchRequest::parse(&bytes(&body));
+        let parse = |body: Value| StoreSearchRequest::parse(&bytes(&body));
         let asked = parse(json!({"query": ["a", "b"], "max_num_results": 50, "rewrite_query": false,
             "ranking_options": {"ranker": "auto", "score_threshold": 0.5}}))
         .unwrap();

@@ -1,7 +1,7 @@
 //! `/v1/vector_stores`: an account's stores, and searches in them.
 
-use super::page::{Page, Query};
-use super::request::{SearchRequest, new_store, store_change};
+use super::page::{ListPage, PageQuery};
+use super::request::{StoreSearchRequest, new_store, store_change};
 use super::{aside, objects};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
@@ -12,7 +12,7 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::document_error;
 use crate::http::wire::routing::{only, read, several};
 use crate::limits::{PAGE_ENTRIES, PAGE_ENTRIES_MAX};
-use crate::turn::passages::{PassageSearch, find};
+use crate::turn::search::{PassageSearch, find_passages};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
@@ -29,11 +29,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// `POST /v1/vector_stores`: makes a store.
-async fn create(
-    app: web::Data<App>,
-    request: HttpRequest,
-    payload: web::Payload,
-) -> Result<HttpResponse, ApiError> {
+async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let owner = owner(&request, "vector stores")?;
     // Some clients send no body where they have nothing to say.
     let parse = |body: &[u8], _: &App| if body.is_empty() { Ok(Default::default()) } else { new_store(body) };
@@ -43,8 +39,8 @@ async fn create(
 }
 
 /// `GET /v1/vector_stores`: those of the caller's account.
-async fn list(app: web::Data<App>, request: HttpRequest, query: Query) -> Result<HttpResponse, ApiError> {
-    let page = Page::of(&query, &[], (PAGE_ENTRIES, PAGE_ENTRIES_MAX))?;
+async fn list(app: web::Data<App>, request: HttpRequest, query: PageQuery) -> Result<HttpResponse, ApiError> {
+    let page = ListPage::of(&query, &[], (PAGE_ENTRIES, PAGE_ENTRIES_MAX))?;
     let stores = app.turns.documents.stores(Caller::of(&request).key).map_err(|e| document_error(&e))?;
     Ok(HttpResponse::Ok().json(page.list(stores, |store| &store.id, objects::store)?))
 }
@@ -83,11 +79,11 @@ async fn search(
     id: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
-    let SearchRequest { queries, k, filter, threshold } = asked;
+    let asked = parsed(&app, &request, payload, |body, _| StoreSearchRequest::parse(body)).await?;
+    let StoreSearchRequest { queries, k, filter, threshold } = asked;
     let (store, owner) = (id.into_inner(), Caller::of(&request).key);
     let looked = PassageSearch { stores: vec![store.clone()], queries: queries.clone(), k, filter };
-    let found = find(&app.turns, &turn_caller(&app, &request)?, looked).await?;
+    let found = find_passages(&app.turns, &turn_caller(&app, &request)?, looked).await?;
     let documents = &app.turns.documents;
     let data: Vec<Value> = found
         .iter()

@@ -32,7 +32,7 @@ pub(super) async fn take(
     payload: web::Payload,
 ) -> Result<Arc<FileInfo>, ApiError> {
     let _place: Share = app.uploads.take(app.holder(request), 1).ok_or_else(no_place)?;
-    let mut form = Form { app, owner, begin: Instant::now(), bytes: 0, file: None, purpose: None };
+    let mut form = UploadForm { app, owner, begin: Instant::now(), bytes: 0, file: None, purpose: None };
     let mut parts = Multipart::new(request.headers(), payload);
     while let Some(part) = form.next(parts.next()).await? {
         form.part(part.map_err(broken_form)?).await?;
@@ -45,7 +45,7 @@ pub(super) async fn take(
     aside(app, move |_| upload.keep(&filename, purpose, unix_seconds())).await
 }
 
-struct Form<'a> {
+struct UploadForm<'a> {
     app: &'a web::Data<App>,
     owner: KeyId,
     begin: Instant,
@@ -55,7 +55,7 @@ struct Form<'a> {
     purpose: Option<Purpose>,
 }
 
-impl Form<'_> {
+impl UploadForm<'_> {
     /// What comes next, if it comes in time: no pause is longer than a body may take, and what takes longer all in all
     /// has a least speed.
     async fn next<T>(&self, next: impl Future<Output = Option<T>>) -> Result<Option<T>, ApiError> {
