@@ -18,11 +18,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import urllib.request
 
-from python_clients import browsers, evaluations, frameworks, terminals
+from python_clients import browsers, documents, evaluations, frameworks, terminals
 from python_clients.asked import PLACE, QUESTION, RESULT, WEATHER, place
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -38,6 +39,7 @@ PINNED = {
     "guidellm": ["guidellm==0.8.1"],
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
+    "openai-documents": ["openai==3.57.0"],
     "ollama": ["ollama==0.6.3"],
     "schemathesis": ["schemathesis==4.32.5"],
     "llm": ["llm==0.36"],
@@ -291,7 +293,8 @@ def ollama(url, model):
 
 
 # The settings of a service of its own: with a short context an answer that nothing bounds ends soon.
-SETTINGS = {"schemathesis": {"CHIMERE_ENGINE__MAX_CONTEXT": "256"}}
+SETTINGS = {"schemathesis": {"CHIMERE_ENGINE__MAX_CONTEXT": "256"},
+            "openai-documents": {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}"}}
 SECONDS = {"schemathesis": 1800, "open-webui": 900}
 
 
@@ -304,7 +307,7 @@ def schemathesis(url, model):
 
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
+            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
             "aider": terminals.aider, "smolagents": frameworks.smolagents, "haystack": frameworks.haystack,
             "semantic-kernel": frameworks.semantic_kernel, "crewai": frameworks.crewai,
             "lm-eval": evaluations.lm_eval, "evalscope": evaluations.evalscope, "dspy": frameworks.dspy,
@@ -449,7 +452,8 @@ def main():
     with Server(binary) as server:
         results = [drive(name, venvs, server) for name in names if name not in SETTINGS]
     for name in (name for name in names if name in SETTINGS):
-        with Server(binary, SETTINGS[name]) as server:
+        with tempfile.TemporaryDirectory() as home, \
+                Server(binary, {key: value.format(home=home) for key, value in SETTINGS[name].items()}) as server:
             results.append(drive(name, venvs, server))
     skipped, failed = results.count(None), results.count(False)
     print(f"{results.count(True)} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))

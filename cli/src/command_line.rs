@@ -1,13 +1,13 @@
 //! The command line: one variant a subcommand. What a subcommand does is in a file of its own, here or in
 //! [`chimere_tools`].
 
-use crate::{chat, info, key, plan};
+use crate::{chat, info, key, parse, plan};
 use chimere::config::ServeArgs;
 use chimere::printable::printable;
 use chimere_tools::bench::{self, BenchCommand};
 use chimere_tools::eval::{self, EvalCommand};
 use chimere_tools::trace::{self, TraceCommand};
-use chimere_tools::{CliError, engram, kernels, quantize, synth};
+use chimere_tools::{CliError, documents, engram, kernels, quantize, synth};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -56,6 +56,12 @@ pub(crate) enum Command {
     /// API keys: make one, or the line of the key file for one.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Documents of a running service: put files into a store, list stores.
+    #[command(subcommand)]
+    Documents(documents::DocumentsCommand),
+    /// Read one file for a service, within bounds: standard input to lines of JSON.
+    #[command(hide = true)]
+    Parse(parse::ParseArgs),
     /// Measure the engine, tables, or a running service.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -75,6 +81,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Kernels(args) => finish(kernels::run(&args)),
         Command::Engram(command) => finish(engram::run(&command)),
         Command::Key(command) => finish(key::run(&command)),
+        Command::Documents(command) => finish(documents::run(&command)),
+        Command::Parse(args) => finish(parse::run(&args)),
         Command::Bench(bench) => finish(bench::run(&bench)),
     }
 }

@@ -5,6 +5,7 @@ mod chat;
 mod command_line;
 mod info;
 mod key;
+mod parse;
 mod plan;
 
 use clap::Parser;

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config;
 pub mod database;
 pub mod device;
+pub mod documents;
 pub mod engram;
 pub mod gpu;
 pub mod holder;

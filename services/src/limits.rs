@@ -264,6 +264,80 @@ pub const SEMANTIC_K_MAX: u32 = 16;
 pub const COLLECTIONS_MIB: u64 = 512;
 /// Mebibytes that the configuration may say: a tebibyte.
 pub const COLLECTIONS_MIB_MAX: u64 = 1 << 20;
+/// Mebibytes of one uploaded file, unless the configuration says otherwise.
+pub const DOCUMENT_FILE_MIB: u64 = 128;
+/// Mebibytes of all files of one account, unless the configuration says otherwise.
+pub const DOCUMENT_KEY_MIB: u64 = 4096;
+/// Mebibytes that the configuration may say of files: a tebibyte.
+pub const DOCUMENT_MIB_MAX: u64 = 1 << 20;
+/// Seconds that the parser of a file may take, unless the configuration says otherwise.
+pub const DOCUMENT_PARSE_SECONDS: u64 = 60;
+/// Mebibytes of memory that the parser of a file may take, unless the configuration says otherwise.
+pub const DOCUMENT_PARSE_MIB: u64 = 512;
+/// The least of these that the configuration may say: the program itself has to fit.
+pub const DOCUMENT_PARSE_MIB_MIN: u64 = 128;
+/// Bytes of the text of one file.
+pub const DOCUMENT_TEXT_BYTES_MAX: usize = 64 << 20;
+/// Bytes that an office file may unpack to.
+pub const DOCUMENT_UNPACKED_BYTES_MAX: u64 = 512 << 20;
+/// Pages of one file.
+pub const DOCUMENT_PAGES_MAX: usize = 20_000;
+/// Sections of one file, each under one path of headings and on one page.
+pub const DOCUMENT_SECTIONS_MAX: usize = 100_000;
+/// Headings of a path that are kept, outermost first.
+pub const DOCUMENT_HEADINGS_MAX: usize = 8;
+/// Characters of a heading that are kept.
+pub const DOCUMENT_HEADING_CHARS_MAX: usize = 200;
+/// Characters of a file's name that are kept.
+pub const DOCUMENT_NAME_CHARS_MAX: usize = 255;
+/// Files of one account.
+pub const DOCUMENT_FILES_MAX: usize = 20_000;
+/// Uploads under way at once, of all accounts.
+pub const DOCUMENT_UPLOADS_MAX: usize = 64;
+/// Tokens of a passage, unless the configuration or the request says otherwise.
+pub const CHUNK_TOKENS: u32 = 400;
+/// Tokens that two passages of one long paragraph have in common.
+pub const CHUNK_OVERLAP_TOKENS: u32 = 60;
+/// Tokens of a passage that a request or the configuration may ask for.
+pub const CHUNK_TOKENS_RANGE: std::ops::RangeInclusive<u32> = 100..=4096;
+/// Vector stores of one account.
+pub const STORES_MAX: usize = 256;
+/// Files of one vector store.
+pub const STORE_FILES_MAX: usize = 10_000;
+/// Passages of one vector store.
+pub const STORE_CHUNKS_MAX: usize = 200_000;
+/// Bytes that the words of all vector stores take in memory, about: some 1,500 a passage of 400 tokens.
+pub const INDEX_BYTES_MAX: u64 = 4 << 30;
+/// Batches of files that one vector store remembers.
+pub const STORE_BATCHES_MAX: usize = 1000;
+/// Files of one batch, and of one new store.
+pub const STORE_BATCH_FILES_MAX: usize = 2000;
+/// Passages that one search finds.
+pub const STORE_RESULTS_MAX: usize = 50;
+/// Queries of one search.
+pub const STORE_QUERIES_MAX: usize = 8;
+/// Bytes of all queries of one search.
+pub const STORE_QUERY_BYTES_MAX: usize = 16_384;
+/// Attributes of a file in a store, and pairs of a store's metadata.
+pub const ATTRIBUTES_MAX: usize = 16;
+/// Characters of an attribute's key.
+pub const ATTRIBUTE_KEY_CHARS_MAX: usize = 64;
+/// Characters of an attribute's text.
+pub const ATTRIBUTE_TEXT_CHARS_MAX: usize = 512;
+/// Conditions of one filter.
+pub const FILTER_CONDITIONS_MAX: usize = 128;
+/// Levels of one filter.
+pub const FILTER_LEVELS_MAX: usize = 8;
+/// Characters of a store's name and description.
+pub const STORE_NAME_CHARS_MAX: usize = 256;
+/// Bytes of a whole store's text that are handed out at once.
+pub const STORE_WHOLE_BYTES_MAX: u64 = 8 << 20;
+/// Entries of a page of a list, where the request does not say, and at most.
+pub const PAGE_ENTRIES: usize = 20;
+/// The most entries of a page of stores, files of stores and batches.
+pub const PAGE_ENTRIES_MAX: usize = 100;
+/// The most entries of a page of files, and how many there are where the request does not say.
+pub const FILE_PAGE_ENTRIES_MAX: usize = 10_000;
 /// Mebibytes that the responses of all keys may take, unless the configuration says otherwise.
 pub const RESPONSES_MIB: u64 = 64;
 /// Mebibytes that the responses of one key may take, unless the configuration says otherwise.

@@ -135,6 +135,10 @@ metrics! {
     RESPONSES_DROPPED  Counter   "chimere_responses_dropped_total" ["reason"] "responses" "Responses kept no longer that nobody deleted, or not at all, by reason: time (theirs is over), account (no room left for it), store (no room left for all), large (one alone), write (the disk failed or is behind).";
     COLLECTIONS        Gauge     "chimere_collections" [] "collections"              "Collections of all keys.";
     COLLECTION_BYTES   Gauge     "chimere_collection_bytes" [] "bytes"               "Bytes of the texts and vectors of all collections, about.";
+    INGEST_QUEUE       Gauge     "chimere_ingest_queue" [] "files"                   "Files of vector stores that wait to be read and cut.";
+    STORE_FILES        Gauge     "chimere_store_files" ["state"] "files"             "Files of all vector stores by state: in_progress, completed, cancelled, failed.";
+    STORE_INDEX_BYTES  Gauge     "chimere_store_index_bytes" [] "bytes"              "Bytes of memory that the words of all vector stores take, about.";
+    STORE_SEARCH_SECONDS Histogram(LOOKUP) "chimere_store_search_seconds" [] "seconds" "Time to find the best passages of vector stores, in seconds.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";

@@ -18,7 +18,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// Marks that let text be read in another order than it has.
-fn is_direction(c: char) -> bool {
+pub(crate) fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

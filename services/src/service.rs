@@ -12,6 +12,7 @@ use crate::actors::telemetry::TelemetryActor;
 use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
+use crate::documents::Documents;
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
@@ -72,6 +73,8 @@ pub struct ServiceParts {
     pub tables: Arc<Tables>,
     /// What accounts keep to find it by its meaning.
     pub collections: Collections,
+    /// What accounts keep of documents.
+    pub documents: Documents,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
     /// What tables learn is at least this good, 0 to 1.
@@ -108,6 +111,15 @@ pub struct ServiceParts {
     pub fingerprint: Arc<str>,
 }
 
+impl ServiceParts {
+    /// Tells the metrics what there is: it was opened before there was anybody to tell.
+    fn export(&self) {
+        self.tables.export();
+        self.collections.export();
+        self.documents.export();
+    }
+}
+
 /// A service that accepts connections.
 pub struct Service {
     address: SocketAddr,
@@ -124,8 +136,7 @@ impl Service {
     /// [`Service::warm_up`].
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
-        parts.tables.export();
-        parts.collections.export();
+        parts.export();
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
         let replica = ReplicaParts {
@@ -162,6 +173,7 @@ impl Service {
                 parts.tables_period,
             )?,
             collections: Arc::new(parts.collections),
+            documents: Arc::new(parts.documents),
             text,
             lanes,
             handles,
@@ -182,15 +194,15 @@ impl Service {
             rendered: Default::default(),
             openapi: Default::default(),
             bodies,
+            uploads: Room::new(limits::DOCUMENT_UPLOADS_MAX, 1),
             parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         });
-        let self_tests = self_tests(app.clone());
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let (server, probes) = listen(app, parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, replica, live, server, probes, self_tests })
+        let (server, probes) = listen(app.clone(), parts.listener, (parts.workers, parts.connections), parts.edge)?;
+        Ok(Self { address, replica, live, server, probes, self_tests: self_tests(app) })
     }
 
     /// The address that it listens on.

@@ -4,6 +4,7 @@
 use super::CliError;
 use super::connection::{Ask, Connections, PendingReply, Unsent};
 use super::trust;
+use actix_http::header::HeaderValue;
 use actix_http::{Method, StatusCode};
 use bytes::Bytes;
 use serde_json::Value;
@@ -78,20 +79,50 @@ impl ServiceClient {
     }
 
     async fn send(&self, path: &str, body: &Value) -> Result<PendingReply, Failure> {
-        self.ask(Method::POST, path, Some(Bytes::from(body.to_string()))).await
+        let kind = HeaderValue::from_static("application/json");
+        self.ask(Method::POST, path, Some((kind, Bytes::from(body.to_string())))).await
+    }
+
+    /// Sends a file in a form and reads a JSON document.
+    pub async fn post_file(&self, path: &str, filename: &str, bytes: &[u8]) -> Result<Value, Failure> {
+        let (boundary, body) = form(filename, bytes);
+        let kind = HeaderValue::try_from(format!("multipart/form-data; boundary={boundary}"));
+        let kind = kind.map_err(|e| Failure::Broken(e.to_string()))?;
+        let mut reply = self.ask(Method::POST, path, Some((kind, body))).await?;
+        read_json(&mut reply).await
     }
 
     /// A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
-    async fn ask(&self, method: Method, path: &str, json: Option<Bytes>) -> Result<PendingReply, Failure> {
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(HeaderValue, Bytes)>,
+    ) -> Result<PendingReply, Failure> {
         let url = format!("{}{path}", self.base);
         let uri = url.parse().map_err(|e| Failure::Connect(format!("{url} is no address: {e}")))?;
-        let ask = Ask { method, uri, bearer: self.bearer.as_deref(), json };
+        let ask = Ask { method, uri, bearer: self.bearer.as_deref(), body };
         self.connections.send(ask).await.map_err(|unsent| match unsent {
             Unsent::Connect(why) => Failure::Connect(why),
             Unsent::Tls(why) => Failure::Tls(why),
             Unsent::Broken(why) => Failure::Broken(why),
         })
     }
+}
+
+/// A form with a file that is to be searched, and what parts it.
+fn form(filename: &str, bytes: &[u8]) -> (String, Bytes) {
+    // Drawn, so that no file has it.
+    let boundary = format!("chimere-{:032x}", rand::random::<u128>());
+    let name: String =
+        filename.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect();
+    let head = format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nassistants\r\n--{boundary}\r\n\
+         Content-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\n"
+    );
+    let end = format!("\r\n--{boundary}--\r\n");
+    (boundary, [head.as_bytes(), bytes, end.as_bytes()].concat().into())
 }
 
 fn base_url(url: &str) -> Result<String, CliError> {

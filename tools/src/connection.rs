@@ -30,12 +30,13 @@ pub(super) enum Unsent {
     Broken(String),
 }
 
-/// A request; its body, if it has one, is JSON.
+/// A request, with its body if it has one.
 pub(super) struct Ask<'a> {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) bearer: Option<&'a str>,
-    pub(super) json: Option<Bytes>,
+    /// Its body with the type of that.
+    pub(super) body: Option<(HeaderValue, Bytes)>,
 }
 
 trait Socket: AsyncRead + AsyncWrite + Unpin {}
@@ -112,16 +113,16 @@ async fn write(open: &mut OpenConnection, ask: Ask<'_>) -> std::io::Result<()> {
         let bearer = HeaderValue::try_from(format!("Bearer {key}")).map_err(invalid)?;
         head.headers.insert(header::AUTHORIZATION, bearer);
     }
-    let length = match &ask.json {
-        Some(json) => {
-            head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            BodySize::Sized(json.len() as u64)
+    let length = match &ask.body {
+        Some((kind, body)) => {
+            head.headers.insert(header::CONTENT_TYPE, kind.clone());
+            BodySize::Sized(body.len() as u64)
         }
         None => BodySize::None,
     };
     open.feed(h1::Message::Item((RequestHeadType::Owned(head), length))).await?;
-    if let Some(json) = ask.json {
-        open.feed(h1::Message::Chunk(Some(json))).await?;
+    if let Some((_, body)) = ask.body {
+        open.feed(h1::Message::Chunk(Some(body))).await?;
     }
     SinkExt::<h1::Message<(RequestHeadType, BodySize)>>::flush(open).await
 }
@@ -235,7 +236,9 @@ mod tests {
     fn ask(port: u16, json: Option<&'static str>) -> Ask<'static> {
         let method = if json.is_some() { Method::POST } else { Method::GET };
         let uri = format!("http://127.0.0.1:{port}/v1/x?y=1").parse().unwrap();
-        Ask { method, uri, bearer: Some("k"), json: json.map(|json| Bytes::from_static(json.as_bytes())) }
+        let kind = HeaderValue::from_static("application/json");
+        let body = json.map(|json| (kind, Bytes::from_static(json.as_bytes())));
+        Ask { method, uri, bearer: Some("k"), body }
     }
 
     async fn whole(mut reply: PendingReply) -> (u16, String) {

@@ -6,6 +6,7 @@ pub mod bench;
 mod calibration;
 pub mod client;
 mod connection;
+pub mod documents;
 pub mod engram;
 mod error;
 pub mod eval;

@@ -9,6 +9,7 @@ mod anthropic;
 mod citations;
 mod clients;
 mod collections;
+mod documents;
 mod drafts;
 mod edge;
 mod embeddings;

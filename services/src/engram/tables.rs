@@ -45,11 +45,11 @@ type TableLayer = (Arc<Table>, TableBits);
 #[derive(Clone)]
 struct MappedTable {
     table: Arc<Table>,
-    stamp: FileStamp,
+    stamp: TableStamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStamp {
+struct TableStamp {
     bytes: u64,
     modified: Option<SystemTime>,
     inode: u64,
@@ -198,7 +198,7 @@ impl Tables {
         Ok((TableSet::new(files, access, before), mistakes))
     }
 
-    fn map(&self, path: &Path, stamp: FileStamp) -> Result<MappedTable, TablesError> {
+    fn map(&self, path: &Path, stamp: TableStamp) -> Result<MappedTable, TablesError> {
         let table = Table::open_for(path, self.tokenizer).map_err(|e| TablesError(e.to_string()))?;
         Ok(MappedTable { table: Arc::new(table), stamp })
     }
@@ -208,7 +208,7 @@ impl Tables {
         &self,
         directory: &Path,
         mistakes: &mut Vec<TablesError>,
-    ) -> Result<Vec<(PathBuf, FileStamp)>, TablesError> {
+    ) -> Result<Vec<(PathBuf, TableStamp)>, TablesError> {
         let mut all = list_one(directory, mistakes)?;
         let learned = directory.join(LEARNED);
         if learned.is_dir() {
@@ -222,7 +222,7 @@ impl Tables {
 }
 
 /// The files that may be tables; each that cannot is a mistake of its own and leaves the others alone.
-fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, FileStamp)>, TablesError> {
+fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, TableStamp)>, TablesError> {
     let failed = |e: std::io::Error| TablesError(format!("{}: {e}", directory.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -240,7 +240,7 @@ fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(Pa
             continue;
         }
         match std::fs::metadata(&path) {
-            Ok(meta) => files.push((path, FileStamp::of(&meta))),
+            Ok(meta) => files.push((path, TableStamp::of(&meta))),
             // Removed between the listing and the look at it.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => mistakes.push(TablesError(format!("{}: {e}", path.display()))),
@@ -261,7 +261,7 @@ fn lives(process: u32) -> bool {
     number.is_some_and(|number| rustix::process::test_kill_process(number) != Err(rustix::io::Errno::SRCH))
 }
 
-impl FileStamp {
+impl TableStamp {
     fn of(meta: &std::fs::Metadata) -> Self {
         #[cfg(unix)]
         let inode = std::os::unix::fs::MetadataExt::ino(meta);
@@ -300,7 +300,7 @@ impl TableSet {
         set
     }
 
-    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, FileStamp)> {
+    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, TableStamp)> {
         self.files.iter().map(|(path, mapped)| (path, mapped.stamp))
     }
 

@@ -21,6 +21,9 @@ use actix_web::middleware::{Condition, from_fn};
 use actix_web::{Error, HttpMessage, web};
 use std::net::TcpListener;
 
+/// Where files arrive, which may be larger than other bodies.
+const FILES: &str = "/v1/files";
+
 /// A server on an open socket, not running before it is polled. HTTP/1.1 only, also over TLS: a connection has one
 /// request at a time, so that bounding connections bounds requests, and its end is the end of that request. With HTTP/2
 /// a client could ask any number of things at once, and one that takes a request back would not be noticed while its
@@ -76,7 +79,7 @@ fn welcome(app: web::Data<App>) -> impl Fn(&Request) -> bool + Clone + Send + 's
     move |request: &Request| {
         let headers = request.headers();
         app.gate.admits(request.method(), request.path(), headers)
-            && announced(headers).is_none_or(|bytes| bytes <= app.bodies.bytes_max)
+            && (request.path() == FILES || announced(headers).is_none_or(|bytes| bytes <= app.bodies.bytes_max))
     }
 }
 

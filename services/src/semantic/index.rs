@@ -275,7 +275,7 @@ fn share(words: f32, top: f32) -> f32 {
 }
 
 /// The `k` best, best first.
-fn best(k: usize, all: impl Iterator<Item = Nearest>) -> Vec<Nearest> {
+pub(crate) fn best(k: usize, all: impl Iterator<Item = Nearest>) -> Vec<Nearest> {
     let mut best: BinaryHeap<Nearest> = BinaryHeap::with_capacity(k + 1);
     for found in all {
         if best.len() < k || best.peek().is_some_and(|worst| found < *worst) {
@@ -290,9 +290,9 @@ fn best(k: usize, all: impl Iterator<Item = Nearest>) -> Vec<Nearest> {
 
 /// Better is less, so that a heap has the worst on top.
 #[derive(Clone, Copy, PartialEq)]
-struct Nearest {
-    score: f32,
-    at: usize,
+pub(crate) struct Nearest {
+    pub(crate) score: f32,
+    pub(crate) at: usize,
 }
 
 impl Eq for Nearest {}

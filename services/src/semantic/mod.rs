@@ -12,3 +12,6 @@ pub use collections::{By, Collections, DueTest, Info, SentenceProbe, Settings};
 pub use error::CollectionError;
 pub use index::{CollectionQuery, FoundItem, Index, Item, ProbeQuery, Ranking};
 pub use self_test::{FoundAt, Hits, SelfTest};
+
+pub(crate) use index::{Nearest, best};
+pub(crate) use words::WordIndex;

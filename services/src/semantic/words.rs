@@ -2,6 +2,7 @@
 //! Framework, 2009), with the logarithm that is never negative.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// How soon a word that comes again says no more, k1.
@@ -14,7 +15,7 @@ const WORD_BYTES: usize = 64;
 
 /// See the file's head.
 #[derive(Debug, Default)]
-pub(super) struct WordIndex {
+pub(crate) struct WordIndex {
     places: HashMap<Box<str>, Vec<Place>>,
     /// Words of each item.
     lengths: Vec<u32>,
@@ -31,9 +32,9 @@ struct Place {
 
 /// What items have in common with a text.
 #[derive(Debug, PartialEq)]
-pub(super) struct Scores {
+pub(crate) struct Scores {
     /// BM25 of each item; 0 where it has none of the words.
-    pub(super) of_items: Vec<f32>,
+    pub(crate) of_items: Vec<f32>,
     /// That of an item of the mean length with every word once.
     whole: f32,
 }
@@ -47,7 +48,7 @@ impl Scores {
 
 impl WordIndex {
     /// Bytes of words and places, about.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -57,7 +58,7 @@ impl WordIndex {
     }
 
     /// The text of the item behind all others.
-    pub(super) fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         self.lengths.push(0);
         self.add(self.lengths.len() - 1, text);
     }
@@ -94,8 +95,49 @@ impl WordIndex {
         }
     }
 
+    /// Items of another index, behind those of this one.
+    pub(crate) fn append(&mut self, other: Self) {
+        let first = self.lengths.len() as u32;
+        self.lengths.extend(other.lengths);
+        self.total += other.total;
+        for (word, mut places) in other.places {
+            places.iter_mut().for_each(|place| place.item += first);
+            self.bytes += (PLACE_BYTES * places.len()) as u64;
+            match self.places.get_mut(&word) {
+                Some(own) => own.extend(places),
+                None => {
+                    self.bytes += (WORD_BYTES + word.len()) as u64;
+                    self.places.insert(word, places);
+                }
+            }
+        }
+    }
+
+    /// Takes out items that stand next to each other; those behind them move up.
+    pub(crate) fn remove(&mut self, gone: Range<usize>) {
+        let (first, end) = (gone.start as u32, gone.end as u32);
+        self.total -= self.lengths.drain(gone).map(u64::from).sum::<u64>();
+        let mut bytes = self.bytes;
+        self.places.retain(|word, places| {
+            let before = places.len();
+            places.retain_mut(|place| {
+                let stays = !(first..end).contains(&place.item);
+                if place.item >= end {
+                    place.item -= end - first;
+                }
+                stays
+            });
+            bytes -= (PLACE_BYTES * (before - places.len())) as u64;
+            if places.is_empty() {
+                bytes -= (WORD_BYTES + word.len()) as u64;
+            }
+            !places.is_empty()
+        });
+        self.bytes = bytes;
+    }
+
     /// What each item has in common with a text.
-    pub(super) fn scores(&self, text: &str) -> Scores {
+    pub(crate) fn scores(&self, text: &str) -> Scores {
         let mut scores = Scores { of_items: vec![0.0; self.lengths.len()], whole: 0.0 };
         let mean = self.mean_length();
         for word in in_order(text) {
@@ -201,6 +243,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_put_together_and_taken_apart_is_as_what_was_made_at_once(
+            texts in prop::collection::vec("[abc ]{0,12}", 3..9),
+            a in any::<prop::sample::Index>(),
+            b in any::<prop::sample::Index>(),
+        ) {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let (a, b) = (a.index(texts.len()), b.index(texts.len()));
+            let (begin, end) = (a.min(b), a.max(b));
+            let mut whole = index(&texts[..begin]);
+            whole.append(index(&texts[begin..end]));
+            whole.append(index(&texts[end..]));
+            prop_assert_eq!(whole.scores("a b c"), index(&texts).scores("a b c"));
+            prop_assert_eq!(whole.bytes(), index(&texts).bytes());
+            whole.remove(begin..end);
+            let rest = index(&[&texts[..begin], &texts[end..]].concat());
+            prop_assert_eq!(whole.scores("a b c"), rest.scores("a b c"));
+            prop_assert_eq!(whole.bytes(), rest.bytes());
+        }
+
         #[test]
         fn a_replaced_text_leaves_nothing_and_bytes_are_bounded(
             texts in prop::collection::vec("[abc ]{0,12}", 1..6),

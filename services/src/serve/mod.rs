@@ -1,6 +1,7 @@
 //! `chimere serve`: from the command line to a running service, and its end.
 
 mod audit;
+mod documents;
 mod files;
 mod hello;
 mod log;
@@ -91,7 +92,7 @@ fn say_alone(error: &ServeError) {
 /// Until the end, whichever comes first.
 async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &ProcessLog) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
-    let Prepared { parts, renewals, hello, claim: _claim } = prepared;
+    let Prepared { parts, renewals, hello, claims: _claims } = prepared;
     let started = async {
         let service = Service::start(parts).await.map_err(ServeError::Start)?;
         service.warm_up().await.map_err(ServeError::Start)?;

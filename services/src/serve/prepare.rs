@@ -3,7 +3,7 @@
 use super::hello::Hello;
 use super::log::ProcessLog;
 use super::reload::Renewals;
-use super::{ServeError, audit, files};
+use super::{ServeError, audit, documents, files};
 use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
@@ -41,8 +41,8 @@ pub(super) struct Prepared {
     pub(super) renewals: Renewals,
     /// What is said once it answers.
     pub(super) hello: Hello,
-    /// The directory of tables, this process' own until the service has ended.
-    pub(super) claim: Option<DirectoryClaim>,
+    /// The directories of tables and documents, this process' own until the service has ended.
+    pub(super) claims: Vec<DirectoryClaim>,
 }
 
 impl Prepared {
@@ -74,16 +74,17 @@ impl Prepared {
         let text = text.map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let (setup, prefix, reserved) = set_up?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
-        let claim = claim(config)?;
+        let claims = documents::claims(config)?;
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
-        let collections = collections(config, &text, &limits)?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
+            collections: collections(config, &text, &limits)?,
+            documents: documents::documents(config, &text)?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
@@ -92,7 +93,6 @@ impl Prepared {
             keys: keys.clone(),
             audit: audit.clone(),
             tables: Arc::new(tables),
-            collections,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,
@@ -115,7 +115,7 @@ impl Prepared {
         };
         let renewals = Renewals { keys, certificate, audit };
         let hello = hello(config, address, guarded, parts.edge.tls.is_some());
-        Ok(Self { parts, renewals, hello, claim })
+        Ok(Self { parts, renewals, hello, claims })
     }
 }
 
@@ -222,13 +222,6 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
     let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("engram.strengths: {path}: {e}"));
     let text = read_regular_text(Path::new(path), limits::STRENGTHS_BYTES_MAX).map_err(|e| wrong(&e))?;
     text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
-}
-
-/// The directory of tables and collections, which no other service may have.
-fn claim(config: &Config) -> Result<Option<DirectoryClaim>, ServeError> {
-    let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
-    let claim = directory.map(DirectoryClaim::take).transpose();
-    claim.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
 }
 
 /// The tables that requests can name. One that cannot be used is refused here, by its file's name.

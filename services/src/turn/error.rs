@@ -2,6 +2,7 @@
 
 use crate::actors::phase::Phase;
 use crate::actors::request::direct::DirectError;
+use crate::documents::DocumentError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::pool::PoolError;
@@ -50,6 +51,9 @@ pub enum TurnError {
     /// A collection that was to be searched cannot be.
     #[error(transparent)]
     Collection(CollectionError),
+    /// Documents that were to be searched cannot be.
+    #[error(transparent)]
+    Documents(DocumentError),
     /// The collection that a chat's examples come from cannot be searched.
     #[error(transparent)]
     Examples(CollectionError),

@@ -1,4 +1,5 @@
-//! The items of a collection that are nearest to a text. The model reads the text only where its vector counts.
+//! The items of a collection that are nearest to a text, and the passages of documents that answer some queries best.
+//! The model reads the text only where its vector counts.
 
 use super::caller::TurnCaller;
 use super::error::TurnError;
@@ -7,6 +8,7 @@ use super::prompts::{INLINE_BYTES, work};
 use super::services::TurnServices;
 use super::vectors::{EmbeddingLayout, tokens, vectors};
 use crate::actors::request::embed::Texts;
+use crate::documents::{AttributeFilter, Passage};
 use crate::metrics;
 use crate::semantic::{By, CollectionQuery, FoundItem};
 use chimere_engine::ids::TokenId;
@@ -91,4 +93,39 @@ async fn vector_of(
     let texts = texts_of(prompts, caller.terms);
     let vector = vectors(services, caller.name.clone(), field, texts).await?.pop().expect("one text gives one vector");
     Ok((vector, query_tokens))
+}
+
+/// Passages that are scanned while a byte of text is cut into tokens, about.
+const PASSAGES_TO_TEXT: usize = 4;
+
+/// What to look for.
+#[derive(Clone, Debug)]
+pub struct PassageSearch {
+    /// Ids of stores of the caller's account.
+    pub stores: Vec<String>,
+    /// There is at least one.
+    pub queries: Vec<String>,
+    /// The most passages to find.
+    pub k: usize,
+    /// Only files whose attributes fulfil it.
+    pub filter: Option<AttributeFilter>,
+}
+
+/// The best passages for some queries, best first.
+pub async fn find_passages(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    asked: PassageSearch,
+) -> Result<Vec<Passage>, TurnError> {
+    services.check_open()?;
+    let (documents, owner) = (services.documents.clone(), caller.account);
+    let scanned: usize = asked.stores.iter().map(|store| documents.chunks(owner, store)).sum();
+    let bytes = asked.queries.iter().map(|query| query.len() + scanned / PASSAGES_TO_TEXT).sum();
+    let search = move || {
+        let stores: Vec<&str> = asked.stores.iter().map(String::as_str).collect();
+        let queries: Vec<&str> = asked.queries.iter().map(String::as_str).collect();
+        documents.search(owner, &stores, &queries, asked.k, asked.filter.as_ref())
+    };
+    let found = work(&services.lanes, caller.holder, bytes, false, search).await?;
+    found.map_err(TurnError::Documents)
 }

@@ -85,7 +85,7 @@ struct FitLine {
 }
 
 /// A line of text as token ids, with what its matches come from.
-struct Passage {
+struct HeldOutPassage {
     kind: usize,
     judged: bool,
     ids: Vec<TokenId>,
@@ -159,7 +159,7 @@ fn passages(
     vocabulary: &TableVocabulary,
     samples: Vec<FitLine>,
     window: usize,
-) -> Result<Vec<Passage>, CliError> {
+) -> Result<Vec<HeldOutPassage>, CliError> {
     let words = Arc::new(vocabulary.tokenizer.word_starts());
     let mut passages = Vec::new();
     for sample in samples {
@@ -170,7 +170,7 @@ fn passages(
         let judged = |start: usize| prompt.len().saturating_sub(start).max(1);
         let windows = all.chunks(window).enumerate().map(|(i, ids)| (i * window, ids));
         let windows = windows.filter(|(start, ids)| judged(*start) < ids.len());
-        passages.extend(windows.map(|(start, ids)| Passage {
+        passages.extend(windows.map(|(start, ids)| HeldOutPassage {
             kind: sample.kind,
             judged: sample.judged,
             ids: ids.to_vec(),
@@ -248,7 +248,7 @@ fn auto(vocabulary: &TableVocabulary, words: &Arc<WordStarts>, sample: &FitLine,
 fn observe(
     args: &CalibrateArgs,
     vocabulary: &TableVocabulary,
-    passages: &[Passage],
+    passages: &[HeldOutPassage],
     reader: &mut LogitReader,
     kinds: &mut [TextKind],
 ) -> Result<(), CliError> {

@@ -6,6 +6,7 @@ use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
+use chimere::documents::{DocumentSettings, Documents};
 use chimere::engram::Tables;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
@@ -63,6 +64,8 @@ pub struct Options {
     pub thinking: chimere::config::Thinking,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
+    /// Where documents lie, if any are taken.
+    pub documents: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
     /// Compute instead of doing what prompts say.
@@ -99,6 +102,7 @@ impl Default for Options {
             template: None,
             thinking: Default::default(),
             tables: None,
+            documents: None,
             responses: chimere::config::Responses::default().bounds(),
             real: false,
         }
@@ -261,6 +265,18 @@ fn parts(
     let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
     let settings = Settings { model: "tiny".into(), width: WIDTH as usize, bytes_max: 1 << 20 };
     let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
+    let tokenizer = text.tokenizer().clone();
+    let settings = DocumentSettings {
+        file_bytes_max: 4 << 20,
+        account_bytes_max: 8 << 20,
+        program: env!("CARGO_BIN_EXE_chimere").into(),
+        parse_seconds: 60,
+        parse_bytes: 512 << 20,
+        chunk_tokens: 400,
+        threads: 2,
+        count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
+    };
+    let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
         aliases: vec!["gpt-tiny".into()],
@@ -288,6 +304,7 @@ fn parts(
         audit: options.audit,
         tables: Arc::new(tables),
         collections,
+        documents,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),

@@ -44,6 +44,8 @@ pub struct App {
     pub openapi: OnceLock<Bytes>,
     /// Within which bounds bodies arrive.
     pub bodies: Bodies,
+    /// Files that may be arriving at once.
+    pub uploads: Arc<Room>,
     /// Bytes that all bodies which were taken apart may take until they are prompts.
     pub parsed: Arc<Room>,
     /// Silence after which a stream gets a comment.

@@ -1,5 +1,5 @@
-//! Which requests others feel, as the audit log has them: what changes tables and collections and what
-//! removes a kept response, also where it was refused.
+//! Which requests others feel, as the audit log has them: what changes tables, collections and
+//! stores, and what removes a file or a kept response, also where it was refused.
 
 use super::keys::auth::Caller;
 use crate::audit::{Audit, AuditRecord};
@@ -12,6 +12,8 @@ use actix_web::http::Method;
 const TABLES: &str = "/v1/engram/tables/";
 const COLLECTIONS: &str = "/v1/engram/collections/";
 const RESPONSES: &str = "/v1/responses/";
+const FILES: &str = "/v1/files/";
+const STORES: &str = "/v1/vector_stores/";
 
 /// Writes a request down, if it is one of these.
 pub(super) fn note(audit: &Audit, reply: &ServiceResponse<BoxBody>) {
@@ -37,6 +39,19 @@ fn address(request: &HttpRequest) -> Option<std::net::IpAddr> {
 fn action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
     if let Some(id) = path.strip_prefix(RESPONSES) {
         return (*method == Method::DELETE && !id.contains('/')).then_some(("response.delete", id));
+    }
+    if let Some(id) = path.strip_prefix(FILES) {
+        return (*method == Method::DELETE && !id.contains('/')).then_some(("file.delete", id));
+    }
+    if let Some(rest) = path.strip_prefix(STORES) {
+        let (store, verb) = rest.split_once('/').unwrap_or((rest, ""));
+        let action = match (method, verb) {
+            (&Method::DELETE, "") => "store.delete",
+            (&Method::DELETE, _) => "store.detach",
+            (&Method::POST, "files" | "file_batches") => "store.attach",
+            _ => return None,
+        };
+        return Some((action, store));
     }
     let (table, rest) = match path.strip_prefix(TABLES) {
         Some(rest) => (true, rest),
@@ -69,6 +84,11 @@ mod tests {
         assert_eq!(of(Method::POST, "/v1/engram/collections/b/search"), None);
         assert_eq!(of(Method::GET, "/v1/engram/tables/a"), None);
         assert_eq!(of(Method::DELETE, "/v1/responses/resp_1"), Some(("response.delete", "resp_1")));
+        assert_eq!(of(Method::DELETE, "/v1/files/file-1"), Some(("file.delete", "file-1")));
+        assert_eq!(of(Method::POST, "/v1/vector_stores/vs_1/files"), Some(("store.attach", "vs_1")));
+        assert_eq!(of(Method::DELETE, "/v1/vector_stores/vs_1/files/file-1"), Some(("store.detach", "vs_1")));
+        assert_eq!(of(Method::DELETE, "/v1/vector_stores/vs_1"), Some(("store.delete", "vs_1")));
+        assert_eq!(of(Method::POST, "/v1/vector_stores/vs_1/search"), None);
         assert_eq!(of(Method::GET, "/v1/responses/resp_1"), None);
         assert_eq!(of(Method::POST, "/v1/responses/resp_1/cancel"), None);
         assert_eq!(of(Method::POST, "/v1/chat/completions"), None);

@@ -5,6 +5,7 @@
 use crate::http::app::App;
 use crate::http::body::generation::OF_OTHER_SERVERS;
 use crate::http::body::model::ModelLimits;
+use crate::http::endpoints::documents;
 use crate::http::wire::routing::{only, read};
 use crate::limits;
 use actix_web::http::header::ContentType;
@@ -83,7 +84,7 @@ fn described(model: &ModelLimits, context: u32, body_bytes_max: usize) -> Value 
     let name = &model.name;
     let about = format!("{name} with a context of {context} tokens; bodies of at most {body_bytes_max} bytes.");
     let mut paths = Map::new();
-    for (path, method, summary, body) in ENDPOINTS {
+    for (path, method, summary, body) in ENDPOINTS.iter().chain(documents::ENDPOINTS) {
         let item = paths.entry(*path).or_insert_with(|| json!({}));
         item[*method] = operation(path, summary, *body);
     }
@@ -128,7 +129,8 @@ fn operation(path: &str, summary: &str, body: Option<&str>) -> Value {
     }
     if let Some(schema) = body {
         let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
-        operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        let kind = if path == "/v1/files" { "multipart/form-data" } else { "application/json" };
+        operation["requestBody"] = json!({"required": true, "content": {kind: {"schema": schema}}});
     }
     operation
 }
@@ -142,7 +144,7 @@ fn schemas(model: &ModelLimits) -> Value {
         json!({"type": "object", "properties": properties,
         "required": required})
     };
-    json!({
+    let own = json!({
         "Any": {"type": "object"},
         "Nothing": strict(json!({}), &[]),
         "Items": strict(json!({"items": items()}), &["items"]),
@@ -176,7 +178,8 @@ fn schemas(model: &ModelLimits) -> Value {
             json!({"model": ollama_name(model), "name": ollama_name(model)}),
             &[&["model"], &["name"]],
         ),
-    })
+    });
+    merged([own, documents::schemas().into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect()])
 }
 
 /// Fields of chat and completions.

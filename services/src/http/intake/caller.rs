@@ -9,7 +9,8 @@ use crate::http::wire::reply::RequestName;
 use crate::turn::TurnCaller;
 use crate::turn::options::CacheRequest;
 use actix_web::HttpRequest;
-use chimere_engine::ids::CacheScope;
+use actix_web::http::StatusCode;
+use chimere_engine::ids::{CacheScope, KeyId};
 
 /// The caller of a turn.
 pub(in crate::http) fn turn_caller(app: &App, request: &HttpRequest) -> Result<TurnCaller, ApiError> {
@@ -25,4 +26,20 @@ pub(in crate::http) fn turn_caller(app: &App, request: &HttpRequest) -> Result<T
 /// Among whose prompts the request's own are looked up, if they are.
 pub(in crate::http) fn cache_scope(request: &HttpRequest, wanted: &CacheRequest) -> Option<CacheScope> {
     cache::of_request(Caller::of(request).cache, wanted.on, wanted.salt.as_deref())
+}
+
+/// The account whose collections, files or stores (`what`) a request may change. Who comes without a key from another
+/// machine shares no account with anybody and has none.
+pub(in crate::http) fn owner(request: &HttpRequest, what: &str) -> Result<KeyId, ApiError> {
+    let caller = Caller::of(request);
+    if caller.key != KeyId::default() || caller.admin {
+        return Ok(caller.key);
+    }
+    let message = format!(
+        "{what} belong to an API key, and this request has none; without keys they can be made only while the service \
+         listens on loopback"
+    );
+    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message)
+        .with_code("key_required")
+        .rejected_as("admin"))
 }

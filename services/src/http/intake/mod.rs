@@ -2,4 +2,5 @@
 
 pub(in crate::http) mod bodies;
 pub(in crate::http) mod caller;
+pub(in crate::http) mod page;
 pub(in crate::http) mod written;

@@ -6,6 +6,7 @@ use crate::actors::messages::Refusal;
 use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::direct::DirectError;
 use crate::database::DatabaseError;
+use crate::documents::DocumentError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::grammar::CANNOT_GO_ON;
@@ -30,6 +31,7 @@ impl From<TurnError> for ApiError {
             TurnError::TextThreads(error) => busy(error),
             TurnError::GrammarThreads(error) => grammar_threads_busy(error),
             TurnError::Collection(error) => collection_error(&error),
+            TurnError::Documents(error) => document_error(&error),
             TurnError::Examples(error) => examples_error(&error),
             TurnError::Engine { field, error } => direct_error(error, field),
             TurnError::Closed(phase) => closed(&phase),
@@ -194,5 +196,26 @@ pub(in crate::http) fn collection_error(error: &CollectionError) -> ApiError {
             ApiError::invalid("items", error.to_string()).with_code("collection_full")
         }
         E::Database(error) => database_error("collections", error),
+    }
+}
+
+/// Why documents do not do what was asked of them.
+pub(in crate::http) fn document_error(error: &DocumentError) -> ApiError {
+    use DocumentError as E;
+    let conflict =
+        |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
+    match error {
+        E::NoDirectory => conflict("no_directory"),
+        E::UnknownFile(id) | E::NotInStore(id) => ApiError::unknown_name("file", id, "file_not_found"),
+        E::UnknownStore(id) => ApiError::unknown_name("vector store", id, "vector_store_not_found"),
+        E::UnknownBatch(id) => ApiError::unknown_name("batch", id, "batch_not_found"),
+        E::NoText { .. } => conflict("no_text"),
+        E::TooMany { .. } => conflict("too_many"),
+        E::AccountFull { .. } => conflict("files_full"),
+        E::FileTooLarge { .. } => {
+            let error = ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", error.to_string());
+            error.with_code("file_too_large").rejected_as("body_too_large")
+        }
+        E::Database(error) => database_error("documents", error),
     }
 }

@@ -9,6 +9,7 @@ use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{INLINE_BYTES, ParsedBody, more_room, take};
+use crate::http::intake::page::limit_and_order;
 use crate::http::intake::written::written;
 use crate::http::reply::converse::converse;
 use crate::http::wire::error::ApiError;
@@ -104,19 +105,7 @@ struct Page {
 
 impl Page {
     fn of(query: &HashMap<String, String>) -> Result<Self, ApiError> {
-        let most = limits::RESPONSE_ITEMS_MAX;
-        let wrong = |name: &str, wanted: String, got: &str| {
-            ApiError::invalid(name, format!("`{name}` must be {wanted}, got {got:?}"))
-        };
-        let limit = query.get("limit").map_or(Ok(limits::RESPONSE_ITEMS), |text| {
-            let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
-            limit.ok_or_else(|| wrong("limit", format!("from 1 to {most}"), text))
-        })?;
-        let newest_first = match query.get("order").map(String::as_str) {
-            None | Some("desc") => true,
-            Some("asc") => false,
-            Some(other) => return Err(wrong("order", "\"asc\" or \"desc\"".into(), other)),
-        };
+        let (limit, newest_first) = limit_and_order(query, (limits::RESPONSE_ITEMS, limits::RESPONSE_ITEMS_MAX))?;
         Ok(Self { limit, newest_first, after: query.get("after").cloned() })
     }
 }

@@ -7,7 +7,7 @@ use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::bodies::parsed;
-use crate::http::intake::caller::turn_caller;
+use crate::http::intake::caller::{owner, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, collection_error};
 use crate::http::wire::reply::RequestName;
@@ -16,9 +16,7 @@ use crate::semantic::{CollectionError, Collections, FoundItem, Info, SelfTest};
 use crate::turn::options::Prompt;
 use crate::turn::search::{LAYOUT, Search, look, texts_of};
 use crate::turn::vectors::{tokens, vectors};
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
 
 /// What an account does with its collections.
@@ -54,7 +52,7 @@ async fn put(
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let owner = owner(&request)?;
+    let owner = owner(&request, "collections")?;
     let name =
         TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
     parsed(&app, &request, payload, |body, _| parse_nothing(body)).await?;
@@ -68,7 +66,7 @@ async fn put(
 
 /// `DELETE /v1/engram/collections/{name}`: away with all that it has.
 async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let (owner, name) = (owner(&request)?, name.into_inner());
+    let (owner, name) = (owner(&request, "collections")?, name.into_inner());
     let id = name.clone();
     change(&app, &request, move |all| all.remove(owner, &name)).await?;
     Ok(HttpResponse::Ok().json(json!({"id": id, "object": "engram.collection", "deleted": true})))
@@ -81,7 +79,7 @@ async fn add(
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (owner, name) = (owner(&request)?, name.into_inner());
+    let (owner, name) = (owner(&request, "collections")?, name.into_inner());
     let collection = name.clone();
     // On the thread that takes them apart: the room for their words is counted by reading them.
     let parse = move |body: &[u8], app: &App| {
@@ -117,20 +115,6 @@ async fn search(
     let data: Vec<Value> = hits.iter().map(hit_object).collect();
     let usage = json!({"prompt_tokens": query_tokens, "total_tokens": query_tokens});
     Ok(HttpResponse::Ok().json(json!({"object": "list", "data": data, "usage": usage})))
-}
-
-/// The account whose collections a request may change. Who comes without a key from another machine shares no account
-/// with anybody and has none.
-fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
-    let caller = Caller::of(request);
-    if caller.key != KeyId::default() || caller.admin {
-        return Ok(caller.key);
-    }
-    let message = "collections belong to an API key, and this request has none; without keys they can be made only while the service \
-                   listens on loopback";
-    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message)
-        .with_code("key_required")
-        .rejected_as("admin"))
 }
 
 /// Runs a write on the thread of long texts.

@@ -1,0 +1,62 @@
+//! Why documents could not be used or changed. Nothing has changed then.
+
+use crate::database::DatabaseError;
+
+/// See the file's head.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// There is nowhere to keep them.
+    #[error("there is no directory for documents: set documents.directory")]
+    NoDirectory,
+    /// Not there for this account: whether others have it is not told.
+    #[error("there is no file {0:?} here")]
+    UnknownFile(String),
+    /// Not there for this account.
+    #[error("there is no vector store {0:?} here")]
+    UnknownStore(String),
+    /// The file is the account's, and none of the store's.
+    #[error("the vector store has no file {0:?}")]
+    NotInStore(String),
+    /// The store has no such batch.
+    #[error("the vector store has no batch {0:?}")]
+    UnknownBatch(String),
+    /// The file has no text, or none yet.
+    #[error("the file {file:?} has no text: it is {state}")]
+    NoText {
+        /// Id of the file.
+        file: String,
+        /// Its state in the store.
+        state: &'static str,
+    },
+    /// There are as many as there may be.
+    #[error("there are {got} {what}, {more} more would exceed {max}")]
+    TooMany {
+        /// What there are so many of.
+        what: &'static str,
+        /// How many there are.
+        got: usize,
+        /// How many were to come.
+        more: usize,
+        /// The most that there may be.
+        max: usize,
+    },
+    /// A file is larger than is taken.
+    #[error("the file has more than {max} bytes, the most that is taken (documents.files_mib)")]
+    FileTooLarge {
+        /// The most bytes of a file.
+        max: u64,
+    },
+    /// The account's files take as much as they may.
+    #[error("the files of this key take {got} bytes, {more} more would exceed {max} (documents.key_mib)")]
+    AccountFull {
+        /// Bytes that they take.
+        got: u64,
+        /// Bytes that were to come.
+        more: u64,
+        /// The most bytes of an account.
+        max: u64,
+    },
+    /// A disk, a file or the database.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}

@@ -1,0 +1,32 @@
+//! An account's documents: files as they were uploaded, their texts, and stores that are searched for passages. HTTP is
+//! not here, and neither is the model that may make vectors.
+
+mod cut;
+mod documents;
+mod error;
+mod files;
+mod filter;
+mod index;
+mod ingest;
+mod library;
+mod members;
+mod outline;
+pub mod parse;
+mod passage;
+mod search;
+mod stores;
+mod tables;
+
+pub use documents::Documents;
+pub use error::DocumentError;
+pub use files::Upload;
+pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
+pub use index::{FileSegment, PassageHit, StoreIndex};
+pub use library::DocumentSettings;
+pub use members::{
+    BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, MemberFault, MemberInfo, MemberState, NewMember, Purpose,
+    StoreInfo,
+};
+pub use passage::Passage;
+pub use search::{WholeStore, WholeText};
+pub use stores::{NewStore, StoreChange};
