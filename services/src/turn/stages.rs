@@ -2,6 +2,7 @@
 
 use super::error::TurnError;
 use super::examples::with_examples;
+use super::passages::with_passages;
 use super::prompts::ids_of;
 use super::reader::of_answers;
 use super::state::Turn;
@@ -16,6 +17,8 @@ use crate::actors::request::report::Report;
 enum Stage {
     /// Examples from a collection are put before the question.
     Examples,
+    /// Passages from stores of files are put before the question.
+    Passages,
     /// The conversation becomes a prompt, with the rules for its thoughts.
     Prompt,
     /// The form of the answer and of its calls becomes a grammar.
@@ -27,7 +30,7 @@ enum Stage {
 }
 
 /// The stages that need the words of the request.
-const PREPARATION: [Stage; 3] = [Stage::Examples, Stage::Prompt, Stage::Grammar];
+const PREPARATION: [Stage; 4] = [Stage::Examples, Stage::Passages, Stage::Prompt, Stage::Grammar];
 /// The stages behind them, which need its prompts.
 const COMPLETION: [Stage; 2] = [Stage::Tables, Stage::Prediction];
 
@@ -52,6 +55,7 @@ impl Turn<'_> {
     async fn run(&mut self, stage: Stage) -> Result<(), TurnError> {
         match stage {
             Stage::Examples => self.add_examples().await,
+            Stage::Passages => self.add_passages().await,
             Stage::Prompt => self.make_prompt().await,
             Stage::Grammar => self.make_grammar().await,
             Stage::Tables => self.find_tables().await,
@@ -64,6 +68,16 @@ impl Turn<'_> {
         let Some(mut chat) = self.chat.take() else { return Ok(()) };
         let report = with_examples(self, wanted, &mut chat).await?;
         self.request.reports.push(Report::Examples(report));
+        self.chat = Some(chat);
+        Ok(())
+    }
+
+    async fn add_passages(&mut self) -> Result<(), TurnError> {
+        let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        if let Some(wanted) = chat.file_search.take() {
+            let search = with_passages(self, wanted, &mut chat).await?;
+            self.request.searches.push(search);
+        }
         self.chat = Some(chat);
         Ok(())
     }

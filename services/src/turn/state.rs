@@ -1,7 +1,7 @@
 //! The state of a turn: what it has to say before its generation, and the request that its stages make of it.
 
 use super::caller::TurnCaller;
-use super::options::{AskedForm, ChatRequest, EngramRequest, Generation};
+use super::options::{AskedForm, ChatRequest, EngramRequest, FileSearchRequest, Generation};
 use super::services::TurnServices;
 use crate::actors::request::generation_request::GenerationRequest;
 use crate::citations::NumberedSource;
@@ -40,6 +40,8 @@ pub(super) struct ChatTurn {
     pub(super) tools: Option<Tools>,
     /// The texts in the conversation that may be cited.
     pub(super) sources: Vec<NumberedSource>,
+    /// Stores that are searched before the answer.
+    pub(super) file_search: Option<FileSearchRequest>,
 }
 
 impl<'a> Turn<'a> {
@@ -50,9 +52,9 @@ impl<'a> Turn<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning, sources } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search } = chat;
         let mut turn = Self::of_texts(services, caller, cache, (Vec::new(), generation));
-        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools, sources });
+        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools, sources, file_search });
         turn.calls = calls;
         turn
     }
