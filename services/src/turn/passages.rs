@@ -80,13 +80,7 @@ async fn whole(turn: &Turn<'_>, wanted: &FileSearchRequest) -> Result<Vec<Number
     let source = |text: crate::documents::WholeText| NumberedSource {
         title: Some(text.filename.clone()),
         text: text.text,
-        place: SourcePlace::File {
-            file_id: text.file_id,
-            filename: text.filename,
-            page: None,
-            start: 0,
-            score: 1.0,
-        },
+        place: SourcePlace::File { file_id: text.file_id, filename: text.filename, page: None, start: 0, score: 1.0 },
     };
     Ok(texts.into_iter().flatten().map(source).collect())
 }

@@ -35,9 +35,7 @@ enum CallChoice {
 }
 
 /// The tools, unless there are none or the model is to call none, and the search that the service runs itself.
-pub(in crate::http) fn take(
-    fields: &mut Fields,
-) -> Result<(Option<TakenTools>, Option<FileSearchRequest>), ApiError> {
+pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, Option<FileSearchRequest>), ApiError> {
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let all = fields.list("tools")?.unwrap_or_default();
     at_most("tools", all.len(), limits::TOOLS_MAX)?;

@@ -48,8 +48,7 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
     }
     let most = fields.integer("max_num_results", 1..=STORE_SEARCH_RESULTS_MAX as i64)?;
     let filter = fields.any("filters").map(|value| filter(&fields.path("filters"), value)).transpose()?;
-    let reading =
-        fields.choice("mode", [("passages", StoreReading::Passages), ("whole", StoreReading::Whole)])?;
+    let reading = fields.choice("mode", [("passages", StoreReading::Passages), ("whole", StoreReading::Whole)])?;
     let score_min = ranking(&mut fields)?;
     fields.finish()?;
     Ok(FileSearchRequest {

@@ -2,8 +2,8 @@
 
 use super::items::{self, SEPARATOR, flat};
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::tools::FILE_SEARCH;
 use crate::http::body::model::{ModelLimits, OURS, check_model};
+use crate::http::body::tools::FILE_SEARCH;
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;
@@ -227,7 +227,8 @@ fn tools(
                 continue;
             }
             Some(other) => {
-                let message = format!("`{kind_path}` {other:?} is not supported; there are function, file_search and namespace");
+                let message =
+                    format!("`{kind_path}` {other:?} is not supported; there are function, file_search and namespace");
                 return Err(ApiError::unsupported(&kind_path, message));
             }
             None => return Err(missing(&kind_path, "\"function\" or \"namespace\"")),
