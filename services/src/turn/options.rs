@@ -44,6 +44,8 @@ pub struct FileSearchRequest {
     pub filter: Option<Filter>,
     /// Passages of a lower score are left out; the best passage has 1.
     pub score_min: f32,
+    /// Between quotation marks the answer may say nothing but words of the passages.
+    pub verbatim: bool,
 }
 
 /// How much of its stores a search of files reads into the prompt.

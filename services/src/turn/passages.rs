@@ -7,7 +7,7 @@ use super::options::{FileSearchRequest, StoreReading};
 use super::prompts::work;
 use super::state::{ChatTurn, Turn};
 use crate::actors::request::cited::FileSearch;
-use crate::citations::{CITE, NumberedSource, SourcePlace, numbered};
+use crate::citations::{CITE, NumberedSource, QUOTE, SourcePlace, numbered};
 use crate::documents::{DocumentError, Passage, WholeStore};
 use crate::text::{Message, Role};
 
@@ -33,7 +33,9 @@ pub(super) async fn with_passages(
         let mut messages = messages.to_vec();
         // Passages that the client brought itself came with the request to cite.
         let cite = (before == 0).then_some(CITE);
-        let parts = cite.into_iter().chain(texts[..count].iter().map(String::as_str)).chain([question.as_str()]);
+        let quote = wanted.verbatim.then_some(QUOTE);
+        let parts =
+            cite.into_iter().chain(quote).chain(texts[..count].iter().map(String::as_str)).chain([question.as_str()]);
         messages[at].content = Some(parts.collect::<Vec<_>>().join(BETWEEN));
         messages
     };
@@ -44,6 +46,7 @@ pub(super) async fn with_passages(
     }
     found.truncate(fitting);
     chat.sources.extend(found.iter().cloned());
+    chat.quoted_for = wanted.verbatim.then_some(wanted.field);
     Ok(FileSearch { queries: vec![question], results: found })
 }
 

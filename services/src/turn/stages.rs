@@ -85,6 +85,8 @@ impl Turn<'_> {
     async fn make_prompt(&mut self) -> Result<(), TurnError> {
         let Some(mut chat) = self.chat.take() else { return Ok(()) };
         let sources = std::mem::take(&mut chat.sources);
+        let texts = || sources.iter().map(|source| source.text.clone()).collect();
+        self.quoted = chat.quoted_for.take().map(|field| (texts(), field));
         let made = prompt_and_thinking(self, chat).await?;
         self.begins = Some(made.prompt.thinking);
         let request = &mut self.request;
@@ -97,8 +99,18 @@ impl Turn<'_> {
 
     async fn make_grammar(&mut self) -> Result<(), TurnError> {
         let (form, calls) = (self.form.take(), self.calls.take());
-        let made = self.services.grammars.grammar_of(self.caller.holder, form, calls, self.begins).await?;
-        self.request.grammar = made;
+        let (grammars, holder) = (&self.services.grammars, self.caller.holder);
+        self.request.grammar = match self.quoted.take() {
+            Some((passages, field)) if form.is_none() && calls.is_none() => {
+                Some(grammars.quotes_of(holder, passages, field, self.begins).await?)
+            }
+            Some((_, field)) => {
+                let message =
+                    format!("`{field}.quotes` cannot be \"verbatim\" beside a form of the answer or of its calls");
+                return Err(TurnError::invalid(format!("{field}.quotes"), message));
+            }
+            None => grammars.grammar_of(holder, form, calls, self.begins).await?,
+        };
         Ok(())
     }
 

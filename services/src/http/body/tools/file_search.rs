@@ -49,6 +49,7 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
     let most = fields.integer("max_num_results", 1..=STORE_SEARCH_RESULTS_MAX as i64)?;
     let filter = fields.any("filters").map(|value| filter(&fields.path("filters"), value)).transpose()?;
     let reading = fields.choice("mode", [("passages", StoreReading::Passages), ("whole", StoreReading::Whole)])?;
+    let verbatim = fields.choice("quotes", [("free", false), ("verbatim", true)])?.unwrap_or(false);
     let score_min = ranking(&mut fields)?;
     fields.finish()?;
     Ok(FileSearchRequest {
@@ -58,6 +59,7 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
         k: most.map_or(RESULTS, |most| most as u32),
         filter,
         score_min,
+        verbatim,
     })
 }
 
