@@ -57,6 +57,14 @@ pub enum TurnError {
     /// The collection that a chat's examples come from cannot be searched.
     #[error(transparent)]
     Examples(CollectionError),
+    /// A store of files that was to be searched cannot be.
+    #[error("`{field}`: {error}")]
+    Documents {
+        /// Path of the tool that names it.
+        field: String,
+        /// Why it cannot.
+        error: DocumentError,
+    },
     /// The engine has no result for a text that had to be read first.
     #[error("{error}")]
     Engine {

@@ -4,8 +4,10 @@
 mod caller;
 mod error;
 mod examples;
+mod fit;
 mod grammar;
 pub mod options;
+mod passages;
 pub mod prompts;
 mod reader;
 pub mod search;
