@@ -314,6 +314,8 @@ pub const STORE_BATCHES_MAX: usize = 1000;
 pub const STORE_BATCH_FILES_MAX: usize = 2000;
 /// Passages that one search finds.
 pub const STORE_RESULTS_MAX: usize = 50;
+/// Stores that one `file_search` names.
+pub const FILE_SEARCH_STORES_MAX: usize = 8;
 /// Queries of one search.
 pub const STORE_QUERIES_MAX: usize = 8;
 /// Bytes of all queries of one search.

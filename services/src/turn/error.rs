@@ -57,9 +57,9 @@ pub enum TurnError {
     /// The collection that a chat's examples come from cannot be searched.
     #[error(transparent)]
     Examples(CollectionError),
-    /// A store of files that was to be searched cannot be.
+    /// A store that a tool of a chat names cannot be searched.
     #[error("`{field}`: {error}")]
-    Documents {
+    FileSearch {
         /// Path of the tool that names it.
         field: String,
         /// Why it cannot.

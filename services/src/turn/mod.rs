@@ -4,10 +4,10 @@
 mod caller;
 mod error;
 mod examples;
+mod file_search;
 mod fit;
 mod grammar;
 pub mod options;
-mod passages;
 pub mod prompts;
 mod reader;
 pub mod search;

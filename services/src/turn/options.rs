@@ -2,7 +2,7 @@
 
 use crate::actors::request::spec::RequestSpec;
 use crate::citations::NumberedSource;
-use crate::documents::Filter;
+use crate::documents::AttributeFilter;
 use crate::engram::Overrides;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
@@ -41,7 +41,7 @@ pub struct FileSearchRequest {
     /// The most passages, at least 1.
     pub k: u32,
     /// Which files may be found, if not all.
-    pub filter: Option<Filter>,
+    pub filter: Option<AttributeFilter>,
     /// Passages of a lower score are left out; the best passage has 1.
     pub score_min: f32,
     /// Between quotation marks the answer may say nothing but words of the passages.

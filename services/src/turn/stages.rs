@@ -2,7 +2,7 @@
 
 use super::error::TurnError;
 use super::examples::with_examples;
-use super::passages::with_passages;
+use super::file_search::with_passages;
 use super::prompts::ids_of;
 use super::reader::of_answers;
 use super::state::Turn;

@@ -1,7 +1,6 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
-mod file_search;
-
+use super::documents::{is_file_search, the_file_search};
 use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;
@@ -9,8 +8,6 @@ use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
 use crate::turn::options::FileSearchRequest;
 use serde_json::Value as Json;
-
-pub(in crate::http) use file_search::FILE_SEARCH;
 
 /// Tools that the model may call.
 pub(in crate::http) struct TakenTools {
@@ -39,8 +36,8 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let all = fields.list("tools")?.unwrap_or_default();
     at_most("tools", all.len(), limits::TOOLS_MAX)?;
-    let (hosted, declared): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| file_search::is(tool));
-    let search = file_search::of(hosted)?;
+    let (hosted, declared): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
+    let search = the_file_search(hosted)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
     let (tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();

@@ -32,6 +32,7 @@ impl From<TurnError> for ApiError {
             TurnError::GrammarThreads(error) => grammar_threads_busy(error),
             TurnError::Collection(error) => collection_error(&error),
             TurnError::Documents(error) => document_error(&error),
+            TurnError::FileSearch { field, error } => file_search_error(field, &error),
             TurnError::Examples(error) => examples_error(&error),
             TurnError::Engine { field, error } => direct_error(error, field),
             TurnError::Closed(phase) => closed(&phase),
@@ -196,6 +197,18 @@ pub(in crate::http) fn collection_error(error: &CollectionError) -> ApiError {
             ApiError::invalid("items", error.to_string()).with_code("collection_full")
         }
         E::Database(error) => database_error("collections", error),
+    }
+}
+
+/// In a chat a store that is not there is a fault of the tool that names it.
+fn file_search_error(field: String, error: &DocumentError) -> ApiError {
+    let told = document_error(error);
+    match (error, told.code) {
+        (DocumentError::UnknownStore(_) | DocumentError::NoDirectory, Some(code)) => {
+            let message = format!("`{field}`: {}", told.message);
+            ApiError::invalid(field, message).with_code(code)
+        }
+        _ => told,
     }
 }
 

@@ -1,9 +1,9 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
 use super::items::{self, SEPARATOR, flat};
+use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, check_model};
-use crate::http::body::tools::FILE_SEARCH;
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;

@@ -1,9 +1,9 @@
 //! The tool `file_search`, which the service runs itself before an answer.
 
+use super::filters::filter;
 use crate::http::body::fields::{Fields, at_most, missing};
-use crate::http::body::filter::filter;
 use crate::http::wire::error::ApiError;
-use crate::limits::{FILE_SEARCH_STORES_MAX, STORE_SEARCH_RESULTS_MAX};
+use crate::limits::{FILE_SEARCH_STORES_MAX, STORE_RESULTS_MAX};
 use crate::turn::options::{FileSearchRequest, StoreReading};
 use serde_json::Value as Json;
 
@@ -13,12 +13,12 @@ pub(in crate::http) const FILE_SEARCH: &str = "file_search";
 const RESULTS: u32 = 8;
 
 /// Whether a tool is a search of files.
-pub(super) fn is(tool: &Json) -> bool {
+pub(in crate::http::body) fn is_file_search(tool: &Json) -> bool {
     tool["type"] == FILE_SEARCH
 }
 
 /// The search of files among a request's tools, which come with their places.
-pub(super) fn of(tools: Vec<(usize, Json)>) -> Result<Option<FileSearchRequest>, ApiError> {
+pub(in crate::http::body) fn the_file_search(tools: Vec<(usize, Json)>) -> Result<Option<FileSearchRequest>, ApiError> {
     let mut search = None;
     for (i, tool) in tools {
         let path = format!("tools[{i}]");
@@ -46,8 +46,8 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
     if stores.is_empty() {
         return Err(ApiError::invalid(&stores_path, format!("`{stores_path}` must name a store")));
     }
-    let most = fields.integer("max_num_results", 1..=STORE_SEARCH_RESULTS_MAX as i64)?;
-    let filter = fields.any("filters").map(|value| filter(&fields.path("filters"), value)).transpose()?;
+    let most = fields.integer("max_num_results", 1..=STORE_RESULTS_MAX as i64)?;
+    let filter = filter(&mut fields)?;
     let reading = fields.choice("mode", [("passages", StoreReading::Passages), ("whole", StoreReading::Whole)])?;
     let verbatim = fields.choice("quotes", [("free", false), ("verbatim", true)])?.unwrap_or(false);
     let score_min = ranking(&mut fields)?;

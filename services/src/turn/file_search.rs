@@ -5,10 +5,12 @@ use super::error::TurnError;
 use super::fit::fit;
 use super::options::{FileSearchRequest, StoreReading};
 use super::prompts::work;
+use super::search::{PassageSearch, find_passages};
 use super::state::{ChatTurn, Turn};
 use crate::actors::request::cited::FileSearch;
 use crate::citations::{CITE, NumberedSource, QUOTE, SourcePlace, numbered};
-use crate::documents::{DocumentError, Passage, WholeStore};
+use crate::documents::{Passage, WholeStore, WholeText};
+use crate::limits::STORE_QUERY_BYTES_MAX;
 use crate::text::{Message, Role};
 
 /// Between the passages of a prompt.
@@ -23,7 +25,7 @@ pub(super) async fn with_passages(
     let at = last_question(&chat.conversation.messages)?;
     let question = chat.conversation.messages[at].content.clone().unwrap_or_default();
     let mut found = match wanted.reading {
-        StoreReading::Passages => search(turn, &wanted, question.clone()).await?,
+        StoreReading::Passages => search(turn, &wanted, &question).await?,
         StoreReading::Whole => whole(turn, &wanted).await?,
     };
     let before = chat.sources.len();
@@ -50,23 +52,13 @@ pub(super) async fn with_passages(
     Ok(FileSearch { queries: vec![question], results: found })
 }
 
-/// The passages that fit the question best.
-async fn search(
-    turn: &Turn<'_>,
-    wanted: &FileSearchRequest,
-    question: String,
-) -> Result<Vec<NumberedSource>, TurnError> {
-    let (documents, owner, wanted) = (turn.services.documents.clone(), turn.caller.account, wanted.clone());
-    let stores: Vec<&str> = wanted.stores.iter().map(String::as_str).collect();
-    let bytes = documents.scan_bytes(owner, &stores).saturating_add(question.len());
-    let field = wanted.field.clone();
-    let scan = move || {
-        let stores: Vec<&str> = wanted.stores.iter().map(String::as_str).collect();
-        let found = documents.search(owner, &stores, &[&question], wanted.k as usize, wanted.filter.as_ref())?;
-        Ok(found.into_iter().filter(|passage| passage.score >= wanted.score_min).map(of_passage).collect())
-    };
-    let found = work(&turn.services.lanes, turn.caller.holder, bytes, false, scan).await?;
-    found.map_err(|error| TurnError::Documents { field, error })
+/// The passages that fit the question best. A long question is searched for by its beginning.
+async fn search(turn: &Turn<'_>, wanted: &FileSearchRequest, question: &str) -> Result<Vec<NumberedSource>, TurnError> {
+    let query = question[..question.floor_char_boundary(STORE_QUERY_BYTES_MAX)].to_owned();
+    let (stores, filter, k) = (wanted.stores.clone(), wanted.filter.clone(), wanted.k as usize);
+    let asked = PassageSearch { stores, queries: vec![query], k, filter };
+    let found = find_passages(turn.services, &turn.caller, asked).await.map_err(|error| in_tool(wanted, error))?;
+    Ok(found.into_iter().filter(|passage| passage.score >= wanted.score_min).map(of_passage).collect())
 }
 
 /// All texts of the stores.
@@ -74,13 +66,13 @@ async fn whole(turn: &Turn<'_>, wanted: &FileSearchRequest) -> Result<Vec<Number
     let (documents, owner, stores) = (turn.services.documents.clone(), turn.caller.account, wanted.stores.clone());
     let read = move || stores.iter().map(|store| documents.whole(owner, store)).collect::<Result<Vec<_>, _>>();
     let read = work(&turn.services.lanes, turn.caller.holder, usize::MAX, false, read).await?;
-    let read: Vec<WholeStore> = read.map_err(|error| of_documents(wanted, error))?;
+    let read: Vec<WholeStore> = read.map_err(|error| in_tool(wanted, TurnError::Documents(error)))?;
     let texts = read.into_iter().map(|store| store.texts.ok_or(store.bytes)).collect::<Result<Vec<_>, u64>>();
     let texts = texts.map_err(|bytes| {
         let message = format!("`{}.mode` is \"whole\", and a store has {bytes} bytes of text", wanted.field);
         TurnError::coded(format!("{}.mode", wanted.field), message, "context_length_exceeded")
     })?;
-    let source = |text: crate::documents::WholeText| NumberedSource {
+    let source = |text: WholeText| NumberedSource {
         title: Some(text.filename.clone()),
         text: text.text,
         place: SourcePlace::File { file_id: text.file_id, filename: text.filename, page: None, start: 0, score: 1.0 },
@@ -88,8 +80,12 @@ async fn whole(turn: &Turn<'_>, wanted: &FileSearchRequest) -> Result<Vec<Number
     Ok(texts.into_iter().flatten().map(source).collect())
 }
 
-fn of_documents(wanted: &FileSearchRequest, error: DocumentError) -> TurnError {
-    TurnError::Documents { field: wanted.field.clone(), error }
+/// In a chat the fault lies in the tool that names the stores.
+fn in_tool(wanted: &FileSearchRequest, error: TurnError) -> TurnError {
+    match error {
+        TurnError::Documents(error) => TurnError::FileSearch { field: wanted.field.clone(), error },
+        other => other,
+    }
 }
 
 fn too_large(wanted: &FileSearchRequest, files: usize, fitting: usize) -> TurnError {

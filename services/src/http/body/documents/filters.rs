@@ -28,7 +28,7 @@ const KINDS: [(&str, FilterKind); 10] = [
 ];
 
 /// Takes the condition that a body has, if it has one.
-pub(super) fn filter(fields: &mut Fields) -> Result<Option<AttributeFilter>, ApiError> {
+pub(in crate::http) fn filter(fields: &mut Fields) -> Result<Option<AttributeFilter>, ApiError> {
     let path = fields.path("filters");
     let Some(nested) = fields.fields("filters")? else { return Ok(None) };
     let mut left = FILTER_CONDITIONS_MAX;

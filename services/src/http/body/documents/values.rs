@@ -7,7 +7,7 @@ use crate::limits::ATTRIBUTE_TEXT_CHARS_MAX;
 use serde_json::Value;
 
 /// A text of at most so many characters.
-pub(super) fn shorter(path: &str, text: String, max: usize) -> Result<String, ApiError> {
+pub(in crate::http) fn shorter(path: &str, text: String, max: usize) -> Result<String, ApiError> {
     let got = text.chars().count();
     if got > max {
         return Err(ApiError::invalid(path, format!("`{path}` must have at most {max} characters, got {got}")));
@@ -16,7 +16,7 @@ pub(super) fn shorter(path: &str, text: String, max: usize) -> Result<String, Ap
 }
 
 /// The value of an attribute.
-pub(super) fn attribute(path: &str, value: Value) -> Result<Attribute, ApiError> {
+pub(in crate::http) fn attribute(path: &str, value: Value) -> Result<Attribute, ApiError> {
     match value {
         Value::Bool(flag) => Ok(Attribute::Flag(flag)),
         Value::Number(number) if number.as_f64().is_some_and(f64::is_finite) => {
