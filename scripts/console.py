@@ -60,6 +60,12 @@ DEEP = {"quotations": ">" * 4000 + " deep", "items": "- " * 3000 + "deep", "numb
 
 CODE_LINE = "value_{0} = {0} * 2  # line\n"
 
+# Code by its language, with some of the words that have a colour there.
+CODE = {"python": ("@cached\ndef f(x):\n    \"\"\"Gives\n    x.\"\"\"\n    return 1.5e-3 # <b>", [("keyword", "def"), ("string", '"""Gives\n    x."""'), ("number", "1.5e-3"), ("comment", "# <b>"), ("title", "f")]),
+        "rust": ("fn f<'a>(x: &'a str) -> char { '\\'' }", [("keyword", "fn"), ("number", "'a"), ("string", "'\\''")]), "sql": ("select 'it''s' FROM t", [("keyword", "FROM"), ("string", "'it''s'")]),
+        "json": ('{"a": true}', [("title", '"a"'), ("keyword", "true")]), "diff": ("-old\n+new", [("keyword", "-old"), ("string", "+new")]), "html": ("<a href=\"b\">c</a>", [("title", "href"), ("string", '"b"')]),
+        "ts": ("const a = `b ${c}`", [("keyword", "const"), ("string", "`b ${c}`")]), "css": ("a { color: #fff }", [("number", "#fff")]), "yaml": ("a: yes", [("title", "a")]), "sh": ("echo $HOME", [("number", "$HOME")])}
+
 FORMULAS = [r"\sqrt{2}", r"\sqrt[3]{x+1}", r"x = \frac{-b \pm \sqrt{b^2-4ac}}{2a}", r"\sqrt{1+\sqrt{1+\sqrt{1+x}}}", r"\sqrt{\frac{a}{b}}", r"a^2+b^2=c^2",
             r"e^{i\pi}+1=0", r"\sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}", r"\int_a^b f(x)\,dx", r"\oint_C \mathbf{F}\cdot d\mathbf{r}",
             r"\lim_{x\to 0} \frac{\sin x}{x} = 1", r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", r"\begin{bmatrix} 1 & 0 & 0 \\ 0 & 1 & 0 \\ 0 & 0 & 1 \end{bmatrix}",
@@ -767,6 +773,19 @@ class Tests:
                 .includes(e.tagName.toUpperCase()) || e.hasAttribute('style') || [...e.attributes].some(a => a.name.startsWith('on')) ||
                 (e.href && /^(javascript|data):/.test(e.href.baseVal || e.href))).map(e => e.outerHTML)""")
             assert not bad, bad
+        return page
+
+    def code_is_coloured_by_its_language_and_keeps_every_character(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = [f"```{language}\n{code}\n```\n\n" for language, (code, _) in CODE.items()]
+            self.chat(page, "Code")
+            self.answered(page, 1)
+            page.wait_for_function("n => document.querySelectorAll('.text pre:has(span[class^=code-])').length === n", arg=len(CODE))
+            for (language, (code, words)), pre in zip(CODE.items(), page.locator(".text pre").all()):
+                assert pre.inner_text().rstrip("\n") == code, language
+                coloured = pre.evaluate("pre => [...pre.querySelectorAll('span[class^=code-]')].map(s => [s.className.slice(5), s.textContent])")
+                assert all(list(word) in coloured for word in words), (language, coloured)
         return page
 
     def what_lies_too_deep_is_shown_as_text(self):
