@@ -26,6 +26,8 @@ import threading
 import time
 import traceback
 
+from console_documents import DocumentTests
+
 try:
     from playwright.sync_api import sync_playwright
 except ImportError:
@@ -168,10 +170,16 @@ class Service:
 
 
 class Scripted:
-    """The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk."""
+    """
+    The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk.
+    A `shelf` answers for files and vector stores.
+    """
 
-    def __init__(self, service):
+    def __init__(self, service, shelf=None):
         self.script, outer = [], self
+        self.service = service
+        self.uploads = threading.Event()  # uploads wait for it
+        self.uploads.set()
         self.pause = 0  # seconds between two pieces
         self.asked = []  # bodies of the requests
 
@@ -180,7 +188,22 @@ class Scripted:
                 pass
 
             def do_GET(self):
-                reply = service.ask("GET", self.path, {"accept": self.headers.get("accept", "")})
+                if self.path == "/v1/console/steps":
+                    return self.pass_on(200, [("content-type", "text/event-stream")], b"")  # it has no end
+                self.pass_through()
+
+            def do_DELETE(self):
+                self.pass_through()
+
+            def pass_through(self):
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                if self.command == "POST" and self.path == "/v1/files":
+                    outer.uploads.wait()
+                if shelf and self.path.startswith(("/v1/files", "/v1/vector_stores")):
+                    status, found = shelf.answer(self.command, self.path, self.headers, body)
+                    return self.pass_on(status, [("content-type", "application/json")], json.dumps(found).encode())
+                headers = {name: self.headers[name] for name in ("accept", "content-type") if name in self.headers}
+                reply = service.ask(self.command, self.path, headers, body)
                 self.pass_on(reply.status, reply.getheaders(), reply.body)
 
             def pass_on(self, status, headers, body):
@@ -192,6 +215,8 @@ class Scripted:
                 self.wfile.write(body)
 
             def do_POST(self):
+                if self.path != "/v1/chat/completions":
+                    return self.pass_through()
                 outer.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
@@ -220,12 +245,18 @@ class Scripted:
         self.server.shutdown()
 
 
-class Tests:
+class Tests(DocumentTests):
     """Each method whose name is a sentence is a test; it gets a page of its own."""
 
     def __init__(self, browser, args):
         self.browser, self.args = browser, args
         self.service = Service(args.chimere)
+
+    def _serving(self, **settings):
+        return Service(self.args.chimere, **settings)
+
+    def _scripted(self, service, shelf):
+        return Scripted(service, shelf)
 
     def page(self, url=None, begins="", **options):
         """A fresh page that has the chat, and what went wrong on it; the script `begins` runs before it."""
@@ -1080,7 +1111,6 @@ class Tests:
         return page
 
     def nothing_serious_is_wrong_for_those_who_read_otherwise(self):
-        source = next(pathlib.Path(importlib.util.find_spec("axe_playwright_python").origin).parent.rglob("axe.min.js")).read_text()
         for theme in ("light", "dark"):
             page = self.page(color_scheme=theme, bypass_csp=True)
             page.click("text=Settings")
@@ -1093,10 +1123,15 @@ class Tests:
             for view in ("Chat", "Live", "Memory", "System"):
                 page.click(f"nav >> text={view}")
                 page.wait_for_timeout(300)
-                page.evaluate(source)
-                found = page.evaluate("axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => [v.id, v.nodes[0].html]))")
-                assert not found, (theme, view, found)
+                self._axe(page, f"{theme}, {view}")
         return None
+
+    def _axe(self, page, what):
+        """Nothing serious is wrong with the page as it is."""
+        source = next(pathlib.Path(importlib.util.find_spec("axe_playwright_python").origin).parent.rglob("axe.min.js")).read_text()
+        page.evaluate(source)
+        found = page.evaluate("axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => [v.id, v.nodes[0].html]))")
+        assert not found, (what, found)
 
     def it_fits_a_telephone_and_needs_no_mouse(self):
         page = self.page(viewport={"width": 390, "height": 780})
@@ -1157,7 +1192,7 @@ def main():
         if args.lan:
             Service.host = LAN
         tests = Tests(browser, args)
-        names = [n for n, f in vars(Tests).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
+        names = [n for n, f in (vars(Tests) | vars(DocumentTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
         for name in names:
             try:
                 page = getattr(tests, name)()
