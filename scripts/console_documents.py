@@ -245,6 +245,7 @@ class DocumentTests:
             page.once("dialog", lambda d: d.accept())
             page.click("[aria-label='Delete papers/bad.md']")
             page.wait_for_selector("text=3 files · 3 ready")
+            page.wait_for_selector("[aria-label='Files of the store']:focus")
             page.fill("[role=search] input", "spare")
             page.click("[role=search] button")
             page.wait_for_selector(".found li >> text=The spare key")
@@ -288,10 +289,11 @@ class DocumentTests:
 
     def stores_are_renamed_and_deleted_with_their_files(self):
         with self._documents() as scripted:
-            page = self.page(scripted.url)
+            page = self.page(scripted.url, viewport={"width": 390, "height": 780})
             self._new_store(page, "Old name")
             page.set_input_files("input[multiple]", [self._files("a.md") / "a.md"])
             self._ready(page, 1)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth && document.querySelector('.page').scrollWidth <= innerWidth"), "it scrolls sideways"
             page.click("text=Rename")
             page.fill(".rename input", HOSTILE)
             page.keyboard.press("Enter")

@@ -144,6 +144,7 @@ export function Members({ id, refused, onStore }) {
   const tasks = useUploads(id);
   const { found, failure, look } = useMembers(id, most, uploads.arrived.get(id));
   const taking = useTaking(id);
+  const list = useRef(null);
   useEffect(() => void (found && onStore(found.store)), [found?.store]);
   const act = async (what, action) => {
     setBusy(what);
@@ -151,7 +152,7 @@ export function Members({ id, refused, onStore }) {
     await look();
     setBusy("");
   };
-  const remove = (member, name) => confirm(`Delete “${name}”? It goes from every store that has it.`) && act(member.id, () => removeFile(member.id));
+  const remove = (member, name) => confirm(`Delete “${name}”? It goes from every store that has it.`) && act(member.id, () => removeFile(member.id)).then(() => list.current?.focus());
   const cancels = tasks.some((task) => task.state !== "failed") || found?.store.file_counts.in_progress > 0;
   return html`<section aria-label="Files">
     ${!refused && html`<${Taking} taking=${taking} />`}
@@ -160,6 +161,6 @@ export function Members({ id, refused, onStore }) {
     ${!refused && cancels && html`<button type="button" onClick=${() => act("cancel", () => uploads.cancel(id))}>Cancel what is not ready</button>`}
     ${failure && html`<p class="trouble" role="alert">${failure.message}</p>`}
     ${found && html`<p role="status">${standing(found.store)}</p>
-      <ul class="files" aria-label="Files of the store">${found.members.map((member) => html`<${Member} key=${member.id} member=${member} busy=${Boolean(refused) || busy === member.id} onRemove=${remove} />`)}</ul>
+      <ul class="files" tabindex="-1" ref=${list} aria-label="Files of the store">${found.members.map((member) => html`<${Member} key=${member.id} member=${member} busy=${Boolean(refused) || busy === member.id} onRemove=${remove} />`)}</ul>
       ${found.more && html`<button type="button" onClick=${() => setMost(most + SHOWN)}>Show more files</button>`}`}</section>`;
 }
