@@ -327,7 +327,8 @@ class DocumentTests:
         return page
 
     def a_passage_whose_file_is_gone_is_shown_as_it_was(self):
-        answer = "Behind the green door [1].\n"
+        answer, more = "Behind the green door [1].\n", "\nIt is green [1].\n"
+        gone = lambda text: delta(annotations=[citation({"id": "file-9", "filename": HOSTILE}, text, "[1]", quote="<script>window.hurt=1</script>", text="<script>window.hurt=1</script>")])
         with self._documents(fake=True) as scripted:
             page = self.page(scripted.url, viewport={"width": 390, "height": 780})
             self._new_store(page, "Gone")
@@ -335,7 +336,7 @@ class DocumentTests:
             page.click(".composer summary >> text=Documents")
             page.check(".composer .menu >> text=Gone")
             page.keyboard.press("Escape")
-            scripted.script = [answer, delta(annotations=[citation({"id": "file-9", "filename": HOSTILE}, answer, "[1]", quote="<script>window.hurt=1</script>", text="<script>window.hurt=1</script>")])]
+            scripted.script = [answer, gone(answer)]
             self.chat(page, "Where?")
             self.answered(page, 1)
             page.focus(".cite")
@@ -343,6 +344,10 @@ class DocumentTests:
             page.wait_for_selector(".passage:focus >> text=What stands around these words cannot be shown")
             assert page.inner_text(".passage mark") == "<script>window.hurt=1</script>" and page.evaluate("window.hurt") is None
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+            # An answer that goes on counts its own characters.
+            scripted.script = [more, gone(more)]
+            page.click("button >> text=Continue")
+            page.wait_for_function("() => document.querySelectorAll('.text .cite').length === 2")
             with page.expect_download() as download:
                 page.click("button.narrow")
                 page.click(".menu summary >> nth=0")
@@ -350,7 +355,7 @@ class DocumentTests:
             kept = json.loads(pathlib.Path(download.value.path()).read_text())
             other = self.page(scripted.url)
             other.set_input_files("input[accept*=json]", {"name": "a.json", "mimeType": "application/json", "buffer": json.dumps(kept).encode()})
-            other.wait_for_selector(".cite >> text=[1]")
+            other.wait_for_function("() => document.querySelectorAll('.text .cite').length === 2")
             assert not other.wrong, other.wrong
         return page
 
