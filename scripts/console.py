@@ -503,11 +503,16 @@ class Tests(DocumentTests):
         return page
 
     def what_cannot_be_written_from_a_lan_is_said_before_it_is_typed(self):
-        with Service(self.args.chimere, "--host", "0.0.0.0", "--allow-open", engram__directory=tempfile.mkdtemp()) as service:
+        documents = {"documents__directory": tempfile.mkdtemp()} if self._has_documents() else {}
+        with Service(self.args.chimere, "--host", "0.0.0.0", "--allow-open", engram__directory=tempfile.mkdtemp(), **documents) as service:
             page = self.page(service.url)
             page.click("header nav >> text=Memory")
             page.wait_for_selector("section >> nth=1 >> text=Nothing can be written from here")
             assert page.locator("text=Nothing can be written from here").count() == 2 and not page.locator("main input").count()
+            if documents:
+                page.click("header nav >> text=Documents")
+                page.wait_for_selector("text=Nothing can be written from here")
+                assert not page.locator("main input").count()
             page.click("header nav >> text=Live")
             page.wait_for_selector("[role=alert] >> text=scope=admin")
         return page
