@@ -178,8 +178,8 @@ class DocumentTests:
         """What the service of documents says at a path."""
         return scripted.shelf.answer("GET", path, {}, b"")[1] if scripted.shelf else json.loads(scripted.service.ask("GET", path).body)
 
-    def _file(self, scripted):
-        return self._asked(scripted, "/v1/files")["data"][0]
+    def _file(self, scripted, name):
+        return next(file for file in self._asked(scripted, "/v1/files")["data"] if file["filename"] == name)
 
     def _text(self, scripted, file):
         """The parsed text of a file of the only store."""
@@ -203,7 +203,7 @@ class DocumentTests:
             page.check(".composer .menu >> text=House")
             page.keyboard.press("Escape")
             answer = "So: 😀 the key hangs behind the green door [1]. It is made of gold [2]. Not `[1]`.\r\n\r\n* Behind **the door** [1, 2]\r\n\r\nThe end.\n"
-            file = self._file(scripted)
+            file = self._file(scripted, "handbook.md")
             text = self._text(scripted, file)
             scripted.script = [*answer[:40], delta(content=answer[40:60]), delta(annotations=[citation(file, answer, "[1]", text=text)]), answer[60:], delta(annotations=[citation(file, answer, "[1, 2]", text=text)])]
             self.chat(page, "Where is the key?")
@@ -392,7 +392,7 @@ class DocumentTests:
                 page.click("header nav >> text=Chat")
                 page.click(".composer summary >> text=Documents")
                 page.check(".composer .menu >> text=House")
-                scripted.script = [answer, delta(annotations=[citation(self._file(scripted), answer, "[1]")])]
+                scripted.script = [answer, delta(annotations=[citation(self._file(scripted, "a.md"), answer, "[1]")])]
                 self.chat(page, "Where?")
                 self.answered(page, 1)
                 page.click(".cite")
