@@ -6,6 +6,7 @@ pub mod clock;
 pub mod config;
 pub mod database;
 pub mod device;
+pub mod embedder;
 pub mod engram;
 pub mod gpu;
 pub mod holder;

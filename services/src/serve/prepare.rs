@@ -9,6 +9,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
+use crate::embedder::Embedder;
 use crate::engram::{Asker, DirectoryClaim, Tables};
 use crate::http::auth::AcceptedKeys;
 use crate::http::edge::{Edge, KeyFile, Patience};
@@ -93,6 +94,7 @@ impl Prepared {
             audit: audit.clone(),
             tables: Arc::new(tables),
             collections,
+            embedder: Embedder::Model,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,

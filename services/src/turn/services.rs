@@ -5,6 +5,7 @@ use super::grammar::GrammarMaker;
 use crate::actors::live::LiveRequests;
 use crate::actors::phase::Phase;
 use crate::actors::request::ServiceHandles;
+use crate::embedder::Embedder;
 use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel, Thoughts};
@@ -26,6 +27,8 @@ pub struct TurnServices {
     pub engram: EngramParts,
     /// Collections of the accounts, which are searched by meaning.
     pub collections: Arc<Collections>,
+    /// Maker of the vectors of collections.
+    pub embedder: Embedder,
     /// The scheduler, and what else a request actor needs.
     pub handles: ServiceHandles,
     /// Where the service stands in its life.

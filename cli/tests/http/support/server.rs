@@ -288,6 +288,7 @@ fn parts(
         audit: options.audit,
         tables: Arc::new(tables),
         collections,
+        embedder: chimere::embedder::Embedder::Model,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),
