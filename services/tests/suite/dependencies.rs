@@ -63,6 +63,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "engram",
             "scheduler",
             "backend",
+            "encoder",
         ],
     ),
     (
@@ -138,6 +139,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "backend",
         ],
     ),
+    ("engine/src/encoder", &["config", "weights", "kernels", "attention", "forward"]),
     ("engine/src/backend/cpu/simd", &["norm", "gemm", "rowops"]),
     ("engine/src/backend/cpu/team", &["pool", "shared"]),
     (
