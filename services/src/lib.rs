@@ -15,6 +15,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod plain_post;
 pub mod printable;
 pub mod replicas;
 pub mod responses;

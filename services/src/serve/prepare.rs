@@ -9,7 +9,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
-use crate::embedder::Embedder;
+use crate::embedder::{Embedder, VectorMaker};
 use crate::engram::{Asker, DirectoryClaim, Tables};
 use crate::http::auth::AcceptedKeys;
 use crate::http::edge::{Edge, KeyFile, Patience};
@@ -79,7 +79,8 @@ impl Prepared {
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
-        let collections = collections(config, &text, &limits)?;
+        let embedder = embedder(config, &limits, log)?;
+        let collections = collections(config, &text, &limits, &embedder)?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -94,7 +95,7 @@ impl Prepared {
             audit: audit.clone(),
             tables: Arc::new(tables),
             collections,
-            embedder: Embedder::Model,
+            embedder,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,
@@ -258,18 +259,37 @@ fn traces(config: &Config) -> Result<Traces, ServeError> {
     }
 }
 
-/// What accounts keep, for the model that runs. Weights are not told apart: they are those of a name, a width and a
+/// Who makes the vectors of collections.
+fn embedder(config: &Config, limits: &ModelLimits, log: &ProcessLog) -> Result<Embedder, ServeError> {
+    let embedder = Embedder::open(&config.documents.embedder).map_err(|e| ServeError::Start(e.to_string()))?;
+    if let Some(encoder) = embedder.encoder() {
+        let name = encoder.name();
+        if limits.answers_to(name) {
+            let why = format!("documents.embedder.name: {name:?} is a name of the served model, choose another one");
+            return Err(ServeError::Usage(why));
+        }
+        log.say(&encoder.about());
+    }
+    Ok(embedder)
+}
+
+/// What accounts keep, for the maker of their vectors. Weights of the served model are not told apart: they are those of a name, a width and a
 /// tokenizer. Vectors of texts that were read as they stand, as they were until a template was laid around them, are
 /// another model's.
-fn collections(config: &Config, text: &TextModel, limits: &ModelLimits) -> Result<Collections, ServeError> {
+fn collections(
+    config: &Config,
+    text: &TextModel,
+    limits: &ModelLimits,
+    embedder: &Embedder,
+) -> Result<Collections, ServeError> {
     let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
     let tokenizer: String = Fingerprint::of(text.tokenizer()).hash.to_string().chars().take(12).collect();
     let turns = if text.template().is_some() { " turns" } else { "" };
-    let settings = Settings {
-        model: format!("{} {} {tokenizer}{turns}", limits.name, limits.width),
+    let VectorMaker { identity, width } = embedder.maker().unwrap_or_else(|| VectorMaker {
+        identity: format!("{} {} {tokenizer}{turns}", limits.name, limits.width),
         width: limits.width as usize,
-        bytes_max: config.engram.collections_mib << 20,
-    };
+    });
+    let settings = Settings { model: identity, width, bytes_max: config.engram.collections_mib << 20 };
     Collections::open(directory, settings).map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
 }
 

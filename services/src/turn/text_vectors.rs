@@ -6,12 +6,15 @@ use super::error::TurnError;
 use super::options::Prompt;
 use super::services::TurnServices;
 use super::vectors::{EmbeddingLayout, tokens, vectors};
+use crate::actors::phase::DEADLINE_PASSED;
+use crate::actors::request::direct::DirectError;
 use crate::actors::request::embed::{Texts, read_own};
-use crate::embedder::{EmbeddedTexts, Embedder, Purpose};
+use crate::embedder::{EmbeddedTexts, Embedder, EmbedderError, Purpose};
 use crate::holder::Holder;
-use chimere_engine::ids::TokenId;
+use chimere_engine::ids::{Micros, TokenId};
 use chimere_engine::scheduler::Pooling;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How the served model reads these texts: as turns, because what a model for conversations makes of one tells what is
 /// asked, and over all their positions. Measured in `docs/measurements/collections.md`.
@@ -44,6 +47,13 @@ impl Reader<'_> {
         }
     }
 
+    fn deadline(&self) -> Option<Micros> {
+        match self {
+            Self::Request { caller, .. } => caller.terms.deadline,
+            Self::Service { .. } => None,
+        }
+    }
+
     fn field(&self) -> &'static str {
         match self {
             Self::Request { field, .. } => field,
@@ -58,12 +68,34 @@ impl TurnServices {
         &self,
         reader: Reader<'_>,
         texts: Vec<String>,
-        _: Purpose,
+        purpose: Purpose,
     ) -> Result<EmbeddedTexts, TurnError> {
+        let holder = reader.holder();
         match &self.embedder {
             // Its vectors are the same for both uses.
             Embedder::Model => self.model_vectors(reader, texts).await,
+            Embedder::Encoder(encoder) => self.made(reader, encoder.compared(holder, texts, purpose)).await,
+            Embedder::Url(remote) => self.made(reader, remote.compared(holder, texts, purpose)).await,
         }
+    }
+
+    /// What an embedder makes, by the time at which it is of use.
+    pub async fn made(
+        &self,
+        reader: Reader<'_>,
+        vectors: impl Future<Output = Result<EmbeddedTexts, EmbedderError>>,
+    ) -> Result<EmbeddedTexts, TurnError> {
+        self.check_open()?;
+        let field = reader.field();
+        let made = match reader.deadline() {
+            None => vectors.await,
+            Some(at) => {
+                let left = Duration::from_micros(at.since(self.handles.clock.now()).0);
+                let late = || TurnError::Engine { field, error: DirectError::Failed(DEADLINE_PASSED.into()) };
+                tokio::time::timeout(left, vectors).await.map_err(|_| late())?
+            }
+        };
+        made.map_err(|error| TurnError::Embedder { field, error })
     }
 
     async fn model_vectors(&self, reader: Reader<'_>, texts: Vec<String>) -> Result<EmbeddedTexts, TurnError> {

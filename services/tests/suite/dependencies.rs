@@ -230,6 +230,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "audit",
             "metrics",
             "database",
+            "plain_post",
             "traces",
             "text",
             "embedder",
@@ -274,6 +275,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
+    ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
     ("services/src/semantic", &["error", "words", "self_test", "index", "store", "collections"]),
     (
         "services/src/turn",

@@ -1,13 +1,16 @@
 //! `POST /v1/embeddings`: vectors of texts.
 
 use crate::actors::request::embed::Texts;
+use crate::embedder::{EmbeddedTexts, Overlong};
 use crate::http::app::App;
-use crate::http::body::embedding::{EmbeddingRequest, Encoding};
+use crate::http::body::embedding::{AskedEmbedding, EmbeddingRequest, EncoderRequest, Encoding};
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::bodies::parsed;
+use crate::http::intake::caller::turn_caller;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::only;
+use crate::turn::text_vectors::Reader;
 use crate::turn::vectors::{EmbeddingLayout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
@@ -25,20 +28,41 @@ async fn embeddings(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
+    let parse = |body: &[u8], app: &App| {
+        let encoder = app.turns.embedder.encoder().map(|encoder| (encoder.name(), encoder.width() as u32));
+        AskedEmbedding::parse(body, &app.limits, encoder)
+    };
+    match parsed(&app, &request, payload, parse).await? {
+        AskedEmbedding::Encoder(asked) => by_encoder(&app, &request, asked).await,
+        AskedEmbedding::Model(asked) => by_model(&app, &request, asked).await,
+    }
+}
+
+async fn by_model(app: &App, request: &HttpRequest, asked: EmbeddingRequest) -> Result<HttpResponse, ApiError> {
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
-    let prompts = tokens(&app.turns, app.holder(&request), "input", (inputs, EmbeddingLayout::Alone)).await?;
-    let terms = terms_of(&request)?;
-    let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
-    let vectors =
-        vectors(&app.turns, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
-    let data = vectors.into_iter().enumerate().map(|(index, v)| EmbeddingRow {
-        object: "embedding",
-        index,
-        embedding: Vector::of(v, encoding),
-    });
-    let usage = EmbeddingUsage { prompt_tokens, total_tokens: prompt_tokens };
-    Ok(HttpResponse::Ok().json(Reply { object: "list", data: data.collect(), model: &app.limits.name, usage }))
+    let prompts = tokens(&app.turns, app.holder(request), "input", (inputs, EmbeddingLayout::Alone)).await?;
+    let (terms, tokens) = (terms_of(request)?, prompts.iter().map(|p| p.len()).sum());
+    let texts = Texts { prompts, pooling, priority, terms };
+    let vectors = vectors(&app.turns, RequestName::of(request), "input", texts).await?;
+    Ok(reply(&app.limits.name, EmbeddedTexts { vectors, tokens }, encoding))
+}
+
+/// Texts as they stand: whoever asks puts the prefixes of queries and passages before them. One that is too long is
+/// refused, as OpenAI does.
+async fn by_encoder(app: &App, request: &HttpRequest, asked: EncoderRequest) -> Result<HttpResponse, ApiError> {
+    let EncoderRequest { texts, encoding } = asked;
+    let encoder = app.turns.embedder.encoder().expect("a request is for the encoder where there is one");
+    let caller = turn_caller(app, request)?;
+    let read = encoder.vectors(caller.holder, texts, Overlong::Refuse);
+    let embedded = app.turns.made(Reader::Request { caller: &caller, field: "input" }, read).await?;
+    Ok(reply(encoder.name(), embedded, encoding))
+}
+
+fn reply(model: &str, embedded: EmbeddedTexts, encoding: Encoding) -> HttpResponse {
+    let row = |(index, vector)| EmbeddingRow { object: "embedding", index, embedding: Vector::of(vector, encoding) };
+    let data = embedded.vectors.into_iter().enumerate().map(row).collect();
+    let usage = EmbeddingUsage { prompt_tokens: embedded.tokens, total_tokens: embedded.tokens };
+    HttpResponse::Ok().json(Reply { object: "list", data, model, usage })
 }
 
 #[derive(Serialize)]
