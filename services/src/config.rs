@@ -23,7 +23,7 @@ mod trace;
 
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
-pub use documents::Documents;
+pub use documents::DocumentSettings;
 pub use engine::{Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents};
 pub use engram::Engram;
 pub use error::ConfigError;
@@ -58,7 +58,7 @@ pub struct Config {
     /// Section `[engram]`: tables of n-grams, and how strongly they change probabilities.
     pub engram: Engram,
     /// Section `[documents]`: how texts are found.
-    pub documents: Documents,
+    pub documents: DocumentSettings,
     /// What is kept for those who go on from it.
     pub responses: Responses,
     /// What is written to standard error.

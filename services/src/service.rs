@@ -127,8 +127,7 @@ impl Service {
     /// [`Service::warm_up`].
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
-        parts.tables.export();
-        parts.collections.export();
+        say_what_is_kept(&parts);
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
         let replica = ReplicaParts {
@@ -324,6 +323,12 @@ fn listen(
     actix_rt::spawn(server);
     probes.into_iter().for_each(|server| drop(actix_rt::spawn(server)));
     Ok(handles)
+}
+
+/// Gauges of what was there before the service started.
+fn say_what_is_kept(parts: &ServiceParts) {
+    parts.tables.export();
+    parts.collections.export();
 }
 
 /// Gauges that never change while the service runs.

@@ -11,6 +11,7 @@ mod collections;
 mod drafts;
 mod edge;
 mod embeddings;
+mod encoder;
 mod ending;
 mod engram;
 mod exact;

@@ -5,7 +5,7 @@ use crate::backend::cpu::simd::gemm::{Gemm, Start};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 
 /// A layer's queries, keys and values, `[rows, hidden]` each.
-pub(super) struct Heads<'a> {
+pub(super) struct LayerHeads<'a> {
     pub(super) rows: usize,
     pub(super) hidden: usize,
     pub(super) dim: usize,
@@ -15,16 +15,16 @@ pub(super) struct Heads<'a> {
 }
 
 /// Buffers of one text, for one head after the other.
-pub(super) struct Scores {
+pub(super) struct ScoreBuffers {
     /// `[dim, columns]`: keys as columns.
     keys: Vec<f32>,
-    /// `[rows, columns]`.
+    /// Scores of one head, `[rows, columns]`.
     scores: Vec<f32>,
     /// Rows in whole vectors.
     columns: usize,
 }
 
-impl Scores {
+impl ScoreBuffers {
     /// For so many rows and heads of this width.
     pub(super) fn new(rows: usize, dim: usize) -> Self {
         let columns = rows.next_multiple_of(LANES);
@@ -32,9 +32,9 @@ impl Scores {
     }
 }
 
-impl Heads<'_> {
+impl LayerHeads<'_> {
     /// Writes what head `head` finds into its columns of `out`, which is `[rows, hidden]`.
-    pub(super) fn attend(&self, head: usize, scores: &mut Scores, out: &mut [f32]) {
+    pub(super) fn attend(&self, head: usize, scores: &mut ScoreBuffers, out: &mut [f32]) {
         let start = head * self.dim;
         for row in 0..self.rows {
             let key = &self.key[row * self.hidden + start..][..self.dim];
@@ -45,10 +45,10 @@ impl Heads<'_> {
 }
 
 struct Attend<'a> {
-    heads: &'a Heads<'a>,
+    heads: &'a LayerHeads<'a>,
     /// First column of the head.
     start: usize,
-    scores: &'a mut Scores,
+    scores: &'a mut ScoreBuffers,
     out: &'a mut [f32],
 }
 
@@ -57,8 +57,8 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) {
-        let Heads { rows, hidden, dim, .. } = *self.heads;
-        let Scores { keys, scores, columns } = self.scores;
+        let LayerHeads { rows, hidden, dim, .. } = *self.heads;
+        let ScoreBuffers { keys, scores, columns } = self.scores;
         let (columns, factor) = (*columns, 1.0 / (dim as f32).sqrt());
         let (query, value, out) =
             (&self.heads.query[self.start..], &self.heads.value[self.start..], &mut self.out[self.start..]);

@@ -10,7 +10,7 @@ use crate::model::{harmless, unread};
 pub enum Gelu {
     /// `x / 2 (1 + erf(x / sqrt 2))`.
     Exact,
-    /// The same with `tanh(sqrt(2 / pi) (x + 0.044715 x^3))` in the place of `erf`.
+    /// As [`Gelu::Exact`], with `tanh(sqrt(2 / pi) (x + 0.044715 x^3))` in the place of `erf`.
     Tanh,
 }
 

@@ -1,6 +1,6 @@
 //! One text through all layers.
 
-use super::attention::{Heads, Scores};
+use super::attention::{LayerHeads, ScoreBuffers};
 use super::config::EncoderConfig;
 use super::kernels::{add_bias, gelu, layer_norm};
 use super::weights::{EncoderLayer, EncoderWeights, LayerNorm, Linear};
@@ -41,14 +41,14 @@ struct TextPass<'a> {
     /// All rows, each to the row of its own number.
     pairs: Vec<(u32, u32)>,
     inputs: ActivationRows,
-    /// `[rows, hidden]` each.
+    /// These four are `[rows, hidden]` each.
     query: Vec<f32>,
     key: Vec<f32>,
     value: Vec<f32>,
     found: Vec<f32>,
-    /// `[rows, inner]`.
+    /// Between the feed-forward matrices, `[rows, inner]`.
     inner: Vec<f32>,
-    scores: Scores,
+    scores: ScoreBuffers,
 }
 
 impl<'a> TextPass<'a> {
@@ -63,7 +63,7 @@ impl<'a> TextPass<'a> {
             value: row(),
             found: row(),
             inner: vec![0.0; rows * config.inner],
-            scores: Scores::new(rows, config.head_dim()),
+            scores: ScoreBuffers::new(rows, config.head_dim()),
             config,
         }
     }
@@ -77,7 +77,7 @@ impl<'a> TextPass<'a> {
         {
             product(linear, &mut self.inputs, &self.pairs, out);
         }
-        let heads = Heads { rows: self.rows, hidden, dim, query: &self.query, key: &self.key, value: &self.value };
+        let heads = LayerHeads { rows: self.rows, hidden, dim, query: &self.query, key: &self.key, value: &self.value };
         (0..self.config.heads).for_each(|head| heads.attend(head, &mut self.scores, &mut self.found));
         fill(&mut self.inputs, &self.found, self.rows);
         self.added(&layer.output, &layer.attention_norm, x);

@@ -19,13 +19,13 @@ use std::path::Path;
 use weights::EncoderWeights;
 
 /// An encoder in memory, which any number of threads may ask at once.
-pub struct Encoder {
+pub struct TextEncoder {
     config: EncoderConfig,
     modules: SentenceModules,
     weights: EncoderWeights,
 }
 
-impl Encoder {
+impl TextEncoder {
     /// Reads a directory in Hugging Face's layout. A key or a tensor that changes vectors and is not known is an error
     /// that names it.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
@@ -65,7 +65,7 @@ impl Encoder {
     /// The vector of a text.
     ///
     /// # Panics
-    /// If there is no id, if there are more than [`Encoder::tokens_max`], or if one is not of the vocabulary.
+    /// If there is no id, if there are more than [`TextEncoder::tokens_max`], or if one is not of the vocabulary.
     pub fn vector(&self, ids: &[TokenId]) -> Vec<f32> {
         assert!(!ids.is_empty() && ids.len() <= self.tokens_max(), "{} tokens of {}", ids.len(), self.tokens_max());
         let rows = forward::rows(&self.config, &self.weights, ids);
@@ -77,9 +77,12 @@ impl Encoder {
     }
 }
 
-impl std::fmt::Debug for Encoder {
+impl std::fmt::Debug for TextEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Encoder").field("config", &self.config).field("modules", &self.modules).finish_non_exhaustive()
+        f.debug_struct("TextEncoder")
+            .field("config", &self.config)
+            .field("modules", &self.modules)
+            .finish_non_exhaustive()
     }
 }
 

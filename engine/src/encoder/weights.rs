@@ -10,7 +10,7 @@ const PREFIXES: [&str; 2] = ["", "bert."];
 
 /// All weights of an encoder.
 pub(super) struct EncoderWeights {
-    /// `[vocab, hidden]`.
+    /// Vectors of the tokens, `[vocab, hidden]`.
     pub(super) words: Vec<f32>,
     /// `[positions, hidden]`, to each of which the first kind of segment is added.
     pub(super) positions: Vec<f32>,
@@ -141,7 +141,7 @@ impl<'a> EncoderSource<'a> {
     fn check(&self) -> Result<(), LoadError> {
         let excused = |name: &str| {
             let own = name.strip_prefix(self.prefix).unwrap_or(name);
-            // The numbers of positions from 0 on, and the part behind `[CLS]` that training has and no vector is made by.
+            // The numbers of positions, and the part behind `[CLS]` that training has and no vector is made by.
             let inside = matches!(own, "embeddings.position_ids" | "pooler.dense.weight" | "pooler.dense.bias");
             // Heads that guess words and the order of sentences stand beside an encoder that has a prefix.
             inside || (!self.prefix.is_empty() && name.starts_with("cls."))

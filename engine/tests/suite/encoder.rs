@@ -1,7 +1,8 @@
-//! Encoders: vectors of a tiny random BERT against those of sentence-transformers, and what of its directory is refused.
+//! Encoders: vectors of a tiny random BERT against those of sentence-transformers, and what of its directory is
+//! refused.
 
 use crate::support::golden_dir;
-use chimere_engine::encoder::Encoder;
+use chimere_engine::encoder::TextEncoder;
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
 use serde_json::{Value, json};
@@ -75,12 +76,12 @@ impl EncoderDir {
         self
     }
 
-    fn open(&self) -> Encoder {
-        Encoder::open(self.path()).unwrap()
+    fn open(&self) -> TextEncoder {
+        TextEncoder::open(self.path()).unwrap()
     }
 
     fn refusal(&self) -> String {
-        Encoder::open(self.path()).expect_err("a directory whose meaning has changed").to_string()
+        TextEncoder::open(self.path()).expect_err("a directory whose meaning has changed").to_string()
     }
 }
 

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// How texts are found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Documents {
+pub struct DocumentSettings {
     /// Maker of the vectors of collections.
     pub embedder: EmbedderSettings,
 }
 
-impl Documents {
+impl DocumentSettings {
     pub(super) fn check(&self) -> Result<(), InvalidKey> {
         let EmbedderSettings { directory, url, name, dimensions, threads: asked, .. } = &self.embedder;
         threads("embedder.threads", *asked)?;

@@ -52,8 +52,8 @@ fn overlay_file(table: &mut Table, path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `CHIMERE_SERVER__PORT=9000`, or `CHIMERE_DOCUMENTS__EMBEDDER__NAME=e5` of a section within one. Variables without a double underscore mean something else (`CHIMERE_MODEL`) and are
-/// left alone.
+/// `CHIMERE_SERVER__PORT=9000`, or `CHIMERE_DOCUMENTS__EMBEDDER__NAME=e5` of a section within one. Variables without
+/// a double underscore mean something else (`CHIMERE_MODEL`) and are left alone.
 fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigError> {
     let Some((section, key)) = name.strip_prefix("CHIMERE_").and_then(|rest| rest.rsplit_once("__")) else {
         return Ok(());

@@ -9,7 +9,7 @@ use crate::limits::{EMBEDDING_TOKENS_MAX, ENCODER_JOBS_MAX, ENCODER_THREADS_MAX}
 use crate::metrics;
 use crate::text::TextPool;
 use crate::text::wordpiece::{CutText, WordPieceTokenizer};
-use chimere_engine::encoder::Encoder;
+use chimere_engine::encoder::TextEncoder;
 use chimere_engine::ids::TokenId;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::path::Path;
@@ -42,7 +42,7 @@ pub enum Overlong {
 /// What a job on a thread needs.
 #[derive(Debug)]
 struct TextReader {
-    encoder: Encoder,
+    encoder: TextEncoder,
     tokenizer: WordPieceTokenizer,
 }
 
@@ -50,7 +50,7 @@ impl LocalEncoder {
     /// Reads a directory and starts the threads.
     pub(super) fn open(dir: &Path, settings: &EmbedderSettings) -> Result<Self, OpenEmbedderError> {
         let wrong = |why: &dyn std::fmt::Display| OpenEmbedderError::new("directory", why);
-        let encoder = Encoder::open(dir).map_err(|e| wrong(&e))?;
+        let encoder = TextEncoder::open(dir).map_err(|e| wrong(&e))?;
         let modules = encoder.modules();
         let tokenizer = WordPieceTokenizer::open(dir, encoder.config().vocab, modules.lower_case);
         let tokenizer = tokenizer.map_err(|e| wrong(&e))?;

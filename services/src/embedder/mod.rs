@@ -1,5 +1,5 @@
 //! Makers of the vectors by which collections and stores of documents find texts. Who asks for them, and in which turn,
-//! is not here: see `turn/text_vectors.rs`.
+//! is not here: see `turn/text_vectors/`.
 
 mod digest;
 mod encoder;
@@ -22,7 +22,7 @@ pub enum Embedder {
     Model,
     /// An encoder that runs here, on the CPU.
     Encoder(Arc<LocalEncoder>),
-    /// A server elsewhere.
+    /// An OpenAI-compatible server elsewhere.
     Url(Arc<RemoteEmbedder>),
 }
 
@@ -31,11 +31,11 @@ pub enum Embedder {
 pub enum Purpose {
     /// To look for texts.
     Query,
-    /// To be found.
+    /// To be found by queries.
     Passage,
 }
 
-/// Texts as vectors.
+/// Vectors of some texts.
 #[derive(Clone, Debug, Default)]
 pub struct EmbeddedTexts {
     /// A vector of length 1 for each text, in their order.
@@ -106,7 +106,7 @@ impl Prefixes {
     }
 }
 
-/// The same direction at length 1; of no direction, as it is. An error for what has no direction that a number can say.
+/// A vector at length 1, and one of nothing but zeros as it is; none of a length that is not finite.
 fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     let square: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     if !square.is_finite() {

@@ -39,7 +39,7 @@ struct EmbeddingServer {
 }
 
 impl std::fmt::Debug for EmbeddingServer {
-    /// Without the key.
+    /// The key stays out of logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EmbeddingServer").field("url", &self.url).field("model", &self.model).finish_non_exhaustive()
     }
@@ -131,20 +131,20 @@ impl EmbeddingServer {
 
 #[derive(Deserialize)]
 struct EmbeddingAnswer {
-    data: Vec<EmbeddingRow>,
+    data: Vec<RemoteRow>,
     #[serde(default)]
-    usage: EmbeddingUsage,
+    usage: RemoteUsage,
 }
 
 #[derive(Deserialize)]
-struct EmbeddingRow {
+struct RemoteRow {
     #[serde(default)]
     index: usize,
     embedding: Vec<f32>,
 }
 
 #[derive(Default, Deserialize)]
-struct EmbeddingUsage {
+struct RemoteUsage {
     #[serde(default)]
     prompt_tokens: usize,
 }

@@ -65,8 +65,7 @@ impl Prepared {
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
         let probes = probes(config, address)?;
         let model = load_model(config, &path)?;
-        let summary = Summary::of(&model);
-        log.say(&about(&model, &summary, &path));
+        log.say(&about(&model, &Summary::of(&model), &path));
         let (text, set_up) = thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::new(&model.text));
             let set_up = set_up(config, &model, look, log);
@@ -79,8 +78,7 @@ impl Prepared {
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
-        let embedder = embedder(config, &limits, log)?;
-        let collections = collections(config, &text, &limits, &embedder)?;
+        let (embedder, collections) = collections(config, &text, &limits, log)?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -273,15 +271,16 @@ fn embedder(config: &Config, limits: &ModelLimits, log: &ProcessLog) -> Result<E
     Ok(embedder)
 }
 
-/// What accounts keep, for the maker of their vectors. Weights of the served model are not told apart: they are those of a name, a width and a
-/// tokenizer. Vectors of texts that were read as they stand, as they were until a template was laid around them, are
-/// another model's.
+/// The maker of vectors, and what accounts keep of them. Weights of the served model are not told apart: they are
+/// those of a name, a width and a tokenizer. Vectors of texts that were read as they stand, as they were until a
+/// template was laid around them, are another model's.
 fn collections(
     config: &Config,
     text: &TextModel,
     limits: &ModelLimits,
-    embedder: &Embedder,
-) -> Result<Collections, ServeError> {
+    log: &ProcessLog,
+) -> Result<(Embedder, Collections), ServeError> {
+    let embedder = embedder(config, limits, log)?;
     let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
     let tokenizer: String = Fingerprint::of(text.tokenizer()).hash.to_string().chars().take(12).collect();
     let turns = if text.template().is_some() { " turns" } else { "" };
@@ -290,7 +289,8 @@ fn collections(
         width: limits.width as usize,
     });
     let settings = Settings { model: identity, width, bytes_max: config.engram.collections_mib << 20 };
-    Collections::open(directory, settings).map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
+    let all = Collections::open(directory, settings);
+    Ok((embedder, all.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))?))
 }
 
 /// What is kept of conversations.

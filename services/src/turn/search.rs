@@ -4,7 +4,7 @@ use super::caller::TurnCaller;
 use super::error::TurnError;
 use super::prompts::{INLINE_BYTES, work};
 use super::services::TurnServices;
-use super::text_vectors::Reader;
+use super::text_vectors::VectorCaller;
 use crate::embedder::Purpose;
 use crate::metrics;
 use crate::semantic::{By, CollectionQuery, FoundItem};
@@ -71,7 +71,7 @@ async fn vector_of(
     field: &'static str,
     query: &str,
 ) -> Result<(Vec<f32>, usize), TurnError> {
-    let reader = Reader::Request { caller, field };
+    let reader = VectorCaller::Request { caller, field };
     let mut embedded = services.vectors(reader, vec![query.to_owned()], Purpose::Query).await?;
     Ok((embedded.vectors.pop().expect("one text gives one vector"), embedded.tokens))
 }

@@ -5,7 +5,7 @@ use super::error::TurnError;
 use super::prompts::work;
 use super::search::scan_bytes;
 use super::services::TurnServices;
-use super::text_vectors::Reader;
+use super::text_vectors::VectorCaller;
 use crate::actors::phase::Phase;
 use crate::clock::unix_seconds;
 use crate::embedder::{EmbeddedTexts, Embedder, Purpose};
@@ -126,7 +126,7 @@ impl<'a> IdleTimes<'a> {
             }
             // A text that the model reads is a request to the scheduler.
             self.entered += u64::from(matches!(services.embedder, Embedder::Model));
-            let read = services.vectors(Reader::Service { name: NAME }, vec![text.to_owned()], purpose);
+            let read = services.vectors(VectorCaller::Service { name: NAME }, vec![text.to_owned()], purpose);
             // Whichever ends second is dropped, and the scheduler then forgets a text that is not read yet.
             tokio::select! {
                 read = read => return self.read(read),

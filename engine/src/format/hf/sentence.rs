@@ -1,5 +1,5 @@
-//! What a directory of sentence-transformers says about vectors of texts: how rows become one vector, and how long a text
-//! may be. A plain directory of an encoder says none of it, and then rows are averaged.
+//! What a directory of sentence-transformers says about vectors of texts: how rows become one vector, and how long a
+//! text may be. A plain directory of an encoder says none of it, and then rows are averaged.
 
 use super::json::Json;
 use crate::format::{LoadError, Problem};

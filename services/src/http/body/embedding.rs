@@ -36,7 +36,7 @@ pub enum Encoding {
 pub enum AskedEmbedding {
     /// The served model, which is meant where no name is given.
     Model(EmbeddingRequest),
-    /// The encoder.
+    /// The encoder, by its own name.
     Encoder(EncoderRequest),
 }
 
@@ -69,10 +69,12 @@ impl EncoderRequest {
     fn about(mut fields: Fields, width: u32) -> Result<Self, ApiError> {
         const WANTED: &str = "a string or an array of strings: the encoder has a tokenizer of its own";
         let input = fields.any("input").ok_or_else(|| missing("input", WANTED))?;
-        let texts = prompts("input", input, 0, EMBEDDING_INPUTS_MAX, WANTED)?.into_iter().map(|prompt| match prompt {
-            Prompt::Text(text) => Ok(text),
-            _ => Err(ApiError::invalid("input", format!("`input` must be {WANTED}, got token ids"))),
-        });
+        // Ids of any vocabulary are refused alike.
+        let texts =
+            prompts("input", input, u32::MAX, EMBEDDING_INPUTS_MAX, WANTED)?.into_iter().map(|prompt| match prompt {
+                Prompt::Text(text) => Ok(text),
+                _ => Err(ApiError::invalid("input", format!("`input` must be {WANTED}, got token ids"))),
+            });
         let texts = texts.collect::<Result<_, _>>()?;
         let encoding = encoding(&mut fields)?;
         dimensions(&mut fields, width)?;

@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: vectors of texts.
 
 use crate::actors::request::embed::Texts;
-use crate::embedder::{EmbeddedTexts, Overlong};
+use crate::embedder::{EmbeddedTexts, LocalEncoder, Overlong};
 use crate::http::app::App;
 use crate::http::body::embedding::{AskedEmbedding, EmbeddingRequest, EncoderRequest, Encoding};
 use crate::http::edge::keys::terms::terms_of;
@@ -10,12 +10,15 @@ use crate::http::intake::caller::turn_caller;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::only;
-use crate::turn::text_vectors::Reader;
+use crate::limits::EMBEDDING_INPUTS_MAX;
+use crate::turn::text_vectors::VectorCaller;
 use crate::turn::vectors::{EmbeddingLayout, tokens, vectors};
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Vectors are asked for under one path.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
@@ -54,7 +57,7 @@ async fn by_encoder(app: &App, request: &HttpRequest, asked: EncoderRequest) -> 
     let encoder = app.turns.embedder.encoder().expect("a request is for the encoder where there is one");
     let caller = turn_caller(app, request)?;
     let read = encoder.vectors(caller.holder, texts, Overlong::Refuse);
-    let embedded = app.turns.made(Reader::Request { caller: &caller, field: "input" }, read).await?;
+    let embedded = app.turns.made(VectorCaller::Request { caller: &caller, field: "input" }, read).await?;
     Ok(reply(encoder.name(), embedded, encoding))
 }
 
@@ -63,6 +66,23 @@ fn reply(model: &str, embedded: EmbeddedTexts, encoding: Encoding) -> HttpRespon
     let data = embedded.vectors.into_iter().enumerate().map(row).collect();
     let usage = EmbeddingUsage { prompt_tokens: embedded.tokens, total_tokens: embedded.tokens };
     HttpResponse::Ok().json(Reply { object: "list", data, model, usage })
+}
+
+/// What `/v1/embeddings` takes: a body for the model, or one for the encoder where there is one.
+pub(super) fn with_encoder(of_model: Value, encoder: Option<&Arc<LocalEncoder>>) -> Value {
+    let Some(encoder) = encoder else { return of_model };
+    let text = json!({"type": "string", "minLength": 1});
+    let texts = json!({"type": "array", "items": text, "minItems": 1, "maxItems": EMBEDDING_INPUTS_MAX});
+    let properties = json!({
+        "model": {"enum": [encoder.name()]},
+        "input": {"anyOf": [text, texts]},
+        "encoding_format": {"enum": ["float", "base64", null]},
+        "dimensions": {"enum": [encoder.width(), null]},
+        "user": {"type": ["string", "null"]},
+    });
+    let of_encoder = json!({"type": "object", "properties": properties, "required": ["model", "input"],
+        "additionalProperties": false});
+    json!({"anyOf": [of_model, of_encoder]})
 }
 
 #[derive(Serialize)]

@@ -13,7 +13,7 @@ use crate::http::wire::refusals::{busy, collection_error};
 use crate::http::wire::routing::{only, read, several};
 use crate::semantic::{CollectionError, Collections, FoundItem, Info, SelfTest};
 use crate::turn::search::{Search, look};
-use crate::turn::text_vectors::Reader;
+use crate::turn::text_vectors::VectorCaller;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
@@ -89,7 +89,7 @@ async fn add(
     };
     let items = parsed(&app, &request, payload, parse).await?;
     let texts = items.iter().map(|item| item.text.clone()).collect();
-    let reader = Reader::Request { caller: &turn_caller(&app, &request)?, field: "items" };
+    let reader = VectorCaller::Request { caller: &turn_caller(&app, &request)?, field: "items" };
     let embedded = app.turns.vectors(reader, texts, Purpose::Passage).await?;
     let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
     let items = items.into_iter().zip(embedded.vectors).collect();

@@ -1,7 +1,10 @@
 //! Vectors of texts for collections and for stores of documents, whoever makes them. Vectors that a client asks for
 //! under the model's own name are in `vectors.rs`.
 
-use super::caller::TurnCaller;
+mod caller;
+
+pub use caller::VectorCaller;
+
 use super::error::TurnError;
 use super::options::Prompt;
 use super::services::TurnServices;
@@ -10,8 +13,7 @@ use crate::actors::phase::DEADLINE_PASSED;
 use crate::actors::request::direct::DirectError;
 use crate::actors::request::embed::{Texts, read_own};
 use crate::embedder::{EmbeddedTexts, Embedder, EmbedderError, Purpose};
-use crate::holder::Holder;
-use chimere_engine::ids::{Micros, TokenId};
+use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::Pooling;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,51 +24,11 @@ const LAYOUT: EmbeddingLayout = EmbeddingLayout::Turn;
 /// Over which positions the served model's vectors are made.
 const POOLING: Pooling = Pooling::Mean;
 
-/// On whose behalf texts are read.
-#[derive(Clone, Copy, Debug)]
-pub enum Reader<'a> {
-    /// A request, in the turn of its holder and under its terms.
-    Request {
-        /// The request's caller.
-        caller: &'a TurnCaller,
-        /// The field that the texts came in, for errors.
-        field: &'static str,
-    },
-    /// The service itself, behind all requests. It reads one text after the other.
-    Service {
-        /// Name of the work in the log and in errors.
-        name: &'static str,
-    },
-}
-
-impl Reader<'_> {
-    fn holder(&self) -> Holder {
-        match self {
-            Self::Request { caller, .. } => caller.holder,
-            Self::Service { .. } => Holder::Many,
-        }
-    }
-
-    fn deadline(&self) -> Option<Micros> {
-        match self {
-            Self::Request { caller, .. } => caller.terms.deadline,
-            Self::Service { .. } => None,
-        }
-    }
-
-    fn field(&self) -> &'static str {
-        match self {
-            Self::Request { field, .. } => field,
-            Self::Service { name } => name,
-        }
-    }
-}
-
 impl TurnServices {
     /// The vectors of some texts, none of which is empty.
     pub async fn vectors(
         &self,
-        reader: Reader<'_>,
+        reader: VectorCaller<'_>,
         texts: Vec<String>,
         purpose: Purpose,
     ) -> Result<EmbeddedTexts, TurnError> {
@@ -82,10 +44,12 @@ impl TurnServices {
     /// What an embedder makes, by the time at which it is of use.
     pub async fn made(
         &self,
-        reader: Reader<'_>,
+        reader: VectorCaller<'_>,
         vectors: impl Future<Output = Result<EmbeddedTexts, EmbedderError>>,
     ) -> Result<EmbeddedTexts, TurnError> {
         self.check_open()?;
+        // Self-tests wait for it, and the end of the service does.
+        let _entry = reader.caller().map(|caller| self.live.enter(caller.name.clone()));
         let field = reader.field();
         let made = match reader.deadline() {
             None => vectors.await,
@@ -98,16 +62,16 @@ impl TurnServices {
         made.map_err(|error| TurnError::Embedder { field, error })
     }
 
-    async fn model_vectors(&self, reader: Reader<'_>, texts: Vec<String>) -> Result<EmbeddedTexts, TurnError> {
+    async fn model_vectors(&self, reader: VectorCaller<'_>, texts: Vec<String>) -> Result<EmbeddedTexts, TurnError> {
         let texts = texts.into_iter().map(Prompt::Text).collect();
         let prompts = tokens(self, reader.holder(), reader.field(), (texts, LAYOUT)).await?;
         let tokens = prompts.iter().map(|prompt| prompt.len()).sum();
         let vectors = match reader {
-            Reader::Request { caller, field } => {
+            VectorCaller::Request { caller, field } => {
                 let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: caller.terms };
                 vectors(self, caller.name.clone(), field, texts).await?
             }
-            Reader::Service { name } => self.own_vectors(name, prompts).await?,
+            VectorCaller::Service { name } => self.own_vectors(name, prompts).await?,
         };
         Ok(EmbeddedTexts { vectors, tokens })
     }
