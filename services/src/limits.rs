@@ -250,6 +250,18 @@ pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 pub const EMBEDDING_TOKENS_MAX: usize = 300_000;
 /// Texts of one request that are in the scheduler's hands at a time.
 pub const EMBEDDING_IN_FLIGHT_MAX: usize = 64;
+/// Jobs that wait for a thread of the encoder, or for one that asks the server of `documents.embedder.url`.
+pub const ENCODER_JOBS_MAX: usize = 1024;
+/// Threads of the encoder, unless the configuration says otherwise.
+pub const ENCODER_THREADS_MAX: usize = 8;
+/// Requests at once to the server of `documents.embedder.url`.
+pub const EMBEDDER_THREADS: usize = 4;
+/// Seconds that it may be silent.
+pub const EMBEDDER_SECONDS: u64 = 60;
+/// Bytes of its answer: 64 vectors of the largest width in JSON, twice.
+pub const EMBEDDER_ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Numbers of its vectors.
+pub const EMBEDDER_DIMENSIONS_MAX: u32 = 16_384;
 /// Collections of one account.
 pub const COLLECTIONS_MAX: usize = 64;
 /// Items of one collection. A scan of all of them takes less time than reading the text that is looked for.

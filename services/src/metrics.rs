@@ -129,6 +129,8 @@ metrics! {
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
     CITATIONS          Counter   "chimere_citations_total" ["verified"] "citations" "Marks of answers that name a numbered source, by whether that source was found to say so; the others get no citation.";
+    ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
+    ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
     RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
@@ -362,6 +364,7 @@ fn start_series() {
         PREEMPTIONS,
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
+        ENCODER_TOKENS,
         PREFIX_QUERIES,
         PREFIX_HITS,
         PREFIX_QUERY_TOKENS,

@@ -13,6 +13,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::documents::Documents;
+use crate::embedder::Embedder;
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
@@ -75,6 +76,8 @@ pub struct ServiceParts {
     pub collections: Collections,
     /// What accounts keep of documents.
     pub documents: Documents,
+    /// Maker of their vectors.
+    pub embedder: Embedder,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
     /// What tables learn is at least this good, 0 to 1.
@@ -174,6 +177,7 @@ impl Service {
             )?,
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
+            embedder: parts.embedder,
             text,
             lanes,
             handles,

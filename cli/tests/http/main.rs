@@ -13,6 +13,7 @@ mod documents;
 mod drafts;
 mod edge;
 mod embeddings;
+mod encoder;
 mod ending;
 mod engram;
 mod exact;

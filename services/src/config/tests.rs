@@ -224,6 +224,44 @@ fn a_collector_of_traces_is_an_address_without_encryption() {
 }
 
 #[test]
+fn the_shown_file_names_the_limits_of_embedders() {
+    let jobs = format!("# jobs that wait for a thread of the encoder: {}\n", limits::ENCODER_JOBS_MAX);
+    let seconds = limits::EMBEDDER_SECONDS;
+    let seconds = format!("# seconds that the server of documents.embedder.url may be silent: {seconds}\n");
+    assert!(SHOWN.contains(&jobs) && SHOWN.contains(&seconds));
+}
+
+#[test]
+fn an_embedder_is_a_directory_or_a_server_of_which_all_is_said() {
+    let env = [("CHIMERE_DOCUMENTS__EMBEDDER__THREADS", "3")];
+    let got = load("[documents.embedder]\ndirectory = \"e5\"\n", &env, ServeArgs::default()).unwrap();
+    assert_eq!((got.documents.embedder.directory.as_str(), got.documents.embedder.threads), ("e5", 3));
+    for (keys, why) in [
+        ("drectory = ''", "c: no key documents.embedder.drectory, did you mean documents.embedder.directory?"),
+        ("threads = '2'", "c: documents.embedder.threads wants an integer, got a string \"2\""),
+        ("threads = 1025", "c: documents.embedder.threads must be at most 1024, got 1025"),
+        (
+            "directory = 'a'\nurl = 'http://a'",
+            "c: documents.embedder.url must be empty where documents.embedder.directory is set, got \"http://a\"",
+        ),
+        (
+            "url = 'https://a'",
+            "c: documents.embedder.url wants an address such as http://10.0.0.7:8000/v1, unencrypted, \
+             got \"https://a\"",
+        ),
+        (
+            "url = 'http://a'",
+            "c: documents.embedder.name wants the model that the server at documents.embedder.url has",
+        ),
+        ("url = 'http://a'\nname = 'm'", "c: documents.embedder.dimensions must lie between 1 and 16384, got 0"),
+    ] {
+        let err = load(&format!("[documents.embedder]\n{keys}\n"), &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), why);
+    }
+    assert!(load("documents = 1\n", &[], ServeArgs::default()).is_err());
+}
+
+#[test]
 fn a_step_has_room_for_a_chunk_or_takes_the_device_s_own() {
     let err = load("[engine]\nstep_tokens = 63\n", &[], ServeArgs::default()).unwrap_err();
     assert_eq!(err.to_string(), "c: engine.step_tokens must be 0 or at least 64, got 63");

@@ -17,6 +17,7 @@ pub mod thinking;
 pub mod tokenizer;
 pub mod tools;
 mod turns;
+pub mod wordpiece;
 
 pub use conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 pub use detokenizer::Detokenizer;

@@ -3,6 +3,7 @@
 use crate::actors::phase::Phase;
 use crate::actors::request::direct::DirectError;
 use crate::documents::DocumentError;
+use crate::embedder::EmbedderError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::pool::PoolError;
@@ -72,6 +73,14 @@ pub enum TurnError {
         field: &'static str,
         /// The scheduler's or the engine's reason.
         error: DirectError,
+    },
+    /// The maker of vectors has none for some texts.
+    #[error("`{field}`: {error}")]
+    Embedder {
+        /// The field that the texts came in.
+        field: &'static str,
+        /// The reason of the encoder, or of the server elsewhere.
+        error: EmbedderError,
     },
     /// The service takes nothing new.
     #[error("the service takes nothing new")]

@@ -16,6 +16,7 @@ mod services;
 mod stages;
 mod state;
 mod tables;
+pub mod text_vectors;
 mod thinking;
 pub mod vectors;
 

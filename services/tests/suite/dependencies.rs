@@ -63,6 +63,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "engram",
             "scheduler",
             "backend",
+            "encoder",
         ],
     ),
     (
@@ -138,6 +139,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "backend",
         ],
     ),
+    ("engine/src/encoder", &["config", "weights", "kernels", "attention", "forward"]),
     ("engine/src/backend/cpu/simd", &["norm", "gemm", "rowops"]),
     ("engine/src/backend/cpu/team", &["pool", "shared"]),
     (
@@ -228,9 +230,11 @@ const ROOMS: &[(&str, &[&str])] = &[
             "audit",
             "metrics",
             "database",
+            "plain_post",
             "traces",
             "text",
             "citations",
+            "embedder",
             "engram",
             "semantic",
             "documents",
@@ -274,6 +278,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
+    ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
     ("services/src/semantic", &["error", "words", "self_test", "index", "store", "collections"]),
     (
         "services/src/turn",
@@ -286,6 +291,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "state",
             "prompts",
             "vectors",
+            "text_vectors",
             "search",
             "self_test",
             "reader",

@@ -2,6 +2,7 @@
 //! it. Its tests hold it to the parsers: a field is in here if it is taken, and a bound if what lies beyond it is
 //! refused.
 
+use super::embeddings::with_encoder;
 use crate::http::app::App;
 use crate::http::body::generation::OF_OTHER_SERVERS;
 use crate::http::body::model::ModelLimits;
@@ -19,7 +20,12 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 
 /// The document, which stays the same while the service runs.
 async fn document(app: web::Data<App>) -> HttpResponse {
-    let made = || described(&app.limits, app.turns.handles.context, app.bodies.bytes_max).to_string().into();
+    let made = || {
+        let mut document = described(&app.limits, app.turns.handles.context, app.bodies.bytes_max);
+        let embedding = &mut document["components"]["schemas"]["Embedding"];
+        *embedding = with_encoder(embedding.take(), app.turns.embedder.encoder());
+        document.to_string().into()
+    };
     HttpResponse::Ok().content_type(ContentType::json()).body(app.openapi.get_or_init(made).clone())
 }
 
@@ -491,7 +497,7 @@ fn id(model: &ModelLimits) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::body::embedding::EmbeddingRequest;
+    use crate::http::body::embedding::AskedEmbedding;
     use crate::http::body::fields::known_names;
     use crate::http::dialects::anthropic::request::MessagesRequest;
     use crate::http::dialects::llama::request::LlamaRequest;
@@ -529,7 +535,7 @@ mod tests {
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),
             ("Completion", |b| CompletionRequest::parse(b, &limits()).err(), json!({"prompt": "p"}), true),
-            ("Embedding", |b| EmbeddingRequest::parse(b, &limits()).err(), json!({"input": "p"}), true),
+            ("Embedding", |b| AskedEmbedding::parse(b, &limits(), None).err(), json!({"input": "p"}), true),
             ("Detokenize", |b| DetokenizeRequest::parse(b, &limits()).err(), json!({"tokens": [1]}), true),
             ("Tokenize", |b| TokenizeRequest::parse(b, &limits()).err(), json!({"messages": turn}), false),
             ("Message", |b| MessagesRequest::parse(b, &limits()).err(), json!({"messages": turn}), false),

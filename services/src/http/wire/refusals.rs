@@ -7,6 +7,7 @@ use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::direct::DirectError;
 use crate::database::DatabaseError;
 use crate::documents::DocumentError;
+use crate::embedder::EmbedderError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::grammar::CANNOT_GO_ON;
@@ -35,6 +36,7 @@ impl From<TurnError> for ApiError {
             TurnError::FileSearch { field, error } => file_search_error(field, &error),
             TurnError::Examples(error) => examples_error(&error),
             TurnError::Engine { field, error } => direct_error(error, field),
+            TurnError::Embedder { field, error } => embedder_error(field, error),
             TurnError::Closed(phase) => closed(&phase),
             TurnError::Internal(message) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
         }
@@ -169,6 +171,23 @@ fn grammar_threads_busy(error: PoolError) -> ApiError {
 pub(in crate::http) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
     let refusal = ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded");
     refusal.with_prompt(error.least, error.max).rejected_as("prompt_too_long")
+}
+
+/// Why an embedder has no vectors.
+fn embedder_error(field: &'static str, error: EmbedderError) -> ApiError {
+    let message = format!("`{field}`: {error}");
+    match error {
+        EmbedderError::TooLong { got, max, .. } => {
+            let error = ApiError::invalid(field, message).with_code("context_length_exceeded");
+            error.with_prompt(got, max).rejected_as("prompt_too_long")
+        }
+        EmbedderError::TooManyTokens { .. } => ApiError::invalid(field, message).with_code("too_many_tokens"),
+        EmbedderError::Threads(error) => busy(error),
+        EmbedderError::NotFinite(_) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
+        EmbedderError::Remote { .. } => {
+            ApiError::new(StatusCode::BAD_GATEWAY, "server_error", message).with_code("embedder_failed")
+        }
+    }
 }
 
 /// Why a chat gets no examples from a collection: the fault may lie in the field that names it.
