@@ -6,6 +6,7 @@
 mod args;
 mod cache;
 mod check;
+mod decide;
 mod engine;
 mod engram;
 mod error;
@@ -22,6 +23,7 @@ mod trace;
 
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
+pub use decide::Decide;
 pub use engine::{Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents};
 pub use engram::Engram;
 pub use error::ConfigError;
@@ -55,6 +57,8 @@ pub struct Config {
     pub limits: Limits,
     /// Section `[engram]`: tables of n-grams, and how strongly they change probabilities.
     pub engram: Engram,
+    /// Section `[decide]`: questions with given options.
+    pub decide: Decide,
     /// What is kept for those who go on from it.
     pub responses: Responses,
     /// What is written to standard error.
@@ -76,6 +80,7 @@ impl Config {
             ("thinking", thinking::check(&config.thinking)),
             ("limits", config.limits.check()),
             ("engram", config.engram.check()),
+            ("decide", config.decide.check()),
             ("responses", config.responses.check()),
             ("trace", config.trace.check()),
         ] {

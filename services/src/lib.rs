@@ -5,6 +5,7 @@ pub mod audit;
 pub mod clock;
 pub mod config;
 pub mod database;
+pub mod decide;
 pub mod device;
 pub mod engram;
 pub mod gpu;

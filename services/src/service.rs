@@ -12,6 +12,7 @@ use crate::actors::telemetry::TelemetryActor;
 use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
+use crate::decide::DecideSettings;
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
@@ -72,6 +73,8 @@ pub struct ServiceParts {
     pub tables: Arc<Tables>,
     /// What accounts keep to find it by its meaning.
     pub collections: Collections,
+    /// How questions with given options are decided.
+    pub decide: DecideSettings,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
     /// What tables learn is at least this good, 0 to 1.
@@ -172,6 +175,7 @@ impl Service {
         let app = web::Data::new(App {
             limits: parts.limits,
             turns,
+            decide: parts.decide,
             responses: parts.responses,
             gate: web::Data::new(gate),
             traces: parts.traces,

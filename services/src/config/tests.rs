@@ -48,7 +48,7 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
         ("texts of one request for embeddings", limits::EMBEDDING_INPUTS_MAX.to_string()),
         ("tokens of all texts of one request for embeddings", limits::EMBEDDING_TOKENS_MAX.to_string()),
-        ("texts of one request for embeddings that are read at a time", limits::EMBEDDING_IN_FLIGHT_MAX.to_string()),
+        ("texts or options of one request that are read at a time", limits::BATCH_IN_FLIGHT_MAX.to_string()),
         ("tables that one request may name", limits::ENGRAM_TABLES_MAX.to_string()),
         ("documents that one request may bring", limits::ENGRAM_DOCUMENTS_MAX.to_string()),
         ("tokens of all documents of one request", limits::ENGRAM_DOCUMENT_TOKENS_MAX.to_string()),

@@ -65,6 +65,8 @@ pub struct Options {
     pub tables: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
+    /// How questions with given options are decided.
+    pub decide: chimere::decide::DecideSettings,
     /// Compute instead of doing what prompts say.
     pub real: bool,
 }
@@ -100,6 +102,7 @@ impl Default for Options {
             thinking: Default::default(),
             tables: None,
             responses: chimere::config::Responses::default().bounds(),
+            decide: Default::default(),
             real: false,
         }
     }
@@ -288,6 +291,7 @@ fn parts(
         audit: options.audit,
         tables: Arc::new(tables),
         collections,
+        decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),

@@ -4,6 +4,7 @@
 //! channel is short: when the client reads slowly the actor waits, and the events pile up as plain tokens in a channel
 //! that has room for all.
 
+mod batch;
 pub mod choice;
 pub mod direct;
 pub mod embed;
@@ -13,6 +14,7 @@ pub mod probe;
 pub mod reader;
 pub mod report;
 mod report_builder;
+pub mod score;
 pub mod spec;
 pub mod speculation_report;
 pub mod stopwatch;

@@ -3,6 +3,7 @@
 pub(in crate::http) mod about;
 pub(in crate::http) mod collections;
 mod console;
+pub(in crate::http) mod decisions;
 mod embeddings;
 pub(in crate::http) mod hints;
 mod openapi;
@@ -18,6 +19,7 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(about::routes)
         .configure(collections::routes::routes)
         .configure(console::routes)
+        .configure(decisions::routes::routes)
         .configure(embeddings::routes)
         .configure(openapi::routes)
         .configure(steps::routes)
