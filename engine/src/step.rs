@@ -347,7 +347,7 @@ pub struct ScoredToken {
     pub row: u32,
     /// Where the token stands or would stand.
     pub position: u32,
-    /// The token itself.
+    /// The token that is scored.
     pub token: TokenId,
     /// How many alternatives come with it.
     pub top: u8,

@@ -127,8 +127,7 @@ impl Service {
     /// [`Service::warm_up`].
     pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
-        parts.tables.export();
-        parts.collections.export();
+        (parts.tables.export(), parts.collections.export());
         let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
         let replica = ReplicaParts {
@@ -148,9 +147,9 @@ impl Service {
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
         say_what_runs(&replica.info, &parts.limits.name);
 
-        let (lanes, text) = (text_threads()?, Arc::new(parts.text));
-        let (context, unread) = (parts.scheduler.context, parts.edge.patience.unread);
-        let (scheduler, tokenizer) = (replica.scheduler.clone(), text.tokenizer().clone());
+        let (lanes, text, scheduler) = (text_threads()?, Arc::new(parts.text), replica.scheduler.clone());
+        let (context, unread, tokenizer) =
+            (parts.scheduler.context, parts.edge.patience.unread, text.tokenizer().clone());
         let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
         let bodies = bodies(parts.edge.patience.body, parts.body_bytes_max, parts.bodies_bytes_max);

@@ -8,6 +8,7 @@ mod answers;
 mod anthropic;
 mod clients;
 mod collections;
+mod decisions;
 mod drafts;
 mod edge;
 mod embeddings;

@@ -1,34 +1,34 @@
 //! From the log-probabilities of options to an answer.
 
-use super::question::{Question, QuestionKind};
+use super::question::{DecisionQuestion, QuestionKind};
 
 /// What came out of a question: probabilities in the order of its options, which sum to 1.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum Decision {
     /// How likely it is that the statement is true.
     Predicate {
-        /// Of the statement.
+        /// That the statement is true.
         probability: f64,
     },
-    /// Which option fits.
+    /// Which of the options fits best.
     Choice {
         /// The most probable one; the first of equals.
         choice: usize,
-        /// Of each option.
+        /// Those of each option, in order.
         probabilities: Vec<f64>,
     },
     /// Which level is reached.
     Score {
         /// The expected level, the lowest one being 0.
         score: f64,
-        /// Of each level.
+        /// Those of each level, in order.
         probabilities: Vec<f64>,
     },
 }
 
-impl Answer {
+impl Decision {
     /// Of the probabilities of a question's options.
-    pub(super) fn of(question: &Question, probabilities: Vec<f64>) -> Self {
+    pub(super) fn of(question: &DecisionQuestion, probabilities: Vec<f64>) -> Self {
         match question.kind {
             QuestionKind::Predicate => Self::Predicate { probability: probabilities[0] },
             QuestionKind::Choice => Self::Choice { choice: most(&probabilities), probabilities },
@@ -73,16 +73,20 @@ mod tests {
     #[test]
     fn an_answer_has_the_best_option_or_the_expected_level() {
         let option = |text: &str| DecisionOption { value: OptionValue::Text(text.into()), description: None };
-        let of =
-            |kind| Question { name: None, instructions: "?".into(), kind, options: ["a", "b", "c"].map(option).into() };
+        let of = |kind| DecisionQuestion {
+            name: None,
+            instructions: "?".into(),
+            kind,
+            options: ["a", "b", "c"].map(option).into(),
+        };
         let p = vec![0.25, 0.25, 0.5];
         assert_eq!(
-            Answer::of(&of(QuestionKind::Choice), p.clone()),
-            Answer::Choice { choice: 2, probabilities: p.clone() }
+            Decision::of(&of(QuestionKind::Choice), p.clone()),
+            Decision::Choice { choice: 2, probabilities: p.clone() }
         );
         assert_eq!(
-            Answer::of(&of(QuestionKind::Score), p.clone()),
-            Answer::Score { score: 1.25, probabilities: p.clone() }
+            Decision::of(&of(QuestionKind::Score), p.clone()),
+            Decision::Score { score: 1.25, probabilities: p.clone() }
         );
         assert_eq!(confidence(&p), 0.5);
         assert_eq!(most(&[0.4, 0.4, 0.2]), 0);

@@ -8,24 +8,24 @@ use std::str::FromStr;
 
 /// A probability below this counts as this: its logarithm has to be a number.
 const LEAST: f64 = 1e-30;
-/// The range in which a temperature may lie.
+/// The range in which a temperature may lie; [`TemperaturesError`] says it.
 const RANGE: std::ops::RangeInclusive<f64> = 0.05..=20.0;
 
 /// Temperatures by the names of questions. A question that is not named keeps what the model says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Calibration(BTreeMap<String, f64>);
+pub struct Temperatures(BTreeMap<String, f64>);
 
 /// What is wrong with a file of temperatures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: wanted a temperature from {} to {} and a question's name, got {got:?}", RANGE.start(), RANGE.end())]
-pub struct CalibrationError {
+#[error("line {line}: wanted a temperature from 0.05 to 20 and the name of a question, got {got:?}")]
+pub struct TemperaturesError {
     /// The line's number, from 1.
     pub line: usize,
-    /// Its beginning.
+    /// The beginning of that line.
     pub got: String,
 }
 
-impl Calibration {
+impl Temperatures {
     /// Sets a question's temperature, brought into the range that a file may have.
     pub fn set(&mut self, name: String, temperature: f64) {
         self.0.insert(name, temperature.clamp(*RANGE.start(), *RANGE.end()));
@@ -60,13 +60,13 @@ pub fn fit(decided: &[(Vec<f64>, usize)]) -> f64 {
     (2.0 / (low + high)).clamp(*RANGE.start(), *RANGE.end())
 }
 
-impl FromStr for Calibration {
-    type Err = CalibrationError;
+impl FromStr for Temperatures {
+    type Err = TemperaturesError;
 
-    fn from_str(text: &str) -> Result<Self, CalibrationError> {
+    fn from_str(text: &str) -> Result<Self, TemperaturesError> {
         let mut all = Self::default();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let wrong = || CalibrationError { line: number + 1, got: line.chars().take(80).collect() };
+            let wrong = || TemperaturesError { line: number + 1, got: line.chars().take(80).collect() };
             let (temperature, name) = line.split_once(' ').ok_or_else(wrong)?;
             let temperature = temperature.parse().ok().filter(|t| RANGE.contains(t)).ok_or_else(wrong)?;
             all.0.insert(name.to_owned(), temperature);
@@ -75,7 +75,7 @@ impl FromStr for Calibration {
     }
 }
 
-impl fmt::Display for Calibration {
+impl fmt::Display for Temperatures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(name, temperature)| writeln!(f, "{temperature:.4} {name}"))
     }
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn a_file_of_temperatures_reads_back_and_wrong_lines_are_named() {
-        let mut all = Calibration::default();
+        let mut all = Temperatures::default();
         all.set("kind of order".into(), 1.5);
         all.set("far".into(), 1e9);
         let text = all.to_string();
         assert_eq!(text, "20.0000 far\n1.5000 kind of order\n");
         assert_eq!(format!("# fitted\n\n{text}").parse(), Ok(all));
         for bad in ["1.5", "0 a", "NaN a", "30 a", "x a"] {
-            let error = format!("1 a\n{bad}").parse::<Calibration>().unwrap_err();
+            let error = format!("1 a\n{bad}").parse::<Temperatures>().unwrap_err();
             assert_eq!((error.line, &error.got[..]), (2, bad));
         }
     }
@@ -105,7 +105,7 @@ mod tests {
         let decided: Vec<_> = (0..5).map(|i| (vec![0.9, 0.1], usize::from(i > 2))).collect();
         let fitted = at_temperature(&[0.9, 0.1], fit(&decided));
         assert!((fitted[0] - 0.6).abs() < 1e-3, "{fitted:?}");
-        let named = Calibration([("a".to_owned(), 2.0)].into());
+        let named = Temperatures([("a".to_owned(), 2.0)].into());
         assert_eq!(named.apply(None, vec![0.9, 0.1]), [0.9, 0.1]);
         assert!((named.apply(Some("a"), vec![0.9, 0.1])[0] - 0.75).abs() < 1e-12);
         assert_eq!(at_temperature(&[1.0, 0.0], 1.0)[0], 1.0);

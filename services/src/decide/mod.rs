@@ -10,9 +10,9 @@ mod rerank;
 mod stems;
 mod wording;
 
-pub use answer::{Answer, confidence};
-pub use calibration::{Calibration, CalibrationError, at_temperature, fit};
-pub use question::{DecisionOption, OptionValue, Question, QuestionKind};
+pub use answer::{Decision, confidence};
+pub use calibration::{Temperatures, TemperaturesError, at_temperature, fit};
+pub use question::{DecisionOption, DecisionQuestion, OptionValue, QuestionKind};
 pub use rerank::{Ranked, RerankRequest, rerank};
 
 use crate::actors::request::score::{Scoring, score, work_tokens};
@@ -31,7 +31,7 @@ pub struct DecideSettings {
     /// In how many orders the options of a choice are shown.
     pub orders: u32,
     /// Temperatures of questions that were fitted before.
-    pub calibration: Arc<Calibration>,
+    pub calibration: Arc<Temperatures>,
 }
 
 impl Default for DecideSettings {
@@ -45,14 +45,12 @@ impl Default for DecideSettings {
 pub struct DecisionRequest {
     /// What the questions are about: a conversation of one message or more.
     pub input: Vec<Message>,
-    /// At least one.
-    pub questions: Vec<Question>,
+    /// The questions, of which there is at least one.
+    pub questions: Vec<DecisionQuestion>,
     /// In how many orders the options of a choice are shown, if the request says.
     pub orders: Option<u32>,
     /// Probabilities as the model has them, whatever temperature was fitted.
     pub raw: bool,
-    /// Lower runs first among the requests of a key.
-    pub priority: i32,
     /// Whether its prompts are looked up and kept, and among whose.
     pub cache: Option<CacheScope>,
 }
@@ -61,7 +59,7 @@ pub struct DecisionRequest {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
     /// In the order of the questions.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<Decision>,
     /// Tokens that were read.
     pub cost: Cost,
 }
@@ -75,7 +73,7 @@ pub struct Cost {
     pub cached_tokens: usize,
 }
 
-/// Answers every question.
+/// Answers every question about the input.
 pub async fn decide(
     services: &TurnServices,
     caller: &TurnCaller,
@@ -85,12 +83,12 @@ pub async fn decide(
     let orders = asked.orders.unwrap_or(settings.orders);
     let cases: Vec<Case> =
         asked.questions.iter().enumerate().map(|(at, question)| Case { input: &asked.input, question, at }).collect();
-    let run = Run { field: "input", option_field: "questions", orders, priority: asked.priority, cache: asked.cache };
+    let run = Run { field: "input", option_field: "questions", orders, cache: asked.cache };
     let (all, cost) = probabilities(services, caller, &cases, run).await?;
-    let of = |(question, probabilities): (&Question, Vec<f64>)| {
+    let of = |(question, probabilities): (&DecisionQuestion, Vec<f64>)| {
         ::metrics::counter!(metrics::DECISIONS, "type" => question.kind.name()).increment(1);
         let name = question.name.as_deref().filter(|_| !asked.raw);
-        Answer::of(question, settings.calibration.apply(name, probabilities))
+        Decision::of(question, settings.calibration.apply(name, probabilities))
     };
     Ok(Decided { answers: asked.questions.iter().zip(all).map(of).collect(), cost })
 }
@@ -98,7 +96,7 @@ pub async fn decide(
 /// A question about an input.
 struct Case<'a> {
     input: &'a [Message],
-    question: &'a Question,
+    question: &'a DecisionQuestion,
     /// Its number among the questions of the request.
     at: usize,
 }
@@ -110,7 +108,6 @@ struct Run {
     /// The field of the questions.
     option_field: &'static str,
     orders: u32,
-    priority: i32,
     cache: Option<CacheScope>,
 }
 
@@ -132,7 +129,7 @@ async fn probabilities(
             stems.push(stem);
         }
     }
-    let scoring = Scoring { stems, cache: run.cache, priority: run.priority, terms: caller.terms };
+    let scoring = Scoring { stems, cache: run.cache, terms: caller.terms };
     let input_tokens = work_tokens(&scoring);
     within(run.field, input_tokens, DECISION_TOKENS_MAX)?;
     tracing::info!(request = &*caller.name, cases = cases.len(), tokens = input_tokens, "to decide");

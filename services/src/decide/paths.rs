@@ -14,7 +14,7 @@ pub(super) struct AnswerPaths {
 }
 
 impl AnswerPaths {
-    /// Of the answers' tokens, each followed by one byte that says nothing any more, with `len` as the bytes of a token.
+    /// Of the answers' tokens, each followed by one byte that says nothing any more; `len` counts a token's bytes.
     ///
     /// # Errors
     /// If two answers are the same tokens: the numbers of both.

@@ -2,7 +2,7 @@
 
 /// A question whose options are two or more, no two alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct DecisionQuestion {
     /// What it goes by, for the caller, for the model and in the file of temperatures.
     pub name: Option<String>,
     /// What is asked, or stated.
@@ -18,16 +18,16 @@ pub struct Question {
 pub enum QuestionKind {
     /// Whether a statement about the input is true.
     Predicate,
-    /// Which option fits.
+    /// Which of the options fits best.
     Choice,
     /// Which of ordered levels is reached.
     Score,
 }
 
-/// One option.
+/// One option of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionOption {
-    /// The option itself.
+    /// What is chosen with it.
     pub value: OptionValue,
     /// What it means, for the model.
     pub description: Option<String>,
@@ -38,11 +38,11 @@ pub struct DecisionOption {
 pub enum OptionValue {
     /// A text, which is not empty.
     Text(String),
-    /// A boolean.
+    /// One of the two booleans.
     Flag(bool),
 }
 
-impl Question {
+impl DecisionQuestion {
     /// The question whether a statement is true; its first option is that it is.
     pub fn predicate(name: Option<String>, instructions: String) -> Self {
         let options = [true, false].map(|flag| DecisionOption { value: OptionValue::Flag(flag), description: None });

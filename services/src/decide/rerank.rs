@@ -1,6 +1,6 @@
 //! Documents in the order in which they answer a query: of each it is asked whether it does.
 
-use super::{Case, Cost, Question, Run, probabilities};
+use super::{Case, Cost, DecisionQuestion, Run, probabilities};
 use crate::metrics;
 use crate::text::{Message, Role};
 use crate::turn::{TurnCaller, TurnError, TurnServices};
@@ -15,12 +15,10 @@ const STATEMENT: &str = "Does the text answer the query?";
 pub struct RerankRequest {
     /// What is looked for.
     pub query: String,
-    /// At least one.
+    /// The texts, of which there is at least one.
     pub documents: Vec<String>,
     /// The most to name; all if nothing is said.
     pub top_n: Option<usize>,
-    /// Lower runs first among the requests of a key.
-    pub priority: i32,
     /// Whether its prompts are looked up and kept, and among whose.
     pub cache: Option<CacheScope>,
 }
@@ -40,15 +38,14 @@ pub async fn rerank(
     caller: &TurnCaller,
     asked: &RerankRequest,
 ) -> Result<(Vec<Ranked>, Cost), TurnError> {
-    let question = Question::predicate(Some(NAME.into()), STATEMENT.into());
+    let question = DecisionQuestion::predicate(Some(NAME.into()), STATEMENT.into());
     // The query first: all prompts begin with it.
     let input =
         |document: &String| vec![Message::new(Role::User, format!("Query: {}\n\nText: {document}", asked.query))];
     let inputs: Vec<Vec<Message>> = asked.documents.iter().map(input).collect();
     let cases: Vec<Case> =
         inputs.iter().enumerate().map(|(at, input)| Case { input, question: &question, at }).collect();
-    let run =
-        Run { field: "documents", option_field: "documents", orders: 1, priority: asked.priority, cache: asked.cache };
+    let run = Run { field: "documents", option_field: "documents", orders: 1, cache: asked.cache };
     let (all, cost) = probabilities(services, caller, &cases, run).await?;
     ::metrics::counter!(metrics::DECISIONS, "type" => "rerank").increment(asked.documents.len() as u64);
     let mut ranked: Vec<Ranked> = all.iter().enumerate().map(|(index, p)| Ranked { index, relevance: p[0] }).collect();

@@ -2,7 +2,7 @@
 
 use super::paths::AnswerPaths;
 use super::wording::{answer, ask};
-use super::{Case, Question, Run};
+use super::{Case, DecisionQuestion, Run};
 use crate::actors::request::score::Stem;
 use crate::text::{Conversation, Message, Role, Thinking};
 use crate::turn::prompts::{prompt_of, work};
@@ -97,7 +97,7 @@ async fn prompt_for(
 }
 
 /// The question ends the user's last message, or is one of its own.
-fn with_question(input: &[Message], question: &Question, order: &[usize]) -> Vec<Message> {
+fn with_question(input: &[Message], question: &DecisionQuestion, order: &[usize]) -> Vec<Message> {
     let (mut messages, text) = (input.to_vec(), ask(question, order));
     match messages.last_mut().filter(|last| last.role == Role::User) {
         Some(last) => last.content = Some(format!("{}\n\n{text}", last.content.as_deref().unwrap_or_default())),
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_question_ends_what_the_user_said_and_is_a_turn_of_its_own_behind_an_answer() {
-        let question = Question::predicate(None, "It rains.".into());
+        let question = DecisionQuestion::predicate(None, "It rains.".into());
         let said = |messages: &[(Role, &str)]| {
             let input: Vec<Message> = messages.iter().map(|(role, text)| Message::new(*role, *text)).collect();
             let all = with_question(&input, &question, &[0, 1]);

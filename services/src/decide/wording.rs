@@ -2,7 +2,7 @@
 //! to fill in schemas, the closing quote says where an option ends, and `true` is another answer than `"true"`.
 //! `docs/using/decisions.md` has the form, and what it was measured against.
 
-use super::question::{OptionValue, Question};
+use super::question::{DecisionQuestion, OptionValue};
 use serde_json::Value as Json;
 
 /// The member's name for a question without one.
@@ -11,7 +11,7 @@ const UNNAMED: &str = "answer";
 const REQUEST: &str = "Return JSON for this schema, nothing else:";
 
 /// The question behind its input, with the options in this order.
-pub(super) fn ask(question: &Question, order: &[usize]) -> String {
+pub(super) fn ask(question: &DecisionQuestion, order: &[usize]) -> String {
     let described = |at: &usize| {
         let option = &question.options[*at];
         option.description.as_ref().map(|description| format!("{}: {description}\n", json(&option.value)))
@@ -21,11 +21,11 @@ pub(super) fn ask(question: &Question, order: &[usize]) -> String {
 }
 
 /// What the model would say to choose an option. The value is followed by one byte.
-pub(super) fn answer(question: &Question, option: usize) -> String {
+pub(super) fn answer(question: &DecisionQuestion, option: usize) -> String {
     format!("{{{}: {}}}", member(question), json(&question.options[option].value))
 }
 
-fn schema(question: &Question, order: &[usize]) -> String {
+fn schema(question: &DecisionQuestion, order: &[usize]) -> String {
     let values: Vec<String> = order.iter().map(|at| json(&question.options[*at].value)).collect();
     let texts = question.options.iter().all(|option| matches!(option.value, OptionValue::Text(_)));
     let of_value = match (question.is_boolean(), texts) {
@@ -37,7 +37,7 @@ fn schema(question: &Question, order: &[usize]) -> String {
     format!(r#"{{"type": "object", "properties": {{{member}: {of_value}}}, "required": [{member}]}}"#)
 }
 
-fn member(question: &Question) -> String {
+fn member(question: &DecisionQuestion) -> String {
     Json::from(question.name.as_deref().unwrap_or(UNNAMED)).to_string()
 }
 
@@ -63,15 +63,19 @@ mod tests {
             option(OptionValue::Flag(true), None),
             option(text("true"), None),
         ];
-        let asked =
-            Question { name: Some("kind".into()), instructions: "Which?".into(), kind: QuestionKind::Choice, options };
+        let asked = DecisionQuestion {
+            name: Some("kind".into()),
+            instructions: "Which?".into(),
+            kind: QuestionKind::Choice,
+            options,
+        };
         let schema =
             r#"{"type": "object", "properties": {"kind": {"enum": ["true", true, "a \"b\""]}}, "required": ["kind"]}"#;
         let shown = format!("Which?\n\"a \\\"b\\\"\": the first\n{REQUEST}\n{schema}");
         assert_eq!(ask(&asked, &[2, 1, 0]), shown);
         let answers = [0, 1, 2].map(|option| answer(&asked, option));
         assert_eq!(answers, [r#"{"kind": "a \"b\""}"#, r#"{"kind": true}"#, r#"{"kind": "true"}"#]);
-        let predicate = Question::predicate(None, "It is so.".into());
+        let predicate = DecisionQuestion::predicate(None, "It is so.".into());
         assert!(ask(&predicate, &[0, 1]).ends_with(r#"{"answer": {"type": "boolean"}}, "required": ["answer"]}"#));
     }
 }

@@ -8,7 +8,7 @@ use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
-use crate::decide::{CalibrationError, DecideSettings};
+use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::engram::{Asker, DirectoryClaim, Tables};
 use crate::http::auth::AcceptedKeys;
@@ -75,8 +75,7 @@ impl Prepared {
         let text = text.map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let (setup, prefix, reserved) = set_up?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
-        let claim = claim(config)?;
-        let tables = tables(config, &text)?;
+        let (claim, tables) = (claim(config)?, tables(config, &text)?);
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
         let collections = collections(config, &text, &limits)?;
@@ -234,7 +233,7 @@ fn decide(config: &Config) -> Result<DecideSettings, ServeError> {
     }
     let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("decide.calibration: {path}: {e}"));
     let text = read_regular_text(Path::new(path), limits::CALIBRATION_BYTES_MAX).map_err(|e| wrong(&e))?;
-    let calibration = text.parse().map_err(|e: CalibrationError| wrong(&e))?;
+    let calibration = text.parse().map_err(|e: TemperaturesError| wrong(&e))?;
     Ok(DecideSettings { orders, calibration: Arc::new(calibration) })
 }
 

@@ -3,7 +3,7 @@
 
 use crate::CliError;
 use crate::client::{Credentials, ServiceClient};
-use chimere::decide::{Calibration, at_temperature, confidence, fit};
+use chimere::decide::{Temperatures, at_temperature, confidence, fit};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 /// and fits a temperature for each question's name.
 #[derive(clap::Args, Debug, Clone)]
 pub struct DecisionsArgs {
-    /// The service.
+    /// Address of the running service.
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     pub url: String,
     /// File with an API key.
     #[arg(long, value_name = "F")]
     pub api_key_file: Option<PathBuf>,
-    /// Questions, an object a line: `input` and `question` as in a request, and `answer`, a choice, a level or a boolean.
+    /// Questions, an object a line: `input` and `question` as in a request, and the `answer`.
     #[arg(long, value_name = "FILE")]
     pub questions: PathBuf,
     /// Orders in which options are shown [default: the service's].
@@ -36,13 +36,13 @@ const BINS: usize = 10;
 const FITTED_MIN: usize = 20;
 
 /// A question that was decided: its options' probabilities, and the number of the right one.
-type Decided = (Vec<f64>, usize);
+type Judged = (Vec<f64>, usize);
 
 pub(super) fn run(args: &DecisionsArgs) -> Result<(), CliError> {
     let decided = actix_rt::System::new().block_on(ask_all(args))?;
-    let mut calibration = Calibration::default();
+    let mut calibration = Temperatures::default();
     for (name, all) in &decided {
-        let answers: Vec<Decided> = all.iter().map(|one| one.decided.clone()).collect();
+        let answers: Vec<Judged> = all.iter().map(|one| one.decided.clone()).collect();
         let fitted = (answers.len() >= FITTED_MIN).then(|| fit(&answers));
         print!("{}", report(name, all, fitted.is_some().then(|| crosswise(&answers)).as_deref(), fitted));
         if let Some(temperature) = fitted.filter(|_| !name.is_empty()) {
@@ -54,17 +54,17 @@ pub(super) fn run(args: &DecisionsArgs) -> Result<(), CliError> {
 }
 
 /// A question that was decided, in words.
-struct OneDecided {
-    decided: Decided,
+struct JudgedQuestion {
+    decided: Judged,
     right: String,
     chosen: String,
 }
 
-async fn ask_all(args: &DecisionsArgs) -> Result<BTreeMap<String, Vec<OneDecided>>, CliError> {
+async fn ask_all(args: &DecisionsArgs) -> Result<BTreeMap<String, Vec<JudgedQuestion>>, CliError> {
     let text = std::fs::read_to_string(&args.questions).map_err(|e| at(&args.questions, e))?;
     let access = Credentials { key_file: args.api_key_file.as_deref(), ..Credentials::default() };
     let service = ServiceClient::new(&args.url, access)?;
-    let mut all: BTreeMap<String, Vec<OneDecided>> = BTreeMap::new();
+    let mut all: BTreeMap<String, Vec<JudgedQuestion>> = BTreeMap::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let wrong = |e: String| CliError::Failed(format!("{} line {}: {e}", args.questions.display(), number + 1));
         let asked: Value = serde_json::from_str(line).map_err(|e| wrong(e.to_string()))?;
@@ -78,7 +78,7 @@ async fn ask_all(args: &DecisionsArgs) -> Result<BTreeMap<String, Vec<OneDecided
 }
 
 /// Reads an answer beside the known one.
-fn decided(answer: &Value, right: &Value) -> Result<OneDecided, String> {
+fn decided(answer: &Value, right: &Value) -> Result<JudgedQuestion, String> {
     let (options, probabilities): (Vec<Value>, Vec<f64>) = match (&answer["probability"], &answer["probabilities"]) {
         (Value::Number(p), _) => {
             let p = p.as_f64().unwrap_or_default();
@@ -93,7 +93,7 @@ fn decided(answer: &Value, right: &Value) -> Result<OneDecided, String> {
     let place = options.iter().position(|option| option == right);
     let place = place.ok_or_else(|| format!("`answer` {right} is none of the question's options"))?;
     let chosen = options[best(&probabilities)].to_string();
-    Ok(OneDecided { decided: (probabilities, place), right: right.to_string(), chosen })
+    Ok(JudgedQuestion { decided: (probabilities, place), right: right.to_string(), chosen })
 }
 
 fn best(probabilities: &[f64]) -> usize {
@@ -103,15 +103,15 @@ fn best(probabilities: &[f64]) -> usize {
 
 /// Each half of the answers at the temperature that fits the other half, so that nothing is judged by what it was
 /// fitted to.
-fn crosswise(answers: &[Decided]) -> Vec<Decided> {
+fn crosswise(answers: &[Judged]) -> Vec<Judged> {
     let half = |odd: usize| answers.iter().enumerate().filter(move |(at, _)| at % 2 == odd).map(|(_, one)| one.clone());
     let temperatures = [1, 0].map(|other| fit(&half(other).collect::<Vec<_>>()));
-    let at = |(place, (p, right)): (usize, &Decided)| (at_temperature(p, temperatures[place % 2]), *right);
+    let at = |(place, (p, right)): (usize, &Judged)| (at_temperature(p, temperatures[place % 2]), *right);
     answers.iter().enumerate().map(at).collect()
 }
 
 /// The expected error of calibration: how far confidence is from the share that was right, in bins of confidence.
-fn calibration_error(answers: &[Decided]) -> f64 {
+fn calibration_error(answers: &[Judged]) -> f64 {
     let mut bins = [0.0; BINS];
     for (probabilities, right) in answers {
         let sure = confidence(probabilities);
@@ -121,8 +121,8 @@ fn calibration_error(answers: &[Decided]) -> f64 {
     bins.iter().map(|bin: &f64| bin.abs()).sum::<f64>() / answers.len() as f64
 }
 
-fn report(name: &str, all: &[OneDecided], after: Option<&[Decided]>, fitted: Option<f64>) -> String {
-    let answers: Vec<Decided> = all.iter().map(|one| one.decided.clone()).collect();
+fn report(name: &str, all: &[JudgedQuestion], after: Option<&[Judged]>, fitted: Option<f64>) -> String {
+    let answers: Vec<Judged> = all.iter().map(|one| one.decided.clone()).collect();
     let right = answers.iter().filter(|(p, right)| best(p) == *right).count();
     let shown = if name.is_empty() { "(unnamed)" } else { name };
     let mut text = format!(
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_error_of_calibration_is_what_confidence_promises_too_much_or_too_little() {
         // Sure at 0.9 and right in 3 of 4; sure at 0.6 and right in 1 of 1.
-        let mut all: Vec<Decided> = (0..4).map(|i| (vec![0.9, 0.1], usize::from(i > 2))).collect();
+        let mut all: Vec<Judged> = (0..4).map(|i| (vec![0.9, 0.1], usize::from(i > 2))).collect();
         all.push((vec![0.4, 0.6], 1));
         assert!((calibration_error(&all) - (0.6 + 0.4) / 5.0).abs() < 1e-12);
     }
@@ -173,7 +173,8 @@ mod tests {
         let choice = json!({"type": "choice", "probabilities": list});
         assert_eq!(decided(&choice, &json!(true)).unwrap().decided.1, 1);
         assert!(decided(&choice, &json!("maybe")).err().unwrap().contains("\"maybe\""));
-        let levels = json!([{"label": "low", "value": 0, "probability": 0.7}, {"label": "high", "value": 1, "probability": 0.3}]);
+        let level = |label: &str, p: f64| json!({"label": label, "value": 0, "probability": p});
+        let levels = [level("low", 0.7), level("high", 0.3)];
         assert_eq!(decided(&json!({"type": "score", "probabilities": levels}), &json!("high")).unwrap().decided.1, 1);
     }
 }

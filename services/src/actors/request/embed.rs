@@ -2,8 +2,7 @@
 //! vector of length 1.
 
 use super::ServiceHandles;
-use super::batch;
-use super::direct::{DirectError, DirectRequest};
+use super::direct::{DirectError, DirectRequest, batch};
 use crate::actors::live::{LiveEntry, LiveRequests};
 use crate::metrics;
 use chimere_engine::ids::TokenId;

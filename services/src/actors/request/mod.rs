@@ -4,7 +4,6 @@
 //! channel is short: when the client reads slowly the actor waits, and the events pile up as plain tokens in a channel
 //! that has room for all.
 
-mod batch;
 pub mod choice;
 pub mod direct;
 pub mod embed;

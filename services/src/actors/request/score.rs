@@ -2,8 +2,7 @@
 //! their last token alone share a request, and a prompt that others begin with is computed before them.
 
 use super::ServiceHandles;
-use super::batch;
-use super::direct::{DirectError, DirectRequest};
+use super::direct::{DirectError, DirectRequest, batch};
 use crate::actors::live::{LiveEntry, LiveRequests};
 use chimere_engine::CHUNK_TOKENS;
 use chimere_engine::ids::{CacheScope, TokenId};
@@ -23,17 +22,15 @@ pub struct Stem {
 
 /// What is to be scored, and under which terms.
 pub struct Scoring {
-    /// At least one.
+    /// The prompts, of which there is at least one.
     pub stems: Vec<Stem>,
     /// The scope of the prefix cache, by which the prompts' common beginnings are computed once.
     pub cache: Option<CacheScope>,
-    /// Lower runs first among the requests of a key.
-    pub priority: i32,
-    /// Whose it is, and by when it has to be done.
+    /// The account that pays, and by when it has to be done.
     pub terms: Terms,
 }
 
-/// What came out.
+/// Log-probabilities of all paths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathScores {
     /// For each path of each stem the sum of its tokens' log-probabilities, in nats.
@@ -78,7 +75,7 @@ pub async fn score(
 pub fn work_tokens(scoring: &Scoring) -> usize {
     let work = Work::of(scoring);
     let mut seen = vec![false; scoring.stems.len()];
-    let of = |group: &Group| {
+    let of = |group: &PathGroup| {
         let stem = scoring.stems[group.stem].prompt.len();
         let first = !std::mem::replace(&mut seen[group.stem], true);
         let spared = match (scoring.cache.is_some(), first) {
@@ -93,7 +90,7 @@ pub fn work_tokens(scoring: &Scoring) -> usize {
 
 /// Paths of a stem that differ in their last token alone, as many as one request scores.
 #[derive(Debug, PartialEq)]
-struct Group {
+struct PathGroup {
     stem: usize,
     /// The tokens before the last one.
     way: Vec<TokenId>,
@@ -101,7 +98,7 @@ struct Group {
     ends: Vec<(usize, TokenId)>,
 }
 
-impl Group {
+impl PathGroup {
     /// Each path with the sum over its tokens: those on the way come first, in order, then the ends.
     fn logprobs<'a>(&'a self, scores: &'a [Score]) -> impl Iterator<Item = (usize, f64)> + 'a {
         assert_eq!(scores.len(), self.way.len() + self.ends.len(), "each token that was asked about is scored once");
@@ -114,7 +111,7 @@ impl Group {
 /// The requests of a call, stem by stem.
 struct Work<'a> {
     scoring: &'a Scoring,
-    groups: Vec<Group>,
+    groups: Vec<PathGroup>,
     /// Tokens that all prompts begin with.
     shared: usize,
 }
@@ -162,7 +159,6 @@ impl<'a> Work<'a> {
         let from = stem.prompt.len() as u32;
         let behind = group.ends.iter().map(|(_, token)| *token).collect();
         let spec = Spec {
-            priority: self.scoring.priority,
             score_prompt: Some(PromptScores { top: 0, from, behind }),
             cache: self.scoring.cache,
             ..Spec::greedy(0)
@@ -174,13 +170,13 @@ impl<'a> Work<'a> {
     }
 }
 
-fn groups_of(at: usize, stem: &Stem) -> Vec<Group> {
-    let (mut groups, mut places): (Vec<Group>, HashMap<&[TokenId], usize>) = (Vec::new(), HashMap::new());
+fn groups_of(at: usize, stem: &Stem) -> Vec<PathGroup> {
+    let (mut groups, mut places): (Vec<PathGroup>, HashMap<&[TokenId], usize>) = (Vec::new(), HashMap::new());
     for (path, tokens) in stem.paths.iter().enumerate() {
         let (end, way) = tokens.split_last().expect("a path has a token");
         let room = places.get(way).copied().filter(|place| groups[*place].ends.len() < SCORED_NEXT_MAX);
         let place = room.unwrap_or_else(|| {
-            groups.push(Group { stem: at, way: way.to_vec(), ends: Vec::new() });
+            groups.push(PathGroup { stem: at, way: way.to_vec(), ends: Vec::new() });
             groups.len() - 1
         });
         places.insert(way, place);
@@ -223,12 +219,7 @@ mod tests {
             prompt: (0..*len as u32).map(|i| if i < *differs { i } else { i + 1000 * differs }).collect(),
             paths: paths.iter().map(|path| path.to_vec()).collect(),
         };
-        Scoring {
-            stems: stems.iter().map(stem).collect(),
-            cache: Some(CacheScope(1)),
-            priority: 0,
-            terms: Terms::default(),
-        }
+        Scoring { stems: stems.iter().map(stem).collect(), cache: Some(CacheScope(1)), terms: Terms::default() }
     }
 
     #[test]

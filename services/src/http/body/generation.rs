@@ -92,7 +92,7 @@ pub(super) fn token_limit(fields: &mut Fields, name: &'static str, min: i64) -> 
 }
 
 /// Lower runs first; 0 for who does not say.
-pub(in crate::http) fn priority(fields: &mut Fields) -> Result<i32, ApiError> {
+pub(super) fn priority(fields: &mut Fields) -> Result<i32, ApiError> {
     Ok(fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32)
 }
 

@@ -330,7 +330,6 @@ fn decisions(model: &ModelLimits) -> Value {
             "questions": list(Some(limits::DECISION_QUESTIONS_MAX), object()),
             "orders": integer(1, limits::DECISION_ORDERS_MAX.into()),
             "raw": flag(),
-            "priority": integer(i32::MIN.into(), i32::MAX.into()),
         }),
         json!({"prompt_cache_key": {}, "prompt_cache_options": {}, "safety_identifier": {}, "user": {}}),
     ])
@@ -345,7 +344,6 @@ fn rerank(model: &ModelLimits) -> Value {
             "documents": list(Some(limits::RERANK_DOCUMENTS_MAX), json!({"type": ["string", "object"]})),
             "top_n": integer(1, i64::MAX),
             "return_documents": flag(),
-            "priority": integer(i32::MIN.into(), i32::MAX.into()),
             "user": text(),
         }),
     ])

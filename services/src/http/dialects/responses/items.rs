@@ -1,8 +1,7 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
 use crate::http::body::fields::{Fields, call_arguments, missing};
-use crate::http::body::parts::{joined, text_of};
-use crate::http::body::turns::{BETWEEN, TurnsBuilder, left_out};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder, joined, left_out, text_of};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::{Message, Role};

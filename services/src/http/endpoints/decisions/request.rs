@@ -1,11 +1,9 @@
 //! The body of `POST /v1/decisions`, in the shape of OpenAI's.
 
-use crate::decide::{DecisionOption, DecisionRequest, OptionValue, Question, QuestionKind};
+use crate::decide::{DecisionOption, DecisionQuestion, DecisionRequest, OptionValue, QuestionKind};
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::generation::priority;
 use crate::http::body::model::{ModelLimits, check_model};
-use crate::http::body::parts::text_of;
-use crate::http::body::turns::{BETWEEN, TurnsBuilder};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder, text_of};
 use crate::http::wire::error::ApiError;
 use crate::limits::{
     DECISION_INSTRUCTIONS_BYTES_MAX, DECISION_NAME_BYTES_MAX, DECISION_OPTION_BYTES_MAX, DECISION_OPTIONS_MAX,
@@ -19,7 +17,7 @@ use std::collections::HashMap;
 /// Questions, but for the scope of their cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::http) struct DecisionBody {
-    /// What is asked.
+    /// The questions and their input.
     pub(in crate::http) request: DecisionRequest,
     /// Whether its prompts are looked up and kept.
     pub(in crate::http) cache: CacheRequest,
@@ -43,11 +41,11 @@ impl DecisionBody {
         let questions = questions.collect::<Result<_, _>>()?;
         let orders = fields.integer("orders", 1..=i64::from(DECISION_ORDERS_MAX))?.map(|n| n as u32);
         let raw = fields.bool("raw")?.unwrap_or(false);
-        let (priority, cache) = (priority(&mut fields)?, CacheRequest::take(&mut fields)?);
+        let cache = CacheRequest::take(&mut fields)?;
         // They say nothing here that the key does not say.
         fields.same(&["prompt_cache_key", "prompt_cache_options", "safety_identifier", "user"]);
         fields.finish()?;
-        Ok(Self { request: DecisionRequest { input, questions, orders, raw, priority, cache: None }, cache })
+        Ok(Self { request: DecisionRequest { input, questions, orders, raw, cache: None }, cache })
     }
 }
 
@@ -95,7 +93,7 @@ fn message(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), Api
     Ok(())
 }
 
-fn question(path: String, value: Json) -> Result<Question, ApiError> {
+fn question(path: String, value: Json) -> Result<DecisionQuestion, ApiError> {
     let mut fields = Fields::nested(path, value)?;
     let kinds = [QuestionKind::Predicate, QuestionKind::Choice, QuestionKind::Score].map(|kind| (kind.name(), kind));
     let path = fields.path("type");
@@ -106,11 +104,13 @@ fn question(path: String, value: Json) -> Result<Question, ApiError> {
     let instructions = fields.any("instructions").ok_or_else(|| missing(&path, "a string or an array of parts"))?;
     let instructions = bounded(&path, text_of(&path, instructions, BETWEEN)?, DECISION_INSTRUCTIONS_BYTES_MAX)?;
     let question = match kind {
-        QuestionKind::Predicate => Question::predicate(name, instructions),
+        QuestionKind::Predicate => DecisionQuestion::predicate(name, instructions),
         QuestionKind::Choice => {
-            Question { name, instructions, kind, options: options(&mut fields, "choices", choice)? }
+            DecisionQuestion { name, instructions, kind, options: options(&mut fields, "choices", choice)? }
         }
-        QuestionKind::Score => Question { name, instructions, kind, options: options(&mut fields, "levels", level)? },
+        QuestionKind::Score => {
+            DecisionQuestion { name, instructions, kind, options: options(&mut fields, "levels", level)? }
+        }
     };
     fields.finish()?;
     Ok(question)

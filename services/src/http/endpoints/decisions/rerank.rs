@@ -3,7 +3,6 @@
 use super::request::bounded;
 use crate::decide::RerankRequest;
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::generation::priority;
 use crate::http::body::model::{ModelLimits, check_model};
 use crate::http::wire::error::ApiError;
 use crate::limits::{DECISION_INSTRUCTIONS_BYTES_MAX, RERANK_DOCUMENTS_MAX};
@@ -13,7 +12,7 @@ use serde_json::Value as Json;
 /// Documents to rank, but for the scope of their cache.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::http) struct RerankBody {
-    /// What is asked.
+    /// The query and its documents.
     pub(in crate::http) request: RerankRequest,
     /// Whether its prompts are looked up and kept.
     pub(in crate::http) cache: CacheRequest,
@@ -38,10 +37,10 @@ impl RerankBody {
         let documents = documents.collect::<Result<_, _>>()?;
         let top_n = fields.integer("top_n", 1..=i64::MAX)?.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let return_documents = fields.bool("return_documents")?.unwrap_or(false);
-        let (priority, cache) = (priority(&mut fields)?, CacheRequest::take(&mut fields)?);
+        let cache = CacheRequest::take(&mut fields)?;
         fields.string("user")?;
         fields.finish()?;
-        let request = RerankRequest { query, documents, top_n, priority, cache: None };
+        let request = RerankRequest { query, documents, top_n, cache: None };
         Ok(Self { request, cache, return_documents })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ranking::ranked;
 use super::request::DecisionBody;
-use crate::decide::{Answer, Cost, OptionValue, Question, confidence, decide};
+use crate::decide::{Cost, Decision, DecisionQuestion, OptionValue, confidence, decide};
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::intake::caller::{cache_scope, turn_caller};
@@ -31,25 +31,27 @@ async fn decisions(app: web::Data<App>, request: HttpRequest, payload: web::Payl
     Ok(HttpResponse::Ok().json(json!({"answers": answers, "model": app.limits.name, "usage": usage(decided.cost)})))
 }
 
-fn shown(question: &Question, answer: &Answer) -> Value {
+fn shown(question: &DecisionQuestion, answer: &Decision) -> Value {
     let (name, kind) = (&question.name, question.kind.name());
     match answer {
-        Answer::Predicate { probability } => json!({"type": kind, "name": name, "probability": probability}),
-        Answer::Choice { choice, probabilities } => {
+        Decision::Predicate { probability } => json!({"type": kind, "name": name, "probability": probability}),
+        Decision::Choice { choice, probabilities } => {
             let of = |(at, p): (usize, &f64)| json!({"value": value(question, at), "probability": p});
             let all: Vec<Value> = probabilities.iter().enumerate().map(of).collect();
             let choice = value(question, *choice);
-            json!({"type": kind, "name": name, "choice": choice, "confidence": confidence(probabilities), "probabilities": all})
+            let sure = confidence(probabilities);
+            json!({"type": kind, "name": name, "choice": choice, "confidence": sure, "probabilities": all})
         }
-        Answer::Score { score, probabilities } => {
+        Decision::Score { score, probabilities } => {
             let of = |(at, p): (usize, &f64)| json!({"label": value(question, at), "value": at, "probability": p});
             let all: Vec<Value> = probabilities.iter().enumerate().map(of).collect();
-            json!({"type": kind, "name": name, "score": score, "confidence": confidence(probabilities), "probabilities": all})
+            let sure = confidence(probabilities);
+            json!({"type": kind, "name": name, "score": score, "confidence": sure, "probabilities": all})
         }
     }
 }
 
-fn value(question: &Question, option: usize) -> Value {
+fn value(question: &DecisionQuestion, option: usize) -> Value {
     match &question.options[option].value {
         OptionValue::Text(text) => json!(text),
         OptionValue::Flag(flag) => json!(flag),

@@ -1,11 +1,11 @@
 //! The requests of one call that no actor answers for: a few of them are in the scheduler's hands at a time, and all
 //! together they count as one request.
 
-use super::ServiceHandles;
-use super::direct::DirectError;
-use super::stopwatch::Stopwatch;
+use super::DirectError;
 use crate::actors::messages::Refusal;
 use crate::actors::phase::DEADLINE_PASSED;
+use crate::actors::request::ServiceHandles;
+use crate::actors::request::stopwatch::Stopwatch;
 use crate::limits::BATCH_IN_FLIGHT_MAX;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
@@ -20,12 +20,12 @@ use std::time::Duration;
 /// How long to wait with nothing in flight where a refusal does not say.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Runs requests by their numbers: `first` of them, and those that `finished` names when it is told of a result. Whoever
-/// stops waiting cancels what is not done yet. `outcome` is counted if all went well.
+/// Runs requests by their numbers: `first` of them, and those that `finished` names when it is told of a result.
+/// Whoever stops waiting cancels what is not done yet. `outcome` is counted if all went well.
 ///
-/// Many requests are no reason for a no: once one of them was taken, those that find no room wait for it. An error means
-/// that nothing was taken, that a request can never run, that the deadline passed, or that the engine failed.
-pub(super) async fn run<T, F>(
+/// Many requests are no reason for a no: once one of them was taken, those that find no room wait for it. An error
+/// means that nothing was taken, that a request can never run, that the deadline passed, or that the engine failed.
+pub(in crate::actors::request) async fn run<T, F>(
     handles: &ServiceHandles,
     outcome: &'static str,
     first: Vec<usize>,
