@@ -48,13 +48,17 @@ pub fn at_temperature(probabilities: &[f64], temperature: f64) -> Vec<f64> {
 /// The temperature that makes what was right most probable, of distributions with the number of the right option. The
 /// mean loss is convex in its inverse, so thirds of the range are left out until the rest is small.
 pub fn fit(decided: &[(Vec<f64>, usize)]) -> f64 {
+    let is_most = |(p, right): &(Vec<f64>, usize)| p.iter().all(|other| *other <= p[*right]);
+    if decided.iter().all(is_most) {
+        // Each step surer would fit better, without an end: what was never wrong says nothing of how sure to be.
+        return 1.0;
+    }
     let loss = |inverse: f64| -> f64 {
         decided.iter().map(|(p, right)| -at_temperature(p, inverse.recip())[*right].max(LEAST).ln()).sum()
     };
     let (mut low, mut high) = (RANGE.end().recip(), RANGE.start().recip());
     while high - low > 1e-4 {
         let (a, b) = (low + (high - low) / 3.0, high - (high - low) / 3.0);
-        // Of equal losses the side nearer to 1: there is nothing to be gained by being surer.
         if loss(a) <= loss(b) { high = b } else { low = a }
     }
     (2.0 / (low + high)).clamp(*RANGE.start(), *RANGE.end())
@@ -105,6 +109,7 @@ mod tests {
         let decided: Vec<_> = (0..5).map(|i| (vec![0.9, 0.1], usize::from(i > 2))).collect();
         let fitted = at_temperature(&[0.9, 0.1], fit(&decided));
         assert!((fitted[0] - 0.6).abs() < 1e-3, "{fitted:?}");
+        assert_eq!(fit(&decided[..3]), 1.0, "all of them were right");
         let named = Temperatures([("a".to_owned(), 2.0)].into());
         assert_eq!(named.apply(None, vec![0.9, 0.1]), [0.9, 0.1]);
         assert!((named.apply(Some("a"), vec![0.9, 0.1])[0] - 0.75).abs() < 1e-12);

@@ -49,6 +49,10 @@ pub(super) fn run(args: &DecisionsArgs) -> Result<(), CliError> {
             calibration.set(name.clone(), temperature);
         }
     }
+    if decided.len() > 1 {
+        let every: Vec<JudgedQuestion> = decided.into_values().flatten().collect();
+        print!("{}", report("all", &every, None, None));
+    }
     let Some(path) = &args.out else { return Ok(()) };
     std::fs::write(path, calibration.to_string()).map_err(|e| at(path, e))
 }

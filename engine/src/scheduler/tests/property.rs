@@ -172,7 +172,7 @@ impl World {
                     min_tokens: id.0 as u32 % 4,
                     end_ids: if *ends { [3, 4].into() } else { Arc::default() },
                     priority: *priority,
-                    score_prompt: scored.then(|| scores(prompt)),
+                    score_prompt: scored.then(|| scores(*prompt)),
                     experts: Some(CUT),
                     // Some do not want drafts, others say what the answer may be.
                     drafts: !id.0.is_multiple_of(5),
