@@ -6,6 +6,7 @@ pub mod citations;
 pub mod clock;
 pub mod config;
 pub mod database;
+pub mod decide;
 pub mod device;
 pub mod documents;
 pub mod embedder;

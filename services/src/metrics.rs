@@ -51,7 +51,7 @@ metrics! {
     REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
     REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
     REQUESTS_STARTED   Counter   "chimere_requests_started_total" [] "requests"      "Requests taken; each ends once in chimere_requests_total.";
-    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed), embedded (it wanted no text).";
+    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed), embedded (it wanted no text), decided (it wanted no text either).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
     THINKING_TOKENS    Counter   "chimere_thinking_tokens_total" [] "tokens"         "Generated tokens that belonged to reasoning, what closed it included.";
@@ -131,6 +131,7 @@ metrics! {
     CITATIONS          Counter   "chimere_citations_total" ["verified"] "citations" "Marks of answers that name a numbered source, by whether that source was found to say so; the others get no citation.";
     ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
+    DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
     RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
@@ -209,7 +210,9 @@ const VLLM_TOKENS: &[f64] = &[
 
 /// Values of [`REQUESTS_TOTAL`]'s label.
 pub const OUTCOMES: &[&str] =
-    &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded"];
+    &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded", "decided"];
+/// Values of [`DECISIONS`]' label.
+pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
@@ -395,6 +398,9 @@ fn start_labelled_counters() {
         ::metrics::counter!(EXPERT_READS, "place" => tier).absolute(0);
         ::metrics::counter!(PREFIX_HIT_TOKENS, "tier" => tier).absolute(0);
         ::metrics::counter!(PREFIX_EVICTIONS, "tier" => tier).absolute(0);
+    }
+    for kind in DECISION_TYPES {
+        ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
     }
     for end in THINKING_ENDS {
         ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);

@@ -9,6 +9,7 @@ mod anthropic;
 mod citations;
 mod clients;
 mod collections;
+mod decisions;
 mod documents;
 mod drafts;
 mod edge;

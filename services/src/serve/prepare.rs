@@ -8,6 +8,7 @@ use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
+use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
 use crate::engram::{Asker, DirectoryClaim, Tables};
@@ -95,6 +96,7 @@ impl Prepared {
             tables: Arc::new(tables),
             collections,
             embedder,
+            decide: decide(config)?,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,
@@ -224,6 +226,18 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
     let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("engram.strengths: {path}: {e}"));
     let text = read_regular_text(Path::new(path), limits::STRENGTHS_BYTES_MAX).map_err(|e| wrong(&e))?;
     text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
+}
+
+/// How questions are decided, with the temperatures of a file if there is one.
+fn decide(config: &Config) -> Result<DecideSettings, ServeError> {
+    let (orders, path) = (config.decide.orders, &config.decide.calibration);
+    if path.is_empty() {
+        return Ok(DecideSettings { orders, ..DecideSettings::default() });
+    }
+    let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("decide.calibration: {path}: {e}"));
+    let text = read_regular_text(Path::new(path), limits::CALIBRATION_BYTES_MAX).map_err(|e| wrong(&e))?;
+    let calibration = text.parse().map_err(|e: TemperaturesError| wrong(&e))?;
+    Ok(DecideSettings { orders, calibration: Arc::new(calibration) })
 }
 
 /// The tables that requests can name. One that cannot be used is refused here, by its file's name.

@@ -247,6 +247,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "actors",
             "replicas",
             "turn",
+            "decide",
             "http",
             "service",
             "serve",
@@ -316,6 +317,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/backend/cuda/layout", &["cudarc", "Device"], "a layout is computed without a device"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
     ("services/src/turn", &["actix"], "a turn knows no HTTP"),
+    ("services/src/decide", &["actix"], "a decision knows no HTTP"),
 ];
 
 struct Graph {

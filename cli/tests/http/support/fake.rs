@@ -256,13 +256,11 @@ impl FakeBackend {
     }
 
     fn score(&self, piece: &Piece, scores: &mut Vec<Score>) {
-        let (Some(score), PieceTokens::Known(tokens)) = (piece.score, &piece.tokens) else { return };
-        let next = tokens.iter().skip(1).copied().chain(score.next);
-        scores.extend(next.enumerate().map(|(i, token)| Score {
+        scores.extend(piece.scored().into_iter().map(|scored| Score {
             seq: piece.seq,
-            position: piece.start + i as u32 + 1,
-            token,
-            logprobs: self.shared.logprobs(token, score.top),
+            position: scored.position,
+            token: scored.token,
+            logprobs: self.shared.logprobs(scored.token, scored.top),
             finite: true,
         }));
     }

@@ -71,6 +71,8 @@ pub struct Options {
     pub documents: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
+    /// How questions with given options are decided.
+    pub decide: chimere::decide::DecideSettings,
     /// Compute instead of doing what prompts say.
     pub real: bool,
 }
@@ -108,6 +110,7 @@ impl Default for Options {
             tables: None,
             documents: None,
             responses: chimere::config::Responses::default().bounds(),
+            decide: Default::default(),
             real: false,
         }
     }
@@ -313,6 +316,7 @@ fn parts(
         collections,
         documents,
         embedder,
+        decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),

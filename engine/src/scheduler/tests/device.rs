@@ -171,16 +171,13 @@ impl FakeDevice {
     }
 
     fn report(&mut self, piece: &Piece, tokens: &[TokenId], end: u64, outcome: &mut StepOutcome) {
-        if let Some(score) = piece.score {
-            let scored = tokens[1..].iter().copied().chain(score.next);
-            outcome.scores.extend((piece.start + 1..).zip(scored).map(|(position, token)| Score {
-                seq: piece.seq,
-                position,
-                token,
-                logprobs: TokenLogprobs { logprob: -1.0, top: Vec::new() },
-                finite: true,
-            }));
-        }
+        outcome.scores.extend(piece.scored().into_iter().map(|scored| Score {
+            seq: piece.seq,
+            position: scored.position,
+            token: scored.token,
+            logprobs: TokenLogprobs { logprob: -1.0, top: Vec::new() },
+            finite: true,
+        }));
         for row in &piece.samples {
             let sample = sampled(row, end);
             self.slot(row.slot).last_sampled = Some(sample.token);

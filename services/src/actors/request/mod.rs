@@ -14,6 +14,7 @@ pub mod probe;
 pub mod reader;
 pub mod report;
 mod report_builder;
+pub mod score;
 pub mod spec;
 pub mod speculation_report;
 pub mod stopwatch;

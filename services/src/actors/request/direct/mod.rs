@@ -1,6 +1,8 @@
 //! A request to the scheduler that no actor answers for: whoever asks waits for its events, and cancels it by not
 //! waiting any more.
 
+pub(super) mod batch;
+
 use super::{Hangup, ServiceHandles};
 use crate::actors::deferred_rules::DeferredRules;
 use crate::actors::live::LiveEntry;
@@ -27,7 +29,7 @@ impl DirectError {
 }
 
 /// One that the scheduler has taken.
-pub(super) struct DirectRequest {
+pub(in crate::actors::request) struct DirectRequest {
     // Dropped in this order: the scheduler hears that nobody waits before its messages have nowhere to go.
     _hangup: Hangup,
     heard: mpsc::Receiver<RequestEvent>,
@@ -36,7 +38,7 @@ pub(super) struct DirectRequest {
 
 impl DirectRequest {
     /// Submits `request`, whose id is that of `entry`.
-    pub(super) async fn start(
+    pub(in crate::actors::request) async fn start(
         handles: &ServiceHandles,
         entry: LiveEntry,
         request: Request,
@@ -50,7 +52,7 @@ impl DirectRequest {
     }
 
     /// What the scheduler says next; a failure is an error.
-    pub(super) async fn event(&mut self) -> Result<Event, DirectError> {
+    pub(in crate::actors::request) async fn event(&mut self) -> Result<Event, DirectError> {
         loop {
             match self.heard.recv().await.ok_or_else(DirectError::lost)? {
                 RequestEvent::Event(Event::Failed(why)) => return Err(DirectError::Failed(why)),
