@@ -14,7 +14,6 @@ use crate::http::wire::routing::{only, read, several};
 use crate::semantic::{CollectionError, Collections, FoundItem, Info, SelfTest};
 use crate::turn::search::{Search, look};
 use crate::turn::text_vectors::VectorCaller;
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
