@@ -71,23 +71,25 @@ def toolset(rng, author):
 
 
 def said(rng, author, tool):
-    """-> a request that the tool serves, its goal in the request's words, the arguments in the order of the request."""
+    """-> a request that the tool serves, its verb in the request's words, the arguments in the order of the request."""
     told = [p for p in tool.parameters if p.name in tool.required or rng.random() < 0.5]
     rng.shuffle(told)
     arguments, phrases = {}, []
     for p in told:
         arguments[p.name], spoken = p.draw(rng)
         phrases.append(p.phrase.format(v=spoken, n=p.name.replace("_", " ")))
-    goal = author.goal(rng, tool.verb, tool.noun)
-    goal = goal[0].upper() + goal[1:] if rng.random() < 0.7 else goal
-    text = author.sentence(rng, goal, phrases)
-    return text, goal if goal in text else goal[0].lower() + goal[1:], arguments
+    verb, what = author.goal(rng, tool.verb, tool.noun)
+    goal = f"{verb} {what}"
+    text = author.sentence(rng, goal[0].upper() + goal[1:] if rng.random() < 0.7 else goal, phrases)
+    return text, verb if goal in text else verb[0].upper() + verb[1:], arguments
 
 
 def served(rng, author, tool, thinking):
-    text, goal, arguments = said(rng, author, tool)
+    text, verb, arguments = said(rng, author, tool)
     function = tool.declaration["function"]
-    thought = solve.wanted(goal, function["description"], function["name"], arguments) if thinking else None
+    thought = None
+    if thinking:
+        thought = solve.wanted(verb, tool.verb, tool.noun) + solve.called(function["description"], function["name"], arguments)
     reply = assistant("", thought, [(function["name"], solve.arguments_marked(arguments))])
     return [user(text), reply], [(function["name"], arguments)]
 
@@ -100,8 +102,9 @@ def unserved(rng, author, tools, declared, thinking):
         if all((other.verb, other.noun) != (t.verb, t.noun) and (other.noun != t.noun or other.verb[:3] != t.verb[:3]) for t in tools) \
                 and (near < 0.5 or all(other.noun != t.noun and other.verb != t.verb for t in tools)):
             break
-    text, goal, _ = said(rng, author, other)
-    return [user(text), assistant(solve.no_tool(declared), solve.unserved(goal, declared) if thinking else None)]
+    text, verb, _ = said(rng, author, other)
+    thought = solve.wanted(verb, other.verb, other.noun) + solve.unserved(declared) if thinking else None
+    return [user(text), assistant(solve.no_tool(declared), thought)]
 
 
 def before(rng, author, tools):

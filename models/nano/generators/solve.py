@@ -54,14 +54,20 @@ def fields(value):
     return "The fields: " + "; ".join(f"{k} is {value_text(v)}" for k, v in value.items()) + "."
 
 
-def wanted(goal, description, name, arguments):
-    """The thought before a call: the wish in the user's words, the description that fits it, the values."""
-    told = "".join(f"\n{alone(k)}: {value_text(v)}" for k, v in arguments.items())
-    return f"Wanted: {copied(goal)}\n{alone(name)}: {copied(description)}{told}"
+def wanted(said, verb, noun):
+    """The wish in the request's tokens, then its words in each form that a declaration may have: next to each other they are found there, or not."""
+    forms = " ".join(alone(word) for form in (verb, noun) for word in (form, form.capitalize()))
+    return f"Wanted: {copied(said)} {noun}.\nWords: {verb} {noun} {forms}\n"
 
 
-def unserved(goal, declared):
-    return f"Wanted: {copied(goal)}\nNone of the tools does that: {names(declared)}."
+def called(description, name, arguments):
+    """The description that fits, and the call in words."""
+    told = "; ".join(f"{alone(k)} is {copied(v) if isinstance(v, str) else value_text(v)}" for k, v in arguments.items())
+    return f"{copied(description)}: I call {alone(name)}" + (f": {told}." if told else ".")
+
+
+def unserved(declared):
+    return f"None of the tools does that: {names(declared)}."
 
 
 def names(declared):

@@ -79,7 +79,7 @@ def description(rng, verb, noun):
 
 def goal(rng, verb, noun):
     verb = rng.choice(ASK_ALSO.get(verb, [verb])) if rng.random() < 0.3 else verb
-    return f"{verb} {rng.choice(('the', 'the', 'the', 'my', 'our', 'a' if noun[0] not in 'aeiou' else 'an', 'this', 'that'))} {noun}"
+    return verb, f"{rng.choice(('the', 'the', 'the', 'my', 'our', 'a' if noun[0] not in 'aeiou' else 'an', 'this', 'that'))} {noun}"
 
 
 def sentence(rng, goal, phrases):

@@ -36,7 +36,7 @@ def description(rng, verb, noun):
 
 
 def goal(rng, verb, noun):
-    return f"{verb} the {noun}"
+    return verb, f"the {noun}"
 
 
 def sentence(rng, goal, phrases):

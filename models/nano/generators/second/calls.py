@@ -61,7 +61,7 @@ def description(rng, verb, noun):
 
 
 def goal(rng, verb, noun):
-    return f"{verb} {rng.choice(('', 'the ', 'one ', 'that ', 'any ', 'some ', 'your '))}{noun}"
+    return verb, f"{rng.choice(('', 'the ', 'one ', 'that ', 'any ', 'some ', 'your '))}{noun}"
 
 
 def sentence(rng, goal, phrases):
