@@ -139,6 +139,8 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
     let tiles = [(2, 2, 128), (2, 1, 64), (1, 1, 64)];
     for (i, layout) in LAYOUTS.into_iter().enumerate() {
         let (groups, tiles, columns) = tiles[i % tiles.len()];
+        // A stage of 16 bits a weight has no room for two.
+        let tiles = if layout == Layout::W16 { 1 } else { tiles };
         let epilogue = EPILOGUES[i / 3 % 5];
         let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
         // Where columns are not listed, of two segments too, and few rows' kernels.
