@@ -132,14 +132,16 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
-/// Products in f16 of every layout that has them, each way to cut one up and every epilogue, with the rows that they
+/// Products in f16 of every layout, each way to cut one up and every epilogue, with the rows that they
 /// read.
 fn in_halves() -> Result<Vec<Program>, CudaError> {
     let mut programs = vec![halves::program(512, None)?, halves::program(2048, Some(2048))?];
     let tiles = [(2, 2, 128), (2, 1, 64), (1, 1, 64)];
-    for (i, layout) in LAYOUTS.into_iter().filter(|l| *l != Layout::W16).enumerate() {
+    for (i, layout) in LAYOUTS.into_iter().enumerate() {
         let (groups, tiles, columns) = tiles[i % tiles.len()];
-        let epilogue = EPILOGUES[i / 3];
+        // A stage of 16 bits a weight has no room for two.
+        let tiles = if layout == Layout::W16 { 1 } else { tiles };
+        let epilogue = EPILOGUES[i / 3 % 5];
         let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
         // Where columns are not listed, of two segments too, and few rows' kernels.
         let segments = if shape.dense() && tiles == 1 { 2 } else { 1 };

@@ -12,7 +12,7 @@ pub use config::HfConfig;
 pub use sentence::{SentenceModules, TextPooling};
 
 use super::{BlockType, Files, LoadError, Tensor};
-use quantized::{Quantization, QuantizedMatrix};
+use quantized::{FoundMatrices, Quantization, QuantizedMatrix};
 use std::path::{Path, PathBuf};
 use tensors::Tensors;
 
@@ -31,6 +31,7 @@ pub struct HfDir {
     config: HfConfig,
     tensors: Tensors,
     quantization: Quantization,
+    found: FoundMatrices,
 }
 
 impl HfDir {
@@ -42,7 +43,7 @@ impl HfDir {
         if vision > 0 {
             tracing::info!("{vision} tensors of the vision tower are left out: text only");
         }
-        Ok(Self { path: path.to_owned(), config, tensors, quantization })
+        Ok(Self { path: path.to_owned(), config, tensors, quantization, found: FoundMatrices::default() })
     }
 
     /// Path of the directory.
@@ -78,7 +79,7 @@ impl HfDir {
     /// Encoding and shape of the tensor of this name, without a byte of it.
     pub fn outline(&self, name: &str) -> Result<Option<(BlockType, Vec<usize>)>, LoadError> {
         match self.quantized(name)? {
-            Some(quantized) => Ok(Some((quantized.encoding(), quantized.shape))),
+            Some(quantized) => Ok(Some((quantized.encoding(), quantized.stored.shape.clone()))),
             None => self.tensors.outline(name),
         }
     }
@@ -98,30 +99,27 @@ impl HfDir {
     }
 
     fn quantized(&self, name: &str) -> Result<Option<QuantizedMatrix<'_>>, LoadError> {
-        QuantizedMatrix::find(&self.tensors, &self.quantization, name)
+        QuantizedMatrix::find(&self.tensors, &self.quantization, &self.found, name)
     }
 
     /// As [`HfDir::tensor`], but a quantised matrix is decoded, by the calling thread alone: whoever makes a tensor
     /// once for all may be asked for it by a thread of the pool, which must not take up work that asks for it again.
     pub(crate) fn floats_by_this_thread(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
         let Some(tensor) = self.tensor(name)? else { return Ok(None) };
-        if is_float(tensor.ty) && tensor.scale.is_none() {
-            return Ok(Some(tensor));
-        }
-        let bytes = tensor.decode().into_iter().flat_map(f32::to_le_bytes).collect();
-        Ok(Tensor::owned(tensor.name.clone(), BlockType::F32, tensor.shape.clone(), bytes))
+        Ok(Some(if is_float(tensor.ty) && tensor.scale.is_none() { tensor } else { tensor.decoded() }))
     }
 
     /// The names of the tensors that the one of this name is made of, if it is made of several.
     pub(crate) fn parts_of(&self, name: &str) -> Vec<String> {
-        self.quantized(name).ok().flatten().map(|quantized| quantized.parts).unwrap_or_default()
+        self.quantized(name).ok().flatten().map(|quantized| quantized.stored.parts.clone()).unwrap_or_default()
     }
 
     /// That weights of few bits are stored in a way that is read here, and as config.json says.
     pub(crate) fn check_quantization(&self) -> Result<(), LoadError> {
         let mut names: Vec<&str> = self.tensors.names().collect();
         names.sort_unstable();
-        let scheme_of = |stem: &str| Ok(self.quantized(&format!("{stem}.weight"))?.map(|quantized| quantized.scheme));
+        let scheme_of =
+            |stem: &str| Ok(self.quantized(&format!("{stem}.weight"))?.map(|quantized| quantized.stored.scheme));
         self.quantization.check(&names, scheme_of)
     }
 }

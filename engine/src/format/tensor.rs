@@ -224,7 +224,7 @@ impl Tensor {
     }
 
     /// The values as f32.
-    fn decoded(&self) -> Self {
+    pub(super) fn decoded(&self) -> Self {
         let bytes = self.decode().into_iter().flat_map(f32::to_le_bytes).collect();
         Self::owned(self.name.clone(), BlockType::F32, self.shape.clone(), bytes).expect("as many values as before")
     }

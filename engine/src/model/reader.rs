@@ -157,8 +157,7 @@ fn stack_with(name: String, parts: &[Tensor], copy: impl FnOnce(&mut [u8], usize
         let want = format!("{} {:?} like `{}`", ty.name(), first.shape, first.name);
         return Err(Problem::tensor(&other.name, want, format_args!("{} {:?}", other.ty.name(), other.shape)));
     }
-    let rows: usize = first.shape.iter().rev().skip(1).product();
-    let len = rows * ty.row_bytes(first.cols()).expect("a tensor's rows are whole blocks");
+    let len = first.matrices() * first.rows() * ty.row_bytes(first.cols()).expect("a tensor's rows are whole blocks");
     let mut bytes = vec![0; parts.len() * len];
     copy(&mut bytes, len.max(1));
     let shape = [&[parts.len()], &first.shape[..]].concat();

@@ -2,15 +2,14 @@
 
 use super::Test;
 use super::follow::follow;
+use super::support::directory::{Directory, StoredTensors};
 use super::support::{Random, golden_dir};
 use chimere_engine::backend::cuda::Activations;
 use chimere_engine::ids::TokenId;
-use chimere_engine::model::{self, Model};
+use chimere_engine::model::Model;
 use half::f16;
-use safetensors::serialize;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// Tests that want a device.
 pub(super) const TESTS: &[Test] =
@@ -24,15 +23,15 @@ const HEADS: usize = 4;
 const DIM: usize = 64;
 
 /// The tensors of a random model of two layers.
-struct Directory {
-    tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
+struct RandomTensors {
+    tensors: StoredTensors,
     random: Random,
 }
 
 /// Puts a matrix of a format into a directory.
-type PutMatrix = fn(&mut Directory, &str, usize, usize);
+type PutMatrix = fn(&mut RandomTensors, &str, usize, usize);
 
-impl Directory {
+impl RandomTensors {
     fn put(&mut self, name: String, dtype: Dtype, shape: &[usize], bytes: Vec<u8>) {
         self.tensors.insert(name, (dtype, shape.to_vec(), bytes));
     }
@@ -58,7 +57,7 @@ impl Directory {
     }
 
     fn of(expert: PutMatrix, mixer: PutMatrix) -> Self {
-        let mut d = Self { tensors: BTreeMap::new(), random: Random(7) };
+        let mut d = Self { tensors: StoredTensors::new(), random: Random(7) };
         d.floats("model.language_model.embed_tokens.weight", &[VOCAB, HIDDEN], 0.5, 0.0);
         d.floats("model.language_model.norm.weight", &[HIDDEN], 0.1, 0.0);
         mixer(&mut d, "lm_head", VOCAB, HIDDEN);
@@ -115,11 +114,6 @@ impl Directory {
     }
 
     fn load(&self, quantization: &Value) -> Model {
-        let dir = tempfile::tempdir().unwrap();
-        let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
-            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
-        });
-        std::fs::write(dir.path().join("model.safetensors"), serialize(views, None).unwrap()).unwrap();
         let file = golden_dir("formats/fp8-block").join("config.json");
         let mut config: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         config["quantization_config"] = quantization.clone();
@@ -135,26 +129,23 @@ impl Directory {
         });
         text.extend(own.as_object().unwrap().clone());
         text["rope_parameters"]["mrope_section"] = json!([3, 3, 2]);
-        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-        std::fs::copy(golden_dir("formats").join("tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
-        // The file is mapped: its folder may go.
-        model::load(dir.path()).unwrap()
+        Directory { tensors: self.tensors.clone(), config }.load("formats/tokenizer.json").unwrap()
     }
 }
 
-fn fp8_squares(d: &mut Directory, module: &str, rows: usize, cols: usize) {
+fn fp8_squares(d: &mut RandomTensors, module: &str, rows: usize, cols: usize) {
     let codes = d.e4m3(rows * cols);
     d.put(format!("{module}.weight"), Dtype::F8_E4M3, &[rows, cols], codes);
     d.scales(format!("{module}.weight_scale_inv"), &[rows.div_ceil(128), cols / 128], 0.05);
 }
 
-fn fp8_rows(d: &mut Directory, module: &str, rows: usize, cols: usize) {
+fn fp8_rows(d: &mut RandomTensors, module: &str, rows: usize, cols: usize) {
     let codes = d.e4m3(rows * cols);
     d.put(format!("{module}.weight"), Dtype::F8_E4M3, &[rows, cols], codes);
     d.scales(format!("{module}.weight_scale"), &[rows, 1], 0.05);
 }
 
-fn nvfp4(d: &mut Directory, module: &str, rows: usize, cols: usize) {
+fn nvfp4(d: &mut RandomTensors, module: &str, rows: usize, cols: usize) {
     let (codes, scales) = (d.bytes(rows * cols / 2), d.bytes(rows * cols / 16));
     d.put(format!("{module}.weight_packed"), Dtype::U8, &[rows, cols / 2], codes);
     let scales = scales.into_iter().map(|s| 40 + s % 32).collect();
@@ -162,7 +153,7 @@ fn nvfp4(d: &mut Directory, module: &str, rows: usize, cols: usize) {
     d.scales(format!("{module}.weight_global_scale"), &[1], 40.0);
 }
 
-fn awq(d: &mut Directory, module: &str, rows: usize, cols: usize) {
+fn awq(d: &mut RandomTensors, module: &str, rows: usize, cols: usize) {
     let (codes, zeros) = (d.bytes(rows * cols / 2), d.bytes(rows * cols / 256));
     d.put(format!("{module}.qweight"), Dtype::I32, &[cols, rows / 8], codes);
     d.put(format!("{module}.qzeros"), Dtype::I32, &[cols / 128, rows / 8], zeros);
@@ -186,7 +177,7 @@ fn directories_of_few_bits_follow_the_exact_path() {
     let ids: Vec<TokenId> = (0..70).map(|i| (i * 37 + 11) % VOCAB as TokenId).collect();
     let mut wrong = Vec::new();
     for (name, put, quantization) in formats {
-        let model = Directory::of(put, put).load(&quantization);
+        let model = RandomTensors::of(put, put).load(&quantization);
         // Random weights leave 8 bits of activations 0.15 off on a CPU too; 16 bits would show what a kernel loses.
         for (activations, rms, agreement) in [(Activations::Int16, 5e-3, 0.99), (Activations::Int8, 0.2, 0.85)] {
             wrong.extend(follow(name, &model, activations, &ids, rms, agreement));

@@ -1,16 +1,15 @@
 //! Checkpoint formats of few bits against what their makers' programs read, and mutations of their directories: none
 //! loads with other logits.
 
-use crate::support::{Driver, Golden, Random, config, data_dir, golden_dir, max_abs, relative_rms};
+use crate::support::directory::{Directory, StoredTensors};
+use crate::support::{Driver, Golden, Random, config, data_dir, deviation, golden_dir, max_abs, relative_rms};
 use chimere_engine::backend::cpu::matmul::PackedMatrix;
 use chimere_engine::backend::cuda::matrix_bytes;
 use chimere_engine::format::{BlockType, Tensor};
-use chimere_engine::model::{self, Model, Op};
+use chimere_engine::model::{Model, Op};
 use chimere_engine::step::Form;
-use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize};
+use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Every directory of `golden/formats`, and the encoding that its experts have here.
 const FORMATS: [(&str, BlockType); 9] = [
@@ -30,45 +29,15 @@ const LOGITS: f32 = 2e-4;
 /// Mutations of each directory.
 const MUTATIONS: u64 = 200;
 
-/// A directory's tensors and config.json, to be changed.
-struct Directory {
-    tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
-    config: Value,
-}
+/// Of all of them.
+const TOKENIZER: &str = "formats/tokenizer.json";
 
-impl Directory {
-    fn of(format: &str) -> Self {
-        let dir = golden_dir("formats").join(format);
-        let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
-        let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        let owned = |(name, t): (String, TensorView<'_>)| (name, (t.dtype(), t.shape().to_vec(), t.data().to_vec()));
-        let config = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
-        Self { tensors: tensors.tensors().into_iter().map(owned).collect(), config }
-    }
-
-    fn load(&self) -> Result<Model, String> {
-        self.load_with("formats/tokenizer.json")
-    }
-
-    fn load_with(&self, tokenizer: &str) -> Result<Model, String> {
-        let dir = tempfile::tempdir().unwrap();
-        let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
-            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
-        });
-        std::fs::write(dir.path().join("model.safetensors"), serialize(views, None).unwrap()).unwrap();
-        std::fs::write(dir.path().join("config.json"), self.config.to_string()).unwrap();
-        std::fs::copy(golden_dir(tokenizer), dir.path().join("tokenizer.json")).unwrap();
-        model::load(dir.path()).map_err(|e| e.to_string())
-    }
+fn directory(format: &str) -> Directory {
+    Directory::of(&format!("formats/{format}"))
 }
 
 fn golden(format: &str) -> Golden {
     Golden::read(&golden_dir("formats").join(format).join("golden.safetensors"))
-}
-
-fn deviation(x: &[f32]) -> f32 {
-    let mean = x.iter().sum::<f32>() / x.len() as f32;
-    (x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / x.len() as f32).sqrt()
 }
 
 /// Logits of the prompt's last positions, as many as the golden file has.
@@ -82,7 +51,7 @@ fn logits(format: &str, model: &Model, exact: bool) -> Vec<f32> {
 #[test]
 fn directories_of_every_format_are_exact() {
     for (format, encoding) in FORMATS {
-        let model = Directory::of(format).load().unwrap_or_else(|e| panic!("{format}: {e}"));
+        let model = directory(format).load(TOKENIZER).unwrap_or_else(|e| panic!("{format}: {e}"));
         let Op::Moe(moe) = &model.weights.layers[0][1].op else { panic!("experts") };
         assert_eq!(moe.experts.up.ty, encoding, "{format}");
         let golden = golden(format);
@@ -106,7 +75,7 @@ fn directories_of_every_format_are_exact() {
 #[test]
 fn the_default_path_of_every_format_stays_within_its_tolerance() {
     for (format, _) in FORMATS {
-        let model = Directory::of(format).load().unwrap();
+        let model = directory(format).load(TOKENIZER).unwrap();
         let error = relative_rms(&logits(format, &model, false), &golden(format).array("logits").1);
         println!("{format}: relative error {error:e}");
         assert!(error < 6e-2, "{format}: relative error {error:e}");
@@ -173,12 +142,12 @@ fn mutate(directory: &mut Directory, random: &mut Random) -> Vec<String> {
 #[test]
 fn mutated_directories_are_refused_by_name_or_compute_the_same() {
     for (format, _) in FORMATS {
-        let whole = logits(format, &Directory::of(format).load().unwrap(), true);
+        let whole = logits(format, &directory(format).load(TOKENIZER).unwrap(), true);
         let (mut random, mut refused) = (Random(55), 0);
         for n in 0..MUTATIONS {
-            let mut directory = Directory::of(format);
+            let mut directory = directory(format);
             let names = mutate(&mut directory, &mut random);
-            match directory.load() {
+            match directory.load(TOKENIZER) {
                 Err(e) => {
                     refused += 1;
                     let named = names.iter().any(|name| e.contains(name.as_str()));
@@ -208,7 +177,7 @@ fn in_eight_bits(preset: &str) -> [Directory; 2] {
     let dir = golden_dir(preset);
     let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
     let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
-    let mut both = [0, 1].map(|_| Directory { tensors: BTreeMap::new(), config: config.clone() });
+    let mut both = [0, 1].map(|_| Directory { tensors: StoredTensors::new(), config: config.clone() });
     let weights = serde_json::json!({ "num_bits": 8, "type": "float", "strategy": "channel" });
     both[0].config["quantization_config"] = serde_json::json!({
         "quant_method": "compressed-tensors",
@@ -250,7 +219,7 @@ fn every_family_reads_matrices_of_eight_bits() {
     for preset in crate::unread::directories() {
         let ids = Golden::of(preset).ids("input_ids");
         let [got, want] = in_eight_bits(preset).map(|directory| {
-            let model = directory.load_with("moe/tokenizer.json").unwrap_or_else(|e| panic!("{preset}: {e}"));
+            let model = directory.load("moe/tokenizer.json").unwrap_or_else(|e| panic!("{preset}: {e}"));
             Driver::recording(&model, &config(true, 2)).run(Form::Chunked, 0, &ids[..12]).logits
         });
         assert!(got.iter().all(|x| x.is_finite()), "{preset}");

@@ -1,14 +1,12 @@
 //! Mutations of the golden files: whatever is added to a file is refused by name or changes no logit, and whatever is
 //! missed is named.
 
+use crate::support::directory::Directory;
 use crate::support::{Driver, GgufParts, Golden, config, golden_dir};
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::model::{self, Model};
 use chimere_engine::step::Form;
-use safetensors::tensor::{Dtype, TensorView};
-use safetensors::{SafeTensors, serialize};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde_json::json;
 
 /// Every file here, with its architecture in GGUF files.
 const FILES: [(&str, &str); 13] = [
@@ -154,58 +152,31 @@ fn keys_that_change_nothing_are_accepted_in_every_family() {
     }
 }
 
-/// A directory in the making.
-struct Directory {
-    config: Value,
-    tensors: BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>,
-}
-
-impl Directory {
-    fn of(preset: &str) -> Self {
-        let bytes = std::fs::read(golden_dir(preset).join("model.safetensors")).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let tensor = |t: TensorView<'_>| (t.dtype(), t.shape().to_vec(), t.data().to_vec());
-        let config = std::fs::read(golden_dir(preset).join("config.json")).unwrap();
-        Self {
-            config: serde_json::from_slice(&config).unwrap(),
-            tensors: file.iter().map(|(name, t)| (name.to_owned(), tensor(t))).collect(),
-        }
-    }
-
-    fn text(&mut self) -> &mut Value {
-        if self.config["text_config"].is_object() { &mut self.config["text_config"] } else { &mut self.config }
-    }
-
-    fn load(&self) -> Result<Model, String> {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::copy(golden_dir("moe").join("tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
-        std::fs::write(dir.path().join("config.json"), self.config.to_string()).unwrap();
-        let views = self.tensors.iter().map(|(n, (d, s, b))| (n.clone(), TensorView::new(*d, s.clone(), b).unwrap()));
-        std::fs::write(dir.path().join("model.safetensors"), serialize(views, None).unwrap()).unwrap();
-        model::load(dir.path()).map_err(|e| e.to_string())
-    }
+/// The model of a directory of any preset: all have one vocabulary.
+fn load(dir: &Directory) -> Result<Model, String> {
+    dir.load("moe/tokenizer.json")
 }
 
 #[test]
 fn every_tensor_of_a_directory_is_used_or_named() {
     for preset in directories() {
         let mut dir = Directory::of(preset);
-        let whole = logits(preset, &dir.load().unwrap());
+        let whole = logits(preset, &load(&dir).unwrap());
         let names: Vec<String> = dir.tensors.keys().cloned().collect();
         // One expert, of those that are a tensor each, stands for all.
         for name in names.iter().filter(|n| !n.contains(".experts.") || n.contains(".experts.1.")) {
             let tensor = dir.tensors.remove(name).unwrap();
             let stack = name.replace(".experts.1.", ".experts.{}.");
             let named = [name, &stack, "embed_tokens.weight", "conv_bias"];
-            check(preset, &whole, &named, dir.load());
+            check(preset, &whole, &named, load(&dir));
             dir.tensors.insert(format!("{name}_"), tensor.clone());
-            check(preset, &whole, &named, dir.load());
+            check(preset, &whole, &named, load(&dir));
             dir.tensors.remove(&format!("{name}_"));
             let bias = format!("{}.bias", name.trim_end_matches(".weight").trim_end_matches(".bias"));
             if !names.contains(&bias) {
                 dir.tensors.insert(bias.clone(), tensor.clone());
                 dir.tensors.insert(name.clone(), tensor.clone());
-                check(preset, &whole, &[&bias], dir.load());
+                check(preset, &whole, &[&bias], load(&dir));
                 dir.tensors.remove(&bias);
             }
             dir.tensors.insert(name.clone(), tensor);
@@ -231,15 +202,15 @@ fn keys_of_other_configurations_are_refused_in_every_family() {
                 continue;
             }
             dir.text()[key] = value;
-            let e = refusal(dir.load());
+            let e = refusal(load(&dir));
             assert!(e.contains(&format!("config.json: key `{key}`: wanted ")), "{preset}: {e}");
         }
         let mut dir = Directory::of(preset);
         dir.text()["rope_parameters"]["factor"] = json!(4.0);
         dir.text()["rope_parameters"]["rope_type"] = json!("default");
-        assert!(refusal(dir.load()).contains("key `rope_parameters.factor`: wanted no such key"), "{preset}");
+        assert!(refusal(load(&dir)).contains("key `rope_parameters.factor`: wanted no such key"), "{preset}");
         let mut dir = Directory::of(preset);
-        let whole = logits(preset, &dir.load().unwrap());
+        let whole = logits(preset, &load(&dir).unwrap());
         for (key, value) in [
             ("transformers_version", json!("6.1.0")),
             ("use_cache", json!(false)),
@@ -252,7 +223,7 @@ fn keys_of_other_configurations_are_refused_in_every_family() {
         ] {
             dir.text()[key] = value;
         }
-        assert!(logits(preset, &dir.load().unwrap()) == whole, "{preset}");
+        assert!(logits(preset, &load(&dir).unwrap()) == whole, "{preset}");
     }
 }
 
@@ -260,15 +231,15 @@ fn keys_of_other_configurations_are_refused_in_every_family() {
 fn a_head_of_its_own_is_used_though_the_configuration_ties_it() {
     for preset in ["moe", "next", "mamba2", "falcon_h1"] {
         let mut dir = Directory::of(preset);
-        let whole = logits(preset, &dir.load().unwrap());
+        let whole = logits(preset, &load(&dir).unwrap());
         dir.text()["tie_word_embeddings"] = json!(true);
-        let model = dir.load().unwrap();
+        let model = load(&dir).unwrap();
         assert!(model.weights.head.is_some() && logits(preset, &model) == whole, "{preset}");
         let embedding =
             dir.tensors.keys().find(|n| n.ends_with("embed_tokens.weight") || n.ends_with("embeddings.weight"));
         let copy = dir.tensors[embedding.unwrap()].clone();
         dir.tensors.insert("lm_head.weight".into(), copy);
-        assert!(dir.load().unwrap().weights.head.is_none(), "{preset}: a copy of the embedding is tied to it");
+        assert!(load(&dir).unwrap().weights.head.is_none(), "{preset}: a copy of the embedding is tied to it");
     }
 }
 
@@ -277,7 +248,7 @@ fn an_id_that_ends_a_text_is_one_of_the_vocabulary() {
     for preset in directories() {
         let mut dir = Directory::of(preset);
         dir.text()["eos_token_id"] = json!([2, 99_999]);
-        let e = refusal(dir.load());
+        let e = refusal(load(&dir));
         assert!(
             e.ends_with("eos_token_id`: wanted ids below 512, the rows of the embedding, got 99999"),
             "{preset}: {e}"
@@ -297,7 +268,7 @@ fn a_family_that_is_not_read_is_named_before_its_keys() {
     ] {
         dir.text()[key] = value;
     }
-    let e = refusal(dir.load());
+    let e = refusal(load(&dir));
     assert!(e.contains("key `model_type`: wanted one of ") && e.ends_with("got `gpt_oss`"), "{e}");
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
 pub mod conversations;
+pub mod directory;
 pub mod drafts;
 
 use chimere_engine::PAGE_TOKENS;
@@ -31,6 +32,12 @@ impl Random {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
+}
+
+/// The standard deviation of values.
+pub fn deviation(x: &[f32]) -> f32 {
+    let mean = x.iter().sum::<f32>() / x.len() as f32;
+    (x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / x.len() as f32).sqrt()
 }
 
 /// The folder of a golden preset.

@@ -1,7 +1,8 @@
 //! Times of every kernel on the device at hand, as tables; without a device it says so.
 //!
-//! `gpu [OPERATOR]` measures, `gpu wide [PRODUCT [ROWS]]` one product of many columns; `gpu build [ARCH [OPERATOR]]`
-//! compiles what is measured into the kernel cache and needs no device. ARCH is sm_90a unless it is named.
+//! `gpu [OPERATOR]` measures, `gpu wide [PRODUCT [ROWS]]` and `gpu product [PRODUCT]` the products of one name;
+//! `gpu build [ARCH [OPERATOR]]` compiles what is measured into the kernel cache and needs no device. ARCH is sm_90a
+//! unless it is named.
 
 mod attention;
 mod embed;

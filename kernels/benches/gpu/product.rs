@@ -81,7 +81,7 @@ const HEAD: &[[usize; 5]] = &[
 ];
 const HEAD_MORE: &[[usize; 5]] = &[[4, 1, 1, 2, 80], [4, 2, 1, 2, 80], [4, 4, 1, 2, 80], [4, 4, 1, 2, 128]];
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     Case::new("in-projection Q8_0", Layout::Q8_0, 12416, 2048, Epilogue::Plain, IN_PROJECTION, IN_PROJECTION_MORE),
     Case::new("attention in Q8_0", Layout::Q8_0, 9216, 2048, Epilogue::Plain, IN_PROJECTION, IN_PROJECTION_MORE),
     Case::new("in-projection Q6_K", Layout::Q6_K, 12416, 2048, Epilogue::Plain, IN_PROJECTION, IN_PROJECTION_MORE),
@@ -91,6 +91,9 @@ const CASES: [Case; 8] = [
     Case::new("gate and up Q8_0", Layout::Q8_0, 24_576, 3072, Epilogue::Gated, GATED, GATED_MORE),
     Case::new("down Q8_0", Layout::Q8_0, 3072, 12_288, Epilogue::Residual, OUT_PROJECTION, OUT_PROJECTION_MORE),
     Case::new("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, HEAD, HEAD_MORE),
+    // Of directories of few bits: their heads are multiplied in f16.
+    Case::new("head NVFP4", Layout::NVFP4, 248_320, 2048, Epilogue::Plain, &[], &[]),
+    Case::new("head W16", Layout::W16, 248_320, 2048, Epilogue::Plain, &[], &[]),
 ];
 
 /// Of the chip that products in f16 are for.
@@ -132,12 +135,18 @@ fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> ProductTil
     ProductTiling { warps_k, tiles, cluster, depth, registers }
 }
 
-fn mixes() -> [(&'static str, Experts); 2] {
+fn mixes() -> [(&'static str, Experts); 5] {
     let of = |routed, shared| {
         let kind = |layout| ExpertShape { width: 512, gate_up: layout, down: layout };
         Experts::new(HIDDEN, EXPERTS, USED, kind(routed), kind(shared)).expect("legal")
     };
-    [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
+    [
+        ("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)),
+        ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K)),
+        ("Q8_0", of(Layout::Q8_0, Layout::Q8_0)),
+        ("NVFP4", of(Layout::NVFP4, Layout::NVFP4)),
+        ("FP8", of(Layout::FP8_BLOCKS, Layout::FP8_BLOCKS)),
+    ]
 }
 
 /// Builds the programs that [`time`] loads.
@@ -158,11 +167,12 @@ pub(crate) fn experts_programs() -> Result<Vec<Program>, CudaError> {
     Ok(mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect())
 }
 
-/// Measures every case for one row and for more, in microseconds.
+/// Measures every case, or those whose name has the second argument in it, for one row and for more, in microseconds.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s, read and written\n", ceiling / 1e9);
-    for case in &CASES {
+    let wanted = std::env::args().skip(2).find(|a| !a.starts_with("--")).unwrap_or_default();
+    for case in CASES.iter().filter(|case| case.name.contains(&wanted)) {
         let floor = case.shape().bytes() as f64 / ceiling;
         let weights = weights(gpu, case.shape(), ROTATED_BYTES.div_ceil(case.shape().bytes()))?;
         println!("{} {} x {}: floor {:.2} us", case.name, case.rows, case.cols, floor * 1e6);

@@ -85,14 +85,21 @@ const EXPERTS: usize = 256;
 const ROTATED_BYTES: usize = 300 << 20;
 
 /// What the released model multiplies.
-const CASES: [Case; 7] = [
+const CASES: [Case; 14] = [
     dense("in-projection Q8_0", Layout::Q8_0, 12416, 2048, Epilogue::Plain, Some(2048)),
     dense("out-projection Q8_0", Layout::Q8_0, 2048, 4096, Epilogue::Residual, None),
     dense("expert gate+up Q4_K", Layout::Q4_K, 1024, 2048, Epilogue::Gated, Some(2048)).routed(),
     dense("expert down Q4_K", Layout::Q4_K, 2048, 512, Epilogue::Plain, None).routed(),
+    dense("expert gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)).routed(),
+    dense("expert down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None).routed(),
+    dense("expert gate+up NVFP4", Layout::NVFP4, 1024, 2048, Epilogue::Gated, Some(2048)).routed(),
+    dense("expert down NVFP4", Layout::NVFP4, 2048, 512, Epilogue::Plain, None).routed(),
+    dense("expert gate+up FP8", Layout::FP8_BLOCKS, 1024, 2048, Epilogue::Gated, Some(2048)).routed(),
+    dense("expert down FP8", Layout::FP8_BLOCKS, 2048, 512, Epilogue::Plain, None).routed(),
     dense("shared gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)).of_experts(),
     dense("shared down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None).of_experts(),
     dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
+    dense("head W16", Layout::W16, 248_320, 2048, Epilogue::Plain, Some(2048)),
 ];
 /// Rows of a step.
 const STEPS: [usize; 11] = [16, 24, 32, 48, 64, 128, 256, 512, 1024, 2048, 8192];

@@ -28,7 +28,7 @@
 //
 // -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
-// RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
+// RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, HALVED_..: 1 where rows are there as f16 too, 2 where rows of h are as well, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
 #include "common/cluster.cuh"
 #include "product/columns.cuh"
@@ -321,6 +321,9 @@ template <int ROWS> struct Chosen {
 template <int ROWS> struct Memory {
     static constexpr int PAIRS = ROWS * USED;
     static constexpr int NC = ROWS == 1 ? 1 : (ROWS + 7) / 8 * 8;
+    // Whether rows, and rows of h, are there as f16 too.
+    static constexpr int HALVED_PARTS = ROWS == 1 ? HALVED_1 : ROWS == ROWS_FEW ? HALVED_FEW : HALVED_MOST;
+    static constexpr bool HALVED = HALVED_PARTS > 0, HALVED_H = HALVED_PARTS > 1;
     // Blocks that share 32 outputs of down, and tiles that each has of their two. One row's weights are few: half of the blocks, which
     // then need no exchange, are enough, and the next kernel's may start on the others' multiprocessors.
     static constexpr int CLUSTER_OF = CL;
@@ -333,12 +336,12 @@ template <int ROWS> struct Memory {
     // [2][WARPS][columns][16], then rows of activations.
     static constexpr int SUMS = WARPS * NC * 16;
     static constexpr int ROWS_AT = BEGIN + 2 * SUMS * 4;
-    static constexpr int GATE_UP_END = ROWS_AT + ROWS * Staged<COLS>::STRIDE;
+    static constexpr int GATE_UP_END = ROWS_AT + ROWS * Staged<COLS, HALVED>::STRIDE;
     // [2][pairs, rows][16], then rows of h, of routed and of shared experts.
     static constexpr int PARTS = PAIRS + ROWS;
     static constexpr int H_AT = BEGIN + 2 * PARTS * 16 * 4;
-    static constexpr int SHARED_H_AT = H_AT + PAIRS * Staged<PADDED>::STRIDE;
-    static constexpr int DOWN_END = SHARED_H_AT + ROWS * Staged<SHARED_PADDED>::STRIDE;
+    static constexpr int SHARED_H_AT = H_AT + PAIRS * Staged<PADDED, HALVED_H>::STRIDE;
+    static constexpr int DOWN_END = SHARED_H_AT + ROWS * Staged<SHARED_PADDED, HALVED_H>::STRIDE;
     static constexpr int BYTES = GATE_UP_END > DOWN_END ? GATE_UP_END : DOWN_END;
     static_assert(BYTES <= (ROWS == 1 ? BYTES_1 : ROWS == ROWS_FEW ? BYTES_FEW : BYTES_MOST), "the launcher knows how much");
     static_assert(RING % STAGED_AT == 0, "a ring begins where a unit may");
@@ -528,7 +531,7 @@ template <int ROWS> struct Experts {
         const u8 *own = W::HAS_FACTORS ? stream.tile_of(item) : nullptr;
         const float2 factors = group_factors<W>(own - (u64)(warp / WK) * W::TILE_BYTES);
         if (PLACED && way && warp % WK == 0) W::put_factors(way, own);
-        Picked<COLS, NC> columns([&](int c) {
+        Picked<COLS, NC, M::HALVED> columns([&](int c) {
             int column = c < count ? c : 0;
             return ROWS == 1 ? 0 : pairs ? pairs[column] / USED : column;
         });
@@ -584,7 +587,7 @@ template <int ROWS> struct Experts {
     // A tile for NC columns. `part_of(c)`: where a column's outputs go, below 0 if there is no such column.
     template <class W, int INPUTS, int NC, class S, class R, class P>
     __device__ __forceinline__ void tile(S &stream, const u8 *h, int item, int tile, R row_of, P part_of, u8 *way = nullptr) {
-        Picked<INPUTS, NC> columns(row_of);
+        Picked<INPUTS, NC, M::HALVED_H> columns(row_of);
         const u8 *own = W::HAS_FACTORS ? stream.tile_of(item) : nullptr;
         const float factors[2] = {W::factor_of(own, threadIdx.x % WARP / 4), W::factor_of(own, threadIdx.x % WARP / 4 + 8)};
         if (PLACED && way) W::put_factors(way, own);
@@ -678,12 +681,12 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     u32 tag = __ldcg(args.launches) + 1;
     Norms<NORM_BLOCKS, WARPS> norm;
     norm.read(args.squares, args.rows);
-    Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, args.codes, args.meta, args.rows);
+    Staged<COLS, M::HALVED>::template fetch<THREADS>(memory + M::ROWS_AT, args.codes, args.meta, args.rows);
     copies_end();
     scores.put(args, experts.sums, tag);
     experts.choose(norm, tag);
     copies_wait<0>();
-    if constexpr (GateUp::HAS_MINIMA || SharedGateUp::HAS_MINIMA) Staged<COLS>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
+    if constexpr (M::HALVED || GateUp::HAS_MINIMA || SharedGateUp::HAS_MINIMA) Staged<COLS, M::HALVED>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
     __syncthreads();
     typename Chosen<ROWS>::Pairs pairs;
     pairs.read(experts.chosen.picked, args.rows * USED);
@@ -706,13 +709,13 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     __syncthreads();
     if (PLACED && blockIdx.x == 0 && experts.warp == WARPS - 1) experts.chosen.tell_arrivals(args);
     let_next_start();
-    if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, args.hidden, args.hidden_meta, args.rows * USED);
-    Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
+    if (experts.chosen.slots > 0) Staged<PADDED, M::HALVED_H>::template fetch<THREADS>(memory + M::H_AT, args.hidden, args.hidden_meta, args.rows * USED);
+    Staged<SHARED_PADDED, M::HALVED_H>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
     copies_end();
     copies_wait<0>();
-    if constexpr (Down::HAS_MINIMA)
-        if (experts.chosen.slots > 0) Staged<PADDED>::template prepare<THREADS>(memory + M::H_AT, args.rows * USED);
-    if constexpr (SharedDown::HAS_MINIMA) Staged<SHARED_PADDED>::template prepare<THREADS>(memory + M::SHARED_H_AT, args.rows);
+    if constexpr (M::HALVED_H || Down::HAS_MINIMA)
+        if (experts.chosen.slots > 0) Staged<PADDED, M::HALVED_H>::template prepare<THREADS>(memory + M::H_AT, args.rows * USED);
+    if constexpr (M::HALVED_H || SharedDown::HAS_MINIMA) Staged<SHARED_PADDED, M::HALVED_H>::template prepare<THREADS>(memory + M::SHARED_H_AT, args.rows);
     __syncthreads();
     for (;;) {
         experts.shared_down(of_shared_down);

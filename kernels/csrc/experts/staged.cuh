@@ -1,16 +1,24 @@
 // Int8 activation rows in shared memory, of which a warp takes any up to 8 at a time as the columns of a product. Codes and {d, sum} lie
 // as in the rows, rows a few banks off each other. Where matrices have minima (WITH_MINIMA), d * sum of each block is there too, in two.
+//
+// HALVED: each code is there as f16 too, for matrices whose codes are floats: where few rows are multiplied, they would be made f16 beside
+// every tile.
 #pragma once
 #include "weights/layout.cuh"
 
 // Rows of so many inputs.
-template <int INPUTS> struct Staged {
+template <int INPUTS, bool HALVED = false> struct Staged {
     static constexpr int UNITS = INPUTS / 128;
     static constexpr int CODES = INPUTS * PLANES + 32, META = UNITS * PLANES * 32 + 16;
-    static constexpr int MINIMA_AT = CODES + META, STRIDE = MINIMA_AT + (WITH_MINIMA ? UNITS * 32 : 0);
+    static constexpr int MINIMA_AT = CODES + META, HALVES_AT = MINIMA_AT + (WITH_MINIMA ? UNITS * 32 : 0);
+    static constexpr int STRIDE = HALVES_AT + (HALVED ? INPUTS * PLANES * 2 + 16 : 0);
     // Pairs of blocks: 64 bytes of codes, 16 of {d, sum}.
     static constexpr int PAIRS = UNITS * PLANES * 2;
 
+    // Quads t and t + 4 of a block as f16. `codes`: where the lane has them of the row's first block.
+    static __device__ __forceinline__ uint4 halves_at(const u8 *memory, int codes, int block) {
+        return *(const uint4 *)(memory + codes + threadIdx.x % 4 * 8 + HALVES_AT + block * 64);
+    }
     // By all threads of the block, THREADS: asks for `rows` rows that follow one another to be copied, past L1.
     template <int THREADS> static __device__ __forceinline__ void fetch(const u8 *memory, const i8 *codes, const float2 *meta, int rows) {
         u32 to = shared_address(memory);
@@ -20,8 +28,20 @@ template <int INPUTS> struct Staged {
         for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS)
             copy16(to + i / PAIRS * STRIDE + CODES + i % PAIRS * 16, (const u8 *)meta + i * 16);
     }
-    // For matrices that have minima, by the same threads, behind their own copies and ahead of the barrier: a thread has what it copied.
+    // For matrices that have minima or floats, by the same threads, behind their own copies and ahead of the barrier: a thread has what it copied.
     template <int THREADS> static __device__ __forceinline__ void prepare(u8 *memory, int rows) {
+        if constexpr (HALVED) {
+#pragma unroll 1
+            for (int i = threadIdx.x; i < rows * PAIRS * 4; i += THREADS) {
+                u8 *row = memory + i / (PAIRS * 4) * STRIDE;
+                const int piece = i % (PAIRS * 4);
+                const uint4 codes = *(const uint4 *)(row + piece * 16);
+                uint2 *to = (uint2 *)(row + HALVES_AT + piece * 32);
+#pragma unroll
+                for (int q = 0; q < 4; q++) to[q] = halves_of_bytes(word(codes, q));
+            }
+        }
+        if constexpr (!WITH_MINIMA) return;
 #pragma unroll 1
         for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS) {
             u8 *row = memory + i / PAIRS * STRIDE;
@@ -37,9 +57,9 @@ template <int INPUTS> struct Staged {
 //
 // A unit's first two blocks have sums of their own, which have the minima too, and its last two: they are added up last. So where there is
 // one column, a lane need only scale two blocks of a row, and the bytes are the same.
-template <int INPUTS, int NC> struct Picked {
+template <int INPUTS, int NC, bool HALVED = false> struct Picked {
     static constexpr int NT = (NC + 7) / 8;
-    using S = Staged<INPUTS>;
+    using S = Staged<INPUTS, HALVED>;
     int codes[NT], meta[NT][2];
     float acc[NT][2][4];
 
@@ -71,11 +91,12 @@ template <int INPUTS, int NC> struct Picked {
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int p = 0; p < PLANES; p++) {
-                    uint2 x = *(const uint2 *)(memory + codes[n] + (unit * 4 + b) * PLANES * 32 + p * 32);
                     float2 m[2];
 #pragma unroll
                     for (int i = 0; i < 2; i++) m[i] = *(const float2 *)(memory + meta[n][i] + (unit * 4 + b) * PLANES * 8 + p * 8);
-                    W::multiply(acc[n][b / 2], a, s, x, m);
+                    const int block = (unit * 4 + b) * PLANES + p;
+                    if constexpr (HALVED && W::IN_FLOATS) W::multiply(acc[n][b / 2], a, s, S::halves_at(memory, codes[n], block), m);
+                    else W::multiply(acc[n][b / 2], a, s, *(const uint2 *)(memory + codes[n] + block * 32), m);
                 }
         }
         if constexpr (W::HAS_MINIMA) {
@@ -97,8 +118,8 @@ template <int INPUTS, int NC> struct Picked {
 };
 // One column. What the instruction leaves is the same for all t, so lane (g, t) has row g, or g + 8 where t is odd, and of its blocks the first
 // two, or the last two where t is 2 or 3. Sums start at 0, which is one register instead of four.
-template <int INPUTS> struct Picked<INPUTS, 1> {
-    using S = Staged<INPUTS>;
+template <int INPUTS, bool HALVED> struct Picked<INPUTS, 1, HALVED> {
+    using S = Staged<INPUTS, HALVED>;
     int codes, meta;
     float acc = 0;
     // The minima of the unit before, of rows g and g + 8, which are taken away when they are there: nobody waits for them.
@@ -136,7 +157,10 @@ template <int INPUTS> struct Picked<INPUTS, 1> {
             typename W::Operand a = W::expand(w, b, grid);
 #pragma unroll
             for (int p = 0; p < PLANES; p++) {
-                typename W::Sums sums = W::template sums_of<0>(a, *(const uint2 *)(memory + codes + ((unit * 4 + b) * PLANES + p) * 32));
+                const int block = (unit * 4 + b) * PLANES + p;
+                typename W::Sums sums;
+                if constexpr (HALVED && W::IN_FLOATS) sums = W::template sums_of<0>(a, S::halves_at(memory, codes, block));
+                else sums = W::template sums_of<0>(a, *(const uint2 *)(memory + codes + block * 32));
                 typename W::Sums &to = own[b % 2 * PLANES + p];
                 const int c = lower ? sums.c[2] : sums.c[0], c1 = lower ? sums.c1[2] : sums.c1[0];
                 to.c[0] = b < 2 || last ? c : to.c[0], to.c1[0] = b < 2 || last ? c1 : to.c1[0];

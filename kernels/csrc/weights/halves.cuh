@@ -3,30 +3,18 @@
 //
 // A weight is 256 w in f16: its scale times 256 rounded, times a code that is exact, rounded; with a minimum, less that rounded. 256 keeps
 // the scales of trained matrices among f16's normal numbers; a weight of 256 and more becomes infinite, and so do its outputs. Where rows have
-// factors of their own, which multiply sums, a weight is its scale times its code, which is exact in every such layout.
+// factors of their own, which multiply sums, a weight is its scale times its code, which is exact in every such layout. Of 16 bits a weight is
+// the high byte times 256 scales, plus the low byte times the scale rounded, rounded.
 //
 // Within each 16 inputs the values lie in the order 0 2 4 6 8 10 12 14 1 3 5 7 9 11 13 15: lane t of a row's four has codes of the inputs
 // 4t to 4t + 3, and what the instruction takes of it for inputs 2t, 2t + 1, 8 + 2t and 9 + 2t are the first, third, second and fourth.
 #pragma once
 #include "weights/layout.cuh"
 
-static_assert(CODES != WORD, "16 bits do not fit into f16");
-
 // What weights are multiplied by, whose readers take it back; and by what before they become f16.
 #define WEIGHT_FACTOR 256.0f
 #define RAISED_BY (W::HAS_FACTORS ? 1.0f : WEIGHT_FACTOR)
 
-// As moves of halves, which instructions that read such a pair do themselves.
-__device__ __forceinline__ u32 low_twice(u32 two) {
-    u32 r;
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(r) : "r"(two));
-    return r;
-}
-__device__ __forceinline__ u32 high_twice(u32 two) {
-    u32 r;
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(r) : "r"(two));
-    return r;
-}
 // Bits of `a` where `mask` has ones, else of `b`; and `bits` with those of `ones` the other way round. As instructions: the compiler would
 // exchange them with masks and shifts until they are more.
 __device__ __forceinline__ u32 selected(u32 mask, u32 a, u32 b) {
@@ -42,7 +30,8 @@ __device__ __forceinline__ u32 flipped(u32 bits, u32 ones) {
 // 256 times two halves.
 __device__ __forceinline__ u32 raised(u32 two) { return mul_f16x2(two, 0x5c005c00u); }
 
-// A block's scales and minima for rows g and g + 8, each twice: of the first 16 inputs, and of the others where they have their own.
+// A block's scales and minima for rows g and g + 8, each twice: of the first 16 inputs, and of the others where they have their own. Of 16 bits
+// the scale of the high bytes takes the minimum's place.
 struct HalfScales {
     u32 s[2][W::OF_HALVES ? 2 : 1], m[2];
 
@@ -75,18 +64,21 @@ struct HalfScales {
         } else {
             W::Scale of = W::scale_of(w, b);
 #pragma unroll
-            for (int r = 0; r < 2; r++) s[r][0] = pack_f16(of.s[r] * RAISED_BY, of.s[r] * RAISED_BY);
+            for (int r = 0; r < 2; r++) {
+                s[r][0] = pack_f16(of.s[r] * RAISED_BY, of.s[r] * RAISED_BY);
+                if constexpr (CODES == WORD) m[r] = pack_f16(of.s[r] * (RAISED_BY * 256), of.s[r] * (RAISED_BY * 256));
+            }
         }
     }
 };
 
 // A block's codes as f16: for quad t and quad t + 4 (`half`) of rows g and g + 8 the first and third, then the second and fourth. 0x64 above
-// a byte is 1024 plus that byte.
+// a byte is 1024 plus that byte. Of 16 bits the high bytes, and behind them, as rows 4 and 5, the low ones.
 struct HalfCodes {
-    u32 codes[4];
+    u32 codes[CODES == WORD ? 8 : 4];
 
     __device__ __forceinline__ void set(const W::Unit &w, int b, const u32 *grid) {
-        if constexpr (CODES == NIBBLE) {
+        if constexpr (CODES == NIBBLE || CODES == E2M1) {
             codes[0] = word(w.codes[b / 2], b % 2 * 2), codes[1] = word(w.codes[b / 2], b % 2 * 2 + 1);
         } else if constexpr (CODES == SIX) {
             // Codes are offset by 32. Of the plane's pairs every other is cleared, so that none lies above one that goes to bits 4 and 5.
@@ -101,7 +93,7 @@ struct HalfCodes {
         } else {
             W::Operand of = W::expand(w, b, grid);
 #pragma unroll
-            for (int i = 0; i < 4; i++) codes[i] = CODES == FIVE ? of.a[0][i] : of.a[0][i] ^ 0x80808080u;
+            for (int i = 0; i < (CODES == WORD ? 8 : 4); i++) codes[i] = CODES == FIVE ? of.a[0][i] : of.a[i / 4][i % 4] ^ 0x80808080u;
         }
     }
     template <int HALF> __device__ __forceinline__ void get(int row, u32 &even, u32 &odd) const {
@@ -114,9 +106,12 @@ struct HalfCodes {
                 even = fma_f16x2(all & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
                 odd = fma_f16x2(next & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
             }
+        } else if constexpr (CODES == E2M1) {
+            const uint2 two = halves_of_e2m1<HALF>(codes[row]);
+            even = two.x, odd = two.y;
         } else if constexpr (CODES == E4M3) {
             const uint2 two = halves_of_e4m3(codes[2 * HALF + row]);
-            even = __byte_perm(two.x, two.y, 0x5410), odd = __byte_perm(two.x, two.y, 0x7632);
+            even = two.x, odd = two.y;
         } else {
             constexpr u32 ZERO = CODES == FIVE ? 0x64006400u : CODES == SIX ? 0x64206420u : 0x64806480u;
             u32 all = codes[2 * HALF + row];
@@ -136,6 +131,10 @@ struct Fragment {
             codes.get<HALF>(r, even, odd);
             if constexpr (SCALES == S_MIN) {
                 a[r] = fma_f16x2(even, scale, scales.m[r]), a[2 + r] = fma_f16x2(odd, scale, scales.m[r]);
+            } else if constexpr (CODES == WORD) {
+                u32 low_even, low_odd;
+                codes.get<HALF>(4 + r, low_even, low_odd);
+                a[r] = fma_f16x2(even, scales.m[r], mul_f16x2(low_even, scale)), a[2 + r] = fma_f16x2(odd, scales.m[r], mul_f16x2(low_odd, scale));
             } else {
                 a[r] = mul_f16x2(even, scale), a[2 + r] = mul_f16x2(odd, scale);
             }

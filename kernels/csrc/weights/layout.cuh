@@ -8,6 +8,7 @@
 //   a scale per half  t = fma(i1, s1, i0 * s0)       the same
 //   16 bits           t = fma(i_high, 256, i_low) * s  the same
 //   8-bit floats      t = i * s, where i is the sum that two matrix instructions in f16 leave, of 16 products each
+//   4-bit floats      t = i, likewise, of weights that have been multiplied with their scales, which is exact
 // A matrix whose rows have factors of their own multiplies finished sums with them: (sum over all inputs) * row, then what the reader's
 // epilogue multiplies with.
 // so that whoever multiplies gives the same bits, in whatever shape of tiles. A second plane of activations is a block like the first,
@@ -23,7 +24,7 @@
 #define STAGED_AT 16
 #endif
 
-enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID, SIGNED_FIVE, E4M3, ZEROED };
+enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID, SIGNED_FIVE, E4M3, ZEROED, E2M1 };
 enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE, S_E4M3, S_EIGHTS, S_ZERO };
 
 // Words of shared memory that hold the grid, where a layout has one.
@@ -53,6 +54,18 @@ __device__ __forceinline__ float scaled_sum(const float2 *meta, int stride) {
     return PLANES > 1 ? __fmaf_rn(meta[stride].x, meta[stride].y, x) : x;
 }
 
+// As moves of halves, which instructions that read such a pair do themselves.
+__device__ __forceinline__ u32 low_twice(u32 two) {
+    u32 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(r) : "r"(two));
+    return r;
+}
+__device__ __forceinline__ u32 high_twice(u32 two) {
+    u32 r;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(r) : "r"(two));
+    return r;
+}
+
 // Four 8-bit floats (E4M3) as f16: the first two, then the others.
 __device__ __forceinline__ uint2 halves_of_e4m3(u32 four) {
     uint2 two;
@@ -65,10 +78,16 @@ __device__ __forceinline__ uint2 halves_of_e4m3(u32 four) {
 #endif
     return two;
 }
-// Four signed bytes as f16: the first two, then the others.
+// Two quads of 4-bit floats (E2M1), packed for this, as f16: of quad HALF the first and third, then the second and fourth, as everywhere where
+// floats are multiplied. Each is 2^-14 of itself, because exponent and mantissa stand where f16 has its lowest exponents.
+template <int HALF> __device__ __forceinline__ uint2 halves_of_e2m1(u32 two) {
+    const u32 quad = HALF == 0 ? two : two >> 3 & 0x0e0e0e0eu | two << 7 & 0x80808080u;
+    return make_uint2(quad & 0x8e008e00u, quad << 8 & 0x8e008e00u);
+}
+// A quad of signed bytes as f16, likewise.
 __device__ __forceinline__ uint2 halves_of_bytes(u32 four) {
     const u32 offset = four ^ 0x80808080u;
-    return make_uint2(sub_f16x2(__byte_perm(offset, 0x64646464u, 0x4140), 0x64806480u), sub_f16x2(__byte_perm(offset, 0x64646464u, 0x4342), 0x64806480u));
+    return make_uint2(sub_f16x2(__byte_perm(offset, 0x64646464u, 0x4240), 0x64806480u), sub_f16x2(__byte_perm(offset, 0x64646464u, 0x4341), 0x64806480u));
 }
 
 // A matrix of rows of so many inputs. L0..L3: levels of a table, four bytes each. OWN_FACTORS: whether each row has a factor of its own.
@@ -78,6 +97,9 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     // Whether each half of a block has a scale of its own.
     static constexpr bool OF_HALVES = SCALE == S_HALVES || SCALE == S_E4M3;
     static constexpr bool HAS_FACTORS = OWN_FACTORS;
+    // Whether codes are floats, which are multiplied in f16; and whether with their scales already.
+    static constexpr bool IN_FLOATS = CODE == E4M3 || CODE == E2M1, SCALED = CODE == E2M1;
+    static_assert(SCALED == (SCALE == S_E4M3), "scales of 4-bit floats are multiplied into them");
     // Of a unit; vectors are 16 bytes a lane.
     static constexpr int VECTORS = CODE == WORD ? 8 : CODE == BYTE || CODE == E4M3 ? 4 : CODE == GRID ? 1 : 2;
     static constexpr int CODE_BYTES = VECTORS * 512;
@@ -221,8 +243,8 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     }
     // Of the first two blocks alone, or, for lanes (g, 2) and (g, 3), of the last two, so that `scale_of` finds them as blocks 0 and 1.
     static __device__ __forceinline__ void load_half_of_scales(Unit &w, const u8 *from) {
-        // All blocks have these.
-        if constexpr (SCALE == S_ZERO || SCALE == S_EIGHTS) return load_scales(w, from);
+        // All blocks have these, or weights are multiplied with them.
+        if constexpr (SCALE == S_ZERO || SCALE == S_EIGHTS || SCALED) return load_scales(w, from);
         int g = threadIdx.x % WARP / 4, half = threadIdx.x % 4 / 2;
         const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
         if constexpr (SCALE == S_NIBBLE) {
@@ -243,10 +265,10 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         second = __byte_perm(__byte_perm(L0, L1, low >> 16), __byte_perm(L2, L3, low >> 16), pick >> 16);
     }
 
-    // A block as a matrix instruction takes it: rows g, g + 8 of quad t, then of quad t + 4; of 16 bits, the high and the low bytes; of 8-bit
-    // floats, as f16, the first two of each quad and the others.
+    // A block as a matrix instruction takes it: rows g, g + 8 of quad t, then of quad t + 4; of 16 bits, the high and the low bytes; of
+    // floats, as f16, the first and third of each quad, then the second and fourth, whose bytes lie in this order.
     struct Operand {
-        u32 a[CODE == WORD || CODE == E4M3 ? 2 : 1][4];
+        u32 a[CODE == WORD || IN_FLOATS ? 2 : 1][4];
     };
 
     // Block b of the unit. `grid`: of `fetch_grid`, or null where there is none.
@@ -263,6 +285,15 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             for (int i = 0; i < 4; i++) {
                 uint2 two = halves_of_e4m3(word(w.codes[b], i));
                 o.a[0][i] = two.x, o.a[1][i] = two.y;
+            }
+        } else if constexpr (CODE == E2M1) {
+            const uint2 scales = halves_of_e4m3(word(w.scales, b));
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const u32 codes = word(w.codes[b / 2], b % 2 * 2 + r), scale = r == 0 ? scales.x : scales.y;
+                const uint2 first = halves_of_e2m1<0>(codes), second = halves_of_e2m1<1>(codes);
+                o.a[0][r] = mul_f16x2(first.x, low_twice(scale)), o.a[1][r] = mul_f16x2(first.y, low_twice(scale));
+                o.a[0][2 + r] = mul_f16x2(second.x, high_twice(scale)), o.a[1][2 + r] = mul_f16x2(second.y, high_twice(scale));
             }
         } else if constexpr (CODE == GRID) {
             u32 low = word(w.codes[0], b), signs = word(w.plane, b / 2) >> b % 2 * 4, high = w.high >> b * 4;
@@ -340,10 +371,8 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             s.s[0] = __uint_as_float(w.scales.x), s.s[1] = __uint_as_float(w.scales.y);
         } else if constexpr (SCALE == S_ZERO) {
             s.s[0] = low_half(w.scales.x), s.s[1] = low_half(w.scales.y);
-        } else if constexpr (SCALE == S_E4M3) {
-            uint2 two = halves_of_e4m3(word(w.scales, b));
-            s.s[0] = low_half(two.x), s.s1[0] = high_half(two.x);
-            s.s[1] = low_half(two.y), s.s1[1] = high_half(two.y);
+        } else if constexpr (SCALED) {
+            s.s[0] = s.s[1] = 1;
         } else {
             u32 x = word(w.scales, b) ^ 0x80808080u;
             s.s[0] = low_half(w.group.x) * byte_at(x, 0), s.s1[0] = low_half(w.group.x) * byte_at(x, 1);
@@ -400,21 +429,31 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     // One block of 32 inputs times 8 columns, as integers that start at FROM, MAGIC_BITS or 0: rows g, g, g + 8, g + 8 of columns 2t,
     // 2t + 1, 2t, 2t + 1. `x`: quads t and t + 4 of column g.
     struct Sums {
-        int c[4], c1[4]; // the second: of a half block, or of low bytes. Of 8-bit floats the first are the bits of floats
+        int c[4], c1[4]; // the second: of a half block, or of low bytes. Where codes are floats the first are the bits of floats
     };
-    static __device__ __forceinline__ void float_sums(float (&c)[4], const Operand &o, uint2 x) {
-        const uint2 first = halves_of_bytes(x.x), second = halves_of_bytes(x.y);
+    static __device__ __forceinline__ void float_sums(float (&c)[4], const Operand &o, uint4 halves) {
         c[0] = c[1] = c[2] = c[3] = 0;
-        mma_f16(c, o.a[0][0], o.a[0][1], o.a[1][0], o.a[1][1], first.x, first.y);
-        mma_f16(c, o.a[0][2], o.a[0][3], o.a[1][2], o.a[1][3], second.x, second.y);
+        mma_f16(c, o.a[0][0], o.a[0][1], o.a[1][0], o.a[1][1], halves.x, halves.y);
+        mma_f16(c, o.a[0][2], o.a[0][3], o.a[1][2], o.a[1][3], halves.z, halves.w);
+    }
+    // Quads t and t + 4 as f16.
+    static __device__ __forceinline__ uint4 halves_of(uint2 x) {
+        const uint2 first = halves_of_bytes(x.x), second = halves_of_bytes(x.y);
+        return make_uint4(first.x, first.y, second.x, second.y);
+    }
+    // Where codes are floats, of activations that are f16 already.
+    template <int FROM = MAGIC_BITS> static __device__ __forceinline__ Sums sums_of(const Operand &o, uint4 halves) {
+        Sums s;
+        float c[4];
+        float_sums(c, o, halves);
+#pragma unroll
+        for (int i = 0; i < 4; i++) s.c[i] = __float_as_int(c[i]);
+        return s;
     }
     template <int FROM = MAGIC_BITS> static __device__ __forceinline__ Sums sums_of(const Operand &o, uint2 x) {
         Sums s;
-        if constexpr (CODE == E4M3) {
-            float c[4];
-            float_sums(c, o, x);
-#pragma unroll
-            for (int i = 0; i < 4; i++) s.c[i] = __float_as_int(c[i]);
+        if constexpr (IN_FLOATS) {
+            s = sums_of(o, halves_of(x));
         } else if constexpr (OF_HALVES) {
             mma_k16<FROM>(s.c, o.a[0][0], o.a[0][1], x.x);
             mma_k16<FROM>(s.c1, o.a[0][2], o.a[0][3], x.y);
@@ -427,16 +466,18 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     // Adds a product to `acc` in floats: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
     template <int FROM = MAGIC_BITS>
     static __device__ __forceinline__ float add(float acc, const Sums &sums, int i, const Scale &s, int r, float2 meta) {
-        auto of = [](int sum) { return CODE == E4M3 ? __int_as_float(sum) : FROM == 0 ? __int2float_rn(sum) : exact(sum); };
+        auto of = [](int sum) { return IN_FLOATS ? __int_as_float(sum) : FROM == 0 ? __int2float_rn(sum) : exact(sum); };
         float t;
-        if constexpr (OF_HALVES) t = __fmaf_rn(of(sums.c1[i]), s.s1[r], __fmul_rn(of(sums.c[i]), s.s[r]));
+        if constexpr (SCALED) t = of(sums.c[i]);
+        else if constexpr (OF_HALVES) t = __fmaf_rn(of(sums.c1[i]), s.s1[r], __fmul_rn(of(sums.c[i]), s.s[r]));
         else if constexpr (CODE == WORD) t = __fmul_rn(__fmaf_rn(of(sums.c[i]), 256.0f, of(sums.c1[i])), s.s[r]);
         else t = __fmul_rn(of(sums.c[i]), s.s[r]);
         return __fmaf_rn(t, meta.x, acc);
     }
     // Both. `meta`: of columns 2t and 2t + 1. EACH 2: column 2t only, acc[1] and acc[3] stay as they are.
-    template <int EACH = 1>
-    static __device__ __forceinline__ void multiply(float (&acc)[4], const Operand &o, const Scale &s, uint2 x, const float2 (&meta)[2]) {
+    // `x`: codes, or where the matrix has floats f16.
+    template <int EACH = 1, typename X>
+    static __device__ __forceinline__ void multiply(float (&acc)[4], const Operand &o, const Scale &s, X x, const float2 (&meta)[2]) {
         Sums sums = sums_of(o, x);
 #pragma unroll
         for (int i = 0; i < 4; i += EACH) acc[i] = add(acc[i], sums, i, s, i / 2, meta[i % 2]);

@@ -5,11 +5,11 @@
 
 // One block of 32 inputs: 16 rows times 8 columns. `d`: of columns 2t and 2t + 1.
 __device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, const W::Scale &s, const float (&ms)[2], uint2 x, float2 d) {
-    if constexpr (CODES == E4M3) {
+    if constexpr (W::IN_FLOATS) {
         float sums[4];
-        W::float_sums(sums, o, x);
+        W::float_sums(sums, o, W::halves_of(x));
 #pragma unroll
-        for (int i = 0; i < 4; i++) acc[i] = __fmaf_rn(__fmul_rn(sums[i], s.s[i / 2]), i % 2 ? d.y : d.x, acc[i]);
+        for (int i = 0; i < 4; i++) acc[i] = __fmaf_rn(W::SCALED ? sums[i] : __fmul_rn(sums[i], s.s[i / 2]), i % 2 ? d.y : d.x, acc[i]);
         return;
     }
     int c[4], c1[4];

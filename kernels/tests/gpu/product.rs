@@ -60,6 +60,9 @@ fn experts_cases() -> Vec<Experts> {
         of(1024, 11, 10, kind(256, Layout::IQ3_S, Layout::IQ3_S), kind(256, Layout::Q5_K, Layout::IQ4_XS)),
         // As in the released shape, where down's tiles begin at odd multiples of 64 bytes.
         of(2048, 12, 8, kind(512, Layout::IQ3_S, Layout::IQ3_S), kind(512, Layout::Q5_K, Layout::Q5_K)),
+        // Codes that are floats, alone and beside others.
+        of(512, 12, 8, kind(256, Layout::NVFP4, Layout::NVFP4), kind(512, Layout::NVFP4, Layout::FP8_ROWS)),
+        of(1024, 12, 8, kind(256, Layout::FP8_BLOCKS, Layout::FP8_BLOCKS), kind(256, Layout::Q8_0, Layout::NVFP4)),
         // Without gates, chosen by sigmoids: widths that are no multiples of 128, and the released shape's.
         without(of(96, 5, 2, kind(64, Layout::Q8_0, Layout::Q8_0), kind(192, Layout::W16, Layout::W16))),
         without(of(384, 12, 6, kind(192, Layout::Q5_0, Layout::Q8_0), kind(320, Layout::Q8_0, Layout::Q5_0))),

@@ -148,11 +148,14 @@ fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
 /// Heads beside mixers know of no positions.
 fn hugging_face_positions(c: &HfConfig, mixes: bool) -> Result<Positions, LoadError> {
     let key = "position_embedding_type";
-    if !mixes && c.str(key)? == Some("rope") {
-        return Ok(Positions::Rotated);
+    match c.str(key)? {
+        Some("rope") if !mixes => Ok(Positions::Rotated),
+        Some(other) if !mixes && other != "nope" => Err(c.error(key, "`rope` or `nope`", format_args!("`{other}`"))),
+        _ => {
+            c.must_be(key, "nope")?;
+            Ok(Positions::Unused)
+        }
     }
-    c.must_be(key, "nope")?;
-    Ok(Positions::Unused)
 }
 
 fn hugging_face_attends(dir: &HfDir) -> Result<Vec<bool>, LoadError> {

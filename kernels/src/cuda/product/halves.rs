@@ -5,7 +5,6 @@
 //!
 //! [`Warpgroup`]: crate::cuda::wide::warpgroup::Warpgroup
 
-use super::layout::Codes;
 use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, ProductTiling, defines};
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::compiler::source;
@@ -14,7 +13,8 @@ use crate::cuda::{CudaError, Device, KernelCache, Program};
 const NAME: &str = "half_product";
 /// Rows of activations that kernels are made for: what expands a weight serves all of them.
 pub const COLUMNS: [usize; 3] = [1, 8, 16];
-/// Units that a warp reads ahead, and registers of a thread that hold them: 24 warps stand on a multiprocessor.
+/// Units that a warp reads ahead, unless they have 16 bits a weight, and registers of a thread that hold them: 24 warps
+/// stand on a multiprocessor.
 const DEPTH: usize = 2;
 const REGISTERS: usize = 80;
 /// Warps of a block, unless each warp has a tile to itself and there are at most eight rows. Two blocks of twelve stand
@@ -33,16 +33,15 @@ fn column_bytes(cols: usize, columns: usize) -> usize {
     if columns == 1 { 2 * cols } else { columns * (2 * cols + COLUMN_GAP) }
 }
 
-/// Those of [`COLUMNS`] that have room; none where activations or weights do not fit into f16, or eight rows have no
-/// room.
+/// Those of [`COLUMNS`] that have room; none where activations do not fit into f16, or eight rows have no room.
 fn columns_of(shape: MatrixShape) -> impl Iterator<Item = usize> {
     let fits = move |columns| column_bytes(shape.cols, columns) <= COLUMN_BYTES_MAX;
-    let any = shape.layout.codes != Codes::Word && shape.planes == Planes::One && fits(COLUMNS[1]);
+    let any = shape.planes == Planes::One && fits(COLUMNS[1]);
     COLUMNS.into_iter().filter(move |columns| any && fits(*columns))
 }
 
-/// How each of [`COLUMNS`] is done that there is a kernel for; none where activations or weights do not fit into f16,
-/// or eight rows have no room. Sums are taken in as many segments as `warps_k` says, which is that of
+/// How each of [`COLUMNS`] is done that there is a kernel for; none where activations do not fit into f16, or eight
+/// rows have no room. Sums are taken in as many segments as `warps_k` says, which is that of
 /// [`super::tilings`].
 pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, ProductTiling)> {
     let warps_k = super::tilings(shape, multiprocessors)[0].1.warps_k;
@@ -52,7 +51,8 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Produc
             (1, 2..=8) => WARPS_OF_MORE,
             _ => WARPS,
         };
-        (columns, ProductTiling { warps_k, tiles: warps / warps_k, cluster: 1, depth: DEPTH, registers: REGISTERS })
+        let depth = DEPTH.min(super::depth_max(shape.layout));
+        (columns, ProductTiling { warps_k, tiles: warps / warps_k, cluster: 1, depth, registers: REGISTERS })
     };
     columns_of(shape).map(of).collect()
 }
@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_room_or_no_f16_has_no_kernels() {
+    fn what_has_no_room_or_two_planes_has_no_kernels() {
         let shape = |layout, rows, cols| MatrixShape::new(layout, rows, cols).unwrap();
         let of = |shape| -> Vec<_> { tilings(shape, 132).into_iter().map(|(c, t)| (c, t.warps_k, t.tiles)).collect() };
         assert_eq!(of(shape(Layout::Q6_K, 248_320, 2048)), [(1, 1, 4), (8, 1, 8), (16, 1, 12)]);
         assert_eq!(of(shape(Layout::Q8_0, 12_416, 2048)), [(1, 4, 3), (8, 4, 3), (16, 4, 3)]);
         assert_eq!(of(shape(Layout::Q8_0, 12_416, 5120)).last(), Some(&(8, 4, 3)), "sixteen rows have no room");
         assert!(of(shape(Layout::Q8_0, 12_416, 8192)).is_empty());
-        assert!(of(shape(Layout::W16, 12_416, 2048)).is_empty());
+        assert_eq!(of(shape(Layout::W16, 12_416, 2048)), of(shape(Layout::Q8_0, 12_416, 2048)));
         assert!(of(shape(Layout::Q8_0, 12_416, 2048).with_planes(Planes::Two)).is_empty());
     }
 }

@@ -6,9 +6,10 @@
 //! another, padded to 64 bytes:
 //!
 //! - Codes, `[vector][lane][4 words]`. Bytes: a vector is a block, its words are (row g, g + 8) of quad t, then of
-//!   t + 4. Nibbles: a vector is two blocks, its words are (row g, g + 8) of each block, where quads t and t + 4 share
-//!   a word. 16 bits: as bytes, four vectors of high bytes, then four of low ones. A grid: one vector, a word a block,
-//!   whose bytes are the low 8 bits of the indices of (row g, g + 8) of quad t, then of t + 4.
+//!   t + 4 (8-bit floats: [`e4m3_word`]). Nibbles: a vector is two blocks, its words are (row g, g + 8) of each block,
+//!   where quads t and t + 4 share a word (4-bit floats: [`e2m1_word`]). 16 bits: as bytes, four vectors of high bytes,
+//!   then four of low ones. A grid: one vector, a word a block, whose bytes are the low 8 bits of the indices of
+//!   (row g, g + 8) of quad t, then of t + 4.
 //! - Planes, `[lane]`: what exceeds a nibble. Five bits: a word for two blocks, of signed codes with the sign. Six
 //!   bits: a word a block. A grid: signs, a word for two blocks, and behind all lanes' signs bit 8 of the indices, half
 //!   a word.
@@ -49,6 +50,9 @@ pub enum Codes {
     /// Eight bits, a float of 4 bits of exponent and 3 of mantissa (E4M3). Sums of their products are floats, the same
     /// ones wherever they are made.
     E4m3,
+    /// Four bits, a float of 2 bits of exponent and 1 of mantissa (E2M1), which the device multiplies with its
+    /// [`Scales::E4m3`] in f16; sums as those of [`Codes::E4m3`]. Bits are 2^-14 of the number there.
+    E2m1,
     /// An unsigned nibble for each code, less the zero point of [`Scales::Zero`].
     Zeroed,
     /// Four at a time: an index of nine bits into the magnitudes of [`iq3_s_grid`], and a sign each.
@@ -91,8 +95,10 @@ pub struct Layout {
 
 /// Levels of IQ4_NL and IQ4_XS.
 const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// What finished sums of products with [`Codes::E2m1`] are to be multiplied with.
+pub const E2M1_FACTOR: f32 = (1 << 14) as f32;
 /// Twice the values of E2M1, so that they are integers.
-const E2M1_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub const E2M1_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 const Q4_LEVELS: [i8; 16] = [-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7];
 
 impl Layout {
@@ -117,9 +123,8 @@ impl Layout {
     /// Sixteen bits with a scale for 32: for matrices of f32, f16 and bf16, and encodings without a layout of their
     /// own. [`Block::w16`] makes a block of it.
     pub const W16: Self = Self::of(Codes::Word, Scales::Bf16);
-    /// 4-bit floats with an 8-bit scale for 16 of them (NVFP4), and a factor a row. Levels are doubled, so that factors
-    /// are to be halved.
-    pub const NVFP4: Self = Self { codes: Codes::Table(E2M1_LEVELS), scales: Scales::E4m3, row_factors: true };
+    /// 4-bit floats with an 8-bit scale for 16 of them (NVFP4), and a factor a row, of which [`E2M1_FACTOR`] is a part.
+    pub const NVFP4: Self = Self { codes: Codes::E2m1, scales: Scales::E4m3, row_factors: true };
     /// 8-bit floats with a scale for 128 rows by 128 columns.
     pub const FP8_BLOCKS: Self = Self::of(Codes::E4m3, Scales::Eights);
     /// 8-bit floats with a factor a row.
@@ -133,7 +138,7 @@ impl Layout {
     pub const fn parts(self) -> (usize, usize, usize, usize) {
         let (codes, planes) = match self.codes {
             Codes::Byte | Codes::E4m3 => (2048, 0),
-            Codes::Nibble | Codes::Table(_) | Codes::Zeroed => (1024, 0),
+            Codes::Nibble | Codes::Table(_) | Codes::E2m1 | Codes::Zeroed => (1024, 0),
             Codes::Five | Codes::SignedFive => (1024, 256),
             Codes::Six => (1024, 512),
             Codes::Word => (4096, 0),
@@ -293,9 +298,8 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
         let quads = [t, t + 4].map(|quad| u32::from_le_bytes([0, 1, 2, 3].map(|i| block.codes[4 * quad + i])));
         let codes = &mut tile[unit * codes_bytes..];
         match layout.codes {
-            Codes::Byte | Codes::E4m3 => {
-                (0..2).for_each(|q| or_word(codes, at * 128 + lane * 4 + 2 * q + high, quads[q]))
-            }
+            Codes::Byte => (0..2).for_each(|q| or_word(codes, at * 128 + lane * 4 + 2 * q + high, quads[q])),
+            Codes::E4m3 => (0..2).for_each(|q| or_word(codes, at * 128 + lane * 4 + 2 * q + high, e4m3_word(quads[q]))),
             Codes::Word => {
                 let low = [t, t + 4].map(|quad| u32::from_le_bytes([0, 1, 2, 3].map(|i| block.low[4 * quad + i])));
                 for q in 0..2 {
@@ -308,6 +312,7 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
                 or_word(codes, lane * 4 + at, low(0) | low(1));
             }
             Codes::Table(_) => or_word(codes, at / 2 * 128 + lane * 4 + at % 2 * 2 + high, in_order(quads)),
+            Codes::E2m1 => or_word(codes, at / 2 * 128 + lane * 4 + at % 2 * 2 + high, e2m1_word(quads)),
             _ => or_word(codes, at / 2 * 128 + lane * 4 + at % 2 * 2 + high, nibbles(quads)),
         }
         let planes = &mut tile[planes_at + unit * plane_bytes..];
@@ -360,6 +365,33 @@ fn in_order(quads: [u32; 2]) -> u32 {
     codes.enumerate().fold(0, |word, (i, code)| word | u32::from(code & 15) << (4 * i))
 }
 
+/// A quad of 8-bit floats with its two middle ones in each other's places, and back.
+#[inline(always)]
+pub const fn e4m3_word(quad: u32) -> u32 {
+    let [a, b, c, d] = quad.to_le_bytes();
+    u32::from_le_bytes([a, c, b, d])
+}
+
+/// Two quads of 4-bit floats, a code a byte, in the bytes of a word: the second code of each first, then the first, the
+/// fourth and the third. Of the first quad the sign is bit 7 and the rest bits 1 to 3, of the second bit 0 and 4 to 6.
+#[inline(always)]
+pub const fn e2m1_word(quads: [u32; 2]) -> u32 {
+    let [a, b] = [swapped(quads[0]), swapped(quads[1])];
+    (a & 0x0808_0808) << 4 | (a & 0x0707_0707) << 1 | (b & 0x0707_0707) << 4 | (b & 0x0808_0808) >> 3
+}
+
+/// The quads of an [`e2m1_word`].
+pub const fn e2m1_quads(word: u32) -> [u32; 2] {
+    let (a, b) =
+        (word >> 4 & 0x0808_0808 | word >> 1 & 0x0707_0707, word >> 4 & 0x0707_0707 | (word & 0x0101_0101) << 3);
+    [swapped(a), swapped(b)]
+}
+
+/// Neighbouring bytes in each other's places.
+const fn swapped(word: u32) -> u32 {
+    word >> 8 & 0x00ff_00ff | (word & 0x00ff_00ff) << 8
+}
+
 fn or_word(bytes: &mut [u8], index: usize, value: u32) {
     for (byte, v) in bytes[4 * index..4 * index + 4].iter_mut().zip(value.to_le_bytes()) {
         *byte |= v;
@@ -383,10 +415,12 @@ mod tests {
             let two = || word(codes_at + at / 2 * 128 + lane * 4 + at % 2 * 2 + high);
             let plane = |i: usize| word((planes_at + unit * plane_bytes) / 4 + i);
             let bytes = match layout.codes {
-                Codes::Byte | Codes::E4m3 => word(codes_at + at * 128 + lane * 4 + 2 * half + high).to_le_bytes(),
+                Codes::Byte => word(codes_at + at * 128 + lane * 4 + 2 * half + high).to_le_bytes(),
+                Codes::E4m3 => e4m3_word(word(codes_at + at * 128 + lane * 4 + 2 * half + high)).to_le_bytes(),
                 Codes::Table(levels) => {
                     [0, 1, 2, 3].map(|i| levels[(two() >> (16 * half + 4 * i) & 15) as usize] as u8)
                 }
+                Codes::E2m1 => e2m1_quads(two())[half].to_le_bytes().map(|c| E2M1_LEVELS[usize::from(c)] as u8),
                 Codes::Nibble | Codes::Zeroed => (two() >> (4 * half) & 0x0f0f_0f0f).to_le_bytes(),
                 Codes::Five => {
                     let bits = plane(lane * 2 + at / 2) >> (at % 2 * 4 + 2 * half + high) & 0x0101_0101;

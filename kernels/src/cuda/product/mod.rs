@@ -259,6 +259,7 @@ pub(in crate::cuda) fn layout_defines(names: [&'static str; 7], layout: Layout) 
         Codes::SignedFive => (7, [0; 16]),
         Codes::E4m3 => (8, [0; 16]),
         Codes::Zeroed => (9, [0; 16]),
+        Codes::E2m1 => (10, [0; 16]),
     };
     let scales = match layout.scales {
         Scales::F16 => 0,

@@ -1,6 +1,6 @@
 //! Random matrices with their definition, for tests on either machine.
 
-use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
+use super::layout::{Block, Codes, E2M1_FACTOR, E2M1_LEVELS, Layout, Scales, iq3_s_grid, pack};
 use crate::cuda::rows::quantized::{BLOCK, QuantizedRows};
 
 /// Every layout that a kernel reads.
@@ -81,7 +81,9 @@ impl Matrix {
                 blocks[i].scale = blocks[i / n / 8 * 8 * n + i % n / 4 * 4].scale;
             }
         }
-        let factors = (0..rows).map(|_| if layout.row_factors { 1.0 + 0.5 * random.signed() } else { 1.0 }).collect();
+        let whole = if layout.codes == Codes::E2m1 { E2M1_FACTOR } else { 1.0 };
+        let factor = |_| whole * if layout.row_factors { 1.0 + 0.5 * random.signed() } else { 1.0 };
+        let factors = (0..rows).map(factor).collect();
         Self { layout, rows, cols, blocks, factors, grid: iq3_s_grid() }
     }
 
@@ -110,7 +112,7 @@ impl Matrix {
         bytes
     }
 
-    /// The integers that a block's codes stand for; of 8-bit floats their bits, signed.
+    /// The integers that a block's codes stand for; of 8-bit floats their bits, signed; of 4-bit ones twice the value.
     pub fn levels(&self, row: usize, b: usize) -> [i32; BLOCK] {
         let block = self.block(row, b);
         std::array::from_fn(|i| {
@@ -119,6 +121,7 @@ impl Matrix {
                 Codes::Byte | Codes::Six | Codes::SignedFive | Codes::E4m3 => i32::from(c as i8),
                 Codes::Nibble | Codes::Five | Codes::Zeroed => i32::from(c),
                 Codes::Table(levels) => i32::from(levels[usize::from(c)]),
+                Codes::E2m1 => i32::from(E2M1_LEVELS[usize::from(c)]),
                 Codes::Word => 256 * i32::from(c as i8) + i32::from(low as i8),
                 Codes::Grid => {
                     let magnitude = i32::from(self.grid[usize::from(block.grid[i / 4])][i % 4]);
@@ -152,7 +155,11 @@ impl Matrix {
         for b in 0..n {
             let (scale, min) = self.scale(row, b);
             for (i, (level, x)) in self.levels(row, b).into_iter().zip(x.values(column * n + b)).enumerate() {
-                let level = if self.layout.codes == Codes::E4m3 { e4m3(level as u8) } else { f64::from(level) };
+                let level = match self.layout.codes {
+                    Codes::E4m3 => e4m3(level as u8),
+                    Codes::E2m1 => f64::from(level) * 0.5 / f64::from(E2M1_FACTOR),
+                    _ => f64::from(level),
+                };
                 let term = (scale[i / 16] * level - min) * f64::from(self.factors[row]) * x;
                 sum += term;
                 size += term.abs();
@@ -172,7 +179,7 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
             // NaN is left out.
             Codes::E4m3 if bits & 0x7f == 0x7f => 0,
             Codes::E4m3 => bits,
-            Codes::Nibble | Codes::Zeroed | Codes::Table(_) => bits & 15,
+            Codes::Nibble | Codes::Zeroed | Codes::Table(_) | Codes::E2m1 => bits & 15,
             Codes::Five => bits & 31,
             Codes::SignedFive => (((bits << 3) as i8) >> 3) as u8,
             Codes::Six => (((bits << 2) as i8) >> 2) as u8,

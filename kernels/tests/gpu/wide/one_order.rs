@@ -10,8 +10,7 @@ pub(super) fn few_in_halves(multiprocessors: usize) -> Vec<(WideShape, warpgroup
         let segments = product::halves::tilings(shape.matrix(), multiprocessors)[0].1.warps_k;
         (shape, warpgroup::WarpgroupTiling { groups, tiles: 1, columns, stages: 3, turns: 0, segments })
     };
-    let layouts = LAYOUTS.into_iter().filter(|l| *l != Layout::W16);
-    let every = layouts.flat_map(|layout| [(72, 256), (1000, 896)].map(|size| of(layout, size, (1, 32))));
+    let every = LAYOUTS.into_iter().flat_map(|layout| [(72, 256), (1000, 896)].map(|size| of(layout, size, (1, 32))));
     let others = [(Layout::Q6_K, (203, 2048)), (Layout::Q8_0, (64, 128)), (Layout::Q6_K, (50_720, 128))];
     let others = others.map(|(layout, size)| of(layout, size, (1, 64)));
     // The last block of three warpgroups goes back to have whole tiles.

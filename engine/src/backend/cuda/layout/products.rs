@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(segments((248_320, 2048), Layout::Q6_K, false, chip), Some(1), "a head");
         assert_eq!(segments((8192, 2048), Layout::Q8_0, true, chip), None, "of a shared expert");
         assert_eq!(segments((2048, 2048), Layout::Q8_0, false, chip), None, "a small one");
-        assert_eq!(segments((248_320, 2048), Layout::W16, false, chip), None, "weights of 16 bits");
+        assert_eq!(segments((248_320, 2048), Layout::W16, false, chip), Some(1), "weights of 16 bits");
         assert_eq!(segments((12_416, 2048), Layout::Q8_0, false, Chip { warpgroups: false, ..chip }), None);
     }
 

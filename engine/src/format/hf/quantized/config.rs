@@ -88,7 +88,7 @@ impl Quantization {
                 "none",
             ));
         }
-        let mut of_stem = rules.iter().filter(|rule| rule.targets.iter().any(|t| t.names(stem))).peekable();
+        let mut of_stem = rules.iter().filter(|rule| rule.targets.iter().any(|t| t.names(stem)));
         if self.said.is_none() || of_stem.any(|rule| rule.schemes.contains(&scheme)) {
             return Ok(());
         }

@@ -108,15 +108,15 @@ pub(super) fn tensor(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
     let (halves, factor) = exact_halves(q)?;
     let (rows, groups) = (q.rows(), q.cols() / GROUP);
     let zeros = zero_points(q, rows, groups);
-    if q.scheme == WeightScheme::Gptq && zeros.contains(&AMBIGUOUS) {
+    if q.stored.scheme == WeightScheme::Gptq && zeros.contains(&AMBIGUOUS) {
         // Programs take it for 0 or for 16.
-        return Err(q.tensors.error(&q.parts[2], "zero points that are stored as 0 to 14", 15));
+        return Err(q.tensors.error(&q.stored.parts[2], "zero points that are stored as 0 to 14", 15));
     }
-    if q.scheme == WeightScheme::Gptq && q.quantization.is_symmetric() && zeros.iter().any(|z| *z != MIDDLE) {
+    if q.stored.scheme == WeightScheme::Gptq && q.quantization.is_symmetric() && zeros.iter().any(|z| *z != MIDDLE) {
         let want = "8 everywhere, because config.json says that weights are symmetric (`sym`)";
-        return Err(q.tensors.error(&q.parts[2], want, "another zero point"));
+        return Err(q.tensors.error(&q.stored.parts[2], want, "another zero point"));
     }
-    let (scheme, codes) = (q.scheme, q.part(0).bytes());
+    let (scheme, codes) = (q.stored.scheme, q.part(0).bytes());
     let row_bytes = groups * BlockType::U4G128.bytes();
     let tensor = q.made(BlockType::U4G128, move |out| {
         for group in 0..groups {
@@ -135,7 +135,7 @@ pub(super) fn tensor(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
 
 /// The scales as f16 times one power of two, without a change of any value: bf16 reaches further than f16.
 fn exact_halves(q: &QuantizedMatrix<'_>) -> Result<(Vec<f16>, f32), LoadError> {
-    let scales = floats(q.tensors, &q.parts[1], "a matrix of 4-bit integers")?;
+    let scales = floats(q.tensors, &q.stored.parts[1], "a matrix of 4-bit integers")?;
     let values = scales.decode();
     let most = values.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     // Times 15, the largest code less a zero point, 2^11 is still a number of f16.
@@ -145,20 +145,20 @@ fn exact_halves(q: &QuantizedMatrix<'_>) -> Result<(Vec<f16>, f32), LoadError> {
     match values.iter().zip(&halves).find(|(x, half)| half.to_f32() != **x * up) {
         None => Ok((halves, down)),
         Some((x, _)) => {
-            Err(q.tensors.error(&q.parts[1], format_args!("scales within 2^-25 of the largest, {most}"), x))
+            Err(q.tensors.error(&q.stored.parts[1], format_args!("scales within 2^-25 of the largest, {most}"), x))
         }
     }
 }
 
 /// The zero points of all rows, `[rows][groups]`.
 fn zero_points(q: &QuantizedMatrix<'_>, rows: usize, groups: usize) -> Vec<u8> {
-    let Some(words) = q.parts.iter().position(|p| p.ends_with("zero_point") || p.ends_with("qzeros")) else {
+    let Some(words) = q.stored.parts.iter().position(|p| p.ends_with("zero_point") || p.ends_with("qzeros")) else {
         return vec![MIDDLE; rows * groups];
     };
     let words = q.part(words).bytes();
     // Of the first format of GPTQ's program, which stores one less.
-    let more = u8::from(q.scheme == WeightScheme::Gptq && !q.quantization.is_gptq_v2());
-    let of = |row: usize, group: usize| match q.scheme {
+    let more = u8::from(q.stored.scheme == WeightScheme::Gptq && !q.quantization.is_gptq_v2());
+    let of = |row: usize, group: usize| match q.stored.scheme {
         WeightScheme::Int4Zeros => nibble(&words, row / WORD * groups + group, row % WORD),
         WeightScheme::Awq => {
             let place = AWQ_ORDER.iter().position(|output| *output == row % WORD).expect("one of eight");
@@ -189,15 +189,11 @@ fn put_codes(scheme: WeightScheme, codes: &MappedBytes, (rows, groups): (usize, 
                 AWQ_ORDER.iter().enumerate().for_each(|(i, output)| put(octet * WORD + output, col, word >> (4 * i)));
             }
         }
-        WeightScheme::Gptq => {
-            for (row, eight) in (0..rows).flat_map(|row| (0..GROUP / WORD).map(move |eight| (row, eight))) {
-                let word = word((group * (GROUP / WORD) + eight) * rows + row);
-                (0..WORD).for_each(|i| put(row, eight * WORD + i, word >> (4 * i)));
-            }
-        }
         _ => {
+            let eights = groups * (GROUP / WORD);
             for (row, eight) in (0..rows).flat_map(|row| (0..GROUP / WORD).map(move |eight| (row, eight))) {
-                let word = word((row * groups + group) * (GROUP / WORD) + eight);
+                let of_row = group * (GROUP / WORD) + eight;
+                let word = word(if scheme == WeightScheme::Gptq { of_row * rows + row } else { row * eights + of_row });
                 (0..WORD).for_each(|i| put(row, eight * WORD + i, word >> (4 * i)));
             }
         }

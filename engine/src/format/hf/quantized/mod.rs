@@ -23,6 +23,8 @@ pub(super) use config::Quantization;
 use super::tensors::{TensorLocation, Tensors};
 use crate::format::{BlockType, LoadError, Tensor};
 use safetensors::Dtype;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The layout of a quantised matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +67,23 @@ impl WeightScheme {
 }
 
 /// What the tensors of a matrix of few bits say of it.
-struct StoredMatrix {
-    scheme: WeightScheme,
+#[derive(Debug)]
+pub(super) struct StoredMatrix {
+    pub(super) scheme: WeightScheme,
     /// Of the matrix, or of a stack of them.
-    shape: Vec<usize>,
+    pub(super) shape: Vec<usize>,
     /// The names of all tensors that it is made of; the first has the codes.
-    parts: Vec<String>,
+    pub(super) parts: Vec<String>,
+}
+
+/// What was found of matrices, by name: a model asks for each several times, and the look reads scales.
+#[derive(Debug, Default)]
+pub(super) struct FoundMatrices(Mutex<HashMap<String, Arc<StoredMatrix>>>);
+
+impl FoundMatrices {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<StoredMatrix>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A matrix of few bits.
@@ -80,11 +93,7 @@ pub(super) struct QuantizedMatrix<'a> {
     pub(super) quantization: &'a Quantization,
     /// What the tensor would be called if it were one.
     pub(super) name: String,
-    pub(super) scheme: WeightScheme,
-    /// Of the matrix, or of a stack of them.
-    pub(super) shape: Vec<usize>,
-    /// The names of all tensors that it is made of; the first has the codes.
-    pub(super) parts: Vec<String>,
+    pub(super) stored: Arc<StoredMatrix>,
 }
 
 impl<'a> QuantizedMatrix<'a> {
@@ -92,11 +101,17 @@ impl<'a> QuantizedMatrix<'a> {
     pub(super) fn find(
         tensors: &'a Tensors,
         quantization: &'a Quantization,
+        found: &FoundMatrices,
         name: &str,
     ) -> Result<Option<Self>, LoadError> {
-        let Some(found) = Self::found(tensors, name)? else { return Ok(None) };
-        let (name, StoredMatrix { scheme, shape, parts }) = (name.to_owned(), found);
-        Ok(Some(Self { tensors, quantization, name, scheme, shape, parts }))
+        let of = |stored| Some(Self { tensors, quantization, name: name.to_owned(), stored });
+        let known = found.all().get(name).cloned();
+        if known.is_some() {
+            return Ok(known.and_then(of));
+        }
+        let Some(stored) = Self::found(tensors, name)?.map(Arc::new) else { return Ok(None) };
+        found.all().insert(name.to_owned(), stored.clone());
+        Ok(of(stored))
     }
 
     fn found(tensors: &Tensors, name: &str) -> Result<Option<StoredMatrix>, LoadError> {
@@ -136,9 +151,9 @@ impl<'a> QuantizedMatrix<'a> {
 
     /// The encoding of its rows.
     pub(super) fn encoding(&self) -> BlockType {
-        match self.scheme {
+        match self.stored.scheme {
             // A block of a row that is cut short has no encoding.
-            WeightScheme::Fp8Blocks if !self.cols().is_multiple_of(128) => BlockType::F32,
+            WeightScheme::Fp8Blocks if !self.cols().is_multiple_of(small_floats::SQUARE) => BlockType::F32,
             WeightScheme::Fp8Blocks => BlockType::F8E4m3B128,
             WeightScheme::Fp8Rows | WeightScheme::Fp8Whole => BlockType::F8E4m3,
             WeightScheme::Nvfp4 => BlockType::Nvfp4,
@@ -149,7 +164,7 @@ impl<'a> QuantizedMatrix<'a> {
 
     /// The matrix, whose bytes are made when they are first asked for, by the thread that asks.
     pub(super) fn tensor(&self) -> Result<Tensor, LoadError> {
-        match self.scheme {
+        match self.stored.scheme {
             WeightScheme::Fp8Blocks
             | WeightScheme::Fp8Rows
             | WeightScheme::Fp8Whole
@@ -163,33 +178,31 @@ impl<'a> QuantizedMatrix<'a> {
 
     /// Elements of a row.
     fn cols(&self) -> usize {
-        self.shape.last().copied().unwrap_or(1)
+        self.stored.shape.last().copied().unwrap_or(1)
     }
 
     /// Rows of all matrices.
     fn rows(&self) -> usize {
-        self.shape.iter().rev().skip(1).product()
+        self.stored.shape.iter().rev().skip(1).product()
     }
 
     /// Where part `i` lies.
     fn part(&self, i: usize) -> &'a TensorLocation {
-        self.tensors.location(&self.parts[i]).expect("it was found")
+        self.tensors.location(&self.stored.parts[i]).expect("it was found")
     }
 
     /// A tensor of this encoding, whose bytes `make` writes into zeros.
     fn made(&self, ty: BlockType, make: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Result<Tensor, LoadError> {
-        let (name, shape) = (self.name.clone(), self.shape.clone());
-        let bytes = ty.row_bytes(self.cols()).and_then(|row| row.checked_mul(self.rows()));
-        let want = format_args!("rows of a multiple of {} values", ty.elements()).to_string();
-        let bytes = bytes.ok_or_else(|| self.tensors.error(&self.name, want, self.cols()))?;
-        let tensor = {
-            let (name, shape) = (name.clone(), shape.clone());
-            Tensor::made(name.clone(), ty, shape.clone(), move || {
-                let mut out = vec![0; bytes];
-                make(&mut out);
-                Tensor::owned(name.clone(), ty, shape.clone(), out).expect("as many bytes as the encoding has")
-            })
-        };
+        let bytes = ty.row_bytes(self.cols()).and_then(|row| row.checked_mul(self.rows())).ok_or_else(|| {
+            let want = format_args!("rows of a multiple of {} values", ty.elements());
+            self.tensors.error(&self.name, want, self.cols())
+        })?;
+        let (name, stored) = (self.name.clone(), self.stored.clone());
+        let tensor = Tensor::made(self.name.clone(), ty, self.stored.shape.clone(), move || {
+            let mut out = vec![0; bytes];
+            make(&mut out);
+            Tensor::owned(name.clone(), ty, stored.shape.clone(), out).expect("as many bytes as the encoding has")
+        });
         Ok(tensor.expect("rows are whole blocks"))
     }
 }

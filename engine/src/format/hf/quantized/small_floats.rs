@@ -8,7 +8,7 @@ use crate::format::{BlockType, LoadError, Tensor};
 use safetensors::Dtype;
 
 /// Rows and columns that share a scale.
-const SQUARE: usize = 128;
+pub(super) const SQUARE: usize = 128;
 /// Values that share an 8-bit scale in NVFP4.
 const NVFP4_GROUP: usize = 16;
 /// Values that share a power of two in MXFP4.
@@ -91,7 +91,7 @@ fn unpacked_shape(tensors: &Tensors, codes: &str, entry: &TensorLocation) -> Res
 
 /// The matrix in its encoding.
 pub(super) fn tensor(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
-    match q.scheme {
+    match q.stored.scheme {
         WeightScheme::Fp8Blocks => fp8_blocks(q),
         WeightScheme::Nvfp4 => nvfp4_tensor(q),
         WeightScheme::Mxfp4 => mxfp4_tensor(q),
@@ -100,14 +100,14 @@ pub(super) fn tensor(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
 }
 
 fn fp8_rows(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
-    let scales = floats(q.tensors, &q.parts[1], "an F8_E4M3 tensor")?.decode();
+    let scales = floats(q.tensors, &q.stored.parts[1], "an F8_E4M3 tensor")?.decode();
     let tensor = q.part(0).mapped(&q.name, BlockType::F8E4m3);
     Ok(tensor.with_scale(Some(scales.into())))
 }
 
 fn fp8_blocks(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
-    let scales = floats(q.tensors, &q.parts[1], "an F8_E4M3 tensor")?;
-    let [.., rows, cols] = q.shape[..] else { unreachable!("8-bit floats have 2 dimensions or more") };
+    let scales = floats(q.tensors, &q.stored.parts[1], "an F8_E4M3 tensor")?;
+    let [.., rows, cols] = q.stored.shape[..] else { unreachable!("8-bit floats have 2 dimensions or more") };
     let (down, across) = (rows.div_ceil(SQUARE), cols.div_ceil(SQUARE));
     let (scales, codes, ty) = (scales.decode(), q.part(0).bytes(), q.encoding());
     let row_bytes = ty.row_bytes(cols).expect("the encoding fits the row");
@@ -147,25 +147,23 @@ fn by_rows(
     group: usize,
     block: impl Fn(&[u8], &[u8], &mut [u8]) + Send + Sync + 'static,
 ) -> Result<Tensor, LoadError> {
-    let (codes, scales, cols) = (q.part(0).bytes(), q.part(1).bytes(), q.cols());
+    let (codes, scales) = (q.part(0).bytes(), q.part(1).bytes());
     let (codes_len, scales_len) = (ty.elements() / 2, ty.elements() / group);
-    let tensor = q.made(ty, move |out| {
+    q.made(ty, move |out| {
         // Rows are whole blocks, so that the matrix is one run of them.
         let each = codes.get().chunks_exact(codes_len).zip(scales.get().chunks_exact(scales_len));
         each.zip(out.chunks_exact_mut(ty.bytes())).for_each(|((codes, scales), out)| block(codes, scales, out));
-    })?;
-    debug_assert!(cols.is_multiple_of(ty.elements()));
-    Ok(tensor)
+    })
 }
 
 fn nvfp4_tensor(q: &QuantizedMatrix<'_>) -> Result<Tensor, LoadError> {
     let scales = q.part(1).bytes();
     if let Some(at) = scales.get().iter().position(|s| *s >= 0x7f) {
         let got = format!("{} in row {}", e4m3(scales.get()[at]), at * NVFP4_GROUP / q.cols().max(1));
-        return Err(q.tensors.error(&q.parts[1], "finite scales without a sign", got));
+        return Err(q.tensors.error(&q.stored.parts[1], "finite scales without a sign", got));
     }
-    let factor = one_factor(q.tensors, &q.parts[2], "an NVFP4 tensor")?;
-    let divides = q.parts[2].ends_with("_global_scale");
+    let factor = one_factor(q.tensors, &q.stored.parts[2], "an NVFP4 tensor")?;
+    let divides = q.stored.parts[2].ends_with("_global_scale");
     let tensor = by_rows(q, BlockType::Nvfp4, NVFP4_GROUP, |codes, scales, out| {
         out[..4].copy_from_slice(scales);
         for (codes, out) in codes.chunks_exact(8).zip(out[4..].chunks_exact_mut(8)) {

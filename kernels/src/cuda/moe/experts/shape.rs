@@ -154,6 +154,11 @@ impl Experts {
         self.layouts().iter().any(|l| l.codes == Codes::Grid)
     }
 
+    /// Whether codes of any are floats, which are multiplied in f16.
+    pub(super) fn has_floats(&self) -> bool {
+        self.layouts().iter().any(|l| matches!(l.codes, Codes::E4m3 | Codes::E2m1))
+    }
+
     pub(super) fn has_minima(&self) -> bool {
         self.layouts().iter().any(|l| l.scales == Scales::Min)
     }

@@ -64,3 +64,14 @@ fn a_chip_with_little_shared_memory_takes_fewer_rows_at_a_time() {
     assert!(small.rows_max() < 16, "{small:?}");
     assert_eq!(tiling(experts, Chip { shared_bytes: 48 << 10, ..H200 }), None);
 }
+
+#[test]
+fn activations_are_f16_too_where_rings_lose_no_unit_by_that() {
+    let halved = |layout| {
+        let kind = ExpertShape { gate_up: layout, down: layout, ..KIND };
+        tiling(Experts::new(2048, 256, 8, kind, kind).unwrap(), H200).unwrap().halved
+    };
+    assert_eq!(halved(Layout::Q4_K), [0; 3], "codes are no floats");
+    assert_eq!([Layout::NVFP4, Layout::FP8_BLOCKS].map(|layout| halved(layout)[0]), [2; 2], "one row's are few");
+    assert_eq!([Layout::NVFP4, Layout::FP8_BLOCKS].map(|layout| halved(layout)[2]), [1; 2], "16 rows of gate and up");
+}

@@ -29,6 +29,8 @@ pub struct ExpertsTiling {
     pub warps_k: usize,
     /// The three kernels: rows, bytes of a warp's ring, bytes of a block's shared memory.
     pub kernels: [(usize, usize, usize); 3],
+    /// Of each: in how many places activations are f16 too, of gate and up, then of down.
+    pub halved: [usize; 3],
 }
 
 impl ExpertsTiling {
@@ -71,42 +73,50 @@ pub fn tiling(experts: Experts, chip: Chip) -> Option<ExpertsTiling> {
     let threads = TILES * warps_k * 32;
     let kernel = |rows: usize, units: usize| {
         let fits = rows * experts.used <= threads.min(256);
-        fits.then(|| ring(experts, warps_k, (rows, units), chip)).flatten().map(|(ring, bytes)| (rows, ring, bytes))
+        fits.then(|| ring(experts, warps_k, (rows, units), chip)).flatten().map(|r| ((rows, r.0, r.1), r.2))
     };
     let [one, some, all] = RING_UNITS;
     let kernels = |most: usize| Some([kernel(1, one)?, kernel(most / 2, some)?, kernel(most, all)?]);
-    [16, 8, 4].into_iter().find_map(|most| Some(ExpertsTiling { warps_k, kernels: kernels(most)? }))
+    let all = [16, 8, 4].into_iter().find_map(kernels)?;
+    Some(ExpertsTiling { warps_k, kernels: all.map(|k| k.0), halved: all.map(|k| k.1) })
 }
 
-/// Bytes of a warp's ring, of `units` units if there is room, and of a block's shared memory; `None` if there is not
-/// enough.
-fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: Chip) -> Option<(usize, usize)> {
+/// Bytes of a warp's ring, of `units` units if there is room, of a block's shared memory, and in how many places
+/// activations are f16 too, as long as the ring loses no unit by that; `None` if there is not enough room.
+fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: Chip) -> Option<(usize, usize, usize)> {
     let warps = TILES * warps_k;
     let at = if experts.placed { LINE_BYTES } else { COPY_BYTES };
     let staged = |layout: Layout| layout.unit_bytes().next_multiple_of(at);
     let unit = experts.layouts().into_iter().map(staged).max().unwrap_or(0);
-    let rest = memory_bytes(experts, warps_k, rows);
-    let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / at * at;
     let routed = staged(experts.routed.gate_up);
-    let ring = room.min(units * routed).max(RING_UNITS_MIN * routed).max(unit);
-    if ring > room {
-        return None;
-    }
-    Some((ring, warps * ring + rest))
+    let of = |halved: usize| {
+        let rest = memory_bytes(experts, warps_k, rows, halved);
+        let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / at * at;
+        let ring = room.min(units * routed).max(RING_UNITS_MIN * routed).max(unit);
+        (ring <= room).then_some((ring, warps * ring + rest, halved))
+    };
+    let plain = of(0)?;
+    let most = if experts.has_floats() { 2 } else { 0 };
+    (1..=most).rev().filter_map(of).find(|r| r.0 / routed == plain.0 / routed).or(Some(plain))
 }
 
 /// What a block needs beside the rings: `Memory` of the kernel.
-fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
+fn memory_bytes(experts: Experts, warps_k: usize, rows: usize, halved: usize) -> usize {
     let Experts { hidden, count, used, routed, shared, planes, placed, .. } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let minima = |cols: usize| if experts.has_minima() { cols / UNIT * 32 } else { 0 };
-    let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16 + minima(cols);
+    let staged = |cols: usize, halved: bool| {
+        let halves = if halved { 2 * cols * planes.count() + 16 } else { 0 };
+        planes.count() * (cols + cols / UNIT * 32) + 32 + 16 + minima(cols) + halves
+    };
     let places = if placed { 17 * pairs } else { 0 };
     let chosen =
         (places + 4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows)
             .next_multiple_of(16);
     let grid = if experts.has_grid() { 2048 } else { 0 };
-    let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
-    let down = 2 * (pairs + rows) * TILE_ROWS * 4 + pairs * staged(routed.padded()) + rows * staged(shared.padded());
+    let of_rows = rows * staged(hidden.next_multiple_of(UNIT), halved > 0);
+    let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + of_rows;
+    let of_hidden = pairs * staged(routed.padded(), halved > 1) + rows * staged(shared.padded(), halved > 1);
+    let down = 2 * (pairs + rows) * TILE_ROWS * 4 + of_hidden;
     chosen + grid + 64 + gate_up.max(down)
 }

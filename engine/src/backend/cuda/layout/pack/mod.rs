@@ -13,7 +13,7 @@ pub(super) mod unpack;
 
 use crate::format::blocks::decode::decode_row;
 use crate::format::{BlockType, NotFinite, Tensor};
-use chimere_kernels::cuda::product::layout::{Block, Codes, Layout, Scales, put_factor};
+use chimere_kernels::cuda::product::layout::{Block, Codes, E2M1_FACTOR, Layout, Scales, put_factor};
 use chimere_kernels::cuda::quantized::BLOCK;
 use encodings::exact_packer;
 use half::f16;
@@ -141,8 +141,7 @@ pub(crate) fn pack_row(
     match form {
         RowCoding::Home => {
             exact_packer(t.ty)(bytes, r, units, tile);
-            // Levels of 4-bit floats are doubled.
-            let levels = if t.ty == BlockType::Nvfp4 { 0.5 } else { 1.0 };
+            let levels = if t.ty == BlockType::Nvfp4 { E2M1_FACTOR } else { 1.0 };
             put_factor(home.layout, units, r, scale * levels, tile);
         }
         RowCoding::Rounded => pack_values::<RoundedEncoding>(t.ty, scale, bytes, t.cols(), |b| b, r, units, tile),

@@ -1,6 +1,6 @@
 //! One row of a tile: where the codes, planes and scales of its blocks lie.
 
-use chimere_kernels::cuda::product::layout::{Block, Codes, Layout, Scales, UNIT};
+use chimere_kernels::cuda::product::layout::{Block, Codes, Layout, Scales, UNIT, e2m1_word, e4m3_word};
 use chimere_kernels::cuda::quantized::BLOCK;
 
 /// Blocks of a unit.
@@ -37,13 +37,17 @@ impl<'a> TileRow<'a> {
         let planes = &mut self.planes[unit * plane_bytes..][..plane_bytes];
         let (quads, nibble_at) = (quads(&block.codes), |t: usize| 128 * (at / 2) + 4 * (lane + t) + at % 2 * 2 + high);
         match layout.codes {
-            Codes::Byte | Codes::E4m3 => put_bytes(&block.codes, &mut codes[128 * at..][..128], lane, high),
+            Codes::Byte => put_bytes(&block.codes, &mut codes[128 * at..][..128], lane, high),
+            Codes::E4m3 => put_bytes(&apart(&block.codes), &mut codes[128 * at..][..128], lane, high),
             Codes::Word => {
                 put_bytes(&block.codes, &mut codes[128 * at..][..128], lane, high);
                 put_bytes(&block.low, &mut codes[512 + 128 * at..][..128], lane, high);
             }
             Codes::Grid => put_grid(block, codes, planes, lane, at, high),
             Codes::Table(_) => (0..4).for_each(|t| codes[nibble_at(t)] = in_order(&quads, t).to_le_bytes()),
+            Codes::E2m1 => {
+                (0..4).for_each(|t| codes[nibble_at(t)] = e2m1_word([quads[t], quads[t + 4]]).to_le_bytes());
+            }
             Codes::Nibble | Codes::Zeroed | Codes::Five | Codes::SignedFive | Codes::Six => {
                 (0..4).for_each(|t| codes[nibble_at(t)] = nibbles(&quads, t).to_le_bytes());
             }
@@ -79,6 +83,14 @@ fn put_bytes(bytes: &[u8; BLOCK], codes: &mut [[u8; 4]], lane: usize, high: usiz
         codes[4 * (lane + t) + high] = quads[t];
         codes[4 * (lane + t) + 2 + high] = quads[t + 4];
     }
+}
+
+/// 8-bit floats as [`e4m3_word`] has each quad.
+#[inline(always)]
+fn apart(codes: &[u8; BLOCK]) -> [u8; BLOCK] {
+    let mut apart = *codes;
+    apart.as_chunks_mut().0.iter_mut().for_each(|q| *q = e4m3_word(u32::from_le_bytes(*q)).to_le_bytes());
+    apart
 }
 
 /// A row's indices of a block of a grid, their ninth bits and the signs.

@@ -1,7 +1,9 @@
 //! What the device's lanes read of a tile, as numbers: the inverse of [`super`], for its tests.
 
 use crate::format::blocks::decode::e4m3;
-use chimere_kernels::cuda::product::layout::{Codes, Layout, Scales, UNIT, iq3_s_grid};
+use chimere_kernels::cuda::product::layout::{
+    Codes, E2M1_FACTOR, E2M1_LEVELS, Layout, Scales, UNIT, e2m1_quads, e4m3_word, iq3_s_grid,
+};
 use chimere_kernels::cuda::quantized::BLOCK;
 use half::f16;
 
@@ -41,7 +43,11 @@ impl Lanes<'_> {
         let mut out = [0.0; BLOCK];
         for quad in 0..8 {
             for (i, level) in self.levels(b, quad % 4, quad / 4).into_iter().enumerate() {
-                let level = if self.layout.codes == Codes::E4m3 { e4m3(level as u8) } else { level as f32 };
+                let level = match self.layout.codes {
+                    Codes::E4m3 => e4m3(level as u8),
+                    Codes::E2m1 => level as f32 * 0.5 / E2M1_FACTOR,
+                    _ => level as f32,
+                };
                 out[4 * quad + i] = scale[quad / 4] * level - min;
             }
         }
@@ -58,12 +64,17 @@ impl Lanes<'_> {
         let two = || self.word(codes + at / 2 * 512 + lane * 16 + (at % 2 * 2 + self.high) * 4);
         let nibbles = || (two() >> (4 * q) & 0x0f0f_0f0f).to_le_bytes().map(i32::from);
         match self.layout.codes {
-            Codes::Byte | Codes::E4m3 => signed(codes + at * 512 + lane * 16 + i * 4),
+            Codes::Byte => signed(codes + at * 512 + lane * 16 + i * 4),
+            Codes::E4m3 => {
+                let quad = e4m3_word(self.word(codes + at * 512 + lane * 16 + i * 4));
+                quad.to_le_bytes().map(|c| i32::from(c as i8))
+            }
             Codes::Word => {
                 let [high, low] = [0, 2048].map(|from| signed(codes + from + at * 512 + lane * 16 + i * 4));
                 std::array::from_fn(|k| 256 * high[k] + low[k])
             }
             Codes::Table(levels) => [0, 1, 2, 3].map(|k| i32::from(levels[(two() >> (16 * q + 4 * k) & 15) as usize])),
+            Codes::E2m1 => e2m1_quads(two())[q].to_le_bytes().map(|c| i32::from(E2M1_LEVELS[usize::from(c)])),
             Codes::Nibble | Codes::Zeroed => nibbles(),
             Codes::Five => {
                 let bits = (self.word(plane + lane * 8 + at / 2 * 4) >> (at % 2 * 4 + i) & 0x0101_0101).to_le_bytes();
