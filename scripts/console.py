@@ -26,6 +26,8 @@ import threading
 import time
 import traceback
 
+from console_documents import DocumentTests
+
 try:
     from playwright.sync_api import sync_playwright
 except ImportError:
@@ -59,6 +61,12 @@ DEEP = {"quotations": ">" * 4000 + " deep", "items": "- " * 3000 + "deep", "numb
         "indented": "".join("  " * i + "- deep\n" for i in range(100))}
 
 CODE_LINE = "value_{0} = {0} * 2  # line\n"
+
+# Code by its language, with some of the words that have a colour there.
+CODE = {"python": ("@cached\ndef f(x):\n    \"\"\"Gives\n    x.\"\"\"\n    return 1.5e-3 # <b>", [("keyword", "def"), ("string", '"""Gives\n    x."""'), ("number", "1.5e-3"), ("comment", "# <b>"), ("title", "f")]),
+        "rust": ("fn f<'a>(x: &'a str) -> char { '\\'' }", [("keyword", "fn"), ("number", "'a"), ("string", "'\\''")]), "sql": ("select 'it''s' FROM t", [("keyword", "FROM"), ("string", "'it''s'")]),
+        "json": ('{"a": true}', [("title", '"a"'), ("keyword", "true")]), "diff": ("-old\n+new", [("keyword", "-old"), ("string", "+new")]), "html": ("<a href=\"b\">c</a>", [("title", "href"), ("string", '"b"')]),
+        "ts": ("const a = `b ${c}`", [("keyword", "const"), ("string", "`b ${c}`")]), "css": ("a { color: #fff }", [("number", "#fff")]), "yaml": ("a: yes", [("title", "a")]), "sh": ("echo $HOME", [("number", "$HOME")])}
 
 FORMULAS = [r"\sqrt{2}", r"\sqrt[3]{x+1}", r"x = \frac{-b \pm \sqrt{b^2-4ac}}{2a}", r"\sqrt{1+\sqrt{1+\sqrt{1+x}}}", r"\sqrt{\frac{a}{b}}", r"a^2+b^2=c^2",
             r"e^{i\pi}+1=0", r"\sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}", r"\int_a^b f(x)\,dx", r"\oint_C \mathbf{F}\cdot d\mathbf{r}",
@@ -162,10 +170,16 @@ class Service:
 
 
 class Scripted:
-    """The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk."""
+    """
+    The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk.
+    A `shelf` answers for files and vector stores.
+    """
 
-    def __init__(self, service):
+    def __init__(self, service, shelf=None):
         self.script, outer = [], self
+        self.service = service
+        self.uploads = threading.Event()  # uploads wait for it
+        self.uploads.set()
         self.pause = 0  # seconds between two pieces
         self.asked = []  # bodies of the requests
 
@@ -174,7 +188,22 @@ class Scripted:
                 pass
 
             def do_GET(self):
-                reply = service.ask("GET", self.path, {"accept": self.headers.get("accept", "")})
+                if self.path == "/v1/console/steps":
+                    return self.pass_on(200, [("content-type", "text/event-stream")], b"")  # it has no end
+                self.pass_through()
+
+            def do_DELETE(self):
+                self.pass_through()
+
+            def pass_through(self):
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                if self.command == "POST" and self.path == "/v1/files":
+                    outer.uploads.wait()
+                if shelf and self.path.startswith(("/v1/files", "/v1/vector_stores")):
+                    status, found = shelf.answer(self.command, self.path, self.headers, body)
+                    return self.pass_on(status, [("content-type", "application/json")], json.dumps(found).encode())
+                headers = {name: self.headers[name] for name in ("accept", "content-type") if name in self.headers}
+                reply = service.ask(self.command, self.path, headers, body)
                 self.pass_on(reply.status, reply.getheaders(), reply.body)
 
             def pass_on(self, status, headers, body):
@@ -186,6 +215,8 @@ class Scripted:
                 self.wfile.write(body)
 
             def do_POST(self):
+                if self.path != "/v1/chat/completions":
+                    return self.pass_through()
                 outer.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
@@ -214,12 +245,18 @@ class Scripted:
         self.server.shutdown()
 
 
-class Tests:
+class Tests(DocumentTests):
     """Each method whose name is a sentence is a test; it gets a page of its own."""
 
     def __init__(self, browser, args):
         self.browser, self.args = browser, args
         self.service = Service(args.chimere)
+
+    def _serving(self, **settings):
+        return Service(self.args.chimere, **settings)
+
+    def _scripted(self, service, shelf):
+        return Scripted(service, shelf)
 
     def page(self, url=None, begins="", **options):
         """A fresh page that has the chat, and what went wrong on it; the script `begins` runs before it."""
@@ -466,11 +503,16 @@ class Tests:
         return page
 
     def what_cannot_be_written_from_a_lan_is_said_before_it_is_typed(self):
-        with Service(self.args.chimere, "--host", "0.0.0.0", "--allow-open", engram__directory=tempfile.mkdtemp()) as service:
+        documents = {"documents__directory": tempfile.mkdtemp()} if self._has_documents() else {}
+        with Service(self.args.chimere, "--host", "0.0.0.0", "--allow-open", engram__directory=tempfile.mkdtemp(), **documents) as service:
             page = self.page(service.url)
             page.click("header nav >> text=Memory")
             page.wait_for_selector("section >> nth=1 >> text=Nothing can be written from here")
             assert page.locator("text=Nothing can be written from here").count() == 2 and not page.locator("main input").count()
+            if documents:
+                page.click("header nav >> text=Documents")
+                page.wait_for_selector("text=Nothing can be written from here")
+                assert not page.locator("main input").count()
             page.click("header nav >> text=Live")
             page.wait_for_selector("[role=alert] >> text=scope=admin")
         return page
@@ -769,6 +811,19 @@ class Tests:
             assert not bad, bad
         return page
 
+    def code_is_coloured_by_its_language_and_keeps_every_character(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = [f"```{language}\n{code}\n```\n\n" for language, (code, _) in CODE.items()]
+            self.chat(page, "Code")
+            self.answered(page, 1)
+            page.wait_for_function("n => document.querySelectorAll('.text pre:has(span[class^=code-])').length === n", arg=len(CODE))
+            for (language, (code, words)), pre in zip(CODE.items(), page.locator(".text pre").all()):
+                assert pre.inner_text().rstrip("\n") == code, language
+                coloured = pre.evaluate("pre => [...pre.querySelectorAll('span[class^=code-]')].map(s => [s.className.slice(5), s.textContent])")
+                assert all(list(word) in coloured for word in words), (language, coloured)
+        return page
+
     def what_lies_too_deep_is_shown_as_text(self):
         with Scripted(self.service) as scripted:
             page = self.page(scripted.url)
@@ -1061,7 +1116,6 @@ class Tests:
         return page
 
     def nothing_serious_is_wrong_for_those_who_read_otherwise(self):
-        source = next(pathlib.Path(importlib.util.find_spec("axe_playwright_python").origin).parent.rglob("axe.min.js")).read_text()
         for theme in ("light", "dark"):
             page = self.page(color_scheme=theme, bypass_csp=True)
             page.click("text=Settings")
@@ -1074,10 +1128,15 @@ class Tests:
             for view in ("Chat", "Live", "Memory", "System"):
                 page.click(f"nav >> text={view}")
                 page.wait_for_timeout(300)
-                page.evaluate(source)
-                found = page.evaluate("axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => [v.id, v.nodes[0].html]))")
-                assert not found, (theme, view, found)
+                self._axe(page, f"{theme}, {view}")
         return None
+
+    def _axe(self, page, what):
+        """Nothing serious is wrong with the page as it is."""
+        source = next(pathlib.Path(importlib.util.find_spec("axe_playwright_python").origin).parent.rglob("axe.min.js")).read_text()
+        page.evaluate(source)
+        found = page.evaluate("axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => [v.id, v.nodes[0].html]))")
+        assert not found, (what, found)
 
     def it_fits_a_telephone_and_needs_no_mouse(self):
         page = self.page(viewport={"width": 390, "height": 780})
@@ -1138,7 +1197,7 @@ def main():
         if args.lan:
             Service.host = LAN
         tests = Tests(browser, args)
-        names = [n for n, f in vars(Tests).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
+        names = [n for n, f in (vars(Tests) | vars(DocumentTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
         for name in names:
             try:
                 page = getattr(tests, name)()

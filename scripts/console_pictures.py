@@ -61,7 +61,7 @@ class States:
     def answer(self):
         page = self.asked("How many words has a text?", [ANSWER])
         self.tests.answered(page, 1)
-        page.wait_for_selector(".hljs-keyword")
+        page.wait_for_selector(".code-keyword")
         return page
 
     def formulas(self):

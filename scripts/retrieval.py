@@ -7,7 +7,10 @@
 
 The questions are the 301 headings of perlfaq, and the passages are their answers without the heading, among sections of Perl's other manual
 pages, cut after 1,200 characters. The share of questions whose passage is among the first five is given for searches by words, by meaning
-and by both, before and after the collection's self-test. The program fails if `both` is more than a point below `words`.
+and by both, before and after the collection's self-test. The program fails if `both` is more than a point below `words`, and with an
+encoder (`documents.embedder.directory`) also below these musts:
+
+    python3 scripts/retrieval.py --pods PODS --others 400 --meaning-least 88 --weight-least 0.5
 
 Intervals are 95 %: 1.96 standard errors of the mean to each side.
 """
@@ -68,16 +71,19 @@ class Collection:
             return json.load(response)
 
     def fill(self, passages):
-        """Makes the collection anew."""
+        """Makes the collection anew -> tokens that were read for it."""
         try:
             self.call("DELETE")
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
         self.call("PUT")
+        tokens = 0
         for at in range(0, len(passages), BATCH):
             batch = passages[at:at + BATCH]
-            self.call("POST", "/add", {"items": [dict(id=str(at + i), text=text) for i, text in enumerate(batch)]})
+            added = self.call("POST", "/add", {"items": [dict(id=str(at + i), text=text) for i, text in enumerate(batch)]})
+            tokens += added["usage"]["prompt_tokens"]
+        return tokens
 
     def ranks(self, questions, by):
         """The place of each question's passage among those found, from 0; infinity where it was not found."""
@@ -126,21 +132,28 @@ def main():
     parser.add_argument("--pods", type=pathlib.Path, required=True, help="the folder of Perl's manual pages")
     parser.add_argument("--others", type=int, default=1500, help="sections of other pages among the passages")
     parser.add_argument("--kept", action="store_true", help="the collection of an earlier run is there and is used as it is")
+    parser.add_argument("--meaning-least", type=float, help="percent among the first five that `meaning` must find")
+    parser.add_argument("--weight-least", type=float, help="the weight that the self-test must give the vectors")
     args = parser.parse_args()
     questions, passages = exam(args.pods, args.others)
     if not questions:
         sys.exit(f"{args.pods} has no perlfaq1.pod to perlfaq9.pod")
     collection = Collection(args.url, args.key, COLLECTION)
     begin = time.monotonic()
-    if not args.kept:
-        collection.fill(passages)
-    print(f"{len(questions)} questions, {len(passages)} passages, added in {time.monotonic() - begin:.0f} s", flush=True)
+    tokens = 0 if args.kept else collection.fill(passages)
+    took = time.monotonic() - begin
+    print(f"{len(questions)} questions, {len(passages)} passages, {tokens} tokens, added in {took:.0f} s", flush=True)
     five = measure(collection, questions, ("words", "meaning", "both"))
     losses = [five["words"] - five["both"]]
     tested = collection.self_test()
     print(f"self-test, {time.monotonic() - begin:.0f} s after the start: {json.dumps(tested)}", flush=True)
     if tested:
         losses.append(five["words"] - measure(collection, questions, ("both",))["both"])
+    weight = (tested or {}).get("vector_weight", 0)
+    if args.meaning_least is not None and five["meaning"] < args.meaning_least:
+        sys.exit(f"`meaning` finds {five['meaning']:.1f} %, at least {args.meaning_least} are wanted")
+    if args.weight_least is not None and weight < args.weight_least:
+        sys.exit(f"the self-test gives the vectors {weight}, at least {args.weight_least} is wanted")
     if max(losses) > LOSS_MAX:
         sys.exit(f"`both` is {max(losses):.1f} points below `words`, at most {LOSS_MAX} are allowed")
 

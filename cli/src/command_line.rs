@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Synth(synth::SynthArgs),
     /// Write a model file whose weights take fewer bits.
     Quantize(Box<quantize::QuantizeArgs>),
-    /// Compare a model with another.
+    /// Compare a model with another, or with known answers.
     #[command(subcommand)]
     Eval(EvalCommand),
     /// Traces of which experts tokens use: record, draw, look into.

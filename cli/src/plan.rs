@@ -1,5 +1,5 @@
-//! `chimere plan`: what takes which bytes of a GPU's memory. It asks no GPU, so that a card can be planned for before it is
-//! there.
+//! `chimere plan`: what takes which bytes of a GPU's memory. It asks no GPU, so that a card can be planned for before
+//! it is there.
 
 use chimere::config::{Budget, Config, ServeArgs};
 use chimere::device::{self, CardPlan, DeviceRequest};

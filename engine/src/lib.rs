@@ -8,6 +8,7 @@ pub mod backend;
 mod cache;
 pub mod constraint;
 pub mod drafts;
+pub mod encoder;
 pub mod engram;
 pub mod files;
 pub mod format;

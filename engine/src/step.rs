@@ -242,6 +242,15 @@ impl Piece {
         })
     }
 
+    /// Tokens whose log-probabilities it reports, in the order of their positions.
+    pub fn scored(&self) -> Vec<ScoredToken> {
+        let (Some(score), PieceTokens::Known(ids)) = (&self.score, &self.tokens) else { return Vec::new() };
+        let of_row = |row: u32, token| ScoredToken { row, position: self.start + row + 1, token, top: score.top };
+        let own = (0..).zip(ids.iter().skip(1)).map(|(row, token)| of_row(row, *token));
+        let next = score.next.iter().map(|token| of_row(self.len() - 1, *token));
+        own.chain(next).filter(|scored| scored.position >= score.from).collect()
+    }
+
     /// Number of positions, drafted ones included.
     pub fn len(&self) -> u32 {
         self.certain() + u32::try_from(self.drafts.len()).expect("drafts are few")
@@ -316,13 +325,32 @@ impl SampleRow {
     }
 }
 
+/// The most tokens that a piece has scored in the place behind it: a backend has room for the results of as many.
+pub const SCORED_NEXT_MAX: usize = 32;
+
 /// Which log-probabilities of known tokens a piece reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScoreRows {
     /// How many of the most probable alternatives to report.
     pub top: u8,
-    /// The token after the piece's last one, where it is known: row i is scored against token i+1.
-    pub next: Option<TokenId>,
+    /// Position of the first token that is scored.
+    pub from: u32,
+    /// What may stand behind the piece's last token, each scored in that place: the prompt's next token, or behind the
+    /// prompt as many as a request asks about. At most [`SCORED_NEXT_MAX`].
+    pub next: Arc<[TokenId]>,
+}
+
+/// A known token whose log-probability a piece reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoredToken {
+    /// The row of the piece that says it, which stands before the token.
+    pub row: u32,
+    /// Where the token stands or would stand.
+    pub position: u32,
+    /// The token that is scored.
+    pub token: TokenId,
+    /// How many alternatives come with it.
+    pub top: u8,
 }
 
 /// What a finished step brings back to the host.

@@ -324,7 +324,7 @@ fn a_prompt_s_own_tokens_are_scored_each_by_the_row_before_it() {
     for make in backends() {
         let mut b = make();
         let mut scored = prompt(0, false);
-        scored.score = Some(ScoreRows { top: 3, next: Some(12) });
+        scored.score = Some(ScoreRows { top: 3, next: [12].into(), ..ScoreRows::default() });
         let outcome = b.launch(plan(0, vec![scored])).unwrap().wait().unwrap();
         let got: Vec<_> = outcome.scores.iter().map(|s| (s.position, s.token)).collect();
         assert_eq!(got, [(1, 300), (2, 41), (3, 5), (4, 99), (5, 12)]);

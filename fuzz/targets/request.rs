@@ -3,8 +3,8 @@
 
 use crate::limits::LIMITS;
 use chimere::http::request::{
-    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, Generation, ModelLimits, Prompt,
-    SearchRequest, TeachRequest, TokenizeRequest, parse_items, parse_nothing,
+    AskedEmbedding, ChatRequest, CompletionRequest, DetokenizeRequest, Generation, ModelLimits, Prompt, SearchRequest,
+    TeachRequest, TokenizeRequest, parse_items, parse_nothing,
 };
 
 pub fn run(bytes: &[u8]) {
@@ -19,8 +19,12 @@ pub fn run(bytes: &[u8]) {
     }
     let _ = TokenizeRequest::parse(bytes, limits);
     let _ = DetokenizeRequest::parse(bytes, limits);
-    if let Ok(request) = EmbeddingRequest::parse(bytes, limits) {
-        assert!(!request.inputs.is_empty());
+    match AskedEmbedding::parse(bytes, limits, Some(("encoder", 32))) {
+        Ok(AskedEmbedding::Model(request)) => assert!(!request.inputs.is_empty()),
+        Ok(AskedEmbedding::Encoder(request)) => {
+            assert!(!request.texts.is_empty() && request.texts.iter().all(|text| !text.is_empty()));
+        }
+        Err(_) => {}
     }
     if let Ok(items) = parse_items(bytes) {
         assert!(!items.is_empty() && items.iter().all(|item| !item.id.is_empty() && !item.text.is_empty()));

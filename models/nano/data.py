@@ -2,9 +2,12 @@
 """The training stream: conversations and documentation, encoded and packed into rows. Batch number n depends on (seed, n) alone.
 
     python3 data.py --tokenizer tokenizer.json --docs docs.txt.xz --check            # template, split, lengths, facts
-    python3 data.py --tokenizer tokenizer.json --docs docs.txt.xz --show arithmetic  # a few samples
+    python3 data.py --tokenizer tokenizer.json --docs docs.txt.xz --prose prose.txt.xz --show read    # a few samples of one family
+
+With --prose the families of generators/ are most of it; their table has the shares.
 """
 import argparse
+import bisect
 import collections
 import lzma
 import random
@@ -15,9 +18,9 @@ import chat
 import rows
 from tasks import facts
 from tasks.grade import FAMILIES, parse_calls, right
-from tasks.sample import ALONE, LETTERS_CLOSE, LETTERS_OPEN, plain
+from tasks.sample import ALONE, COPY_CLOSE, COPY_OPEN, LETTERS_CLOSE, LETTERS_OPEN, plain
 
-ROW_TOKENS = 4096
+ROW_TOKENS = 4096           # unless train.py says otherwise
 CUT_ONE_IN = 5              # thoughts cut at a random point, closed, and answered all the same
 CLOSERS = ["\n</think>\n\n", "\n</think>\n\n", "</think>\n\n"]
 SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions.",
@@ -30,16 +33,22 @@ MIX = {"arithmetic": 0.13, "strings": 0.12, "context": 0.08, "extract": 0.05, "t
 NOISED = 0.6                # of the passages of documentation have some tokens replaced, so that they are not learned by heart
 NOISE = 0.08                # of their tokens
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
+COPY_RUN = re.compile(f"{COPY_OPEN}(.*?){COPY_CLOSE}", re.S)
+BYTE_NAMES = str.maketrans({" ": "\u0120", "\n": "\u010a"})        # of the bytes that names and sentences have, what the vocabulary calls them
 
 
 class Stream:
     """Encodes samples and packs rows. Built once, then forked into the workers."""
 
-    def __init__(self, tokenizer_path, docs_path, seed=0, rows=16, mix=None):
+    def __init__(self, tokenizer_path, docs_path, seed=0, rows=16, mix=None, prose_path=None, row_tokens=ROW_TOKENS):
         from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(tokenizer_path)
-        self.seed, self.rows, self.mix = seed, rows, dict(mix or MIX)
+        self.seed, self.rows, self.row_tokens = seed, rows, row_tokens
         self.end = self.tokenizer.token_to_id("<|endoftext|>")
+        self.makers = {name: module.make for name, module in FAMILIES.items()}
+        shares = mixed(self.makers, prose_path) if prose_path else MIX
+        shares = mix or shares
+        self.mix = {family: share / sum(shares.values()) for family, share in shares.items()}
         pages = lzma.open(docs_path, "rt").read().split("\x00") if docs_path else []
         self.pages = [e.ids + [self.end] for e in self.tokenizer.encode_batch(pages)]
         self.page_weights = [len(p) ** 0.7 for p in self.pages]
@@ -58,14 +67,44 @@ class Stream:
             return self.tokenizer.encode(text).ids
         return [i for part in text.split(ALONE) for i in self.tokenizer.encode(part).ids]
 
+    def encode_copies(self, text, sources):
+        """Ids of a text whose marked parts have the tokens that they have in what was said before."""
+        ids, at = [], 0
+        for run in COPY_RUN.finditer(text):
+            ids += self.encode(text[at:run.start()]) + self.as_before(run.group(1), sources)
+            at = run.end()
+        return ids + self.encode(text[at:])
+
+    def as_before(self, value, sources):
+        """Cut where it is cut where it was said last; the first token without what stands before it there."""
+        for source in reversed(sources):
+            start = source.text.rfind(value)
+            if start >= 0:
+                ids, begin = [], 0
+                ends = source.ends()
+                for end in ends[bisect.bisect_right(ends, start):bisect.bisect_left(ends, start + len(value))] + [start + len(value)]:
+                    ids += self.piece(value[begin:end - start])
+                    begin = end - start
+                return ids
+        return self.encode(value)
+
+    def piece(self, text):
+        found = self.tokenizer.token_to_id(text.translate(BYTE_NAMES)) if text.isascii() else None
+        return self.encode(text) if found is None else [found]
+
     def encode_sample(self, sample, rng):
         """-> ids, and which of them carry loss."""
-        ids, loss = [], []
+        ids, loss, sources = [], [], []
 
         def add(text, learn):
-            new = self.encode(text)
+            new = self.encode_copies(text, sources) if COPY_OPEN in text else self.encode(text)
             ids.extend(new)
             loss.extend([learn] * len(new))
+
+        def add_prompt(text):
+            sources.append(Source(text, self.tokenizer.encode(text)))
+            ids.extend(sources[-1].encoding.ids)
+            loss.extend([False] * (len(ids) - len(loss)))
 
         pieces = chat.pieces(sample.messages, sample.tools, sample.learn_history)
         thought = None
@@ -76,7 +115,7 @@ class Stream:
                 reply = text.removeprefix("\n</think>\n\n")
                 if rng.random() * CUT_ONE_IN < 1:
                     # Where a thought was cut says nothing about where it ends: the closing carries no loss.
-                    kept = self.encode(thought)
+                    kept = self.encode_copies(thought, sources)
                     kept = kept[:rng.randrange(len(kept) + 1)]
                     ids.extend(kept)
                     loss.extend([True] * len(kept))
@@ -85,13 +124,25 @@ class Stream:
                 else:
                     add(thought + text, True)
                 thought = None
+            elif kind == "reply":
+                add(text, True)
             else:
                 # What was said before comes back as text, which is cut into tokens like any other.
-                add(text if kind == "reply" else plain(text), kind == "reply")
+                add_prompt(plain(text))
         return ids, loss
 
     def passage(self, rng):
-        page = rng.choices(self.pages, self.page_weights)[0]
+        return self.noised(rng.choices(self.pages, self.page_weights)[0], rng)
+
+    def prose(self, rng):
+        """A document of prose.py."""
+        from generators.library import LIBRARY
+        _, title, paragraphs = LIBRARY.document(rng)
+        begin = rng.randrange(max(1, len(paragraphs) - 8))
+        return self.noised(self.tokenizer.encode(f"# {title}\n\n" + "\n\n".join(paragraphs[begin:begin + 40])).ids + [self.end], rng)
+
+    def noised(self, page, rng):
+        """A part of it; in most, some tokens are others and carry no loss."""
         size = rng.randint(200, 2000)
         start = rng.randrange(max(1, len(page) - size)) if rng.random() < 0.6 else 0
         ids = page[start:start + size]
@@ -103,31 +154,31 @@ class Stream:
         return ids, loss
 
     def document(self, family, rng):
-        if family == "docs":
-            return self.passage(rng)
-        sample = FAMILIES[family].make(rng)
-        if sample.tools is None and rng.random() < 0.1:
+        if family in ("docs", "prose"):
+            return self.passage(rng) if family == "docs" else self.prose(rng)
+        sample = self.makers[family](rng)
+        if sample.tools is None and sample.messages[0]["role"] != "system" and rng.random() < 0.1:
             sample.messages.insert(0, {"role": "system", "content": rng.choice(SYSTEM)})
         return self.encode_sample(sample, rng)
 
     def batch(self, number):
-        """-> ids, segment (0 is padding), loss: numpy [rows, ROW_TOKENS]. Documents never straddle rows."""
+        """-> ids, segment (0 is padding), loss: numpy [rows, row_tokens]. Documents never straddle rows."""
         import numpy as np
         rng = random.Random(f"{self.seed} {number}")
-        ids = np.full((self.rows, ROW_TOKENS), self.end, np.int16)
-        segment = np.zeros((self.rows, ROW_TOKENS), np.int16)
-        loss = np.zeros((self.rows, ROW_TOKENS), bool)
-        free, used, refused, serial = [ROW_TOKENS] * self.rows, collections.Counter(), 0, 0
+        ids = np.full((self.rows, self.row_tokens), self.end, np.int16)
+        segment = np.zeros((self.rows, self.row_tokens), np.int16)
+        loss = np.zeros((self.rows, self.row_tokens), bool)
+        free, used, refused, serial = [self.row_tokens] * self.rows, collections.Counter(), 0, 0
         while refused < 12 and sum(free) > self.rows * 24:
-            family = max(self.mix, key=lambda f: self.mix[f] * (self.rows * ROW_TOKENS) - used[f] + rng.random() * 3000 * self.mix[f])
+            family = max(self.mix, key=lambda f: self.mix[f] * (self.rows * self.row_tokens) - used[f] + rng.random() * 3000 * self.mix[f])
             new, learn = self.document(family, rng)
             fitting = [r for r in range(self.rows) if free[r] >= len(new)]
             if not fitting:
                 refused += 1
                 used[family] += 50      # let a family of shorter documents have its turn
                 continue
-            row = min(fitting, key=lambda r: (free[r] < ROW_TOKENS // 3, free[r]) if len(new) < 400 else (False, -free[r]))
-            at = ROW_TOKENS - free[row]
+            row = min(fitting, key=lambda r: (free[r] < self.row_tokens // 3, free[r]) if len(new) < 400 else (False, -free[r]))
+            at = self.row_tokens - free[row]
             serial += 1
             ids[row, at:at + len(new)] = new
             segment[row, at:at + len(new)] = serial
@@ -135,6 +186,27 @@ class Stream:
             free[row] -= len(new)
             used[family] += len(new)
         return ids, segment, loss
+
+
+class Source:
+    """What was said, and where its tokens end."""
+
+    def __init__(self, text, encoding):
+        self.text, self.encoding, self.found = text, encoding, None
+
+    def ends(self):
+        if self.found is None:
+            self.found = [end for _, end in self.encoding.offsets]
+        return self.found
+
+
+def mixed(makers, prose_path):
+    """Adds the generators to the makers -> the shares of all."""
+    import generators
+    generators.load(prose_path)
+    makers |= {name: make for name, (_, make) in generators.FAMILIES.items()}
+    shares = {name: share * generators.PRESENT for name, share in MIX.items()} | {name: share for name, (share, _) in generators.FAMILIES.items()}
+    return shares | generators.KEPT
 
 
 def check(stream):
@@ -168,7 +240,7 @@ def check(stream):
     print(f"facts: entity starts at most {far} tokens before the value")
     assert far <= 7
     rng = random.Random(6)
-    for family in MIX:
+    for family in stream.mix:
         started = time.time()
         documents = [stream.document(family, rng) for _ in range(300)]
         lengths = sorted(len(ids) for ids, _ in documents)
@@ -186,10 +258,11 @@ def main():
     ap.add_argument("--docs", required=True)
     ap.add_argument("--seed", type=int, default=0)
     ap.add_argument("--check", action="store_true")
-    ap.add_argument("--show", choices=list(MIX))
+    ap.add_argument("--prose", help="passages of prose.py, with which the families of generators/ are made too")
+    ap.add_argument("--show", help="a family")
     ap.add_argument("--count", type=int, default=5)
     args = ap.parse_args()
-    stream = Stream(args.tokenizer, args.docs, args.seed)
+    stream = Stream(args.tokenizer, args.docs, args.seed, prose_path=args.prose)
     if args.check:
         check(stream)
     if args.show:

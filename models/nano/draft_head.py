@@ -22,7 +22,7 @@ import torch.nn.functional as F
 import model as nano
 import rows
 import train
-from data import ROW_TOKENS, Stream
+from data import Stream
 
 QUESTIONS = 8       # of each row of the card, in the agreement that is told while it trains
 
@@ -82,12 +82,12 @@ class DraftTrainer(train.Trainer):
 
 def questions(stream, count):
     """Held-out questions of the card's rows with right answers, packed into so many rows like a batch of training."""
-    ids, segment = np.full((count, ROW_TOKENS), stream.end, np.int16), np.zeros((count, ROW_TOKENS), np.int16)
-    loss, used = np.zeros((count, ROW_TOKENS), bool), [0] * count
+    ids, segment = np.full((count, stream.row_tokens), stream.end, np.int16), np.zeros((count, stream.row_tokens), np.int16)
+    loss, used = np.zeros((count, stream.row_tokens), bool), [0] * count
     rng = random.Random(999)
     for serial, label in enumerate([label for label in rows.TASKS | rows.BEHAVIOUR for _ in range(QUESTIONS)], 1):
         new, learn = stream.encode_sample(rows.instance(rng, label), rng)
-        row = next((r for r in range(count) if used[r] + len(new) <= ROW_TOKENS), None)
+        row = next((r for r in range(count) if used[r] + len(new) <= stream.row_tokens), None)
         if row is not None:
             place = slice(used[row], used[row] + len(new))
             ids[row, place], segment[row, place], loss[row, place] = new, serial, learn

@@ -24,7 +24,7 @@ CONFIG = dict(       # the names of the released config.json
     vocab_size=8192, hidden_size=256, num_hidden_layers=8, head_dim=64, num_attention_heads=4, num_key_value_heads=2,
     linear_conv_kernel_dim=4, linear_key_head_dim=64, linear_value_head_dim=64, linear_num_key_heads=4, linear_num_value_heads=8,
     num_experts=16, num_experts_per_tok=4, moe_intermediate_size=128, shared_expert_intermediate_size=128, rms_norm_eps=1e-6,
-    hidden_act="silu", max_position_embeddings=4096, tie_word_embeddings=True, attention_bias=False, full_attention_interval=4,
+    hidden_act="silu", max_position_embeddings=16384, tie_word_embeddings=True, attention_bias=False, full_attention_interval=4,
     layer_types=[("full_attention" if i % 4 == 3 else "linear_attention") for i in range(8)],
     rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25, mrope_section=[3, 3, 2], mrope_interleaved=True))
 TYPES = {"f32": (0, 1, 4), "bf16": (30, 1, 2), "q8_0": (8, 32, 34)}     # id in the file, elements and bytes a block

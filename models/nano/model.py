@@ -36,7 +36,7 @@ class Config:
     moe_intermediate_size: int = 128
     shared_expert_intermediate_size: int = 128
     rms_norm_eps: float = 1e-6
-    max_position_embeddings: int = 4096
+    max_position_embeddings: int = 16384
 
     @property
     def layer_types(self):

@@ -2,6 +2,7 @@
 """Trains the model on one GPU from the endless stream of data.py. Stops and resumes at any step.
 
     python3 train.py --tokenizer tokenizer.json --docs docs.txt.xz --work work --steps 20000 --decay-from 14000
+    python3 train.py ... --prose prose.txt.xz --rows 4 --row-tokens 16384 --init nano-q8_0.gguf --from-start --minutes 8 --exam-last
 
 `work/state.pt` is everything a resume needs; `work/weights/*.safetensors` (parts of at most 16 MiB) is the running average of the
 weights in float16, what export.py reads. `--init` starts from such parts, or from a GGUF, with a fresh optimizer.
@@ -21,12 +22,15 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import gguf
+import generators
+import generators.grade
 import model as nano
 import rows
 from chat import render
 from data import ROW_TOKENS, Stream
 from tasks.grade import parse_calls, right
 
+PROCESS_STARTED = time.time()
 PART_BYTES_MAX = 15 << 20
 MTP_WEIGHT, BALANCE_WEIGHT = 0.15, 0.003
 STREAM = None       # set before the workers are forked
@@ -103,7 +107,7 @@ class Trainer:
     def __init__(self, args, device):
         self.args, self.device = args, device
         torch.manual_seed(args.seed)
-        self.config = nano.Config()
+        self.config = nano.Config(num_hidden_layers=args.layers)
         self.net = nano.Model(self.config).to(device)
         if args.init:
             load_weights(self.net, args.init)
@@ -116,7 +120,7 @@ class Trainer:
         self.adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=device.type == "cuda")
         self.step, self.first_step, self.spent = args.first_step, args.first_step, 0.0
         self.time_gone = 0.0    # share of --minutes: the rate falls in time also where steps take longer than was thought
-        self.segment = torch.zeros(args.rows, ROW_TOKENS, dtype=torch.int32, device=device)
+        self.segment = torch.zeros(args.rows, args.row_tokens, dtype=torch.int32, device=device)
         self.token_loss = token_loss
         if device.type == "cuda":
             nano.Linear.half = True
@@ -242,16 +246,42 @@ def load_weights(net, folder):
     for part in sorted(pathlib.Path(folder).glob("*.safetensors")):
         weights.update(load_file(part))
     named = dict(net.named_parameters())
+    weights = grown(weights, named, net.c)
     assert weights.keys() == named.keys(), weights.keys() ^ named.keys()
     for k, w in weights.items():
         named[k].copy_(w)
 
 
+LAST_WORDS = ("linear_attn.out_proj.weight", "self_attn.o_proj.weight", "experts.down_proj", "shared_expert.down_proj.weight")
+
+
+def grown(weights, named, config):
+    """Weights of fewer layers as those of more: new layers in the middle, in whole groups, that add nothing until they are trained."""
+    have = 1 + max(int(k.split(".")[1]) for k in weights if k.startswith("layers."))
+    more, middle = config.num_hidden_layers - have, have // 2
+    if not more:
+        return weights
+    assert more % config.full_attention_interval == middle % config.full_attention_interval == 0, "layers come in whole groups"
+    moved = {}
+    for k, w in weights.items():
+        part, _, rest = k.partition(".")
+        number, _, rest = rest.partition(".")
+        moved[f"layers.{int(number) + more}.{rest}" if part == "layers" and int(number) >= middle else k] = w
+    for k in named.keys() - moved.keys():
+        moved[k] = torch.zeros_like(named[k]) if k.endswith(LAST_WORDS) else named[k].detach().clone()
+    return moved
+
+
 # ---------------------------------------------------------------- evaluation while training
-def exam(counts, seed=999):
-    """Test instances by label, as rows.py has them; fixed for the whole training."""
+def exam(counts, scale=1.0, seed=999):
+    """Test instances by label, as rows.py has them, and those of the generators' held-out author; fixed for the whole training."""
     rng = random.Random(seed)
-    return [(label, rows.instance(rng, label)) for label, n in counts.items() for _ in range(n)]
+    scaled = lambda n: range(max(1, round(n * scale)))
+    asked = [(label, rows.instance(rng, label)) for label, n in counts.items() for _ in scaled(n)]
+    if generators.library.LIBRARY:
+        for label, (n, make, _) in generators.ROWS.items():
+            asked += [(label, make(rng)) for _ in scaled(n)]
+    return asked
 
 
 COUNTS = {"arithmetic, thinking": 80, "arithmetic, direct": 64, "strings": 80, "strings, direct": 32, "context, 256 tokens": 32,
@@ -260,14 +290,14 @@ COUNTS = {"arithmetic, thinking": 80, "arithmetic, direct": 64, "strings": 80, "
           "tools never seen": 80, "no tool for it": 48, "cited passages": 64, "not in the passages": 48, "not in the text": 24,
           "independent questions": 120, "context, 1,024 tokens": 20, "context, 3,000 tokens": 28}
 # Prompts from so many tokens to so many are answered together, in rows of a third number.
-PROMPT_TOKENS = [(0, 700, 1700), (700, 3700, 3800)]
+PROMPT_TOKENS = [(0, 400, 1200), (400, 900, 1800), (900, 3700, 3900)]
 WRONG_KEPT = 12             # a row
 
 
 class Examiner:
-    def __init__(self, net, stream, device):
+    def __init__(self, net, stream, device, scale=1.0):
         self.stream, self.end = stream, stream.tokenizer.token_to_id("<|im_end|>")
-        asked = [(label, s, stream.encode(render(s.prompt(), s.tools, s.thinking))) for label, s in exam(COUNTS)]
+        asked = [(label, s, stream.encode(render(s.prompt(), s.tools, s.thinking))) for label, s in exam(COUNTS, scale)]
         self.sets = []
         for low, high, length in PROMPT_TOKENS:
             chosen = [question for question in asked if low <= len(question[2]) < high]
@@ -281,7 +311,8 @@ class Examiner:
                 text = self.stream.tokenizer.decode(ids, skip_special_tokens=False)
                 reply = text.split("</think>")[-1] if sample.thinking else text
                 content, calls = parse_calls(reply, sample.tools)
-                ok = ("</think>" in text or not sample.thinking) and right(sample, content, calls)
+                judge = generators.grade.right if label in generators.ROWS else right
+                ok = ("</think>" in text or not sample.thinking) and judge(sample, content, calls)
                 score[label].append(ok)
                 if not ok and len(wrong[label]) < WRONG_KEPT:
                     wrong[label].append(f"{sample.prompt()[-1]['content'][-300:]!r} expect {str(sample.expect)[:200]!r} got {text[-300:]!r}")
@@ -289,14 +320,18 @@ class Examiner:
 
 
 def heldout_rows(stream, path, rows):
-    """Held-out documentation, one page after another, packed like a training batch."""
+    """Held-out documentation, as many pages in a row as fit, packed like a training batch."""
     import numpy as np
-    ids = np.full((rows, ROW_TOKENS), stream.end, np.int16)
-    segment, loss = np.zeros((rows, ROW_TOKENS), np.int16), np.zeros((rows, ROW_TOKENS), bool)
+    ids = np.full((rows, stream.row_tokens), stream.end, np.int16)
+    segment, loss = np.zeros((rows, stream.row_tokens), np.int16), np.zeros((rows, stream.row_tokens), bool)
     pages = pathlib.Path(path).read_text().split("\n" + "=" * 72 + "\n")
-    for row, page in enumerate(sorted(pages, key=len, reverse=True)[:rows]):
-        page = stream.encode(page)[:ROW_TOKENS]
-        ids[row, :len(page)], segment[row, :len(page)], loss[row, :len(page)] = page, 1, True
+    at = [0] * rows
+    for number, page in enumerate(sorted(pages, key=len, reverse=True), 1):
+        page, row = stream.encode(page)[:ROW_TOKENS], at.index(min(at))
+        page = page[:stream.row_tokens - at[row]]
+        part = slice(at[row], at[row] + len(page))
+        ids[row, part], segment[row, part], loss[row, part] = page, number, True
+        at[row] += len(page)
     return ids, segment, loss
 
 
@@ -333,7 +368,13 @@ def parser(description):
     ap.add_argument("--steps", type=int, default=16000)
     ap.add_argument("--decay-from", type=int, default=11000)
     ap.add_argument("--minutes", type=float, default=1e9, help="stop and save after this long")
-    ap.add_argument("--rows", type=int, default=16, help="rows of 4,096 tokens a step")
+    ap.add_argument("--prose", help="passages of prose.py: trains on generators/ too")
+    ap.add_argument("--layers", type=int, default=nano.Config.num_hidden_layers, help="more than --init has are added in its middle")
+    ap.add_argument("--rows", type=int, default=16, help="rows a step")
+    ap.add_argument("--row-tokens", type=int, default=ROW_TOKENS)
+    ap.add_argument("--from-start", action="store_true", help="--minutes counts from the start of the process")
+    ap.add_argument("--exam-scale", type=float, default=1.0, help="share of the questions of an exam")
+    ap.add_argument("--exam-last", action="store_true", help="one exam at the end, of more questions, as a table")
     ap.add_argument("--mix", type=json.loads, help='shares by family as JSON, e.g. {"docs": 0.1, ...}')
     ap.add_argument("--muon-rate", type=float, default=0.02)
     ap.add_argument("--adam-rate", type=float, default=0.003)
@@ -349,7 +390,7 @@ def parser(description):
 def run(args, kind=Trainer):
     """Trains what a kind of trainer trains."""
     global STREAM
-    STREAM = Stream(args.tokenizer, args.docs, args.seed, args.rows, args.mix)
+    STREAM = Stream(args.tokenizer, args.docs, args.seed, args.rows, args.mix, args.prose, args.row_tokens)
     work = pathlib.Path(args.work)
     work.mkdir(parents=True, exist_ok=True)
     state = work / "state.pt"
@@ -360,7 +401,7 @@ def run(args, kind=Trainer):
     torch.set_float32_matmul_precision("high")
     trainer = kind(args, device)
     trainer.resume()
-    examiner = Examiner(trainer.net, STREAM, device) if args.exam_every else None
+    examiner = Examiner(trainer.net, STREAM, device, args.exam_scale) if args.exam_every else None
     heldout = heldout_rows(STREAM, args.heldout, args.rows)
     log = open(work / "log.jsonl", "a")
 
@@ -376,10 +417,14 @@ def run(args, kind=Trainer):
     def examine():
         with trainer.averaged():
             score, wrong = examiner()
-        report(**read_heldout(), exam={k: round(v, 3) for k, v in score.items()})
+        report(**read_heldout(), exam={k: round(v, 3) for k, v in score.items()}, minutes=round((time.time() - started) / 60, 2))
+        for label, share in score.items():
+            aim = generators.ROWS[label][2] if label in generators.ROWS else None
+            print(f"{label:34} {share:7.1%}" + (f"   aim {aim:.0%}" if aim else ""), flush=True)
         (work / "wrong.txt").write_text("\n".join(f"{label}: {w}" for label, found in wrong.items() for w in found))
 
-    started = marked = time.time()
+    marked = time.time()
+    started = PROCESS_STARTED if args.from_start else marked
     since = 0
     while trainer.step < args.steps and time.time() - started < args.minutes * 60:
         told = trainer.update(batch)
@@ -388,7 +433,7 @@ def run(args, kind=Trainer):
         if trainer.step % 100 == 0 or trainer.step - first in (1, 10, 30):
             told = {k: round(v.item(), 4) for k, v in told.items()}
             now = time.time()
-            speed = since * args.rows * ROW_TOKENS / (now - marked)
+            speed = since * args.rows * args.row_tokens / (now - marked)
             trainer.spent += now - marked
             report(step=trainer.step, **told, rate=round(trainer.rate(), 3), tokens_s=int(speed), minutes=round((now - started) / 60, 2))
             marked, since = now, 0
@@ -402,10 +447,12 @@ def run(args, kind=Trainer):
             marked, since = time.time(), 0
         if trainer.step % args.save_every == 0:
             trainer.save(full=trainer.step % (4 * args.save_every) == 0)
-    trainer.save()
-    if args.exam_every:
+    trainer.save(full=not args.exam_last)
+    if args.exam_last and not args.exam_every:
+        examiner = Examiner(trainer.net, STREAM, device, args.exam_scale)
+    if examiner:
         examine()
-    report(step=trainer.step, tokens=trainer.step * args.rows * ROW_TOKENS, done=True)
+    report(step=trainer.step, tokens=trainer.step * args.rows * args.row_tokens, done=True)
 
 
 if __name__ == "__main__":

@@ -26,17 +26,18 @@ function headers(body) {
   return found;
 }
 
-async function failure(response) {
-  const text = await response.text();
-  let message = text || response.statusText;
+function failure(status, text, retryAfter) {
+  let message = text;
   let code = null;
   try {
     ({ message, code } = JSON.parse(text).error);
   } catch {
     // Not an error of ours, so its text is all there is.
   }
-  return new ApiError(response.status, message, Number(response.headers.get("retry-after")) || 0, code);
+  return new ApiError(status, message, Number(retryAfter) || 0, code);
 }
+
+const UNREACHABLE = "the service cannot be reached";
 
 async function send(path, { method, body, signal } = {}) {
   let response;
@@ -49,9 +50,9 @@ async function send(path, { method, body, signal } = {}) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "the service cannot be reached");
+    throw new ApiError(0, UNREACHABLE);
   }
-  if (!response.ok) throw await failure(response);
+  if (!response.ok) throw failure(response.status, (await response.text()) || response.statusText, response.headers.get("retry-after"));
   return response;
 }
 
@@ -59,6 +60,24 @@ async function send(path, { method, body, signal } = {}) {
 export async function call(path, options) {
   const text = await (await send(path, options)).text();
   return text ? JSON.parse(text) : null;
+}
+
+/** Sends a form, and tells how many bytes have left, which `fetch` does not know. The answer is JSON. */
+export function upload(path, form, { signal, onSent }) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", path);
+    for (const [name, value] of Object.entries(headers())) request.setRequestHeader(name, value);
+    request.upload.onprogress = (event) => onSent(event.loaded);
+    request.onload = () => {
+      if (request.status < 400) resolve(JSON.parse(request.responseText));
+      else reject(failure(request.status, request.responseText || request.statusText, request.getResponseHeader("retry-after")));
+    };
+    request.onerror = () => reject(new ApiError(0, UNREACHABLE));
+    request.onabort = () => reject(new DOMException("the upload was given up", "AbortError"));
+    signal.addEventListener("abort", () => request.abort());
+    request.send(form);
+  });
 }
 
 /** A call whose answer is text. */

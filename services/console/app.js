@@ -9,6 +9,7 @@ import { MESSAGE_FILES } from "./turns.js";
 
 const VIEWS = {
   chat: ["Chat", Chat],
+  documents: ["Documents", later(async () => (await import("./documents.js")).DocumentsView)],
   live: ["Live", later(async () => (await import("./live.js")).Live)],
   memory: ["Memory", later(async () => (await import("./memory.js")).Memory)],
   system: ["System", later(async () => (await import("./system.js")).System)],

@@ -4,7 +4,7 @@ import { copied, copy } from "./clipboard.js";
 import { Pieces } from "./pieces.js";
 import { bySlices } from "./slices.js";
 
-// Longer code keeps one colour: the highlighter takes a text as a whole, in one task.
+// Longer code keeps one colour.
 const COLOURED_MAX = 20_000;
 const LANGUAGES = ["bash", "cpp", "css", "diff", "go", "java", "javascript", "json", "markdown", "python", "rust", "sql", "xml", "yaml"];
 // C and TypeScript read well by the rules of a larger and a smaller relative, which are here anyway.
@@ -64,13 +64,12 @@ export class Code {
   async colour() {
     const text = this.code.textContent;
     if (text.length > COLOURED_MAX) return;
-    const [hljs, rules] = await Promise.all([import("./vendor/hljs/core.js"), import(`./vendor/hljs/${this.language}.js`)]).then((all) => all.map((m) => m.default));
-    if (!hljs.getLanguage(this.language)) hljs.registerLanguage(this.language, rules);
+    const { painted } = await import("./colours.js");
     let pieces;
     const left = [...this.code.children];
     bySlices(() => {
       if (!pieces) {
-        pieces = painted(hljs.highlight(text, { language: this.language, ignoreIllegals: true }).value, left.map((piece) => piece.textContent.length));
+        pieces = painted(text, this.language, left.map((piece) => piece.textContent.length));
         return text.length;
       }
       const { value } = pieces.next();
@@ -78,38 +77,5 @@ export class Code {
       left.shift().replaceChildren(value);
       return value.textContent.length;
     });
-  }
-}
-
-const ENTITIES = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'" };
-
-/** What the highlighter wrote, as fragments of so many characters each: text and spans with a class, and nothing else is made of it. */
-export function* painted(markup, lengths) {
-  const classes = [];
-  let place, left, piece;
-  const begin = () => {
-    piece = place = document.createDocumentFragment();
-    for (const name of classes) place = place.appendChild(element("span", name));
-    left = lengths.shift();
-  };
-  begin();
-  for (const [, open, close, encoded] of markup.matchAll(/<span class="([^"]*)">|(<\/span>)|([^<]+)/g)) {
-    if (open !== undefined) {
-      classes.push(open);
-      place = place.appendChild(element("span", open));
-    } else if (close) {
-      classes.pop();
-      place = place.parentNode;
-    } else {
-      let text = encoded.replace(/&(?:amp|lt|gt|quot|#x27);/g, (entity) => ENTITIES[entity]);
-      while (text) {
-        place.append(text.slice(0, left));
-        [text, left] = [text.slice(left), left - Math.min(left, text.length)];
-        if (left) continue;
-        yield piece;
-        if (!lengths.length) return;
-        begin();
-      }
-    }
   }
 }

@@ -1,6 +1,9 @@
 // Where a person writes. Each conversation has its own draft while the page is open.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { later } from "./later.js";
+
+const ChosenStores = later(async () => (await import("./choice.js")).ChosenStores);
 
 const FILE_MAX = 256 * 1024;
 
@@ -9,7 +12,7 @@ const drafts = new Map();
 /** Whether a key sends: Enter, unless it makes a new line or chooses a word of an input method. */
 export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing;
 
-export function Composer({ busy, onSay, onStop, onTrouble, conversation }) {
+export function Composer({ busy, onSay, onStop, onTrouble, conversation, settings, onChange }) {
   const [text, setText] = useState(drafts.get(conversation) || "");
   const place = useRef(null);
   const set = (text) => {
@@ -49,6 +52,7 @@ export function Composer({ busy, onSay, onStop, onTrouble, conversation }) {
     <textarea id="ask" dir="auto" ref=${place} rows=${Math.min(12, Math.max(2, text.split("\n").length))} value=${text} onInput=${(e) => set(e.target.value)}
       onKeyDown=${(e) => sends(e) && send(e)} onPaste=${taken} placeholder="Your message. Enter sends, Shift+Enter makes a new line, files become text."></textarea>
     <div class="row"><label class="button">Add a file<input type="file" class="unseen" multiple onChange=${(e) => { read([...e.target.files]); e.target.value = ""; }} /></label>
+      <${ChosenStores} settings=${settings} onChange=${onChange} />
       <span class="grow"></span>
       ${busy ? html`<button type="button" class="first" onClick=${onStop}>Stop <kbd>Esc</kbd></button>`
         : html`<button type="submit" class="first" disabled=${!text.trim()}>Send</button>`}</div>

@@ -1,5 +1,6 @@
 // Conversations as files: what is exported, and what an import takes. A file may come from anywhere, so each field is looked at.
 
+import { cleaned as cleanedCitation } from "./annotations.js";
 import { DEFAULTS } from "./settings.js";
 import { speaker } from "./tree.js";
 
@@ -67,7 +68,8 @@ function cleanedTurn(t, now) {
   if (t.role === "user") return turn;
   Object.assign(turn, { reasoning: words(t.reasoning), error: words(t.error), finish: words(t.finish),
     calls: list(t.calls, (call) => call && typeof call === "object").map((call) => ({ id: words(call.id), name: words(call.name), arguments: words(call.arguments) })),
-    tokens: list(t.tokens, readable) });
+    tokens: list(t.tokens, readable), annotations: list(t.annotations, cleanedCitation).map(cleanedCitation),
+    stores: list(t.stores, (id) => typeof id === "string") });
   if (Number.isFinite(t.usage?.prompt_tokens) && Number.isFinite(t.usage.completion_tokens)) turn.usage = t.usage;
   if (t.timings && typeof t.timings === "object" && usable(t.timings)) turn.timings = t.timings;
   return turn;
@@ -86,12 +88,20 @@ function readable(kept) {
   }
 }
 
+/** What an answer's files say, each mark with its words. */
+function cited({ content, annotations }) {
+  const all = annotations?.length ? [...content] : [];
+  const mark = (start) => all.slice(start, all.indexOf("]", start) + 1).join("");
+  const lines = (annotations || []).map((of) => `- ${mark(of.start)} ${of.name}${of.page === null ? "" : `, page ${of.page}`}: ${JSON.stringify(of.quote)}`);
+  return lines.length ? `\n\n${lines.join("\n")}` : "";
+}
+
 /** The shown path of a conversation as Markdown. */
 export function markdown(title, path) {
   const parts = path.map((turn) => {
     const thought = turn.reasoning ? `${turn.reasoning.trim().replace(/^/gm, "> ")}\n\n` : "";
     const calls = (turn.calls || []).map((call) => `\n\n\`${call.name}\` is called with\n\n\`\`\`json\n${call.arguments}\n\`\`\``).join("");
-    return `## ${speaker(turn)}\n\n${thought}${turn.content.trim()}${calls}\n`;
+    return `## ${speaker(turn)}\n\n${thought}${turn.content.trim()}${calls}${cited(turn)}\n`;
   });
   return [`# ${title || "Conversation"}\n`, ...parts].join("\n");
 }

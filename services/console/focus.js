@@ -12,3 +12,16 @@ export function useReturn(open) {
   }, [open]);
   return place;
 }
+
+/** Closes a menu (`details`) at Escape. */
+export function closes(event) {
+  if (event.key !== "Escape" || !event.currentTarget.open) return;
+  event.stopPropagation();
+  event.currentTarget.open = false;
+  event.currentTarget.firstElementChild.focus();
+}
+
+/** A menu closes when the focus goes elsewhere. */
+export function left(event) {
+  if (event.relatedTarget && !event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
+}

@@ -1,5 +1,6 @@
 // An answer that is being made. It belongs to its conversation and not to a view: it goes on whatever is shown.
 
+import { characters, kept } from "./annotations.js";
 import { events } from "./api.js";
 
 const SAVE_MS = 1000; // text that a closed page may lose
@@ -7,8 +8,8 @@ const SAVE_MS = 1000; // text that a closed page may lose
 /** A token of the API as it is kept: text, because a browser stores many strings sooner than many objects. */
 const compact = (t) => JSON.stringify({ text: t.token, logprob: t.logprob, top: t.top_logprobs.map((a) => [a.token, a.logprob]), report: t.report });
 
-/** Takes what a chunk adds to a turn. */
-function take(turn, chunk) {
+/** Takes what a chunk adds to a turn, of which `base` characters were there before. */
+function take(turn, chunk, base) {
   if (chunk.timings) turn.timings = chunk.timings;
   if (chunk.seed !== undefined) turn.seed = chunk.seed;
   const choice = chunk.choices?.[0];
@@ -22,6 +23,8 @@ function take(turn, chunk) {
     made.name += part.function?.name || "";
     made.arguments += part.function?.arguments || "";
   }
+  const cited = (delta.annotations || []).map((annotation) => kept(annotation, base)).filter(Boolean);
+  if (cited.length) turn.annotations = [...(turn.annotations || []), ...cited];
   const scores = choice.logprobs || {};
   for (const list of [scores.reasoning_logprobs, scores.content, scores.tool_calls_logprobs]) for (const t of list || []) turn.tokens.push(compact(t));
   if (choice.finish_reason) turn.finish = choice.finish_reason;
@@ -48,14 +51,14 @@ export class Generation {
   async run(body) {
     const { turn } = this;
     const begun = performance.now();
-    const before = turn.usage;
+    const before = turn.usage, base = characters(turn.content);
     Object.assign(turn, { open: true, error: "", finish: "" });
     let failure = null;
     try {
       for await (const chunk of events("/v1/chat/completions", { body, signal: this.stopper.signal })) {
         const delta = chunk.choices?.[0]?.delta;
         if (!turn.first && (delta?.content || delta?.reasoning_content)) turn.first = performance.now() - begun;
-        take(turn, chunk);
+        take(turn, chunk, base);
         if (chunk.usage) turn.usage = joined(before, chunk.usage);
         this.grown();
       }

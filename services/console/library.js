@@ -1,6 +1,7 @@
 // All conversations of this browser and what is being answered in them, outside of any view. Tabs tell each other of each turn.
 
 import { useEffect, useState } from "./vendor/preact-htm.js";
+import { storesOf } from "./annotations.js";
 import { Generation } from "./generation.js";
 import { DEFAULTS, fields, load } from "./settings.js";
 import * as store from "./store.js";
@@ -208,7 +209,7 @@ class Library {
   async answer(c, parent) {
     const body = this.body(c, parent);
     if (!body) return;
-    const turn = tree.add(c, parent.id, { role: "assistant", content: "", reasoning: "", calls: [], tokens: [] });
+    const turn = tree.add(c, parent.id, { role: "assistant", content: "", reasoning: "", calls: [], tokens: [], annotations: [], stores: storesOf(body.tools) });
     await this.generate(c, turn, body);
   }
 

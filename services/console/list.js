@@ -1,7 +1,7 @@
 // The conversations at the left: choose, look for, rename, hand out and take back.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { useReturn } from "./focus.js";
+import { closes, left, useReturn } from "./focus.js";
 import { ahead } from "./later.js";
 import * as store from "./store.js";
 import * as tree from "./tree.js";
@@ -30,7 +30,8 @@ function useSearch(list) {
   return { words, setWords, found };
 }
 
-function Rename({ c, onDone }) {
+/** A field for another title; an empty one leaves it. */
+export function Rename({ c, onDone }) {
   const [title, setTitle] = useState(c.title);
   const place = useRef(null);
   useEffect(() => {
@@ -77,21 +78,9 @@ function Item({ c, library, onShow }) {
       <button type="button" aria-label=${`Delete ${title}`} onClick=${() => confirm(`Delete “${title}”?`) && library.remove(c)}>Delete</button></div></details></li>`;
 }
 
-function closes(event) {
-  if (event.key !== "Escape") return;
-  event.stopPropagation();
-  event.currentTarget.open = false;
-  event.currentTarget.firstElementChild.focus();
-}
-
 /** The menu of the last conversation of a long list lies below it. */
 function opened(event) {
   if (event.currentTarget.open) event.currentTarget.lastElementChild.scrollIntoView({ block: "nearest" });
-}
-
-/** A menu closes when the focus goes elsewhere. */
-function left(event) {
-  if (event.relatedTarget && !event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
 }
 
 export function List({ library, onShow }) {

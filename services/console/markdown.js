@@ -3,7 +3,7 @@
 // as text, and DOMPurify lets no script, style, form or remote picture through.
 
 import { marked } from "./vendor/marked.js";
-import { citation, link } from "./citations.js";
+import { citation, link, linkPlace, places } from "./citations.js";
 import { Code } from "./code.js";
 import { footnotes, linkNotes } from "./footnotes.js";
 import { formulas, typeset } from "./formula.js";
@@ -88,13 +88,17 @@ function finish(node, cited) {
   for (const place of node.matches(".formula") ? [node] : node.querySelectorAll(".formula")) typeset(place).catch(() => {});
 }
 
-/** The nodes of a finished block. */
+/** The nodes of a finished block, and its marks: `{node, at}`, where each stands in the whole text. */
 function drawn(block, cited) {
-  if (block.type === "space") return [];
-  if (block.type === "code") return [new Code(block.lang || "").add(`${block.text}\n`).end().box];
-  const nodes = [...clean(marked.parser([block])).childNodes];
+  if (block.type === "space") return { nodes: [], marks: [] };
+  if (block.type === "code") return { nodes: [new Code(block.lang || "").add(`${block.text}\n`).end().box], marks: [] };
+  const fragment = clean(marked.parser([block]));
+  const found = [...fragment.querySelectorAll(".citation")];
+  const at = found.length ? places(block) : [];
+  const marks = found.map((node, i) => ({ node, at: at.length === found.length && at[i] >= block.head ? block.at + at[i] : -1 }));
+  const nodes = [...fragment.childNodes];
   nodes.forEach((node) => finish(node, cited));
-  return nodes;
+  return { nodes, marks };
 }
 
 // What the parser says of its last line is not what stood there: a space at its end is gone.
@@ -112,7 +116,7 @@ function most({ type, items }) {
   return ["paragraph", "table"].includes(type) ? BLOCK_MAX : ANY_MAX;
 }
 
-/** Draws a growing text into `place`; `cited` are the passages that it may cite, by number. */
+/** Draws a growing text into `place`; `cited` are the passages of the conversation that it may cite, by number. */
 export class Growing {
   constructor(place, cited) {
     this.place = place;
@@ -131,11 +135,19 @@ export class Growing {
     this.code = null; // the open fence: its box, and what closes it
     this.window = WINDOW;
     this.cut = null; // what the block that was cut is: it goes on
+    this.marks = []; // that are drawn for good and no citations yet
   }
 
-  /** The text as it is now; it goes on from where it was, or everything is drawn anew. `whole`: nothing more will come. */
-  set(text, whole) {
+  /**
+   * The text as it is now; it goes on from where it was, or everything is drawn anew. `whole`: nothing more will come. `evidence`: what
+   * files say, by the places of the marks, where the answer is from files.
+   */
+  set(text, whole, evidence) {
     text = text.replaceAll("\r\n", "\n");
+    if (evidence !== this.evidence) {
+      this.evidence = evidence;
+      this.link();
+    }
     if (text === this.text && whole === this.whole) return;
     if (!text.startsWith(this.text.slice(0, this.done))) this.reset();
     this.text = text;
@@ -149,8 +161,21 @@ export class Growing {
     bySlices(() => {
       const chars = this.step();
       this.going = chars > 0;
+      if (!chars) this.tell();
       return chars;
     });
+  }
+
+  /** Makes those marks buttons that are citations by now. */
+  link() {
+    if (this.evidence) this.marks = this.marks.filter((mark) => !linkPlace(mark, this.evidence));
+    this.tell();
+  }
+
+  /** Says which marks are none, once nothing more will come. */
+  tell() {
+    if (!this.evidence || !this.whole || this.going) return;
+    this.place.dispatchEvent(new CustomEvent("unproved", { bubbles: true, detail: this.marks.map((mark) => mark.node.textContent).join(" ") }));
   }
 
   /** The next small thing to do; 0 when there is none. */
@@ -166,7 +191,9 @@ export class Growing {
     let chars = 0;
     do {
       const block = this.blocks.shift();
-      this.append(drawn(block, this.cited), block);
+      const { nodes, marks } = drawn(block, this.cited);
+      this.append(nodes, block);
+      if (this.evidence) this.marks.push(...marks.filter((mark) => !linkPlace(mark, this.evidence)));
       this.room -= block.raw.length;
       chars += block.raw.length;
     } while (this.blocks.length && chars < STEP && performance.now() < end);
@@ -221,6 +248,13 @@ export class Growing {
 
   /** Takes finished blocks, which end after `chars` more characters; `cut` says how the last of them goes on. */
   queue(blocks, chars, cut) {
+    let at = this.done - this.head();
+    for (const block of blocks) {
+      block.at = at;
+      // The heading of a table that goes on stood elsewhere.
+      block.head = Math.max(0, this.done - at);
+      at += block.raw.length;
+    }
     this.blocks = blocks;
     this.done += chars;
     this.window = WINDOW;

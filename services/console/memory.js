@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { call, key, refusal } from "./api.js";
 import { bytes } from "./system.js";
+import { Unset } from "./unset.js";
 
 const TABLES = "/v1/engram/tables", COLLECTIONS = "/v1/engram/collections";
 
@@ -146,8 +147,6 @@ export function Memory({ onClosed }) {
   if (kept === null) return html`<div class="page"><h1>Memory</h1><p class="empty">…</p></div>`;
   if (kept) return html`<div class="page"><h1>Memory</h1><${Tables} refused=${refused.tables} /><${Collections} refused=${refused.collections} /></div>`;
   return html`<div class="page"><h1>Memory</h1>
-    <p role="status">This service keeps no tables or collections, because it has no directory for them. Who runs it sets <code>engram.directory</code> in its
-      configuration and starts it anew:</p>
-    <pre tabindex="0">${'[engram]\ndirectory = "/var/lib/chimere/engram"'}</pre>
+    <${Unset} what="tables or collections" section="engram" />
     <p>An answer can use documents that come with its request all the same.</p></div>`;
 }

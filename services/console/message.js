@@ -1,27 +1,29 @@
 // One turn as it is read: text, thought, calls, what it took, and what can be done with it.
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
+import { byPlace } from "./annotations.js";
 import { passages, sources } from "./citations.js";
 import { copied, copy } from "./clipboard.js";
 import { sends } from "./composer.js";
 import { useReturn } from "./focus.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
+import { Passage } from "./passage.js";
 import { Plain } from "./pieces.js";
 import { speaker } from "./tree.js";
 
 /** Text that grows, drawn by `Drawer`. */
-function Text({ text, whole, kind, drawer: Drawer, cited }) {
+function Text({ text, whole, kind, drawer: Drawer, cited, evidence }) {
   const place = useRef(null);
   const growing = useRef(null);
   useEffect(() => {
     growing.current ||= new Drawer(place.current, cited);
-    growing.current.set(text, whole);
-  }, [text, whole]);
+    growing.current.set(text, whole, evidence);
+  }, [text, whole, evidence]);
   return html`<div class=${kind} dir="auto" ref=${place}></div>`;
 }
 
-const Markdown = ({ text, whole, cited }) => html`<${Text} text=${text} whole=${whole} cited=${cited} kind="text" drawer=${Growing} />`;
+const Markdown = (props) => html`<${Text} ...${props} kind=${props.evidence ? "text from-files" : "text"} drawer=${Growing} />`;
 const AsItIs = ({ text }) => html`<${Text} text=${text} kind="plain" drawer=${Plain} />`;
 
 function Call({ made, running, open, onResult }) {
@@ -118,14 +120,38 @@ function Sources({ engram }) {
   return found.length > 0 && html`<p class="sources">Sources: ${found.map(([name, tokens]) => `${name} (${number(tokens)} ${tokens === 1 ? "token" : "tokens"})`).join(" · ")}</p>`;
 }
 
-/** An answer, and the passage of a citation that was pressed. */
+/** A passage that the conversation numbers. */
+const Numbered = ({ number, text, onClose }) => html`<aside class="passage" role="status"><strong>[${number}]</strong> ${text}
+  <button type="button" aria-label="Close the passage" onClick=${onClose}>✕</button></aside>`;
+
+/** What of an answer's files stands behind which mark; null for an answer that is not from files. */
+function useEvidence(turn, running) {
+  const annotations = turn.annotations || [];
+  const fromFiles = annotations.length > 0 || turn.stores?.length > 0;
+  return useMemo(() => (fromFiles ? byPlace(turn.content, annotations) : null), [turn.id, fromFiles, annotations.length, running]);
+}
+
+/** An answer, and the passage of a citation that was pressed. In an answer from files only what the service has checked is a citation. */
 function Answer({ turn, running, conversation }) {
-  const cited = useMemo(() => passages(conversation, turn), [turn.id]);
+  const evidence = useEvidence(turn, running);
+  const cited = useMemo(() => (evidence ? new Map() : passages(conversation, turn)), [turn.id, !evidence]);
+  const [unproved, setUnproved] = useState("");
   const [at, setAt] = useState(null);
-  return html`<div oncite=${(event) => setAt(event.detail === at ? null : event.detail)}>
-    <${Markdown} text=${turn.content} whole=${!running} cited=${cited} />
-    ${at !== null && html`<aside class="passage" role="status"><strong>[${at}]</strong> ${cited.get(at)}
-      <button type="button" aria-label="Close the passage" onClick=${() => setAt(null)}>✕</button></aside>`}
+  const pressed = useRef(null);
+  const open = (event) => {
+    pressed.current = event.target;
+    setAt(event.detail === at ? null : event.detail);
+  };
+  const close = () => {
+    setAt(null);
+    pressed.current?.focus();
+  };
+  const found = at?.startsWith("@") && evidence?.get(Number(at.slice(1)));
+  return html`<div oncite=${open} onunproved=${(event) => setUnproved(event.detail)}>
+    <${Markdown} text=${turn.content} whole=${!running} cited=${cited} evidence=${evidence} />
+    ${found ? html`<${Passage} mark=${pressed.current?.textContent} found=${found} stores=${turn.stores || []} onClose=${close} />`
+      : cited.has(at) && html`<${Numbered} number=${at} text=${cited.get(at)} onClose=${close} />`}
+    ${!running && unproved && html`<p class="sources">No passage of the documents was found to say it: ${unproved}</p>`}
     ${!running && html`<${Sources} engram=${turn.timings?.engram} />`}</div>`;
 }
 

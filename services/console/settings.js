@@ -2,11 +2,14 @@
 // new ones begin with the defaults of this browser, and presets are sets of settings with a name.
 
 import { html, useState } from "./vendor/preact-htm.js";
+import { later } from "./later.js";
+
+const StoreChoice = later(async () => (await import("./choice.js")).StoreChoice);
 
 const NAME = "chimere.settings", PRESETS = "chimere.presets";
 
 export const DEFAULTS = { system: "", thinking: "", budget: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "", seed: "",
-  presence_penalty: "", tools: "", tables: "", lambda: "", inspect: false };
+  presence_penalty: "", tools: "", tables: "", lambda: "", stores: "", passages: "", inspect: false };
 
 function stored(name) {
   try {
@@ -36,6 +39,11 @@ const NUMBERS = [
   ["seed", "Seed", 0, 9007199254740991, 1, "", "The same seed and question give the same answer"],
 ];
 
+const PASSAGES = 8; // that an answer gets to read
+
+/** Ids of the stores that an answer is from. */
+export const chosen = (s) => (s.stores || "").split(",").filter(Boolean);
+
 /** The fields of a request. Throws with words if something is not right. */
 export function fields(s) {
   const body = {};
@@ -43,6 +51,8 @@ export function fields(s) {
   if (s.thinking === "budget") body.reasoning = { max_tokens: Number(s.budget || 0) };
   else if (s.thinking) body.reasoning_effort = s.thinking;
   if (s.tools.trim()) body.tools = parsed(s.tools);
+  const stores = chosen(s);
+  if (stores.length) body.tools = [...(body.tools || []), { type: "file_search", vector_store_ids: stores, max_num_results: Number(s.passages || PASSAGES) }];
   const engram = {};
   if (s.tables.trim()) engram.tables = s.tables.split(",").map((t) => t.trim()).filter(Boolean);
   if (s.lambda !== "") engram.lambda = Number(s.lambda);
@@ -132,6 +142,9 @@ export function Settings({ settings, onChange, onClose }) {
     <${Words} title="Length" words=${LENGTHS} value=${settings.max_tokens} onInput=${set("max_tokens")} />
     <details><summary>Sampling in numbers</summary>
       ${NUMBERS.map((field) => html`<${Amount} field=${field} value=${settings[field[0]]} onInput=${set(field[0])} />`)}</details>
+    <details open=${Boolean(settings.stores)}><summary>Documents</summary>
+      <${StoreChoice} settings=${settings} onChange=${onChange} />
+      <label>Passages to read <small>(of all stores together)</small><input type="number" min="1" max="50" value=${settings.passages} placeholder=${PASSAGES} onInput=${set("passages")} /></label></details>
     <details open=${Boolean(settings.tables || settings.lambda)}><summary>Engram</summary>
       <label>Tables <small>(names, with commas between)</small><input value=${settings.tables} onInput=${set("tables")} /></label>
       <label>Strength <small>(0 is silent, 0.95 the most)</small><input type="number" min="0" max="0.95" step="0.05" value=${settings.lambda} onInput=${set("lambda")} /></label></details>

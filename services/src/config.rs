@@ -6,6 +6,7 @@
 mod args;
 mod cache;
 mod check;
+mod decide;
 mod documents;
 mod engine;
 mod engram;
@@ -23,6 +24,7 @@ mod trace;
 
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
+pub use decide::Decide;
 pub use documents::DocumentKeys;
 pub use engine::{Activations, Budget, Device, DraftIds, DraftSources, Drafts, Embedding, Engine, KvType, Residents};
 pub use engram::Engram;
@@ -59,6 +61,8 @@ pub struct Config {
     pub engram: Engram,
     /// Section `[documents]`: files that accounts upload, and how they are read to be searched.
     pub documents: DocumentKeys,
+    /// Section `[decide]`: questions with given options.
+    pub decide: Decide,
     /// What is kept for those who go on from it.
     pub responses: Responses,
     /// What is written to standard error.
@@ -81,6 +85,7 @@ impl Config {
             ("limits", config.limits.check()),
             ("engram", config.engram.check()),
             ("documents", config.documents.check()),
+            ("decide", config.decide.check()),
             ("responses", config.responses.check()),
             ("trace", config.trace.check()),
         ] {

@@ -2,11 +2,14 @@
 
 pub mod actors;
 pub mod audit;
+pub mod citations;
 pub mod clock;
 pub mod config;
 pub mod database;
+pub mod decide;
 pub mod device;
 pub mod documents;
+pub mod embedder;
 pub mod engram;
 pub mod gpu;
 pub mod holder;
@@ -15,6 +18,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod plain_post;
 pub mod printable;
 pub mod replicas;
 pub mod responses;

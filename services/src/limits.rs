@@ -208,6 +208,8 @@ pub const GRAMMAR_FORCED_BYTES_MAX: usize = 4 << 10;
 pub const GRAMMAR_ERROR_CHARS_MAX: usize = 300;
 /// Bytes of the name of a tool's argument: what the parser of calls reads.
 pub const TOOL_ARGUMENT_BYTES_MAX: usize = 256;
+/// Texts of one request that its answer may cite.
+pub const CITED_SOURCES_MAX: usize = 200;
 /// Tools of one request.
 pub const TOOLS_MAX: usize = 128;
 /// Tokens of the window over which a model's certainty is averaged.
@@ -246,8 +248,40 @@ pub const ENGRAM_PRIORS: usize = 8;
 pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Tokens of all texts of one request for embeddings.
 pub const EMBEDDING_TOKENS_MAX: usize = 300_000;
-/// Texts of one request that are in the scheduler's hands at a time.
-pub const EMBEDDING_IN_FLIGHT_MAX: usize = 64;
+/// Jobs that wait for a thread of the encoder, or for one that asks the server of `documents.embedder.url`.
+pub const ENCODER_JOBS_MAX: usize = 1024;
+/// Threads of the encoder, unless the configuration says otherwise.
+pub const ENCODER_THREADS_MAX: usize = 8;
+/// Requests at once to the server of `documents.embedder.url`.
+pub const EMBEDDER_THREADS: usize = 4;
+/// Seconds that it may be silent.
+pub const EMBEDDER_SECONDS: u64 = 60;
+/// Bytes of its answer: 64 vectors of the largest width in JSON, twice.
+pub const EMBEDDER_ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Numbers of its vectors.
+pub const EMBEDDER_DIMENSIONS_MAX: u32 = 16_384;
+/// Texts or options of one request that are in the scheduler's hands at a time.
+pub const BATCH_IN_FLIGHT_MAX: usize = 64;
+/// Questions of one request for decisions.
+pub const DECISION_QUESTIONS_MAX: usize = 64;
+/// Options of one question.
+pub const DECISION_OPTIONS_MAX: usize = 256;
+/// Bytes of an option, and of its description.
+pub const DECISION_OPTION_BYTES_MAX: usize = 1024;
+/// Bytes of a question's name.
+pub const DECISION_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a question's instructions.
+pub const DECISION_INSTRUCTIONS_BYTES_MAX: usize = 16 << 10;
+/// Orders in which the options of a question are shown.
+pub const DECISION_ORDERS_MAX: u32 = 2;
+/// Tokens of all prompts of one request for decisions, common beginnings counted in each.
+pub const DECISION_PROMPT_TOKENS_MAX: usize = 4 << 20;
+/// Tokens that one request for decisions may have computed, common beginnings counted once.
+pub const DECISION_TOKENS_MAX: usize = 2 << 20;
+/// Documents of one request that ranks them.
+pub const RERANK_DOCUMENTS_MAX: usize = 1000;
+/// Bytes of the file of temperatures, a line a question.
+pub const CALIBRATION_BYTES_MAX: u64 = 1 << 20;
 /// Collections of one account.
 pub const COLLECTIONS_MAX: usize = 64;
 /// Items of one collection. A scan of all of them takes less time than reading the text that is looked for.
@@ -312,6 +346,8 @@ pub const STORE_BATCHES_MAX: usize = 1000;
 pub const STORE_BATCH_FILES_MAX: usize = 2000;
 /// Passages that one search finds.
 pub const STORE_RESULTS_MAX: usize = 50;
+/// Stores that one `file_search` names.
+pub const FILE_SEARCH_STORES_MAX: usize = 8;
 /// Queries of one search.
 pub const STORE_QUERIES_MAX: usize = 8;
 /// Bytes of all queries of one search.
@@ -424,7 +460,7 @@ const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never 
 const _: () = assert!(PARSED_BYTES_MAX <= PARSED_TOTAL_BYTES_MAX, "one body must fit");
 const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body must fit");
 const _: () =
-    assert!(EMBEDDING_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
+    assert!(BATCH_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
 const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ metrics! {
     REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
     REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
     REQUESTS_STARTED   Counter   "chimere_requests_started_total" [] "requests"      "Requests taken; each ends once in chimere_requests_total.";
-    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed), embedded (it wanted no text).";
+    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed), embedded (it wanted no text), decided (it wanted no text either).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
     THINKING_TOKENS    Counter   "chimere_thinking_tokens_total" [] "tokens"         "Generated tokens that belonged to reasoning, what closed it included.";
@@ -128,6 +128,10 @@ metrics! {
     LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
+    CITATIONS          Counter   "chimere_citations_total" ["verified"] "citations" "Marks of answers that name a numbered source, by whether that source was found to say so; the others get no citation.";
+    ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
+    ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
+    DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
     RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
@@ -206,7 +210,9 @@ const VLLM_TOKENS: &[f64] = &[
 
 /// Values of [`REQUESTS_TOTAL`]'s label.
 pub const OUTCOMES: &[&str] =
-    &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded"];
+    &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded", "decided"];
+/// Values of [`DECISIONS`]' label.
+pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
@@ -361,6 +367,7 @@ fn start_series() {
         PREEMPTIONS,
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
+        ENCODER_TOKENS,
         PREFIX_QUERIES,
         PREFIX_HITS,
         PREFIX_QUERY_TOKENS,
@@ -391,6 +398,9 @@ fn start_labelled_counters() {
         ::metrics::counter!(EXPERT_READS, "place" => tier).absolute(0);
         ::metrics::counter!(PREFIX_HIT_TOKENS, "tier" => tier).absolute(0);
         ::metrics::counter!(PREFIX_EVICTIONS, "tier" => tier).absolute(0);
+    }
+    for kind in DECISION_TYPES {
+        ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
     }
     for end in THINKING_ENDS {
         ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);

@@ -12,7 +12,9 @@ use crate::actors::telemetry::TelemetryActor;
 use crate::actors::watchdog::StepLimits;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
+use crate::decide::DecideSettings;
 use crate::documents::Documents;
+use crate::embedder::Embedder;
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
@@ -75,6 +77,10 @@ pub struct ServiceParts {
     pub collections: Collections,
     /// What accounts keep of documents.
     pub documents: Documents,
+    /// Maker of their vectors.
+    pub embedder: Embedder,
+    /// How questions with given options are decided.
+    pub decide: DecideSettings,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
     /// What tables learn is at least this good, 0 to 1.
@@ -156,9 +162,9 @@ impl Service {
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
         say_what_runs(&replica.info, &parts.limits.name);
 
-        let (lanes, text) = (text_threads()?, Arc::new(parts.text));
-        let (context, unread) = (parts.scheduler.context, parts.edge.patience.unread);
-        let (scheduler, tokenizer) = (replica.scheduler.clone(), text.tokenizer().clone());
+        let (lanes, text, scheduler) = (text_threads()?, Arc::new(parts.text), replica.scheduler.clone());
+        let (context, unread, tokenizer) =
+            (parts.scheduler.context, parts.edge.patience.unread, text.tokenizer().clone());
         let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
         let bodies = bodies(parts.edge.patience.body, parts.body_bytes_max, parts.bodies_bytes_max);
@@ -174,6 +180,7 @@ impl Service {
             )?,
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
+            embedder: parts.embedder,
             text,
             lanes,
             handles,
@@ -184,6 +191,7 @@ impl Service {
         let app = web::Data::new(App {
             limits: parts.limits,
             turns,
+            decide: parts.decide,
             responses: parts.responses,
             gate: web::Data::new(gate),
             traces: parts.traces,

@@ -15,6 +15,8 @@ pub(super) struct ChatHistory {
     messages: Vec<Value>,
     /// Documents that answers may rely on.
     documents: Vec<Value>,
+    /// The tool that searches stores of files before each answer.
+    search: Option<Value>,
     pub(super) think: Option<bool>,
     max_tokens: Option<u32>,
     temperature: Option<f32>,
@@ -32,10 +34,11 @@ struct AnswerTotals {
 }
 
 impl ChatHistory {
-    pub(super) fn new(model: String, args: &ChatArgs, documents: Vec<Value>) -> Self {
+    pub(super) fn new(model: String, args: &ChatArgs, (documents, search): (Vec<Value>, Option<Value>)) -> Self {
         let messages = args.system.iter().map(|text| message("system", text)).collect();
         let (max_tokens, temperature) = (args.max_tokens, args.temperature);
-        Self { model, messages, documents, think: None, max_tokens, temperature, totals: AnswerTotals::default() }
+        let (think, totals) = (None, AnswerTotals::default());
+        Self { model, messages, documents, search, think, max_tokens, temperature, totals }
     }
 
     /// The body of the next request.
@@ -51,6 +54,9 @@ impl ChatHistory {
         }
         if !self.documents.is_empty() {
             body["engram"] = json!({ "documents": self.documents });
+        }
+        if let Some(search) = &self.search {
+            body["tools"] = json!([search]);
         }
         if let Some(n) = self.max_tokens {
             body["max_tokens"] = json!(n);
@@ -168,6 +174,7 @@ mod tests {
             model: "nano".into(),
             messages: vec![message("system", "be brief")],
             documents: Vec::new(),
+            search: None,
             think: None,
             max_tokens: None,
             temperature: None,

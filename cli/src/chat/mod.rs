@@ -8,6 +8,7 @@ mod input;
 mod markdown;
 mod prose;
 mod screen;
+mod stores;
 mod table;
 mod wrap;
 
@@ -20,6 +21,7 @@ use screen::{AnswerFigures, Screen};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use stores::Footnotes;
 
 /// Bytes of standard input that go with a question.
 const INPUT_BYTES_MAX: u64 = 8 << 20;
@@ -42,6 +44,9 @@ pub(crate) struct ChatArgs {
     /// Text file whose sentences the answers may rely on; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) document: Vec<PathBuf>,
+    /// Vector store, by its name or id, whose files the answers come from and cite; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) store: Vec<String>,
     /// Tokens an answer may have, its thoughts included [default: what the context leaves]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_tokens: Option<u32>,
@@ -79,7 +84,8 @@ async fn start(args: &ChatArgs) -> Result<(), CliError> {
         None => first_model(&server).await?,
     };
     let mut screen = Screen::new(args.no_color);
-    let chat = ChatHistory::new(model, args, documents(&args.document)?);
+    let search = stores::file_search(&server, &args.store).await?;
+    let chat = ChatHistory::new(model, args, (documents(&args.document)?, search));
     match &args.question {
         Some(question) => ask_once(&server, chat, question, &mut screen).await,
         None => talk(&server, chat, &mut screen).await,
@@ -276,15 +282,16 @@ enum AnswerEnd {
 /// Shows the answer to what was asked last. What a stopped answer had said so far stays in the conversation; a failed
 /// one leaves no trace.
 async fn answer(server: &ServiceClient, chat: &mut ChatHistory, screen: &mut Screen) -> Result<AnswerEnd, Failure> {
-    let (body, mut said) = (chat.body(), String::new());
+    let (body, mut said, mut notes) = (chat.body(), String::new(), Footnotes::default());
     let (ended, how) = tokio::select! {
-        ended = stream(server, &body, screen, &mut said) => (ended, AnswerEnd::Whole),
+        ended = stream(server, &body, screen, (&mut said, &mut notes)) => (ended, AnswerEnd::Whole),
         _ = tokio::signal::ctrl_c() => (Ok(None), AnswerEnd::Stopped),
     };
     screen.end(ended.is_err());
     match ended {
         Ok(figures) => {
             chat.answered(said, figures.as_ref());
+            notes.lines().iter().for_each(|line| screen.note(line));
             screen.figures(figures.as_ref(), how == AnswerEnd::Stopped);
             Ok(how)
         }
@@ -300,7 +307,7 @@ async fn stream(
     server: &ServiceClient,
     body: &Value,
     screen: &mut Screen,
-    said: &mut String,
+    (said, notes): (&mut String, &mut Footnotes),
 ) -> Result<Option<AnswerFigures>, Failure> {
     let mut events = server.stream("/v1/chat/completions", body).await?;
     let (mut figures, mut finished) = (None, false);
@@ -321,6 +328,7 @@ async fn stream(
             screen.text(text);
             said.push_str(text);
         }
+        notes.add(&delta["annotations"], said);
         figures = AnswerFigures::of(&event).or(figures);
     }
     Ok(figures)
@@ -356,7 +364,7 @@ mod tests {
     #[test]
     fn only_what_the_user_set_is_sent() {
         let args = Cli::parse_from(["x", "--system", "be brief", "--temperature", "0"]).args;
-        let mut chat = ChatHistory::new("nano".into(), &args, Vec::new());
+        let mut chat = ChatHistory::new("nano".into(), &args, (Vec::new(), None));
         chat.ask("hi".into());
         let body = chat.body();
         let keys: Vec<_> = body.as_object().unwrap().keys().collect();
@@ -372,7 +380,7 @@ mod tests {
         std::fs::write(&notes, "The Ferfen capital is Melkar.\n").unwrap();
         std::fs::write(&empty, " \n").unwrap();
         let args = Cli::parse_from(["x", "--document", notes.to_str().unwrap()]).args;
-        let mut chat = ChatHistory::new("nano".into(), &args, documents(&args.document).unwrap());
+        let mut chat = ChatHistory::new("nano".into(), &args, (documents(&args.document).unwrap(), None));
         chat.ask("hi".into());
         let document = json!({"id": "notes.txt", "text": "The Ferfen capital is Melkar.\n"});
         assert_eq!(chat.body()["engram"], json!({ "documents": [document] }));

@@ -147,7 +147,8 @@ fn reasoning_is_separate_in_both_modes_and_counted() {
 #[test]
 fn a_tool_call_is_streamed_as_deltas_and_never_leaks() {
     let server = server();
-    let call = "<tool_call>\n<function=add>\n<parameter=a>\n17\n</parameter>\n<parameter=b>\n25\n</parameter>\n</function>\n</tool_call>";
+    let call = "<tool_call>\n<function=add>\n<parameter=a>\n17\n</parameter>\n\
+                <parameter=b>\n25\n</parameter>\n</function>\n</tool_call>";
     let parameters = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
     let tools = json!([{"type": "function", "function": {"name": "add", "parameters": parameters}}]);
     let body = with(ask(&format!("SAY[{call}]")), json!({"tools": tools}));

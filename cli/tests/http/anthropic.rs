@@ -24,7 +24,7 @@ fn add() -> (Value, &'static str) {
 }
 
 /// The events of a stream, whose names stand before their data and in it.
-fn events(server: &Server, body: Value) -> Vec<Value> {
+pub(crate) fn events(server: &Server, body: Value) -> Vec<Value> {
     let mut stream = Stream::open(server.addr, MESSAGES, &with(body, json!({"stream": true})));
     assert_eq!(stream.status, 200);
     let event = |text: String| -> Value {
@@ -37,7 +37,7 @@ fn events(server: &Server, body: Value) -> Vec<Value> {
 }
 
 /// The message that a client puts together from a stream, as the official ones do.
-fn assembled(events: &[Value]) -> Value {
+pub(crate) fn assembled(events: &[Value]) -> Value {
     let mut message = events[0]["message"].clone();
     let mut inputs: Vec<String> = Vec::new();
     for event in &events[1..] {
@@ -50,6 +50,11 @@ fn assembled(events: &[Value]) -> Value {
             ("content_block_start", _) => {
                 message["content"].as_array_mut().unwrap().push(event["content_block"].clone());
                 inputs.push(String::new());
+            }
+            (_, "citations_delta") => {
+                let block = message["content"][at].as_object_mut().unwrap();
+                let citations = block.entry("citations").or_insert_with(|| json!([]));
+                citations.as_array_mut().unwrap().push(event["delta"]["citation"].clone());
             }
             (_, "text_delta") => block(&mut message, "text", &event["delta"]["text"]),
             (_, "thinking_delta") => block(&mut message, "thinking", &event["delta"]["thinking"]),
@@ -70,7 +75,7 @@ fn assembled(events: &[Value]) -> Value {
     message
 }
 
-fn whole(server: &Server, body: Value) -> Value {
+pub(crate) fn whole(server: &Server, body: Value) -> Value {
     let reply = post(server.addr, MESSAGES, &body);
     assert_eq!(reply.status, 200, "{}", reply.text());
     let mut message = reply.json();

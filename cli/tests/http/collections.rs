@@ -191,7 +191,8 @@ fn where_room_is_short_there_are_fewer_examples_and_the_question_stays() {
         |i: u32| json!({"id": i.to_string(), "text": format!("{i} {}", "long words ".repeat(12)), "answer": "yes"});
     done(send(&server, "POST", "/ours/add", None, &json!({"items": (0..8).map(item).collect::<Vec<_>>()})));
     let examples = |max_tokens: u32| {
-        let more = json!({"max_tokens": max_tokens, "ignore_eos": true, "engram": {"semantic": {"collection": "ours", "k": 8}}});
+        let semantic = json!({"collection": "ours", "k": 8});
+        let more = json!({"max_tokens": max_tokens, "ignore_eos": true, "engram": {"semantic": semantic}});
         let reply = done(post(server.addr, CHAT, &with(ask("long words"), more)));
         assert_eq!(reply["usage"]["completion_tokens"], max_tokens, "the answer has its room");
         reply["timings"]["engram"]["semantic"]["ids"].as_array().unwrap().len()

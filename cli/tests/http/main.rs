@@ -6,12 +6,15 @@
 mod admission;
 mod answers;
 mod anthropic;
+mod citations;
 mod clients;
 mod collections;
+mod decisions;
 mod documents;
 mod drafts;
 mod edge;
 mod embeddings;
+mod encoder;
 mod ending;
 mod engram;
 mod exact;

@@ -2,7 +2,7 @@
 
 use super::{BackendError, BackendInfo};
 use crate::constraint::{Effect, Source, Sources};
-use crate::step::{Form, Piece, PieceTokens, SampleRow, StateCopy, StateStart, StepPlan, Transfer};
+use crate::step::{Form, Piece, PieceTokens, SCORED_NEXT_MAX, SampleRow, StateCopy, StateStart, StepPlan, Transfer};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
 
@@ -181,7 +181,11 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if let Some(id) = known.iter().chain(&piece.drafts).find(|id| **id >= info.vocab) {
         return Err(format!("token {id} of a vocabulary of {}", info.vocab));
     }
-    if let Some(next) = piece.score.and_then(|s| s.next).filter(|id| *id >= info.vocab) {
+    let next = piece.score.as_ref().map_or(&[][..], |score| &score.next);
+    if next.len() > SCORED_NEXT_MAX {
+        return Err(format!("{} tokens scored behind a piece, at most {SCORED_NEXT_MAX}", next.len()));
+    }
+    if let Some(next) = next.iter().find(|id| **id >= info.vocab) {
         return Err(format!("scored token {next} of a vocabulary of {}", info.vocab));
     }
     for sample in &piece.samples {

@@ -4,10 +4,12 @@
 mod config;
 mod json;
 mod quantized;
+mod sentence;
 mod tensors;
 mod text;
 
 pub use config::HfConfig;
+pub use sentence::{SentenceModules, TextPooling};
 
 use super::{BlockType, Files, LoadError, Tensor};
 use quantized::{Quantization, QuantizedMatrix};

@@ -5,7 +5,7 @@ use crate::format::KeyValue;
 
 /// The values with which a key changes nothing that is computed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Allowed {
+pub(crate) enum Allowed {
     Any,
     Number(f64),
     /// A factor or a count of 1, which files of GGUF also write as 0.
@@ -16,7 +16,7 @@ pub(super) enum Allowed {
 }
 
 /// Keys that change nothing, with the values for which that holds, and why.
-pub(super) type Harmless = (&'static [&'static str], Allowed, &'static str);
+pub(crate) type Harmless = (&'static [&'static str], Allowed, &'static str);
 
 impl Allowed {
     /// Whether the value is the one that changes nothing.
@@ -124,47 +124,50 @@ pub(super) const GGUF: &[Harmless] = &[
     (&["n_deepstack_layers"], Allowed::Number(0.0), "layers take no rows of a vision tower"),
 ];
 
+/// Keys about the program that wrote a config.json.
+const BOOKKEEPING: Harmless = (
+    &[
+        "_attn_implementation",
+        "_attn_implementation_autoset",
+        "_commit_hash",
+        "_name_or_path",
+        "architectures",
+        "attn_implementation",
+        "auto_map",
+        "dtype",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "id2label",
+        "label2id",
+        "logits_to_keep",
+        "model_name",
+        "name_or_path",
+        "num_logits_to_keep",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "problem_type",
+        "return_dict",
+        "return_dict_in_generate",
+        "task_specific_params",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "unsloth_fixed",
+        "unsloth_version",
+        "use_bfloat16",
+        "use_cache",
+        "use_mamba_kernels",
+    ],
+    Allowed::Any,
+    "bookkeeping of the program that wrote the file",
+);
+
 /// Keys of the text part of config.json. A family that computes with a key has read it, and then it is not looked up
 /// here.
 pub(super) const HUGGING_FACE: &[Harmless] = &[
-    (
-        &[
-            "_attn_implementation",
-            "_attn_implementation_autoset",
-            "_commit_hash",
-            "_name_or_path",
-            "architectures",
-            "attn_implementation",
-            "auto_map",
-            "dtype",
-            "finetuning_task",
-            "gradient_checkpointing",
-            "id2label",
-            "label2id",
-            "logits_to_keep",
-            "model_name",
-            "name_or_path",
-            "num_logits_to_keep",
-            "output_attentions",
-            "output_hidden_states",
-            "output_router_logits",
-            "problem_type",
-            "return_dict",
-            "return_dict_in_generate",
-            "task_specific_params",
-            "tokenizer_class",
-            "torch_dtype",
-            "torchscript",
-            "transformers_version",
-            "unsloth_fixed",
-            "unsloth_version",
-            "use_bfloat16",
-            "use_cache",
-            "use_mamba_kernels",
-        ],
-        Allowed::Any,
-        "bookkeeping of the program that wrote the file",
-    ),
+    BOOKKEEPING,
     (
         &["bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id", "sep_token_id"],
         Allowed::Any,
@@ -315,5 +318,46 @@ pub(super) const HUGGING_FACE: &[Harmless] = &[
         "a model reads one text, in one direction",
     ),
     (&["is_causal"], Allowed::Flag(true), "attention looks at earlier positions alone"),
+    (&["pruned_heads"], Allowed::Empty, "heads are all there"),
+];
+
+/// Keys of config.json of an encoder of the BERT family, as [`HUGGING_FACE`] has those of other models.
+pub(crate) const ENCODER: &[Harmless] = &[
+    BOOKKEEPING,
+    (
+        &["bos_token_id", "cls_token_id", "eos_token_id", "mask_token_id", "pad_token_id", "sep_token_id"],
+        Allowed::Any,
+        "the tokenizer says which tokens stand around a text",
+    ),
+    (
+        &[
+            "attention_probs_dropout_prob",
+            "classifier_dropout",
+            "hidden_dropout_prob",
+            "initializer_factor",
+            "initializer_range",
+        ],
+        Allowed::Any,
+        "training alone uses it",
+    ),
+    (&["chunk_size_feed_forward"], Allowed::Any, "it says how other programs go through a text"),
+    (
+        &[
+            "directionality",
+            "pooler_fc_size",
+            "pooler_num_attention_heads",
+            "pooler_num_fc_layers",
+            "pooler_size_per_head",
+            "pooler_type",
+        ],
+        Allowed::Any,
+        "it is about the part behind `[CLS]` that training has, and no vector is made by",
+    ),
+    (&["position_embedding_type"], Allowed::Word("absolute"), "positions are vectors that are added to the tokens'"),
+    (
+        &["add_cross_attention", "is_decoder", "is_encoder_decoder", "tie_encoder_decoder"],
+        Allowed::Flag(false),
+        "an encoder reads one text, in both directions",
+    ),
     (&["pruned_heads"], Allowed::Empty, "heads are all there"),
 ];

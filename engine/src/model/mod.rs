@@ -12,13 +12,13 @@ mod families;
 mod from_gguf;
 mod from_hf;
 mod gguf_keys;
-mod harmless;
+pub(crate) mod harmless;
 mod hf_keys;
 mod hf_tensors;
 mod load;
 mod reader;
 mod summary;
-mod unread;
+pub(crate) mod unread;
 
 pub use blocks::{
     Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, LatentWeights,

@@ -5,7 +5,7 @@ use super::reader::Reader;
 use crate::format::{KeyValue, Problem, ReadNames};
 
 /// That every one of these unread keys changes nothing. `harmless` has names without `prefix`.
-pub(super) fn check_keys(unread: &[(String, KeyValue)], prefix: &str, harmless: &[Harmless]) -> Result<(), Problem> {
+pub(crate) fn check_keys(unread: &[(String, KeyValue)], prefix: &str, harmless: &[Harmless]) -> Result<(), Problem> {
     unread.iter().try_for_each(|(key, value)| {
         let own = key.strip_prefix(prefix).unwrap_or(key);
         match harmless.iter().find(|(keys, ..)| keys.contains(&own)) {
@@ -17,7 +17,7 @@ pub(super) fn check_keys(unread: &[(String, KeyValue)], prefix: &str, harmless: 
 }
 
 /// That every one of these tensors was read but for those that `excused` names.
-pub(super) fn check_tensors<'n>(
+pub(crate) fn check_tensors<'n>(
     names: impl IntoIterator<Item = &'n str>,
     read: &ReadNames,
     excused: impl Fn(&str) -> bool,

@@ -35,7 +35,7 @@ pub use policy::cost::{CostModel, Pace, Recompute, StepShape};
 pub use policy::fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use policy::throughput::Rates;
 pub use request::{Event, FinishReason, NOT_FINITE, Rejected, Request, RequestTimes, Usage};
-pub use spec::{Pooling, Spec};
+pub use spec::{Pooling, PromptScores, Spec};
 pub use speculation::{DraftSettings, DraftTotals, MakeSource};
 pub use stats::{Stats, WaitReason};
 

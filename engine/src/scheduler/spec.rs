@@ -24,8 +24,8 @@ pub struct Spec {
     pub sampling: Arc<SamplingParams>,
     /// Lower runs first and is preempted last.
     pub priority: i32,
-    /// Report log-probabilities of the prompt with this many alternatives.
-    pub score_prompt: Option<u8>,
+    /// Report log-probabilities of the prompt, and of tokens that may follow it.
+    pub score_prompt: Option<PromptScores>,
     /// Bounds of its thinking; `None` leaves it alone.
     pub thinking: Option<Arc<Thinking>>,
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
@@ -67,14 +67,36 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Every row of the prompt must be computed: each reports something.
-    pub(crate) fn wants_every_row(&self) -> bool {
-        self.score_prompt.is_some() || self.pool == Some(Pooling::Mean)
+    /// So many positions at the beginning of a prompt of this length report nothing, so a cache may have them: all but
+    /// the last one where nobody asks about others, and none where each reports something.
+    pub(crate) fn silent_rows(&self, prompt_len: u32) -> u32 {
+        let first_token = self.score_prompt.as_ref().map_or(prompt_len, |scores| scores.from.min(prompt_len));
+        if self.pool == Some(Pooling::Mean) { 0 } else { first_token.saturating_sub(1) }
     }
 
     /// So many tokens of one choice, the most probable ones.
     pub fn greedy(max_tokens: u32) -> Self {
         Self { max_tokens: Some(max_tokens), sampling: Arc::new(SamplingParams::greedy()), ..Self::default() }
+    }
+}
+
+/// Which log-probabilities of a prompt are reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptScores {
+    /// How many of the most probable alternatives come with each.
+    pub top: u8,
+    /// Position of the first token that is scored. Rows further in front than the one before it report nothing, so a
+    /// cache may spare them; the first token of all has no row before it.
+    pub from: u32,
+    /// Tokens that are scored in the place behind the prompt: at most [`crate::step::SCORED_NEXT_MAX`] of the
+    /// vocabulary.
+    pub behind: Arc<[TokenId]>,
+}
+
+impl PromptScores {
+    /// All of the prompt's own tokens, each with so many alternatives.
+    pub fn whole(top: u8) -> Self {
+        Self { top, ..Self::default() }
     }
 }
 

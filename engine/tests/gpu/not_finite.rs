@@ -52,7 +52,7 @@ fn finite(model: &Model) -> Vec<bool> {
         let row = SampleRow { rules, ..SampleRow::new(SeqId(1), SlotId(0), Arc::new(params)) };
         finite.push(gpu.step(vec![Piece { samples: vec![row], ..prompt() }]).samples[0].finite);
     }
-    let scored = Piece { score: Some(ScoreRows { top: 1, next: None }), ..prompt() };
+    let scored = Piece { score: Some(ScoreRows { top: 1, ..ScoreRows::default() }), ..prompt() };
     finite.push(gpu.step(vec![scored]).scores.iter().all(|score| score.finite));
     finite
 }

@@ -9,6 +9,7 @@ mod blocks;
 mod canonical;
 mod converted;
 mod drafts;
+mod encoder;
 mod families;
 mod formats;
 mod fuzz_corpus;

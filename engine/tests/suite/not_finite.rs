@@ -63,7 +63,7 @@ fn finite(model: &Model) -> [bool; 4] {
     let prompt = || Piece { prompt_len: 3, ..support::piece(Form::Chunked, 0, &[1, 2, 3]) };
     let [plain, masked, penalised] =
         rows.map(|row| cpu.step(vec![Piece { samples: vec![row], ..prompt() }]).samples[0].finite);
-    let scored = Piece { score: Some(ScoreRows { top: 1, next: None }), ..prompt() };
+    let scored = Piece { score: Some(ScoreRows { top: 1, ..ScoreRows::default() }), ..prompt() };
     let scored = cpu.step(vec![scored]).scores.iter().all(|score| score.finite);
     [plain, masked, penalised, scored]
 }

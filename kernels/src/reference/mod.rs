@@ -17,7 +17,7 @@ mod pool;
 mod rope;
 pub mod sampler;
 
-pub use activations::{relu2, softplus, swiglu};
+pub use activations::{gelu, gelu_tanh, relu2, softplus, swiglu};
 pub use attention::attention;
 pub use conv::{conv_silu, short_conv};
 pub use embed::{TableEncoding, remember, table_row};
@@ -25,6 +25,6 @@ pub use exp::{exp, ln};
 pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
 pub use mamba2::{Mamba2Inputs, mamba2_chunked, mamba2_recurrent};
 pub use moe::{ExpertCut, ExpertGroups, combine, group, route, route_cut, route_sigmoid};
-pub use norms::{gated_norm, l2norm, rmsnorm};
+pub use norms::{gated_norm, l2norm, layer_norm, rmsnorm};
 pub use pool::pool;
 pub use rope::{Yarn, rope, rope_frequency};

@@ -9,6 +9,15 @@ pub fn rmsnorm(x: &[f32], w: &[f32], eps: f32) -> Vec<f32> {
     x.iter().zip(w).map(|(&v, &w)| (f64::from(v) * scale * f64::from(w)) as f32).collect()
 }
 
+/// `(x - mean(x)) / sqrt(variance(x) + eps) * w + b`.
+pub fn layer_norm(x: &[f32], w: &[f32], b: &[f32], eps: f32) -> Vec<f32> {
+    let mean = x.iter().map(|&v| f64::from(v)).sum::<f64>() / x.len() as f64;
+    let variance = x.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (variance + f64::from(eps)).sqrt();
+    let normed = x.iter().map(|&v| (f64::from(v) - mean) * scale);
+    normed.zip(w.iter().zip(b)).map(|(v, (&w, &b))| (v * f64::from(w) + f64::from(b)) as f32).collect()
+}
+
 /// `x / sqrt(sum(x^2) + 1e-6)`: the epsilon is added inside the root.
 pub fn l2norm(x: &[f32]) -> Vec<f32> {
     let sum = x.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
@@ -31,6 +40,11 @@ mod tests {
             rmsnorm(&[3.0, 4.0], &[1.0, 2.0], 0.0),
             [(3.0 / 12.5f64.sqrt()) as f32, (8.0 / 12.5f64.sqrt()) as f32]
         );
+    }
+
+    #[test]
+    fn a_layer_norm_takes_the_mean_away_first() {
+        assert_eq!(layer_norm(&[1.0, 3.0], &[2.0, 2.0], &[0.5, 0.5], 0.0), [-1.5, 2.5]);
     }
 
     #[test]

@@ -13,6 +13,10 @@ LETTERS_OPEN, LETTERS_CLOSE = "\x02", "\x03"
 # same tokens in a call as in its declaration, and calling it is a copy.
 ALONE = "\x04"
 
+# Text between these marks stands in the prompt, and is cut into the tokens that it has there: to copy a name is then to copy tokens, whatever
+# stood before it.
+COPY_OPEN, COPY_CLOSE = "\x05", "\x06"
+
 
 def letters(word):
     return LETTERS_OPEN + word + LETTERS_CLOSE
@@ -22,8 +26,15 @@ def alone(name):
     return ALONE + name + ALONE
 
 
+def copied(text):
+    return COPY_OPEN + text + COPY_CLOSE
+
+
+MARKS = str.maketrans("", "", LETTERS_OPEN + LETTERS_CLOSE + ALONE + COPY_OPEN + COPY_CLOSE)
+
+
 def plain(text):
-    return text.replace(LETTERS_OPEN, "").replace(LETTERS_CLOSE, "").replace(ALONE, "")
+    return text.translate(MARKS)
 
 
 def held_out(key):

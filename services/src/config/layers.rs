@@ -52,14 +52,14 @@ fn overlay_file(table: &mut Table, path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `CHIMERE_SERVER__PORT=9000`. Variables without a double underscore mean something else (`CHIMERE_MODEL`) and are
-/// left alone.
+/// `CHIMERE_SERVER__PORT=9000`, or `CHIMERE_DOCUMENTS__EMBEDDER__NAME=e5` of a section within one. Variables without
+/// a double underscore mean something else (`CHIMERE_MODEL`) and are left alone.
 fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigError> {
-    let Some((section, key)) = name.strip_prefix("CHIMERE_").and_then(|rest| rest.split_once("__")) else {
+    let Some((section, key)) = name.strip_prefix("CHIMERE_").and_then(|rest| rest.rsplit_once("__")) else {
         return Ok(());
     };
-    let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
-    let value = match table.get(&section).and_then(|s| s.get(&key)) {
+    let (section, key) = (section.to_ascii_lowercase().replace("__", "."), key.to_ascii_lowercase());
+    let value = match section_of(table, &section).and_then(|s| s.get(&key)) {
         Some(Value::Integer(_)) => text.parse().map(Value::Integer).ok(),
         Some(Value::Boolean(_)) => text.parse().map(Value::Boolean).ok(),
         Some(Value::Float(_)) => text.parse().map(Value::Float).ok(),
@@ -70,8 +70,11 @@ fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigEr
 
 fn put(table: &mut Table, origin: &str, section: &str, key: &str, value: Value) -> Result<(), ConfigError> {
     let full = format!("{section}.{key}");
-    let Some(Value::Table(keys)) = table.get_mut(section) else { return Err(unknown(table, origin, &full)) };
-    let Some(old) = keys.get_mut(key) else { return Err(unknown(table, origin, &full)) };
+    let old = section_of(table, section).and_then(|keys| keys.get_mut(key));
+    let Some(old) = old else { return Err(unknown(table, origin, &full)) };
+    if let (Value::Table(_), Value::Table(keys)) = (&*old, &value) {
+        return keys.iter().try_for_each(|(key, value)| put(table, origin, &full, key, value.clone()));
+    }
     let value = match (&*old, value) {
         // People write 0 and 1 for shares too.
         (Value::Float(_), Value::Integer(n)) => Value::Float(n as f64),
@@ -94,15 +97,28 @@ fn put(table: &mut Table, origin: &str, section: &str, key: &str, value: Value) 
     Ok(())
 }
 
+/// The section of this dotted name.
+fn section_of<'a>(table: &'a mut Table, name: &str) -> Option<&'a mut Table> {
+    name.split('.').try_fold(table, |table, step| table.get_mut(step).and_then(Value::as_table_mut))
+}
+
+/// The dotted names of all keys, sections within sections included.
+fn names(table: &Table, prefix: &str) -> Vec<String> {
+    let name = |key: &String| if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+    let inner = |(key, value): (&String, &Value)| match value {
+        Value::Table(keys) => names(keys, &name(key)),
+        _ => vec![name(key)],
+    };
+    table.iter().flat_map(inner).collect()
+}
+
 fn article(kind: &str) -> String {
     if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { format!("an {kind}") } else { format!("a {kind}") }
 }
 
 fn unknown(table: &Table, origin: &str, key: &str) -> ConfigError {
-    let known = table.iter().flat_map(|(section, keys)| {
-        keys.as_table().into_iter().flat_map(|t| t.keys()).map(move |key| format!("{section}.{key}"))
-    });
-    let nearest = known.map(|k| (strsim::jaro_winkler(&k, key), k)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let nearest =
+        names(table, "").into_iter().map(|k| (strsim::jaro_winkler(&k, key), k)).max_by(|a, b| a.0.total_cmp(&b.0));
     let nearest = nearest.filter(|(score, _)| *score > 0.6).map(|(_, k)| k);
     ConfigError::UnknownKey { origin: origin.into(), key: key.into(), nearest }
 }

@@ -48,7 +48,15 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
         ("texts of one request for embeddings", limits::EMBEDDING_INPUTS_MAX.to_string()),
         ("tokens of all texts of one request for embeddings", limits::EMBEDDING_TOKENS_MAX.to_string()),
-        ("texts of one request for embeddings that are read at a time", limits::EMBEDDING_IN_FLIGHT_MAX.to_string()),
+        ("texts or options of one request that are read at a time", limits::BATCH_IN_FLIGHT_MAX.to_string()),
+        ("questions of one request for decisions", limits::DECISION_QUESTIONS_MAX.to_string()),
+        ("options of one question", limits::DECISION_OPTIONS_MAX.to_string()),
+        ("bytes of an option, and of its description", limits::DECISION_OPTION_BYTES_MAX.to_string()),
+        ("bytes of a question's name", limits::DECISION_NAME_BYTES_MAX.to_string()),
+        ("bytes of a question's instructions", limits::DECISION_INSTRUCTIONS_BYTES_MAX.to_string()),
+        ("tokens of all prompts of one request for decisions", limits::DECISION_PROMPT_TOKENS_MAX.to_string()),
+        ("tokens that one request for decisions has computed", limits::DECISION_TOKENS_MAX.to_string()),
+        ("documents of one request that ranks them", limits::RERANK_DOCUMENTS_MAX.to_string()),
         ("tables that one request may name", limits::ENGRAM_TABLES_MAX.to_string()),
         ("documents that one request may bring", limits::ENGRAM_DOCUMENTS_MAX.to_string()),
         ("tokens of all documents of one request", limits::ENGRAM_DOCUMENT_TOKENS_MAX.to_string()),
@@ -221,6 +229,44 @@ fn a_collector_of_traces_is_an_address_without_encryption() {
     }
     let err = load("[trace]\nshare = 2\n", &[], ServeArgs::default()).unwrap_err();
     assert_eq!(err.to_string(), "c: trace.share must lie between 0 and 1, got 2");
+}
+
+#[test]
+fn the_shown_file_names_the_limits_of_embedders() {
+    let jobs = format!("# jobs that wait for a thread of the encoder: {}\n", limits::ENCODER_JOBS_MAX);
+    let seconds = limits::EMBEDDER_SECONDS;
+    let seconds = format!("# seconds that the server of documents.embedder.url may be silent: {seconds}\n");
+    assert!(SHOWN.contains(&jobs) && SHOWN.contains(&seconds));
+}
+
+#[test]
+fn an_embedder_is_a_directory_or_a_server_of_which_all_is_said() {
+    let env = [("CHIMERE_DOCUMENTS__EMBEDDER__THREADS", "3")];
+    let got = load("[documents.embedder]\ndirectory = \"e5\"\n", &env, ServeArgs::default()).unwrap();
+    assert_eq!((got.documents.embedder.directory.as_str(), got.documents.embedder.threads), ("e5", 3));
+    for (keys, why) in [
+        ("drectory = ''", "c: no key documents.embedder.drectory, did you mean documents.embedder.directory?"),
+        ("threads = '2'", "c: documents.embedder.threads wants an integer, got a string \"2\""),
+        ("threads = 1025", "c: documents.embedder.threads must be at most 1024, got 1025"),
+        (
+            "directory = 'a'\nurl = 'http://a'",
+            "c: documents.embedder.url must be empty where documents.embedder.directory is set, got \"http://a\"",
+        ),
+        (
+            "url = 'https://a'",
+            "c: documents.embedder.url wants an address such as http://10.0.0.7:8000/v1, unencrypted, \
+             got \"https://a\"",
+        ),
+        (
+            "url = 'http://a'",
+            "c: documents.embedder.name wants the model that the server at documents.embedder.url has",
+        ),
+        ("url = 'http://a'\nname = 'm'", "c: documents.embedder.dimensions must lie between 1 and 16384, got 0"),
+    ] {
+        let err = load(&format!("[documents.embedder]\n{keys}\n"), &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), why);
+    }
+    assert!(load("documents = 1\n", &[], ServeArgs::default()).is_err());
 }
 
 #[test]

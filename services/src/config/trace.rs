@@ -1,6 +1,7 @@
 //! The section `trace`.
 
 use super::check::{InvalidKey, within};
+use super::documents::is_server;
 use serde::{Deserialize, Serialize};
 
 /// Spans of requests, for a collector of OpenTelemetry.
@@ -20,18 +21,10 @@ impl Default for Trace {
 
 impl Trace {
     pub(super) fn check(&self) -> Result<(), InvalidKey> {
-        if !self.endpoint.is_empty() && !is_collector(&self.endpoint) {
+        if !self.endpoint.is_empty() && !is_server(&self.endpoint) {
             let why = format!("wants an address such as http://127.0.0.1:4318, unencrypted, got {:?}", self.endpoint);
             return Err(("endpoint", why));
         }
         within("share", self.share, 0.0..=1.0)
     }
-}
-
-/// `http://` and a host, perhaps a port and a path.
-fn is_collector(address: &str) -> bool {
-    let uri = address.parse::<actix_web::http::Uri>();
-    uri.is_ok_and(|uri| {
-        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none()
-    })
 }

@@ -15,7 +15,7 @@ pub use edge::tls;
 
 /// What each endpoint takes, and what it is checked against.
 pub mod request {
-    pub use crate::http::body::embedding::{EmbeddingRequest, Encoding};
+    pub use crate::http::body::embedding::{AskedEmbedding, EmbeddingRequest, EncoderRequest, Encoding};
     pub use crate::http::body::model::ModelLimits;
     pub use crate::http::dialects::anthropic::request::MessagesRequest;
     pub use crate::http::dialects::llama::request::{LlamaReply, LlamaRequest, parse_embedding};

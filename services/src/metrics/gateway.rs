@@ -167,7 +167,7 @@ impl Gateway {
     /// A request is over, with one of [`OUTCOMES`].
     pub fn ended(&self, outcome: &str) {
         match outcome {
-            "stop" | "tool_calls" | "embedded" => self.stop.increment(1),
+            "stop" | "tool_calls" | "embedded" | "decided" => self.stop.increment(1),
             "length" => self.length.increment(1),
             "failed" | "deadline" => self.error.increment(1),
             _ => self.abort.increment(1),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What collections are made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Name of the model that makes the vectors; vectors of another model cannot be compared with them.
+    /// Name of the model or of the encoder that makes the vectors; those of another one cannot be compared with them.
     pub model: String,
     /// Numbers of a vector.
     pub width: usize,

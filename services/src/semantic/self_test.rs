@@ -2,6 +2,7 @@
 //! taken out of a text and searched for: the search is right where it finds the rest of that text. The weight of the
 //! vectors beside the words is the one that such searches do best with.
 
+use crate::text::sentences::sentences;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -126,30 +127,14 @@ pub(super) fn order(items: usize, changes: u64) -> Vec<usize> {
 /// A sentence of a text, and the text without it. None where the text has few sentences or none that fits.
 pub(super) fn taken_out(text: &str, seed: u64) -> Option<(String, String)> {
     let sentences = sentences(text);
-    let fitting: Vec<&str> = sentences.iter().copied().filter(|s| SENTENCE_BYTES.contains(&s.len())).collect();
+    let fitting: Vec<&str> =
+        sentences.iter().map(|range| &text[range.clone()]).filter(|s| SENTENCE_BYTES.contains(&s.len())).collect();
     if sentences.len() < OF_TEXT_MIN || fitting.is_empty() {
         return None;
     }
     let sentence = fitting[StdRng::seed_from_u64(seed).random_range(0..fitting.len())];
     let rest = text.replace(sentence, " ");
     (!rest.trim().is_empty()).then(|| (sentence.to_owned(), rest))
-}
-
-/// A text at the ends of its sentences. A line's end is none: most texts are broken into lines.
-fn sentences(text: &str) -> Vec<&str> {
-    let (mut sentences, mut begin) = (Vec::new(), 0);
-    let mut characters = text.char_indices().peekable();
-    while let Some((at, c)) = characters.next() {
-        let before_blank = characters.peek().is_none_or(|(_, next)| next.is_whitespace());
-        if matches!(c, '。' | '！' | '？') || (matches!(c, '.' | '!' | '?') && before_blank) {
-            let end = at + c.len_utf8();
-            sentences.push(text[begin..end].trim());
-            begin = end;
-        }
-    }
-    sentences.push(text[begin..].trim());
-    sentences.retain(|sentence| !sentence.is_empty());
-    sentences
 }
 
 #[cfg(test)]
@@ -213,14 +198,11 @@ mod tests {
     #[test]
     fn a_sentence_is_taken_out_of_texts_that_have_more() {
         let text = "The port of Kelm lies in the north of the land.\nIt is old. Is it large? It has\nmany ships!";
-        assert_eq!(sentences(text).len(), 4);
-        assert_eq!(sentences(text)[3], "It has\nmany ships!", "a line's end is none of a sentence");
         let (sentence, rest) = taken_out(text, 7).unwrap();
         assert_eq!(sentence, "The port of Kelm lies in the north of the land.");
         assert_eq!(rest, " \nIt is old. Is it large? It has\nmany ships!");
         assert_eq!(taken_out("It is old. Is it large? It has many ships! It has 3.5 masts.", 7), None, "none fits");
         assert_eq!(taken_out("The port of Kelm lies in the north of the land. It is old.", 7), None, "too few");
-        assert_eq!(sentences("港口在北方。它很古老！v1.2").len(), 3);
         let (first, second) = (order(50, 3), order(50, 3));
         assert!(first == second && first != order(50, 4) && first != (0..50).collect::<Vec<_>>());
     }

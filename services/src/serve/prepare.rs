@@ -8,7 +8,9 @@ use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
+use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
+use crate::embedder::{Embedder, VectorMaker};
 use crate::engram::{Asker, DirectoryClaim, Tables};
 use crate::http::auth::AcceptedKeys;
 use crate::http::edge::{Edge, KeyFile, Patience};
@@ -64,8 +66,7 @@ impl Prepared {
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
         let probes = probes(config, address)?;
         let model = load_model(config, &path)?;
-        let summary = Summary::of(&model);
-        log.say(&about(&model, &summary, &path));
+        log.say(&about(&model, &Summary::of(&model), &path));
         let (text, set_up) = thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::new(&model.text));
             let set_up = set_up(config, &model, look, log);
@@ -78,12 +79,12 @@ impl Prepared {
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
+        let (embedder, collections) = collections(config, &text, &limits, log)?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
-            collections: collections(config, &text, &limits)?,
             documents: documents::documents(config, &text)?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
@@ -93,6 +94,9 @@ impl Prepared {
             keys: keys.clone(),
             audit: audit.clone(),
             tables: Arc::new(tables),
+            collections,
+            embedder,
+            decide: decide(config)?,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             strengths: strengths(config)?,
@@ -224,6 +228,18 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
     text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
 }
 
+/// How questions are decided, with the temperatures of a file if there is one.
+fn decide(config: &Config) -> Result<DecideSettings, ServeError> {
+    let (orders, path) = (config.decide.orders, &config.decide.calibration);
+    if path.is_empty() {
+        return Ok(DecideSettings { orders, ..DecideSettings::default() });
+    }
+    let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("decide.calibration: {path}: {e}"));
+    let text = read_regular_text(Path::new(path), limits::CALIBRATION_BYTES_MAX).map_err(|e| wrong(&e))?;
+    let calibration = text.parse().map_err(|e: TemperaturesError| wrong(&e))?;
+    Ok(DecideSettings { orders, calibration: Arc::new(calibration) })
+}
+
 /// The tables that requests can name. One that cannot be used is refused here, by its file's name.
 fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
     let (engram, defaults) = (&config.engram, config.engram.defaults());
@@ -249,19 +265,40 @@ fn traces(config: &Config) -> Result<Traces, ServeError> {
     }
 }
 
-/// What accounts keep, for the model that runs. Weights are not told apart: they are those of a name, a width and a
-/// tokenizer. Vectors of texts that were read as they stand, as they were until a template was laid around them, are
-/// another model's.
-fn collections(config: &Config, text: &TextModel, limits: &ModelLimits) -> Result<Collections, ServeError> {
+/// Who makes the vectors of collections.
+fn embedder(config: &Config, limits: &ModelLimits, log: &ProcessLog) -> Result<Embedder, ServeError> {
+    let embedder = Embedder::open(&config.documents.embedder).map_err(|e| ServeError::Start(e.to_string()))?;
+    if let Some(encoder) = embedder.encoder() {
+        let name = encoder.name();
+        if limits.answers_to(name) {
+            let why = format!("documents.embedder.name: {name:?} is a name of the served model, choose another one");
+            return Err(ServeError::Usage(why));
+        }
+        log.say(&encoder.about());
+    }
+    Ok(embedder)
+}
+
+/// The maker of vectors, and what accounts keep of them. Weights of the served model are not told apart: they are
+/// those of a name, a width and a tokenizer. Vectors of texts that were read as they stand, as they were until a
+/// template was laid around them, are another model's.
+fn collections(
+    config: &Config,
+    text: &TextModel,
+    limits: &ModelLimits,
+    log: &ProcessLog,
+) -> Result<(Embedder, Collections), ServeError> {
+    let embedder = embedder(config, limits, log)?;
     let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
     let tokenizer: String = Fingerprint::of(text.tokenizer()).hash.to_string().chars().take(12).collect();
     let turns = if text.template().is_some() { " turns" } else { "" };
-    let settings = Settings {
-        model: format!("{} {} {tokenizer}{turns}", limits.name, limits.width),
+    let VectorMaker { identity, width } = embedder.maker().unwrap_or_else(|| VectorMaker {
+        identity: format!("{} {} {tokenizer}{turns}", limits.name, limits.width),
         width: limits.width as usize,
-        bytes_max: config.engram.collections_mib << 20,
-    };
-    Collections::open(directory, settings).map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
+    });
+    let settings = Settings { model: identity, width, bytes_max: config.engram.collections_mib << 20 };
+    let all = Collections::open(directory, settings);
+    Ok((embedder, all.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))?))
 }
 
 /// What is kept of conversations.

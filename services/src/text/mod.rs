@@ -10,12 +10,14 @@ pub mod guard;
 pub mod parser;
 pub mod pool;
 pub mod prompt;
+pub mod sentences;
 pub mod stop;
 pub mod template;
 pub mod thinking;
 pub mod tokenizer;
 pub mod tools;
 mod turns;
+pub mod wordpiece;
 
 pub use conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 pub use detokenizer::Detokenizer;

@@ -93,6 +93,11 @@ impl TextPool {
         Self::spawn(name, (threads, threads.saturating_sub(1)), queue_max, stack, give_way)
     }
 
+    /// A pool that gives way as [`TextPool::aside`] does, all of whose threads one tenant may have: its jobs are short.
+    pub fn in_the_background(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
+        Self::spawn(name, (threads, threads), queue_max, STACK_BYTES, give_way)
+    }
+
     /// Of the threads one holder may have `share` at once. `begin` runs on each before its first job.
     fn spawn(
         name: &str,

@@ -109,6 +109,11 @@ impl Thoughts {
         self.efforts[effort as usize]
     }
 
+    /// The tokens that close a thought.
+    pub fn closing(&self) -> &[TokenId] {
+        &self.closing
+    }
+
     /// An entropy in nats as a share of the greatest one.
     pub fn share(&self, nats: f32) -> f32 {
         (f64::from(nats) / self.entropy_most) as f32

@@ -3,6 +3,7 @@
 use crate::actors::phase::Phase;
 use crate::actors::request::direct::DirectError;
 use crate::documents::DocumentError;
+use crate::embedder::EmbedderError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::pool::PoolError;
@@ -57,6 +58,14 @@ pub enum TurnError {
     /// The collection that a chat's examples come from cannot be searched.
     #[error(transparent)]
     Examples(CollectionError),
+    /// A store that a tool of a chat names cannot be searched.
+    #[error("`{field}`: {error}")]
+    FileSearch {
+        /// Path of the tool that names it.
+        field: String,
+        /// Why it cannot.
+        error: DocumentError,
+    },
     /// The engine has no result for a text that had to be read first.
     #[error("{error}")]
     Engine {
@@ -64,6 +73,14 @@ pub enum TurnError {
         field: &'static str,
         /// The scheduler's or the engine's reason.
         error: DirectError,
+    },
+    /// The maker of vectors has none for some texts.
+    #[error("`{field}`: {error}")]
+    Embedder {
+        /// The field that the texts came in.
+        field: &'static str,
+        /// The reason of the encoder, or of the server elsewhere.
+        error: EmbedderError,
     },
     /// The service takes nothing new.
     #[error("the service takes nothing new")]

@@ -2,15 +2,13 @@
 //! as turns that were answered well.
 
 use super::error::TurnError;
+use super::fit::fit;
 use super::options::SemanticRequest;
-use super::prompts::prompt_of;
 use super::search::{Search, look};
-use super::services::TurnServices;
 use super::state::{ChatTurn, Turn};
 use crate::actors::request::report::ExamplesReport;
 use crate::semantic::{By, FoundItem};
 use crate::text::{Message, Role};
-use chimere_engine::scheduler::Spec;
 
 /// Puts examples into a conversation, as many of them as leave room for the rest.
 pub(super) async fn with_examples(
@@ -18,8 +16,7 @@ pub(super) async fn with_examples(
     wanted: SemanticRequest,
     chat: &mut ChatTurn,
 ) -> Result<ExamplesReport, TurnError> {
-    let conversation = &mut chat.conversation;
-    let query = last_question(&conversation.messages)?.to_owned();
+    let query = last_question(&chat.conversation.messages)?.to_owned();
     let looked = Search {
         collection: wanted.collection.clone(),
         query,
@@ -29,30 +26,12 @@ pub(super) async fn with_examples(
         field: "messages",
     };
     let (mut hits, query_tokens) = look(turn.services, &turn.caller, looked).await.map_err(in_chat)?;
-    let (plain, room) = (std::mem::take(&mut conversation.messages), room(turn.services, &turn.request.spec.engine));
-    // Rendered whole, because what a turn takes is the template's matter; short of room, the examples least like the
-    // question go.
-    while !hits.is_empty() {
-        conversation.messages = with_turns(&plain, &hits);
-        let bytes = chat.bytes + hits.iter().map(|hit| hit.item.text_bytes()).sum::<usize>();
-        match prompt_of(turn.services, turn.caller.holder, conversation.clone(), bytes, usize::MAX).await {
-            Ok(prompt) if prompt.ids.len() <= room => break,
-            // Without examples the conversation itself may be at fault, and then it is told so.
-            _ => hits.pop(),
-        };
-    }
-    if hits.is_empty() {
-        conversation.messages = plain;
-    }
+    let bytes = hits.iter().map(|hit| hit.item.text_bytes()).sum();
+    // Short of room, the examples least like the question go.
+    let fitting = fit(turn, chat, (hits.len(), bytes), |plain, count| with_turns(plain, &hits[..count])).await?;
+    hits.truncate(fitting);
     let ids = hits.iter().map(|hit| hit.item.id.clone()).collect();
     Ok(ExamplesReport { collection: wanted.collection, ids, query_tokens: query_tokens as u32 })
-}
-
-/// Tokens that a prompt with examples may have: what the answer was promised stays free, or else a quarter of the
-/// context.
-fn room(services: &TurnServices, spec: &Spec) -> usize {
-    let context = services.handles.context;
-    context.saturating_sub(spec.max_tokens.unwrap_or(context / 4)) as usize
 }
 
 /// In a chat the fault lies in the field that names the collection.

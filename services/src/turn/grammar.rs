@@ -48,6 +48,21 @@ impl GrammarMaker {
             .map_err(TurnError::GrammarThreads)?;
         made.map(Some).map_err(|error| refused(field, &error))
     }
+
+    /// The rule that an answer's quotes are of some passages, for a tool that asks for it.
+    pub(super) async fn quotes_of(
+        &self,
+        holder: Holder,
+        passages: Vec<Arc<str>>,
+        field: String,
+        thinking: Option<Thinking>,
+    ) -> Result<GrammarStart, TurnError> {
+        let grammars = self.grammars.clone();
+        let job = move || grammars.quotes(passages.iter().map(|text| &**text));
+        let made = self.pool.run(holder, job).await.map_err(TurnError::GrammarThreads)?;
+        let quotes = made.map_err(|why| TurnError::invalid(&field, format!("`{field}.quotes`: {why}")))?;
+        Ok(GrammarStart::of_quotes(quotes, thinking))
+    }
 }
 
 fn refused(field: &str, error: &FormError) -> TurnError {

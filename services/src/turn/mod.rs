@@ -4,6 +4,8 @@
 mod caller;
 mod error;
 mod examples;
+mod file_search;
+mod fit;
 mod grammar;
 pub mod options;
 pub mod prompts;
@@ -14,6 +16,7 @@ mod services;
 mod stages;
 mod state;
 mod tables;
+pub mod text_vectors;
 mod thinking;
 pub mod vectors;
 

@@ -1,6 +1,8 @@
 //! The options of a request that its turn acts on, checked by whoever read them.
 
 use crate::actors::request::spec::RequestSpec;
+use crate::citations::NumberedSource;
+use crate::documents::AttributeFilter;
 use crate::engram::Overrides;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
@@ -21,6 +23,38 @@ pub struct ChatRequest {
     pub calls: Option<Calls>,
     /// Options of its thinking, if it has some.
     pub reasoning: Option<Reasoning>,
+    /// Texts in the conversation that the answer may cite, under their numbers.
+    pub sources: Vec<NumberedSource>,
+    /// Stores of files that are searched before the answer.
+    pub file_search: Option<FileSearchRequest>,
+}
+
+/// A search of stores that comes before an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileSearchRequest {
+    /// Path of the tool that asks for it, for errors.
+    pub field: String,
+    /// Ids of the stores, at least one.
+    pub stores: Vec<String>,
+    /// Whether the best passages are read, or all there is.
+    pub reading: StoreReading,
+    /// The most passages, at least 1.
+    pub k: u32,
+    /// Which files may be found, if not all.
+    pub filter: Option<AttributeFilter>,
+    /// Passages of a lower score are left out; the best passage has 1.
+    pub score_min: f32,
+    /// Between quotation marks the answer may say nothing but words of the passages.
+    pub verbatim: bool,
+}
+
+/// How much of its stores a search of files reads into the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreReading {
+    /// The passages that fit the question best.
+    Passages,
+    /// All texts, or an error if the context has no room for them.
+    Whole,
 }
 
 /// How to generate, checked.

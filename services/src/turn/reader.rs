@@ -1,18 +1,25 @@
 //! How the text of a chat's choices is read, with ids for their calls.
 
+use crate::actors::request::cited::Cited;
 use crate::actors::request::reader::{Answer, Reader};
+use crate::citations::{NumberedSource, NumberedSources};
 use crate::text::{OutputParser, Thinking, Tools};
 use std::sync::Arc;
 
 /// Makes the reader of a choice, given its number.
 pub(super) type MakeReader = Box<dyn Fn(usize) -> Box<dyn Reader>>;
 
-/// Readers of answers that begin so, and in which these tools may be called.
-pub(super) fn of_answers(thinking: Thinking, tools: Option<Tools>) -> MakeReader {
+/// Readers of answers that begin so, in which these tools may be called, and which may cite these sources.
+pub(super) fn of_answers(thinking: Thinking, tools: Option<Tools>, sources: Vec<NumberedSource>) -> MakeReader {
+    let sources = (!sources.is_empty()).then(|| Arc::new(NumberedSources::new(sources)));
     let (tools, call_ids) = (tools.map(Arc::new), uuid::Uuid::new_v4().simple().to_string());
     Box::new(move |choice| {
         let parser = OutputParser::new(thinking, tools.clone(), call_id_prefix(&call_ids, choice));
-        Box::new(Answer::new(parser))
+        let answer = Box::new(Answer::new(parser));
+        match &sources {
+            Some(sources) => Box::new(Cited::new(answer, sources.clone())),
+            None => answer,
+        }
     })
 }
 

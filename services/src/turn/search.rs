@@ -3,33 +3,19 @@
 
 use super::caller::TurnCaller;
 use super::error::TurnError;
-use super::options::Prompt;
 use super::prompts::{INLINE_BYTES, work};
 use super::services::TurnServices;
-use super::vectors::{EmbeddingLayout, tokens, vectors};
-use crate::actors::request::embed::Texts;
+use super::text_vectors::VectorCaller;
 use crate::documents::{AttributeFilter, Passage};
+use crate::embedder::Purpose;
 use crate::metrics;
 use crate::semantic::{By, CollectionQuery, FoundItem};
-use chimere_engine::ids::TokenId;
-use chimere_engine::scheduler::{Pooling, Terms};
-use std::sync::Arc;
 use std::time::Instant;
 
-/// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is
-/// asked, and over all their positions. Measured in `docs/measurements/collections.md`.
-pub const LAYOUT: EmbeddingLayout = EmbeddingLayout::Turn;
-/// Over which positions the vectors of collections are made.
-pub(super) const POOLING: Pooling = Pooling::Mean;
 /// Collections up to this many bytes are scanned where they are: that takes some 20 microseconds.
 const SCAN_INLINE_BYTES: usize = 64 << 10;
 /// Bytes of vectors that are scanned while a byte of text is cut into tokens, about.
 const SCAN_TO_TEXT: usize = 256;
-
-/// Texts as collections embed them, under the terms of a request.
-pub fn texts_of(prompts: Vec<Arc<[TokenId]>>, terms: Terms) -> Texts {
-    Texts { prompts, pooling: POOLING, priority: 0, terms }
-}
 
 /// What to look for.
 pub struct Search {
@@ -87,12 +73,9 @@ async fn vector_of(
     field: &'static str,
     query: &str,
 ) -> Result<(Vec<f32>, usize), TurnError> {
-    let prompts = (vec![Prompt::Text(query.to_owned())], LAYOUT);
-    let prompts: Vec<Arc<[TokenId]>> = tokens(services, caller.holder, field, prompts).await?;
-    let query_tokens = prompts[0].len();
-    let texts = texts_of(prompts, caller.terms);
-    let vector = vectors(services, caller.name.clone(), field, texts).await?.pop().expect("one text gives one vector");
-    Ok((vector, query_tokens))
+    let reader = VectorCaller::Request { caller, field };
+    let mut embedded = services.vectors(reader, vec![query.to_owned()], Purpose::Query).await?;
+    Ok((embedded.vectors.pop().expect("one text gives one vector"), embedded.tokens))
 }
 
 /// Passages that are scanned while a byte of text is cut into tokens, about.

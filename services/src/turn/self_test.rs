@@ -1,14 +1,14 @@
 //! Tests collections whose items have changed, while the service has nothing else to do: one text at a time is with the
 //! scheduler, and whoever comes has it ended at once. What a test asks is in `semantic/self_test.rs`.
 
-use super::options::Prompt;
+use super::error::TurnError;
 use super::prompts::work;
-use super::search::{LAYOUT, POOLING, scan_bytes};
+use super::search::scan_bytes;
 use super::services::TurnServices;
-use super::vectors::tokens;
+use super::text_vectors::VectorCaller;
 use crate::actors::phase::Phase;
-use crate::actors::request::embed::read_own;
 use crate::clock::unix_seconds;
+use crate::embedder::{EmbeddedTexts, Embedder, Purpose};
 use crate::holder::Holder;
 use crate::semantic::{CollectionError, DueTest, Hits, ProbeQuery, SelfTest, SentenceProbe};
 use std::time::Duration;
@@ -64,8 +64,8 @@ async fn test(services: &TurnServices, due: &DueTest) -> Result<Option<SelfTest>
     };
     let (mut hits, mut idle): (Vec<Hits>, _) = (Vec::with_capacity(probes.len()), IdleTimes::of(services));
     for probe in probes {
-        let sentence = idle.vector(&probe.sentence).await;
-        let rest = idle.vector(&probe.rest).await;
+        let sentence = idle.vector(&probe.sentence, Purpose::Query).await;
+        let rest = idle.vector(&probe.rest, Purpose::Passage).await;
         if !is_open(services) {
             return Ok(None);
         }
@@ -117,23 +117,28 @@ impl<'a> IdleTimes<'a> {
     }
 
     /// A text's vector, read while nobody else has a request. None if the text cannot be read, or the service ends.
-    async fn vector(&mut self, text: &str) -> Option<Vec<f32>> {
+    async fn vector(&mut self, text: &str, purpose: Purpose) -> Option<Vec<f32>> {
         let services = self.services;
-        let prompts = (vec![Prompt::Text(text.to_owned())], LAYOUT);
-        let prompt = tokens(services, Holder::Many, NAME, prompts).await.ok()?.pop()?;
         loop {
             self.wait().await;
             if !is_open(services) {
                 return None;
             }
-            self.entered += 1;
-            let read = read_own(&services.handles, &services.live, NAME.into(), prompt.clone(), POOLING);
+            // A text that the model reads is a request to the scheduler.
+            self.entered += u64::from(matches!(services.embedder, Embedder::Model));
+            let read = services.vectors(VectorCaller::Service { name: NAME }, vec![text.to_owned()], purpose);
             // Whichever ends second is dropped, and the scheduler then forgets a text that is not read yet.
             tokio::select! {
-                read = read => return read.ok(),
+                read = read => return self.read(read),
                 () = self.ends() => {}
             }
         }
+    }
+
+    fn read(&mut self, read: Result<EmbeddedTexts, TurnError>) -> Option<Vec<f32>> {
+        // A text that was refused before it came to the scheduler is no request that anybody had.
+        let read = read.inspect_err(|_| self.entered = self.services.live.entered());
+        read.ok()?.vectors.pop()
     }
 
     /// Waits until nobody has had a request for a while, or the service ends. Where nobody came since the last text of

@@ -6,6 +6,7 @@ use crate::actors::live::LiveRequests;
 use crate::actors::phase::Phase;
 use crate::actors::request::ServiceHandles;
 use crate::documents::Documents;
+use crate::embedder::Embedder;
 use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel, Thoughts};
@@ -29,6 +30,8 @@ pub struct TurnServices {
     pub collections: Arc<Collections>,
     /// Documents of the accounts, which are searched for passages.
     pub documents: Arc<Documents>,
+    /// Maker of the vectors of collections.
+    pub embedder: Embedder,
     /// The scheduler, and what else a request actor needs.
     pub handles: ServiceHandles,
     /// Where the service stands in its life.

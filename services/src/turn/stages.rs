@@ -2,6 +2,7 @@
 
 use super::error::TurnError;
 use super::examples::with_examples;
+use super::file_search::with_passages;
 use super::prompts::ids_of;
 use super::reader::of_answers;
 use super::state::Turn;
@@ -16,6 +17,8 @@ use crate::actors::request::report::Report;
 enum Stage {
     /// Examples from a collection are put before the question.
     Examples,
+    /// Passages from stores of files are put before the question.
+    Passages,
     /// The conversation becomes a prompt, with the rules for its thoughts.
     Prompt,
     /// The form of the answer and of its calls becomes a grammar.
@@ -27,7 +30,7 @@ enum Stage {
 }
 
 /// The stages that need the words of the request.
-const PREPARATION: [Stage; 3] = [Stage::Examples, Stage::Prompt, Stage::Grammar];
+const PREPARATION: [Stage; 4] = [Stage::Examples, Stage::Passages, Stage::Prompt, Stage::Grammar];
 /// The stages behind them, which need its prompts.
 const COMPLETION: [Stage; 2] = [Stage::Tables, Stage::Prediction];
 
@@ -52,6 +55,7 @@ impl Turn<'_> {
     async fn run(&mut self, stage: Stage) -> Result<(), TurnError> {
         match stage {
             Stage::Examples => self.add_examples().await,
+            Stage::Passages => self.add_passages().await,
             Stage::Prompt => self.make_prompt().await,
             Stage::Grammar => self.make_grammar().await,
             Stage::Tables => self.find_tables().await,
@@ -68,12 +72,25 @@ impl Turn<'_> {
         Ok(())
     }
 
+    async fn add_passages(&mut self) -> Result<(), TurnError> {
+        let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        if let Some(wanted) = chat.file_search.take() {
+            let search = with_passages(self, wanted, &mut chat).await?;
+            self.request.searches.push(search);
+        }
+        self.chat = Some(chat);
+        Ok(())
+    }
+
     async fn make_prompt(&mut self) -> Result<(), TurnError> {
-        let Some(chat) = self.chat.take() else { return Ok(()) };
+        let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        let sources = std::mem::take(&mut chat.sources);
+        let texts = || sources.iter().map(|source| source.text.clone()).collect();
+        self.quoted = chat.quoted_for.take().map(|field| (texts(), field));
         let made = prompt_and_thinking(self, chat).await?;
         self.begins = Some(made.prompt.thinking);
         let request = &mut self.request;
-        (request.prompt_field, request.reader) = ("messages", of_answers(made.prompt.thinking, made.tools));
+        (request.prompt_field, request.reader) = ("messages", of_answers(made.prompt.thinking, made.tools, sources));
         (request.prompts, request.turns) = (vec![made.prompt.ids.into()], made.prompt.turns.into());
         request.thinking = made.thinking;
         request.reports.extend(made.probe.map(Report::Probe));
@@ -82,8 +99,18 @@ impl Turn<'_> {
 
     async fn make_grammar(&mut self) -> Result<(), TurnError> {
         let (form, calls) = (self.form.take(), self.calls.take());
-        let made = self.services.grammars.grammar_of(self.caller.holder, form, calls, self.begins).await?;
-        self.request.grammar = made;
+        let (grammars, holder) = (&self.services.grammars, self.caller.holder);
+        self.request.grammar = match self.quoted.take() {
+            Some((passages, field)) if form.is_none() && calls.is_none() => {
+                Some(grammars.quotes_of(holder, passages, field, self.begins).await?)
+            }
+            Some((_, field)) => {
+                let message =
+                    format!("`{field}.quotes` cannot be \"verbatim\" beside a form of the answer or of its calls");
+                return Err(TurnError::invalid(format!("{field}.quotes"), message));
+            }
+            None => grammars.grammar_of(holder, form, calls, self.begins).await?,
+        };
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! The state of a turn: what it has to say before its generation, and the request that its stages make of it.
 
 use super::caller::TurnCaller;
-use super::options::{AskedForm, ChatRequest, EngramRequest, Generation};
+use super::options::{AskedForm, ChatRequest, EngramRequest, FileSearchRequest, Generation};
 use super::services::TurnServices;
 use crate::actors::request::generation_request::GenerationRequest;
+use crate::citations::NumberedSource;
 use crate::text::grammar::Calls;
 use crate::text::thinking::Reasoning;
 use crate::text::{Conversation, Thinking, Tools};
@@ -18,6 +19,8 @@ pub struct Turn<'a> {
     pub(super) cache: Option<CacheScope>,
     pub(super) chat: Option<ChatTurn>,
     pub(super) calls: Option<Calls>,
+    /// The passages that the answer's quotes are of, and the tool that asks for it.
+    pub(super) quoted: Option<(Vec<Arc<str>>, String)>,
     pub(super) form: Option<AskedForm>,
     pub(super) engram: EngramRequest,
     pub(super) prediction: Option<String>,
@@ -37,6 +40,12 @@ pub(super) struct ChatTurn {
     pub(super) reasoning: Option<Reasoning>,
     /// The tools that may be called.
     pub(super) tools: Option<Tools>,
+    /// The texts in the conversation that may be cited.
+    pub(super) sources: Vec<NumberedSource>,
+    /// Stores that are searched before the answer.
+    pub(super) file_search: Option<FileSearchRequest>,
+    /// The tool that wants quotes to be verbatim, if one does.
+    pub(super) quoted_for: Option<String>,
 }
 
 impl<'a> Turn<'a> {
@@ -47,9 +56,9 @@ impl<'a> Turn<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search } = chat;
         let mut turn = Self::of_texts(services, caller, cache, (Vec::new(), generation));
-        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools });
+        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, quoted_for: None });
         turn.calls = calls;
         turn
     }
@@ -63,7 +72,21 @@ impl<'a> Turn<'a> {
     ) -> Self {
         let Generation { spec, seed, engram, form, prediction, .. } = generation;
         let request = GenerationRequest { prompts, ..GenerationRequest::new(spec, caller.terms) };
-        let (chat, calls, begins, predicted) = (None, None, None, None);
-        Self { services, caller, cache, chat, calls, form, engram, prediction, predicted, seed, begins, request }
+        let (chat, calls, quoted, begins, predicted) = (None, None, None, None, None);
+        Self {
+            services,
+            caller,
+            cache,
+            chat,
+            calls,
+            quoted,
+            form,
+            engram,
+            prediction,
+            predicted,
+            seed,
+            begins,
+            request,
+        }
     }
 }

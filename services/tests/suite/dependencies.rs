@@ -63,6 +63,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "engram",
             "scheduler",
             "backend",
+            "encoder",
         ],
     ),
     (
@@ -138,6 +139,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "backend",
         ],
     ),
+    ("engine/src/encoder", &["config", "weights", "kernels", "attention", "forward"]),
     ("engine/src/backend/cpu/simd", &["norm", "gemm", "rowops"]),
     ("engine/src/backend/cpu/team", &["pool", "shared"]),
     (
@@ -228,8 +230,11 @@ const ROOMS: &[(&str, &[&str])] = &[
             "audit",
             "metrics",
             "database",
+            "plain_post",
             "traces",
             "text",
+            "citations",
+            "embedder",
             "engram",
             "semantic",
             "documents",
@@ -242,6 +247,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "actors",
             "replicas",
             "turn",
+            "decide",
             "http",
             "service",
             "serve",
@@ -273,6 +279,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/quantize", &["options", "card", "job", "kept", "sensitivity", "choice", "report"]),
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
+    ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
     ("services/src/semantic", &["error", "words", "self_test", "index", "store", "collections"]),
     (
         "services/src/turn",
@@ -285,6 +292,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "state",
             "prompts",
             "vectors",
+            "text_vectors",
             "search",
             "self_test",
             "reader",
@@ -309,6 +317,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/backend/cuda/layout", &["cudarc", "Device"], "a layout is computed without a device"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
     ("services/src/turn", &["actix"], "a turn knows no HTTP"),
+    ("services/src/decide", &["actix"], "a decision knows no HTTP"),
 ];
 
 struct Graph {

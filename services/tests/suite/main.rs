@@ -6,6 +6,7 @@
 
 mod dependencies;
 mod documents;
+mod encoder;
 mod family_text;
 mod fuzz_corpus;
 #[path = "../../../fuzz/targets/limits.rs"]

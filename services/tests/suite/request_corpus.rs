@@ -2,7 +2,7 @@
 
 use crate::limits::LIMITS;
 use chimere::http::request::{
-    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, SearchRequest, TokenizeRequest, parse_items,
+    AskedEmbedding, ChatRequest, CompletionRequest, DetokenizeRequest, SearchRequest, TokenizeRequest, parse_items,
 };
 use proptest::prelude::*;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn taken(body: &[u8]) -> [bool; 7] {
         CompletionRequest::parse(body, limits).err(),
         TokenizeRequest::parse(body, limits).err(),
         DetokenizeRequest::parse(body, limits).err(),
-        EmbeddingRequest::parse(body, limits).err(),
+        AskedEmbedding::parse(body, limits, Some(("encoder", 32))).err(),
         parse_items(body).err(),
         SearchRequest::parse(body).err(),
     ];

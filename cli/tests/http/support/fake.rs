@@ -1,6 +1,6 @@
-//! A deterministic backend. What it says stands in the prompt: `SAY[hello]` gives hello and an end id, `LOOP[ab]` gives
-//! abab... without end; after `UNSURE` it is sure of nothing, and after
-//! `OVERFLOW` its numbers are none. How fast it is, and where it breaks, a test says.
+//! A deterministic backend. What it says stands in the prompt: `SAY[hello]` and `SAY{hello}` give hello and an end id,
+//! `LOOP[ab]` gives abab... without end; after `UNSURE` it is sure of nothing, and after `OVERFLOW` its numbers are none.
+//! How fast it is, and where it breaks, a test says.
 
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
@@ -177,9 +177,9 @@ impl Shared {
     /// What a prompt asks for, as tokens, and whether it repeats.
     fn script(&self, prompt: &[TokenId]) -> (Vec<TokenId>, bool) {
         let text = self.tokenizer.decode(prompt, true);
-        for (word, repeats) in [("SAY[", false), ("LOOP[", true)] {
+        for (word, end, repeats) in [("SAY[", ']', false), ("SAY{", '}', false), ("LOOP[", ']', true)] {
             if let Some((_, rest)) = text.rsplit_once(word) {
-                return (self.tokenizer.encode(rest.split_once(']').unwrap().0), repeats);
+                return (self.tokenizer.encode(rest.split_once(end).unwrap().0), repeats);
             }
         }
         (self.tokenizer.encode("ok"), false)
@@ -256,13 +256,11 @@ impl FakeBackend {
     }
 
     fn score(&self, piece: &Piece, scores: &mut Vec<Score>) {
-        let (Some(score), PieceTokens::Known(tokens)) = (piece.score, &piece.tokens) else { return };
-        let next = tokens.iter().skip(1).copied().chain(score.next);
-        scores.extend(next.enumerate().map(|(i, token)| Score {
+        scores.extend(piece.scored().into_iter().map(|scored| Score {
             seq: piece.seq,
-            position: piece.start + i as u32 + 1,
-            token,
-            logprobs: self.shared.logprobs(token, score.top),
+            position: scored.position,
+            token: scored.token,
+            logprobs: self.shared.logprobs(scored.token, scored.top),
             finite: true,
         }));
     }

@@ -7,6 +7,7 @@ use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
 use chimere::documents::{DocumentSettings, Documents};
+use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
 use chimere::engram::Tables;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
@@ -62,12 +63,16 @@ pub struct Options {
     /// A chat template in the place of the golden model's.
     pub template: Option<&'static str>,
     pub thinking: chimere::config::Thinking,
+    /// Maker of the vectors of collections, if the model is not.
+    pub embedder: EmbedderSettings,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
     /// Where documents lie, if any are taken.
     pub documents: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
+    /// How questions with given options are decided.
+    pub decide: chimere::decide::DecideSettings,
     /// Compute instead of doing what prompts say.
     pub real: bool,
 }
@@ -101,9 +106,11 @@ impl Default for Options {
             audit: Default::default(),
             template: None,
             thinking: Default::default(),
+            embedder: EmbedderSettings::default(),
             tables: None,
             documents: None,
             responses: chimere::config::Responses::default().bounds(),
+            decide: Default::default(),
             real: false,
         }
     }
@@ -263,7 +270,10 @@ fn parts(
     };
     let ids = Fingerprint::of(text.tokenizer());
     let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
-    let settings = Settings { model: "tiny".into(), width: WIDTH as usize, bytes_max: 1 << 20 };
+    let embedder = Embedder::open(&options.embedder).unwrap();
+    let of_model = VectorMaker { identity: "tiny".into(), width: WIDTH as usize };
+    let VectorMaker { identity, width } = embedder.maker().unwrap_or(of_model);
+    let settings = Settings { model: identity, width, bytes_max: 1 << 20 };
     let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
     let tokenizer = text.tokenizer().clone();
     let settings = DocumentSettings {
@@ -305,6 +315,8 @@ fn parts(
         tables: Arc::new(tables),
         collections,
         documents,
+        embedder,
+        decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         strengths: chimere_engine::engram::Strengths::shipped(),

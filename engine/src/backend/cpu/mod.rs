@@ -18,7 +18,7 @@ pub mod matmul;
 mod network;
 mod pass;
 mod sampler;
-mod simd;
+pub(crate) mod simd;
 mod step;
 mod store;
 mod team;

@@ -26,6 +26,17 @@ impl Json {
         Self::parse(file, &read_regular(file, TEXT_FILE_BYTES_MAX).map_err(|e| Problem::from(e).in_file(file))?)
     }
 
+    /// A file that has a list, as the value of the key `modules`; `None` if there is none.
+    pub(super) fn read_list_if_there(file: &Path) -> Result<Option<Self>, LoadError> {
+        let bytes = match read_regular(file, TEXT_FILE_BYTES_MAX) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(|e| Problem::from(e).in_file(file))?,
+        };
+        let list: Vec<Value> = serde_json::from_slice(&bytes)
+            .map_err(|e| Problem::container("content", "a JSON list", e).in_file(file))?;
+        Ok(Some(Self { file: file.to_owned(), value: serde_json::json!({"modules": list}) }))
+    }
+
     pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
         let value: Value = serde_json::from_slice(bytes)
             .or_else(|e| serde_json::from_slice(&without_constants(bytes)).map_err(|_| e))

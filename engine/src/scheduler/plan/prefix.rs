@@ -2,7 +2,7 @@
 
 use crate::CHUNK_TOKENS;
 use crate::cache::{Hit, HostHit, pages_for};
-use crate::ids::{CacheScope, PageId, StepId};
+use crate::ids::{CacheScope, PageId, StepId, TokenId};
 use crate::scheduler::policy::cost::Pace;
 use crate::scheduler::sequence::Sequence;
 use crate::scheduler::{Request, Scheduler};
@@ -19,19 +19,23 @@ impl Scheduler {
     }
 
     fn find(&self, request: &Request) -> Option<Hit> {
-        self.prefix.find(self.scope_of(request)?, &request.prompt, StepId(self.next_step))
+        let (scope, prompt) = self.sought(request)?;
+        self.prefix.find(scope, prompt, StepId(self.next_step))
     }
 
-    /// The scope whose cache entries the request may go on from, if any.
-    fn scope_of(&self, request: &Request) -> Option<CacheScope> {
-        request.spec.cache.filter(|_| self.prefix.is_on() && !request.spec.wants_every_row())
+    /// The scope whose cache entries the request may go on from, if any, and the part of its prompt that they may have,
+    /// with the token behind it.
+    fn sought<'a>(&self, request: &'a Request) -> Option<(CacheScope, &'a [TokenId])> {
+        let scope = request.spec.cache.filter(|_| self.prefix.is_on())?;
+        let silent = request.spec.silent_rows(request.prompt.len() as u32) as usize;
+        Some((scope, request.prompt.get(..=silent)?))
     }
 
     /// An entry on the host that is worth its way, beyond `cached` positions.
     fn find_on_host(&self, request: &Request, cached: u32, pace: &Pace) -> Option<HostHit> {
         // While nobody knows what computing takes, copying is taken to be faster.
         let us = |from: u32, to: u32| pace.cost.prompt_us(from, to - from, false).unwrap_or(f64::INFINITY);
-        self.prefix.find_on_host((self.scope_of(request)?, &request.prompt), cached, us)
+        self.prefix.find_on_host(self.sought(request)?, cached, us)
     }
 
     /// Does it wait for its state from the host?

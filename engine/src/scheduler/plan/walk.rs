@@ -13,6 +13,7 @@ use crate::scheduler::sequence::{ChoiceRole, NextRows, Rank, Sequence, canonical
 use crate::scheduler::speculation::Proposal;
 use crate::scheduler::{Scheduler, WaitReason};
 use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateExport, StateStart, StepPlan};
+use std::sync::Arc;
 
 /// A sequence's place in the order of a walk.
 type PlanOrder = (u64, KeyId, Rank);
@@ -278,7 +279,7 @@ impl Scheduler {
         builder.launched.push(LaunchedPiece {
             rank: seq.rank,
             request: seq.request.id,
-            scores: score.map_or(0, |rows| piece.len() - u32::from(rows.next.is_none())),
+            scores: piece.scored().len() as u32,
             pooled: piece.pooled_units().count() as u32,
             samples: ranks,
             completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
@@ -289,14 +290,17 @@ impl Scheduler {
         builder.pieces.push(piece);
     }
 
-    /// Which scores a prompt piece reports: none if all that it could report were delivered before a preemption.
+    /// Which scores a prompt piece reports: none if all that it could report were delivered before a preemption, or if
+    /// nobody asks for them.
     fn score_rows(&self, at: usize, start: u32, end: u32) -> Option<ScoreRows> {
         let seq = &self.running[at];
-        let top = seq.request.spec.score_prompt.filter(|_| seq.choice == 0)?;
-        let next = seq.request.prompt.get(end as usize).copied();
-        let last_scored = end - u32::from(next.is_none());
+        let asked = seq.request.spec.score_prompt.as_ref().filter(|_| seq.choice == 0)?;
+        let own = seq.request.prompt.get(end as usize).map(|next| Arc::from([*next]));
+        let next = own.unwrap_or_else(|| asked.behind.clone());
+        let last_scored = end - u32::from(next.is_empty());
         let delivered = self.live[&seq.request.id].scored;
-        (last_scored > delivered.max(start)).then_some(ScoreRows { top, next })
+        let any = last_scored > delivered.max(start) && last_scored >= asked.from;
+        any.then_some(ScoreRows { top: asked.top, from: asked.from, next })
     }
 
     /// Prompt positions are paid for once, whatever becomes of them.

@@ -154,7 +154,7 @@ impl FakeDevice {
             self.checkpoints[export.to.0 as usize] = past[..export.position as usize].to_vec();
         }
         if piece.drafts.is_empty() {
-            self.report(piece, &tokens, past[past.len() - 1], outcome);
+            self.report(piece, past[past.len() - 1], outcome);
         } else {
             let right = self.report_drafted(piece, &past, outcome);
             past.truncate((piece.start + piece.certain() + right) as usize);
@@ -170,17 +170,14 @@ impl FakeDevice {
         self.slot(piece.slot).past = past;
     }
 
-    fn report(&mut self, piece: &Piece, tokens: &[TokenId], end: u64, outcome: &mut StepOutcome) {
-        if let Some(score) = piece.score {
-            let scored = tokens[1..].iter().copied().chain(score.next);
-            outcome.scores.extend((piece.start + 1..).zip(scored).map(|(position, token)| Score {
-                seq: piece.seq,
-                position,
-                token,
-                logprobs: TokenLogprobs { logprob: -1.0, top: Vec::new() },
-                finite: true,
-            }));
-        }
+    fn report(&mut self, piece: &Piece, end: u64, outcome: &mut StepOutcome) {
+        outcome.scores.extend(piece.scored().into_iter().map(|scored| Score {
+            seq: piece.seq,
+            position: scored.position,
+            token: scored.token,
+            logprobs: TokenLogprobs { logprob: -1.0, top: Vec::new() },
+            finite: true,
+        }));
         for row in &piece.samples {
             let sample = sampled(row, end);
             self.slot(row.slot).last_sampled = Some(sample.token);

@@ -4,7 +4,7 @@ use super::device::FakeDevice;
 use super::drafts::request;
 use crate::cache::PrefixConfig;
 use crate::ids::{Micros, RequestId, SeqId};
-use crate::scheduler::{Event, NOT_FINITE, Pooling, Request, Scheduler, SchedulerConfig, Spec};
+use crate::scheduler::{Event, NOT_FINITE, Pooling, PromptScores, Request, Scheduler, SchedulerConfig, Spec};
 use crate::step::StepOutcome;
 
 const CONFIG: SchedulerConfig = SchedulerConfig {
@@ -60,7 +60,7 @@ fn a_request_whose_logits_are_no_finite_numbers_fails_alone() {
 
 #[test]
 fn so_does_one_whose_scores_or_hidden_states_are_none() {
-    let scored = Spec { score_prompt: Some(0), ..Spec::clone(&request(1, 20, 8).spec) };
+    let scored = Spec { score_prompt: Some(PromptScores::whole(0)), ..Spec::clone(&request(1, 20, 8).spec) };
     let spoil = |_: u32, seq: SeqId, outcome: &mut StepOutcome| {
         outcome.scores.iter_mut().filter(|score| score.seq == seq).take(1).for_each(|score| score.finite = false);
     };

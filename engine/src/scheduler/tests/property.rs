@@ -8,7 +8,7 @@ use crate::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
     Event, FinishReason, HostBlocks, KeyLimits, NextStep, Pace, Pipeline, Pooling, PrefixConfig, PrefixTotals,
-    Recompute, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms,
+    PromptScores, Recompute, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms,
 };
 use crate::step::{ExpertCut, Form, StepOutcome};
 use proptest::prelude::*;
@@ -172,7 +172,7 @@ impl World {
                     min_tokens: id.0 as u32 % 4,
                     end_ids: if *ends { [3, 4].into() } else { Arc::default() },
                     priority: *priority,
-                    score_prompt: scored.then_some(2),
+                    score_prompt: scored.then(|| scores(*prompt)),
                     experts: Some(CUT),
                     // Some do not want drafts, others say what the answer may be.
                     drafts: !id.0.is_multiple_of(5),
@@ -364,11 +364,11 @@ impl Stream {
             }
             Event::Scored(scores) => {
                 assert!(!scores.is_empty() && self.request.spec.score_prompt.is_some());
-                for score in scores {
-                    self.scored += 1;
-                    assert_eq!(score.position, self.scored, "each position is scored once, in order");
-                    assert_eq!(score.token, self.request.prompt[score.position as usize]);
-                }
+                let got = scores.iter().map(|score| (score.position, score.token));
+                let all = scored_of(&self.request);
+                let from = self.scored as usize;
+                assert!(got.eq(all[from..].iter().copied().take(scores.len())), "each token is scored once, in order");
+                self.scored += scores.len() as u32;
             }
             Event::Pooled(mean) => {
                 assert!(self.request.spec.pool.is_some() && !self.finished[0]);
@@ -382,9 +382,10 @@ impl Stream {
                 assert_eq!(reason, if stopped { FinishReason::Stop } else { FinishReason::Length });
                 assert_eq!(usage.output_tokens as usize, tokens.len());
                 assert_eq!(usage.prompt_tokens as usize, self.request.prompt.len());
-                let all_rows = self.request.spec.cache.is_none() || self.request.spec.wants_every_row();
+                let silent = self.request.spec.silent_rows(usage.prompt_tokens);
+                let spared = if self.request.spec.cache.is_some() { silent } else { 0 };
                 assert!(usage.cached_tokens.is_multiple_of(64) && usage.cached_tokens < usage.prompt_tokens);
-                assert!(usage.cached_tokens == 0 || !all_rows, "what wants every row computes every row");
+                assert!(usage.cached_tokens <= spared, "what wants a row computes it");
                 assert!(times.started.is_some_and(|started| started > times.admitted));
                 assert_eq!(times.first_token.is_some(), !tokens.is_empty());
             }
@@ -409,9 +410,26 @@ impl Stream {
             assert_eq!(self.pooled, self.request.spec.pool.map(|pool| pooled_of(&self.request.prompt, from(pool))));
         }
         if self.request.spec.score_prompt.is_some() && !self.cancelled[0] {
-            assert_eq!(self.scored + 1, self.request.prompt.len() as u32, "every prompt token but the first is scored");
+            assert_eq!(
+                self.scored as usize,
+                scored_of(&self.request).len(),
+                "every token that was asked about is scored"
+            );
         }
     }
+}
+
+/// Of every other prompt all tokens but the first, of the others those in its second half and two behind it.
+fn scores(prompt: u32) -> PromptScores {
+    let half = PromptScores { top: 2, from: prompt / 2, behind: [5, 5].into() };
+    if prompt.is_multiple_of(2) { PromptScores::whole(2) } else { half }
+}
+
+/// Positions and tokens that a request has scored.
+fn scored_of(request: &Request) -> Vec<(u32, TokenId)> {
+    let asked = request.spec.score_prompt.clone().unwrap_or_default();
+    let own = (0..).zip(request.prompt.iter().copied()).skip(asked.from.max(1) as usize);
+    own.chain(asked.behind.iter().map(|token| (request.prompt.len() as u32, *token))).collect()
 }
 
 /// `CHIMERE_PROPTEST_CASES` runs more than the default.

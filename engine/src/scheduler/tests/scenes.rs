@@ -395,6 +395,25 @@ fn a_last_piece_of_one_token_has_no_score_of_its_own() {
 }
 
 #[test]
+fn a_prompt_is_scored_from_a_position_on_and_before_what_may_follow_it() {
+    check(
+        "budget 64; A prompt 150 max 0 from 100 behind 2",
+        "A[0..64] | A[64..128] A#100..128 | A[128..150] A#129..150 A=length",
+    );
+    check("A prompt 70 max 0 from 70 behind 3", "A[0..70] A#70..70 A=length");
+    check("A prompt 64 max 0 from 70", "A[0..64] A=length");
+}
+
+#[test]
+fn what_is_not_scored_may_come_from_the_cache() {
+    check(
+        "checkpoints 4; A prompt 150 max 0 like 7 until 150; @2 B prompt 151 max 0 like 7 until 151 from 129 behind 1; \
+         @3 C prompt 151 max 0 like 7 until 151 from 128 behind 1",
+        "A[0..150]^128 A=length | B[128..151] B#129..151 B=length | C[0..151]^128 C#128..151 C=length",
+    );
+}
+
+#[test]
 fn a_prompt_is_scored_without_output() {
     check("A prompt 100 max 0 scored", "A[0..100] A#1..99 A=length");
 }

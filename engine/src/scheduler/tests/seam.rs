@@ -6,7 +6,8 @@ use crate::constraint::thinking::{Adaptive, Level, Thinking};
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
-    Event, KeyLimits, Pace, Pooling, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms,
+    Event, KeyLimits, Pace, Pooling, PrefixConfig, PromptScores, Rejected, Request, Scheduler, SchedulerConfig, Spec,
+    Terms,
 };
 use crate::step::ExpertCut;
 use proptest::prelude::*;
@@ -57,7 +58,7 @@ fn request() -> impl Strategy<Value = Request> {
                 end_ids: if ends { [3, 4, 3].into() } else { Arc::default() },
                 sampling: Arc::new(sampling),
                 priority,
-                score_prompt: score,
+                score_prompt: score.map(PromptScores::whole),
                 thinking: thinking.map(Arc::new),
                 experts: Some(ExpertCut { min: 1, max: 2, mass: 0.5 }),
                 pool,

@@ -24,8 +24,8 @@ use crate::constraint::thinking::Thinking;
 use crate::ids::{CacheScope, KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
-    Event, FinishReason, HostBlocks, Pace, Pooling, PrefixConfig, Recompute, Rejected, Request, Scheduler,
-    SchedulerConfig, Spec, Terms,
+    Event, FinishReason, HostBlocks, Pace, Pooling, PrefixConfig, PromptScores, Recompute, Rejected, Request,
+    Scheduler, SchedulerConfig, Spec, Terms,
 };
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
 use std::collections::{BTreeMap, VecDeque};
@@ -322,6 +322,12 @@ fn set_bound(config: &mut SchedulerConfig, clause: &str) -> bool {
     true
 }
 
+/// `from 100` scores the prompt from there on only, `behind 3` three tokens in the place behind it.
+fn scores(number: &impl Fn(&str) -> Option<i64>) -> PromptScores {
+    let from = number("from").unwrap_or(0) as u32;
+    PromptScores { top: 1, from, behind: (0..number("behind").unwrap_or(0) as u32).collect() }
+}
+
 fn request(words: &[&str], context: u32) -> Request {
     let number = |name: &str| number(words, name);
     let id = id(words[0]);
@@ -331,7 +337,7 @@ fn request(words: &[&str], context: u32) -> Request {
         max_tokens: number("max").map(|max| max as u32),
         sampling: Arc::new(SamplingParams { seed: id.0, ..SamplingParams::default() }),
         priority: number("priority").unwrap_or(0) as i32,
-        score_prompt: words.contains(&"scored").then_some(1),
+        score_prompt: (words.contains(&"scored") || number("from").is_some()).then(|| scores(&number)),
         thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
         pool: words.contains(&"pooled").then_some(Pooling::Mean),
         cache: Some(CacheScope(number("scope").unwrap_or(0) as u128)),

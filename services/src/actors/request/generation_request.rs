@@ -1,5 +1,6 @@
 //! A request for a generation: what a request actor runs, checked against the model's limits.
 
+use super::cited::FileSearch;
 use super::reader::{Plain, Reader};
 use super::report::Report;
 use super::spec::RequestSpec;
@@ -31,6 +32,8 @@ pub struct GenerationRequest {
     pub engram: EngramPlan,
     /// What the output of each choice has to keep to.
     pub grammar: Option<GrammarStart>,
+    /// Searches that were made for its prompt, in their order.
+    pub searches: Vec<FileSearch>,
     /// The trace that is sent when the request has ended, if traces are wanted.
     pub trace: Option<Trace>,
     /// Reports on what was done for its prompt, which come behind those on its output.
@@ -51,6 +54,7 @@ impl GenerationRequest {
             thinking: None,
             engram: EngramPlan::default(),
             grammar: None,
+            searches: Vec::new(),
             trace: None,
             reports: Vec::new(),
             reader: Box::new(|_| Box::new(Plain)),

@@ -5,6 +5,7 @@
 //! that has room for all.
 
 pub mod choice;
+pub mod cited;
 pub mod direct;
 pub mod embed;
 pub mod generation_request;
@@ -13,6 +14,7 @@ pub mod probe;
 pub mod reader;
 pub mod report;
 mod report_builder;
+pub mod score;
 pub mod spec;
 pub mod speculation_report;
 pub mod stopwatch;

@@ -2,6 +2,7 @@
 
 use super::report::Report;
 use super::token_report::TokenReport;
+use crate::citations::Citation;
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
 use chimere_engine::ids::TokenId;
@@ -48,12 +49,15 @@ pub struct Delta {
     pub tool_calls: Vec<ToolCallDelta>,
     /// The tokens whose text is in here, if log-probabilities were asked for.
     pub tokens: Vec<Scored>,
+    /// Places in the content so far, this one's included, that a source supports, as has become certain now.
+    pub citations: Vec<Citation>,
 }
 
 impl Delta {
     /// True when there is nothing to tell the client.
     pub fn is_empty(&self) -> bool {
-        self.content.is_empty() && self.reasoning.is_empty() && self.tool_calls.is_empty() && self.tokens.is_empty()
+        let texts = self.content.is_empty() && self.reasoning.is_empty();
+        texts && self.tool_calls.is_empty() && self.tokens.is_empty() && self.citations.is_empty()
     }
 
     /// Begins a tool call, or goes on with the one of the same number.

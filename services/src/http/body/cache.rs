@@ -6,7 +6,7 @@ use crate::limits::CACHE_SALT_BYTES_MAX;
 use crate::turn::options::CacheRequest;
 
 impl CacheRequest {
-    pub(super) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
+    pub(in crate::http) fn take(fields: &mut Fields) -> Result<Self, ApiError> {
         // The second is llama.cpp's name.
         let (own, other) = (fields.bool("cache")?, fields.bool("cache_prompt")?);
         let salt = fields.string("cache_salt")?;

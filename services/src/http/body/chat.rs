@@ -27,7 +27,7 @@ impl ChatRequest {
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
         let continues = continues(&mut fields, &messages)?;
-        let tools = tools::take(&mut fields)?;
+        let (tools, file_search) = tools::take(&mut fields)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
         let report = report(&mut fields, logprobs.is_some())?;
@@ -44,7 +44,7 @@ impl ChatRequest {
         let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
-        Ok(Self { generation, conversation, tools, calls, reasoning })
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new(), file_search })
     }
 }
 

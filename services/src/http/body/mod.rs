@@ -4,6 +4,7 @@
 
 pub(in crate::http) mod cache;
 pub(in crate::http) mod chat;
+pub(in crate::http) mod documents;
 pub(in crate::http) mod embedding;
 pub(in crate::http) mod engram;
 pub(in crate::http) mod fields;

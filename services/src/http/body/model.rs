@@ -72,7 +72,12 @@ pub(in crate::http) const OURS: [&str; 19] = [
 
 /// The model's name, if the request gives one, must be ours. An empty one says nothing.
 pub(in crate::http) fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {
-    match fields.string("model")? {
+    check_name(fields.string("model")?, limits)
+}
+
+/// As [`check_model`], of a name that was taken out of a body.
+pub(in crate::http) fn check_name(name: Option<String>, limits: &ModelLimits) -> Result<(), ApiError> {
+    match name {
         Some(name) if !name.is_empty() && !limits.answers_to(&name) => Err(unknown_model(&name, limits)),
         _ => Ok(()),
     }

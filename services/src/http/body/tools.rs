@@ -1,10 +1,12 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
+use super::documents::{is_file_search, the_file_search};
 use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
+use crate::turn::options::FileSearchRequest;
 use serde_json::Value as Json;
 
 /// Tools that the model may call.
@@ -29,29 +31,32 @@ enum CallChoice {
     },
 }
 
-/// The tools, unless there are none or the model is to call none.
-pub(in crate::http) fn take(fields: &mut Fields) -> Result<Option<TakenTools>, ApiError> {
+/// The tools, unless there are none or the model is to call none, and the search that the service runs itself.
+pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, Option<FileSearchRequest>), ApiError> {
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
-    let declared = fields.list("tools")?.unwrap_or_default();
-    at_most("tools", declared.len(), limits::TOOLS_MAX)?;
+    let all = fields.list("tools")?.unwrap_or_default();
+    at_most("tools", all.len(), limits::TOOLS_MAX)?;
+    let (hosted, declared): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
+    let search = the_file_search(hosted)?;
     let read: Result<Vec<(Tool, bool)>, _> =
-        declared.iter().enumerate().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
+        declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
     let (tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
+    let declared = declared.into_iter().map(|(_, tool)| tool).collect();
     for (i, tool) in tools.iter().enumerate() {
         if tools[..i].iter().any(|earlier| earlier.name == tool.name) {
             let path = format!("tools[{i}].function.name");
             return Err(ApiError::invalid(&path, format!("`{path}` is {:?}, which an earlier tool has", tool.name)));
         }
     }
-    let CallChoice::Tools { names, must, once } = choice(fields, &tools)? else { return Ok(None) };
+    let CallChoice::Tools { names, must, once } = choice(fields, &tools)? else { return Ok((None, None)) };
     if tools.is_empty() {
-        return Ok(None);
+        return Ok((None, search));
     }
     let bound = must || names.is_some() || strict.contains(&true);
     let callable: Vec<Tool> =
         tools.into_iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name))).collect();
     let calls = bound.then(|| Calls { tools: callable.clone(), must, several: several && !once });
-    Ok(Some(TakenTools { declared, tools: Tools::new(callable), calls }))
+    Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls }), search))
 }
 
 /// A tool, and whether its calls have to keep to its schema.

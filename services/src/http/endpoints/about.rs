@@ -26,11 +26,12 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
         .service(only("/metrics", "GET", read().to(metrics)));
 }
 
-/// `GET /v1/models`: the models that are served, which is one under each of its names; to Anthropic's clients in the
-/// shape of theirs.
+/// `GET /v1/models`: the model that is served, under each of its names, and the encoder where there is one; to
+/// Anthropic's clients, which ask for no vectors, the model alone in the shape of theirs.
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     if !is_anthropics(&request) {
-        let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
+        let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));
+        let data: Vec<Value> = models.chain(encoder_object(&app)).collect();
         return HttpResponse::Ok().json(json!({"object": "list", "data": data}));
     }
     let names: Vec<&str> = app.limits.names().collect();
@@ -52,22 +53,35 @@ fn anthropics_model(app: &App, name: &str) -> Value {
 
 /// `GET /v1/models/{id}`: that model, or 404 under another name.
 async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let encoder = app.turns.embedder.encoder().filter(|encoder| encoder.name().eq_ignore_ascii_case(&id));
+    if let Some(object) = encoder.and_then(|_| encoder_object(&app)).filter(|_| !is_anthropics(&request)) {
+        return Ok(HttpResponse::Ok().json(object));
+    }
     let name = app
         .limits
         .names()
         .find(|name| name.eq_ignore_ascii_case(&id))
         .ok_or_else(|| unknown_model(&id, &app.limits))?;
-    let object = if is_anthropics(&request) { anthropics_model(&app, name) } else { model_object(&app, name) };
+    let object = if is_anthropics(&request) {
+        anthropics_model(&app, name)
+    } else {
+        model_object(&app, name, app.turns.handles.context as usize)
+    };
     Ok(HttpResponse::Ok().json(object))
 }
 
-fn model_object(app: &App, name: &str) -> Value {
+/// The encoder, which `/v1/embeddings` alone takes.
+fn encoder_object(app: &App) -> Option<Value> {
+    app.turns.embedder.encoder().map(|encoder| model_object(app, encoder.name(), encoder.tokens_max()))
+}
+
+fn model_object(app: &App, name: &str, tokens_max: usize) -> Value {
     json!({
         "id": name,
         "object": "model",
         "created": app.created,
         "owned_by": "chimere",
-        "max_model_len": app.turns.handles.context,
+        "max_model_len": tokens_max,
     })
 }
 

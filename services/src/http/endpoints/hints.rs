@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 34] = [
+pub(super) const PATHS: [&str; 38] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -15,6 +15,10 @@ pub(super) const PATHS: [&str; 34] = [
     "/v1/responses",
     "/v1/responses/input_tokens",
     "/v1/embeddings",
+    "/v1/decisions",
+    "/v1/rerank",
+    "/v2/rerank",
+    "/rerank",
     "/api/chat",
     "/api/generate",
     "/api/embed",

@@ -3,6 +3,7 @@
 pub(in crate::http) mod about;
 pub(in crate::http) mod collections;
 mod console;
+pub(in crate::http) mod decisions;
 mod documents;
 mod embeddings;
 pub(in crate::http) mod hints;
@@ -20,6 +21,7 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(collections::routes::routes)
         .configure(console::routes)
         .configure(documents::routes)
+        .configure(decisions::routes::routes)
         .configure(embeddings::routes)
         .configure(openapi::routes)
         .configure(steps::routes)

@@ -2,6 +2,7 @@
 //! it. Its tests hold it to the parsers: a field is in here if it is taken, and a bound if what lies beyond it is
 //! refused.
 
+use super::embeddings::with_encoder;
 use crate::http::app::App;
 use crate::http::body::generation::OF_OTHER_SERVERS;
 use crate::http::body::model::ModelLimits;
@@ -19,7 +20,12 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 
 /// The document, which stays the same while the service runs.
 async fn document(app: web::Data<App>) -> HttpResponse {
-    let made = || described(&app.limits, app.turns.handles.context, app.bodies.bytes_max).to_string().into();
+    let made = || {
+        let mut document = described(&app.limits, app.turns.handles.context, app.bodies.bytes_max);
+        let embedding = &mut document["components"]["schemas"]["Embedding"];
+        *embedding = with_encoder(embedding.take(), app.turns.embedder.encoder());
+        document.to_string().into()
+    };
     HttpResponse::Ok().content_type(ContentType::json()).body(app.openapi.get_or_init(made).clone())
 }
 
@@ -36,6 +42,10 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/messages", "post", "Answer a conversation in Anthropic's words", Some("Message")),
     ("/v1/messages/count_tokens", "post", "Count the tokens of a conversation", Some("Message")),
     ("/v1/embeddings", "post", "Make vectors of texts", Some("Embedding")),
+    ("/v1/decisions", "post", "Decide among given options", Some("Decisions")),
+    ("/v1/rerank", "post", "Rank documents by a query", Some("Rerank")),
+    ("/v2/rerank", "post", "The same", Some("Rerank")),
+    ("/rerank", "post", "The same", Some("Rerank")),
     ("/v1/models", "get", "List the models", None),
     ("/v1/models/{id}", "get", "Show a model", None),
     ("/v1/engram/tables", "get", "List the tables", None),
@@ -152,6 +162,8 @@ fn schemas(model: &ModelLimits) -> Value {
         "Chat": strict(merged([generating(model), about_tools(), chat()]), &["messages"]),
         "Completion": strict(merged([generating(model), completion(model)]), &["prompt"]),
         "Embedding": strict(embedding(model), &["input"]),
+        "Decisions": strict(decisions(model), &["input", "questions"]),
+        "Rerank": strict(rerank(model), &["query", "documents"]),
         "Tokenize": strict(tokenize(model), &[]),
         "Detokenize": strict(
             json!({"model": named(model), "tokens": {"type": "array", "items": id(model)}}),
@@ -224,14 +236,16 @@ fn generating(model: &ModelLimits) -> Value {
     merged([ours(model), shared, Value::Object(of_others)])
 }
 
+fn about_cache() -> Value {
+    let salt = json!({"type": ["string", "null"], "minLength": 1, "maxLength": limits::CACHE_SALT_BYTES_MAX});
+    json!({"cache": flag(), "cache_prompt": flag(), "cache_salt": salt})
+}
+
 /// Fields of ours, which every dialect of conversations takes.
 fn ours(model: &ModelLimits) -> Value {
     let modes = [Some("raw"), Some("raw_logprobs"), Some("processed"), Some("processed_logprobs"), None];
-    json!({
-        "cache": flag(),
-        "cache_prompt": flag(),
+    let others = json!({
         "drafts": flag(),
-        "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": limits::CACHE_SALT_BYTES_MAX},
         "engram": object(),
         "frequency_penalty": number(-2.0, 2.0),
         "ignore_eos": flag(),
@@ -246,7 +260,8 @@ fn ours(model: &ModelLimits) -> Value {
         "seed": {"type": ["integer", "null"]},
         "stop_token_ids": list(Some(limits::STOP_TOKEN_IDS_MAX), id(model)),
         "top_k": integer(-1, u32::MAX.into()),
-    })
+    });
+    merged([about_cache(), others])
 }
 
 fn about_tools() -> Value {
@@ -313,6 +328,34 @@ fn embedding(model: &ModelLimits) -> Value {
         "dimensions": {"enum": [model.width, null]},
         "user": text(),
     })
+}
+
+fn decisions(model: &ModelLimits) -> Value {
+    merged([
+        about_cache(),
+        json!({
+            "model": named(model),
+            "input": {"type": ["string", "array"]},
+            "questions": list(Some(limits::DECISION_QUESTIONS_MAX), object()),
+            "orders": integer(1, limits::DECISION_ORDERS_MAX.into()),
+            "raw": flag(),
+        }),
+        json!({"prompt_cache_key": {}, "prompt_cache_options": {}, "safety_identifier": {}, "user": {}}),
+    ])
+}
+
+fn rerank(model: &ModelLimits) -> Value {
+    merged([
+        about_cache(),
+        json!({
+            "model": named(model),
+            "query": text(),
+            "documents": list(Some(limits::RERANK_DOCUMENTS_MAX), json!({"type": ["string", "object"]})),
+            "top_n": integer(1, i64::MAX),
+            "return_documents": flag(),
+            "user": text(),
+        }),
+    ])
 }
 
 fn tokenize(model: &ModelLimits) -> Value {
@@ -491,7 +534,7 @@ fn id(model: &ModelLimits) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::body::embedding::EmbeddingRequest;
+    use crate::http::body::embedding::AskedEmbedding;
     use crate::http::body::fields::known_names;
     use crate::http::dialects::anthropic::request::MessagesRequest;
     use crate::http::dialects::llama::request::LlamaRequest;
@@ -499,6 +542,8 @@ mod tests {
     use crate::http::dialects::openai::request::CompletionRequest;
     use crate::http::dialects::responses::request::ResponsesBody;
     use crate::http::endpoints::collections::request::SearchRequest;
+    use crate::http::endpoints::decisions::request::DecisionBody;
+    use crate::http::endpoints::decisions::rerank::RerankBody;
     use crate::http::endpoints::hints::PATHS;
     use crate::http::endpoints::tokenize::request::{DetokenizeRequest, TokenizeRequest};
     use crate::http::wire::error::ApiError;
@@ -524,12 +569,19 @@ mod tests {
     type Parse = fn(&[u8]) -> Option<ApiError>;
 
     /// Schema, parser, the least body that it takes, and whether it takes nothing else than what is described.
-    fn parsers() -> [(&'static str, Parse, Value, bool); 11] {
+    fn parsers() -> [(&'static str, Parse, Value, bool); 13] {
         let turn = json!([{"role": "user", "content": "hi"}]);
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),
             ("Completion", |b| CompletionRequest::parse(b, &limits()).err(), json!({"prompt": "p"}), true),
-            ("Embedding", |b| EmbeddingRequest::parse(b, &limits()).err(), json!({"input": "p"}), true),
+            ("Embedding", |b| AskedEmbedding::parse(b, &limits(), None).err(), json!({"input": "p"}), true),
+            (
+                "Decisions",
+                |b| DecisionBody::parse(b, &limits()).err(),
+                json!({"input": "p", "questions": [{"type": "predicate", "instructions": "It is so."}]}),
+                true,
+            ),
+            ("Rerank", |b| RerankBody::parse(b, &limits()).err(), json!({"query": "q", "documents": ["d"]}), true),
             ("Detokenize", |b| DetokenizeRequest::parse(b, &limits()).err(), json!({"tokens": [1]}), true),
             ("Tokenize", |b| TokenizeRequest::parse(b, &limits()).err(), json!({"messages": turn}), false),
             ("Message", |b| MessagesRequest::parse(b, &limits()).err(), json!({"messages": turn}), false),

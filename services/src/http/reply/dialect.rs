@@ -1,5 +1,6 @@
 //! What every dialect says about its answers: how outputs go out as a stream, and how they go out whole.
 
+use crate::actors::request::cited::FileSearch;
 use crate::actors::request::output::Output;
 use crate::http::wire::error::ApiError;
 use bytes::{BufMut, BytesMut};
@@ -33,6 +34,8 @@ pub(in crate::http) struct Begun {
     pub include_usage: bool,
     /// Tokens of all prompts.
     pub prompt_tokens: usize,
+    /// Searches that were made for its prompt.
+    pub searches: Vec<FileSearch>,
 }
 
 /// How the answers of one endpoint look.

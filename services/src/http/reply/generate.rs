@@ -32,12 +32,13 @@ pub(super) async fn generate<S: Dialect>(
     let (stream, include_usage) = (generation.spec.stream, generation.spec.include_usage);
     let envelope = envelope(app, id_prefix, generation.spec.engine.sampling.seed);
     let entries = generation.prompts.iter().map(|_| app.turns.live.enter(name.clone())).collect();
+    let searches = std::mem::take(&mut generation.searches);
     let outputs = RequestActor::submit(generation, entries, app.turns.handles.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
         refused(refusal, prompt_field)
     })?;
     tracing::info!(request = &*name, prompts, prompt_tokens, choices, stream, "accepted");
-    let begun = Begun { envelope, choices, include_usage, prompt_tokens };
+    let begun = Begun { envelope, choices, include_usage, prompt_tokens, searches };
     if stream { Ok(streamed(app, outputs, shape, begun)) } else { whole(outputs, shape, begun).await }
 }
 

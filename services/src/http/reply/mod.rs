@@ -1,5 +1,6 @@
 //! How a turn is answered in any dialect: its generation runs, and its outputs become a stream or a whole reply.
 
+pub(in crate::http) mod citations;
 pub(in crate::http) mod converse;
 pub(in crate::http) mod dialect;
 pub(in crate::http) mod generate;

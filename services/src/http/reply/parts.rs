@@ -3,6 +3,7 @@
 //! the same.
 
 use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, ToolCallDelta};
+use crate::citations::Citation;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::engine_error;
 use crate::text::parser::TextPart;
@@ -24,6 +25,10 @@ pub(in crate::http) struct PartText {
     pub(in crate::http) text: String,
     /// Its tokens, if log-probabilities were asked for.
     pub(in crate::http) tokens: Vec<Scored>,
+    /// Places in it that a source supports.
+    pub(in crate::http) citations: Vec<Citation>,
+    /// Characters of the answer's text before it.
+    begin: usize,
 }
 
 /// A call among the parts of an answer.
@@ -44,6 +49,8 @@ pub(in crate::http) enum PartStep<'a> {
     Begin(usize, &'a Part),
     /// It goes on with this text, in which these tokens are new.
     More(usize, &'a Part, &'a str, &'a [Scored]),
+    /// A source supports a place in it; the number counts the citations of the part.
+    Cited(usize, &'a Part, usize, &'a Citation),
     /// The part has ended.
     End(usize, &'a Part),
 }
@@ -56,11 +63,20 @@ pub(in crate::http) struct Parts {
     open: bool,
     /// Tokens of the answer whose text has not come.
     waiting: Vec<Scored>,
+    /// Characters of the answer's text so far.
+    characters: usize,
+    /// A text ends with its citation, and what follows is a text of its own.
+    split_at_citations: bool,
     /// Why the answer ended.
     finish: Option<Finish>,
 }
 
 impl Parts {
+    /// Parts of which a text ends with its first citation.
+    pub(in crate::http) fn split_at_citations() -> Self {
+        Self { split_at_citations: true, ..Self::default() }
+    }
+
     /// Takes an output and tells each step. The last one gives what the answer took.
     pub(in crate::http) fn take(
         &mut self,
@@ -100,7 +116,13 @@ impl Parts {
         rest.into_iter().for_each(|call| self.call(call, &mut tell));
         self.text(Part::Thought(String::new()), &delta.reasoning, &mut tell);
         self.waiting.extend(delta.tokens.into_iter().filter(|token| token.part == TextPart::Content));
-        self.text(Part::Text(PartText::default()), &delta.content, &mut tell);
+        self.text(Part::Text(PartText { begin: self.characters, ..PartText::default() }), &delta.content, &mut tell);
+        self.characters += delta.content.chars().count();
+        let cited = !delta.citations.is_empty();
+        delta.citations.into_iter().for_each(|citation| self.cite(citation, &mut tell));
+        if cited && self.split_at_citations && matches!(self.all.last(), Some(Part::Text(_))) {
+            self.close(&mut tell);
+        }
         new.into_iter().for_each(|call| self.call(call, &mut tell));
     }
 
@@ -120,6 +142,19 @@ impl Parts {
     /// All parts so far, the last of which may be open.
     pub(in crate::http) fn all(&self) -> &[Part] {
         &self.all
+    }
+
+    /// Adds a citation to the text that is open. One that became certain behind its text's end is not told.
+    fn cite(&mut self, mut citation: Citation, tell: &mut impl FnMut(PartStep<'_>)) {
+        let at = self.all.len().saturating_sub(1);
+        let Some(Part::Text(text)) = self.all.last_mut().filter(|_| self.open) else { return };
+        let mark = &citation.mark;
+        citation.mark = mark.start.saturating_sub(text.begin)..mark.end.saturating_sub(text.begin);
+        text.citations.push(citation);
+        let count = text.citations.len() - 1;
+        if let part @ Part::Text(PartText { citations, .. }) = &self.all[at] {
+            tell(PartStep::Cited(at, part, count, &citations[count]));
+        }
     }
 
     fn is_open(&self, call: &ToolCallDelta) -> bool {
@@ -178,6 +213,8 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::citations::{NumberedSource, NumberedSources, SourcePlace};
+    use std::sync::Arc;
 
     fn call(index: u32, begins: bool, arguments: &str) -> ToolCallDelta {
         let start = begins.then(|| (format!("id{index}"), "f".to_owned()));
@@ -185,13 +222,18 @@ mod tests {
     }
 
     fn steps(deltas: Vec<Delta>) -> String {
-        let (mut parts, mut told) = (Parts::default(), Vec::new());
+        steps_of(Parts::default(), deltas)
+    }
+
+    fn steps_of(mut parts: Parts, deltas: Vec<Delta>) -> String {
+        let mut told = Vec::new();
         let mut tell = |step: PartStep<'_>| {
             told.push(match step {
                 PartStep::Begin(at, Part::Thought(_)) => format!("{at}:thought"),
                 PartStep::Begin(at, Part::Text(_)) => format!("{at}:text"),
                 PartStep::Begin(at, Part::Call(call)) => format!("{at}:{}", call.id),
                 PartStep::More(at, _, more, _) => format!("{at}+{more}"),
+                PartStep::Cited(at, _, count, citation) => format!("{at}@{count}:{:?}", citation.mark),
                 PartStep::End(at, _) => format!("{at}."),
             })
         };
@@ -219,5 +261,22 @@ mod tests {
             Delta { content: "x".into(), tool_calls: vec![call(0, false, "}")], ..Delta::default() },
         ]);
         assert_eq!(told, "0:id0 0+{ 0+} 0. 1:text 1+x 1.");
+    }
+
+    fn cited(content: &str, mark: std::ops::Range<usize>) -> Delta {
+        let place = SourcePlace::Document { index: 0, blocks: None };
+        let source = NumberedSource { text: "So it is.".into(), title: None, place };
+        let citation = Citation { mark, sources: Arc::new(NumberedSources::new(vec![source])), source: 0, span: 0..2 };
+        Delta { content: content.into(), citations: vec![citation], ..Delta::default() }
+    }
+
+    #[test]
+    fn a_citation_is_told_of_the_open_text_with_its_place_there() {
+        let deltas = || vec![cited("so [1]", 3..6), cited(" on [1]", 10..13)];
+        assert_eq!(steps(deltas()), "0:text 0+so [1] 0@0:3..6 0+ on [1] 0@1:10..13 0.");
+        let split = steps_of(Parts::split_at_citations(), deltas());
+        assert_eq!(split, "0:text 0+so [1] 0@0:3..6 0. 1:text 1+ on [1] 1@0:4..7 1.");
+        let call = Delta { tool_calls: vec![call(0, true, "{}")], ..Delta::default() };
+        assert_eq!(steps(vec![call, cited("", 0..1)]), "0:id0 0+{} 0.", "its text has ended");
     }
 }

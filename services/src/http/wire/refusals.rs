@@ -7,6 +7,7 @@ use crate::actors::phase::{DEADLINE_PASSED, ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::direct::DirectError;
 use crate::database::DatabaseError;
 use crate::documents::DocumentError;
+use crate::embedder::EmbedderError;
 use crate::semantic::CollectionError;
 use crate::text::TooLong;
 use crate::text::grammar::CANNOT_GO_ON;
@@ -32,8 +33,10 @@ impl From<TurnError> for ApiError {
             TurnError::GrammarThreads(error) => grammar_threads_busy(error),
             TurnError::Collection(error) => collection_error(&error),
             TurnError::Documents(error) => document_error(&error),
+            TurnError::FileSearch { field, error } => file_search_error(field, &error),
             TurnError::Examples(error) => examples_error(&error),
             TurnError::Engine { field, error } => direct_error(error, field),
+            TurnError::Embedder { field, error } => embedder_error(field, error),
             TurnError::Closed(phase) => closed(&phase),
             TurnError::Internal(message) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
         }
@@ -170,6 +173,23 @@ pub(in crate::http) fn too_long(field: &'static str, error: &TooLong) -> ApiErro
     refusal.with_prompt(error.least, error.max).rejected_as("prompt_too_long")
 }
 
+/// Why an embedder has no vectors.
+fn embedder_error(field: &'static str, error: EmbedderError) -> ApiError {
+    let message = format!("`{field}`: {error}");
+    match error {
+        EmbedderError::TooLong { got, max, .. } => {
+            let error = ApiError::invalid(field, message).with_code("context_length_exceeded");
+            error.with_prompt(got, max).rejected_as("prompt_too_long")
+        }
+        EmbedderError::TooManyTokens { .. } => ApiError::invalid(field, message).with_code("too_many_tokens"),
+        EmbedderError::Threads(error) => busy(error),
+        EmbedderError::NotFinite(_) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
+        EmbedderError::Remote { .. } => {
+            ApiError::new(StatusCode::BAD_GATEWAY, "server_error", message).with_code("embedder_failed")
+        }
+    }
+}
+
 /// Why a chat gets no examples from a collection: the fault may lie in the field that names it.
 fn examples_error(error: &CollectionError) -> ApiError {
     let error = collection_error(error);
@@ -196,6 +216,18 @@ pub(in crate::http) fn collection_error(error: &CollectionError) -> ApiError {
             ApiError::invalid("items", error.to_string()).with_code("collection_full")
         }
         E::Database(error) => database_error("collections", error),
+    }
+}
+
+/// In a chat a store that is not there is a fault of the tool that names it.
+fn file_search_error(field: String, error: &DocumentError) -> ApiError {
+    let told = document_error(error);
+    match (error, told.code) {
+        (DocumentError::UnknownStore(_) | DocumentError::NoDirectory, Some(code)) => {
+            let message = format!("`{field}`: {}", told.message);
+            ApiError::invalid(field, message).with_code(code)
+        }
+        _ => told,
     }
 }
 

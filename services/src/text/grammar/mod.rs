@@ -11,6 +11,7 @@ mod keys;
 mod lark;
 mod lexers;
 mod numbers;
+mod quotes;
 mod references;
 mod schema;
 mod sequence;
@@ -21,6 +22,7 @@ mod watch;
 
 pub use calls::Calls;
 pub use check::FormError;
+pub use quotes::Quotes;
 
 use super::prompt::Thinking;
 use super::tokenizer::Tokenizer;
@@ -37,6 +39,7 @@ use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, Matcher, ParserFactory};
 use numbers::ExactNumbers;
 use parking_lot::Mutex;
+use quotes::QuoteSequence;
 use sequence::{GrammarSequence, OutputStage};
 use serde_json::{Value as Json, json};
 use std::collections::VecDeque;
@@ -115,8 +118,17 @@ pub struct CompiledGrammar {
 /// What a request's choices begin with.
 #[derive(Clone)]
 pub struct GrammarStart {
-    grammar: Arc<CompiledGrammar>,
+    rules: AnswerRules,
     stage: OutputStage,
+}
+
+/// What the outputs of a request keep to.
+#[derive(Clone)]
+enum AnswerRules {
+    /// A grammar.
+    Grammar(Arc<CompiledGrammar>),
+    /// Quotes of passages.
+    Quotes(Arc<Quotes>),
 }
 
 impl Grammars {
@@ -204,15 +216,24 @@ impl CompiledGrammar {
             }
             _ => OutputStage::Answer,
         };
-        Ok(GrammarStart { grammar: self.clone(), stage })
+        Ok(GrammarStart { rules: AnswerRules::Grammar(self.clone()), stage })
     }
 }
 
 impl GrammarStart {
+    /// For outputs that begin as the prompt left them, and whose quotes are those of passages.
+    pub fn of_quotes(quotes: Arc<Quotes>, thinking: Option<Thinking>) -> Self {
+        let stage = quotes.begin(thinking);
+        Self { rules: AnswerRules::Quotes(quotes), stage }
+    }
+
     /// What one choice is followed by. Choices of one lane share what takes time to work out, and should be asked by
     /// one thread at a time; which lane it is changes nothing that they say.
     pub fn begin(&self, lane: usize) -> Box<dyn Grammar> {
-        Box::new(GrammarSequence::new(self.grammar.clone(), lane, self.stage))
+        match &self.rules {
+            AnswerRules::Grammar(grammar) => Box::new(GrammarSequence::new(grammar.clone(), lane, self.stage)),
+            AnswerRules::Quotes(quotes) => Box::new(QuoteSequence::new(quotes.clone(), self.stage)),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::backend::cpu::team::pool::Team;
 use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
-use crate::step::{Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
+use crate::step::{Form, Piece, PooledUnit, Sample, SampleRow, Score, ScoredToken, StepPlan};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -209,11 +209,13 @@ impl StepOutputs {
 
     /// Row `i` of a scored piece says how probable the token after it was.
     fn push_scores(&mut self, piece: &Piece, first_row: usize) {
-        let (Some(score), PieceTokens::Known(ids)) = (piece.score, &piece.tokens) else { return };
-        for (i, token) in ids.iter().skip(1).copied().chain(score.next).enumerate() {
-            let position = piece.start + i as u32 + 1;
-            self.scores.push(ScoreRow { row: first_row + i, seq: piece.seq, position, token, top: score.top as usize });
-        }
+        self.scores.extend(piece.scored().into_iter().map(|ScoredToken { row, position, token, top }| ScoreRow {
+            row: first_row + row as usize,
+            seq: piece.seq,
+            position,
+            token,
+            top: usize::from(top),
+        }));
     }
 }
 

@@ -29,6 +29,7 @@ use crate::backend::cuda::step::stored::StoredStates;
 use crate::backend::steps::UnfinishedSteps;
 use crate::cache::HostBlocks;
 use crate::model::{Model, ModelConfig};
+use crate::step::SCORED_NEXT_MAX;
 use chimere_kernels::cuda::attention::{TileChip, tiles_max};
 use chimere_kernels::cuda::carry::Carrier;
 use chimere_kernels::cuda::draft_head::ROW_WORDS;
@@ -129,7 +130,8 @@ impl CudaBackend {
         let pooling = HiddenSums::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (units_max(counts), widths.hidden);
-        let results = (counts.prefill + counts.logits + 1, proposals_max(config));
+        let scored_next = counts.slots * SCORED_NEXT_MAX;
+        let results = (counts.prefill + scored_next + counts.logits + 1, proposals_max(config));
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
         let host = HostCopies::new(stream.context(), cut, config.host_cache_bytes)?;

@@ -9,7 +9,7 @@ use super::stored::{Lacking, StoredStates};
 use crate::CHUNK_TOKENS;
 use crate::backend::cuda::error::CudaResult;
 use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
-use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, SampleRow, ScoredToken, StepPlan};
 use chimere_kernels::cuda::draft_head::{BEHIND_WORDS, ROW_WORDS};
 use chimere_kernels::cuda::gdn_prefill::chunk_number;
 use chimere_kernels::cuda::router::cut_words;
@@ -240,13 +240,13 @@ impl StepRows {
         let (slot, start, rows) =
             (piece.slot.0 as i32, (piece.start + unaligned) as i32, (piece.len() - unaligned) as i32);
         self.pieces.push(PieceRows { slot, start, first_row: first_row as i32, rows });
-        if let (Some(score), PieceTokens::Known(ids)) = (piece.score, &piece.tokens) {
-            // Row `i` says how probable the token after it was.
-            for (i, token) in ids.iter().skip(1).copied().chain(score.next).enumerate() {
-                let position = piece.start + i as u32 + 1;
-                self.scores.push(ScoreAt { row: first_row + i, seq: piece.seq, position, token, top: score.top });
-            }
-        }
+        self.scores.extend(piece.scored().into_iter().map(|ScoredToken { row, position, token, top }| ScoreAt {
+            row: first_row + row as usize,
+            seq: piece.seq,
+            position,
+            token,
+            top,
+        }));
         // Such a piece begins at a whole chunk, so all of it is prefill. So does one with exports.
         let number =
             |at: u32| chunk_number(self.pieces.len() - 1, first_row, ((at - piece.start) / CHUNK_TOKENS) as usize);
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn a_scored_row_is_measured_by_the_token_after_it() {
         let mut scored = piece(0, Form::Chunked, 64, PieceTokens::Known(vec![1, 2, 3]), false);
-        scored.score = Some(ScoreRows { top: 2, next: Some(9) });
+        scored.score = Some(ScoreRows { top: 2, next: [9].into(), ..ScoreRows::default() });
         let rows = laid_out(&plan(vec![scored]));
         let got: Vec<_> = rows.scores.iter().map(|s| (s.row, s.position, s.token)).collect();
         assert_eq!(got, [(0, 65, 2), (1, 66, 3), (2, 67, 9)]);

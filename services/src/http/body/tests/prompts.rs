@@ -1,6 +1,7 @@
 //! Prompts of completions, and texts to tokenize.
 
 use super::*;
+use chimere_engine::scheduler::PromptScores;
 
 #[test]
 fn a_prompt_comes_in_five_shapes() {
@@ -37,7 +38,10 @@ fn completions_can_score_a_prompt_without_generating() {
     let request = completion(json!({"prompt": "a", "echo": true, "max_tokens": 0, "logprobs": 3})).unwrap();
     assert!(request.echo);
     let asked = &request.generation.spec.engine;
-    assert_eq!((asked.max_tokens, asked.sampling.logprobs, asked.score_prompt), (Some(0), Some(3), Some(3)));
+    assert_eq!(
+        (asked.max_tokens, asked.sampling.logprobs, asked.score_prompt.clone()),
+        (Some(0), Some(3), Some(PromptScores::whole(3)))
+    );
     let silent = completion(json!({"prompt": "a", "max_tokens": 0, "logprobs": 3})).unwrap();
     assert_eq!(silent.generation.spec.engine.score_prompt, None, "without an echo nobody asks");
 }

@@ -2,6 +2,7 @@
 
 use super::error;
 use crate::actors::request::output::{Finish, Output, RequestUsage};
+use crate::citations::{Citation, SourcePlace};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, Parts};
 use crate::http::wire::error::ApiError;
@@ -10,6 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 
 /// Replies that are messages.
 #[derive(Clone, Debug)]
@@ -32,7 +34,7 @@ impl Dialect for MessageFormat {
     type Whole = MessageAnswer;
 
     fn streamed(self, begun: Begun) -> MessageAnswer {
-        MessageAnswer { about: self, begun, parts: Parts::default() }
+        MessageAnswer { about: self, begun, parts: Parts::split_at_citations() }
     }
 
     fn collected(self, begun: Begun) -> MessageAnswer {
@@ -123,7 +125,11 @@ impl MessageAnswer {
                 let shown = if self.about.shows_thoughts { text } else { "" };
                 Some(json!({"type": "thinking", "thinking": shown, "signature": signature(text)}))
             }
-            Part::Text(part) => Some(json!({"type": "text", "text": part.text})),
+            Part::Text(part) if part.citations.is_empty() => Some(json!({"type": "text", "text": part.text})),
+            Part::Text(part) => {
+                let citations: Vec<Value> = part.citations.iter().map(cited).collect();
+                Some(json!({"type": "text", "text": part.text, "citations": citations}))
+            }
             Part::Call(call) => tool_use(call, serde_json::from_str(&call.arguments).ok()?),
         }
     }
@@ -153,6 +159,10 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
             };
             tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
         }
+        PartStep::Cited(at, _, _, citation) => {
+            let delta = json!({"type": "citations_delta", "citation": cited(citation)});
+            tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
+        }
         PartStep::End(at, part) => {
             if let Part::Thought(text) = part {
                 let delta = json!({"type": "signature_delta", "signature": signature(text)});
@@ -161,6 +171,39 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
             tell(out, "content_block_stop", [("index", json!(at))]);
         }
     }
+}
+
+/// A citation in the form that the kind of its source has.
+fn cited(citation: &Citation) -> Value {
+    let (source, quote, span) = (citation.source(), citation.quote(), &citation.span);
+    match &source.place {
+        SourcePlace::Document { index, blocks: None } => {
+            let characters = |bytes: usize| source.text[..bytes].chars().count();
+            let (start, end) = (characters(span.start), characters(span.end));
+            json!({"type": "char_location", "cited_text": quote, "document_index": index,
+                "document_title": source.title, "file_id": null, "start_char_index": start, "end_char_index": end})
+        }
+        SourcePlace::Document { index, blocks: Some(blocks) } => {
+            let (start, end) = blocks_of(blocks, span);
+            json!({"type": "content_block_location", "cited_text": quote, "document_index": index,
+                "document_title": source.title, "file_id": null, "start_block_index": start, "end_block_index": end})
+        }
+        SourcePlace::SearchResult { index, source: found_at, blocks } => {
+            let (start, end) = blocks_of(blocks, span);
+            json!({"type": "search_result_location", "cited_text": quote, "search_result_index": index,
+                "source": found_at, "title": source.title, "start_block_index": start, "end_block_index": end})
+        }
+        SourcePlace::File { file_id, filename, .. } => {
+            json!({"type": "search_result_location", "cited_text": quote, "search_result_index": citation.source,
+                "source": file_id, "title": filename, "start_block_index": 0, "end_block_index": 1})
+        }
+    }
+}
+
+/// The first block that a span touches, and the one behind the last.
+fn blocks_of(begins: &[usize], span: &Range<usize>) -> (usize, usize) {
+    let first = begins.partition_point(|begin| *begin <= span.start).saturating_sub(1);
+    (first, begins.partition_point(|begin| *begin < span.end).max(first + 1))
 }
 
 /// An event whose name stands in its data too, first.

@@ -41,7 +41,7 @@ impl MessagesRequest {
         check_model(&mut fields, limits)?;
         let system = fields.any("system");
         let list = fields.list("messages")?.ok_or_else(|| missing("messages", "an array of messages"))?;
-        let messages = turns::checked(system, list)?;
+        let (messages, sources) = turns::checked(system, list)?;
         let mut chat = fields.same(&SAME);
         go_on(&messages, &mut chat);
         chat.extend(fields.same(&OURS));
@@ -61,7 +61,8 @@ impl MessagesRequest {
         fields.string("service_tier")?;
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
-        Ok(Self { chat: chat.map_err(|e| e.renamed(&NAMES))?, shows_thoughts })
+        let chat = ChatRequest { sources, ..chat.map_err(|e| e.renamed(&NAMES))? };
+        Ok(Self { chat, shows_thoughts })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The turns of a conversation in Anthropic's words: blocks of text, thoughts, uses of tools and their results.
 
+use super::citable::{Citable, begins};
+use crate::citations::NumberedSource;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, left_out};
 use crate::http::wire::error::ApiError;
@@ -10,19 +12,20 @@ use serde_json::Value as Json;
 /// with each of their versions.
 const BILLING: &str = "x-anthropic-billing-header";
 
-/// The messages as templates take them, from the system prompt and the turns as they came.
-pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<Vec<Message>, ApiError> {
+/// The messages as templates take them, from the system prompt and the turns as they came, and the texts in them that
+/// the answer may cite.
+pub(super) fn checked(system: Option<Json>, list: Vec<Json>) -> Result<(Vec<Message>, Vec<NumberedSource>), ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
     }
-    let mut turns = TurnsBuilder::default();
+    let (mut turns, mut citable) = (TurnsBuilder::default(), Citable::default());
     if let Some(system) = system {
-        turns.system(text_of("system", without_billing(system), Within::Turn)?);
+        turns.system(text_of("system", without_billing(system), Within::Turn, &mut citable)?);
     }
     for (i, message) in list.into_iter().enumerate() {
-        take(&mut turns, format!("messages[{i}]"), message)?;
+        take(&mut turns, format!("messages[{i}]"), message, &mut citable)?;
     }
-    Ok(turns.end())
+    Ok((turns.end(), citable.sources()?))
 }
 
 /// Where a block stands.
@@ -42,7 +45,7 @@ enum MessageBlock {
     Result { call: String, text: String },
 }
 
-fn take(turns: &mut TurnsBuilder, path: String, message: Json) -> Result<(), ApiError> {
+fn take(turns: &mut TurnsBuilder, path: String, message: Json, citable: &mut Citable) -> Result<(), ApiError> {
     let mut fields = Fields::nested(path, message)?;
     let path = fields.path("role");
     let role = fields.string("role")?.ok_or_else(|| missing(&path, "a role"))?;
@@ -50,9 +53,9 @@ fn take(turns: &mut TurnsBuilder, path: String, message: Json) -> Result<(), Api
     let value = fields.any("content").ok_or_else(|| missing(&content, "a string or an array of blocks"))?;
     fields.ignore_rest();
     match role.as_str() {
-        "system" => turns.system(text_of(&content, value, Within::Turn)?),
-        "user" => user(turns, &content, value)?,
-        "assistant" => assistant(turns, &content, value)?,
+        "system" => turns.system(text_of(&content, value, Within::Turn, citable)?),
+        "user" => user(turns, &content, value, citable)?,
+        "assistant" => assistant(turns, &content, value, citable)?,
         other => {
             let message = format!("`{path}` must be user, assistant or system, got {other:?}");
             return Err(ApiError::invalid(&path, message));
@@ -62,9 +65,9 @@ fn take(turns: &mut TurnsBuilder, path: String, message: Json) -> Result<(), Api
 }
 
 /// Results stand for themselves; what is said between them is a turn each.
-fn user(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiError> {
+fn user(turns: &mut TurnsBuilder, path: &str, content: Json, citable: &mut Citable) -> Result<(), ApiError> {
     let mut said: Vec<String> = Vec::new();
-    for (path, block) in blocks(path, content, Within::Turn)? {
+    for (path, block) in blocks(path, content, Within::Turn, citable)? {
         match block {
             MessageBlock::Text(text) => said.push(text),
             MessageBlock::Result { call, text } => {
@@ -85,9 +88,9 @@ fn user(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiEr
     Ok(())
 }
 
-fn assistant(turns: &mut TurnsBuilder, path: &str, content: Json) -> Result<(), ApiError> {
+fn assistant(turns: &mut TurnsBuilder, path: &str, content: Json, citable: &mut Citable) -> Result<(), ApiError> {
     turns.text("");
-    for (path, block) in blocks(path, content, Within::Turn)? {
+    for (path, block) in blocks(path, content, Within::Turn, citable)? {
         match block {
             MessageBlock::Text(text) => turns.text(&text),
             MessageBlock::Thought(thought) => turns.thought(thought),
@@ -104,10 +107,15 @@ fn misplaced(path: &str, whose: &str) -> ApiError {
 }
 
 /// The blocks of a turn, each with its path. A string is one of text.
-fn blocks(path: &str, content: Json, within: Within) -> Result<Vec<(String, MessageBlock)>, ApiError> {
+fn blocks(
+    path: &str,
+    content: Json,
+    within: Within,
+    citable: &mut Citable,
+) -> Result<Vec<(String, MessageBlock)>, ApiError> {
     let one = |(i, value)| {
         let path = format!("{path}[{i}]");
-        let block = block(&path, value, within)?;
+        let block = block(&path, value, within, citable)?;
         Ok((path, block))
     };
     match content {
@@ -117,7 +125,7 @@ fn blocks(path: &str, content: Json, within: Within) -> Result<Vec<(String, Mess
     }
 }
 
-fn block(path: &str, value: Json, within: Within) -> Result<MessageBlock, ApiError> {
+fn block(path: &str, value: Json, within: Within, citable: &mut Citable) -> Result<MessageBlock, ApiError> {
     let mut fields = Fields::nested(path.to_owned(), value)?;
     let kind_path = fields.path("type");
     let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "the block's type"))?;
@@ -128,9 +136,9 @@ fn block(path: &str, value: Json, within: Within) -> Result<MessageBlock, ApiErr
         // Another model's, which only that one could read.
         "redacted_thinking" => MessageBlock::Thought(String::new()),
         "tool_use" => call(&mut fields)?,
-        "tool_result" => result(&mut fields)?,
-        "document" => MessageBlock::Text(document(&mut fields, within)?),
-        "search_result" => MessageBlock::Text(search_result(&mut fields, within)?),
+        "tool_result" => result(&mut fields, citable)?,
+        "document" => MessageBlock::Text(document(&mut fields, within, citable)?),
+        "search_result" => MessageBlock::Text(search_result(&mut fields, within, citable)?),
         other if within == Within::ToolResult => MessageBlock::Text(left_out(other)),
         other => {
             let message = format!("`{path}` is of type {other:?}, which is not supported: this model reads text");
@@ -146,20 +154,25 @@ fn required(fields: &mut Fields, name: &'static str) -> Result<String, ApiError>
     fields.string(name)?.ok_or_else(|| missing(&path, "a string"))
 }
 
-/// A document's text under its title. Of other documents a tool's result only says that there was one.
-fn document(fields: &mut Fields, within: Within) -> Result<String, ApiError> {
+/// A document's text under its title, and under a number if it may be cited. Of other documents a tool's result only
+/// says that there was one.
+fn document(fields: &mut Fields, within: Within, citable: &mut Citable) -> Result<String, ApiError> {
     let (title, context) = (fields.string("title")?, fields.string("context")?);
+    let cites = cites(fields)?;
     let path = fields.path("source");
     let mut source = fields.fields("source")?.ok_or_else(|| missing(&path, "an object"))?;
     let (kind_path, content) = (source.path("type"), source.path("content"));
     let kind = source.string("type")?.ok_or_else(|| missing(&kind_path, "the source's type"))?;
-    let text = match kind.as_str() {
-        "text" => required(&mut source, "data")?,
+    let (text, blocks) = match kind.as_str() {
+        "text" => (required(&mut source, "data")?, None),
         "content" => {
             let value = source.any("content").ok_or_else(|| missing(&content, "a string or an array of blocks"))?;
-            text_of(&content, value, within)?
+            let texts = texts_of(&content, value, within, citable)?;
+            (texts.join(BETWEEN), Some(begins(&texts)))
         }
-        _ if within == Within::ToolResult => left_out("document"),
+        _ if within == Within::ToolResult => {
+            return Ok(citable.document(false, [title, context], left_out("document"), None));
+        }
         other => {
             let message =
                 format!("`{kind_path}` must be \"text\" or \"content\", got {other:?}: this model reads text");
@@ -167,19 +180,23 @@ fn document(fields: &mut Fields, within: Within) -> Result<String, ApiError> {
         }
     };
     source.ignore_rest();
-    Ok(titled([title, context], text))
+    Ok(citable.document(cites, [title, context], text, blocks))
 }
 
-fn search_result(fields: &mut Fields, within: Within) -> Result<String, ApiError> {
+fn search_result(fields: &mut Fields, within: Within, citable: &mut Citable) -> Result<String, ApiError> {
     let (title, source, path) = (fields.string("title")?, fields.string("source")?, fields.path("content"));
+    let cites = cites(fields)?;
     let content = fields.any("content").ok_or_else(|| missing(&path, "a string or an array of blocks"))?;
-    Ok(titled([title, source], text_of(&path, content, within)?))
+    let texts = texts_of(&path, content, within, citable)?;
+    Ok(citable.search_result(cites, [title, source], &texts))
 }
 
-/// A text with a line above it for each heading that there is.
-fn titled(headings: [Option<String>; 2], text: String) -> String {
-    let headings = headings.into_iter().flatten().filter(|heading| !heading.is_empty());
-    headings.chain([text]).collect::<Vec<_>>().join("\n")
+/// Whether the answer is to cite a block.
+fn cites(fields: &mut Fields) -> Result<bool, ApiError> {
+    let Some(mut citations) = fields.fields("citations")? else { return Ok(false) };
+    let enabled = citations.bool("enabled")?.unwrap_or(false);
+    citations.ignore_rest();
+    Ok(enabled)
 }
 
 fn call(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
@@ -188,12 +205,12 @@ fn call(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
     Ok(MessageBlock::Call { id, name, input: input.into() })
 }
 
-fn result(fields: &mut Fields) -> Result<MessageBlock, ApiError> {
+fn result(fields: &mut Fields, citable: &mut Citable) -> Result<MessageBlock, ApiError> {
     let call = required(fields, "tool_use_id")?;
     let path = fields.path("content");
     let text = fields
         .any("content")
-        .map_or_else(|| Ok(String::new()), |content| text_of(&path, content, Within::ToolResult))?;
+        .map_or_else(|| Ok(String::new()), |content| text_of(&path, content, Within::ToolResult, citable))?;
     // The template has no other way to say it.
     let failed = fields.bool("is_error")?.unwrap_or(false);
     Ok(MessageBlock::Result { call, text: if failed { format!("Error: {text}") } else { text } })
@@ -207,10 +224,14 @@ fn without_billing(mut system: Json) -> Json {
 }
 
 /// Text alone, of a string or of blocks.
-fn text_of(path: &str, content: Json, within: Within) -> Result<String, ApiError> {
-    let texts = blocks(path, content, within)?.into_iter().map(|(path, block)| match block {
+fn text_of(path: &str, content: Json, within: Within, citable: &mut Citable) -> Result<String, ApiError> {
+    Ok(texts_of(path, content, within, citable)?.join(BETWEEN))
+}
+
+fn texts_of(path: &str, content: Json, within: Within, citable: &mut Citable) -> Result<Vec<String>, ApiError> {
+    let texts = blocks(path, content, within, citable)?.into_iter().map(|(path, block)| match block {
         MessageBlock::Text(text) => Ok(text),
         _ => Err(ApiError::unsupported(&path, format!("`{path}` must be a block of text"))),
     });
-    Ok(texts.collect::<Result<Vec<String>, ApiError>>()?.join(BETWEEN))
+    texts.collect()
 }

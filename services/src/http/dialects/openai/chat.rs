@@ -3,6 +3,7 @@
 use super::choices::ChoiceFormat;
 use super::token_report::report_json;
 use crate::actors::request::output::{Delta, Finish, Scored, ToolCallDelta};
+use crate::http::reply::citations::file_citation;
 use crate::http::reply::tokens;
 use crate::http::wire::json::object;
 use crate::text::parser::TextPart;
@@ -33,6 +34,7 @@ impl ChoiceFormat for Chat {
             ("content", (!delta.content.is_empty()).then(|| json!(delta.content))),
             ("reasoning_content", (!delta.reasoning.is_empty()).then(|| json!(delta.reasoning))),
             ("tool_calls", (!calls.is_empty()).then(|| json!(calls))),
+            ("annotations", annotations(&delta)),
         ]);
         chunk(choice, delta, logprobs, None)
     }
@@ -51,6 +53,7 @@ impl ChoiceFormat for Chat {
             ("refusal", Some(Value::Null)),
             ("reasoning_content", (!all.reasoning.is_empty()).then(|| json!(all.reasoning))),
             ("tool_calls", (!calls.is_empty()).then(|| json!(calls))),
+            ("annotations", annotations(&all)),
         ]);
         let logprobs = if self.logprobs { logprobs_of(&all.tokens) } else { Value::Null };
         json!({"index": choice, "message": message, "logprobs": logprobs, "finish_reason": reason.name()})
@@ -61,6 +64,13 @@ impl Chat {
     fn logprobs_of(&self, tokens: &[Scored]) -> Value {
         if self.logprobs { logprobs_of(tokens) } else { Value::Null }
     }
+}
+
+/// The citations of files, in the form in which OpenAI's chat has those of web pages.
+fn annotations(delta: &Delta) -> Option<Value> {
+    let all: Vec<Value> = delta.citations.iter().filter_map(file_citation).collect();
+    let one = |citation: &Value| json!({"type": "file_citation", "file_citation": citation});
+    (!all.is_empty()).then(|| all.iter().map(one).collect())
 }
 
 fn chunk(choice: u32, delta: Value, logprobs: Value, reason: Option<Finish>) -> Value {

@@ -213,6 +213,7 @@ fn append(all: &mut Delta, more: Delta) {
     all.content.push_str(&more.content);
     all.reasoning.push_str(&more.reasoning);
     all.tokens.extend(more.tokens);
+    all.citations.extend(more.citations);
     more.tool_calls.into_iter().for_each(|call| all.call(call));
 }
 

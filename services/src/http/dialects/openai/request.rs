@@ -9,6 +9,7 @@ use crate::http::wire::error::ApiError;
 use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};
 use crate::turn::options::Generation;
 use crate::turn::options::Prompt;
+use chimere_engine::scheduler::PromptScores;
 use std::sync::Arc;
 
 /// A completion request, checked.
@@ -34,7 +35,7 @@ impl CompletionRequest {
         let max_tokens = output_limit(&mut fields, "max_tokens", 0)?;
         let logprobs = fields.integer("logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?.map(|n| n as u8);
         let mut generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
-        Arc::make_mut(&mut generation.spec.engine).score_prompt = logprobs.filter(|_| echo);
+        Arc::make_mut(&mut generation.spec.engine).score_prompt = logprobs.filter(|_| echo).map(PromptScores::whole);
         refuse_semantic(generation.engram.semantic.as_ref())?;
         fields.refuse("suffix", "is not supported: the model does not fill in")?;
         fields.finish()?;

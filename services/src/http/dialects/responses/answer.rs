@@ -2,7 +2,10 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
+use crate::actors::request::cited::FileSearch;
 use crate::actors::request::output::{Finish, Output, RequestUsage, Scored};
+use crate::citations::Citation;
+use crate::http::reply::citations::{file_citation, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
 use crate::http::reply::tokens;
@@ -21,6 +24,8 @@ pub(super) struct ResponseFormat {
     pub namespaces: HashMap<String, (String, String)>,
     /// How thoughts are given.
     pub thoughts: ThoughtsShown,
+    /// The passages that a search found are shown.
+    pub shows_results: bool,
     /// Takes the response when it is whole, if it is to be kept.
     pub keep: Option<KeepResponse>,
 }
@@ -56,12 +61,14 @@ impl Frames for ResponseAnswer {
         let mut events = EventWriter { out, next: &mut self.next };
         events.tell("response.created", [("response", response.clone())]);
         events.tell("response.in_progress", [("response", response)]);
+        let items = Items::of(&self.about, &self.begun, false);
+        self.begun.searches.iter().enumerate().for_each(|(at, search)| items.search_frames(at, search, &mut events));
     }
 
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
         // Then the item that ends with it is cut too.
         let cut = matches!(output, Output::Finished { reason: Finish::Length, .. });
-        let items = Items { about: &self.about, reply: &self.begun.envelope.id, cut };
+        let items = Items::of(&self.about, &self.begun, cut);
         let mut events = EventWriter { out, next: &mut self.next };
         if let Some(account) = self.parts.take(output, |step| items.frame(step, &mut events))? {
             let response = self.ended(&account);
@@ -103,10 +110,11 @@ impl ResponseAnswer {
 
     fn response(&self, status: &'static str, usage: Value) -> Value {
         let (envelope, cut) = (&self.begun.envelope, self.is_cut());
-        let items = Items { about: &self.about, reply: &envelope.id, cut };
+        let items = Items::of(&self.about, &self.begun, cut);
         let last = self.parts.all().len().saturating_sub(1);
-        let output = self.parts.all().iter().enumerate();
-        let output: Vec<Value> = output.map(|(at, part)| items.ended(at, part, cut && at == last)).collect();
+        let searches = self.begun.searches.iter().enumerate().map(|(at, search)| items.search(at, search, "completed"));
+        let parts = self.parts.all().iter().enumerate().map(|(at, part)| items.ended(at, part, cut && at == last));
+        let output: Vec<Value> = searches.chain(parts).collect();
         let reason = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
         let mut response = json!({
             "id": envelope.id,
@@ -162,8 +170,16 @@ pub(super) fn response_of(item: &str) -> impl Iterator<Item = String> {
 struct Items<'a> {
     about: &'a ResponseFormat,
     reply: &'a str,
+    /// Searches, whose items come before all parts.
+    searches: usize,
     /// The answer was cut off, and with it its last item.
     cut: bool,
+}
+
+impl<'a> Items<'a> {
+    fn of(about: &'a ResponseFormat, begun: &'a Begun, cut: bool) -> Self {
+        Self { about, reply: &begun.envelope.id, searches: begun.searches.len(), cut }
+    }
 }
 
 impl Items<'_> {
@@ -174,7 +190,40 @@ impl Items<'_> {
             Part::Text(_) => "msg",
             Part::Call(_) => "fc",
         };
-        format!("{kind}_{}{at:02}", self.reply.trim_start_matches("resp_"))
+        self.numbered(kind, self.place(at))
+    }
+
+    fn numbered(&self, kind: &str, place: usize) -> String {
+        format!("{kind}_{}{place:02}", self.reply.trim_start_matches("resp_"))
+    }
+
+    /// Place of a part among all items.
+    fn place(&self, part: usize) -> usize {
+        self.searches + part
+    }
+
+    /// The item of a search of files.
+    fn search(&self, at: usize, search: &FileSearch, status: &str) -> Value {
+        let shows = self.about.shows_results && status == "completed";
+        let results = shows.then(|| search.results.iter().filter_map(search_result).collect::<Vec<_>>());
+        json!({
+            "id": self.numbered("fs", at),
+            "type": "file_search_call",
+            "status": status,
+            "queries": search.queries,
+            "results": results,
+        })
+    }
+
+    /// A search is over before its answer begins, so all its events come at once.
+    fn search_frames(&self, at: usize, search: &FileSearch, events: &mut EventWriter<'_>) {
+        let item = |status| [("output_index", json!(at)), ("item", self.search(at, search, status))];
+        events.tell("response.output_item.added", item("in_progress"));
+        for state in ["in_progress", "searching", "completed"] {
+            let fields = [("item_id", json!(self.numbered("fs", at))), ("output_index", json!(at))];
+            events.tell(&format!("response.file_search_call.{state}"), fields);
+        }
+        events.tell("response.output_item.done", item("completed"));
     }
 
     /// An item of which nothing is there yet.
@@ -197,7 +246,7 @@ impl Items<'_> {
         let mut item = match part {
             Part::Thought(text) => self.thought(text),
             Part::Text(part) => {
-                let content = with_logprobs(text_part(&part.text), &part.tokens);
+                let content = whole_text(text_part(&part.text), part);
                 json!({"type": "message", "role": "assistant", "content": [content]})
             }
             Part::Call(call) => self.call(call, &call.arguments),
@@ -232,11 +281,11 @@ impl Items<'_> {
     }
 
     fn frame(&self, step: PartStep<'_>, events: &mut EventWriter<'_>) {
-        let place = |at: usize, part: &Part| [("item_id", json!(self.id(at, part))), ("output_index", json!(at))];
+        let place = |at: usize, part: &Part| [("item_id", json!(self.id(at, part))), self.index(at)];
         match step {
             PartStep::Begin(at, part) => {
                 let item = self.begun(at, part);
-                events.tell("response.output_item.added", [("output_index", json!(at)), ("item", item)]);
+                events.tell("response.output_item.added", [self.index(at), ("item", item)]);
                 if let Some(names) = self.names(part) {
                     let [id, output] = place(at, part);
                     let fields = [id, output, (names.index, json!(0)), ("part", (names.part)(""))];
@@ -259,12 +308,23 @@ impl Items<'_> {
                     }
                 }
             }
+            PartStep::Cited(at, part, count, citation) => {
+                if let Some(citation) = annotation(citation) {
+                    let ([id, output], number) = (place(at, part), ("annotation_index", json!(count)));
+                    let fields = [id, output, ("content_index", json!(0)), number, ("annotation", citation)];
+                    events.tell("response.output_text.annotation.added", fields);
+                }
+            }
             PartStep::End(at, part) => self.end(at, part, events),
         }
     }
 
+    fn index(&self, at: usize) -> (&'static str, Value) {
+        ("output_index", json!(self.place(at)))
+    }
+
     fn end(&self, at: usize, part: &Part, events: &mut EventWriter<'_>) {
-        let place = || [("item_id", json!(self.id(at, part))), ("output_index", json!(at))];
+        let place = || [("item_id", json!(self.id(at, part))), self.index(at)];
         match (part, self.names(part)) {
             (Part::Call(call), _) => {
                 let [id, output] = place();
@@ -276,16 +336,16 @@ impl Items<'_> {
                 events.tell(names.done, [id, output, index, ("text", json!(text))]);
                 self.part_ended(place(), &names, (names.part)(text), events);
             }
-            (Part::Text(PartText { text, tokens }), Some(names)) => {
+            (Part::Text(text), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
-                let fields = [id, output, index, ("text", json!(text)), ("logprobs", logprobs(tokens))];
+                let fields = [id, output, index, ("text", json!(text.text)), ("logprobs", logprobs(&text.tokens))];
                 events.tell(names.done, fields);
-                self.part_ended(place(), &names, with_logprobs((names.part)(text), tokens), events);
+                self.part_ended(place(), &names, whole_text((names.part)(&text.text), text), events);
             }
             _ => {}
         }
         let item = self.ended(at, part, self.cut);
-        events.tell("response.output_item.done", [("output_index", json!(at)), ("item", item)]);
+        events.tell("response.output_item.done", [self.index(at), ("item", item)]);
     }
 
     fn part_ended(
@@ -351,9 +411,18 @@ fn text_part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-fn with_logprobs(mut part: Value, tokens: &[Scored]) -> Value {
-    part["logprobs"] = logprobs(tokens);
+/// The part of a text with its log-probabilities and citations.
+fn whole_text(mut part: Value, text: &PartText) -> Value {
+    part["logprobs"] = logprobs(&text.tokens);
+    part["annotations"] = text.citations.iter().filter_map(annotation).collect();
     part
+}
+
+/// A citation of a file, as an annotation of a text.
+fn annotation(citation: &Citation) -> Option<Value> {
+    let mut annotation = file_citation(citation)?;
+    annotation["type"] = "file_citation".into();
+    Some(annotation)
 }
 
 fn logprobs(tokens: &[Scored]) -> Value {

@@ -1,6 +1,7 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
 use super::items::{self, SEPARATOR, flat};
+use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::wire::error::ApiError;
@@ -29,6 +30,8 @@ pub struct ResponsesRequest {
     pub store: bool,
     /// How thoughts are given.
     pub thoughts: ThoughtsShown,
+    /// The passages that a search found are shown.
+    pub shows_results: bool,
     /// Tools in a namespace: what the model calls them, and the namespace and name that the client does.
     pub namespaces: HashMap<String, (String, String)>,
     /// What the response says of its request.
@@ -83,6 +86,8 @@ const NAMES: [(&str, &str); 5] = [
 const SERVERS_TOOLS: [&str; 3] = ["web_search", "image_generation", "tool_search"];
 /// The log-probabilities of an answer's text.
 const LOGPROBS: &str = "message.output_text.logprobs";
+/// The passages that a search of files found.
+const RESULTS: &str = "file_search_call.results";
 /// Blobs with thoughts that a client that keeps everything itself asks for.
 const SEALED_THOUGHTS: &str = "reasoning.encrypted_content";
 
@@ -130,7 +135,8 @@ impl ResponsesBody {
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
         let chat = chat.map_err(|e| e.renamed(&NAMES))?;
         let items = before.into_iter().chain(new).collect();
-        Ok(ResponsesRequest { chat, items, store, thoughts, namespaces, echo })
+        let shows_results = included.results;
+        Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, namespaces, echo })
     }
 }
 
@@ -154,6 +160,8 @@ struct Included {
     sealed: bool,
     /// The log-probabilities of the answer's text.
     logprobs: bool,
+    /// The passages that a search of files found.
+    results: bool,
 }
 
 /// Reads what `include` asks for.
@@ -163,6 +171,7 @@ fn included(fields: &mut Fields) -> Result<Included, ApiError> {
         match name.as_str() {
             Some(SEALED_THOUGHTS) => included.sealed = true,
             Some(LOGPROBS) => included.logprobs = true,
+            Some(RESULTS) => included.results = true,
             // Results of tools that are not there.
             _ => count_ignored("", "include"),
         }
@@ -211,13 +220,15 @@ fn tools(
         let kind_path = tool.path("type");
         match tool.string("type")?.as_deref() {
             Some("function") => functions.push(function(tool, None)?),
+            Some(FILE_SEARCH) => functions.push(whole.clone()),
             Some("namespace") => namespace(tool, &mut functions, &mut namespaces)?,
             Some(kind) if SERVERS_TOOLS.iter().any(|known| kind.starts_with(known)) => {
                 count_ignored("tools", "type");
                 continue;
             }
             Some(other) => {
-                let message = format!("`{kind_path}` {other:?} is not supported; there are function and namespace");
+                let message =
+                    format!("`{kind_path}` {other:?} is not supported; there are function, file_search and namespace");
                 return Err(ApiError::unsupported(&kind_path, message));
             }
             None => return Err(missing(&kind_path, "\"function\" or \"namespace\"")),

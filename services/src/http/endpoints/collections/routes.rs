@@ -2,20 +2,18 @@
 
 use super::request::{SearchRequest, parse_items, parse_nothing};
 use crate::clock::unix_seconds;
+use crate::embedder::Purpose;
 use crate::engram::TableName;
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
-use crate::http::edge::keys::terms::terms_of;
 use crate::http::intake::bodies::parsed;
 use crate::http::intake::caller::{owner, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, collection_error};
-use crate::http::wire::reply::RequestName;
 use crate::http::wire::routing::{only, read, several};
 use crate::semantic::{CollectionError, Collections, FoundItem, Info, SelfTest};
-use crate::turn::options::Prompt;
-use crate::turn::search::{LAYOUT, Search, look, texts_of};
-use crate::turn::vectors::{tokens, vectors};
+use crate::turn::search::{Search, look};
+use crate::turn::text_vectors::VectorCaller;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
@@ -88,17 +86,15 @@ async fn add(
         Ok(items)
     };
     let items = parsed(&app, &request, payload, parse).await?;
-    let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
-    let prompts = tokens(&app.turns, app.holder(&request), "items", (texts, LAYOUT)).await?;
-    let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
-    let texts = texts_of(prompts, terms_of(&request)?);
-    let vectors = vectors(&app.turns, RequestName::of(&request), "items", texts).await?;
+    let texts = items.iter().map(|item| item.text.clone()).collect();
+    let reader = VectorCaller::Request { caller: &turn_caller(&app, &request)?, field: "items" };
+    let embedded = app.turns.vectors(reader, texts, Purpose::Passage).await?;
     let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
-    let items = items.into_iter().zip(vectors).collect();
+    let items = items.into_iter().zip(embedded.vectors).collect();
     let info = change(&app, &request, move |all| all.add(owner, &name, items)).await?;
     let mut reply = object(&info);
     reply["added"] = json!(ids);
-    reply["usage"] = json!({"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens});
+    reply["usage"] = json!({"prompt_tokens": embedded.tokens, "total_tokens": embedded.tokens});
     Ok(HttpResponse::Ok().json(reply))
 }
 

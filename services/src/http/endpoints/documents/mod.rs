@@ -2,14 +2,12 @@
 
 mod described;
 mod files;
-mod filters;
 mod members;
 mod objects;
 mod page;
 mod request;
 mod stores;
 mod upload;
-mod values;
 
 pub(in crate::http::endpoints) use described::{ENDPOINTS, schemas};
 

@@ -1,8 +1,8 @@
 //! What the endpoints of vector stores take.
 
-use super::filters::filter;
-use super::values::{attribute, shorter};
 use crate::documents::{Attribute, AttributeFilter, Attributes, Chunking, NewMember, NewStore, StoreChange};
+use crate::http::body::documents::filter;
+use crate::http::body::documents::{attribute, shorter};
 use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;

@@ -1,0 +1,61 @@
+"""Training generators by several authors who share no wording, and one more author whom training never reads.
+
+The mix is the one table of what is trained beside the families of tasks/: {family: (share of the tokens, how a sample is made)}.
+"""
+from . import library
+from .first import calls, chatter, figures, followups, forms, passages
+from .held_out import calls as other_calls
+from .held_out import chatter as other_chatter
+from .held_out import figures as other_figures
+from .held_out import followups as other_followups
+from .held_out import forms as other_forms
+from .held_out import passages as other_passages
+from .second import calls as calls2
+from .second import chatter as chatter2
+from .second import figures as figures2
+from .second import followups as followups2
+from .second import forms as forms2
+from .second import passages as passages2
+
+load = library.load
+
+
+def either(*makers):
+    return lambda rng: rng.choice(makers)(rng)
+
+
+def aside(rng, thinking):
+    """What a request with tools may be that needs none."""
+    return rng.choice((figures.make, figures2.make, chatter.talk, chatter2.talk, chatter.outside))(rng, thinking)
+
+
+def long_reading(rng):
+    return rng.choice((passages.make, passages2.make))(rng, long=True)
+
+
+FAMILIES = {
+    "read": (0.20, either(passages.make, passages2.make)),
+    "read long": (0.05, long_reading),
+    "fill": (0.11, either(forms.make, forms2.make)),
+    "call": (0.13, either(lambda r: calls.make(r, aside=aside), lambda r: calls2.make(r, aside=aside))),
+    "refer": (0.08, either(followups.make, followups2.make)),
+    "reckon": (0.13, either(figures.make, figures2.make)),
+    "chat": (0.02, either(chatter.talk, chatter2.talk)),
+    "decline": (0.04, either(chatter.outside, chatter2.outside)),
+}
+PRESENT = 0.24              # of the tokens are the families of tasks/, in the proportions of data.py
+KEPT = {"docs": 0.04, "prose": 0.03, "facts": 0.012}       # but for these, which are learned by heart or as text
+
+# The rows that choose between trainings: (questions, how one is made, aim).
+ROWS = {
+    "passages, natural": (100, lambda r: other_passages.make(r, r.random() < 0.7, there=True, natural=True), 0.90),
+    "passages, small facts": (80, lambda r: other_passages.make(r, r.random() < 0.7, there=True, natural=False), 0.90),
+    "passages, not there": (80, lambda r: other_passages.make(r, r.random() < 0.7, there=False), 0.95),
+    "forms": (100, lambda r: other_forms.make(r, r.random() < 0.7), 0.95),
+    "tools, other author": (100, lambda r: other_calls.make(r, r.random() < 0.7, fitting=True), 0.92),
+    "tools, none fits": (60, lambda r: other_calls.make(r, r.random() < 0.7, fitting=False), 0.92),
+    "references": (100, lambda r: other_followups.make(r, r.random() < 0.7), 0.95),
+    "figures": (160, lambda r: other_figures.make(r, True), 0.95),
+    "small talk": (40, lambda r: other_chatter.talk(r, r.random() < 0.7), 1.0),
+    "outside": (80, lambda r: other_chatter.outside(r, r.random() < 0.7), 0.95),
+}

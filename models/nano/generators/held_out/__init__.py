@@ -1,0 +1,1 @@
+"""The author whose questions choose between trainings: training never reads them."""

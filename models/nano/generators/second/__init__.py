@@ -1,0 +1,1 @@
+"""The second author, who shares no wording with the first."""
