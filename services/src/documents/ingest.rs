@@ -99,6 +99,11 @@ impl Ingest {
         Ok(all)
     }
 
+    /// Tells the metrics what waits.
+    pub(super) fn export(&self) {
+        self.shared.queue.lock().export();
+    }
+
     /// Begins to work on files of a store.
     pub(super) fn push(&self, store: &Arc<VectorStore>, files: &[String]) {
         let files: HashSet<&str> = files.iter().map(String::as_str).collect();
@@ -334,9 +339,13 @@ impl IngestQueue {
     }
 
     fn export(&self) {
-        let waiting = self.waiting.values().map(VecDeque::len).sum::<usize>();
-        ::metrics::gauge!(metrics::INGEST_QUEUE).set(waiting as f64);
+        export(self.waiting.values().map(VecDeque::len).sum());
     }
+}
+
+/// Tells the metrics how many files wait.
+pub(super) fn export(waiting: usize) {
+    ::metrics::gauge!(metrics::INGEST_QUEUE).set(waiting as f64);
 }
 
 impl Library {

@@ -2,7 +2,6 @@
 //! not here, and neither is the model that may make vectors.
 
 mod cut;
-mod documents;
 mod error;
 mod files;
 mod filter;
@@ -14,10 +13,10 @@ mod outline;
 pub mod parse;
 mod passage;
 mod search;
+mod service;
 mod stores;
 mod tables;
 
-pub use documents::Documents;
 pub use error::DocumentError;
 pub use files::Upload;
 pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
@@ -29,4 +28,5 @@ pub use members::{
 };
 pub use passage::Passage;
 pub use search::{WholeStore, WholeText};
+pub use service::Documents;
 pub use stores::{NewStore, StoreChange};

@@ -292,12 +292,17 @@ impl Library {
             counts.failed += own.failed;
             counts.cancelled += own.cancelled;
         }
-        let numbers = [counts.in_progress, counts.completed, counts.cancelled, counts.failed];
-        for (state, number) in MemberState::NAMES.into_iter().zip(numbers) {
-            ::metrics::gauge!(metrics::STORE_FILES, "state" => state).set(number as f64);
-        }
-        ::metrics::gauge!(metrics::STORE_INDEX_BYTES).set(self.index_bytes.load(Ordering::Relaxed) as f64);
+        export(counts, self.index_bytes.load(Ordering::Relaxed));
     }
+}
+
+/// Tells the metrics of so many files by their states, and of the bytes of all indices.
+pub(super) fn export(counts: FileCounts, index_bytes: u64) {
+    let numbers = [counts.in_progress, counts.completed, counts.cancelled, counts.failed];
+    for (state, number) in MemberState::NAMES.into_iter().zip(numbers) {
+        ::metrics::gauge!(metrics::STORE_FILES, "state" => state).set(number as f64);
+    }
+    ::metrics::gauge!(metrics::STORE_INDEX_BYTES).set(index_bytes as f64);
 }
 
 /// The batch that is forgotten for a new one, where there are as many as there may be.

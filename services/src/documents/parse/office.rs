@@ -84,7 +84,10 @@ impl WordReader {
     fn meet(&mut self, event: XmlEvent, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
         match event {
             XmlEvent::Begin(element) => self.begin(&element),
-            XmlEvent::Text(text) if self.reads => self.paragraph += &text,
+            XmlEvent::Text(text) if self.reads => {
+                self.paragraph += &text;
+                bounded(&self.paragraph)?;
+            }
             XmlEvent::Text(_) => {}
             XmlEvent::End(name) => self.end(&name, sink)?,
         }
@@ -264,7 +267,7 @@ impl SheetReader<'_> {
                 _ => {}
             },
         }
-        bounded(&self.text)
+        bounded(&self.text).and_then(|()| bounded(&self.value))
     }
 
     fn cell(&mut self) {

@@ -66,8 +66,15 @@ impl Documents {
 
     /// Tells the metrics what there is. For a start: documents may be opened before there is anybody to tell.
     pub fn export(&self) {
-        if let Ok(library) = self.library() {
-            library.export();
+        match &self.open {
+            Some(open) => {
+                open.library.export();
+                open.ingest.export();
+            }
+            None => {
+                super::stores::export(FileCounts::default(), 0);
+                super::ingest::export(0);
+            }
         }
     }
 
