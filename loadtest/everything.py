@@ -6,8 +6,8 @@
     python3 loadtest/everything.py --url http://127.0.0.1:8080 --seconds 600 --users 64            # against a service that runs
 
 USERS threads send one request after another: chats, thoughts, forms, tools, documents, several choices, log-probabilities, predictions,
-streams, clients that leave, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses), Anthropic, Ollama
-and llama.cpp. A third of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
+decisions, answers that cite documents or the files of a vector store, streams, clients that leave, prompts of 3 to MAX_WORDS words, in the
+dialects of OpenAI (chat, completions, responses), Anthropic, Ollama and llama.cpp. A third of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
 
 - no request has ended for STALL_SECONDS, or /health is not 200 within that time,
 - an answer of the fixed set has other bytes than before, or a form's answer does not have that form,
@@ -21,6 +21,7 @@ import collections
 import contextlib
 import http.client
 import json
+import os
 import pathlib
 import random
 import re
@@ -61,10 +62,11 @@ class Request:
 class Maker:
     """Draws requests for a model that takes prompts of some length."""
 
-    def __init__(self, model, max_words):
-        self.model, self.max_words = model, max_words
+    def __init__(self, model, max_words, store=None):
+        self.model, self.max_words, self.store = model, max_words, store
         self.kinds = [self.plain, self.plain, self.thinking, self.form, self.tools, self.documents, self.choices, self.logprobs, self.streamed, self.leaving,
-                      self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama]
+                      self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama, self.cited, self.decisions]
+        self.kinds += [self.searched] if store else []
 
     def any(self, rng):
         return rng.choice(self.kinds)(rng)
@@ -144,6 +146,23 @@ class Maker:
         messages = [m for m in self.messages(rng) if m["role"] != "system"]
         return Request("anthropic", "/v1/messages", {"model": self.model, "max_tokens": rng.choice([1, 40, 150]), "messages": messages})
 
+    def cited(self, rng):
+        facts = [f"The {a} of {b} is {c}." for a, b, c in (rng.sample(WORDS, 3) for _ in range(5))]
+        blocks = [{"type": "document", "source": {"type": "text", "data": fact}, "citations": {"enabled": True}} for fact in facts]
+        blocks.append({"type": "text", "text": "What is the " + facts[0].split()[1] + "?"})
+        return Request("cited", "/v1/messages", {"model": self.model, "max_tokens": 60, "messages": [{"role": "user", "content": blocks}]})
+
+    def searched(self, rng):
+        tool = {"type": "file_search", "vector_store_ids": [self.store], "max_num_results": rng.choice([1, 4])}
+        messages = [{"role": "user", "content": f"What came with the {rng.choice(WORDS)}?"}]
+        return Request("searched", CHAT, {"model": self.model, "messages": messages, "max_tokens": 60, "temperature": 0, "tools": [tool],
+                                          "stream": rng.random() < 0.5})
+
+    def decisions(self, rng):
+        questions = [{"type": "predicate", "name": "ship", "instructions": "It tells of a ship."},
+                     {"type": "choice", "name": "word", "instructions": "Which word is in it?", "choices": rng.sample(WORDS, 4)}]
+        return Request("decisions", "/v1/decisions", {"model": self.model, "input": self.question(rng), "questions": questions})
+
     def responses(self, rng):
         return Request("responses", "/v1/responses", {"model": self.model, "input": self.question(rng), "max_output_tokens": rng.choice([16, 40, 150])})
 
@@ -205,7 +224,7 @@ class Run:
         self.longest_gap, self.last, self.over = 0.0, time.monotonic(), False
         card = json.loads(self.fetch("GET", "/v1/models")[1])["data"][0]
         # A word of a prompt is at most about a token and a half; the rest of the context is for the answer.
-        self.maker = Maker(card["id"], min(max_words, (card["max_model_len"] - 1200) // 2))
+        self.maker = Maker(card["id"], min(max_words, (card["max_model_len"] - 1200) // 2), self.stored())
         self.fixed = [self.maker.fixed(number) for number in range(FIXED)]
 
     def fetch(self, method, path, body=None, leaves=False, seconds=REPLY_SECONDS):
@@ -219,6 +238,28 @@ class Run:
             return reply.status, reply.read()
         finally:
             connection.close()
+
+    def stored(self):
+        """A vector store with a file, or none where the service has no directory for them."""
+        boundary, text = "a-line-between", " ".join(f"The {a} came with the {b}." for a in WORDS for b in WORDS[:6]).encode()
+        part = f'--{boundary}\r\nContent-Disposition: form-data; name='
+        form = (part + '"purpose"\r\n\r\nassistants\r\n' + part + '"file"; filename="harbour.txt"\r\n\r\n').encode()
+        connection = http.client.HTTPConnection(self.host, timeout=REPLY_SECONDS)
+        connection.request("POST", "/v1/files", form + text + f"\r\n--{boundary}--\r\n".encode(),
+                           {"content-type": f"multipart/form-data; boundary={boundary}"})
+        reply = connection.getresponse()
+        file = json.loads(reply.read())
+        connection.close()
+        if reply.status != 200:
+            return None
+        store = json.loads(self.fetch("POST", "/v1/vector_stores", {"name": "harbour", "file_ids": [file["id"]]})[1])["id"]
+        end = time.monotonic() + SETTLE_SECONDS
+        while json.loads(self.fetch("GET", f"/v1/vector_stores/{store}")[1])["file_counts"]["completed"] == 0:
+            if time.monotonic() > end:
+                self.fail("a file did not become searchable")
+                return None
+            time.sleep(0.1)
+        return store
 
     def metrics(self):
         text = self.fetch("GET", "/metrics")[1].decode()
@@ -331,7 +372,8 @@ def service(binary, flags):
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "service.log"
         with open(log, "w") as out:
-            process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out)
+            settings = os.environ | {"CHIMERE_DOCUMENTS__DIRECTORY": str(pathlib.Path(folder) / "documents")}
+            process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out, env=settings)
         try:
             end = time.monotonic() + START_SECONDS
             while process.poll() is None and time.monotonic() < end and not re.search(r"^ready in ", log.read_text(), re.M):

@@ -12,7 +12,7 @@ const FILES: &str = "/v1/files";
 const STORES: &str = "/v1/vector_stores";
 const BOUNDARY: &str = "a-line-between";
 
-fn start(dir: &Path, keys: AcceptedKeys) -> Server {
+pub(crate) fn start(dir: &Path, keys: AcceptedKeys) -> Server {
     Server::start(Options { documents: Some(dir.to_owned()), keys, ..Options::default() })
 }
 
@@ -27,7 +27,7 @@ fn form(filename: &str, bytes: &[u8]) -> Vec<u8> {
 
 /// Somebody who speaks to a service, with a key if there is one.
 #[derive(Clone, Copy)]
-struct Client<'a>(SocketAddr, Option<&'a str>);
+pub(crate) struct Client<'a>(pub(crate) SocketAddr, pub(crate) Option<&'a str>);
 
 impl Client<'_> {
     fn send(self, method: &str, path: &str, kind: &str, body: &[u8]) -> Reply {
@@ -37,7 +37,7 @@ impl Client<'_> {
         request(self.0, method, path, &headers, body)
     }
 
-    fn json(self, method: &str, path: &str, body: &Value) -> Reply {
+    pub(crate) fn json(self, method: &str, path: &str, body: &Value) -> Reply {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.send(method, path, "application/json", body.as_bytes())
     }
@@ -46,7 +46,7 @@ impl Client<'_> {
         done(self.json("GET", path, &Value::Null))
     }
 
-    fn post(self, path: &str, body: &Value) -> Value {
+    pub(crate) fn post(self, path: &str, body: &Value) -> Value {
         done(self.json("POST", path, body))
     }
 
@@ -59,7 +59,7 @@ impl Client<'_> {
     }
 
     /// A new store with a file, once its file is searchable or given up; and the file as the store has it.
-    fn store_of(self, filename: &str, bytes: &[u8]) -> (String, Value) {
+    pub(crate) fn store_of(self, filename: &str, bytes: &[u8]) -> (String, Value) {
         let file = self.upload(filename, bytes);
         let store = self.post(STORES, &json!({"name": "ours", "file_ids": [file]}))["id"].as_str().unwrap().to_owned();
         let file = self.settled(&store, &file);

@@ -20,6 +20,7 @@ mod engram;
 mod exact;
 mod families;
 mod faults;
+mod file_search;
 mod forged;
 mod hostile;
 mod leaving;

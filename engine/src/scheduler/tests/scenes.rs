@@ -409,7 +409,7 @@ fn what_is_not_scored_may_come_from_the_cache() {
     check(
         "checkpoints 4; A prompt 150 max 0 like 7 until 150; @2 B prompt 151 max 0 like 7 until 151 from 129 behind 1; \
          @3 C prompt 151 max 0 like 7 until 151 from 128 behind 1",
-        "A[0..150]^128 A=length | B[128..151] B#129..151 B=length | C[0..151]^128 C#128..151 C=length",
+        "A[0..150]^128 A=length | B[128..151] B#129..151 B=length | C[0..151] C#128..151 C=length",
     );
 }
 

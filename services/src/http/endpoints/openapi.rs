@@ -351,7 +351,7 @@ fn rerank(model: &ModelLimits) -> Value {
             "model": named(model),
             "query": text(),
             "documents": list(Some(limits::RERANK_DOCUMENTS_MAX), json!({"type": ["string", "object"]})),
-            "top_n": integer(1, i64::MAX),
+            "top_n": {"type": ["integer", "null"], "minimum": 1},
             "return_documents": flag(),
             "user": text(),
         }),
