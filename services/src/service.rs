@@ -91,10 +91,8 @@ pub struct ServiceParts {
     pub tables_period: Duration,
     /// Threads that share large batches of lookups.
     pub lookup_threads: usize,
-    /// Bytes of a request body.
-    pub body_bytes_max: usize,
-    /// Bytes of all bodies in flight.
-    pub bodies_bytes_max: usize,
+    /// Bytes of one body, and of all bodies together, until they are taken apart.
+    pub body_bytes: (usize, usize),
     /// How clients are met.
     pub edge: Edge,
     /// Log what is asked.
@@ -167,17 +165,13 @@ impl Service {
             (parts.scheduler.context, parts.edge.patience.unread, text.tokenizer().clone());
         let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
-        let bodies = bodies(parts.edge.patience.body, parts.body_bytes_max, parts.bodies_bytes_max);
+        let bodies = bodies(parts.edge.patience.body, parts.body_bytes.0, parts.body_bytes.1);
+        let taught = (parts.learn_quality_min, parts.tables_period);
+        let engram = engram_parts(parts.tables, parts.strengths, text.tokenizer(), taught)?;
         let turns = TurnServices {
             thoughts: parts.limits.thinking.clone(),
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone(), text.call_form())?,
-            engram: engram_parts(
-                parts.tables,
-                parts.strengths,
-                text.tokenizer(),
-                parts.learn_quality_min,
-                parts.tables_period,
-            )?,
+            engram,
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
             embedder: parts.embedder,
@@ -360,8 +354,7 @@ fn engram_parts(
     tables: Arc<Tables>,
     strengths: Arc<Strengths>,
     tokenizer: &Tokenizer,
-    quality_min: f64,
-    period: Duration,
+    (quality_min, period): (f64, Duration),
 ) -> Result<EngramParts, String> {
     let ids = Fingerprint::of(tokenizer);
     let words = Arc::new(tokenizer.word_starts());

@@ -1,5 +1,5 @@
-//! What a client may write to make the model hear the system, a tool or another turn: all of it is text to the model, or
-//! refused.
+//! What a client may write to make the model hear the system, a tool or another turn: all of it is text to the model,
+//! or refused.
 
 use crate::support::*;
 use serde_json::{Value, json};

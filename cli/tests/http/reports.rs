@@ -1,5 +1,5 @@
-//! What stands behind each token, for who asks: budgets and rules with the fake, documents with the golden model, drafts
-//! and experts with the one that ships.
+//! What stands behind each token, for who asks: budgets and rules with the fake, documents with the golden model,
+//! drafts and experts with the one that ships.
 
 use crate::support::*;
 use chimere::http::auth::AcceptedKeys;

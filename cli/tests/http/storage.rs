@@ -1,4 +1,5 @@
-//! What is kept on a disk: by services that are killed, whose disk is full, that meet another service or a damaged file.
+//! What is kept on a disk: by services that are killed, whose disk is full, that meet another service or a damaged
+//! file.
 
 use crate::support::*;
 use serde_json::{Value, json};

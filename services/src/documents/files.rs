@@ -2,7 +2,7 @@
 
 use super::error::DocumentError;
 use super::library::{Library, new_id, own};
-use super::members::{FileInfo, Purpose};
+use super::members::{FileInfo, FilePurpose};
 use super::outline::{private, publish, remove_file};
 use super::tables;
 use crate::limits::{DOCUMENT_FILES_MAX, DOCUMENT_NAME_CHARS_MAX};
@@ -41,7 +41,7 @@ impl Upload {
     }
 
     /// Keeps the file under this name, which is a label and no path.
-    pub fn keep(mut self, filename: &str, purpose: Purpose, now: u64) -> Result<Arc<FileInfo>, DocumentError> {
+    pub fn keep(mut self, filename: &str, purpose: FilePurpose, now: u64) -> Result<Arc<FileInfo>, DocumentError> {
         let library = self.library.clone();
         let sha256 = std::mem::take(&mut self.hash).finalize();
         let sha256: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();

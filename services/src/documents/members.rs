@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// What a file was uploaded for. Nothing depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Purpose {
+pub enum FilePurpose {
     /// It is to be searched.
     #[default]
     Assistants,
@@ -27,7 +27,7 @@ pub struct FileInfo {
     /// As it was called where it came from; only ever a label.
     pub filename: String,
     /// What it was uploaded for.
-    pub purpose: Purpose,
+    pub purpose: FilePurpose,
     /// How many it has.
     pub bytes: u64,
     /// Hash of its bytes, by which they are kept.

@@ -23,7 +23,7 @@ pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
 pub use index::{FileSegment, PassageHit, StoreIndex};
 pub use library::DocumentSettings;
 pub use members::{
-    BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, MemberFault, MemberInfo, MemberState, NewMember, Purpose,
+    BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, FilePurpose, MemberFault, MemberInfo, MemberState, NewMember,
     StoreInfo,
 };
 pub use passage::Passage;

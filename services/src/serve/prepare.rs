@@ -53,8 +53,7 @@ impl Prepared {
         if config.server.metrics {
             metrics::install();
         }
-        let path = find_model(config)?;
-        let look = EarlyLook::begin(config.engine.device);
+        let (path, look) = (find_model(config)?, EarlyLook::begin(config.engine.device));
         files::allow(config.limits.connections);
         let ring = keys(config)?;
         let certificate =
@@ -103,8 +102,7 @@ impl Prepared {
             tables_period: Duration::from_secs(config.engram.reload_seconds),
             lookup_threads: lookup_threads(config),
             core: usize::try_from(config.engine.core).ok(),
-            body_bytes_max: config.limits.body_bytes,
-            bodies_bytes_max: config.limits.bodies_bytes,
+            body_bytes: (config.limits.body_bytes, config.limits.bodies_bytes),
             edge: edge(config, tls, probes),
             log_prompts: config.log.prompts,
             clock: Clock::start(),

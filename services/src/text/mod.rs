@@ -16,7 +16,6 @@ pub mod template;
 pub mod thinking;
 pub mod tokenizer;
 pub mod tools;
-mod turns;
 pub mod wordpiece;
 
 pub use conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};

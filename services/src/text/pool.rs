@@ -3,7 +3,8 @@
 //! a text of megabytes may be one word of it, and half of such a word takes hundreds of megabytes for as long as
 //! somebody else's turn would be.
 
-use super::turns::FairQueue;
+mod turns;
+
 use crate::holder::Holder;
 use crate::limits;
 use parking_lot::{Condvar, Mutex};
@@ -12,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use tokio::sync::oneshot;
+use turns::FairQueue;
 
 /// Of a thread's stack, where nothing else is said; as the standard library has it.
 const STACK_BYTES: usize = 2 << 20;

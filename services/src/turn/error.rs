@@ -63,7 +63,7 @@ pub enum TurnError {
     FileSearch {
         /// Path of the tool that names it.
         field: String,
-        /// Why it cannot.
+        /// The reason that the documents give.
         error: DocumentError,
     },
     /// The engine has no result for a text that had to be read first.

@@ -2,10 +2,8 @@
 //! collections, tables and actors, and nothing of HTTP.
 
 mod caller;
+mod context;
 mod error;
-mod examples;
-mod file_search;
-mod fit;
 mod grammar;
 pub mod options;
 pub mod prompts;

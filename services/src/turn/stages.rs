@@ -1,8 +1,7 @@
 //! A turn as a state machine: its stages, one after the other, make of what a client says one request for the engine.
 
+use super::context::{with_examples, with_passages};
 use super::error::TurnError;
-use super::examples::with_examples;
-use super::file_search::with_passages;
 use super::prompts::ids_of;
 use super::reader::of_answers;
 use super::state::Turn;

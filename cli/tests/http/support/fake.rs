@@ -1,6 +1,6 @@
 //! A deterministic backend. What it says stands in the prompt: `SAY[hello]` and `SAY{hello}` give hello and an end id,
-//! `LOOP[ab]` gives abab... without end; after `UNSURE` it is sure of nothing, and after `OVERFLOW` its numbers are none.
-//! How fast it is, and where it breaks, a test says.
+//! `LOOP[ab]` gives abab... without end; after `UNSURE` it is sure of nothing, and after `OVERFLOW` its numbers are
+//! none. How fast it is, and where it breaks, a test says.
 
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};

@@ -322,8 +322,7 @@ fn parts(
         strengths: chimere_engine::engram::Strengths::shipped(),
         tables_period: Duration::from_millis(50),
         lookup_threads: 2,
-        body_bytes_max: options.body_bytes,
-        bodies_bytes_max: options.bodies_bytes,
+        body_bytes: (options.body_bytes, options.bodies_bytes),
         edge: Edge {
             patience: Patience {
                 unread: options.unread,

@@ -125,9 +125,9 @@ pub struct GrammarStart {
 /// What the outputs of a request keep to.
 #[derive(Clone)]
 enum AnswerRules {
-    /// A grammar.
+    /// The rules of a grammar.
     Grammar(Arc<CompiledGrammar>),
-    /// Quotes of passages.
+    /// What some passages say, between quotation marks.
     Quotes(Arc<Quotes>),
 }
 

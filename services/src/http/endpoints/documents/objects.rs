@@ -1,17 +1,17 @@
 //! Files, stores and passages as OpenAI's clients read them.
 
 use crate::documents::{
-    Attributes, BatchInfo, Chunking, FileCounts, FileInfo, MemberInfo, MemberState, Passage, Purpose, StoreInfo,
+    Attributes, BatchInfo, Chunking, FileCounts, FileInfo, FilePurpose, MemberInfo, MemberState, Passage, StoreInfo,
 };
 use crate::limits::CHUNK_OVERLAP_TOKENS;
 use serde_json::{Value, json};
 
 /// The purposes of files, as clients say them.
-pub(super) const PURPOSES: [(&str, Purpose); 2] =
-    [("assistants", Purpose::Assistants), ("user_data", Purpose::UserData)];
+pub(super) const PURPOSES: [(&str, FilePurpose); 2] =
+    [("assistants", FilePurpose::Assistants), ("user_data", FilePurpose::UserData)];
 
 /// A purpose as clients know it.
-pub(super) fn purpose(purpose: Purpose) -> &'static str {
+pub(super) fn purpose(purpose: FilePurpose) -> &'static str {
     PURPOSES.iter().find(|(_, known)| *known == purpose).map_or("assistants", |(name, _)| name)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{aside, objects};
 use crate::clock::unix_seconds;
-use crate::documents::{DocumentError, FileInfo, Purpose, Upload};
+use crate::documents::{DocumentError, FileInfo, FilePurpose, Upload};
 use crate::http::app::App;
 use crate::http::edge::shares::Share;
 use crate::http::wire::error::ApiError;
@@ -52,7 +52,7 @@ struct UploadForm<'a> {
     /// Bytes of all parts until now.
     bytes: u64,
     file: Option<(Upload, String)>,
-    purpose: Option<Purpose>,
+    purpose: Option<FilePurpose>,
 }
 
 impl UploadForm<'_> {

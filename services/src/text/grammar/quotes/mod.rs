@@ -37,9 +37,9 @@ pub struct Quotes {
 /// Where in its output a choice is.
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
-    /// In a thought.
+    /// In a thought, where anything may come.
     Thought,
-    /// Outside of quotes.
+    /// In the answer, outside of quotes.
     Outside,
     /// In a quote, which has just been opened.
     Opened,

@@ -1,17 +1,17 @@
 //! From the field `engram.semantic` to examples in a conversation: what is nearest to the last question comes before it
 //! as turns that were answered well.
 
-use super::error::TurnError;
 use super::fit::fit;
-use super::options::SemanticRequest;
-use super::search::{Search, look};
-use super::state::{ChatTurn, Turn};
 use crate::actors::request::report::ExamplesReport;
 use crate::semantic::{By, FoundItem};
 use crate::text::{Message, Role};
+use crate::turn::error::TurnError;
+use crate::turn::options::SemanticRequest;
+use crate::turn::search::{Search, look};
+use crate::turn::state::{ChatTurn, Turn};
 
 /// Puts examples into a conversation, as many of them as leave room for the rest.
-pub(super) async fn with_examples(
+pub(in crate::turn) async fn with_examples(
     turn: &Turn<'_>,
     wanted: SemanticRequest,
     chat: &mut ChatTurn,

@@ -1,10 +1,10 @@
 //! How much of what would help an answer has room beside it.
 
-use super::error::TurnError;
-use super::prompts::prompt_of;
-use super::services::TurnServices;
-use super::state::{ChatTurn, Turn};
 use crate::text::Message;
+use crate::turn::error::TurnError;
+use crate::turn::prompts::prompt_of;
+use crate::turn::services::TurnServices;
+use crate::turn::state::{ChatTurn, Turn};
 use chimere_engine::scheduler::Spec;
 
 /// Puts as many of some texts into a conversation as leave room for the answer, and says how many these are. `with`

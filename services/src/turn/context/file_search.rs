@@ -1,23 +1,23 @@
 //! From the tool `file_search` to passages in a conversation: what an account's stores say about the last question
 //! stands before it, numbered, so that the answer can cite it.
 
-use super::error::TurnError;
 use super::fit::fit;
-use super::options::{FileSearchRequest, StoreReading};
-use super::prompts::work;
-use super::search::{PassageSearch, find_passages};
-use super::state::{ChatTurn, Turn};
 use crate::actors::request::cited::FileSearch;
 use crate::citations::{CITE, NumberedSource, QUOTE, SourcePlace, numbered};
 use crate::documents::{Passage, WholeStore, WholeText};
 use crate::limits::STORE_QUERY_BYTES_MAX;
 use crate::text::{Message, Role};
+use crate::turn::error::TurnError;
+use crate::turn::options::{FileSearchRequest, StoreReading};
+use crate::turn::prompts::work;
+use crate::turn::search::{PassageSearch, find_passages};
+use crate::turn::state::{ChatTurn, Turn};
 
 /// Between the passages of a prompt.
 const BETWEEN: &str = "\n\n";
 
 /// Puts passages into a conversation, as many of them as leave room for the answer.
-pub(super) async fn with_passages(
+pub(in crate::turn) async fn with_passages(
     turn: &Turn<'_>,
     wanted: FileSearchRequest,
     chat: &mut ChatTurn,
