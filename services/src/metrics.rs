@@ -402,6 +402,9 @@ fn start_labelled_counters() {
     for kind in DECISION_TYPES {
         ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
     }
+    for verified in ["true", "false"] {
+        ::metrics::counter!(CITATIONS, "verified" => verified).absolute(0);
+    }
     for end in THINKING_ENDS {
         ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);
     }

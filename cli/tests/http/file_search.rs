@@ -26,7 +26,8 @@ fn tool(store: &str) -> Value {
 /// A chat whose answer is [`SAYS`] and whose question has words of the first section.
 fn chat(tools: &Value) -> Value {
     let question = format!("When was the port of Kelm built? SAY{{{SAYS}}}");
-    json!({"model": "tiny", "max_tokens": 200, "messages": [{"role": "user", "content": question}], "tools": tools})
+    json!({"model": "tiny", "max_tokens": 200, "messages": [{"role": "user", "content": question}], "tools": tools,
+        "reasoning_effort": "none"})
 }
 
 fn annotation(file: &str) -> Value {
@@ -66,7 +67,9 @@ fn a_response_has_the_search_as_an_item_before_its_message() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, file) = service(&dir);
     let question = format!("When was the port of Kelm built? SAY{{{SAYS}}}");
-    let body = json!({"input": question, "tools": [tool(&store)], "include": ["file_search_call.results"]});
+    let still = json!({"effort": "none"});
+    let body = json!({"input": question, "tools": [tool(&store)], "include": ["file_search_call.results"],
+        "reasoning": still});
     let reply = Client(server.addr, None).post(RESPONSES, &body);
     let (search, message) = (&reply["output"][0], &reply["output"][1]);
     assert_eq!((&search["type"], &search["status"]), (&json!("file_search_call"), &json!("completed")), "{reply}");
@@ -80,7 +83,7 @@ fn a_response_has_the_search_as_an_item_before_its_message() {
     assert_eq!(message["content"][0]["annotations"], json!([want]));
     assert_eq!(reply["tools"], json!([tool(&store)]));
 
-    let plain = json!({"input": question, "tools": [tool(&store)], "stream": true});
+    let plain = json!({"input": question, "tools": [tool(&store)], "stream": true, "reasoning": still});
     let events: Vec<Value> = Stream::open(server.addr, RESPONSES, &plain)
         .events()
         .iter()

@@ -32,9 +32,9 @@ impl Passages {
         &self.starts
     }
 
-    /// The places behind a byte, of those where it stands.
+    /// The places behind a byte, of those where it stands. A vocabulary has a token for every byte, also for the gap's.
     pub(super) fn behind(&self, at: &[u32], byte: u8) -> Vec<u32> {
-        at.iter().filter(|at| self.bytes[**at as usize] == byte).map(|at| at + 1).collect()
+        at.iter().filter(|at| byte != GAP && self.bytes[**at as usize] == byte).map(|at| at + 1).collect()
     }
 
     /// The bytes that stand at some places, each with the places behind it.
