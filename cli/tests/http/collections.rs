@@ -243,7 +243,7 @@ fn a_crash_at_any_moment_loses_no_acknowledged_item_and_leaves_no_half_batch() {
     std::fs::create_dir(&tables).unwrap();
     std::fs::write(&config, format!("[engram]\ndirectory = {tables:?}\n")).unwrap();
     let batch = |round: u64, n: u64| {
-        let item = |i: u64| json!({"id": format!("{round} {n} {i}"), "text": format!("{round} times {n} is {i}"), "answer": "no ".repeat(300)});
+        let item = |i: u64| json!({"id": format!("{round} {n} {i}"), "text": format!("r{round} n{n} i{i}"), "answer": "no ".repeat(300)});
         json!({"items": [item(0), item(1)]})
     };
     let mut acknowledged = 0;
@@ -258,11 +258,8 @@ fn a_crash_at_any_moment_loses_no_acknowledged_item_and_leaves_no_half_batch() {
             "{acknowledged}, {items} items"
         );
         if round > 0 {
-            let found = post(
-                addr,
-                &format!("{COLLECTIONS}/ours/search"),
-                &json!({"query": format!("{} times 0 is 1", round - 1)}),
-            );
+            let found =
+                post(addr, &format!("{COLLECTIONS}/ours/search"), &json!({"query": format!("r{} n0 i1", round - 1)}));
             assert_eq!(ids(&found.json())[0], format!("{} 0 1", round - 1), "the last round's first is there");
         }
         let added = AtomicU64::new(0);

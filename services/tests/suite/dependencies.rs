@@ -297,7 +297,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "self_test",
             "reader",
             "tables",
-            "examples",
+            "context",
             "thinking",
             "stages",
         ],
