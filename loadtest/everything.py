@@ -81,7 +81,7 @@ class Maker:
             request.body["options"]["seed"] = number
         elif request.path in (CHAT, "/v1/completions", "/completion"):
             request.body["seed"] = number
-        else:
+        elif request.path != "/v1/decisions":  # which draws nothing
             request.body["temperature"] = 0
         return request
 

@@ -23,8 +23,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Runs requests by their numbers: `first` of them, and those that `finished` names when it is told of a result.
 /// Whoever stops waiting cancels what is not done yet. `outcome` is counted if all went well.
 ///
-/// Many requests are no reason for a no: once one of them was taken, those that find no room wait for it. An error
-/// means that nothing was taken, that a request can never run, that the deadline passed, or that the engine failed.
+/// One is in the scheduler's hands at first, and one more for each that ends, so that those of a busy service leave the
+/// queue to others; once one of them was taken, those that find no room wait for it. An error means that nothing was
+/// taken, that a request can never run, that the deadline passed, or that the engine failed.
 pub(in crate::actors::request) async fn run<T, F>(
     handles: &ServiceHandles,
     outcome: &'static str,
@@ -76,7 +77,7 @@ where
     let one = |at: usize| async move { (at, start(at).await) };
     let mut watch = Stopwatch::new(0, handles.gateway.clone());
     let (mut waiting, mut running) = (VecDeque::from(first), FuturesUnordered::new());
-    let (mut window, mut taken) = (BATCH_IN_FLIGHT_MAX, false);
+    let (mut window, mut taken) = (1, false);
     loop {
         while running.len() < window
             && let Some(at) = waiting.pop_front()
