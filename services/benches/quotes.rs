@@ -3,6 +3,8 @@
 //! `cargo bench -p chimere --bench quotes` measures the shipped model's vocabulary, and the family's if
 //! `CHIMERE_FAMILY_DIR` names the folder of its files.
 
+#![allow(clippy::unwrap_used, reason = "a measurement")]
+
 use chimere::text::Tokenizer;
 use chimere::text::grammar::{GrammarStart, Grammars};
 use chimere_engine::constraint::Effect;

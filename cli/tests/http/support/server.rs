@@ -192,6 +192,11 @@ impl Server {
         eventually(&format!("{want} live requests"), || self.live.len() == want);
     }
 
+    /// Requests that are not answered yet.
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase.borrow().clone()
     }
