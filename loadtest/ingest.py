@@ -93,7 +93,9 @@ class Service(Client):
             if counts["completed"] >= count:
                 return
             if counts["failed"] or counts["cancelled"] or time.monotonic() > end:
-                sys.exit(f"of {count} files not all became searchable: {counts}")
+                failed = self.call("GET", f"/v1/vector_stores/{store}/files?filter=failed")["data"]
+                why = [(file["id"], file["last_error"]) for file in failed[:3]]
+                sys.exit(f"of {count} files not all became searchable: {counts}; {why}")
             time.sleep(0.1)
 
     def finds(self, store, query, file):
