@@ -162,7 +162,7 @@ def upload_until_killed(service, store, rng, kept):
     with contextlib.suppress(OSError, urllib.error.URLError, ValueError):
         while True:
             first, last = f"{word(rng)}{rng.randrange(10**9)}", f"{word(rng)}{rng.randrange(10**9)}"
-            body = f"{first} begins. {text(rng, rng.randrange(20_000, 400_000))}. It ends with {last}."
+            body = f"{first} begins. {text(rng, rng.randrange(5_000, 80_000))}. It ends with {last}."
             file = service.upload(f"{len(kept)}.txt", body)
             kept[file] = (first, last, hashlib.sha256(body.encode()).digest(), False)
             service.call("POST", f"/v1/vector_stores/{store}/files", {"file_id": file})
