@@ -1,6 +1,7 @@
 //! Collections and examples over HTTP, with the golden model: its vectors mean nothing, but a text is nearest to
 //! itself.
 
+use crate::support::client::{done, refused};
 use crate::support::*;
 use chimere::http::auth::AcceptedKeys;
 use serde_json::{Value, json};
@@ -22,19 +23,6 @@ fn send(server: &Server, method: &str, path: &str, key: Option<&str>, body: &Val
     let headers: Vec<_> = bearer.iter().map(|value| ("Authorization", value.as_str())).collect();
     let body = if body.is_null() { String::new() } else { body.to_string() };
     request(server.addr, method, &format!("{COLLECTIONS}{path}"), &headers, body.as_bytes())
-}
-
-#[track_caller]
-fn done(reply: Reply) -> Value {
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    reply.json()
-}
-
-#[track_caller]
-fn refused(reply: Reply, status: u16, code: &str) -> Value {
-    let error = reply.json()["error"].clone();
-    assert_eq!((reply.status, error["code"].as_str()), (status, Some(code)), "{error}");
-    error
 }
 
 fn ids(reply: &Value) -> Vec<&str> {

@@ -1,6 +1,7 @@
 //! Files and vector stores over HTTP: a file on its way from its form to a passage, what is no file, what belongs to
 //! somebody else, and what a crash leaves.
 
+use crate::support::client::{done, refused};
 use crate::support::*;
 use chimere::http::auth::AcceptedKeys;
 use serde_json::{Value, json};
@@ -75,19 +76,6 @@ impl Client<'_> {
     fn search(self, store: &str, body: &Value) -> Vec<Value> {
         self.post(&format!("{STORES}/{store}/search"), body)["data"].as_array().unwrap().clone()
     }
-}
-
-#[track_caller]
-fn done(reply: Reply) -> Value {
-    assert_eq!(reply.status, 200, "{}", reply.text());
-    reply.json()
-}
-
-#[track_caller]
-fn refused(reply: Reply, status: u16, code: &str) -> Value {
-    let error = reply.json()["error"].clone();
-    assert_eq!((reply.status, error["code"].as_str()), (status, Some(code)), "{error}");
-    error
 }
 
 fn text_of(found: &Value) -> &str {

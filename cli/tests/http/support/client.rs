@@ -151,6 +151,21 @@ impl Stream {
     }
 }
 
+/// The body of a reply that all went well with.
+#[track_caller]
+pub fn done(reply: Reply) -> Value {
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()
+}
+
+/// The error of a reply that was refused with this status and code.
+#[track_caller]
+pub fn refused(reply: Reply, status: u16, code: &str) -> Value {
+    let error = reply.json()["error"].clone();
+    assert_eq!((reply.status, error["code"].as_str()), (status, Some(code)), "{error}");
+    error
+}
+
 /// Text that the chunks of one choice add up to.
 pub fn joined(chunks: &[Value], choice: u64, field: &str) -> String {
     let choices = chunks.iter().flat_map(|c| c["choices"].as_array().unwrap());
