@@ -1,6 +1,6 @@
 // The chat: conversations at the left, the shown path of one in the middle, settings at the right when asked for.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useLayoutEffect, useState } from "./vendor/preact-htm.js";
 import { Composer } from "./composer.js";
 import { useReturn } from "./focus.js";
 import { useLibrary } from "./library.js";
@@ -59,7 +59,8 @@ export function Chat({ model }) {
     else library.changed();
   };
 
-  useEffect(() => {
+  // Not after the next picture: a key that comes sooner would be read as if the list were still as it was.
+  useLayoutEffect(() => {
     const pressed = (event) => {
       // On a telephone the list lies over the conversation.
       if (event.key === "Escape") showList ? setShowList(false) : stop();
