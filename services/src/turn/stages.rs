@@ -2,13 +2,15 @@
 
 use super::context::{with_examples, with_passages};
 use super::error::TurnError;
-use super::prompts::ids_of;
+use super::prompts::{INLINE_BYTES, ids_of, work};
 use super::reader::of_answers;
 use super::state::Turn;
 use super::tables::tables_of;
 use super::thinking::prompt_and_thinking;
 use crate::actors::request::generation_request::{GenerationRequest, ThinkingPlan};
 use crate::actors::request::report::Report;
+use crate::citations::{NumberedSource, NumberedSources};
+use std::sync::Arc;
 
 /// A step of a turn before its generation. A new step is one more stage here, in one of the two lists, and in
 /// [`Turn::run`].
@@ -86,6 +88,7 @@ impl Turn<'_> {
         let sources = std::mem::take(&mut chat.sources);
         let texts = || sources.iter().map(|source| source.text.clone()).collect();
         self.quoted = chat.quoted_for.take().map(|field| (texts(), field));
+        let sources = prepared(self, sources).await?;
         let made = prompt_and_thinking(self, chat).await?;
         self.begins = Some(made.prompt.thinking);
         let request = &mut self.request;
@@ -140,4 +143,14 @@ impl Turn<'_> {
         request.spec = request.spec.complete(seed, rules, waits_for, self.cache, self.predicted);
         request
     }
+}
+
+/// Sources whose sentences can be looked up, if there are any.
+async fn prepared(turn: &Turn<'_>, sources: Vec<NumberedSource>) -> Result<Option<Arc<NumberedSources>>, TurnError> {
+    if sources.is_empty() {
+        return Ok(None);
+    }
+    let bytes = sources.iter().map(|source| source.text.len()).sum();
+    let job = move || Arc::new(NumberedSources::new(sources));
+    work(&turn.services.lanes, turn.caller.holder, bytes, bytes <= INLINE_BYTES, job).await.map(Some)
 }
