@@ -131,7 +131,7 @@ metrics! {
     CITATIONS          Counter   "chimere_citations_total" ["verified"] "citations" "Marks of answers that name a numbered source, by whether that source was found to say so; the others get no citation.";
     ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
-    DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document).";
+    DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document), sufficient (the passages of an answer).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
     RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
@@ -212,7 +212,7 @@ const VLLM_TOKENS: &[f64] = &[
 pub const OUTCOMES: &[&str] =
     &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded", "decided"];
 /// Values of [`DECISIONS`]' label.
-pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank"];
+pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", "sufficient"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.

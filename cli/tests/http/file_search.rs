@@ -108,6 +108,28 @@ fn a_response_has_the_search_as_an_item_before_its_message() {
 }
 
 #[test]
+fn an_answer_is_told_to_say_what_is_missing_where_passages_hardly_suffice() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, store, _) = service(&dir);
+    let ask = |question: &str, least: f64| {
+        let tool = with(tool(&store), json!({"sufficiency_min": least}));
+        let reply = Client(server.addr, None).post(RESPONSES, &json!({"input": question, "tools": [tool]}));
+        let (told, sufficiency) = (server.fake.was_told(), reply["output"][0]["sufficiency"].as_f64());
+        (told[told.rfind("<|im_start|>user").unwrap()..].to_owned(), sufficiency)
+    };
+    let (missing, nothing) = ("say what is missing, and do not guess.", "no passage was found for this.");
+    let (told, probability) = ask("When was the port of Kelm built?", 1.0);
+    assert!(told.contains("built?\n\nThe passages may not") && told.contains(missing), "{told}");
+    assert!((0.0..1.0).contains(&probability.unwrap()));
+    let (told, again) = ask("When was the port of Kelm built?", probability.unwrap());
+    assert!(!told.contains(missing) && again == probability, "{told}");
+    let (told, unasked) = ask("When was the port of Kelm built?", 0.0);
+    assert!(!told.contains(missing) && !told.contains(nothing) && unasked.is_none());
+    let (told, unasked) = ask("Xyzzy?", 1.0);
+    assert!(told.contains(&format!("Xyzzy?\n\nThe files were searched, and {nothing}")) && unasked.is_none(), "{told}");
+}
+
+#[test]
 fn a_store_that_fits_is_read_as_a_whole_and_a_larger_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, _) = service(&dir);

@@ -8,12 +8,14 @@ mod paths;
 mod question;
 mod rerank;
 mod stems;
+mod sufficiency;
 mod wording;
 
 pub use answer::{Decision, confidence};
 pub use calibration::{Temperatures, TemperaturesError, at_temperature, fit};
 pub use question::{DecisionOption, DecisionQuestion, OptionValue, QuestionKind};
 pub use rerank::{Ranked, RerankRequest, rerank};
+pub use sufficiency::sufficiency;
 
 use crate::actors::request::score::{Scoring, score, work_tokens};
 use crate::limits::{DECISION_PROMPT_TOKENS_MAX, DECISION_TOKENS_MAX};
@@ -77,9 +79,9 @@ pub struct Cost {
 pub async fn decide(
     services: &TurnServices,
     caller: &TurnCaller,
-    settings: &DecideSettings,
     asked: DecisionRequest,
 ) -> Result<Decided, TurnError> {
+    let settings = &services.decide;
     let orders = asked.orders.unwrap_or(settings.orders);
     let cases: Vec<Case> =
         asked.questions.iter().enumerate().map(|(at, question)| Case { input: &asked.input, question, at }).collect();

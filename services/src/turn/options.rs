@@ -46,6 +46,9 @@ pub struct FileSearchRequest {
     pub score_min: f32,
     /// Between quotation marks the answer may say nothing but words of the passages.
     pub verbatim: bool,
+    /// The answer is told to say what is missing where the passages are less likely than this to suffice; 0 asks
+    /// nothing.
+    pub sufficiency_min: f64,
 }
 
 /// How much of its stores a search of files reads into the prompt.

@@ -14,6 +14,8 @@ pub struct FileSearch {
     pub queries: Vec<String>,
     /// The sources that it found, best first.
     pub results: Vec<NumberedSource>,
+    /// How probable it is that they have the answer, if that was asked.
+    pub sufficiency: Option<f64>,
 }
 
 /// Reads an answer for another reader, and its citations.

@@ -3,7 +3,8 @@
 
 use super::fit::fit;
 use crate::actors::request::cited::FileSearch;
-use crate::citations::{CITE, NumberedSource, QUOTE, SourcePlace, numbered};
+use crate::citations::{CITE, MISSING, NOTHING_FOUND, NumberedSource, QUOTE, SourcePlace, numbered};
+use crate::decide::sufficiency;
 use crate::documents::{Passage, WholeStore, WholeText};
 use crate::limits::STORE_QUERY_BYTES_MAX;
 use crate::text::{Message, Role};
@@ -47,9 +48,32 @@ pub(in crate::turn) async fn with_passages(
         return Err(too_large(&wanted, found.len(), fitting));
     }
     found.truncate(fitting);
+    let sufficiency = sufficiency_of(turn, &wanted, &chat.conversation.messages[..=at], found.len()).await?;
+    let note = match sufficiency {
+        _ if found.is_empty() => Some(NOTHING_FOUND),
+        Some(probability) if probability < wanted.sufficiency_min => Some(MISSING),
+        _ => None,
+    };
+    if let (Some(note), Some(asked)) = (note, &mut chat.conversation.messages[at].content) {
+        *asked = [asked, BETWEEN, note].concat();
+    }
     chat.sources.extend(found.iter().cloned());
     chat.quoted_for = wanted.verbatim.then_some(wanted.field);
-    Ok(FileSearch { queries: vec![question], results: found })
+    Ok(FileSearch { queries: vec![question], results: found, sufficiency })
+}
+
+/// How probable it is that the passages which stand before a conversation's last question have its answer, if the
+/// request wants to know and there are some.
+async fn sufficiency_of(
+    turn: &Turn<'_>,
+    wanted: &FileSearchRequest,
+    conversation: &[Message],
+    passages: usize,
+) -> Result<Option<f64>, TurnError> {
+    if wanted.sufficiency_min == 0.0 || passages == 0 {
+        return Ok(None);
+    }
+    sufficiency(turn.services, &turn.caller, (conversation, turn.cache)).await.map(Some)
 }
 
 /// The passages that fit the question best. A long question is searched for by its beginning.

@@ -4,6 +4,7 @@ use super::filters::filter;
 use crate::http::body::fields::{Fields, at_most, missing};
 use crate::http::wire::error::ApiError;
 use crate::limits::{FILE_SEARCH_STORES_MAX, STORE_RESULTS_MAX};
+use crate::text::template::written;
 use crate::turn::options::{FileSearchRequest, StoreReading};
 use serde_json::Value as Json;
 
@@ -32,7 +33,8 @@ pub(in crate::http::body) fn the_file_search(tools: Vec<(usize, Json)>) -> Resul
 
 /// One search, whose fields stand beside its type or, as those of functions do, in an object of its name.
 fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
-    let mut fields = Fields::nested(path.to_owned(), tool)?;
+    // Numbers in tools keep their digits, because templates show them. Those of this one are read here.
+    let mut fields = Fields::nested(path.to_owned(), written::plain(&tool))?;
     fields.string("type")?;
     if let Some(inner) = fields.fields(FILE_SEARCH)? {
         fields.ignore_rest();
@@ -50,6 +52,7 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
     let filter = filter(&mut fields)?;
     let reading = fields.choice("mode", [("passages", StoreReading::Passages), ("whole", StoreReading::Whole)])?;
     let verbatim = fields.choice("quotes", [("free", false), ("verbatim", true)])?.unwrap_or(false);
+    let sufficiency_min = fields.number("sufficiency_min", 0.0..=1.0)?.unwrap_or(0.0);
     let score_min = ranking(&mut fields)?;
     fields.finish()?;
     Ok(FileSearchRequest {
@@ -60,6 +63,7 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
         filter,
         score_min,
         verbatim,
+        sufficiency_min,
     })
 }
 

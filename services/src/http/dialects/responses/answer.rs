@@ -206,13 +206,17 @@ impl Items<'_> {
     fn search(&self, at: usize, search: &FileSearch, status: &str) -> Value {
         let shows = self.about.shows_results && status == "completed";
         let results = shows.then(|| search.results.iter().filter_map(search_result).collect::<Vec<_>>());
-        json!({
+        let mut item = json!({
             "id": self.numbered("fs", at),
             "type": "file_search_call",
             "status": status,
             "queries": search.queries,
             "results": results,
-        })
+        });
+        if let Some(sufficiency) = search.sufficiency.filter(|_| status == "completed") {
+            item["sufficiency"] = sufficiency.into();
+        }
+        item
     }
 
     /// A search is over before its answer begins, so all its events come at once.

@@ -26,7 +26,7 @@ async fn decisions(app: web::Data<App>, request: HttpRequest, payload: web::Payl
     let DecisionBody { request: mut wanted, cache } = asked;
     wanted.cache = cache_scope(&request, &cache);
     let questions = wanted.questions.clone();
-    let decided = decide(&app.turns, &turn_caller(&app, &request)?, &app.decide, wanted).await?;
+    let decided = decide(&app.turns, &turn_caller(&app, &request)?, wanted).await?;
     let answers: Vec<Value> = questions.iter().zip(&decided.answers).map(|(q, a)| shown(q, a)).collect();
     Ok(HttpResponse::Ok().json(json!({"answers": answers, "model": app.limits.name, "usage": usage(decided.cost)})))
 }
