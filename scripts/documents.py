@@ -37,6 +37,10 @@ NOT_THERE = ("not in the text", "not in the passage", "does not say", "do not sa
 MUSTS = {"searches": 99, "answers": 97, "refused": (None, 3), "cited": 95, "citations": 98, "unanswerable": 95}
 UNKNOWN_SEED = 77
 WAIT_SECONDS = 1800
+# As services/src/citations/prompt.rs and turn/decisions/sufficiency.rs have them.
+CITE = ("Answer from these passages and cite the number of each passage that you use, like [1]. If they do not have the answer, "
+        "say so.")
+SUFFICIENT = "The passages have the answer to the question."
 
 
 class Client:
@@ -122,6 +126,16 @@ def answered(client, store, model, question, passages):
     return message["content"] or "", [note["file_citation"] for note in message.get("annotations", [])]
 
 
+def judged(client, store, questions, passages):
+    """-> lines for `chimere eval decisions`: whether the passages that a question is answered from have its answer."""
+    for question, has_answer in questions:
+        hits = client.call("POST", f"/v1/vector_stores/{store}/search", {"query": question, "max_num_results": passages})["data"]
+        shown = [f"[{at}] Title: {hit['filename']}\n{hit['content'][0]['text']}" for at, hit in enumerate(hits, 1)]
+        text = "\n\n".join([CITE, *shown, question])
+        predicate = {"type": "predicate", "name": "sufficient", "instructions": SUFFICIENT}
+        yield {"input": text, "question": predicate, "answer": has_answer}
+
+
 def refuses(text):
     return any(phrase in text.lower() for phrase in NOT_THERE)
 
@@ -156,6 +170,7 @@ def main():
     parser.add_argument("--wordings", type=int, default=len(WORDINGS), help="in which each fact is asked")
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--check", action="store_true", help="fail where a share is below its floor")
+    parser.add_argument("--judged", type=pathlib.Path, help="write questions for `chimere eval decisions` to this file, and end")
     parser.add_argument("--wrong", type=int, default=0, help="wrong answers to print")
     args = parser.parse_args()
     client = Client(args.url, args.key)
@@ -166,6 +181,12 @@ def main():
     kilobytes = sum(map(len, texts)) / 1000
     print(f"{len(texts)} documents, {kilobytes:.0f} kB, searchable after {time.monotonic() - begin:.1f} s", flush=True)
     questions = [(at, asked(row, wording)) for wording in range(args.wordings) for at, row in enumerate(rows)]
+    if args.judged:
+        rng = random.Random(9)
+        none = [asked(rng.choice(unknown), rng.randrange(args.wordings)) for _ in range(args.unanswerable)]
+        lines = judged(client, store, [(q, True) for _, q in questions] + [(q, False) for q in none], args.passages)
+        args.judged.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         begin = time.monotonic()
         searches = list(pool.map(lambda q: found(client, store, files[q[0]], q[1]), questions))

@@ -3,6 +3,7 @@
 
 mod caller;
 mod context;
+pub mod decisions;
 mod error;
 mod grammar;
 pub mod options;

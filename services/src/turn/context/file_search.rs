@@ -4,10 +4,10 @@
 use super::fit::fit;
 use crate::actors::request::cited::FileSearch;
 use crate::citations::{CITE, MISSING, NOTHING_FOUND, NumberedSource, QUOTE, SourcePlace, numbered};
-use crate::decide::sufficiency;
 use crate::documents::{Passage, WholeStore, WholeText};
 use crate::limits::STORE_QUERY_BYTES_MAX;
 use crate::text::{Message, Role};
+use crate::turn::decisions::sufficiency;
 use crate::turn::error::TurnError;
 use crate::turn::options::{FileSearchRequest, StoreReading};
 use crate::turn::prompts::work;

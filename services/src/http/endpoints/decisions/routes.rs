@@ -2,12 +2,13 @@
 
 use super::ranking::ranked;
 use super::request::DecisionBody;
-use crate::decide::{Cost, Decision, DecisionQuestion, OptionValue, confidence, decide};
+use crate::decide::{Decision, DecisionQuestion, OptionValue, confidence};
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
+use crate::turn::decisions::{Cost, decide};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! Whether passages suffice to answer a question, asked of the model before it answers.
 
-use super::{Case, DecisionQuestion, Run, probabilities};
+use super::{Case, Run, probabilities};
+use crate::decide::DecisionQuestion;
 use crate::metrics;
 use crate::text::Message;
 use crate::turn::{TurnCaller, TurnError, TurnServices};
@@ -11,7 +12,7 @@ const NAME: &str = "sufficient";
 const STATEMENT: &str = "The passages have the answer to the question.";
 
 /// How probable it is that the passages in a conversation, which stand before its last question, have its answer.
-pub async fn sufficiency(
+pub(in crate::turn) async fn sufficiency(
     services: &TurnServices,
     caller: &TurnCaller,
     (conversation, cache): (&[Message], Option<CacheScope>),
