@@ -1,7 +1,8 @@
 //! `chimere documents`: puts the files of a directory into a vector store of a running service, and lists stores.
 
 use crate::CliError;
-use crate::client::{Credentials, Failure, ServiceClient};
+use crate::client::{Credentials, Failure, ServiceClient, form_name};
+use chimere::documents::label;
 use chimere::printable::one_line;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -186,7 +187,8 @@ async fn send(
     (path, name): (&Path, &str),
 ) -> Result<Option<String>, SendError> {
     let bytes = read(path).map_err(|e| SendError::File(e.to_string()))?;
-    let before = known.iter().filter(|file| file.name == name && file.bytes == bytes.len() as u64);
+    let label = label(&form_name(name));
+    let before = known.iter().filter(|file| file.name == label && file.bytes == bytes.len() as u64);
     let id = match before.min_by_key(|file| file.failed) {
         Some(file) if !file.failed => return Ok(None),
         Some(file) => file.id.clone(),

@@ -43,7 +43,7 @@ impl Client<'_> {
         self.send(method, path, "application/json", body.as_bytes())
     }
 
-    fn get(self, path: &str) -> Value {
+    pub(crate) fn get(self, path: &str) -> Value {
         done(self.json("GET", path, &Value::Null))
     }
 
