@@ -65,13 +65,13 @@ class Client:
     def model(self):
         return self.call("GET", "/v1/models")["data"][0]["id"]
 
-    def status(self, method, path, body=None):
-        """The status of a reply, whatever it is."""
+    def refusal(self, method, path, body=None):
+        """-> the status and what is said, or None where a request is not refused."""
         try:
             self.call(method, path, body)
         except urllib.error.HTTPError as error:
-            return error.code
-        return 200
+            return f"{error.code} {error.read().decode()}"
+        return None
 
     def filled(self, name, texts):
         """-> the id of a store with these texts, each with a name, and the files' ids in their order, once all of them can be searched."""

@@ -14,7 +14,7 @@ bytes      the answer has the bytes of that client's answer, though both were as
 calls      no call leaves, or, where the request declares a tool, none but of that tool
 marks      each annotation stands at a mark `[N]` of the answer, and its quote is in the text of its file, where it says
 own        passages and citations are of files of the account, although documents name another account's store and its files
-refused    requests of the account that name those are refused as if there were none
+refused    requests of the account that name those are refused as if there were no such store and file
 """
 import argparse
 import concurrent.futures
@@ -175,14 +175,21 @@ class Tried:
         return text[note["source_start"]:note["source_end"]].decode() == note["quote"]
 
     def refused(self):
-        """Whether another account's store and file are told apart from none, in each way to name them."""
-        search = {"type": "file_search", "vector_store_ids": [self.store, self.other_store]}
-        asked = [("GET", f"/v1/files/{self.other_files[0]}/content", None), ("GET", f"/v1/vector_stores/{self.other_store}", None),
-                 ("POST", f"/v1/vector_stores/{self.other_store}/search", {"query": "locker"}),
-                 ("POST", f"/v1/vector_stores/{self.store}/files", {"file_id": self.other_files[0]}),
-                 ("POST", "/v1/responses", {"input": "hi", "tools": [search]}),
-                 ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "tools": [search]})]
-        return [self.client.status(*request) in (400, 404) for request in asked]
+        """Whether another account's store and file are refused in the words in which those that do not exist are, in each way to name them."""
+        theirs = self.refusals(self.other_store, self.other_files[0])
+        return [mine is not None and mine == none for mine, none in zip(theirs, self.refusals("vs_" + "0" * 32, "file-" + "0" * 32))]
+
+    def refusals(self, store, file):
+        """What the account is told of a store and a file, without their names; `None` where it is not refused."""
+        question, tools = "What is in the locker?", [{"type": "file_search", "vector_store_ids": [self.store, store]}]
+        asked = [("GET", f"/v1/files/{file}", None), ("GET", f"/v1/files/{file}/content", None), ("DELETE", f"/v1/files/{file}", None),
+                 ("GET", f"/v1/vector_stores/{store}", None), ("POST", f"/v1/vector_stores/{store}/search", {"query": question}),
+                 ("GET", f"/v1/vector_stores/{store}/files/{file}/content", None), ("DELETE", f"/v1/vector_stores/{store}", None),
+                 ("POST", f"/v1/vector_stores/{self.store}/files", {"file_id": file}),
+                 ("POST", "/v1/responses", {"input": question, "tools": tools}),
+                 ("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": question}], "tools": tools})]
+        told = [self.client.refusal(*request) for request in asked]
+        return [text and text.replace(store, "STORE").replace(file, "FILE") for text in told]
 
     def remove(self, other):
         self.client.removed(self.store, self.files)

@@ -150,7 +150,8 @@ def anthropic(url, model):
     search = {"type": "file_search", "vector_store_ids": [store], "max_num_results": 2}
     message = client.messages.create(messages=[{"role": "user", "content": LOCKER}], tools=[search], **settings)
     noted = [note for part in message.content for note in part.citations or []]
-    assert [(note.type, note.title, note.cited_text) for note in noted] == [("search_result_location", "lockers.md", SENTENCES["lockers.md"][1])], message
+    told = [(note.type, note.title, note.cited_text) for note in noted]
+    assert told == [("search_result_location", "lockers.md", SENTENCES["lockers.md"][1])], message
     pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
     try:
         client.messages.create(messages=[{"role": "user", "content": [pdf]}], **settings)
