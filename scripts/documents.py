@@ -13,7 +13,7 @@ refused       questions that the documents answer, and that were answered with "
 citations     answers with the value that carry a citation; citations whose quote is a part of the file's text and has the value
 unanswerable  questions about things that no document tells of, answered with "not in the text"
 
-With --check the program fails where a share is below its floor (MUSTS).
+With --check the program fails where a share is below its floor: MUSTS, or what --least says (answers=20,cited=50) for a smaller model or exam.
 """
 import argparse
 import concurrent.futures
@@ -56,7 +56,7 @@ class Client:
         return json.loads(self.send(method, path, None if body is None else json.dumps(body).encode()))
 
     def upload(self, name, text):
-        boundary = uuid.uuid4().hex
+        boundary, name = uuid.uuid4().hex, name.replace('"', "%22")
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nassistants\r\n--{boundary}\r\n'
         head += f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: text/plain\r\n\r\n'
         body = head.encode() + text.encode() + f"\r\n--{boundary}--\r\n".encode()
@@ -64,6 +64,35 @@ class Client:
 
     def model(self):
         return self.call("GET", "/v1/models")["data"][0]["id"]
+
+    def refusal(self, method, path, body=None):
+        """-> the status and what is said, or None where a request is not refused."""
+        try:
+            self.call(method, path, body)
+        except urllib.error.HTTPError as error:
+            return f"{error.code} {error.read().decode()}"
+        return None
+
+    def filled(self, name, texts):
+        """-> the id of a store with these texts, each with a name, and the files' ids in their order, once all of them can be searched."""
+        store = self.call("POST", "/v1/vector_stores", {"name": name})["id"]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            files = list(pool.map(lambda text: self.upload(*text), texts))
+        for at in range(0, len(files), 100):
+            self.call("POST", f"/v1/vector_stores/{store}/file_batches", {"file_ids": files[at:at + 100]})
+        end = time.monotonic() + WAIT_SECONDS
+        while True:
+            counts = self.call("GET", f"/v1/vector_stores/{store}")["file_counts"]
+            if counts["completed"] == len(files):
+                return store, files
+            if counts["failed"] or time.monotonic() > end:
+                sys.exit(f"not all files became searchable: {counts}")
+            time.sleep(0.5)
+
+    def removed(self, store, files):
+        self.call("DELETE", f"/v1/vector_stores/{store}")
+        for file in files:
+            self.call("DELETE", f"/v1/files/{file}")
 
 
 def stated(rng, row):
@@ -93,23 +122,6 @@ def documents(count, rows, seed=5):
     texts = [stated(rng, row) for row in rows]
     texts += [stated(rng, rng.choice(fillers)) for _ in range(count - len(rows))]
     return texts, [row for row in unknown if row["entity"] not in told]
-
-
-def fill(client, texts):
-    """-> the store's id, and the files' ids in the order of the texts, once all of them can be searched."""
-    store = client.call("POST", "/v1/vector_stores", {"name": "exam"})["id"]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        files = list(pool.map(lambda at: client.upload(f"{at:05}.txt", texts[at]), range(len(texts))))
-    for at in range(0, len(files), 100):
-        client.call("POST", f"/v1/vector_stores/{store}/file_batches", {"file_ids": files[at:at + 100]})
-    end = time.monotonic() + WAIT_SECONDS
-    while True:
-        counts = client.call("GET", f"/v1/vector_stores/{store}")["file_counts"]
-        if counts["completed"] == len(files):
-            return store, files
-        if counts["failed"] or time.monotonic() > end:
-            sys.exit(f"not all files became searchable: {counts}")
-        time.sleep(0.5)
 
 
 def found(client, store, file, question):
@@ -146,11 +158,16 @@ def share(values):
     return 100 * p, 196 * math.sqrt(p * (1 - p) / max(1, len(values)))
 
 
-def report(results):
+def floors(text):
+    """Floors as --least writes them."""
+    return {name: float(value) for name, value in (floor.split("=") for floor in text.split(","))}
+
+
+def report(results, musts):
     """Prints the table -> the rows that are below their floor."""
     missed = []
     for name, values in results.items():
-        (value, half), must = share(values), MUSTS.get(name)
+        (value, half), must = share(values), musts.get(name)
         low, high = must if isinstance(must, tuple) else (must, None)
         wanted = f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
         print(f"{name:13s} {value:5.1f} +- {half:4.1f} % of {len(values):5d}   {wanted}", flush=True)
@@ -172,12 +189,13 @@ def main():
     parser.add_argument("--check", action="store_true", help="fail where a share is below its floor")
     parser.add_argument("--judged", type=pathlib.Path, help="write questions for `chimere eval decisions` to this file, and end")
     parser.add_argument("--wrong", type=int, default=0, help="wrong answers to print")
+    parser.add_argument("--least", type=floors, default=MUSTS, help="floors in place of the exam's own")
     args = parser.parse_args()
     client = Client(args.url, args.key)
     model, rows = client.model(), facts.ROWS[:args.facts]
     texts, unknown = documents(max(args.documents, len(rows)), rows)
     begin = time.monotonic()
-    store, files = fill(client, texts)
+    store, files = client.filled("exam", [(f"{at:05}.txt", text) for at, text in enumerate(texts)])
     kilobytes = sum(map(len, texts)) / 1000
     print(f"{len(texts)} documents, {kilobytes:.0f} kB, searchable after {time.monotonic() - begin:.1f} s", flush=True)
     questions = [(at, asked(row, wording)) for wording in range(args.wordings) for at, row in enumerate(rows)]
@@ -207,10 +225,8 @@ def main():
         "cited": [bool(cited) for ok, (_, cited) in zip(right, answers) if ok],
         "citations": [note["file_id"] == file and note["quote"] in text and value in note["quote"] for file, value, text, note in notes],
         "unanswerable": [refuses(text) for text, _ in none],
-    })
-    client.call("DELETE", f"/v1/vector_stores/{store}")
-    for file in files:
-        client.call("DELETE", f"/v1/files/{file}")
+    }, args.least)
+    client.removed(store, files)
     if args.check and missed:
         sys.exit(f"below their floors: {', '.join(missed)}")
 
