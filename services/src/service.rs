@@ -184,7 +184,7 @@ impl Service {
         };
         let app = web::Data::new(App {
             limits: parts.limits,
-            turns,
+            turns: Arc::new(turns),
             decide: parts.decide,
             responses: parts.responses,
             gate: web::Data::new(gate),

@@ -1,5 +1,6 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
+use super::cited::FileSearch;
 use super::report::Report;
 use super::token_report::TokenReport;
 use crate::citations::Citation;
@@ -32,6 +33,13 @@ pub enum Output {
         /// Why the choice ended.
         reason: Finish,
     },
+    /// A search of files begins within the answer.
+    Searching {
+        /// The query that the model wrote.
+        query: String,
+    },
+    /// The search that began last has found this.
+    Searched(FileSearch),
     /// No more of anything.
     End(RequestUsage),
     /// Something broke; nothing more comes.
@@ -161,6 +169,8 @@ pub struct RequestUsage {
     pub room: Option<u32>,
     /// What else the reply tells, in the order in which it does.
     pub reports: Vec<Report>,
+    /// Ids of the tokens of the first choice, for a request that keeps them.
+    pub kept: Vec<TokenId>,
 }
 
 impl RequestUsage {

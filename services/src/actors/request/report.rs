@@ -24,6 +24,19 @@ pub enum Report {
     Engram(Box<EngramReport>),
     /// Examples that were put before the question; adds to the report on Engram.
     Examples(ExamplesReport),
+    /// What the server did for a turn in which it searched.
+    Turn(TurnReport),
+}
+
+/// What the server did for a turn in which it searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnReport {
+    /// Generations.
+    pub rounds: u32,
+    /// Searches of files.
+    pub searches: u32,
+    /// Passages that the model read.
+    pub passages: u32,
 }
 
 /// Examples that a conversation got.

@@ -24,7 +24,7 @@ pub struct App {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// The parts of the service that turns use.
-    pub turns: TurnServices,
+    pub turns: Arc<TurnServices>,
     /// How questions with given options are decided.
     pub decide: DecideSettings,
     /// What accounts keep of their conversations.

@@ -52,6 +52,8 @@ impl<S: ChoiceFormat> Chunks<S> {
         let mut chunks = Vec::new();
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
+            // These dialects have no word for a search: its text goes on behind it.
+            Output::Searching { .. } | Output::Searched(_) => {}
             Output::Delta { choice, delta } => {
                 self.open(choice, &mut chunks);
                 let object = self.shape.delta(choice, delta);
@@ -113,6 +115,8 @@ impl<S: ChoiceFormat> CollectedReply<S> {
     pub(in crate::http) fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
+            // These dialects have no word for a search: its text goes on behind it.
+            Output::Searching { .. } | Output::Searched(_) => {}
             Output::Delta { choice, delta } => append(&mut self.choices[choice as usize].0, delta),
             Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
             Output::End(account) => return Ok(Some(self.reply(&account))),
