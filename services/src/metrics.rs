@@ -61,8 +61,8 @@ metrics! {
     EXPERT_READS       Counter   "chimere_expert_reads_total" ["place"] "experts"    "Routed experts that passes over all layers read, each once a layer and pass, by where they lay: device, host. Where all lie on the device nobody counts.";
     EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
     EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
-    TURN_ROUNDS        Histogram(ROUNDS) "chimere_turn_rounds" [] "generations"      "Generations of a turn in which the server may run calls of the model.";
-    TOOL_CALLS         Counter   "chimere_tool_calls_total" ["tool", "outcome"] "calls" "Calls of functions that the server runs itself, by outcome: answered, refused (wrong arguments, or one too many), failed.";
+    TURN_ROUNDS Histogram(ROUNDS) "chimere_turn_rounds" [] "generations" "Generations of a turn that may make calls.";
+    TOOL_CALLS Counter "chimere_tool_calls_total" ["tool", "outcome"] "calls" "The server's: answered, refused, failed.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";

@@ -96,8 +96,17 @@ fn a_chat_s_model_searches_and_answers_with_citations_whole_and_streamed() {
 fn a_later_prompt_begins_with_the_tokens_of_the_earlier_one_and_its_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, _) = service(dir.path(), ANSWER);
+    let body = chat(&json!([tool(&store)]), &format!("So. {}", search("Kelm")));
+    let prompts = prompts_of(&server, &body);
+    assert_eq!(prompts.len(), 2);
+    assert!(prompts[1].starts_with(&prompts[0]) && prompts[1].len() > prompts[0].len() + 40);
+    assert_eq!(prompts, prompts_of(&server, &body), "equal results give equal bytes");
+}
+
+/// The prompts that are read for a chat.
+fn prompts_of(server: &Server, body: &Value) -> Vec<Vec<u32>> {
     let before = server.fake.launched();
-    Client(server.addr, None).post(CHAT, &chat(&json!([tool(&store)]), &format!("So. {}", search("Kelm"))));
+    Client(server.addr, None).post(CHAT, body);
     let plans = server.fake.plans().split_off(before);
     let read = |seq| {
         let pieces = plans.iter().flat_map(|plan| &plan.pieces).filter(|piece| piece.seq == seq);
@@ -108,9 +117,21 @@ fn a_later_prompt_begins_with_the_tokens_of_the_earlier_one_and_its_answer() {
         known.flatten().collect::<Vec<_>>()
     };
     let seqs: std::collections::BTreeSet<_> = plans.iter().flat_map(|plan| &plan.pieces).map(|p| p.seq).collect();
-    let prompts: Vec<Vec<u32>> = seqs.into_iter().map(read).collect();
-    assert_eq!(prompts.len(), 2);
-    assert!(prompts[1].starts_with(&prompts[0]) && prompts[1].len() > prompts[0].len() + 40);
+    seqs.into_iter().map(read).collect()
+}
+
+#[test]
+fn a_template_that_ends_turns_with_plain_text_is_rendered_anew_for_each_round() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    let options = Options { documents: Some(dir.path().to_owned()), template: Some(plain), ..Options::default() };
+    let (server, store, _) = with_store(Server::start(options), ANSWER);
+    let body = json!({"model": "tiny", "max_tokens": 400, "tools": [tool(&store)],
+        "messages": [{"role": "user", "content": format!("When? SAY{{So.{}}}", search("port of Kelm"))}]});
+    let reply = Client(server.addr, None).post(CHAT, &body);
+    assert_eq!(reply["choices"][0]["message"]["content"], format!("So.\n\n{ANSWER}"), "{reply}");
+    let told = server.fake.was_told();
+    assert!(told.contains("\nassistant: So.\ntool: Answer from these passages"), "{told}");
 }
 
 #[test]
@@ -209,7 +230,10 @@ fn a_wrong_call_and_the_fifth_search_are_refused_in_words_to_the_model() {
     let reply = Client(server.addr, None).post(CHAT, &chat(&json!([tool(&store)]), &wrong));
     assert_eq!(reply["choices"][0]["message"]["content"], ANSWER, "{reply}");
     let told = server.fake.was_told();
-    assert!(told.contains("Error: file_search takes one argument, `query`, which is a string, got \"words\""), "{told}");
+    assert!(
+        told.contains("Error: file_search takes one argument, `query`, which is a string, got \"words\""),
+        "{told}"
+    );
 
     let many = vec![search("Kelm"); FILE_SEARCHES_MAX as usize + 1].join("\n");
     let reply = Client(server.addr, None).post(CHAT, &chat(&json!([tool(&store)]), &many));
@@ -231,7 +255,10 @@ fn a_model_that_never_stops_calling_is_stopped() {
     // The tokens of all rounds are the answer's.
     let few = with(chat(&json!([tool(&store)]), &search("Kelm")), json!({"max_tokens": 30}));
     let reply = Client(server.addr, None).post(CHAT, &few);
-    assert_eq!((&reply["usage"]["completion_tokens"], &reply["choices"][0]["finish_reason"]), (&json!(30), &json!("length")));
+    assert_eq!(
+        (&reply["usage"]["completion_tokens"], &reply["choices"][0]["finish_reason"]),
+        (&json!(30), &json!("length"))
+    );
 }
 
 #[test]

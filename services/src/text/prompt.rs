@@ -33,7 +33,7 @@ pub struct ChatPrompt {
 
 /// What comes behind an answer whose calls of tools were answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Continuation {
+pub struct PromptTail {
     /// From the token that ends the answer on, to where the assistant begins to speak again.
     ids: Vec<TokenId>,
     /// Where in these turns begin.
@@ -148,7 +148,7 @@ impl TextModel {
 
     /// What a template writes behind an answer: its end, and the messages after the last one that is an assistant's.
     /// `None` unless one of `ends` ends an assistant's turn, which is where the model's own tokens can be gone on from.
-    pub fn continuation(&self, conversation: &Conversation, ends: &[TokenId]) -> Option<Continuation> {
+    pub fn continuation(&self, conversation: &Conversation, ends: &[TokenId]) -> Option<PromptTail> {
         let (template, messages) = (self.template.as_ref()?, &conversation.messages);
         let said = messages.iter().rposition(|message| message.role == Role::Assistant)? + 1;
         let until = Conversation { messages: messages[..said].to_vec(), ..conversation.clone() };
@@ -161,7 +161,7 @@ impl TextModel {
         }
         let ids = ids[end..].to_vec();
         let turns = (0..).zip(&ids).filter(|(_, id)| opens(id)).map(|(at, _)| at).collect();
-        Some(Continuation { ids, turns, thinking: Thinking::after(&text) })
+        Some(PromptTail { ids, turns, thinking: Thinking::after(&text) })
     }
 
     /// A text as what a user says, up to where the assistant begins to speak: what a model for conversations knows best
@@ -176,7 +176,7 @@ impl TextModel {
     }
 }
 
-impl Continuation {
+impl PromptTail {
     /// The prompt behind an earlier one and the tokens of its answer, which one of `ends` may end.
     pub fn behind(self, earlier: &[TokenId], turns: &[u32], ends: &[TokenId]) -> ChatPrompt {
         let mut ids = earlier.to_vec();

@@ -1,6 +1,6 @@
 //! A request for a generation: what a request actor runs, checked against the model's limits.
 
-use super::cited::FileSearch;
+use super::output::FileSearch;
 use super::reader::{Plain, Reader};
 use super::report::Report;
 use super::spec::RequestSpec;

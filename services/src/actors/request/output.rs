@@ -1,9 +1,8 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
-use super::cited::FileSearch;
 use super::report::Report;
 use super::token_report::TokenReport;
-use crate::citations::Citation;
+use crate::citations::{Citation, NumberedSource};
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
 use chimere_engine::ids::TokenId;
@@ -44,6 +43,15 @@ pub enum Output {
     End(RequestUsage),
     /// Something broke; nothing more comes.
     Failed(String),
+}
+
+/// A search of files that was made for an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileSearch {
+    /// The queries that were searched for.
+    pub queries: Vec<String>,
+    /// The sources that it found, best first.
+    pub results: Vec<NumberedSource>,
 }
 
 /// New text of a choice; any part may be empty, not all.

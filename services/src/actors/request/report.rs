@@ -31,9 +31,9 @@ pub enum Report {
 /// What the server did for a turn in which it searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnReport {
-    /// Generations.
+    /// Generations that it took.
     pub rounds: u32,
-    /// Searches of files.
+    /// Searches of files within it.
     pub searches: u32,
     /// Passages that the model read.
     pub passages: u32,

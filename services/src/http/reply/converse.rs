@@ -52,8 +52,8 @@ async fn answer<S: Dialect>(
     if let (Some(later), Some(conversation)) = (&mut later, preparation.take_conversation()) {
         later.remember(conversation);
     }
-    // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart. A turn that goes
-    // on keeps its conversation, and the room for it.
+    // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart. A turn of
+    // several rounds keeps its conversation, and the room for it.
     let room = room.filter(|_| later.is_some());
     generate(app, request, (preparation.complete().await?, later, room), shape, id_prefix).await
 }

@@ -2,8 +2,7 @@
 //! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
 //! the same.
 
-use crate::actors::request::cited::FileSearch;
-use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, ToolCallDelta};
+use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta};
 use crate::citations::Citation;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::engine_error;

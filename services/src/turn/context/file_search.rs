@@ -2,7 +2,7 @@
 //! stands before it, numbered, so that the answer can cite it.
 
 use super::fit::fit;
-use crate::actors::request::cited::FileSearch;
+use crate::actors::request::output::FileSearch;
 use crate::citations::{CITE, NumberedSource, QUOTE, SourcePlace, numbered};
 use crate::documents::{Passage, WholeStore, WholeText};
 use crate::limits::STORE_QUERY_BYTES_MAX;

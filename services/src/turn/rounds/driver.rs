@@ -7,9 +7,8 @@ use super::outputs::TurnOutputs;
 use super::round::Round;
 use super::usage::add;
 use crate::actors::live::LiveEntry;
-use crate::actors::request::cited::FileSearch;
 use crate::actors::request::generation_request::GenerationRequest;
-use crate::actors::request::output::{Delta, Finish, Output, RequestUsage};
+use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage};
 use crate::actors::request::report::{Report, TurnReport};
 use crate::actors::request::{Outputs, RequestActor};
 use crate::citations::NumberedSource;
@@ -103,7 +102,7 @@ impl LaterRounds {
     /// The outputs of the whole turn, whose first generation was accepted.
     pub fn outputs(self: Box<Self>, first: Outputs) -> TurnOutputs {
         let (out, told) = mpsc::channel(OUTPUTS_MAX);
-        TurnOutputs::driven(told, Driver::new(*self, first, out).run())
+        TurnOutputs::driven(told, TurnDriver::new(*self, first, out).run())
     }
 
     fn ends(&self) -> &[TokenId] {
@@ -113,7 +112,7 @@ impl LaterRounds {
 
 /// Why a turn ends before its answer does.
 enum Broken {
-    /// Nobody listens.
+    /// Nobody hears its outputs any more.
     Unheard,
     /// For a reason that the client is told.
     Failed(String),
@@ -126,7 +125,7 @@ impl From<TurnError> for Broken {
 }
 
 /// A turn that is carried out.
-struct Driver {
+struct TurnDriver {
     later: LaterRounds,
     turn: Turn,
     /// The first generation, until it is heard.
@@ -134,6 +133,8 @@ struct Driver {
     out: mpsc::Sender<Output>,
     /// What the last generation said and thought.
     said: (String, String),
+    /// Calls that were answered in the rounds before.
+    answered: usize,
     /// Characters of the answer's text so far.
     characters: usize,
     usage: RequestUsage,
@@ -143,7 +144,7 @@ struct Driver {
     _live: LiveEntry,
 }
 
-impl Driver {
+impl TurnDriver {
     fn new(later: LaterRounds, first: Outputs, out: mpsc::Sender<Output>) -> Self {
         let max_tokens = later.asked.generation.spec.engine.max_tokens;
         Self {
@@ -151,6 +152,7 @@ impl Driver {
             first: Some(first),
             out,
             said: Default::default(),
+            answered: 0,
             characters: 0,
             usage: RequestUsage::default(),
             report: TurnReport::default(),
@@ -271,22 +273,24 @@ impl Driver {
     /// What the model said last, with the calls that these answer, and the answers.
     fn exchange(&self, results: &[CallResult]) -> Vec<Message> {
         let (text, reasoning) = &self.said;
+        let numbered = || results.iter().enumerate().map(|(at, result)| (call_id(self.answered + at), result));
         let said = Message {
             reasoning: Some(reasoning.clone()).filter(|reasoning| !reasoning.is_empty()),
-            tool_calls: results.iter().map(|result| tool_call(&result.call)).collect(),
+            tool_calls: numbered().map(|(id, result)| tool_call(id, &result.call)).collect(),
             ..Message::new(Role::Assistant, text.as_str())
         };
-        let answer = |result: &CallResult| Message {
-            tool_call_id: Some(result.call.id.clone()),
+        let answer = |(id, result): (String, &CallResult)| Message {
+            tool_call_id: Some(id),
             ..Message::new(Role::Tool, result.text.as_str())
         };
-        std::iter::once(said).chain(results.iter().map(answer)).collect()
+        std::iter::once(said).chain(numbered().map(answer)).collect()
     }
 
     /// Keeps what was said and answered for the rounds to come.
     fn keep(&mut self, results: Vec<CallResult>) {
         let messages = self.exchange(&results);
         self.later.conversation.messages.extend(messages);
+        self.answered += results.len();
         self.later.asked.sources.extend(results.into_iter().flat_map(|result| result.passages));
     }
 
@@ -381,11 +385,17 @@ fn refused(call: ModelCall, why: &str) -> CallResult {
     CallResult { call, text: format!("Error: {why}"), passages: Vec::new() }
 }
 
+/// The id of a call of the turn in its prompts: the same in every turn that goes the same way, and of the form that
+/// those templates want which look at it.
+fn call_id(number: usize) -> String {
+    format!("call{number:05}")
+}
+
 /// A call as templates read it. Arguments that are no object are none.
-fn tool_call(call: &ModelCall) -> ToolCall {
+fn tool_call(id: String, call: &ModelCall) -> ToolCall {
     let arguments = serde_json::from_str(&call.arguments).ok().filter(serde_json::Value::is_object);
     ToolCall {
-        id: Some(call.id.clone()),
+        id: Some(id),
         name: call.name.clone(),
         arguments: RawJson(arguments.unwrap_or_else(|| serde_json::json!({}))),
         id_place: IdPlace::BeforeFunction,

@@ -15,7 +15,7 @@ pub enum Hosted {
 /// A call of such a function, whose arguments were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HostedCall {
-    /// Searches for passages.
+    /// Searches the stores for passages.
     FileSearch {
         /// What the model wrote; it has a word at least.
         query: String,

@@ -36,7 +36,7 @@ pub(super) enum TurnEvent {
 pub(super) enum TurnStep {
     /// Have the model go on behind these answers to its calls; there are none at the beginning.
     Generate(Vec<CallResult>),
-    /// Answer these calls.
+    /// Answer these calls of the model's.
     Call(Vec<PlannedCall>),
     /// The answer is whole, and ended for this reason.
     Done(Finish),
@@ -47,14 +47,13 @@ pub(super) enum TurnStep {
 pub(super) struct Generated {
     pub(super) calls: Vec<ModelCall>,
     pub(super) finish: Finish,
-    /// Its tokens.
+    /// Tokens that it took of the answer's.
     pub(super) tokens: u32,
 }
 
 /// A call as the model wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ModelCall {
-    pub(super) id: String,
     pub(super) name: String,
     /// JSON, whole unless the call is incomplete.
     pub(super) arguments: String,
@@ -97,7 +96,7 @@ impl Turn {
         }
     }
 
-    /// Generations so far.
+    /// Generations of the turn so far.
     pub(super) fn rounds(&self) -> u32 {
         self.rounds
     }
@@ -168,7 +167,7 @@ mod tests {
             Some((name, _)) => (name, "{}".to_owned(), false),
             None => ("file_search", "{}".to_owned(), words == "search?"),
         };
-        ModelCall { id: "call_1".into(), name: name.into(), arguments, incomplete }
+        ModelCall { name: name.into(), arguments, incomplete }
     }
 
     fn event(words: &str) -> TurnEvent {

@@ -33,7 +33,7 @@ impl TurnOutputs {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
-    /// The same for streams.
+    /// The next output, for who polls a stream of them.
     pub fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Output>> {
         match self.get_mut() {
             Self::Once(outputs) => Pin::new(outputs).poll_next(cx),

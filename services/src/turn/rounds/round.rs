@@ -44,9 +44,9 @@ impl Round {
 
     /// Takes more of a call. Of one that is the client's it gives what the client is told.
     fn call(&mut self, turn: &Turn, more: ToolCallDelta) -> Option<ToolCallDelta> {
-        if let Some((id, name)) = more.start.clone() {
+        if let Some((_, name)) = more.start.clone() {
             let shown = (!turn.hosts(&name)).then(|| self.clients());
-            let call = ModelCall { id, name, arguments: String::new(), incomplete: false };
+            let call = ModelCall { name, arguments: String::new(), incomplete: false };
             self.calls.push((more.index, shown, call));
         }
         let (_, shown, call) = self.calls.iter_mut().rev().find(|(index, ..)| *index == more.index)?;

@@ -60,8 +60,8 @@ fn one(path: &str, tool: Json) -> Result<FileSearchRequest, ApiError> {
     fields.finish()?;
     let reading = reading.unwrap_or(StoreReading::Passages);
     if queries == QueryWriter::Model {
-        // Nothing is searched for in a text that is read as a whole; and what a quote may say has to be known before the
-        // answer begins.
+        // Nothing is searched for in a text that is read as a whole; and the passages that a quote may be of have to be
+        // known before the answer begins.
         refuse_beside(path, "mode", "whole", reading == StoreReading::Whole)?;
         refuse_beside(path, "quotes", "verbatim", verbatim)?;
     }

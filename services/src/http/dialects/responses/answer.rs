@@ -2,8 +2,7 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
-use crate::actors::request::cited::FileSearch;
-use crate::actors::request::output::{Finish, Output, RequestUsage, Scored};
+use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
 use crate::citations::Citation;
 use crate::http::reply::citations::{file_citation, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
