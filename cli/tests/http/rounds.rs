@@ -172,6 +172,22 @@ fn a_response_has_each_search_as_an_item_where_it_was_made() {
 }
 
 #[test]
+fn each_round_thinks_for_itself_and_its_thoughts_stay_in_the_next_prompt() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, store, _) = service(dir.path(), &format!("so</think>\n\n{ANSWER}"));
+    let says = format!("hm</think>\n\n{}", search("port of Kelm"));
+    let body =
+        json!({"input": format!("When? SAY{{{says}}}"), "tools": [tool(&store)], "reasoning": {"effort": "high"}});
+    let reply = Client(server.addr, None).post(RESPONSES, &body);
+    let output = reply["output"].as_array().unwrap();
+    let kinds: Vec<&str> = output.iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["reasoning", "file_search_call", "reasoning", "message"], "{reply}");
+    let thoughts = [0, 2].map(|at| output[at]["content"][0]["text"].as_str().unwrap().trim());
+    assert_eq!((thoughts, output[3]["content"][0]["text"].as_str().unwrap().trim()), (["hm", "so"], ANSWER));
+    assert!(server.fake.was_told().contains("<think>\nhm</think>\n\n<tool_call>"), "{}", server.fake.was_told());
+}
+
+#[test]
 fn a_message_is_the_text_of_all_rounds_whole_and_streamed() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, file) = service(dir.path(), ANSWER);
@@ -310,6 +326,20 @@ fn the_deadline_of_a_request_is_that_of_all_its_rounds() {
     let reply = request(server.addr, "POST", CHAT, &deadline, body.to_string().as_bytes());
     let error = reply.json()["error"].clone();
     assert_eq!((reply.status, &error["code"]), (504, &json!("deadline_passed")), "{error}");
+    server.wait_for_live(0);
+}
+
+#[test]
+fn a_later_round_that_is_not_taken_is_refused_as_a_request_is() {
+    let dir = tempfile::tempdir().unwrap();
+    // As many tokens as the first prompt alone uses up.
+    let server = start(dir.path(), keys("a tokens_per_minute=100"));
+    let client = Client(server.addr, Some("a"));
+    let (store, _) = client.store_of("ports.txt", PORTS.as_bytes());
+    let body = chat(&json!([tool(&store)]), &search("Kelm"));
+    let reply = client.json("POST", CHAT, &body);
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (429, &json!("key_rate")), "{}", reply.text());
+    assert!(reply.header("retry-after").is_some());
     server.wait_for_live(0);
 }
 

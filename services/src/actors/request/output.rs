@@ -2,13 +2,14 @@
 
 use super::report::Report;
 use super::token_report::TokenReport;
+use crate::actors::messages::Refusal;
 use crate::citations::{Citation, NumberedSource};
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
-/// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
+/// One thing to tell the client, in order. Ends with one [`Output::End`], [`Output::Failed`] or [`Output::Refused`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Log-probabilities of prompt tokens, in order of position. Comes before any text of that prompt's choices.
@@ -43,6 +44,8 @@ pub enum Output {
     End(RequestUsage),
     /// Something broke; nothing more comes.
     Failed(String),
+    /// A later generation of the turn was not taken; nothing more comes.
+    Refused(Refusal),
 }
 
 /// A search of files that was made for an answer.

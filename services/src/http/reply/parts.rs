@@ -5,7 +5,7 @@
 use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta};
 use crate::citations::Citation;
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::engine_error;
+use crate::http::wire::refusals::{engine_error, refused};
 use crate::text::parser::TextPart;
 
 /// A part of an answer.
@@ -98,6 +98,7 @@ impl Parts {
             }
             Output::End(account) => return Ok(Some(account)),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(None)
     }

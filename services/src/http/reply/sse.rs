@@ -46,7 +46,7 @@ impl<F: Frames> Events<F> {
             let broken = || Output::Failed("the stream broke off".into());
             let Poll::Ready(output) = Pin::new(&mut self.outputs).poll_next(cx) else { break };
             let output = output.unwrap_or_else(broken);
-            self.over = matches!(output, Output::End(_) | Output::Failed(_));
+            self.over = matches!(output, Output::End(_) | Output::Failed(_) | Output::Refused(_));
             if let Err(error) = self.frames.output(output, &mut buffer) {
                 self.frames.error(&error, &mut buffer);
                 self.over = true;

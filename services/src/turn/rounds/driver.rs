@@ -7,6 +7,7 @@ use super::outputs::TurnOutputs;
 use super::round::Round;
 use super::usage::add;
 use crate::actors::live::LiveEntry;
+use crate::actors::messages::Refusal;
 use crate::actors::request::generation_request::GenerationRequest;
 use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage};
 use crate::actors::request::report::{Report, TurnReport};
@@ -116,6 +117,8 @@ enum Broken {
     Unheard,
     /// For a reason that the client is told.
     Failed(String),
+    /// The scheduler takes no further generation now.
+    Refused(Refusal),
 }
 
 impl From<TurnError> for Broken {
@@ -163,9 +166,13 @@ impl TurnDriver {
     }
 
     async fn run(mut self) {
-        if let Err(Broken::Failed(why)) = self.steps().await {
-            self.tell(Output::Failed(why)).await.ok();
-        }
+        let told = match self.steps().await {
+            Ok(()) | Err(Broken::Unheard) => Ok(()),
+            Err(Broken::Failed(why)) => self.tell(Output::Failed(why)).await,
+            Err(Broken::Refused(refusal)) => self.tell(Output::Refused(refusal)).await,
+        };
+        // A client that is gone needs no reason.
+        drop(told);
         ::metrics::histogram!(metrics::TURN_ROUNDS).record(f64::from(self.turn.rounds()));
     }
 
@@ -242,7 +249,7 @@ impl TurnDriver {
         let request = preparation.complete().await?;
         let entry = services.live.enter(self.later.caller.name.clone());
         let submitted = RequestActor::submit(request, vec![entry], services.handles.clone()).await;
-        submitted.map(Some).map_err(|refusal| Broken::Failed(refusal.to_string()))
+        submitted.map(Some).map_err(Broken::Refused)
     }
 
     /// The prompt behind these answers: behind the model's own tokens wherever its template allows it, so that the

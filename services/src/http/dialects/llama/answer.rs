@@ -6,7 +6,7 @@ use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::logprob;
-use crate::http::wire::refusals::engine_error;
+use crate::http::wire::refusals::{engine_error, refused};
 use crate::turn::options::Generation;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
@@ -99,6 +99,7 @@ impl Frames for LlamaAnswer {
                 (0..self.answers.len()).for_each(|i| event(out, None, &self.ended(i, &account)));
             }
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(())
     }
@@ -123,6 +124,7 @@ impl WholeReply for LlamaAnswer {
             Output::Finished { choice, reason } => self.answers[choice as usize].finish = Some(reason),
             Output::End(account) => return Ok(Some(self.whole(&account))),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(None)
     }

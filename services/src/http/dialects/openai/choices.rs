@@ -5,7 +5,7 @@ use super::report::write;
 use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
 use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::engine_error;
+use crate::http::wire::refusals::{engine_error, refused};
 use bytes::{BufMut, BytesMut};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -66,6 +66,7 @@ impl<S: ChoiceFormat> Chunks<S> {
             }
             Output::End(account) => chunks.extend(self.end(account)),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(chunks)
     }
@@ -121,6 +122,7 @@ impl<S: ChoiceFormat> CollectedReply<S> {
             Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
             Output::End(account) => return Ok(Some(self.reply(&account))),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(None)
     }
