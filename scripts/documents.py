@@ -2,7 +2,7 @@
 """An exam of answers from a team's own files: facts in documents, asked in several wordings of a running service. Standard library alone.
 
     CHIMERE_DOCUMENTS__DIRECTORY=$(mktemp -d) chimere &
-    python3 scripts/documents.py [--facts 960] [--documents 2000] [--unanswerable 200] [--check]
+    python3 scripts/documents.py [--facts 960] [--documents 2000] [--unanswerable 200] [--queries question|written|forced] [--check]
 
 The documents are texts of a few sentences, of which one states a fact about an invented thing (models/nano/tasks/facts.py) and the others tell
 of something else; those beyond the facts state facts about things that nobody asks for. Given are, with 95 % intervals:
@@ -12,6 +12,7 @@ answers       questions whose answer has the value, asked through the tool file_
 refused       questions that the documents answer, and that were answered with "not in the text"
 citations     answers with the value that carry a citation; citations whose quote is a part of the file's text and has the value
 unanswerable  questions about things that no document tells of, answered with "not in the text"
+searched      questions that the model searched for at all, where it writes the queries; forced ones have to begin with a search
 
 With --check the program fails where a share is below its floor: MUSTS, or what --least says (answers=20,cited=50) for a smaller model or exam.
 """
@@ -130,12 +131,16 @@ def found(client, store, file, question):
     return file in [hit["file_id"] for hit in hits]
 
 
-def answered(client, store, model, question, passages):
-    """-> the answer's text and its citations."""
-    tool = {"type": "file_search", "vector_store_ids": [store], "max_num_results": passages}
+def answered(client, store, model, question, passages, queries):
+    """-> the answer's text, its citations, and how many searches were made for it."""
+    tool = {"type": "file_search", "vector_store_ids": [store], "max_num_results": passages,
+            "queries": "question" if queries == "question" else "written"}
     body = {"model": model, "messages": [{"role": "user", "content": question}], "tools": [tool], "temperature": 0, "max_tokens": 400}
-    message = client.call("POST", "/v1/chat/completions", body)["choices"][0]["message"]
-    return message["content"] or "", [note["file_citation"] for note in message.get("annotations", [])]
+    if queries == "forced":
+        body["tool_choice"] = {"type": "file_search"}
+    reply = client.call("POST", "/v1/chat/completions", body)
+    message, searches = reply["choices"][0]["message"], reply["timings"]["turn"]["searches"]
+    return message["content"] or "", [note["file_citation"] for note in message.get("annotations", [])], searches
 
 
 def judged(client, store, questions, passages):
@@ -183,7 +188,8 @@ def main():
     parser.add_argument("--facts", type=int, default=960)
     parser.add_argument("--documents", type=int, default=2000)
     parser.add_argument("--unanswerable", type=int, default=200)
-    parser.add_argument("--passages", type=int, default=5, help="passages before each answer")
+    parser.add_argument("--passages", type=int, default=5, help="passages of each search")
+    parser.add_argument("--queries", choices=["question", "written", "forced"], default="question", help="whether the model writes the queries")
     parser.add_argument("--wordings", type=int, default=len(WORDINGS), help="in which each fact is asked")
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--check", action="store_true", help="fail where a share is below its floor")
@@ -209,22 +215,23 @@ def main():
         begin = time.monotonic()
         searches = list(pool.map(lambda q: found(client, store, files[q[0]], q[1]), questions))
         print(f"{1000 * (time.monotonic() - begin) / len(questions):.1f} ms a search", flush=True)
-        ask = lambda question: answered(client, store, model, question, args.passages)
+        ask = lambda question: answered(client, store, model, question, args.passages, args.queries)
         answers = list(pool.map(lambda q: ask(q[1]), questions))
         rng = random.Random(9)
         none = list(pool.map(ask, [asked(rng.choice(unknown), rng.randrange(args.wordings)) for _ in range(args.unanswerable)]))
-    right = [rows[at]["value"] in text for (at, _), (text, _) in zip(questions, answers)]
-    notes = [(files[at], rows[at]["value"], texts[at], note) for (at, _), (_, cited) in zip(questions, answers) for note in cited]
-    wrong = [(question, text) for (_, question), (text, _), ok in zip(questions, answers, right) if not ok]
+    right = [rows[at]["value"] in text for (at, _), (text, *_) in zip(questions, answers)]
+    notes = [(files[at], rows[at]["value"], texts[at], note) for (at, _), (_, cited, _) in zip(questions, answers) for note in cited]
+    wrong = [(question, text) for (_, question), (text, *_), ok in zip(questions, answers, right) if not ok]
     for question, text in random.Random(3).sample(wrong, min(args.wrong, len(wrong))):
         print(f"  {question!r} -> {text!r}")
     missed = report({
         "searches": searches,
         "answers": right,
-        "refused": [refuses(text) for text, _ in answers],
-        "cited": [bool(cited) for ok, (_, cited) in zip(right, answers) if ok],
+        "refused": [refuses(text) for text, *_ in answers],
+        "cited": [bool(cited) for ok, (_, cited, _) in zip(right, answers) if ok],
         "citations": [note["file_id"] == file and note["quote"] in text and value in note["quote"] for file, value, text, note in notes],
-        "unanswerable": [refuses(text) for text, _ in none],
+        "unanswerable": [refuses(text) for text, *_ in none],
+        **({"searched": [made > 0 for *_, made in answers]} if args.queries != "question" else {}),
     }, args.least)
     client.removed(store, files)
     if args.check and missed:

@@ -61,6 +61,8 @@ metrics! {
     EXPERT_READS       Counter   "chimere_expert_reads_total" ["place"] "experts"    "Routed experts that passes over all layers read, each once a layer and pass, by where they lay: device, host. Where all lie on the device nobody counts.";
     EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
     EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
+    TURN_ROUNDS Histogram(ROUNDS) "chimere_turn_rounds" [] "generations" "Generations of a turn that may make calls.";
+    TOOL_CALLS Counter "chimere_tool_calls_total" ["tool", "outcome"] "calls" "The server's: answered, refused, failed.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -184,6 +186,8 @@ const RATIOS: &[f64] = &[0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5,
 const BUDGET: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0];
 /// Bucket bounds of lookups, in seconds: 5 us to a second.
 const LOOKUP: &[f64] = &[5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
+/// Bucket bounds of the generations of a turn.
+const ROUNDS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
 /// Bucket bounds of rows in a step: powers of two.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 

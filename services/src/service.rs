@@ -185,7 +185,7 @@ impl Service {
         };
         let app = web::Data::new(App {
             limits: parts.limits,
-            turns,
+            turns: Arc::new(turns),
             responses: parts.responses,
             gate: web::Data::new(gate),
             traces: parts.traces,

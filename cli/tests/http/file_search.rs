@@ -163,6 +163,8 @@ fn what_cannot_be_searched_is_refused_by_name() {
     refused(json!([tool(&store), tool(&store)]), none.clone(), "tools[1]", "second file_search");
     let odd = |field: &str, value: Value| json!([with(tool(&store), json!({field: value}))]);
     refused(odd("vector_store_ids", json!([])), none.clone(), "tools[0].vector_store_ids", "must name a store");
+    let list = odd("vector_store_ids", json!([store, 7]));
+    refused(list, none.clone(), "tools[0].vector_store_ids[1]", "must be a string, got");
     refused(odd("max_num_results", json!(51)), none.clone(), "tools[0].max_num_results", "50");
     refused(odd("filters", json!({"type": "like"})), none.clone(), "tools[0].filters.type", "like");
     refused(odd("ranker", json!("auto")), none.clone(), "tools[0].ranker", "unknown");

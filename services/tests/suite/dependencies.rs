@@ -289,7 +289,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "caller",
             "grammar",
             "services",
-            "state",
+            "preparation",
             "prompts",
             "vectors",
             "text_vectors",
@@ -301,6 +301,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "context",
             "thinking",
             "stages",
+            "rounds",
         ],
     ),
     (

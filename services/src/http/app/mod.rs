@@ -23,7 +23,7 @@ pub struct App {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// The parts of the service that turns use.
-    pub turns: TurnServices,
+    pub turns: Arc<TurnServices>,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
     /// Who is let in.
