@@ -134,7 +134,7 @@ async fn add(args: &AddArgs) -> Result<(), CliError> {
     let client = client(&args.access)?;
     let store = store(&client, &args.store).await?;
     let known = known(&client, &store).await?;
-    let (mut progress, mut sent, mut refused) = (Progress::default(), Vec::new(), 0);
+    let (mut progress, mut sent, mut refused) = (ProgressLine::default(), Vec::new(), 0);
     for (i, (path, name)) in files.iter().enumerate() {
         let shown = one_line(name);
         progress.show(&format!("{}/{} {shown}", i + 1, files.len()));
@@ -200,12 +200,12 @@ async fn send(
 
 /// A line that tells how far the work is, where a person sees it; and lines that stay.
 #[derive(Default)]
-struct Progress {
+struct ProgressLine {
     /// Characters of the line that is shown.
     width: usize,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Characters of such a line.
     const WIDTH: usize = 79;
 
@@ -233,7 +233,7 @@ async fn wait(
     client: &ServiceClient,
     store: &str,
     sent: &[(String, String)],
-    progress: &mut Progress,
+    progress: &mut ProgressLine,
 ) -> Result<usize, CliError> {
     let mut given_up = 0;
     for (i, (id, name)) in sent.iter().enumerate() {

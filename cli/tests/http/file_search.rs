@@ -130,6 +130,23 @@ fn an_answer_is_told_to_say_what_is_missing_where_passages_hardly_suffice() {
 }
 
 #[test]
+fn tokens_of_a_prompt_are_counted_with_the_passages_that_it_would_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, store, _) = service(&dir);
+    let client = Client(server.addr, None);
+    let body = chat(&json!([tool(&store)]));
+    let prompt_tokens = client.post(CHAT, &body)["usage"]["prompt_tokens"].as_u64().unwrap();
+    let plain = client.post("/v1/chat/completions/input_tokens", &chat(&json!([])));
+    assert!(plain["input_tokens"].as_u64().unwrap() + 20 < prompt_tokens, "{plain} {prompt_tokens}");
+    let counted = client.post("/v1/chat/completions/input_tokens", &body);
+    assert_eq!(counted["input_tokens"], prompt_tokens);
+    let question = body["messages"][0]["content"].clone();
+    let asked = json!({"input": question, "tools": [tool(&store)], "reasoning": {"effort": "none"}});
+    let counted = client.post("/v1/responses/input_tokens", &asked);
+    assert_eq!(counted["input_tokens"], client.post(RESPONSES, &asked)["usage"]["input_tokens"]);
+}
+
+#[test]
 fn a_store_that_fits_is_read_as_a_whole_and_a_larger_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, _) = service(&dir);

@@ -4,13 +4,14 @@ use super::context::{stores_exist, with_examples, with_passages};
 use super::error::TurnError;
 use super::options::QueryWriter;
 use super::preparation::Preparation;
-use super::prompts::{INLINE_BYTES, ids_of, work};
+use super::prompts::{INLINE_BYTES, ids_of, prompt_of, work};
 use super::reader::of_answers;
 use super::tables::tables_of;
 use super::thinking::prompt_and_thinking;
 use crate::actors::request::generation_request::{GenerationRequest, ThinkingPlan};
 use crate::actors::request::report::{Report, TurnReport};
 use crate::citations::{NumberedSource, NumberedSources};
+use crate::text::ChatPrompt;
 use std::sync::Arc;
 
 /// A step before a generation. A new step is one more stage here, in one of the two lists, and in
@@ -43,6 +44,19 @@ impl Preparation<'_> {
             self.run(stage).await?;
         }
         Ok(())
+    }
+
+    /// The prompt behind which a conversation's answer would begin, however long it is: with the examples and the
+    /// passages that are looked for. Whether these suffice is not asked.
+    pub async fn prompt(mut self) -> Result<ChatPrompt, TurnError> {
+        if let Some(search) = self.chat.as_mut().and_then(|chat| chat.file_search.as_mut()) {
+            search.sufficiency_min = 0.0;
+        }
+        for stage in [Stage::Examples, Stage::Passages] {
+            self.run(stage).await?;
+        }
+        let (conversation, bytes) = self.chat.take().map(|chat| (chat.conversation, chat.bytes)).unwrap_or_default();
+        prompt_of(self.services, self.caller.holder, conversation, bytes, usize::MAX).await
     }
 
     /// Runs the other stages and gives the request.

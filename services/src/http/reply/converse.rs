@@ -7,6 +7,7 @@ use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::ParsedBody;
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
+use crate::text::ChatPrompt;
 use crate::turn::options::{ChatRequest, Generation};
 use crate::turn::{LaterRounds, Preparation};
 use actix_web::{HttpRequest, HttpResponse};
@@ -26,6 +27,16 @@ pub(in crate::http) async fn converse<S: Dialect>(
     let later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes));
     let preparation = Preparation::of_chat(&app.turns, caller, cache, (chat, bytes));
     answer(app, request, (preparation, later, room), shape, id_prefix).await
+}
+
+/// The prompt behind which the answer of a conversation would begin.
+pub(in crate::http) async fn prompt_of_chat(
+    app: &App,
+    request: &HttpRequest,
+    (chat, bytes): (ChatRequest, usize),
+) -> Result<ChatPrompt, ApiError> {
+    let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
+    Ok(Preparation::of_chat(&app.turns, caller, cache, (chat, bytes)).prompt().await?)
 }
 
 /// Goes on from prompts that no template is laid around.
