@@ -34,6 +34,7 @@ mod refusals;
 mod reports;
 mod responses;
 mod storage;
+mod store_vectors;
 mod strangers;
 mod structured;
 mod support;

@@ -294,7 +294,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "vectors",
             "text_vectors",
             "search",
-            "self_test",
+            "idle",
             "reader",
             "tables",
             "context",
