@@ -124,7 +124,8 @@ fn vectors(store: &Value) -> String {
         (Some(_), Some(recall)) => {
             let fell = store["self_test"]["fell_points"].as_f64();
             let fell = fell.map_or(String::new(), |points| format!(", {points} points LESS than before"));
-            format!("  vectors count {}, finds {recall} % of itself{fell}", vectors["weight"])
+            let weight = &vectors["weight"];
+            format!("  vectors count {weight}, {recall} % of its sentences find their passage{fell}")
         }
     }
 }

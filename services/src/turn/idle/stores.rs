@@ -56,7 +56,7 @@ pub async fn keep_stores(services: &TurnServices) {
 
 /// Makes and keeps the vectors of a file. The end of the service, or of the file, is no error.
 async fn embed(services: &TurnServices, idle: &mut IdleTimes<'_>, job: &VectorJob) -> Result<(), String> {
-    let (mut codes, mut done) = (Vec::new(), 0);
+    let (mut reader, mut codes, mut done) = (StoreReader::Idle(idle), Vec::new(), 0);
     let at_once = services.embedder.beside_model().map_or(1, TextEmbedder::at_once);
     while done < job.passages {
         let (documents, of, part) = (services.documents.clone(), job.clone(), done..job.passages.min(done + TEXTS));
@@ -65,7 +65,7 @@ async fn embed(services: &TurnServices, idle: &mut IdleTimes<'_>, job: &VectorJo
         let Some(texts) = texts else { return Ok(()) };
         done += texts.len();
         for part in texts.chunks(at_once) {
-            match read_texts(idle, part).await {
+            match reader.passages(part).await {
                 None => return Ok(()),
                 Some(vectors) => {
                     codes.extend(vectors.map_err(|e| e.to_string())?.iter().flat_map(|vector| coded(vector)));
@@ -83,51 +83,59 @@ async fn embed(services: &TurnServices, idle: &mut IdleTimes<'_>, job: &VectorJo
     Ok(())
 }
 
-/// Vectors of some texts, of each alone where they are refused together. None if the service ends.
-async fn read_texts(idle: &mut IdleTimes<'_>, texts: &[String]) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
-    let all = idle.vectors(texts.to_vec(), Purpose::Passage).await?;
-    if all.as_ref().is_ok_and(|all| all.len() == texts.len()) {
-        return Some(all);
-    }
-    let mut vectors = Vec::with_capacity(texts.len());
-    for text in texts {
-        match beginning(idle, text).await? {
-            Ok(vector) => vectors.extend(vector),
-            Err(error) => return Some(Err(error)),
-        }
-    }
-    Some(Ok(vectors))
-}
-
-/// The vector of a text, or of as much of its beginning as is read.
-async fn beginning(idle: &mut IdleTimes<'_>, text: &str) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
-    for halvings in 0..HALVINGS {
-        let part = &text[..text.floor_char_boundary(text.len() >> halvings)];
-        if let Ok(vector) = idle.vectors(vec![part.to_owned()], Purpose::Passage).await? {
-            return Some(Ok(vector));
-        }
-    }
-    let least = &text[..text.floor_char_boundary(text.len() >> HALVINGS)];
-    idle.vectors(vec![least.to_owned()], Purpose::Passage).await
-}
-
-/// On whose behalf a test reads its texts.
-enum TestReader<'a, 's> {
+/// On whose behalf texts are read.
+enum StoreReader<'a, 's> {
     /// The service, while nobody has a request.
     Idle(&'a mut IdleTimes<'s>),
-    /// Somebody who asked for the test.
+    /// Somebody who asked for a test.
     Request(&'a TurnServices, &'a TurnCaller),
 }
 
-impl TestReader<'_, '_> {
-    /// A text's vector; none where it cannot be read or the service ends. Whoever asked is told why.
-    async fn vector(&mut self, text: &str, purpose: Purpose) -> Result<Option<Vec<f32>>, TurnError> {
+impl StoreReader<'_, '_> {
+    /// The vectors of some texts. None if the service ends.
+    async fn read(&mut self, texts: &[String], purpose: Purpose) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
         match self {
-            Self::Idle(idle) => Ok(idle.vector(text, purpose).await),
+            Self::Idle(idle) => idle.vectors(texts.to_vec(), purpose).await,
             Self::Request(services, caller) => {
                 let reader = VectorCaller::Request { caller, field: "selftest" };
-                Ok(services.vectors(reader, vec![text.to_owned()], purpose).await?.vectors.pop())
+                let read = services.vectors(reader, texts.to_vec(), purpose).await;
+                Some(read.map(|read| read.vectors))
             }
+        }
+    }
+
+    /// The vectors of some passages, of each alone where they are refused together. None if the service ends.
+    async fn passages(&mut self, texts: &[String]) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
+        let all = self.read(texts, Purpose::Passage).await?;
+        if all.is_ok() {
+            return Some(all);
+        }
+        let mut vectors = Vec::with_capacity(texts.len());
+        for text in texts {
+            match self.beginning(text, Purpose::Passage).await? {
+                Ok(vector) => vectors.extend(vector),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(vectors))
+    }
+
+    /// The vector of a text, or of as much of its beginning as is read.
+    async fn beginning(&mut self, text: &str, purpose: Purpose) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
+        let part = |halvings: u32| [text[..text.floor_char_boundary(text.len() >> halvings)].to_owned()];
+        for halvings in 0..HALVINGS {
+            if let Ok(vector) = self.read(&part(halvings), purpose).await? {
+                return Some(Ok(vector));
+            }
+        }
+        self.read(&part(HALVINGS), purpose).await
+    }
+
+    /// A text's vector for a test; none where it cannot be read or the service ends. Whoever asked is told why.
+    async fn vector(&mut self, text: &str, purpose: Purpose) -> Result<Option<Vec<f32>>, TurnError> {
+        match (self.beginning(text, purpose).await, self) {
+            (None, _) | (Some(Err(_)), Self::Idle(_)) => Ok(None),
+            (Some(read), _) => Ok(read?.pop()),
         }
     }
 }
@@ -137,7 +145,7 @@ pub async fn test_store(services: &TurnServices, caller: &TurnCaller, store: &st
     services.check_open()?;
     let due = services.documents.test_of(caller.account, store).map_err(TurnError::Documents)?;
     let _turn = services.documents.test_turn().map_err(TurnError::Documents)?;
-    let test = test(services, &due, TestReader::Request(services, caller)).await?;
+    let test = test(services, &due, StoreReader::Request(services, caller)).await?;
     test.iter().for_each(|test| report(&due, test));
     Ok(())
 }
@@ -145,7 +153,7 @@ pub async fn test_store(services: &TurnServices, caller: &TurnCaller, store: &st
 /// Tests a store that is due.
 async fn test_idle(services: &TurnServices, idle: &mut IdleTimes<'_>, due: &DueStoreTest) {
     let store = due.store();
-    match test(services, due, TestReader::Idle(idle)).await {
+    match test(services, due, StoreReader::Idle(idle)).await {
         Ok(test) => test.iter().for_each(|test| report(due, test)),
         // Whoever removed it meanwhile needs no test.
         Err(TurnError::Documents(DocumentError::UnknownStore(_))) => tracing::debug!(store, "a store is gone"),
@@ -165,7 +173,7 @@ fn report(due: &DueStoreTest, test: &SelfTest) {
 async fn test(
     services: &TurnServices,
     due: &DueStoreTest,
-    mut reader: TestReader<'_, '_>,
+    mut reader: StoreReader<'_, '_>,
 ) -> Result<Option<SelfTest>, TurnError> {
     let (documents, of) = (services.documents.clone(), due.clone());
     let Some(probes) = aside(services, usize::MAX, move || documents.test_probes(&of)).await else { return Ok(None) };
