@@ -12,6 +12,9 @@ encoder (`documents.embedder.directory`) also below these musts:
 
     python3 scripts/retrieval.py --pods PODS --others 400 --meaning-least 88 --weight-least 0.5
 
+With `--store` the passages are files of a vector store (the service then needs `documents.directory`), one passage each, and `both` is a
+search that says nothing of weights.
+
 Intervals are 95 %: 1.96 standard errors of the mean to each side.
 """
 import argparse
@@ -106,6 +109,63 @@ class Collection:
             time.sleep(1)
 
 
+class Store(Collection):
+    """A vector store whose files are the passages."""
+
+    WEIGHTS = {"words": (0, 1), "meaning": (1, 0)}
+
+    def __init__(self, url, key, name):
+        super().__init__(url, key, name)
+        self.name, self.path = name, "/v1/vector_stores"
+        known = [store for store in self.call("GET", "?limit=100")["data"] if store["name"] == name]
+        self.path += f"/{known[0]['id']}" if known else ""
+        self.numbers = {}
+
+    def upload(self, number, text):
+        line = "a-line-between-parts"
+        parts = ['Content-Disposition: form-data; name="purpose"\r\n\r\nassistants',
+                 f'Content-Disposition: form-data; name="file"; filename="{number}.txt"\r\nContent-Type: text/plain\r\n\r\n{text}']
+        data = ("".join(f"--{line}\r\n{part}\r\n" for part in parts) + f"--{line}--\r\n").encode()
+        headers = {"Content-Type": f"multipart/form-data; boundary={line}", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
+        with urllib.request.urlopen(urllib.request.Request(self.url + "/v1/files", data, headers), timeout=600) as response:
+            return json.load(response)["id"]
+
+    def fill(self, passages):
+        if self.path != "/v1/vector_stores":
+            self.call("DELETE")
+            self.path = "/v1/vector_stores"
+        files = [self.upload(i, text) for i, text in enumerate(passages)]
+        whole = {"type": "static", "static": {"max_chunk_size_tokens": 4096, "chunk_overlap_tokens": 0}}
+        self.path += f"/{self.call('POST', '', {'name': self.name})['id']}"
+        for at in range(0, len(files), 2000):
+            self.call("POST", "/file_batches", {"file_ids": files[at:at + 2000], "chunking_strategy": whole})
+        self.wait(lambda store: store["status"] == "completed")
+        return 0
+
+    def wait(self, done):
+        end = time.monotonic() + SELF_TEST_SECONDS
+        while not done(self.call("GET")):
+            if time.monotonic() > end:
+                sys.exit(f"the store is not ready after {SELF_TEST_SECONDS} s: {self.call('GET')}")
+            time.sleep(1)
+
+    def ranks(self, questions, by):
+        weights = dict(zip(("embedding_weight", "text_weight"), self.WEIGHTS.get(by, ())))
+        options = {"ranking_options": {"hybrid_search": weights}} if weights else {}
+        ranks = []
+        for question, passage in questions:
+            found = self.call("POST", "/search", {"query": question, "max_num_results": max(FIRST), **options})["data"]
+            names = [hit["filename"] for hit in found]
+            ranks.append(names.index(f"{passage}.txt") if f"{passage}.txt" in names else math.inf)
+        return ranks
+
+    def self_test(self):
+        if not self.call("GET")["vectors"]:
+            return None
+        self.wait(lambda store: store["vectors"]["waiting"] == 0)
+        return self.call("POST", "/selftest", {})["self_test"]
+
+
 def share(ranks, first):
     """-> percent of ranks among the first, and half the width of its interval."""
     p = sum(rank < first for rank in ranks) / len(ranks)
@@ -132,24 +192,32 @@ def main():
     parser.add_argument("--pods", type=pathlib.Path, required=True, help="the folder of Perl's manual pages")
     parser.add_argument("--others", type=int, default=1500, help="sections of other pages among the passages")
     parser.add_argument("--kept", action="store_true", help="the collection of an earlier run is there and is used as it is")
+    parser.add_argument("--store", action="store_true", help="the passages are files of a vector store")
+    parser.add_argument("--both-least", type=float, help="percent among the first five that `both` must find after the self-test")
     parser.add_argument("--meaning-least", type=float, help="percent among the first five that `meaning` must find")
     parser.add_argument("--weight-least", type=float, help="the weight that the self-test must give the vectors")
     args = parser.parse_args()
     questions, passages = exam(args.pods, args.others)
     if not questions:
         sys.exit(f"{args.pods} has no perlfaq1.pod to perlfaq9.pod")
-    collection = Collection(args.url, args.key, COLLECTION)
+    collection = (Store if args.store else Collection)(args.url, args.key, COLLECTION)
     begin = time.monotonic()
     tokens = 0 if args.kept else collection.fill(passages)
     took = time.monotonic() - begin
     print(f"{len(questions)} questions, {len(passages)} passages, {tokens} tokens, added in {took:.0f} s", flush=True)
-    five = measure(collection, questions, ("words", "meaning", "both"))
+    # A store has no vectors for a search by meaning before its files have theirs.
+    five = measure(collection, questions, ("words", "both") if args.store else ("words", "meaning", "both"))
     losses = [five["words"] - five["both"]]
     tested = collection.self_test()
+    if args.store and tested:
+        five |= measure(collection, questions, ("meaning",))
     print(f"self-test, {time.monotonic() - begin:.0f} s after the start: {json.dumps(tested)}", flush=True)
     if tested:
-        losses.append(five["words"] - measure(collection, questions, ("both",))["both"])
+        five |= measure(collection, questions, ("both",))
+        losses.append(five["words"] - five["both"])
     weight = (tested or {}).get("vector_weight", 0)
+    if args.both_least is not None and five["both"] < args.both_least:
+        sys.exit(f"`both` finds {five['both']:.1f} %, at least {args.both_least} are wanted")
     if args.meaning_least is not None and five["meaning"] < args.meaning_least:
         sys.exit(f"`meaning` finds {five['meaning']:.1f} %, at least {args.meaning_least} are wanted")
     if args.weight_least is not None and weight < args.weight_least:

@@ -33,12 +33,19 @@ function useRefused(onClosed) {
   return refused;
 }
 
+/** A text without the title above it, which its first line may say again. */
+function untitled(text, headings) {
+  const [first, ...rest] = text.split("\n");
+  const own = first.replace(/^[#\s]+|[#\s]+$/g, "").replace(/\s+/g, " ");
+  return own === headings?.at(-1) && rest.some((line) => line.trim()) ? rest.join("\n").replace(/^[\r\n]+/, "") : text;
+}
+
 /** Where the passages of a search stand, and why they were found. */
 function Found({ of }) {
-  const legs = Object.entries(of.scores || of.legs || {}).filter(([, score]) => Number.isFinite(score));
+  const legs = Object.entries(of.scores || {}).filter(([, score]) => Number.isFinite(score));
   const facts = [of.page && `page ${of.page.toLocaleString("en")}`, of.headings?.join(" › "), Number.isFinite(of.score) && `score ${of.score.toFixed(3)}`, ...legs.map(([leg, score]) => `${leg} ${score.toFixed(3)}`)];
   return html`<li><bdi class="where">${plain(of.filename)}</bdi> <span class="facts">${facts.filter(Boolean).map((fact) => html`<span>${fact}</span> `)}</span>
-    <blockquote dir="auto">${of.content.map((part) => part.text).join("\n")}</blockquote></li>`;
+    <blockquote dir="auto">${untitled(of.content.map((part) => part.text).join("\n"), of.headings)}</blockquote></li>`;
 }
 
 function Search({ id }) {

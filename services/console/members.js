@@ -64,8 +64,11 @@ const counted = (n, one, several = `${one}s`) => `${n.toLocaleString("en")} ${n 
 const STATES = { in_progress: "is read", completed: "ready", failed: "failed", cancelled: "given up" };
 
 /** How the files of a store stand, in words. */
-export function standing({ file_counts: counts }) {
+export function standing({ file_counts: counts, vectors, self_test: test }) {
   const parts = Object.entries(STATES).filter(([name]) => counts[name]).map(([name, words]) => `${counts[name].toLocaleString("en")} ${name === "in_progress" ? "in progress" : words}`);
+  if (vectors?.waiting) parts.push(`${counted(vectors.waiting, "passage")} without vectors yet`);
+  else if (test) parts.push(`vectors count ${vectors.weight}`);
+  if (test?.fell_points) parts.push(`searches find ${test.fell_points} points less than before`);
   return [counted(counts.total, "file"), ...parts].join(" · ");
 }
 

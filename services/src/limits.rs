@@ -338,7 +338,8 @@ pub const STORES_MAX: usize = 256;
 pub const STORE_FILES_MAX: usize = 10_000;
 /// Passages of one vector store.
 pub const STORE_CHUNKS_MAX: usize = 200_000;
-/// Bytes that the words of all vector stores take in memory, about: some 1,500 a passage of 400 tokens.
+/// Bytes that the words and vectors of all vector stores take in memory, about: some 1,500 a passage of 400 tokens, and
+/// a byte for each number of its vector.
 pub const INDEX_BYTES_MAX: u64 = 4 << 30;
 /// Batches of files that one vector store remembers.
 pub const STORE_BATCHES_MAX: usize = 1000;
@@ -354,6 +355,8 @@ pub const TURN_ROUNDS_MAX: u32 = 8;
 pub const TURN_CALLS_MAX: u32 = 16;
 /// Searches of files in one turn whose queries the model writes.
 pub const FILE_SEARCHES_MAX: u32 = 4;
+/// The largest weight of embeddings and of words in a search: these are shares of their sum.
+pub const SEARCH_WEIGHT_MAX: f64 = 1000.0;
 /// Queries of one search.
 pub const STORE_QUERIES_MAX: usize = 8;
 /// Bytes of all queries of one search.

@@ -142,7 +142,10 @@ metrics! {
     COLLECTION_BYTES   Gauge     "chimere_collection_bytes" [] "bytes"               "Bytes of the texts and vectors of all collections, about.";
     INGEST_QUEUE       Gauge     "chimere_ingest_queue" [] "files"                   "Files of vector stores that wait to be read and cut.";
     STORE_FILES        Gauge     "chimere_store_files" ["state"] "files"             "Files of all vector stores by state: in_progress, completed, cancelled, failed.";
-    STORE_INDEX_BYTES  Gauge     "chimere_store_index_bytes" [] "bytes"              "Bytes of memory that the words of all vector stores take, about.";
+    STORE_INDEX_BYTES  Gauge     "chimere_store_index_bytes" [] "bytes"              "Bytes of memory that the words and vectors of all vector stores take, about.";
+    STORE_VECTORS_WAITING Gauge  "chimere_store_vectors_waiting" [] "passages"       "Passages of vector stores that wait for their vectors; 0 without an encoder.";
+    STORE_LEG_SECONDS Histogram(LOOKUP) "chimere_store_leg_seconds" ["leg"] "seconds" "Time to score all passages of a vector store for one query, by leg: words, vectors.";
+    STORE_WORDS_ALONE  Counter   "chimere_store_words_alone_total" [] "searches"     "Searches of vector stores that went by words alone because the encoder gave no vector of the query.";
     STORE_SEARCH_SECONDS Histogram(LOOKUP) "chimere_store_search_seconds" [] "seconds" "Time to find the best passages of vector stores, in seconds.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
@@ -217,6 +220,8 @@ pub const OUTCOMES: &[&str] =
     &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded", "decided"];
 /// Values of [`DECISIONS`]' label.
 pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", "sufficient"];
+/// Values of [`STORE_LEG_SECONDS`]' label.
+pub const STORE_LEGS: &[&str] = &["words", "vectors"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
@@ -372,6 +377,7 @@ fn start_series() {
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
         ENCODER_TOKENS,
+        STORE_WORDS_ALONE,
         PREFIX_QUERIES,
         PREFIX_HITS,
         PREFIX_QUERY_TOKENS,
@@ -436,6 +442,9 @@ fn start_histograms() {
     }
     for budget in BUDGETS {
         let _exists = ::metrics::histogram!(STEP_BUDGET, "of" => *budget);
+    }
+    for leg in STORE_LEGS {
+        let _exists = ::metrics::histogram!(STORE_LEG_SECONDS, "leg" => *leg);
     }
     for direction in TRANSFERS {
         let _exists = ::metrics::histogram!(PREFIX_TRANSFER, "direction" => *direction);

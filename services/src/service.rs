@@ -26,7 +26,7 @@ use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
-use crate::turn::{GrammarMaker, TurnServices, keep_tested};
+use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
 use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
@@ -287,9 +287,11 @@ impl Service {
     }
 }
 
-/// Tests collections while the service is idle, until it ends.
+/// Tests collections, and makes and tests the vectors of stores, while the service is idle, until it ends.
 fn self_tests(app: web::Data<App>) -> JoinHandle<()> {
-    actix_rt::spawn(async move { keep_tested(&app.turns).await })
+    actix_rt::spawn(async move {
+        tokio::join!(keep_tested(&app.turns), keep_stores(&app.turns));
+    })
 }
 
 /// The part that decides who is let in.

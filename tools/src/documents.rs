@@ -100,19 +100,38 @@ async fn list(access: &AccessArgs) -> Result<(), CliError> {
     for store in &stores {
         let counts = &store["file_counts"];
         println!(
-            "{}  {:<24} {:>6} files ({} to do, {} failed)  {:>12} bytes of text",
+            "{}  {:<24} {:>6} files ({} to do, {} failed)  {:>12} bytes of text{}",
             text(&store["id"]),
             text(&store["name"]),
             counts["total"],
             counts["in_progress"],
             counts["failed"],
             store["usage_bytes"],
+            vectors(store),
         );
     }
     if stores.is_empty() {
         println!("there are no vector stores here");
     }
     Ok(())
+}
+
+/// How far the vectors of a store are, and how much they count; nothing where no encoder makes any.
+fn vectors(store: &Value) -> String {
+    let vectors = &store["vectors"];
+    match (vectors["waiting"].as_u64(), store["self_test"]["recall_percent"].as_f64()) {
+        (None, _) => String::new(),
+        (Some(waiting), _) if waiting > 0 => {
+            format!("  {waiting} of {} passages wait for vectors", vectors["passages"])
+        }
+        (Some(_), None) => "  vectors, not tested yet".into(),
+        (Some(_), Some(recall)) => {
+            let fell = store["self_test"]["fell_points"].as_f64();
+            let fell = fell.map_or(String::new(), |points| format!(", {points} points LESS than before"));
+            let weight = &vectors["weight"];
+            format!("  vectors count {weight}, {recall} % of its sentences find their passage{fell}")
+        }
+    }
 }
 
 /// What the service says is shown without what would change how a terminal reads it.

@@ -48,7 +48,7 @@ fn a_chat_s_answer_cites_the_files_that_bear_it_out_whole_and_streamed() {
         assert_eq!((&message["content"], &message["annotations"]), (&json!(SAYS), &want), "{reply}");
     }
     let told = server.fake.was_told();
-    let shown = "say so.\n\n[1] Title: Ports\n# Ports\n\nThe port of Kelm lies in the north. It was built in 1871.";
+    let shown = "say so.\n\n[1] Title: Ports\nThe port of Kelm lies in the north. It was built in 1871.";
     assert!(told.contains(shown) && told.contains("Kelm built? SAY{"), "{told}");
     let chunks = Stream::open(server.addr, CHAT, &with(chat(&json!([tool(&store)])), json!({"stream": true}))).events();
     let chunks = chunks.iter().filter_map(|event| event.strip_prefix("data: ")).filter(|data| *data != "[DONE]");

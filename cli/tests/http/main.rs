@@ -35,6 +35,7 @@ mod reports;
 mod responses;
 mod rounds;
 mod storage;
+mod store_vectors;
 mod strangers;
 mod structured;
 mod support;

@@ -56,6 +56,25 @@ pub enum DocumentError {
         /// The most bytes of an account.
         max: u64,
     },
+    /// No encoder makes vectors of passages.
+    #[error("vector stores are searched by words here: set documents.embedder for vectors")]
+    NoEmbedder,
+    /// The passages of the store do not all have their vectors yet, or files are still to be read.
+    #[error(
+        "in the vector store {store:?} {waiting} passages wait for their vectors, and {files} files to be read: a test \
+         follows"
+    )]
+    VectorsWaiting {
+        /// Id of the store.
+        store: String,
+        /// Passages without a vector.
+        waiting: usize,
+        /// Files that are not searchable yet.
+        files: usize,
+    },
+    /// One store tests itself at a time.
+    #[error("a vector store is being tested for somebody else: try again in a minute")]
+    TestRuns,
     /// A disk, a file or the database.
     #[error(transparent)]
     Database(#[from] DatabaseError),

@@ -2,7 +2,7 @@
 //! indexed. Where a file stands is on the disk, so a service that was killed goes on where it stood.
 
 use super::cut::{Cut, passages};
-use super::index::{FileSegment, StoreIndex};
+use super::index::{FileSegment, StoreIndex, VectorRows};
 use super::library::{Library, VectorStore};
 use super::members::{Chunking, FaultCode, FileInfo, MemberFault, MemberState};
 use super::outline::{ChildWord, TextSection};
@@ -292,9 +292,11 @@ impl IngestShared {
             return Err(Stop::invalid(message));
         }
         let all = self.library.index_bytes.load(Ordering::Relaxed);
-        if all + segment.bytes() > INDEX_BYTES_MAX {
+        let width = self.library.settings.vectors.as_ref().map(|maker| maker.width);
+        let vectors = more as u64 * width.map_or(0, VectorRows::row_bytes);
+        if all + segment.bytes() + vectors > INDEX_BYTES_MAX {
             return Err(Stop::server(format!(
-                "the words of all stores take {all} bytes, at most {INDEX_BYTES_MAX} are kept"
+                "the words and vectors of all stores take {all} bytes, at most {INDEX_BYTES_MAX} are kept"
             )));
         }
         Ok(())
@@ -361,17 +363,26 @@ impl Library {
             completed.map(|member| (member.number, member.file_id.clone())).collect()
         };
         completed.sort_unstable();
-        let mut loaded = StoreIndex::default();
+        let mut loaded = self.empty_index();
         for (_, file) in completed {
             match self.segment(store, &file) {
-                Ok(segment) => loaded.append(segment),
+                Ok(segment) => {
+                    loaded.append(segment);
+                    self.load_vectors(store, &file, &mut loaded);
+                }
                 Err(error) => tracing::error!(store = store.id, file, error, "a file of a store cannot be searched"),
             }
         }
         self.index_bytes.fetch_add(loaded.bytes(), Ordering::Relaxed);
+        store.with_vectors.store(loaded.with_vectors(), Ordering::Relaxed);
         *index = Some(loaded);
         drop(index);
         self.export();
+    }
+
+    /// An index as it begins.
+    pub(super) fn empty_index(&self) -> StoreIndex {
+        StoreIndex::of_width(self.settings.vectors.as_ref().map(|maker| maker.width))
     }
 
     /// The passages of a file as they were found before.

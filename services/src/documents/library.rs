@@ -7,6 +7,8 @@ use super::members::{BatchInfo, FileCounts, FileInfo, MemberInfo, StoreInfo, Sto
 use super::outline::{ParsedTexts, remove_file};
 use super::tables::{self, StoredDocuments};
 use crate::database::{DatabaseError, ReopeningDatabase};
+use crate::embedder::VectorMaker;
+use crate::semantic::SelfTest;
 use chimere_engine::ids::KeyId;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use redb::WriteTransaction;
@@ -16,7 +18,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Name of the database in its directory.
 const FILE: &str = "documents.redb";
@@ -44,6 +46,8 @@ pub struct DocumentSettings {
     pub threads: usize,
     /// Counts the tokens of a text.
     pub count: Arc<dyn Fn(&str) -> usize + Send + Sync>,
+    /// The encoder whose vectors passages get; with none they are found by their words alone.
+    pub vectors: Option<VectorMaker>,
 }
 
 /// See the file's head.
@@ -58,6 +62,8 @@ pub(super) struct Library {
     pub(super) stores: RwLock<BTreeMap<(KeyId, String), Arc<VectorStore>>>,
     /// Bytes of all indices.
     pub(super) index_bytes: AtomicU64,
+    /// A store is testing itself because somebody asked for it; one at a time does.
+    pub(super) testing: AtomicBool,
 }
 
 /// A store of an account.
@@ -67,6 +73,8 @@ pub(super) struct VectorStore {
     pub(super) state: RwLock<StoreState>,
     /// `None` until it was read from the disk.
     pub(super) index: RwLock<Option<StoreIndex>>,
+    /// Passages in the index whose vectors are there. Beside it, because whoever asks must not wait until it is read.
+    pub(super) with_vectors: AtomicUsize,
     /// When it was last changed or searched, in seconds since 1970.
     pub(super) active: AtomicU64,
 }
@@ -76,16 +84,27 @@ pub(super) struct StoreState {
     pub(super) row: StoreRow,
     pub(super) members: BTreeMap<String, MemberInfo>,
     pub(super) batches: BTreeMap<String, BatchInfo>,
+    /// The last self-test with the encoder that is configured.
+    pub(super) test: Option<SelfTest>,
 }
 
 impl VectorStore {
     pub(super) fn of(owner: KeyId, row: StoreRow) -> Self {
         let (id, active) = (row.id.clone(), AtomicU64::new(row.created));
-        let state = StoreState { row, members: BTreeMap::new(), batches: BTreeMap::new() };
-        Self { owner, id, state: RwLock::new(state), index: RwLock::new(None), active }
+        let state = StoreState { row, members: BTreeMap::new(), batches: BTreeMap::new(), test: None };
+        Self {
+            owner,
+            id,
+            state: RwLock::new(state),
+            index: RwLock::new(None),
+            with_vectors: AtomicUsize::new(0),
+            active,
+        }
     }
 
-    pub(super) fn info(&self) -> StoreInfo {
+    /// What is known of it; `maker` is the encoder that is configured.
+    pub(super) fn info(&self, maker: Option<&VectorMaker>) -> StoreInfo {
+        let vectors = maker.map(|maker| self.vectors_info(maker));
         let state = self.state.read();
         let StoreRow { id, number, created, name, description, metadata } = state.row.clone();
         StoreInfo {
@@ -98,7 +117,13 @@ impl VectorStore {
             active: self.active.load(Ordering::Relaxed),
             bytes: state.members.values().map(|member| member.bytes).sum(),
             counts: FileCounts::of(state.members.values().map(|member| &member.state)),
+            vectors,
         }
+    }
+
+    /// How much vectors count in a search. Nothing, until a test of this store has found otherwise.
+    pub(super) fn vector_weight(&self) -> f32 {
+        self.state.read().test.as_ref().map_or(0.0, |test| test.weight as f32)
     }
 
     pub(super) fn key(&self) -> (KeyId, &str) {
@@ -145,6 +170,7 @@ impl Library {
             files: RwLock::default(),
             stores: RwLock::default(),
             index_bytes: AtomicU64::new(0),
+            testing: AtomicBool::new(false),
             db,
         };
         library.take_in(library.db.read(tables::read_all)?);
@@ -171,6 +197,12 @@ impl Library {
         for (owner, store, batch) in stored.batches {
             if let Some(store) = stores.get_mut(&(owner, store)) {
                 store.state.get_mut().batches.insert(batch.id.clone(), batch);
+            }
+        }
+        for (owner, store, maker, test) in stored.tests {
+            let is_of_now = self.settings.vectors.as_ref().is_some_and(|now| now.identity == maker);
+            if let Some(store) = stores.get_mut(&(owner, store)).filter(|_| is_of_now) {
+                store.state.get_mut().test = Some(test);
             }
         }
         *self.stores.write() = stores.into_iter().map(|(key, store)| (key, Arc::new(store))).collect();

@@ -1,6 +1,7 @@
 //! What is known of files, of stores, and of the files in stores.
 
 use super::filter::Attributes;
+use crate::semantic::SelfTest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -66,6 +67,30 @@ pub struct StoreInfo {
     pub bytes: u64,
     /// Its files by their states.
     pub counts: FileCounts,
+    /// Its vectors, where an encoder makes some.
+    pub vectors: Option<StoreVectors>,
+}
+
+/// How far the vectors of a store are, and what they are worth.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreVectors {
+    /// The encoder that makes them: name, width and digest.
+    pub maker: String,
+    /// Passages of all its files.
+    pub passages: usize,
+    /// Passages that wait for their vectors.
+    pub waiting: usize,
+    /// Result of the last self-test with this encoder.
+    pub test: Option<SelfTest>,
+    /// More than a tenth has changed since then, so another test follows.
+    pub test_due: bool,
+}
+
+impl StoreVectors {
+    /// How much vectors count in a search. Nothing, until a test of this store has found otherwise.
+    pub fn weight(&self) -> f64 {
+        self.test.as_ref().map_or(0.0, |test| test.weight)
+    }
 }
 
 /// Files of a store or of a batch by their states.

@@ -1,5 +1,5 @@
 //! An account's documents: files as they were uploaded, their texts, and stores that are searched for passages. HTTP is
-//! not here, and neither is the model that may make vectors.
+//! not here, and neither is the encoder that makes vectors.
 
 mod cut;
 mod error;
@@ -16,17 +16,19 @@ mod search;
 mod service;
 mod stores;
 mod tables;
+mod vectors;
 
 pub use error::DocumentError;
 pub use files::{Upload, label};
 pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
-pub use index::{FileSegment, PassageHit, StoreIndex};
+pub use index::{FileSegment, PassageHit, PassageQuery, StoreIndex, coded};
 pub use library::DocumentSettings;
 pub use members::{
     BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, FilePurpose, MemberFault, MemberInfo, MemberState, NewMember,
-    StoreInfo,
+    StoreInfo, StoreVectors,
 };
-pub use passage::Passage;
-pub use search::{WholeStore, WholeText};
+pub use passage::{LegScores, Passage, after_own_title};
+pub use search::{StoreSearch, WholeStore, WholeText};
 pub use service::Documents;
 pub use stores::{NewStore, StoreChange};
+pub use vectors::{DueStoreTest, StoreProbe, TestTurn, VectorJob};

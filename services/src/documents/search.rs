@@ -2,7 +2,7 @@
 
 use super::error::DocumentError;
 use super::filter::AttributeFilter;
-use super::index::PassageHit;
+use super::index::{PassageHit, PassageQuery, SearchedStore, ranked};
 use super::library::{Library, VectorStore};
 use super::members::{MemberInfo, MemberState};
 use super::passage::Passage;
@@ -40,24 +40,51 @@ pub struct WholeText {
     pub text: Arc<str>,
 }
 
+/// A search in some of an account's stores.
+#[derive(Clone, Debug)]
+pub struct StoreSearch<'a> {
+    /// Ids of the stores, which are searched as one.
+    pub stores: Vec<&'a str>,
+    /// What is looked for, at least one text.
+    pub queries: Vec<&'a str>,
+    /// A vector of length 1 for each query; none at all where words alone count.
+    pub vectors: &'a [Vec<f32>],
+    /// How much vectors count, in the place of what each store has found by its self-test.
+    pub weight: Option<f32>,
+    /// The most passages to find.
+    pub k: usize,
+    /// Only files whose attributes fulfil it.
+    pub filter: Option<&'a AttributeFilter>,
+}
+
+impl StoreSearch<'_> {
+    fn queries(&self) -> impl Iterator<Item = PassageQuery<'_>> {
+        let query = |(i, text)| PassageQuery { text, vector: self.vectors.get(i).map(Vec::as_slice) };
+        self.queries.iter().copied().enumerate().map(query)
+    }
+}
+
 impl Library {
     /// Searches as [`super::Documents::search`] says.
     pub(super) fn search(
         &self,
         owner: KeyId,
-        stores: &[&str],
-        (queries, k): (&[&str], usize),
-        filter: Option<&AttributeFilter>,
+        asked: &StoreSearch<'_>,
         now: u64,
     ) -> Result<Vec<Passage>, DocumentError> {
         let begin = Instant::now();
-        let stores: Vec<_> = stores.iter().map(|id| self.store(owner, id)).collect::<Result<_, _>>()?;
+        let mut stores = asked.stores.iter().map(|id| self.store(owner, id)).collect::<Result<Vec<_>, _>>()?;
+        // One that is named twice is one.
+        stores.sort_by(|a, b| a.id.cmp(&b.id));
+        stores.dedup_by(|a, b| a.id == b.id);
         stores.iter().for_each(|store| store.active.store(now, Ordering::Relaxed));
-        let found = match queries {
-            [query] => self.find(&stores, query, k, filter),
-            several => {
-                let lists = several.iter().map(|query| self.find(&stores, query, k * FUSED_OF_WANTED, filter));
-                fused(lists.collect(), k)
+        let mut queries = asked.queries();
+        let found = match (queries.next(), asked.queries.len()) {
+            (Some(query), 1) => self.find(&stores, &query, asked.k, asked),
+            (first, _) => {
+                let all = first.into_iter().chain(queries);
+                let lists = all.map(|query| self.find(&stores, &query, asked.k * FUSED_OF_WANTED, asked));
+                fused(lists.collect(), asked.k)
             }
         };
         let passages = self.with_texts(owner, found);
@@ -65,38 +92,32 @@ impl Library {
         Ok(passages)
     }
 
-    /// The best passages of all stores, whose scores are shares of the best one's.
+    /// The best passages of all stores for one query.
     fn find(
         &self,
         stores: &[Arc<VectorStore>],
-        query: &str,
+        query: &PassageQuery<'_>,
         k: usize,
-        filter: Option<&AttributeFilter>,
+        asked: &StoreSearch<'_>,
     ) -> Vec<PassageHit> {
-        let mut found: Vec<PassageHit> =
-            stores.iter().flat_map(|store| self.find_in(store, query, k, filter)).collect();
-        // One list over all stores; a file may be in several of them.
-        found.sort_by(|a, b| b.score.total_cmp(&a.score));
-        let mut seen = HashSet::new();
-        found.retain(|hit| seen.insert((hit.file_id.clone(), hit.start, hit.end)));
-        found.truncate(k);
-        let top = found.first().map_or(1.0, |hit| hit.score);
-        found.iter_mut().for_each(|hit| hit.score /= top);
-        found
+        stores.iter().for_each(|store| self.load(store));
+        let wanted: Vec<_> = stores.iter().map(|store| wanted_files(store, asked.filter)).collect();
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|wanted| move |file: &str| wanted.as_ref().is_none_or(|wanted| wanted.contains(file)))
+            .collect();
+        let indices: Vec<_> = stores.iter().map(|store| store.index.read()).collect();
+        let searched = stores.iter().zip(&indices).zip(&wanted).filter_map(|((store, index), wanted)| {
+            let weight = asked.weight.unwrap_or_else(|| store.vector_weight());
+            Some(SearchedStore { index: index.as_ref()?, weight, wanted })
+        });
+        ranked(&searched.collect::<Vec<_>>(), query, k)
     }
 
-    fn find_in(&self, store: &VectorStore, query: &str, k: usize, filter: Option<&AttributeFilter>) -> Vec<PassageHit> {
-        self.load(store);
-        let wanted: Option<HashSet<String>> = filter.map(|filter| {
-            let state = store.state.read();
-            let members = state.members.values().filter(|member| filter.holds(&member.attributes));
-            members.map(|member| member.file_id.clone()).collect()
-        });
-        let index = store.index.read();
-        let index = index.as_ref();
-        index.map_or_else(Vec::new, |index| {
-            index.find(query, k, |file| wanted.as_ref().is_none_or(|wanted| wanted.contains(file)))
-        })
+    /// The largest weight that vectors have in some of an account's stores.
+    pub(super) fn vector_weight(&self, owner: KeyId, stores: &[String]) -> Result<f32, DocumentError> {
+        let mut weights = stores.iter().map(|id| Ok(self.store(owner, id)?.vector_weight()));
+        weights.try_fold(0.0, |most: f32, weight: Result<f32, DocumentError>| Ok(most.max(weight?)))
     }
 
     /// With the texts; what was removed meanwhile is left out.
@@ -120,6 +141,7 @@ impl Library {
                 start: hit.start,
                 end: hit.end,
                 score: hit.score,
+                legs: hit.legs,
             })
         };
         found.into_iter().filter_map(&mut passage).collect()
@@ -170,6 +192,14 @@ impl Library {
     }
 }
 
+/// The files of a store that a filter lets through; none where there is no filter.
+fn wanted_files(store: &VectorStore, filter: Option<&AttributeFilter>) -> Option<HashSet<String>> {
+    let filter = filter?;
+    let state = store.state.read();
+    let members = state.members.values().filter(|member| filter.holds(&member.attributes));
+    Some(members.map(|member| member.file_id.clone()).collect())
+}
+
 /// Several lists as one: a passage counts by its places in all of them. A score of 1 is the first place in each.
 fn fused(lists: Vec<Vec<PassageHit>>, k: usize) -> Vec<PassageHit> {
     let best = lists.len() as f32 / (FUSION + 1.0);
@@ -178,7 +208,10 @@ fn fused(lists: Vec<Vec<PassageHit>>, k: usize) -> Vec<PassageHit> {
         for (rank, hit) in list.into_iter().enumerate() {
             let share = 1.0 / (FUSION + 1.0 + rank as f32) / best;
             match places.get(&(hit.file_id.clone(), hit.start, hit.end)).copied() {
-                Some(at) => fused[at].score += share,
+                Some(at) => {
+                    fused[at].score += share;
+                    fused[at].legs = fused[at].legs.best(hit.legs);
+                }
                 None => {
                     places.insert((hit.file_id.clone(), hit.start, hit.end), fused.len());
                     fused.push(PassageHit { score: share, ..hit });
@@ -193,6 +226,7 @@ fn fused(lists: Vec<Vec<PassageHit>>, k: usize) -> Vec<PassageHit> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::passage::LegScores;
     use super::*;
 
     fn list(starts: &[usize]) -> Vec<PassageHit> {
@@ -203,6 +237,7 @@ mod tests {
             page: None,
             headings: vec![],
             score: 1.0,
+            legs: LegScores::default(),
         };
         starts.iter().map(hit).collect()
     }

@@ -3,19 +3,22 @@
 
 use super::error::DocumentError;
 use super::files::Upload;
-use super::filter::{AttributeFilter, Attributes};
+use super::filter::Attributes;
 use super::index::StoreIndex;
 use super::ingest::Ingest;
 use super::library::{DocumentSettings, Library};
 use super::members::{BatchInfo, FileCounts, FileInfo, MemberInfo, NewMember, StoreInfo};
 use super::passage::Passage;
-use super::search::WholeStore;
+use super::search::{StoreSearch, WholeStore};
 use super::stores::{NewStore, StoreChange};
+use super::vectors::{DueStoreTest, StoreProbe, TestTurn, VectorJob};
 use crate::clock::unix_seconds;
 use crate::database::DatabaseError;
 use crate::limits::CHUNK_TOKENS;
+use crate::semantic::{Hits, SelfTest};
 use chimere_engine::ids::KeyId;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,7 +75,7 @@ impl Documents {
                 open.ingest.export();
             }
             None => {
-                super::stores::export(FileCounts::default(), 0);
+                super::stores::export(FileCounts::default(), 0, 0);
                 super::ingest::export(0);
             }
         }
@@ -110,7 +113,8 @@ impl Documents {
 
     /// One of an account's stores.
     pub fn store(&self, owner: KeyId, id: &str) -> Result<StoreInfo, DocumentError> {
-        Ok(self.library()?.store(owner, id)?.info())
+        let library = self.library()?;
+        Ok(library.describe(&*library.store(owner, id)?))
     }
 
     /// Makes a store with files, which become searchable one by one.
@@ -194,18 +198,67 @@ impl Documents {
         self.library()?.cancel_batch(owner, store, batch)
     }
 
-    /// The `k` best passages of some of an account's stores, best first: one list over all of their files. Several
-    /// queries are fused by their ranks. With a filter only files whose attributes fulfil it are searched. Takes as
-    /// long as a scan of all passages, so not on a thread that serves many.
-    pub fn search(
-        &self,
-        owner: KeyId,
-        stores: &[&str],
-        queries: &[&str],
-        k: usize,
-        filter: Option<&AttributeFilter>,
-    ) -> Result<Vec<Passage>, DocumentError> {
-        self.library()?.search(owner, stores, (queries, k), filter, unix_seconds())
+    /// The best passages of some of an account's stores, best first: one list over all of their files. Several queries
+    /// are fused by their ranks. Takes as long as a scan of all passages, so not on a thread that serves many.
+    pub fn search(&self, owner: KeyId, asked: &StoreSearch<'_>) -> Result<Vec<Passage>, DocumentError> {
+        self.library()?.search(owner, asked, unix_seconds())
+    }
+
+    /// The largest weight that vectors have in some of an account's stores: with 0 a query needs none.
+    pub fn vector_weight(&self, owner: KeyId, stores: &[String]) -> Result<f32, DocumentError> {
+        self.library()?.vector_weight(owner, stores)
+    }
+
+    /// Whether passages get vectors, which takes a directory and an encoder.
+    pub fn has_vectors(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.library.settings.vectors.is_some())
+    }
+
+    /// A file that waits for its vectors; accounts take turns, `after` had the last one. Those that are not `wanted`,
+    /// by store and file, are left out.
+    pub fn vector_job(&self, after: KeyId, wanted: impl Fn(&str, &str) -> bool) -> Option<VectorJob> {
+        self.open.as_ref()?.library.vector_job(after, wanted)
+    }
+
+    /// The texts of some passages of a file as an encoder reads them; none where nobody wants them any more.
+    pub fn vector_texts(&self, job: &VectorJob, part: Range<usize>) -> Result<Option<Vec<String>>, DocumentError> {
+        self.library()?.vector_texts(job, part)
+    }
+
+    /// Keeps the vectors of all passages of a file, as [`super::coded`] makes them, or none. False where nobody wants
+    /// them any more.
+    pub fn keep_vectors(&self, job: &VectorJob, codes: &[u8]) -> Result<bool, DocumentError> {
+        self.library()?.keep_vectors(job, codes)
+    }
+
+    /// A store whose self-test is due and whose vectors are all there.
+    pub fn due_test(&self) -> Option<DueStoreTest> {
+        self.open.as_ref()?.library.due_test()
+    }
+
+    /// The test of one of an account's stores as it stands, due or not.
+    pub fn test_of(&self, owner: KeyId, store: &str) -> Result<DueStoreTest, DocumentError> {
+        self.library()?.test_of(owner, store)
+    }
+
+    /// The right to test a store for somebody who asks for it, which one has at a time.
+    pub fn test_turn(&self) -> Result<TestTurn, DocumentError> {
+        self.library()?.test_turn()
+    }
+
+    /// The sentences to search for in a test.
+    pub fn test_probes(&self, due: &DueStoreTest) -> Vec<StoreProbe> {
+        self.open.as_ref().map_or_else(Vec::new, |open| open.library.test_probes(due))
+    }
+
+    /// With which weights of the vectors a sentence finds its passage, by its own vector and that of the rest.
+    pub fn test_search(&self, due: &DueStoreTest, probe: &StoreProbe, vectors: (&[f32], &[f32])) -> Option<Hits> {
+        self.open.as_ref()?.library.test_search(due, probe, vectors)
+    }
+
+    /// Keeps the result of a test.
+    pub fn keep_test(&self, due: &DueStoreTest, hits: &[Hits]) -> Result<SelfTest, DocumentError> {
+        self.library()?.keep_test(due, hits, unix_seconds())
     }
 
     /// All text of a store, if it is not too large to be handed out.

@@ -36,9 +36,15 @@ pub struct StoreChange {
 }
 
 impl Library {
+    /// What is known of a store.
+    pub(super) fn describe(&self, store: &VectorStore) -> StoreInfo {
+        store.info(self.settings.vectors.as_ref())
+    }
+
     /// An account's stores, oldest first.
     pub(super) fn list_stores(&self, owner: KeyId) -> Vec<StoreInfo> {
-        let mut stores: Vec<StoreInfo> = own(&self.stores.read(), owner).iter().map(|store| store.info()).collect();
+        let mut stores: Vec<StoreInfo> =
+            own(&self.stores.read(), owner).iter().map(|store| self.describe(store)).collect();
         stores.sort_by_key(|store| store.number);
         stores
     }
@@ -55,7 +61,7 @@ impl Library {
         let row = StoreRow { id: id.clone(), number, created: now, name, description, metadata };
         let store = Arc::new(VectorStore::of(owner, row.clone()));
         // There is nothing to read.
-        *store.index.write() = Some(StoreIndex::default());
+        *store.index.write() = Some(self.empty_index());
         let members = self.new_members(&store, files, now, || changing.next_number())?;
         changing.write(|txn| {
             tables::put_store(txn, owner, &row)?;
@@ -64,7 +70,7 @@ impl Library {
         store.state.write().members.extend(members.into_iter().map(|member| (member.file_id.clone(), member)));
         self.stores.write().insert((owner, id), store.clone());
         self.export();
-        Ok(store.info())
+        Ok(self.describe(&store))
     }
 
     /// Changes what a client says of a store.
@@ -83,7 +89,7 @@ impl Library {
         changing.write(|txn| tables::put_store(txn, owner, &row))?;
         store.state.write().row = row;
         store.active.store(now, Ordering::Relaxed);
-        Ok(store.info())
+        Ok(self.describe(&store))
     }
 
     /// Removes a store; its files stay the account's.
@@ -216,6 +222,7 @@ impl Library {
         if let Some(index) = &mut *store.index.write() {
             let before = index.bytes();
             change(index);
+            store.with_vectors.store(index.with_vectors(), Ordering::Relaxed);
             self.index_bytes.fetch_add(index.bytes(), Ordering::Relaxed);
             self.index_bytes.fetch_sub(before, Ordering::Relaxed);
         }
@@ -284,25 +291,28 @@ impl Library {
     /// Tells the metrics what there is.
     pub(super) fn export(&self) {
         let stores = self.stores.read();
-        let mut counts = FileCounts::default();
+        let (mut counts, mut waiting) = (FileCounts::default(), 0);
         for store in stores.values() {
+            waiting += self.settings.vectors.as_ref().map_or(0, |maker| store.vectors_info(maker).waiting);
             let own = FileCounts::of(store.state.read().members.values().map(|member| &member.state));
             counts.in_progress += own.in_progress;
             counts.completed += own.completed;
             counts.failed += own.failed;
             counts.cancelled += own.cancelled;
         }
-        export(counts, self.index_bytes.load(Ordering::Relaxed));
+        export(counts, self.index_bytes.load(Ordering::Relaxed), waiting);
     }
 }
 
-/// Tells the metrics of so many files by their states, and of the bytes of all indices.
-pub(super) fn export(counts: FileCounts, index_bytes: u64) {
+/// Tells the metrics of so many files by their states, of the bytes of all indices, and of so many passages that wait
+/// for their vectors.
+pub(super) fn export(counts: FileCounts, index_bytes: u64, waiting: usize) {
     let numbers = [counts.in_progress, counts.completed, counts.cancelled, counts.failed];
     for (state, number) in MemberState::NAMES.into_iter().zip(numbers) {
         ::metrics::gauge!(metrics::STORE_FILES, "state" => state).set(number as f64);
     }
     ::metrics::gauge!(metrics::STORE_INDEX_BYTES).set(index_bytes as f64);
+    ::metrics::gauge!(metrics::STORE_VECTORS_WAITING).set(waiting as f64);
 }
 
 /// The batch that is forgotten for a new one, where there are as many as there may be.

@@ -2,6 +2,7 @@
 //! it.
 
 use super::members::{BatchInfo, FileInfo, MemberInfo, StoreRow};
+use crate::semantic::SelfTest;
 use chimere_engine::ids::KeyId;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use serde::Serialize;
@@ -15,6 +16,11 @@ const STORES: TableDefinition<'_, (u64, &str), &str> = TableDefinition::new("sto
 const MEMBERS: TableDefinition<'_, Key3, (&str, &[u8])> = TableDefinition::new("store_files");
 /// (account, store, batch) to the batch as JSON.
 const BATCHES: TableDefinition<'_, Key3, &str> = TableDefinition::new("batches");
+/// (account, store, file) to the maker of the file's vectors there and to these, a byte a number: those of all its
+/// passages in their order.
+const VECTORS: TableDefinition<'_, Key3, (&str, &[u8])> = TableDefinition::new("store_vectors");
+/// (account, store) to the maker of the vectors that were tested, and to the store's last self-test as JSON.
+const TESTS: TableDefinition<'_, (u64, &str), (&str, &str)> = TableDefinition::new("self_tests");
 
 type Key3 = (u64, &'static str, &'static str);
 type Written = Result<(), redb::Error>;
@@ -35,6 +41,8 @@ pub(super) struct StoredDocuments {
     pub(super) members: Vec<(KeyId, String, MemberInfo)>,
     /// Each with its store.
     pub(super) batches: Vec<(KeyId, String, BatchInfo)>,
+    /// The last self-test of each store, with the maker of the vectors that were tested.
+    pub(super) tests: Vec<(KeyId, String, String, SelfTest)>,
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -82,7 +90,39 @@ pub(super) fn read_all(txn: &ReadTransaction) -> Result<StoredDocuments, redb::E
             all.batches.push((KeyId(owner), store.to_owned(), read(value.value())?));
         }
     }
+    if let Some(table) = opened(txn.open_table(TESTS))? {
+        for row in table.iter()? {
+            let (key, value) = row?;
+            let ((owner, store), (maker, test)) = (key.value(), value.value());
+            // One that cannot be read, as another version may have written it, is none: the next takes its place.
+            let test = serde_json::from_str(test).ok();
+            all.tests.extend(test.map(|test| (KeyId(owner), store.to_owned(), maker.to_owned(), test)));
+        }
+    }
     Ok(all)
+}
+
+/// The vectors of a file in a store, if this maker's are there.
+pub(super) fn vectors(
+    txn: &ReadTransaction,
+    key: (KeyId, &str, &str),
+    maker: &str,
+) -> Result<Option<Vec<u8>>, redb::Error> {
+    let Some(table) = opened(txn.open_table(VECTORS))? else { return Ok(None) };
+    let row = table.get((key.0.0, key.1, key.2))?;
+    Ok(row.filter(|row| row.value().0 == maker).map(|row| row.value().1.to_vec()))
+}
+
+/// Keeps the vectors of a file in a store in the place of all that it had.
+pub(super) fn put_vectors(txn: &WriteTransaction, key: (KeyId, &str, &str), maker: &str, codes: &[u8]) -> Written {
+    txn.open_table(VECTORS)?.insert((key.0.0, key.1, key.2), (maker, codes))?;
+    Ok(())
+}
+
+/// Keeps the self-test of a store.
+pub(super) fn put_test(txn: &WriteTransaction, (owner, store): (KeyId, &str), maker: &str, test: &SelfTest) -> Written {
+    txn.open_table(TESTS)?.insert((owner.0, store), (maker, json(test).as_str()))?;
+    Ok(())
 }
 
 /// The passages of a file in a store.
@@ -116,12 +156,15 @@ pub(super) fn remove_store(txn: &WriteTransaction, owner: KeyId, store: &str) ->
     // An id has no zero byte, so all of the store and nothing else lies before the id with one.
     let next = format!("{store}\0");
     let range = (owner.0, store, "")..(owner.0, next.as_str(), "");
+    txn.open_table(TESTS)?.remove((owner.0, store))?;
+    txn.open_table(VECTORS)?.retain_in(range.clone(), |_, _| false)?;
     txn.open_table(MEMBERS)?.retain_in(range.clone(), |_, _| false)?;
     txn.open_table(BATCHES)?.retain_in(range, |_, _| false)?;
     Ok(())
 }
 
-/// Keeps a file of a store. `spans` are its passages if they have just been found; else it keeps those that it has.
+/// Keeps a file of a store. `spans` are its passages if they have just been found, and then the vectors of those before
+/// them go; else it keeps what it has.
 pub(super) fn put_member(
     txn: &WriteTransaction,
     (owner, store): (KeyId, &str),
@@ -135,10 +178,14 @@ pub(super) fn put_member(
         None => table.get(key)?.map_or_else(Vec::new, |row| row.value().1.to_vec()),
     };
     table.insert(key, (json(member).as_str(), bytes.as_slice()))?;
+    if spans.is_some() {
+        txn.open_table(VECTORS)?.remove(key)?;
+    }
     Ok(())
 }
 
 pub(super) fn remove_member(txn: &WriteTransaction, (owner, store): (KeyId, &str), file: &str) -> Written {
+    txn.open_table(VECTORS)?.remove((owner.0, store, file))?;
     txn.open_table(MEMBERS)?.remove((owner.0, store, file))?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::error::{EmbedderError, OpenEmbedderError};
 use super::settings::EmbedderSettings;
-use super::{EmbeddedTexts, Prefixes, Purpose, VectorMaker, digest, unit};
+use super::{EmbeddedTexts, MadeVectors, Prefixes, Purpose, TextEmbedder, VectorMaker, digest, unit};
 use crate::holder::Holder;
 use crate::limits::{EMBEDDING_TOKENS_MAX, ENCODER_JOBS_MAX, ENCODER_THREADS_MAX};
 use crate::metrics;
@@ -98,24 +98,6 @@ impl LocalEncoder {
         )
     }
 
-    pub(super) fn maker(&self) -> VectorMaker {
-        VectorMaker { identity: format!("{} {} {}", self.name, self.width(), self.digest), width: self.width() }
-    }
-
-    /// Vectors of length 1 for texts that are to be compared. Long ones are cut: words find the rest.
-    pub async fn compared(
-        &self,
-        holder: Holder,
-        texts: Vec<String>,
-        purpose: Purpose,
-    ) -> Result<EmbeddedTexts, EmbedderError> {
-        let mut embedded = self.vectors(holder, self.prefixes.before(purpose, texts), Overlong::Cut).await?;
-        for (index, vector) in embedded.vectors.iter_mut().enumerate() {
-            *vector = unit(std::mem::take(vector)).ok_or(EmbedderError::NotFinite(index))?;
-        }
-        Ok(embedded)
-    }
-
     /// The encoder's own vectors of texts as they stand.
     pub async fn vectors(
         &self,
@@ -126,7 +108,9 @@ impl LocalEncoder {
         let begin = Instant::now();
         let all = self.tokens(holder, texts, overlong).await?;
         let (texts, tokens) = (all.len(), all.iter().map(Vec::len).sum::<usize>());
-        let batches: Vec<Vec<Vec<TokenId>>> = all.chunks(BATCH_TEXTS).map(<[_]>::to_vec).collect();
+        // A few texts are read by as many threads.
+        let batch = texts.div_ceil(self.threads).clamp(1, BATCH_TEXTS);
+        let batches: Vec<Vec<Vec<TokenId>>> = all.chunks(batch).map(<[_]>::to_vec).collect();
         let read = stream::iter(batches).map(|batch| {
             let reader = self.reader.clone();
             let job = move || batch.iter().map(|ids| reader.encoder.vector(ids)).collect::<Vec<_>>();
@@ -159,6 +143,27 @@ impl LocalEncoder {
             return Err(EmbedderError::TooManyTokens { got, max: EMBEDDING_TOKENS_MAX });
         }
         Ok(all.into_iter().map(|text| text.ids).collect())
+    }
+}
+
+impl TextEmbedder for LocalEncoder {
+    fn maker(&self) -> VectorMaker {
+        VectorMaker { identity: format!("{} {} {}", self.name, self.width(), self.digest), width: self.width() }
+    }
+
+    fn at_once(&self) -> usize {
+        self.threads
+    }
+
+    /// Long texts are cut: words find the rest.
+    fn compared(&self, holder: Holder, texts: Vec<String>, purpose: Purpose) -> MadeVectors<'_> {
+        Box::pin(async move {
+            let mut embedded = self.vectors(holder, self.prefixes.before(purpose, texts), Overlong::Cut).await?;
+            for (index, vector) in embedded.vectors.iter_mut().enumerate() {
+                *vector = unit(std::mem::take(vector)).ok_or(EmbedderError::NotFinite(index))?;
+            }
+            Ok(embedded)
+        })
     }
 }
 

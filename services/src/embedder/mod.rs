@@ -12,6 +12,8 @@ pub use error::{EmbedderError, OpenEmbedderError};
 pub use settings::EmbedderSettings;
 pub use url::RemoteEmbedder;
 
+use crate::holder::Holder;
+use futures_util::future::BoxFuture;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -53,6 +55,21 @@ pub struct VectorMaker {
     pub width: usize,
 }
 
+/// Vectors, once they are made.
+pub type MadeVectors<'a> = BoxFuture<'a, Result<EmbeddedTexts, EmbedderError>>;
+
+/// A maker of vectors beside the served model.
+pub trait TextEmbedder: Send + Sync {
+    /// What is recorded of vectors that it makes.
+    fn maker(&self) -> VectorMaker;
+
+    /// How many texts it reads at a time without making others wait for long.
+    fn at_once(&self) -> usize;
+
+    /// Vectors of length 1 for texts that are to be compared.
+    fn compared(&self, holder: Holder, texts: Vec<String>, purpose: Purpose) -> MadeVectors<'_>;
+}
+
 impl Embedder {
     /// The one that the configuration asks for; the served model where it asks for none.
     pub fn open(settings: &EmbedderSettings) -> Result<Self, OpenEmbedderError> {
@@ -67,10 +84,15 @@ impl Embedder {
 
     /// What is recorded of vectors that it makes; `None` for the served model, which whoever loads it describes.
     pub fn maker(&self) -> Option<VectorMaker> {
+        self.beside_model().map(TextEmbedder::maker)
+    }
+
+    /// The one that is not the served model, if it is another.
+    pub fn beside_model(&self) -> Option<&dyn TextEmbedder> {
         match self {
             Self::Model => None,
-            Self::Encoder(encoder) => Some(encoder.maker()),
-            Self::Url(remote) => Some(remote.maker()),
+            Self::Encoder(encoder) => Some(&**encoder),
+            Self::Url(remote) => Some(&**remote),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::error::{EmbedderError, OpenEmbedderError};
 use super::settings::EmbedderSettings;
-use super::{EmbeddedTexts, Prefixes, Purpose, VectorMaker, digest, unit};
+use super::{EmbeddedTexts, MadeVectors, Prefixes, Purpose, TextEmbedder, VectorMaker, digest, unit};
 use crate::holder::Holder;
 use crate::limits::{EMBEDDER_ANSWER_BYTES_MAX, EMBEDDER_SECONDS, EMBEDDER_THREADS, ENCODER_JOBS_MAX};
 use crate::metrics;
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Texts of one request to the server.
 const BATCH_TEXTS: usize = 64;
+/// Texts of a request that nobody waits for.
+const IDLE_TEXTS: usize = 16;
 /// Bytes of the file of its key.
 const KEY_BYTES_MAX: u64 = 4 << 10;
 /// Characters of what the server said that an error repeats.
@@ -61,32 +63,34 @@ impl RemoteEmbedder {
         let pool = pool.map_err(|e| OpenEmbedderError::new("url", e))?;
         Ok(Self { server: Arc::new(server), prefixes, pool })
     }
+}
 
-    pub(super) fn maker(&self) -> VectorMaker {
+impl TextEmbedder for RemoteEmbedder {
+    fn maker(&self) -> VectorMaker {
         let EmbeddingServer { url, model, dimensions, .. } = &*self.server;
         let digest = digest::of_words(&[url, &self.prefixes.query, &self.prefixes.passage]);
         VectorMaker { identity: format!("{model} {dimensions} {digest}"), width: *dimensions }
     }
 
-    /// Vectors of length 1 for texts that are to be compared.
-    pub async fn compared(
-        &self,
-        holder: Holder,
-        texts: Vec<String>,
-        purpose: Purpose,
-    ) -> Result<EmbeddedTexts, EmbedderError> {
+    fn at_once(&self) -> usize {
+        IDLE_TEXTS
+    }
+
+    fn compared(&self, holder: Holder, texts: Vec<String>, purpose: Purpose) -> MadeVectors<'_> {
         let texts = self.prefixes.before(purpose, texts);
-        let mut all = EmbeddedTexts::default();
-        for batch in texts.chunks(BATCH_TEXTS).map(<[String]>::to_vec) {
-            let server = self.server.clone();
-            let read = self.pool.run(holder, move || server.ask(&batch)).await?;
-            let read =
-                read.map_err(|why| EmbedderError::Remote { url: self.server.url.clone(), why: why.to_string() })?;
-            all.vectors.extend(read.vectors);
-            all.tokens += read.tokens;
-        }
-        ::metrics::counter!(metrics::EMBEDDING_INPUTS).increment(all.vectors.len() as u64);
-        Ok(all)
+        Box::pin(async move {
+            let mut all = EmbeddedTexts::default();
+            for batch in texts.chunks(BATCH_TEXTS).map(<[String]>::to_vec) {
+                let server = self.server.clone();
+                let read = self.pool.run(holder, move || server.ask(&batch)).await?;
+                let read =
+                    read.map_err(|why| EmbedderError::Remote { url: self.server.url.clone(), why: why.to_string() })?;
+                all.vectors.extend(read.vectors);
+                all.tokens += read.tokens;
+            }
+            ::metrics::counter!(metrics::EMBEDDING_INPUTS).increment(all.vectors.len() as u64);
+            Ok(all)
+        })
     }
 }
 

@@ -2,10 +2,10 @@
 //! and sometimes the right answer; `docs/decisions/0016-exact-search.md` has what a scan takes. What an item says
 //! counts beside what it means: names and numbers are alike to a vector.
 
-use super::self_test::{FIRST, Hits, WEIGHTS};
+use super::legs::{Centred, Nearest, best, blend, dot, found_with, share};
+use super::self_test::Hits;
 use super::words::WordIndex;
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A text, and what is said to it where there is an answer.
@@ -71,8 +71,6 @@ pub struct ProbeQuery<'a> {
 /// Of words in a score of examples, the rest is meaning's. Less misses names, more takes a name in common for the same
 /// kind of question (`docs/measurements/collections.md`).
 const WORDS_SHARE: f32 = 0.3;
-/// What is no farther from the middle of all vectors than this lies in no direction from it.
-const MIDDLE: f32 = 1e-3;
 
 /// An item that was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,7 +232,7 @@ impl Index {
         let mut legs: Vec<(f32, f32)> =
             (0..self.len()).map(|at| (share(words[at], top), meant.cosine(self.vector(at)))).collect();
         legs[gold].1 = meant.cosine(probe.rest.1);
-        Some(WEIGHTS.map(|weight| is_found(&legs, gold, weight as f32)))
+        Some(found_with(&legs, gold))
     }
 
     /// The `k` items with the greatest cosine to `query` among those that are `wanted`, best first; ties in the order
@@ -253,113 +251,6 @@ impl Index {
     fn hits(&self, found: Vec<Nearest>) -> Vec<FoundItem> {
         found.into_iter().map(|found| FoundItem { score: found.score, item: self.items[found.at].clone() }).collect()
     }
-}
-
-/// Whether an item is among the first by these shares of words and cosines.
-fn is_found(legs: &[(f32, f32)], gold: usize, weight: f32) -> bool {
-    let score = |at: usize| blend(weight, legs[at].0, legs[at].1);
-    let own = score(gold);
-    // Of equal scores the item that came first is found first.
-    let before = (0..legs.len()).filter(|at| (score(*at), gold) > (own, *at));
-    own > 0.0 && before.take(FIRST).count() < FIRST
-}
-
-/// A score of words and vectors; a direction away from the query says no more than none.
-fn blend(weight: f32, words: f32, cosine: f32) -> f32 {
-    (1.0 - weight) * words + weight * cosine.max(0.0)
-}
-
-/// A score of words as a share of the best one.
-fn share(words: f32, top: f32) -> f32 {
-    if top > 0.0 { words / top } else { 0.0 }
-}
-
-/// The `k` best, best first.
-pub(crate) fn best(k: usize, all: impl Iterator<Item = Nearest>) -> Vec<Nearest> {
-    let mut best: BinaryHeap<Nearest> = BinaryHeap::with_capacity(k + 1);
-    for found in all {
-        if best.len() < k || best.peek().is_some_and(|worst| found < *worst) {
-            best.push(found);
-            if best.len() > k {
-                best.pop();
-            }
-        }
-    }
-    best.into_sorted_vec()
-}
-
-/// Better is less, so that a heap has the worst on top.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Nearest {
-    pub(crate) score: f32,
-    pub(crate) at: usize,
-}
-
-impl Eq for Nearest {}
-
-impl Ord for Nearest {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.score.total_cmp(&self.score).then(self.at.cmp(&other.at))
-    }
-}
-
-impl PartialOrd for Nearest {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Where a query lies as seen from the middle of all vectors. What these have in common, which is most of every one,
-/// says nothing of any, and without it cosines of different collections are alike enough to be added to other scores.
-struct Centred {
-    middle: Vec<f32>,
-    /// The query's vector less the middle of all vectors.
-    query: Vec<f32>,
-    /// The query's product with the middle; the lengths squared of the middle and of the query from there.
-    inner: f32,
-    middle_squared: f32,
-    query_squared: f32,
-}
-
-impl Centred {
-    /// Of `count` vectors with this sum.
-    fn new(query: &[f32], sum: &[f64], count: usize) -> Self {
-        assert_eq!(query.len(), sum.len(), "a query is as wide as the index");
-        // The middle of one vector would be that vector.
-        let middle: Vec<f32> = match count {
-            0 | 1 => vec![0.0; sum.len()],
-            _ => sum.iter().map(|x| (x / count as f64) as f32).collect(),
-        };
-        let query: Vec<f32> = query.iter().zip(&middle).map(|(q, m)| q - m).collect();
-        let inner = dot(&query, &middle);
-        Self { inner, middle_squared: dot(&middle, &middle), query_squared: dot(&query, &query), middle, query }
-    }
-
-    /// Between the query and a vector of length 1, both from the middle; 0 where one of them lies there.
-    fn cosine(&self, vector: &[f32]) -> f32 {
-        let squared = 1.0 - 2.0 * dot(vector, &self.middle) + self.middle_squared;
-        let lengths = (squared.max(0.0) * self.query_squared).sqrt();
-        if lengths <= MIDDLE * MIDDLE {
-            0.0
-        } else {
-            ((dot(&self.query, vector) - self.inner) / lengths).clamp(-1.0, 1.0)
-        }
-    }
-}
-
-/// Eight sums at a time, which compilers make vectors of; always in the same order.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    const LANES: usize = 8;
-    let (a, a_rest) = a.as_chunks::<LANES>();
-    let (b, b_rest) = b.as_chunks::<LANES>();
-    let mut sums = [0.0f32; LANES];
-    for (a, b) in a.iter().zip(b) {
-        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-            *sum += a * b;
-        }
-    }
-    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-    sums.iter().sum::<f32>() + rest
 }
 
 #[cfg(test)]
@@ -458,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_probe_says_which_weights_find_the_text() {
-        use super::super::self_test::SelfTest;
+        use super::super::self_test::{FIRST, SelfTest};
         let weight = |hits: &[Hits]| SelfTest::of(hits, (0, 40, 40), None).weight;
         // All texts have the searched words in common alike, and only the first five in order can be found by them.
         let help = tested(|i, _| along(i, 0.5));
@@ -503,22 +394,6 @@ mod tests {
         assert_eq!(ids(&find(0.15, |item| item.answer.is_some())), [1, 2]);
         assert!(find(0.9, |_| true)[0].score <= 1.0);
         assert!(!Ranking::Words.reads_vector() && Ranking::Blend(0.15).reads_vector());
-    }
-
-    #[test]
-    fn what_all_vectors_have_in_common_counts_for_nothing() {
-        // Far along one direction, and apart in another.
-        let vectors = [0.14f32, -0.14, 0.43].map(|angle| [angle.cos(), angle.sin()]);
-        let sum = [0, 1].map(|i| vectors.iter().map(|v| f64::from(v[i])).sum::<f64>());
-        let from = |v: &[f32; 2]| [0, 1].map(|i| f64::from(v[i]) - sum[i] / 3.0);
-        for (v, q) in vectors.iter().flat_map(|v| vectors.iter().map(move |q| (v, q))) {
-            let ([a, b], [c, d]) = (from(v), from(q));
-            let want = (a * c + b * d) / (a.hypot(b) * c.hypot(d));
-            let got = Centred::new(q, &sum, 3).cosine(v);
-            assert!((f64::from(got) - want).abs() < 1e-4, "{v:?} {q:?}: {got} {want}");
-        }
-        assert!((Centred::new(&[0.6, 0.8], &[1.0, 0.0], 1).cosine(&[1.0, 0.0]) - 0.6).abs() < 1e-6, "a single one");
-        assert_eq!(Centred::new(&[0.5, 0.0], &[1.0, 0.0], 2).cosine(&[1.0, 0.0]), 0.0, "the middle itself");
     }
 
     proptest! {

@@ -15,7 +15,7 @@ const WORDS_ALONE: usize = 0;
 /// A search is right where the text is among this many.
 pub(super) const FIRST: usize = 5;
 /// Sentences that are searched for at most.
-pub(super) const SENTENCES_MAX: usize = 200;
+pub(crate) const SENTENCES_MAX: usize = 200;
 /// Of fewer sentences a test says nothing, and words alone count.
 const SENTENCES_MIN: usize = 20;
 /// Bytes of a sentence that is long enough to be found by and short enough to leave most of its text.
@@ -62,7 +62,7 @@ pub type Hits = [bool; WEIGHTS.len()];
 
 impl SelfTest {
     /// The result of these searches; `before` is the collection's test before.
-    pub(super) fn of(hits: &[Hits], (at, items, changes): (u64, usize, u64), before: Option<&Self>) -> Self {
+    pub(crate) fn of(hits: &[Hits], (at, items, changes): (u64, usize, u64), before: Option<&Self>) -> Self {
         let texts = |weight: usize| hits.iter().filter(|hit| hit[weight]).count();
         let found =
             WEIGHTS.iter().enumerate().map(|(i, weight)| FoundAt { weight: *weight, texts: texts(i) }).collect();
@@ -86,16 +86,16 @@ impl SelfTest {
 }
 
 /// Whether a collection that was changed so often is to be tested.
-pub(super) fn is_due(items: usize, changes: u64, test: Option<&SelfTest>) -> bool {
+pub(crate) fn is_due(items: usize, changes: u64, test: Option<&SelfTest>) -> bool {
     match test {
         Some(test) => changes.abs_diff(test.changes) * CHANGED_SHARE > items as u64,
         None => items >= SENTENCES_MIN,
     }
 }
 
-/// The place in [`WEIGHTS`] of the weight to search with: the largest that finds more than words alone and not less than
-/// the best weight, beyond what chance would explain. The largest, because a sentence has the words of its own text, as
-/// real questions have not. Words alone where no weight is better than they are.
+/// The place in [`WEIGHTS`] of the weight to search with: the largest that finds more than words alone and not less
+/// than the best weight, beyond what chance would explain. The largest, because a sentence has the words of its own
+/// text, as real questions have not. Words alone where no weight is better than they are.
 fn choose(hits: &[Hits]) -> usize {
     if hits.len() < SENTENCES_MIN {
         return WORDS_ALONE;
@@ -106,9 +106,9 @@ fn choose(hits: &[Hits]) -> usize {
     (0..WEIGHTS.len()).rev().find(fits).unwrap_or(WORDS_ALONE)
 }
 
-/// Whether one weight finds more than another: the 95 % interval of the gain lies above 0. Each sentence is searched for
-/// with both weights, so the interval is that of paired shares by Agresti and Min (2005): half a gain and half a loss
-/// more than were seen, or a few sentences that differ by chance would be certainty.
+/// Whether one weight finds more than another: the 95 % interval of the gain lies above 0. Each sentence is searched
+/// for with both weights, so the interval is that of paired shares by Agresti and Min (2005): half a gain and half a
+/// loss more than were seen, or a few sentences that differ by chance would be certainty.
 fn is_better(hits: &[Hits], weight: usize, than: usize) -> bool {
     let count = |won: usize, lost: usize| hits.iter().filter(|hit| hit[won] && !hit[lost]).count() as f64 + 0.5;
     let (gains, losses, all) = (count(weight, than), count(than, weight), hits.len() as f64 + 2.0);
@@ -118,14 +118,14 @@ fn is_better(hits: &[Hits], weight: usize, than: usize) -> bool {
 }
 
 /// Items in the order in which they are asked for a sentence: at random, and equal for equal collections.
-pub(super) fn order(items: usize, changes: u64) -> Vec<usize> {
+pub(crate) fn order(items: usize, changes: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items).collect();
     order.shuffle(&mut StdRng::seed_from_u64(changes));
     order
 }
 
 /// A sentence of a text, and the text without it. None where the text has few sentences or none that fits.
-pub(super) fn taken_out(text: &str, seed: u64) -> Option<(String, String)> {
+pub(crate) fn taken_out(text: &str, seed: u64) -> Option<(String, String)> {
     let sentences = sentences(text);
     let fitting: Vec<&str> =
         sentences.iter().map(|range| &text[range.clone()]).filter(|s| SENTENCE_BYTES.contains(&s.len())).collect();

@@ -152,7 +152,7 @@ impl WordIndex {
     }
 
     /// What another text has in common with a text, where words are as rare as they are here.
-    pub(super) fn score_of(&self, text: &str, other: &str) -> f32 {
+    pub(crate) fn score_of(&self, text: &str, other: &str) -> f32 {
         let counts = counted(other);
         let length = counts.values().sum::<u32>() as f32 / self.mean_length();
         let said = in_order(text).into_iter().filter_map(|word| Some((*counts.get(&word)?, word)));

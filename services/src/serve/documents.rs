@@ -3,6 +3,7 @@
 use super::ServeError;
 use crate::config::Config;
 use crate::documents::{DocumentSettings, Documents};
+use crate::embedder::Embedder;
 use crate::engram::DirectoryClaim;
 use crate::text::TextModel;
 use std::collections::BTreeSet;
@@ -28,7 +29,7 @@ pub(super) fn claims(config: &Config) -> Result<Vec<DirectoryClaim>, ServeError>
 }
 
 /// What accounts keep of documents.
-pub(super) fn documents(config: &Config, text: &TextModel) -> Result<Documents, ServeError> {
+pub(super) fn documents(config: &Config, text: &TextModel, embedder: &Embedder) -> Result<Documents, ServeError> {
     let keys = &config.documents;
     let directory = (!keys.directory.is_empty()).then(|| Path::new(&keys.directory));
     let failed = |e: &dyn std::fmt::Display| ServeError::Start(format!("documents.directory: {e}"));
@@ -42,6 +43,8 @@ pub(super) fn documents(config: &Config, text: &TextModel) -> Result<Documents, 
         chunk_tokens: keys.chunk_tokens,
         threads: std::thread::available_parallelism().map_or(1, usize::from).div_ceil(4).clamp(1, 4),
         count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
+        // Not the served model's: by those one in 25 questions finds its passage, by words more than half.
+        vectors: embedder.maker(),
     };
     Documents::open(directory, settings).map_err(|e| failed(&e))
 }

@@ -84,7 +84,7 @@ impl Prepared {
             workers: workers(config),
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
-            documents: documents::documents(config, &text)?,
+            documents: documents::documents(config, &text, &embedder)?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),

@@ -6,11 +6,11 @@ use super::error::TurnError;
 use super::prompts::{INLINE_BYTES, work};
 use super::services::TurnServices;
 use super::text_vectors::VectorCaller;
-use crate::documents::{AttributeFilter, Passage};
+use crate::documents::{AttributeFilter, DocumentError, Passage, StoreSearch};
 use crate::embedder::Purpose;
 use crate::metrics;
 use crate::semantic::{By, CollectionQuery, FoundItem};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Collections up to this many bytes are scanned where they are: that takes some 20 microseconds.
 const SCAN_INLINE_BYTES: usize = 64 << 10;
@@ -78,9 +78,6 @@ async fn vector_of(
     Ok((embedded.vectors.pop().expect("one text gives one vector"), embedded.tokens))
 }
 
-/// Passages that are scanned while a byte of text is cut into tokens, about.
-const PASSAGES_TO_TEXT: usize = 4;
-
 /// What to look for.
 #[derive(Clone, Debug)]
 pub struct PassageSearch {
@@ -94,21 +91,84 @@ pub struct PassageSearch {
     pub filter: Option<AttributeFilter>,
 }
 
+/// Passages whose words are scanned while a byte of text is cut into tokens, about.
+const PASSAGES_TO_TEXT: usize = 4;
+/// How long a search waits for the vectors of its queries before it goes by words alone.
+const QUERY_PATIENCE: Duration = Duration::from_secs(5);
+
 /// The best passages for some queries, best first.
 pub async fn find_passages(
     services: &TurnServices,
     caller: &TurnCaller,
     asked: PassageSearch,
 ) -> Result<Vec<Passage>, TurnError> {
+    find_weighed(services, caller, asked, None).await
+}
+
+/// The best passages for some queries, best first. `weight` says how much vectors count, in the place of what the
+/// stores have found by their self-tests.
+pub async fn find_weighed(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    asked: PassageSearch,
+    weight: Option<f32>,
+) -> Result<Vec<Passage>, TurnError> {
     services.check_open()?;
     let (documents, owner) = (services.documents.clone(), caller.account);
+    let vectors = query_vectors(services, caller, &asked, weight).await?;
     let scanned: usize = asked.stores.iter().map(|store| documents.chunks(owner, store)).sum();
-    let bytes = asked.queries.iter().map(|query| query.len() + scanned / PASSAGES_TO_TEXT).sum();
+    let bytes = asked.queries.iter().map(|query| passage_scan_bytes(scanned, query.len(), !vectors.is_empty())).sum();
     let search = move || {
-        let stores: Vec<&str> = asked.stores.iter().map(String::as_str).collect();
-        let queries: Vec<&str> = asked.queries.iter().map(String::as_str).collect();
-        documents.search(owner, &stores, &queries, asked.k, asked.filter.as_ref())
+        let search = StoreSearch {
+            stores: asked.stores.iter().map(String::as_str).collect(),
+            queries: asked.queries.iter().map(String::as_str).collect(),
+            vectors: &vectors,
+            weight,
+            k: asked.k,
+            filter: asked.filter.as_ref(),
+        };
+        documents.search(owner, &search)
     };
     let found = work(&services.lanes, caller.holder, bytes, false, search).await?;
     found.map_err(TurnError::Documents)
+}
+
+/// Bytes of a text that takes as long to cut into tokens as a search among so many passages takes.
+pub(super) fn passage_scan_bytes(passages: usize, query: usize, by_vectors: bool) -> usize {
+    query + if by_vectors { passages } else { passages / PASSAGES_TO_TEXT }
+}
+
+/// A vector for each query; none at all where words alone count. A search that did not ask for vectors goes by words
+/// where the encoder has none to give.
+async fn query_vectors(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    asked: &PassageSearch,
+    weight: Option<f32>,
+) -> Result<Vec<Vec<f32>>, TurnError> {
+    let documents = &services.documents;
+    // A store that is not there is told before anything else.
+    let tested = documents.vector_weight(caller.account, &asked.stores).map_err(TurnError::Documents)?;
+    if weight.unwrap_or(tested) <= 0.0 {
+        return Ok(Vec::new());
+    }
+    if !documents.has_vectors() {
+        let field = "ranking_options.hybrid_search.embedding_weight";
+        let message = format!("`{field}`: {}", DocumentError::NoEmbedder);
+        return Err(TurnError::coded(field, message, "no_embedder"));
+    }
+    let reader = VectorCaller::Request { caller, field: "query" };
+    let read = services.vectors(reader, asked.queries.clone(), Purpose::Query);
+    if weight.is_some() {
+        return Ok(read.await?.vectors);
+    }
+    let why = match tokio::time::timeout(QUERY_PATIENCE, read).await {
+        Ok(Ok(read)) => return Ok(read.vectors),
+        Ok(Err(TurnError::Embedder { error, .. })) => error.to_string(),
+        Ok(Err(other)) => return Err(other),
+        Err(_) => format!("it takes more than {} s", QUERY_PATIENCE.as_secs()),
+    };
+    ::metrics::counter!(metrics::STORE_WORDS_ALONE).increment(1);
+    tracing::warn!(request = &*caller.name, why, "a search goes by words alone: the query has no vector");
+    Ok(Vec::new())
 }

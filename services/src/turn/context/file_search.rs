@@ -4,7 +4,7 @@
 use super::fit::fit;
 use crate::actors::request::output::FileSearch;
 use crate::citations::{CITE, MISSING, NOTHING_FOUND, NumberedSource, QUOTE, SourcePlace, numbered};
-use crate::documents::{Passage, WholeStore, WholeText};
+use crate::documents::{Passage, WholeStore, WholeText, after_own_title};
 use crate::limits::STORE_QUERY_BYTES_MAX;
 use crate::text::{Message, Role};
 use crate::turn::caller::TurnCaller;
@@ -145,7 +145,12 @@ fn too_large(wanted: &FileSearchRequest, files: usize, fitting: usize) -> TurnEr
 }
 
 fn of_passage(passage: Passage) -> NumberedSource {
-    let Passage { file_id, filename, page, headings, start, text, score, .. } = passage;
+    let Passage { file_id, filename, page, headings, mut start, mut text, score, .. } = passage;
+    // The title stands above the text, which need not say it again.
+    let behind = after_own_title(&headings, &text);
+    if behind > 0 {
+        (start, text) = (start + behind, text[behind..].into());
+    }
     let title = if headings.is_empty() { filename.clone() } else { headings.join(" / ") };
     NumberedSource { text, title: Some(title), place: SourcePlace::File { file_id, filename, page, start, score } }
 }

@@ -12,7 +12,7 @@ use super::vectors::{EmbeddingLayout, tokens, vectors};
 use crate::actors::phase::DEADLINE_PASSED;
 use crate::actors::request::direct::DirectError;
 use crate::actors::request::embed::{Texts, read_own};
-use crate::embedder::{EmbeddedTexts, Embedder, EmbedderError, Purpose};
+use crate::embedder::{EmbeddedTexts, EmbedderError, Purpose};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::Pooling;
 use std::sync::Arc;
@@ -33,11 +33,10 @@ impl TurnServices {
         purpose: Purpose,
     ) -> Result<EmbeddedTexts, TurnError> {
         let holder = reader.holder();
-        match &self.embedder {
-            // Its vectors are the same for both uses.
-            Embedder::Model => self.model_vectors(reader, texts).await,
-            Embedder::Encoder(encoder) => self.made(reader, encoder.compared(holder, texts, purpose)).await,
-            Embedder::Url(remote) => self.made(reader, remote.compared(holder, texts, purpose)).await,
+        match self.embedder.beside_model() {
+            // The model's vectors are the same for both uses.
+            None => self.model_vectors(reader, texts).await,
+            Some(embedder) => self.made(reader, embedder.compared(holder, texts, purpose)).await,
         }
     }
 

@@ -141,7 +141,7 @@ fn object(info: &Info) -> Value {
 }
 
 /// Percent of the sentences that found their text, with each weight of the vectors and with the one that counts.
-fn self_test_object(test: &SelfTest) -> Value {
+pub(in crate::http::endpoints) fn self_test_object(test: &SelfTest) -> Value {
     let tenths = |percent: f64| (10.0 * percent).round() / 10.0;
     let found: Vec<Value> = test
         .found

@@ -16,6 +16,7 @@ pub(in crate::http::endpoints) const ENDPOINTS: &[(&str, &str, &str, Option<&str
     ("/v1/vector_stores/{store}", "post", "Change a vector store", Some("StoreChange")),
     ("/v1/vector_stores/{store}", "delete", "Remove a vector store", None),
     ("/v1/vector_stores/{store}/search", "post", "Find passages", Some("StoreSearch")),
+    ("/v1/vector_stores/{store}/selftest", "post", "Test the vectors of a vector store", Some("Nothing")),
     ("/v1/vector_stores/{store}/files", "get", "List the files of a vector store", None),
     ("/v1/vector_stores/{store}/files", "post", "Put a file into a vector store", Some("StoreFile")),
     ("/v1/vector_stores/{store}/files/{file}", "get", "Show where a file stands", None),

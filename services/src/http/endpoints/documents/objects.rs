@@ -2,7 +2,9 @@
 
 use crate::documents::{
     Attributes, BatchInfo, Chunking, FileCounts, FileInfo, FilePurpose, MemberInfo, MemberState, Passage, StoreInfo,
+    StoreVectors,
 };
+use crate::http::endpoints::collections::routes::self_test_object;
 use crate::limits::CHUNK_OVERLAP_TOKENS;
 use serde_json::{Value, json};
 
@@ -53,6 +55,19 @@ pub(super) fn store(store: &StoreInfo) -> Value {
         "expires_at": null,
         "last_active_at": store.active,
         "metadata": store.metadata,
+        "vectors": store.vectors.as_ref().map(vectors),
+        "self_test": store.vectors.as_ref().and_then(|vectors| vectors.test.as_ref()).map(self_test_object),
+    })
+}
+
+/// How far the vectors of a store are, and how much they count; null where no encoder makes any.
+fn vectors(vectors: &StoreVectors) -> Value {
+    json!({
+        "embedder": vectors.maker,
+        "passages": vectors.passages,
+        "waiting": vectors.waiting,
+        "weight": vectors.weight(),
+        "self_test_due": vectors.test_due,
     })
 }
 
@@ -100,12 +115,13 @@ pub(super) fn batch(store: &str, batch: &BatchInfo, files: FileCounts) -> Value 
     })
 }
 
-/// What a search found, with what is ours beside it: where the passage stands.
+/// What a search found, with what is ours beside it: what each leg says of the passage, and where it stands.
 pub(super) fn result(passage: &Passage, attributes: &Attributes) -> Value {
     json!({
         "file_id": passage.file_id,
         "filename": passage.filename,
         "score": passage.score,
+        "scores": {"words": passage.legs.words, "vectors": passage.legs.vectors},
         "attributes": attributes,
         "content": [{"type": "text", "text": &*passage.text}],
         "page": passage.page,

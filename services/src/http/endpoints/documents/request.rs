@@ -173,6 +173,8 @@ pub(super) struct StoreSearchRequest {
     pub(super) filter: Option<AttributeFilter>,
     /// Passages below it are left out.
     pub(super) threshold: f64,
+    /// How much vectors count, if the request says.
+    pub(super) weight: Option<f32>,
 }
 
 /// Passages that a search finds where it does not say.
@@ -186,19 +188,37 @@ impl StoreSearchRequest {
         let k = fields.integer("max_num_results", 1..=limits::STORE_RESULTS_MAX as i64)?.map_or(K, |k| k as usize);
         let filter = filter(&mut fields)?;
         fields.fixed("rewrite_query", false, "queries are searched for as they are written")?;
-        let threshold = match fields.fields("ranking_options")? {
+        let (threshold, weight) = match fields.fields("ranking_options")? {
             Some(mut options) => {
                 // There is one ranking, which each of these names.
                 options.choice("ranker", [("none", ()), ("auto", ()), ("default-2024-11-15", ())])?;
                 let threshold = options.number("score_threshold", 0.0..=1.0)?.unwrap_or(0.0);
+                let weight = vector_weight(&mut options)?;
                 options.finish()?;
-                threshold
+                (threshold, weight)
             }
-            None => 0.0,
+            None => (0.0, None),
         };
         fields.finish()?;
-        Ok(Self { queries, k, filter, threshold })
+        Ok(Self { queries, k, filter, threshold, weight })
     }
+}
+
+/// The weight of vectors as their share of both weights.
+fn vector_weight(options: &mut Fields) -> Result<Option<f32>, ApiError> {
+    let Some(mut weights) = options.fields("hybrid_search")? else { return Ok(None) };
+    let mut weight = |name| {
+        let path = weights.path(name);
+        weights.number(name, 0.0..=limits::SEARCH_WEIGHT_MAX)?.ok_or_else(|| missing(&path, "a number"))
+    };
+    let (vectors, words) = (weight("embedding_weight")?, weight("text_weight")?);
+    let path = weights.path("text_weight");
+    weights.finish()?;
+    if vectors + words <= 0.0 {
+        let message = format!("`{path}` and the weight of embeddings are both 0: one of them must be greater");
+        return Err(ApiError::invalid(&path, message));
+    }
+    Ok(Some((vectors / (vectors + words)) as f32))
 }
 
 fn queries(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
@@ -286,7 +306,12 @@ mod tests {
             "ranking_options": {"ranker": "auto", "score_threshold": 0.5}}))
         .unwrap();
         assert_eq!((asked.queries.len(), asked.k, asked.threshold), (2, 50, 0.5));
-        assert_eq!(parse(json!({"query": "a"})).unwrap().k, 10);
+        let hybrid = |weights: Value| json!({"query": "a", "ranking_options": {"hybrid_search": weights}});
+        let weight =
+            |vectors, words| parse(hybrid(json!({"embedding_weight": vectors, "text_weight": words}))).unwrap().weight;
+        assert_eq!((weight(3, 1), weight(0, 1), weight(1, 0)), (Some(0.75), Some(0.0), Some(1.0)));
+        let plain = parse(json!({"query": "a"})).unwrap();
+        assert_eq!((plain.k, plain.weight), (10, None));
         for (body, param) in [
             (json!({}), "query"),
             (json!({"query": " "}), "query"),
@@ -298,6 +323,13 @@ mod tests {
             (json!({"query": "a", "rewrite_query": true}), "rewrite_query"),
             (json!({"query": "a", "ranking_options": {"score_threshold": 2}}), "ranking_options.score_threshold"),
             (json!({"query": "a", "ranking_options": {"ranker": "best"}}), "ranking_options.ranker"),
+            (hybrid(json!({"embedding_weight": 1})), "ranking_options.hybrid_search.text_weight"),
+            (hybrid(json!({"embedding_weight": 0, "text_weight": 0})), "ranking_options.hybrid_search.text_weight"),
+            (
+                hybrid(json!({"embedding_weight": -1, "text_weight": 1})),
+                "ranking_options.hybrid_search.embedding_weight",
+            ),
+            (hybrid(json!({"rank": 1})), "ranking_options.hybrid_search.embedding_weight"),
         ] {
             assert_eq!(parse(body).unwrap_err().param.as_deref(), Some(param));
         }

@@ -12,7 +12,8 @@ use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::document_error;
 use crate::http::wire::routing::{only, read, several};
 use crate::limits::{PAGE_ENTRIES, PAGE_ENTRIES_MAX};
-use crate::turn::search::{PassageSearch, find_passages};
+use crate::turn::search::{PassageSearch, find_weighed};
+use crate::turn::test_store;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
@@ -25,7 +26,8 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
                 .route(web::post().to(update))
                 .route(web::delete().to(delete)),
         )
-        .service(only("/v1/vector_stores/{store}/search", "POST", web::post().to(search)));
+        .service(only("/v1/vector_stores/{store}/search", "POST", web::post().to(search)))
+        .service(only("/v1/vector_stores/{store}/selftest", "POST", web::post().to(self_test)));
 }
 
 /// `POST /v1/vector_stores`: makes a store.
@@ -80,10 +82,10 @@ async fn search(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, _| StoreSearchRequest::parse(body)).await?;
-    let StoreSearchRequest { queries, k, filter, threshold } = asked;
+    let StoreSearchRequest { queries, k, filter, threshold, weight } = asked;
     let (store, owner) = (id.into_inner(), Caller::of(&request).key);
     let looked = PassageSearch { stores: vec![store.clone()], queries: queries.clone(), k, filter };
-    let found = find_passages(&app.turns, &turn_caller(&app, &request)?, looked).await?;
+    let found = find_weighed(&app.turns, &turn_caller(&app, &request)?, looked, weight).await?;
     let documents = &app.turns.documents;
     let data: Vec<Value> = found
         .iter()
@@ -101,6 +103,20 @@ async fn search(
         "has_more": false,
         "next_page": null,
     })))
+}
+
+/// `POST /v1/vector_stores/{store}/selftest`: has the store test its vectors now, and shows it with the result.
+async fn self_test(
+    app: web::Data<App>,
+    request: HttpRequest,
+    id: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let owner = owner(&request, "vector stores")?;
+    nothing(&app, &request, payload).await?;
+    test_store(&app.turns, &turn_caller(&app, &request)?, &id).await?;
+    let store = app.turns.documents.store(owner, &id).map_err(|e| document_error(&e))?;
+    Ok(HttpResponse::Ok().json(objects::store(&store)))
 }
 
 /// A body that asks for nothing more than its path says.

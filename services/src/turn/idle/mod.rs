@@ -1,0 +1,105 @@
+//! Work of the service itself, done while nobody has a request: self-tests of collections, vectors and self-tests of
+//! stores. Whoever comes has it end at once.
+
+mod collections;
+mod stores;
+
+pub use collections::keep_tested;
+pub use stores::{keep_stores, test_store};
+
+use super::error::TurnError;
+use super::prompts::work;
+use super::services::TurnServices;
+use super::text_vectors::VectorCaller;
+use crate::actors::phase::Phase;
+use crate::embedder::{Embedder, Purpose};
+use crate::holder::Holder;
+use std::time::Duration;
+
+/// How long a collection or a store must have stayed as it is: whoever fills one adds again and again.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long nobody must have had a request after somebody had: a text of this work and a request that comes in its
+/// middle share a step, so whoever asks again and again has the service to themselves.
+const IDLE: Duration = Duration::from_secs(2);
+/// How long a text of this work may be beside the first request that comes.
+const GIVE_WAY: Duration = Duration::from_millis(5);
+
+/// Waits until the service is ready.
+async fn ready(services: &TurnServices) {
+    // An error means that the scheduler is gone, and then the service is not open either.
+    services.phase.clone().wait_for(|phase| *phase != Phase::Starting).await.ok();
+}
+
+/// Does a part of the work on the threads of texts, behind what others wait for; none where there is no room for it.
+async fn aside<T: Send + 'static>(
+    services: &TurnServices,
+    bytes: usize,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    work(&services.lanes, Holder::Many, bytes, false, job).await.ok()
+}
+
+/// The times in which nobody has a request.
+struct IdleTimes<'a> {
+    services: &'a TurnServices,
+    /// What the log calls the texts that are read then.
+    name: &'static str,
+    /// How many requests there had been when the service was last seen with nothing to do, texts of this work
+    /// included.
+    entered: u64,
+}
+
+impl<'a> IdleTimes<'a> {
+    fn of(services: &'a TurnServices, name: &'static str) -> Self {
+        Self { services, name, entered: services.live.entered() }
+    }
+
+    /// A text's vector, read while nobody else has a request. None if the text cannot be read, or the service ends.
+    async fn vector(&mut self, text: &str, purpose: Purpose) -> Option<Vec<f32>> {
+        self.vectors(vec![text.to_owned()], purpose).await?.ok()?.pop()
+    }
+
+    /// The vectors of some texts, read while nobody else has a request. None if the service ends.
+    async fn vectors(&mut self, texts: Vec<String>, purpose: Purpose) -> Option<Result<Vec<Vec<f32>>, TurnError>> {
+        let services = self.services;
+        loop {
+            self.wait().await;
+            if !is_open(services) {
+                return None;
+            }
+            // A text that the model reads is a request to the scheduler.
+            self.entered += u64::from(matches!(services.embedder, Embedder::Model));
+            let read = services.vectors(VectorCaller::Service { name: self.name }, texts.clone(), purpose);
+            // Whichever ends second is dropped, and the scheduler then forgets a text that is not read yet.
+            tokio::select! {
+                read = read => {
+                    // A text that was refused before it came to the scheduler is no request that anybody had.
+                    let read = read.inspect_err(|_| self.entered = self.services.live.entered());
+                    return Some(read.map(|read| read.vectors));
+                }
+                () = self.ends() => {}
+            }
+        }
+    }
+
+    /// Waits until nobody has had a request for a while, or the service ends. Where nobody came since the last of
+    /// these texts there is no wait.
+    async fn wait(&mut self) {
+        let live = &self.services.live;
+        while is_open(self.services) && !(live.is_empty() && live.entered() == self.entered) {
+            self.entered = live.entered();
+            tokio::time::sleep(IDLE).await;
+        }
+    }
+
+    /// Waits until a request came after these texts, or the service ends.
+    async fn ends(&self) {
+        while is_open(self.services) && self.services.live.entered() <= self.entered {
+            tokio::time::sleep(GIVE_WAY).await;
+        }
+    }
+}
+
+fn is_open(services: &TurnServices) -> bool {
+    *services.phase.borrow() == Phase::Ready
+}
