@@ -187,6 +187,41 @@ fn a_key_sees_neither_files_nor_stores_of_another() {
 }
 
 #[test]
+fn a_store_that_an_operator_shares_is_read_by_the_keys_that_are_named_and_changed_by_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), keys("sk-a\nsk-b\nsk-c\n"));
+    let [a, b, c] = ["sk-a", "sk-b", "sk-c"].map(|key| Client(server.addr, Some(key)));
+    let (store, file) = a.store_of("ports.md", PORTS.as_bytes());
+    let file = file["id"].as_str().unwrap();
+    let hash = chimere::http::auth::hashed("sk-b").trim_start_matches("sha256:").to_owned();
+    std::fs::write(dir.path().join("access.toml"), format!("[stores.{store}]\nkeys = [{hash:?}]\n")).unwrap();
+    let listed = |client: Client<'_>| client.get(STORES)["data"].as_array().unwrap().clone();
+    assert_eq!((listed(a)[0]["read_only"].clone(), listed(b)[0]["read_only"].clone()), (json!(false), json!(true)));
+    assert_eq!((&listed(b)[0]["id"], listed(c).len()), (&json!(store), 0));
+    assert_eq!(b.search(&store, &json!({"query": "Kelm"})), a.search(&store, &json!({"query": "Kelm"})));
+    assert_eq!(b.get(&format!("{STORES}/{store}/files"))["data"][0]["id"], file);
+    assert!(b.get(&format!("{STORES}/{store}/files/{file}/content")).to_string().contains("High water"));
+    refused(b.json("GET", &format!("{FILES}/{file}/content"), &Value::Null), 404, "file_not_found");
+    for (method, path, body) in [
+        ("POST", "", json!({"name": "mine"})),
+        ("DELETE", "", Value::Null),
+        ("POST", "/selftest", Value::Null),
+        ("POST", "/file_batches", json!({"file_ids": [file]})),
+        ("POST", &*format!("/files/{file}"), json!({"attributes": {}})),
+        ("DELETE", &*format!("/files/{file}"), Value::Null),
+    ] {
+        refused(b.json(method, &format!("{STORES}/{store}{path}"), &body), 403, "store_read_only");
+    }
+    let tool = json!({"type": "file_search", "vector_store_ids": [store]});
+    let body = json!({"model": "tiny", "messages": [{"role": "user", "content": "Kelm? SAY{It is.}"}], "tools": [tool]});
+    b.post("/v1/chat/completions", &body);
+    assert!(server.fake.was_told().contains("Kelm has an old port."));
+    refused(c.json("POST", "/v1/chat/completions", &body), 400, "vector_store_not_found");
+    std::fs::remove_file(dir.path().join("access.toml")).unwrap();
+    refused(b.json("GET", &format!("{STORES}/{store}"), &Value::Null), 404, "vector_store_not_found");
+}
+
+#[test]
 fn files_of_a_batch_are_filtered_by_their_attributes_and_fused_over_queries() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), AcceptedKeys::Open);

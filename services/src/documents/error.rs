@@ -14,6 +14,12 @@ pub enum DocumentError {
     /// Not there for this account.
     #[error("there is no vector store {0:?} here")]
     UnknownStore(String),
+    /// It is another account's, which shares it.
+    #[error("the vector store {0:?} belongs to another API key and is shared for reading (access.toml)")]
+    ReadOnlyStore(String),
+    /// The file of who may read the stores of others has a mistake.
+    #[error("{0}")]
+    Access(String),
     /// The file is the account's, and none of the store's.
     #[error("the vector store has no file {0:?}")]
     NotInStore(String),

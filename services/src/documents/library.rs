@@ -1,6 +1,7 @@
 //! All documents of a service in memory and on the disk. Each change is on the disk before anybody sees it, and changes
 //! happen one after the other, so that the disk and the memory change in the same order.
 
+use super::access::StoreAccess;
 use super::error::DocumentError;
 use super::index::StoreIndex;
 use super::members::{BatchInfo, FileCounts, FileInfo, MemberInfo, StoreInfo, StoreRow};
@@ -62,6 +63,8 @@ pub(super) struct Library {
     pub(super) stores: RwLock<BTreeMap<(KeyId, String), Arc<VectorStore>>>,
     /// Bytes of all indices.
     pub(super) index_bytes: AtomicU64,
+    /// Who may read the stores of others.
+    pub(super) access: StoreAccess,
     /// A store is testing itself because somebody asked for it; one at a time does.
     pub(super) testing: AtomicBool,
 }
@@ -118,6 +121,7 @@ impl VectorStore {
             bytes: state.members.values().map(|member| member.bytes).sum(),
             counts: FileCounts::of(state.members.values().map(|member| &member.state)),
             vectors,
+            read_only: false,
         }
     }
 
@@ -170,6 +174,7 @@ impl Library {
             files: RwLock::default(),
             stores: RwLock::default(),
             index_bytes: AtomicU64::new(0),
+            access: StoreAccess::open(directory).map_err(DocumentError::Access)?,
             testing: AtomicBool::new(false),
             db,
         };
@@ -246,10 +251,11 @@ impl Library {
         DatabaseError::of(path, redb::Error::Io(error)).into()
     }
 
-    /// One of an account's stores.
+    /// One of an account's own stores.
     pub(super) fn store(&self, owner: KeyId, id: &str) -> Result<Arc<VectorStore>, DocumentError> {
         let found = self.stores.read().get(&(owner, id.to_owned())).cloned();
-        found.ok_or_else(|| DocumentError::UnknownStore(id.to_owned()))
+        let missing = |shared: bool| if shared { DocumentError::ReadOnlyStore } else { DocumentError::UnknownStore };
+        found.ok_or_else(|| missing(self.access.shared().allows(owner, id))(id.to_owned()))
     }
 
     /// One of an account's files.

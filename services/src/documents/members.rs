@@ -69,6 +69,8 @@ pub struct StoreInfo {
     pub counts: FileCounts,
     /// Its vectors, where an encoder makes some.
     pub vectors: Option<StoreVectors>,
+    /// It belongs to another account than whoever asks.
+    pub read_only: bool,
 }
 
 /// How far the vectors of a store are, and what they are worth.

@@ -1,6 +1,7 @@
 //! An account's documents: files as they were uploaded, their texts, and stores that are searched for passages. HTTP is
 //! not here, and neither is the encoder that makes vectors.
 
+mod access;
 mod cut;
 mod error;
 mod files;

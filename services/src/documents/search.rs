@@ -40,7 +40,7 @@ pub struct WholeText {
     pub text: Arc<str>,
 }
 
-/// A search in some of an account's stores.
+/// A search in some stores that an account may read.
 #[derive(Clone, Debug)]
 pub struct StoreSearch<'a> {
     /// Ids of the stores, which are searched as one.
@@ -68,12 +68,12 @@ impl Library {
     /// Searches as [`super::Documents::search`] says.
     pub(super) fn search(
         &self,
-        owner: KeyId,
+        reader: KeyId,
         asked: &StoreSearch<'_>,
         now: u64,
     ) -> Result<Vec<Passage>, DocumentError> {
         let begin = Instant::now();
-        let mut stores = asked.stores.iter().map(|id| self.store(owner, id)).collect::<Result<Vec<_>, _>>()?;
+        let mut stores = asked.stores.iter().map(|id| self.readable(reader, id)).collect::<Result<Vec<_>, _>>()?;
         // One that is named twice is one.
         stores.sort_by(|a, b| a.id.cmp(&b.id));
         stores.dedup_by(|a, b| a.id == b.id);
@@ -87,7 +87,7 @@ impl Library {
                 fused(lists.collect(), asked.k)
             }
         };
-        let passages = self.with_texts(owner, found);
+        let passages = self.with_texts(&stores, found);
         ::metrics::histogram!(metrics::STORE_SEARCH_SECONDS).record(begin.elapsed().as_secs_f64());
         Ok(passages)
     }
@@ -114,20 +114,21 @@ impl Library {
         ranked(&searched.collect::<Vec<_>>(), query, k)
     }
 
-    /// The largest weight that vectors have in some of an account's stores.
-    pub(super) fn vector_weight(&self, owner: KeyId, stores: &[String]) -> Result<f32, DocumentError> {
-        let mut weights = stores.iter().map(|id| Ok(self.store(owner, id)?.vector_weight()));
+    /// The largest weight that vectors have in some stores that an account may read.
+    pub(super) fn vector_weight(&self, reader: KeyId, stores: &[String]) -> Result<f32, DocumentError> {
+        let mut weights = stores.iter().map(|id| Ok(self.readable(reader, id)?.vector_weight()));
         weights.try_fold(0.0, |most: f32, weight: Result<f32, DocumentError>| Ok(most.max(weight?)))
     }
 
     /// With the texts; what was removed meanwhile is left out.
-    fn with_texts(&self, owner: KeyId, found: Vec<PassageHit>) -> Vec<Passage> {
+    fn with_texts(&self, stores: &[Arc<VectorStore>], found: Vec<PassageHit>) -> Vec<Passage> {
         let mut opened = HashMap::new();
         let mut passage = |hit: PassageHit| {
             let (file, text) = opened
                 .entry(hit.file_id.clone())
                 .or_insert_with(|| {
-                    let file = self.file(owner, &hit.file_id).ok()?;
+                    // No two files have one id, whosever they are.
+                    let file = stores.iter().find_map(|store| self.file(store.owner, &hit.file_id).ok())?;
                     let text = self.texts.open(&file.sha256).ok()?;
                     Some((file, text))
                 })
@@ -148,7 +149,8 @@ impl Library {
     }
 
     /// Hands out what [`super::Documents::whole`] says.
-    pub(super) fn whole(&self, owner: KeyId, store: &str) -> Result<WholeStore, DocumentError> {
+    pub(super) fn whole(&self, reader: KeyId, store: &str) -> Result<WholeStore, DocumentError> {
+        let owner = self.readable(reader, store)?.owner;
         let mut members = self.members(owner, store)?;
         members.retain(|member| member.state == MemberState::Completed);
         let bytes = members.iter().map(|member| member.bytes).sum();
@@ -169,10 +171,11 @@ impl Library {
     /// next ones begin.
     pub(super) fn text_from(
         &self,
-        owner: KeyId,
+        reader: KeyId,
         (store, file): (&str, &str),
         (from, bytes): (usize, usize),
     ) -> Result<(Vec<String>, Option<usize>), DocumentError> {
+        let owner = self.readable(reader, store)?.owner;
         let member = self.member(owner, store, file)?;
         if member.state != MemberState::Completed {
             return Err(DocumentError::NoText { file: file.to_owned(), state: member.state.name() });

@@ -62,8 +62,8 @@ impl Documents {
     }
 
     /// Passages of one of an account's stores, as far as they are in memory.
-    pub fn chunks(&self, owner: KeyId, store: &str) -> usize {
-        let store = self.library().and_then(|library| library.store(owner, store));
+    pub fn chunks(&self, reader: KeyId, store: &str) -> usize {
+        let store = self.library().and_then(|library| library.readable(reader, store));
         store.map_or(0, |store| store.index.read().as_ref().map_or(0, StoreIndex::len))
     }
 
@@ -106,15 +106,16 @@ impl Documents {
         self.library()?.remove_file(owner, id)
     }
 
-    /// An account's stores, oldest first.
-    pub fn stores(&self, owner: KeyId) -> Result<Vec<StoreInfo>, DocumentError> {
-        Ok(self.library()?.list_stores(owner))
+    /// The stores that an account may read, oldest first: its own, and those that others share with it.
+    pub fn stores(&self, reader: KeyId) -> Result<Vec<StoreInfo>, DocumentError> {
+        let library = self.library()?;
+        Ok(library.readable_stores(reader).iter().map(|store| library.describe_to(reader, store)).collect())
     }
 
-    /// One of an account's stores.
-    pub fn store(&self, owner: KeyId, id: &str) -> Result<StoreInfo, DocumentError> {
+    /// One of the stores that an account may read.
+    pub fn store(&self, reader: KeyId, id: &str) -> Result<StoreInfo, DocumentError> {
         let library = self.library()?;
-        Ok(library.describe(&*library.store(owner, id)?))
+        Ok(library.describe_to(reader, &*library.readable(reader, id)?))
     }
 
     /// Makes a store with files, which become searchable one by one.

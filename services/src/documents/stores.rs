@@ -41,14 +41,6 @@ impl Library {
         store.info(self.settings.vectors.as_ref())
     }
 
-    /// An account's stores, oldest first.
-    pub(super) fn list_stores(&self, owner: KeyId) -> Vec<StoreInfo> {
-        let mut stores: Vec<StoreInfo> =
-            own(&self.stores.read(), owner).iter().map(|store| self.describe(store)).collect();
-        stores.sort_by_key(|store| store.number);
-        stores
-    }
-
     /// Makes a store with files.
     pub(super) fn create_store(&self, owner: KeyId, new: NewStore, now: u64) -> Result<StoreInfo, DocumentError> {
         let mut changing = self.changing();
@@ -172,16 +164,16 @@ impl Library {
     }
 
     /// A store's files, oldest first.
-    pub(super) fn members(&self, owner: KeyId, id: &str) -> Result<Vec<MemberInfo>, DocumentError> {
-        let store = self.store(owner, id)?;
+    pub(super) fn members(&self, reader: KeyId, id: &str) -> Result<Vec<MemberInfo>, DocumentError> {
+        let store = self.readable(reader, id)?;
         let mut members: Vec<MemberInfo> = store.state.read().members.values().cloned().collect();
         members.sort_by_key(|member| member.number);
         Ok(members)
     }
 
     /// One of a store's files.
-    pub(super) fn member(&self, owner: KeyId, id: &str, file: &str) -> Result<MemberInfo, DocumentError> {
-        let store = self.store(owner, id)?;
+    pub(super) fn member(&self, reader: KeyId, id: &str, file: &str) -> Result<MemberInfo, DocumentError> {
+        let store = self.readable(reader, id)?;
         let found = store.state.read().members.get(file).cloned();
         found.ok_or_else(|| DocumentError::NotInStore(file.to_owned()))
     }
@@ -256,8 +248,8 @@ impl Library {
     }
 
     /// One of a store's batches, with the states of its files; those that were taken out again count as cancelled.
-    pub(super) fn batch(&self, owner: KeyId, id: &str, batch: &str) -> Result<(BatchInfo, FileCounts), DocumentError> {
-        let store = self.store(owner, id)?;
+    pub(super) fn batch(&self, reader: KeyId, id: &str, batch: &str) -> Result<(BatchInfo, FileCounts), DocumentError> {
+        let store = self.readable(reader, id)?;
         let state = store.state.read();
         let found = state.batches.get(batch).ok_or_else(|| DocumentError::UnknownBatch(batch.to_owned()))?;
         let states = found.files.iter().map(|file| state.members.get(file).map(|member| &member.state));

@@ -240,6 +240,10 @@ pub(in crate::http) fn document_error(error: &DocumentError) -> ApiError {
         E::NoDirectory => conflict("no_directory"),
         E::UnknownFile(id) | E::NotInStore(id) => ApiError::unknown_name("file", id, "file_not_found"),
         E::UnknownStore(id) => ApiError::unknown_name("vector store", id, "vector_store_not_found"),
+        E::ReadOnlyStore(_) => {
+            let refused = ApiError::new(StatusCode::FORBIDDEN, "permission_error", error.to_string());
+            refused.with_code("store_read_only")
+        }
         E::UnknownBatch(id) => ApiError::unknown_name("batch", id, "batch_not_found"),
         E::NoText { .. } => conflict("no_text"),
         E::TooMany { .. } => conflict("too_many"),
@@ -252,5 +256,6 @@ pub(in crate::http) fn document_error(error: &DocumentError) -> ApiError {
             error.with_code("file_too_large").rejected_as("body_too_large")
         }
         E::Database(error) => database_error("documents", error),
+        E::Access(error) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.clone()),
     }
 }

@@ -55,6 +55,7 @@ pub(super) fn store(store: &StoreInfo) -> Value {
         "expires_at": null,
         "last_active_at": store.active,
         "metadata": store.metadata,
+        "read_only": store.read_only,
         "vectors": store.vectors.as_ref().map(vectors),
         "self_test": store.vectors.as_ref().and_then(|vectors| vectors.test.as_ref()).map(self_test_object),
     })

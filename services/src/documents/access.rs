@@ -1,0 +1,173 @@
+//! Which accounts may read the stores of others: the file `access.toml` in the directory of documents. It is read again
+//! when it changes; one with a mistake changes nothing.
+
+use super::error::DocumentError;
+use super::library::{Library, VectorStore};
+use super::members::StoreInfo;
+use crate::holder::{account, key_hash};
+use chimere_engine::files::{Stamp, read_regular_text};
+use chimere_engine::ids::KeyId;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Name of the file.
+const FILE: &str = "access.toml";
+/// Bytes of the file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// In the place of keys: everybody.
+const EVERYBODY: &str = "*";
+
+/// See the file's head.
+pub(super) struct StoreAccess {
+    path: PathBuf,
+    state: Mutex<AccessState>,
+}
+
+struct AccessState {
+    /// What the file was when it was last looked at, read or not: a mistake is told once.
+    seen: Option<Stamp>,
+    shared: Arc<SharedStores>,
+}
+
+/// The readers of each store that is shared.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct SharedStores(HashMap<String, Readers>);
+
+#[derive(Debug, PartialEq)]
+enum Readers {
+    Everybody,
+    Accounts(Vec<KeyId>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAccess {
+    #[serde(default)]
+    stores: HashMap<String, RawStore>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawStore {
+    keys: Vec<String>,
+}
+
+impl StoreAccess {
+    /// That of a directory; without a file nothing is shared.
+    ///
+    /// # Errors
+    /// If the file has a mistake, with its place.
+    pub(super) fn open(directory: &Path) -> Result<Self, String> {
+        let path = directory.join(FILE);
+        // Before it is read: what changes meanwhile is seen at the next look.
+        let seen = Stamp::at(&path);
+        let shared = Arc::new(SharedStores::read(&path)?);
+        Ok(Self { path, state: Mutex::new(AccessState { seen, shared }) })
+    }
+
+    /// Who may read which store now.
+    pub(super) fn shared(&self) -> Arc<SharedStores> {
+        let mut state = self.state.lock();
+        let now = Stamp::at(&self.path);
+        if now != state.seen {
+            state.seen = now;
+            match SharedStores::read(&self.path) {
+                Ok(shared) => state.shared = Arc::new(shared),
+                Err(error) => tracing::error!(error, "who may read which store stays as it was"),
+            }
+        }
+        state.shared.clone()
+    }
+}
+
+impl SharedStores {
+    fn read(path: &Path) -> Result<Self, String> {
+        match read_regular_text(path, FILE_BYTES_MAX) {
+            Ok(text) => Self::parse(&text).map_err(|e| format!("{}: {e}", path.display())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(format!("{}: {e}", path.display())),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let raw: RawAccess = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
+        let readers = |keys: &[String]| {
+            if keys.iter().any(|key| key == EVERYBODY) {
+                return Ok(Readers::Everybody);
+            }
+            keys.iter().map(|key| Ok(account(&[&key_hash(key)?]))).collect::<Result<_, String>>().map(Readers::Accounts)
+        };
+        let shared = raw.stores.into_iter().map(|(id, store)| {
+            let readers = readers(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
+            Ok((id, readers))
+        });
+        shared.collect::<Result<_, String>>().map(Self)
+    }
+
+    /// Whether an account may read a store of another.
+    pub(super) fn allows(&self, reader: KeyId, id: &str) -> bool {
+        match self.0.get(id) {
+            Some(Readers::Everybody) => true,
+            Some(Readers::Accounts(accounts)) => accounts.contains(&reader),
+            None => false,
+        }
+    }
+}
+
+impl Library {
+    /// A store that an account may read: one of its own, or one that is shared with it.
+    pub(super) fn readable(&self, reader: KeyId, id: &str) -> Result<Arc<VectorStore>, DocumentError> {
+        match self.store(reader, id) {
+            Err(DocumentError::ReadOnlyStore(id)) => {
+                let stores = self.stores.read();
+                let shared = stores.values().find(|store| store.id == id).cloned();
+                shared.ok_or(DocumentError::UnknownStore(id))
+            }
+            own => own,
+        }
+    }
+
+    /// What is known of a store, for somebody who may read it.
+    pub(super) fn describe_to(&self, reader: KeyId, store: &VectorStore) -> StoreInfo {
+        StoreInfo { read_only: store.owner != reader, ..self.describe(store) }
+    }
+
+    /// The stores that an account may read, oldest first.
+    pub(super) fn readable_stores(&self, reader: KeyId) -> Vec<Arc<VectorStore>> {
+        let shared = self.access.shared();
+        let reads = |store: &VectorStore| store.owner == reader || shared.allows(reader, &store.id);
+        let mut stores: Vec<_> = self.stores.read().values().filter(|store| reads(store)).cloned().collect();
+        stores.sort_by_key(|store| store.state.read().row.number);
+        stores
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_read_by_those_that_the_file_names_and_a_mistake_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (account(&[&[0xAB; 32]]), account(&[&[1; 32]]));
+        let access = StoreAccess::open(dir.path()).unwrap();
+        let may = |access: &StoreAccess| {
+            let shared = access.shared();
+            [(ours, "vs_a"), (theirs, "vs_a"), (theirs, "vs_b"), (ours, "vs_c")].map(|(who, id)| shared.allows(who, id))
+        };
+        assert_eq!(may(&access), [false; 4]);
+        let keys = format!("[stores.vs_a]\nkeys = [\"{}\"]\n[stores.vs_b]\nkeys = [\"*\"]\n", "aB".repeat(32));
+        std::fs::write(dir.path().join(FILE), keys).unwrap();
+        assert_eq!(may(&access), [true, false, true, false]);
+        std::fs::write(dir.path().join(FILE), "[stores.vs_a]\nkeys = [\"1\"]").unwrap();
+        assert_eq!(may(&access), [true, false, true, false]);
+        let error = StoreAccess::open(dir.path()).err().unwrap();
+        assert!(error.contains("access.toml: stores.vs_a.keys: wanted the SHA-256 of an API key"), "{error}");
+        std::fs::remove_file(dir.path().join(FILE)).unwrap();
+        assert_eq!(may(&access), [false; 4]);
+        assert!(SharedStores::parse("[store.a]\nkeys = []").unwrap_err().contains("unknown field `store`"));
+    }
+}
