@@ -217,6 +217,8 @@ pub const OUTCOMES: &[&str] =
     &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded", "decided"];
 /// Values of [`DECISIONS`]' label.
 pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank"];
+/// Values of the second label of [`TOOL_CALLS`].
+pub const TOOL_OUTCOMES: &[&str] = &["answered", "refused", "failed"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
@@ -405,6 +407,9 @@ fn start_labelled_counters() {
     }
     for kind in DECISION_TYPES {
         ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
+    }
+    for outcome in TOOL_OUTCOMES {
+        ::metrics::counter!(TOOL_CALLS, "tool" => "file_search", "outcome" => *outcome).absolute(0);
     }
     for verified in ["true", "false"] {
         ::metrics::counter!(CITATIONS, "verified" => verified).absolute(0);
