@@ -222,6 +222,8 @@ pub const OUTCOMES: &[&str] =
 pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", "sufficient"];
 /// Values of [`STORE_LEG_SECONDS`]' label.
 pub const STORE_LEGS: &[&str] = &["words", "vectors"];
+/// Values of the second label of [`TOOL_CALLS`].
+pub const TOOL_OUTCOMES: &[&str] = &["answered", "refused", "failed"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
@@ -411,6 +413,9 @@ fn start_labelled_counters() {
     }
     for kind in DECISION_TYPES {
         ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
+    }
+    for outcome in TOOL_OUTCOMES {
+        ::metrics::counter!(TOOL_CALLS, "tool" => "file_search", "outcome" => *outcome).absolute(0);
     }
     for verified in ["true", "false"] {
         ::metrics::counter!(CITATIONS, "verified" => verified).absolute(0);

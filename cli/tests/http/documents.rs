@@ -213,7 +213,8 @@ fn a_store_that_an_operator_shares_is_read_by_the_keys_that_are_named_and_change
         refused(b.json(method, &format!("{STORES}/{store}{path}"), &body), 403, "store_read_only");
     }
     let tool = json!({"type": "file_search", "vector_store_ids": [store]});
-    let body = json!({"model": "tiny", "messages": [{"role": "user", "content": "Kelm? SAY{It is.}"}], "tools": [tool]});
+    let body =
+        json!({"model": "tiny", "messages": [{"role": "user", "content": "Kelm? SAY{It is.}"}], "tools": [tool]});
     b.post("/v1/chat/completions", &body);
     assert!(server.fake.was_told().contains("Kelm has an old port."));
     refused(c.json("POST", "/v1/chat/completions", &body), 400, "vector_store_not_found");

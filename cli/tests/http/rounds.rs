@@ -278,6 +278,19 @@ fn a_model_that_never_stops_calling_is_stopped() {
 }
 
 #[test]
+fn passages_that_the_context_has_no_room_for_are_left_out_and_the_model_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), AcceptedKeys::Open);
+    let client = Client(server.addr, None);
+    let (store, _) = client.store_of("large.txt", "word after word. ".repeat(3_000).as_bytes());
+    let body = with(chat(&json!([tool(&store)]), &search("word")), json!({"max_tokens": 1_600}));
+    let turn = client.post(CHAT, &body)["timings"]["turn"].clone();
+    let (searches, passages) = (turn["searches"].as_u64().unwrap(), turn["passages"].as_u64().unwrap());
+    assert!(searches > 0 && passages < 8 * searches, "{turn}");
+    assert!(server.fake.was_told().contains("There is no room for more passages"), "{turn}");
+}
+
+#[test]
 fn a_stop_string_ends_the_turn_in_whichever_round_it_comes() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, _) = service(dir.path(), ANSWER);

@@ -27,7 +27,7 @@ pub(super) enum TurnEvent {
     Generated(Generated),
     /// All calls of the last step were answered, in their order.
     Called(Vec<CallResult>),
-    /// The context has no room for these answers.
+    /// The context has no room for a generation behind these answers.
     Full,
 }
 
@@ -92,7 +92,11 @@ impl Turn {
             TurnEvent::Begin => self.generate(Vec::new()),
             TurnEvent::Generated(generated) => self.judge(&generated),
             TurnEvent::Called(results) => self.generate(results),
-            TurnEvent::Full => TurnStep::Done(Finish::Length),
+            TurnEvent::Full => {
+                // The generation that was asked for does not come.
+                self.rounds -= 1;
+                TurnStep::Done(Finish::Length)
+            }
         }
     }
 
@@ -289,7 +293,8 @@ mod tests {
     #[test]
     fn an_answer_that_is_cut_off_or_has_no_room_is_over() {
         check(&[("begins", "generate"), ("is cut in: search?", "done: length")]);
-        check(&[("begins", "generate"), ("calls: search a", "search a"), ("is full", "done: length")]);
+        let full = [("begins", "generate"), ("calls: search a", "search a"), ("answered", "go on")];
+        check(&[&full[..], &[("is full", "done: length")]].concat());
     }
 
     #[test]
