@@ -23,7 +23,7 @@ import time
 import traceback
 import urllib.request
 
-from python_clients import browsers, documents, evaluations, frameworks, terminals
+from python_clients import agents, browsers, documents, evaluations, frameworks, terminals
 from python_clients.asked import PLACE, QUESTION, RESULT, WEATHER, place
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -40,6 +40,7 @@ PINNED = {
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
     "openai-documents": ["openai==3.57.0"],
+    "mcp": ["mcp==2.3.0"],
     "ollama": ["ollama==0.6.3"],
     "schemathesis": ["schemathesis==4.32.5"],
     "llm": ["llm==0.36"],
@@ -294,7 +295,8 @@ def ollama(url, model):
 
 # The settings of a service of its own: with a short context an answer that nothing bounds ends soon.
 SETTINGS = {"schemathesis": {"CHIMERE_ENGINE__MAX_CONTEXT": "256"},
-            "openai-documents": {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}"}}
+            "openai-documents": {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}"},
+            "mcp": {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}", "CHIMERE_MCP__SERVE": "true"}}
 SECONDS = {"schemathesis": 1800, "open-webui": 900}
 
 
@@ -307,7 +309,7 @@ def schemathesis(url, model):
 
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
+            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
             "aider": terminals.aider, "smolagents": frameworks.smolagents, "haystack": frameworks.haystack,
             "semantic-kernel": frameworks.semantic_kernel, "crewai": frameworks.crewai,
             "lm-eval": evaluations.lm_eval, "evalscope": evaluations.evalscope, "dspy": frameworks.dspy,

@@ -26,7 +26,7 @@ pub use members::{
     BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, FilePurpose, MemberFault, MemberInfo, MemberState, NewMember,
     StoreInfo,
 };
-pub use passage::Passage;
+pub use passage::{Excerpt, Passage};
 pub use search::{WholeStore, WholeText};
 pub use service::Documents;
 pub use stores::{NewStore, StoreChange};

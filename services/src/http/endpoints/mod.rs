@@ -7,6 +7,7 @@ pub(in crate::http) mod decisions;
 mod documents;
 mod embeddings;
 pub(in crate::http) mod hints;
+mod mcp;
 mod openapi;
 mod steps;
 pub(in crate::http) mod tables;
@@ -23,6 +24,7 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(documents::routes)
         .configure(decisions::routes::routes)
         .configure(embeddings::routes)
+        .configure(mcp::routes)
         .configure(openapi::routes)
         .configure(steps::routes)
         .configure(tables::routes::routes)

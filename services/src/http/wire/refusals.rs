@@ -242,6 +242,7 @@ pub(in crate::http) fn document_error(error: &DocumentError) -> ApiError {
         E::UnknownStore(id) => ApiError::unknown_name("vector store", id, "vector_store_not_found"),
         E::UnknownBatch(id) => ApiError::unknown_name("batch", id, "batch_not_found"),
         E::NoText { .. } => conflict("no_text"),
+        E::BeyondText { .. } => ApiError::invalid("start", error.to_string()).with_code("out_of_range"),
         E::TooMany { .. } => conflict("too_many"),
         E::AccountFull { .. } => conflict("files_full"),
         E::FileTooLarge { .. } => {
