@@ -132,7 +132,7 @@ metrics! {
     ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
     MCP_CALLS          Counter   "chimere_mcp_calls_total" ["tool", "outcome"] "calls" "Calls of tools over MCP, by tool and by outcome: ok, failed (the result says why), timeout, cancelled (the client left).";
-    MCP_CALL_SECONDS Histogram(SECONDS) "chimere_mcp_call_seconds" ["tool"] "seconds" "Time of a call over MCP, by tool.";
+    MCP_CALL_SECONDS Histogram(SECONDS) "chimere_mcp_call_seconds" ["tool"] "seconds" "Time of a call over MCP.";
     DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";

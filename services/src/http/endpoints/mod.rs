@@ -1,4 +1,4 @@
-//! What is no dialect: tables, collections, vectors, tokens, and what the service says about itself.
+//! What is no dialect: tables, collections, vectors, tokens, MCP, and what the service says about itself.
 
 pub(in crate::http) mod about;
 pub(in crate::http) mod collections;
