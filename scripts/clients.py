@@ -54,11 +54,23 @@ PINNED = {
     "dspy": ["dspy==3.4.1"],
     "inspect-ai": ["inspect-ai==0.3.285", "openai==3.57.0", "anthropic==2.14.0"],
     "open-webui": ["open-webui==0.12.4", "playwright==1.65.2"],
+    "langchain-documents": ["langchain-openai==1.7.3", "langchain-anthropic==1.7.10", "langchain-cohere==0.6.0"],
+    # What its retrieval imports: all that it asks for would take gigabytes.
+    "open-webui-rag": ["open-webui==0.12.4", "aiohttp==3.14.5", "aiosqlite==0.22.1", "alembic==1.18.4", "authlib==1.7.2",
+                       "beautifulsoup4==4.14.3", "chromadb==1.5.9", "cryptography==48.0.1", "fastapi==0.136.3", "langchain-classic==1.0.7",
+                       "langchain-text-splitters==1.1.2", "loguru==0.7.3", "markdown==3.10.2", "mcp==2.3.0", "pillow==13.0.0",
+                       "pyjwt[crypto]==2.13.0", "python-mimeparse==2.0.0", "python-socketio==5.16.2", "pytz==2026.2", "rank-bm25==0.2.2",
+                       "redis==8.0.1", "requests==2.34.2", "sqlalchemy[asyncio]==2.0.50", "validators==0.35.0",
+                       "youtube-transcript-api==1.2.4"],
 }
+# Those whose first package is installed without what it asks for.
+ALONE = {"open-webui-rag"}
+# Those that are run in the environment of another one.
+WITHIN = {"openai-file-search": "openai-documents", "anthropic-documents": "anthropic", "openai-agents-documents": "openai-agents"}
 
 # Those of JavaScript: the package, and the script that drives it.
-NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "anthropic-node": ("@anthropic-ai/sdk@1.12.0", "anthropic.mjs"),
-        "ai-sdk": ("ai@6.0.326", "ai.mjs"), "promptfoo": ("promptfoo@0.123.1", "promptfoo.mjs")}
+NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "openai-node-documents": ("openai@6.49.0", "documents.mjs"),
+        "anthropic-node": ("@anthropic-ai/sdk@1.12.0", "anthropic.mjs"), "ai-sdk": ("ai@6.0.326", "ai.mjs"), "promptfoo": ("promptfoo@0.123.1", "promptfoo.mjs")}
 NODE_BESIDE = ["@ai-sdk/openai-compatible@2.0.91", "@ai-sdk/openai@3.0.141", "zod@4.6.7"]
 # Those with a directory of their own, for their size, and the Node that they want.
 NODE_ALONE = {"promptfoo": ["node@22.23.3", "zod@4.6.7"]}
@@ -294,9 +306,14 @@ def ollama(url, model):
 
 
 # The settings of a service of its own: with a short context an answer that nothing bounds ends soon.
-SETTINGS = {"schemathesis": {"CHIMERE_ENGINE__MAX_CONTEXT": "256"},
-            "openai-documents": {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}"},
-            "mcp": {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}", "CHIMERE_MCP__SERVE": "true"}}
+SETTINGS = {"schemathesis": {"CHIMERE_ENGINE__MAX_CONTEXT": "256"}}
+SETTINGS |= dict.fromkeys(["openai-documents", "openai-file-search", "openai-node-documents", "anthropic-documents", "langchain-documents",
+                           "openai-agents-documents"], {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}"})
+# Vectors of a real encoder, where there is one.
+if MINILM := os.environ.get("CHIMERE_MINILM_DIR"):
+    SETTINGS |= {name: SETTINGS.get(name, {}) | {"CHIMERE_DOCUMENTS__EMBEDDER__DIRECTORY": MINILM}
+                 for name in ("langchain-documents", "open-webui-rag")}
+SETTINGS["mcp"] = {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}", "CHIMERE_MCP__SERVE": "true"}
 SECONDS = {"schemathesis": 1800, "open-webui": 900}
 
 
@@ -309,7 +326,10 @@ def schemathesis(url, model):
 
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
+            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp,
+            "openai-file-search": documents.openai_file_search, "anthropic-documents": documents.anthropic,
+            "langchain-documents": documents.langchain, "openai-agents-documents": documents.openai_agents,
+            "open-webui-rag": documents.open_webui_rag, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
             "aider": terminals.aider, "smolagents": frameworks.smolagents, "haystack": frameworks.haystack,
             "semantic-kernel": frameworks.semantic_kernel, "crewai": frameworks.crewai,
             "lm-eval": evaluations.lm_eval, "evalscope": evaluations.evalscope, "dspy": frameworks.dspy,
@@ -319,7 +339,7 @@ PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "o
 class Server:
     """A running binary; `with` ends it."""
 
-    def __init__(self, binary, settings=()):
+    def __init__(self, binary, settings=(), key="none"):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -332,7 +352,8 @@ class Server:
                 self.process.kill()
                 raise SystemExit(f"{binary} is not ready within {START_SECONDS} s")
             time.sleep(0.2)
-        with urllib.request.urlopen(f"{self.url}/models", timeout=10) as reply:
+        models = urllib.request.Request(f"{self.url}/models", headers={"Authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(models, timeout=10) as reply:
             self.model = json.load(reply)["data"][0]["id"]
 
     @property
@@ -371,12 +392,16 @@ def installed(home, wanted, install):
 
 def python_of(name, venvs):
     """The interpreter of a program's environment."""
+    name = WITHIN.get(name, name)
     home = venvs / name
-    python = home / "bin/python"
+    python, pip = home / "bin/python", ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    alone, rest = (PINNED[name][:1], PINNED[name][1:]) if name in ALONE else ([], PINNED[name])
 
     def install():
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINNED[name]], check=True)
+        subprocess.run([python, *pip, *rest], check=True)
+        if alone:
+            subprocess.run([python, *pip, "--no-deps", *alone], check=True)
 
     installed(home, PINNED[name], install)
     return python
@@ -386,7 +411,8 @@ def node_of(name, venvs):
     """The Node that a program of JavaScript runs on, and the directory with its packages and the scripts that use them."""
     alone = name in NODE_ALONE
     home = venvs / (name if alone else "node")
-    packages = [NODE[name][0], *NODE_ALONE[name]] if alone else [NODE[n][0] for n in NODE if n not in NODE_ALONE] + NODE_BESIDE
+    together = dict.fromkeys(NODE[n][0] for n in NODE if n not in NODE_ALONE)
+    packages = [NODE[name][0], *NODE_ALONE[name]] if alone else [*together, *NODE_BESIDE]
     home.mkdir(parents=True, exist_ok=True)
     installed(home, packages, lambda: subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", home, *packages], check=True))
     # A script finds packages from where it lies.
@@ -404,13 +430,14 @@ def command_of(name, venvs, server):
         node, home = node_of(name, venvs)
         return [node, NODE[name][1]], home
     python = python_of(name, venvs)
-    return [python, __file__, "--inside", name, "--url", server.url, "--model", server.model], venvs / name
+    return [python, __file__, "--inside", name, "--url", server.url, "--model", server.model], python.parent.parent
 
 
 def drive(name, venvs, server):
     """Whether a program does its thing, or None where it is left out."""
     begin = time.monotonic()
-    package = NODE[name][0] if name in NODE else PINNED[name][0]
+    package = NODE[name][0] if name in NODE else PINNED[WITHIN.get(name, name)][0]
+    package += "" if package.startswith(name) else f" ({name})"
     try:
         command, home = command_of(name, venvs, server)
     except Skip as reason:

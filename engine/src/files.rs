@@ -123,18 +123,33 @@ fn name_of(kind: FileType) -> &'static str {
     if kind.is_dir() { "a directory" } else { "something else" }
 }
 
-/// What tells a file's contents from those that it had before: how many bytes, and when they were written.
+/// What tells a file from what it was before and from one that took its name: how many bytes it has, when they were
+/// written, and its number on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     bytes: u64,
     modified: Option<SystemTime>,
+    inode: u64,
 }
 
 impl Stamp {
     /// Of an open file, so that it stays that of this file whatever takes its name.
     pub fn of(file: &File) -> io::Result<Self> {
-        let meta = file.metadata()?;
-        Ok(Self { bytes: meta.len(), modified: meta.modified().ok() })
+        Ok(Self::of_metadata(&file.metadata()?))
+    }
+
+    /// Of the file that has a name now; none where there is none.
+    pub fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().as_ref().map(Self::of_metadata)
+    }
+
+    /// Of a file that was looked at.
+    pub fn of_metadata(meta: &Metadata) -> Self {
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(meta);
+        #[cfg(not(unix))]
+        let inode = 0;
+        Self { bytes: meta.len(), modified: meta.modified().ok(), inode }
     }
 
     /// How many bytes the file has.

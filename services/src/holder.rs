@@ -1,7 +1,33 @@
 //! On whose account something is done or held: what is shared is shared between these.
 
 use chimere_engine::ids::KeyId;
+use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv6Addr};
+
+/// SHA-256 of an API key. A key itself is written nowhere.
+pub type KeyHash = [u8; 32];
+
+/// A hash as operators write it in files.
+///
+/// # Errors
+/// If it is not 64 hexadecimal digits. What it is instead is not repeated, because it may be a key.
+pub fn key_hash(hex: &str) -> Result<KeyHash, String> {
+    let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
+    let bytes = digits.filter(|digits| digits.len() == 2 * size_of::<KeyHash>()).and_then(|digits| {
+        let (pairs, _) = digits.as_chunks::<2>();
+        pairs.iter().map(|[high, low]| high << 4 | low).collect::<Vec<u8>>().try_into().ok()
+    });
+    let got = hex.chars().count();
+    bytes.ok_or_else(|| format!("wanted the SHA-256 of an API key, 64 hexadecimal digits, got {got} characters"))
+}
+
+/// The account of a key, given its hash, or of another caller, given what sets it apart: a number from which neither
+/// can be found. 0 is nobody's.
+pub fn account(parts: &[&[u8]]) -> KeyId {
+    let digest = parts.iter().fold(Sha256::new(), |digest, part| digest.chain_update(part)).finalize();
+    let bytes: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
+    KeyId(u64::from_le_bytes(bytes).max(1))
+}
 
 /// On whose account something is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -348,6 +348,12 @@ pub const STORE_BATCH_FILES_MAX: usize = 2000;
 pub const STORE_RESULTS_MAX: usize = 50;
 /// Stores that one `file_search` names.
 pub const FILE_SEARCH_STORES_MAX: usize = 8;
+/// Generations of one turn in which the server runs calls itself.
+pub const TURN_ROUNDS_MAX: u32 = 8;
+/// Calls that the server answers in one turn.
+pub const TURN_CALLS_MAX: u32 = 16;
+/// Searches of files in one turn whose queries the model writes.
+pub const FILE_SEARCHES_MAX: u32 = 4;
 /// Queries of one search.
 pub const STORE_QUERIES_MAX: usize = 8;
 /// Bytes of all queries of one search.

@@ -61,6 +61,8 @@ metrics! {
     EXPERT_READS       Counter   "chimere_expert_reads_total" ["place"] "experts"    "Routed experts that passes over all layers read, each once a layer and pass, by where they lay: device, host. Where all lie on the device nobody counts.";
     EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
     EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
+    TURN_ROUNDS Histogram(ROUNDS) "chimere_turn_rounds" [] "generations" "Generations of a turn that may make calls.";
+    TOOL_CALLS Counter "chimere_tool_calls_total" ["tool", "outcome"] "calls" "The server's: answered, refused, failed.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -131,9 +133,9 @@ metrics! {
     CITATIONS          Counter   "chimere_citations_total" ["verified"] "citations" "Marks of answers that name a numbered source, by whether that source was found to say so; the others get no citation.";
     ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
-    MCP_CALLS          Counter   "chimere_mcp_calls_total" ["tool", "outcome"] "calls" "Calls of tools over MCP, by tool and by outcome: ok, failed (the result says why), timeout, cancelled (the client left).";
+    MCP_CALLS Counter "chimere_mcp_calls_total" ["tool", "outcome"] "calls" "Calls over MCP, by tool and outcome.";
     MCP_CALL_SECONDS Histogram(SECONDS) "chimere_mcp_call_seconds" ["tool"] "seconds" "Time of a call over MCP.";
-    DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document).";
+    DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document), sufficient (the passages of an answer).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
     RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
@@ -186,6 +188,8 @@ const RATIOS: &[f64] = &[0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5,
 const BUDGET: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0];
 /// Bucket bounds of lookups, in seconds: 5 us to a second.
 const LOOKUP: &[f64] = &[5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
+/// Bucket bounds of the generations of a turn.
+const ROUNDS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
 /// Bucket bounds of rows in a step: powers of two.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 
@@ -214,7 +218,7 @@ const VLLM_TOKENS: &[f64] = &[
 pub const OUTCOMES: &[&str] =
     &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded", "decided"];
 /// Values of [`DECISIONS`]' label.
-pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank"];
+pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", "sufficient"];
 /// Values of the label `tool` of [`MCP_CALLS`].
 pub const MCP_TOOLS: &[&str] = &["search_documents", "read_passage", "decide"];
 /// Values of the label `outcome` of [`MCP_CALLS`].

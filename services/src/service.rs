@@ -175,6 +175,7 @@ impl Service {
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
             embedder: parts.embedder,
+            decide: parts.decide,
             text,
             lanes,
             handles,
@@ -184,8 +185,7 @@ impl Service {
         };
         let app = web::Data::new(App {
             limits: parts.limits,
-            turns,
-            decide: parts.decide,
+            turns: Arc::new(turns),
             responses: parts.responses,
             gate: web::Data::new(gate),
             traces: parts.traces,

@@ -110,12 +110,16 @@ impl ServiceClient {
     }
 }
 
+/// A file's name as a form has room for it.
+pub fn form_name(filename: &str) -> String {
+    filename.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect()
+}
+
 /// A form with a file that is to be searched, and what parts it.
 fn form(filename: &str, bytes: &[u8]) -> (String, Bytes) {
     // Drawn, so that no file has it.
     let boundary = format!("chimere-{:032x}", rand::random::<u128>());
-    let name: String =
-        filename.chars().map(|c| if c.is_control() || c == '"' || c == '\\' { '_' } else { c }).collect();
+    let name = form_name(filename);
     let head = format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nassistants\r\n--{boundary}\r\n\
          Content-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\

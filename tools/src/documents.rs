@@ -1,8 +1,12 @@
 //! `chimere documents`: puts the files of a directory into a vector store of a running service, and lists stores.
 
 use crate::CliError;
-use crate::client::{Credentials, Failure, ServiceClient};
+use crate::client::{Credentials, Failure, ServiceClient, form_name};
+use chimere::documents::label;
+use chimere::printable::one_line;
 use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +14,7 @@ use std::time::Duration;
 #[derive(clap::Subcommand, Debug, Clone)]
 pub enum DocumentsCommand {
     /// Put the files of a directory into a store, and wait until they can be searched. Files that the store has under
-    /// the same name and with the same size stay as they are.
+    /// the same name and with the same size stay as they are; those that could not be read are tried again.
     Add(AddArgs),
     /// List the stores, with their files by their states.
     List(AccessArgs),
@@ -116,30 +120,122 @@ fn text(value: &Value) -> String {
     chimere::printable::printable(value.as_str().unwrap_or_default()).to_string()
 }
 
+/// A file that the store has, as the service tells of it.
+struct KnownFile {
+    id: String,
+    name: String,
+    bytes: u64,
+    /// It was given up: it cannot be searched.
+    failed: bool,
+}
+
 async fn add(args: &AddArgs) -> Result<(), CliError> {
     let files = found(&args.path)?;
     let client = client(&args.access)?;
     let store = store(&client, &args.store).await?;
     let known = known(&client, &store).await?;
-    let mut sent = Vec::new();
+    let (mut progress, mut sent, mut refused) = (ProgressLine::default(), Vec::new(), 0);
     for (i, (path, name)) in files.iter().enumerate() {
-        eprint!("\r{}/{} {name:<60.60}", i + 1, files.len());
-        let bytes = read(path)?;
-        if known.contains(&(name.clone(), bytes.len() as u64)) {
-            continue;
+        let shown = one_line(name);
+        progress.show(&format!("{}/{} {shown}", i + 1, files.len()));
+        match send(&client, &store, &known, (path, name)).await {
+            Ok(Some(id)) => sent.push((id, shown)),
+            Ok(None) => {}
+            Err(SendError::File(why)) => {
+                refused += 1;
+                progress.tell(&format!("{shown}: {}", one_line(&why)));
+            }
+            Err(SendError::Service(failure)) => {
+                progress.tell(&format!("{shown} was not sent, nor what comes after it"));
+                return Err(failed(failure));
+            }
         }
-        let file = client.post_file("/v1/files", name, &bytes).await.map_err(failed)?;
-        let body = json!({"file_id": file["id"]});
-        client.post(&format!("/v1/vector_stores/{store}/files"), &body).await.map_err(failed)?;
-        sent.push((text(&file["id"]), name.clone()));
     }
-    eprintln!("\r{} of {} files sent{:<40}", sent.len(), files.len(), "");
-    wait(&client, &store, &sent).await
+    progress.tell(&format!("{} of {} files sent", sent.len(), files.len()));
+    let given_up = wait(&client, &store, &sent, &mut progress).await?;
+    println!("{store}: {} more files can be searched", sent.len() - given_up);
+    match refused + given_up {
+        0 => Ok(()),
+        failures => Err(CliError::Failed(format!("{failures} of {} files cannot be searched", files.len()))),
+    }
 }
 
-/// Until all files can be searched or are given up.
-async fn wait(client: &ServiceClient, store: &str, sent: &[(String, String)]) -> Result<(), CliError> {
-    let mut failures = 0;
+/// Why a file was not sent.
+enum SendError {
+    /// The fault lies in the file.
+    File(String),
+    /// No other file would fare better.
+    Service(Failure),
+}
+
+impl From<Failure> for SendError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            // The file is not taken, too large, or of a kind that is not read.
+            Failure::Status { code: 400 | 413 | 415 | 422, message } => Self::File(message),
+            failure => Self::Service(failure),
+        }
+    }
+}
+
+/// Sends a file and puts it into the store; gives its id, or nothing where it is there already. One that was given up
+/// begins anew and is not sent again.
+async fn send(
+    client: &ServiceClient,
+    store: &str,
+    known: &[KnownFile],
+    (path, name): (&Path, &str),
+) -> Result<Option<String>, SendError> {
+    let bytes = read(path).map_err(|e| SendError::File(e.to_string()))?;
+    let label = label(&form_name(name));
+    let before = known.iter().filter(|file| file.name == label && file.bytes == bytes.len() as u64);
+    let id = match before.min_by_key(|file| file.failed) {
+        Some(file) if !file.failed => return Ok(None),
+        Some(file) => file.id.clone(),
+        None => text(&client.post_file("/v1/files", name, &bytes).await?["id"]),
+    };
+    client.post(&format!("/v1/vector_stores/{store}/files"), &json!({"file_id": id})).await?;
+    Ok(Some(id))
+}
+
+/// A line that tells how far the work is, where a person sees it; and lines that stay.
+#[derive(Default)]
+struct ProgressLine {
+    /// Characters of the line that is shown.
+    width: usize,
+}
+
+impl ProgressLine {
+    /// Characters of such a line.
+    const WIDTH: usize = 79;
+
+    fn show(&mut self, line: &str) {
+        if std::io::stderr().is_terminal() {
+            let line: String = line.chars().take(Self::WIDTH).collect();
+            let width = line.chars().count();
+            eprint!("\r{line}{:1$}", "", self.width.saturating_sub(width));
+            self.width = width;
+        }
+    }
+
+    /// Shows a line that stays, in the place of the one that is shown.
+    fn tell(&mut self, line: &str) {
+        if self.width > 0 {
+            eprint!("\r{:1$}\r", "", self.width);
+        }
+        self.width = 0;
+        eprintln!("{line}");
+    }
+}
+
+/// Until all files can be searched or are given up; gives the number of these.
+async fn wait(
+    client: &ServiceClient,
+    store: &str,
+    sent: &[(String, String)],
+    progress: &mut ProgressLine,
+) -> Result<usize, CliError> {
+    let mut given_up = 0;
     for (i, (id, name)) in sent.iter().enumerate() {
         loop {
             let file = client.get(&format!("/v1/vector_stores/{store}/files/{id}")).await.map_err(failed)?;
@@ -147,17 +243,16 @@ async fn wait(client: &ServiceClient, store: &str, sent: &[(String, String)]) ->
                 Some("in_progress") => tokio::time::sleep(ASK_EVERY).await,
                 Some("completed") => break,
                 _ => {
-                    failures += 1;
-                    eprintln!("\r{name}: {:<40}", text(&file["last_error"]["message"]));
+                    given_up += 1;
+                    progress.tell(&format!("{name}: {}", text(&file["last_error"]["message"])));
                     break;
                 }
             }
         }
-        eprint!("\r{}/{} can be searched or are given up", i + 1, sent.len());
+        progress.show(&format!("{}/{} can be searched or are given up", i + 1, sent.len()));
     }
-    eprintln!();
-    println!("{store}: {} files can be searched, {failures} cannot", sent.len() - failures);
-    Ok(())
+    progress.show("");
+    Ok(given_up)
 }
 
 /// The store of this name, made if there is none.
@@ -169,20 +264,21 @@ async fn store(client: &ServiceClient, name: &str) -> Result<String, CliError> {
     Ok(text(&client.post("/v1/vector_stores", &json!({"name": name})).await.map_err(failed)?["id"]))
 }
 
-/// Names and sizes of the files that the store has and did not give up.
-async fn known(client: &ServiceClient, store: &str) -> Result<Vec<(String, u64)>, CliError> {
+/// The files of the store, but for those that somebody cancelled.
+async fn known(client: &ServiceClient, store: &str) -> Result<Vec<KnownFile>, CliError> {
     let members = all(client, &format!("/v1/vector_stores/{store}/files")).await?;
-    let files = all_files(client).await?;
-    let kept = members.iter().filter(|member| member["status"] != "failed" && member["status"] != "cancelled");
-    let file = |id: &Value| files.iter().find(|file| file["id"] == *id);
-    Ok(kept
-        .filter_map(|member| file(&member["id"]))
-        .map(|file| (file["filename"].as_str().unwrap_or_default().to_owned(), file["bytes"].as_u64().unwrap_or(0)))
-        .collect())
-}
-
-async fn all_files(client: &ServiceClient) -> Result<Vec<Value>, CliError> {
-    all(client, "/v1/files").await
+    let files = all(client, "/v1/files").await?;
+    let files: HashMap<&str, &Value> = files.iter().filter_map(|file| Some((file["id"].as_str()?, file))).collect();
+    let known = |member: &Value| {
+        let file = files.get(member["id"].as_str()?)?;
+        Some(KnownFile {
+            id: text(&member["id"]),
+            name: file["filename"].as_str()?.to_owned(),
+            bytes: file["bytes"].as_u64()?,
+            failed: member["status"] == "failed",
+        })
+    };
+    Ok(members.iter().filter(|member| member["status"] != "cancelled").filter_map(known).collect())
 }
 
 /// Files below a path, each with its name from there on; hidden ones are passed over, and links are not followed.

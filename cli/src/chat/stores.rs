@@ -40,8 +40,9 @@ fn id_of(stores: &[Value], name: &str) -> Result<String, CliError> {
         [one] => Ok(one["id"].as_str().unwrap_or_default().to_owned()),
         [] => {
             let names: Vec<&str> = stores.iter().filter_map(|store| store["name"].as_str()).collect();
-            let there = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
-            Err(CliError::Failed(format!("no vector store {name:?}; {there}")))
+            let there =
+                if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) };
+            Err(CliError::Failed(format!("there is no vector store {name:?} here; {there}")))
         }
         _ => Err(CliError::Failed(format!("{} vector stores are called {name:?}: name one by its id", found.len()))),
     }
@@ -95,7 +96,12 @@ mod tests {
         assert_eq!(id_of(&stores, "manuals").unwrap(), "vs_1");
         assert_eq!(id_of(&stores, "vs_3").unwrap(), "vs_3");
         assert!(id_of(&stores, "notes").unwrap_err().to_string().contains("2 vector stores are called \"notes\""));
-        assert!(id_of(&stores, "x").unwrap_err().to_string().contains("no vector store \"x\"; manuals, notes"));
+        assert!(
+            id_of(&stores, "x")
+                .unwrap_err()
+                .to_string()
+                .contains("no vector store \"x\" here; there are manuals, notes")
+        );
         assert!(id_of(&[], "x").unwrap_err().to_string().contains("there are none"));
     }
 

@@ -43,7 +43,7 @@ impl Client<'_> {
         self.send(method, path, "application/json", body.as_bytes())
     }
 
-    fn get(self, path: &str) -> Value {
+    pub(crate) fn get(self, path: &str) -> Value {
         done(self.json("GET", path, &Value::Null))
     }
 
@@ -55,7 +55,7 @@ impl Client<'_> {
         self.send("POST", FILES, &format!("multipart/form-data; boundary={BOUNDARY}"), body)
     }
 
-    fn upload(self, filename: &str, bytes: &[u8]) -> String {
+    pub(crate) fn upload(self, filename: &str, bytes: &[u8]) -> String {
         done(self.form(&form(filename, bytes)))["id"].as_str().unwrap().to_owned()
     }
 
@@ -67,7 +67,7 @@ impl Client<'_> {
         (store, file)
     }
 
-    fn settled(self, store: &str, file: &str) -> Value {
+    pub(crate) fn settled(self, store: &str, file: &str) -> Value {
         let path = format!("{STORES}/{store}/files/{file}");
         eventually("the file is read", || self.get(&path)["status"] != "in_progress");
         self.get(&path)

@@ -108,6 +108,45 @@ fn a_response_has_the_search_as_an_item_before_its_message() {
 }
 
 #[test]
+fn an_answer_is_told_to_say_what_is_missing_where_passages_hardly_suffice() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, store, _) = service(&dir);
+    let ask = |question: &str, least: f64| {
+        let tool = with(tool(&store), json!({"sufficiency_min": least}));
+        let reply = Client(server.addr, None).post(RESPONSES, &json!({"input": question, "tools": [tool]}));
+        let (told, sufficiency) = (server.fake.was_told(), reply["output"][0]["sufficiency"].as_f64());
+        (told[told.rfind("<|im_start|>user").unwrap()..].to_owned(), sufficiency)
+    };
+    let (missing, nothing) = ("say what is missing, and do not guess.", "no passage was found for this.");
+    let (told, probability) = ask("When was the port of Kelm built?", 1.0);
+    assert!(told.contains("built?\n\nThe passages may not") && told.contains(missing), "{told}");
+    assert!((0.0..1.0).contains(&probability.unwrap()));
+    let (told, again) = ask("When was the port of Kelm built?", probability.unwrap());
+    assert!(!told.contains(missing) && again == probability, "{told}");
+    let (told, unasked) = ask("When was the port of Kelm built?", 0.0);
+    assert!(!told.contains(missing) && !told.contains(nothing) && unasked.is_none());
+    let (told, unasked) = ask("Xyzzy?", 1.0);
+    assert!(told.contains(&format!("Xyzzy?\n\nThe files were searched, and {nothing}")) && unasked.is_none(), "{told}");
+}
+
+#[test]
+fn tokens_of_a_prompt_are_counted_with_the_passages_that_it_would_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, store, _) = service(&dir);
+    let client = Client(server.addr, None);
+    let body = chat(&json!([tool(&store)]));
+    let prompt_tokens = client.post(CHAT, &body)["usage"]["prompt_tokens"].as_u64().unwrap();
+    let plain = client.post("/v1/chat/completions/input_tokens", &chat(&json!([])));
+    assert!(plain["input_tokens"].as_u64().unwrap() + 20 < prompt_tokens, "{plain} {prompt_tokens}");
+    let counted = client.post("/v1/chat/completions/input_tokens", &body);
+    assert_eq!(counted["input_tokens"], prompt_tokens);
+    let question = body["messages"][0]["content"].clone();
+    let asked = json!({"input": question, "tools": [tool(&store)], "reasoning": {"effort": "none"}});
+    let counted = client.post("/v1/responses/input_tokens", &asked);
+    assert_eq!(counted["input_tokens"], client.post(RESPONSES, &asked)["usage"]["input_tokens"]);
+}
+
+#[test]
 fn a_store_that_fits_is_read_as_a_whole_and_a_larger_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (server, store, _) = service(&dir);
@@ -141,6 +180,8 @@ fn what_cannot_be_searched_is_refused_by_name() {
     refused(json!([tool(&store), tool(&store)]), none.clone(), "tools[1]", "second file_search");
     let odd = |field: &str, value: Value| json!([with(tool(&store), json!({field: value}))]);
     refused(odd("vector_store_ids", json!([])), none.clone(), "tools[0].vector_store_ids", "must name a store");
+    let list = odd("vector_store_ids", json!([store, 7]));
+    refused(list, none.clone(), "tools[0].vector_store_ids[1]", "must be a string, got");
     refused(odd("max_num_results", json!(51)), none.clone(), "tools[0].max_num_results", "50");
     refused(odd("filters", json!({"type": "like"})), none.clone(), "tools[0].filters.type", "like");
     refused(odd("ranker", json!("auto")), none.clone(), "tools[0].ranker", "unknown");

@@ -34,6 +34,7 @@ mod programs;
 mod refusals;
 mod reports;
 mod responses;
+mod rounds;
 mod storage;
 mod strangers;
 mod structured;

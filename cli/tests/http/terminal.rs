@@ -123,3 +123,26 @@ fn the_first_screen_says_how_long_the_start_took() {
     let seconds: f32 = line.split_once(" s on http://").unwrap().0.parse().unwrap();
     assert!(seconds > 0.0 && seconds < 600.0, "{line}");
 }
+
+#[test]
+fn a_directory_is_added_again_without_second_entries_and_names_what_is_refused() {
+    let (dir, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = crate::documents::start(dir.path(), chimere::http::auth::AcceptedKeys::Open);
+    let large = "a".repeat(5 << 20);
+    for (name, content) in [("a_large.txt", &*large), ("b_\x1b[31m.txt", "Kelm is old."), ("c_empty.txt", "")] {
+        std::fs::write(files.path().join(name), content).unwrap();
+    }
+    let url = format!("http://{}", server.addr);
+    for sent in ["2 of 3 files sent", "1 of 3 files sent"] {
+        let mut add = Command::new(env!("CARGO_BIN_EXE_chimere"));
+        add.args(["documents", "add", "--store", "ours", "--url", &url]).arg(files.path());
+        let added = add.output().unwrap();
+        let said = text(&added.stderr);
+        assert!(!added.status.success() && said.contains(sent) && !said.contains('\x1b'), "{said}");
+        for want in ["a_large.txt: the file has more than 4194304 bytes", "c_empty.txt: ", "2 of 3 files cannot be"] {
+            assert!(said.contains(want), "{said}");
+        }
+        let store = crate::documents::Client(server.addr, None).get("/v1/vector_stores");
+        assert_eq!(store["data"][0]["file_counts"]["total"], 2, "{store}");
+    }
+}

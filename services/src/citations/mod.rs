@@ -7,6 +7,6 @@ mod reader;
 mod sentence_index;
 mod source;
 
-pub use prompt::{CITE, QUOTE, numbered};
+pub use prompt::{CITE, MISSING, NOTHING_FOUND, QUOTE, numbered};
 pub use reader::{Citation, CitationReader, MarkCounts};
 pub use source::{NumberedSource, NumberedSources, SourcePlace};

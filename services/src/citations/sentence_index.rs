@@ -3,7 +3,7 @@
 //! them, and every number.
 
 use crate::text::sentences::sentences;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -19,20 +19,23 @@ const UNKNOWN: f64 = 0.5;
 /// A sentence of more bytes is taken apart at its lines, as a table without full stops is.
 const SENTENCE_BYTES_MAX: usize = 400;
 
-/// The sentences of all sources with their words.
+/// The sentences of all sources, and which of them have a word.
 #[derive(Debug, Default)]
 pub(super) struct SentenceIndex {
-    /// The sentences of each source.
-    sources: Vec<Vec<Sentence>>,
-    /// The sentences that have a word.
-    having: HashMap<Box<str>, u32>,
-    sentences: u32,
+    /// Where each sentence lies in its source, those of one source behind those of another.
+    sentences: Vec<Range<usize>>,
+    /// The sentences of each source, by their places.
+    sources: Vec<Range<usize>>,
+    /// The places of the sentences that have a word, in their order.
+    having: HashMap<Box<str>, Vec<u32>>,
 }
 
-#[derive(Debug)]
-struct Sentence {
-    range: Range<usize>,
-    words: HashSet<Box<str>>,
+/// A word of a claim.
+struct ClaimedWord<'a> {
+    weight: f64,
+    is_number: bool,
+    /// The sentences of the source that have it.
+    having: &'a [u32],
 }
 
 impl SentenceIndex {
@@ -40,46 +43,85 @@ impl SentenceIndex {
     pub(super) fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let mut index = Self::default();
         for text in texts {
-            let parts = sentences(text).into_iter().flat_map(|range| lines_of_long(text, range));
-            let sentence = |range: Range<usize>| Sentence { words: words(&text[range.clone()]), range };
-            index.sources.push(parts.map(sentence).collect());
-        }
-        for sentence in index.sources.iter().flatten() {
-            index.sentences += 1;
-            sentence.words.iter().for_each(|word| *index.having.entry(word.clone()).or_default() += 1);
+            let first = index.sentences.len();
+            for range in sentences(text).into_iter().flat_map(|range| lines_of_long(text, range)) {
+                let place = index.sentences.len() as u32;
+                words(&text[range.clone()])
+                    .into_iter()
+                    .for_each(|word| index.having.entry(word).or_default().push(place));
+                index.sentences.push(range);
+            }
+            index.sources.push(first..index.sentences.len());
         }
         index
     }
 
     /// The part of a source that says what a sentence claims.
     pub(super) fn support(&self, source: usize, claim: &str) -> Option<Range<usize>> {
-        let sentences = self.sources.get(source)?;
-        let claimed = words(claim);
-        let whole: f64 = claimed.iter().map(|word| self.weight(word)).sum();
-        let numbers: Vec<&str> = claimed.iter().map(|word| &**word).filter(|word| is_number(word)).collect();
+        let own = self.sources.get(source)?;
+        let claimed = self.claimed(own, claim);
+        let whole: f64 = claimed.iter().map(|word| word.weight).sum();
         let mut best: Option<(f64, Range<usize>)> = None;
-        for first in 0..sentences.len() {
-            let mut found: HashSet<&str> = HashSet::new();
-            for (length, sentence) in sentences[first..].iter().take(RUN_MAX).enumerate() {
-                found.extend(claimed.iter().map(|word| &**word).filter(|word| sentence.words.contains(*word)));
-                let share = found.iter().map(|word| self.weight(word)).sum::<f64>() / whole.max(f64::MIN_POSITIVE);
+        for first in starts(own, &claimed, whole) {
+            let mut found = vec![false; claimed.len()];
+            for (length, at) in (first..own.end).take(RUN_MAX).enumerate() {
+                found.iter_mut().zip(&claimed).for_each(|(found, word)| *found |= word.is_in(at));
+                let weights = found.iter().zip(&claimed).filter(|(found, _)| **found).map(|(_, word)| word.weight);
+                let share = weights.sum::<f64>() / whole.max(f64::MIN_POSITIVE);
                 // A number that the source does not have was computed or invented.
-                let holds = share >= SHARE_MIN && numbers.iter().all(|number| found.contains(number));
+                let numbers = found.iter().zip(&claimed).all(|(found, word)| *found || !word.is_number);
                 let score = share - ADDED_MIN * length as f64;
-                if holds && best.as_ref().is_none_or(|(most, _)| score > *most) {
-                    best = Some((score, sentences[first].range.start..sentence.range.end));
+                if share >= SHARE_MIN && numbers && best.as_ref().is_none_or(|(most, _)| score > *most) {
+                    best = Some((score, self.sentences[first].start..self.sentences[at].end));
                 }
             }
         }
         best.map(|(_, range)| range)
     }
 
-    /// How much a word says: the logarithm of how rarely a sentence has it, times its letters, because words that only
-    /// hold a sentence together are short.
-    fn weight(&self, word: &str) -> f64 {
-        let (having, known) = self.having.get(word).map_or((1, UNKNOWN), |having| (*having, 1.0));
-        known * (1.0 + f64::from(self.sentences) / f64::from(having)).ln() * word.chars().count() as f64
+    /// The words of a claim, those that say most first, and of equals in the order of the alphabet: sums are equal each
+    /// time.
+    fn claimed(&self, own: &Range<usize>, claim: &str) -> Vec<ClaimedWord<'_>> {
+        let mut words: Vec<Box<str>> = words(claim).into_iter().collect();
+        words.sort_unstable();
+        let of = |word: &Box<str>| {
+            let all = self.having.get(word).map_or(&[][..], Vec::as_slice);
+            let place = |at: usize| all.partition_point(|place| (*place as usize) < at);
+            let having = &all[place(own.start)..place(own.end)];
+            ClaimedWord { weight: self.weight(word, all.len()), is_number: is_number(word), having }
+        };
+        let mut claimed: Vec<ClaimedWord<'_>> = words.iter().map(of).collect();
+        claimed.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        claimed
     }
+
+    /// How much a word says that so many sentences have: the logarithm of how rarely a sentence has it, times its
+    /// letters, because words that only hold a sentence together are short.
+    fn weight(&self, word: &str, having: usize) -> f64 {
+        let (having, known) = if having == 0 { (1, UNKNOWN) } else { (having, 1.0) };
+        known * (1.0 + self.sentences.len() as f64 / having as f64).ln() * word.chars().count() as f64
+    }
+}
+
+impl ClaimedWord<'_> {
+    fn is_in(&self, sentence: usize) -> bool {
+        self.having.binary_search(&(sentence as u32)).is_ok()
+    }
+}
+
+/// The sentences at which a run with enough of a claim can begin. Words that have less than enough together support
+/// nothing alone, so each run has one of the other words, which are the rare ones.
+fn starts(own: &Range<usize>, claimed: &[ClaimedWord<'_>], whole: f64) -> BTreeSet<usize> {
+    let (mut starts, mut rest) = (BTreeSet::new(), whole);
+    for word in claimed {
+        if rest < SHARE_MIN * whole {
+            break;
+        }
+        rest -= word.weight;
+        let around = |at: &u32| (*at as usize + 1).saturating_sub(RUN_MAX).max(own.start)..=*at as usize;
+        starts.extend(word.having.iter().flat_map(around));
+    }
+    starts
 }
 
 /// A sentence, or its lines where it is long.
@@ -109,6 +151,7 @@ fn is_number(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const PORT: &str = "The port of Kelm lies in the north. It was built in 1871. Ships of many lands call there.";
     const SONG: &str = "The song of Dosh is sung in spring. It has 12 verses.\n\nKelm has no song of its own";
@@ -170,6 +213,47 @@ mod tests {
             }
         }
         assert!(missed <= 9 && mistaken <= 9, "of 480 claims {missed} are missed and {mistaken} found elsewhere");
+    }
+
+    /// The support of a claim by all runs of a source, without an index of words.
+    fn walked(texts: &[String], source: usize, claim: &str) -> Option<Range<usize>> {
+        let index = SentenceIndex::new(texts.iter().map(String::as_str));
+        let (own, claimed) = (&index.sources[source], words(claim));
+        let weight = |word: &str| index.weight(word, index.having.get(word).map_or(0, Vec::len));
+        let sum = |words: &HashSet<&str>| words.iter().map(|word| weight(word)).sum::<f64>();
+        let whole = sum(&claimed.iter().map(|word| &**word).collect());
+        let mut best: Option<(f64, Range<usize>)> = None;
+        for first in own.clone() {
+            for last in first..own.end.min(first + RUN_MAX) {
+                let run = index.sentences[first].start..index.sentences[last].end;
+                let said = words(&texts[source][run.clone()]);
+                let found: HashSet<&str> = claimed.iter().map(|w| &**w).filter(|w| said.contains(*w)).collect();
+                let share = sum(&found) / whole;
+                let holds = share >= SHARE_MIN && claimed.iter().all(|w| !is_number(w) || found.contains(&**w));
+                let score = share - ADDED_MIN * (last - first) as f64;
+                if holds && best.as_ref().is_none_or(|(most, _)| score > *most + 1e-9) {
+                    best = Some((score, run));
+                }
+            }
+        }
+        best.map(|(_, run)| run)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+        #[test]
+        fn looking_words_up_finds_what_a_walk_over_all_sentences_finds(
+            texts in prop::collection::vec(prop::collection::vec("(a|bb|ccc|dddd|eeeee|1|22|\\.|\\.)", 1..30), 1..4),
+            claim in prop::collection::vec("(a|bb|ccc|dddd|eeeee|ffffff|1|22)", 1..6)
+        ) {
+            let texts: Vec<String> = texts.iter().map(|words| words.join(" ")).collect();
+            let claim = claim.join(" ");
+            for source in 0..texts.len() {
+                let index = SentenceIndex::new(texts.iter().map(String::as_str));
+                let (looked, walk) = (index.support(source, &claim), walked(&texts, source, &claim));
+                prop_assert_eq!(looked, walk, "{:?}: {}", texts, claim);
+            }
+        }
     }
 
     #[test]

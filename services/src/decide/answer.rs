@@ -28,7 +28,7 @@ pub enum Decision {
 
 impl Decision {
     /// Of the probabilities of a question's options.
-    pub(super) fn of(question: &DecisionQuestion, probabilities: Vec<f64>) -> Self {
+    pub fn of(question: &DecisionQuestion, probabilities: Vec<f64>) -> Self {
         match question.kind {
             QuestionKind::Predicate => Self::Predicate { probability: probabilities[0] },
             QuestionKind::Choice => Self::Choice { choice: most(&probabilities), probabilities },
@@ -51,7 +51,7 @@ fn most(probabilities: &[f64]) -> usize {
 }
 
 /// Probabilities of options, of which one is taken, with these log-probabilities.
-pub(super) fn shares(logprobs: &[f64]) -> Vec<f64> {
+pub fn shares(logprobs: &[f64]) -> Vec<f64> {
     let most = logprobs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = logprobs.iter().map(|x| (x - most).exp()).collect();
     let all: f64 = weights.iter().sum();

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 
 /// The answers of a question as tokens.
 #[derive(Debug, PartialEq)]
-pub(super) struct AnswerPaths {
+pub struct AnswerPaths {
     /// What all of them begin with.
-    pub(super) common: Vec<TokenId>,
+    pub common: Vec<TokenId>,
     /// What follows in each; at least one token.
-    pub(super) paths: Vec<Vec<TokenId>>,
+    pub paths: Vec<Vec<TokenId>>,
 }
 
 impl AnswerPaths {
@@ -18,7 +18,7 @@ impl AnswerPaths {
     ///
     /// # Errors
     /// If two answers are the same tokens: the numbers of both.
-    pub(super) fn of(answers: Vec<Vec<TokenId>>, len: impl Fn(TokenId) -> usize) -> Result<Self, (usize, usize)> {
+    pub fn of(answers: Vec<Vec<TokenId>>, len: impl Fn(TokenId) -> usize) -> Result<Self, (usize, usize)> {
         let paths: Vec<Vec<TokenId>> = answers.into_iter().map(|tokens| completed(tokens, &len)).collect();
         let mut seen = HashMap::new();
         for (at, path) in paths.iter().enumerate() {

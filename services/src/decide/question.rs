@@ -51,12 +51,12 @@ impl DecisionQuestion {
 
     /// Whether the order in which its options are shown is nobody's meaning: levels have an order of their own, and
     /// the two booleans are not listed.
-    pub(super) fn may_turn(&self) -> bool {
+    pub fn may_turn(&self) -> bool {
         self.kind == QuestionKind::Choice && !self.is_boolean()
     }
 
     /// Whether its options are the two booleans.
-    pub(super) fn is_boolean(&self) -> bool {
+    pub fn is_boolean(&self) -> bool {
         self.options.len() == 2 && self.options.iter().all(|option| matches!(option.value, OptionValue::Flag(_)))
     }
 }

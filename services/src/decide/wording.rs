@@ -11,7 +11,7 @@ const UNNAMED: &str = "answer";
 const REQUEST: &str = "Return JSON for this schema, nothing else:";
 
 /// The question behind its input, with the options in this order.
-pub(super) fn ask(question: &DecisionQuestion, order: &[usize]) -> String {
+pub fn ask(question: &DecisionQuestion, order: &[usize]) -> String {
     let described = |at: &usize| {
         let option = &question.options[*at];
         option.description.as_ref().map(|description| format!("{}: {description}\n", json(&option.value)))
@@ -21,7 +21,7 @@ pub(super) fn ask(question: &DecisionQuestion, order: &[usize]) -> String {
 }
 
 /// What the model would say to choose an option. The value is followed by one byte.
-pub(super) fn answer(question: &DecisionQuestion, option: usize) -> String {
+pub fn answer(question: &DecisionQuestion, option: usize) -> String {
     format!("{{{}: {}}}", member(question), json(&question.options[option].value))
 }
 

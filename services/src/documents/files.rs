@@ -89,8 +89,9 @@ fn check_account(got: u64, more: u64, max: u64) -> Result<(), DocumentError> {
     if got + more > max { Err(DocumentError::AccountFull { got, more, max }) } else { Ok(()) }
 }
 
-/// A name without what would change how a line of a terminal or a log reads, and not too long.
-fn label(name: &str) -> String {
+/// The name under which a file is kept: without what would change how a line of a terminal or a log reads, and not too
+/// long.
+pub fn label(name: &str) -> String {
     let plain = name.chars().map(|c| if c.is_control() || is_direction(c) { '\u{fffd}' } else { c });
     let name: String = plain.take(DOCUMENT_NAME_CHARS_MAX).collect();
     if name.trim().is_empty() { "unnamed".into() } else { name }

@@ -18,7 +18,7 @@ mod stores;
 mod tables;
 
 pub use error::DocumentError;
-pub use files::Upload;
+pub use files::{Upload, label};
 pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
 pub use index::{FileSegment, PassageHit, StoreIndex};
 pub use library::DocumentSettings;

@@ -60,9 +60,9 @@ impl ParsedTexts {
 
     /// Takes down sections as they come.
     pub(super) fn begin(&self, sha256: &str) -> io::Result<TextWriter> {
-        let path = self.directory.join(format!("{sha256}.part"));
-        let text = BufWriter::new(private(&path)?);
-        Ok(TextWriter { texts: self.clone(), sha256: sha256.to_owned(), path, text, at: 0, outline: Vec::new() })
+        let part = UnfinishedFile::at(self.directory.join(format!("{sha256}.part")));
+        let text = BufWriter::new(private(&part.path)?);
+        Ok(TextWriter { texts: self.clone(), sha256: sha256.to_owned(), part, text, at: 0, outline: Vec::new() })
     }
 
     /// Removes the text of a file, and what was begun of it.
@@ -94,11 +94,31 @@ pub(super) fn remove_file(path: &Path) {
     }
 }
 
+/// A file that is removed unless all of it was written: a disk without room for the rest needs its room.
+struct UnfinishedFile {
+    path: PathBuf,
+    stays: bool,
+}
+
+impl UnfinishedFile {
+    fn at(path: PathBuf) -> Self {
+        Self { path, stays: false }
+    }
+}
+
+impl Drop for UnfinishedFile {
+    fn drop(&mut self) {
+        if !self.stays {
+            remove_file(&self.path);
+        }
+    }
+}
+
 /// A text that is being taken down.
 pub(super) struct TextWriter {
     texts: ParsedTexts,
     sha256: String,
-    path: PathBuf,
+    part: UnfinishedFile,
     text: BufWriter<File>,
     at: usize,
     outline: Vec<TextSection>,
@@ -120,13 +140,16 @@ impl TextWriter {
 
     /// The text is there from now on, also after a crash.
     pub(super) fn finish(self) -> io::Result<()> {
-        let Self { texts, sha256, path, text, outline, .. } = self;
+        let Self { texts, sha256, part, text, outline, .. } = self;
         text.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        publish(&path, &texts.text_path(&sha256))?;
-        let mut file = private(&path)?;
+        publish(&part.path, &texts.text_path(&sha256))?;
+        let mut text = UnfinishedFile::at(texts.text_path(&sha256));
+        let mut file = private(&part.path)?;
         file.write_all(&serde_json::to_vec(&outline)?)?;
         file.sync_all()?;
-        publish(&path, &texts.outline_path(&sha256))
+        publish(&part.path, &texts.outline_path(&sha256))?;
+        text.stays = true;
+        Ok(())
     }
 }
 
@@ -204,6 +227,7 @@ mod tests {
         assert!(file.read(0, 6).is_err(), "half of a character");
         let within = |start, end| file.read_within(start, end).unwrap();
         assert_eq!((within(0, 6), within(6, 11)), ((0, "Kelm ".into()), (7, "\n\nDo".into())), "cut characters");
+        drop(texts.begin("cd").unwrap());
         texts.remove("ab");
         assert!(!texts.has("ab") && std::fs::read_dir(dir.path()).unwrap().next().is_none());
     }

@@ -2,13 +2,11 @@
 
 use super::defaults::{Defaults, Overrides};
 use super::name::TableName;
+use crate::holder::{KeyHash, key_hash};
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
-
-/// SHA-256 of an API key. A key itself is written nowhere.
-pub type KeyHash = [u8; 32];
 
 /// Name of the file. Its suffix is not that of a table.
 pub(super) const FILE: &str = "access.toml";
@@ -68,14 +66,14 @@ impl Access {
         let mut access = Self { restricted: true, ..Self::default() };
         for (name, table) in raw.tables {
             TableName::new(&name).map_err(|e| format!("tables: {e}"))?;
-            let keys = table.keys.iter().filter(|key| *key != EVERYBODY).map(|key| hash(key));
+            let keys = table.keys.iter().filter(|key| *key != EVERYBODY).map(|key| key_hash(key));
             let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| format!("tables.{name}.keys: {e}"))?;
             let everybody = table.keys.iter().any(|key| key == EVERYBODY);
             access.tables.insert(name, (!everybody).then_some(keys));
         }
         for (key, settings) in raw.keys {
             settings.over(below).check().map_err(|(field, why)| format!("keys.{key}.{field} {why}"))?;
-            access.keys.insert(hash(&key).map_err(|e| format!("keys: {e}"))?, settings);
+            access.keys.insert(key_hash(&key).map_err(|e| format!("keys: {e}"))?, settings);
         }
         Ok(access)
     }
@@ -93,20 +91,6 @@ impl Access {
     pub fn defaults(&self, key: Option<&KeyHash>, below: &Defaults) -> Defaults {
         key.and_then(|key| self.keys.get(key)).map_or_else(|| below.clone(), |own| own.over(below))
     }
-}
-
-fn hash(text: &str) -> Result<KeyHash, String> {
-    let wanted = || format!("wanted the SHA-256 of an API key, 64 hexadecimal digits, got {text:?}");
-    let digits = text.as_bytes();
-    let mut hash = KeyHash::default();
-    if digits.len() != 2 * hash.len() {
-        return Err(wanted());
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wanted())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wanted())?;
-    }
-    Ok(hash)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod tables;
 mod teacher;
 mod wording;
 
-pub use access::{Access, Asker, KeyHash};
+pub use access::{Access, Asker};
 pub use claim::DirectoryClaim;
 pub use defaults::{Defaults, ModeName, Overrides, PhaseName};
 pub use keeper::Keeper;

@@ -1,16 +1,17 @@
 //! The tables that a service offers: a directory's files, mapped, with one filter over all. A request takes a snapshot
 //! and keeps it, so a table may be replaced or removed while requests use it.
 
-use super::access::{Access, Asker, KeyHash};
+use super::access::{Access, Asker};
 use super::defaults::Defaults;
 use super::name::TableName;
+use crate::holder::KeyHash;
 use crate::{limits, metrics};
 use chimere_engine::engram::{Filter, JointPrior, Latest, Member, Table, TableBits, TokenizerHash};
+use chimere_engine::files::Stamp;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Suffix of a table's file.
 pub(super) const SUFFIX: &str = "engr";
@@ -45,14 +46,7 @@ type TableLayer = (Arc<Table>, TableBits);
 #[derive(Clone)]
 struct MappedTable {
     table: Arc<Table>,
-    stamp: TableStamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TableStamp {
-    bytes: u64,
-    modified: Option<SystemTime>,
-    inode: u64,
+    stamp: Stamp,
 }
 
 /// What a table holds, over its layers.
@@ -198,17 +192,13 @@ impl Tables {
         Ok((TableSet::new(files, access, before), mistakes))
     }
 
-    fn map(&self, path: &Path, stamp: TableStamp) -> Result<MappedTable, TablesError> {
+    fn map(&self, path: &Path, stamp: Stamp) -> Result<MappedTable, TablesError> {
         let table = Table::open_for(path, self.tokenizer).map_err(|e| TablesError(e.to_string()))?;
         Ok(MappedTable { table: Arc::new(table), stamp })
     }
 
     /// Files of tables, curated ones and learned ones.
-    fn list(
-        &self,
-        directory: &Path,
-        mistakes: &mut Vec<TablesError>,
-    ) -> Result<Vec<(PathBuf, TableStamp)>, TablesError> {
+    fn list(&self, directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
         let mut all = list_one(directory, mistakes)?;
         let learned = directory.join(LEARNED);
         if learned.is_dir() {
@@ -222,7 +212,7 @@ impl Tables {
 }
 
 /// The files that may be tables; each that cannot is a mistake of its own and leaves the others alone.
-fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, TableStamp)>, TablesError> {
+fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
     let failed = |e: std::io::Error| TablesError(format!("{}: {e}", directory.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -240,7 +230,7 @@ fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(Pa
             continue;
         }
         match std::fs::metadata(&path) {
-            Ok(meta) => files.push((path, TableStamp::of(&meta))),
+            Ok(meta) => files.push((path, Stamp::of_metadata(&meta))),
             // Removed between the listing and the look at it.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => mistakes.push(TablesError(format!("{}: {e}", path.display()))),
@@ -259,16 +249,6 @@ fn unfinished(name: &str) -> Option<u32> {
 fn lives(process: u32) -> bool {
     let number = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
     number.is_some_and(|number| rustix::process::test_kill_process(number) != Err(rustix::io::Errno::SRCH))
-}
-
-impl TableStamp {
-    fn of(meta: &std::fs::Metadata) -> Self {
-        #[cfg(unix)]
-        let inode = std::os::unix::fs::MetadataExt::ino(meta);
-        #[cfg(not(unix))]
-        let inode = 0;
-        Self { bytes: meta.len(), modified: meta.modified().ok(), inode }
-    }
 }
 
 impl Default for TableSet {
@@ -300,7 +280,7 @@ impl TableSet {
         set
     }
 
-    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, TableStamp)> {
+    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, Stamp)> {
         self.files.iter().map(|(path, mapped)| (path, mapped.stamp))
     }
 

@@ -23,7 +23,7 @@ pub use detokenizer::Detokenizer;
 pub use fingerprint::Fingerprint;
 pub use parser::{OutputDelta, OutputParser};
 pub use pool::{Lanes, TextPool};
-pub use prompt::{ChatPrompt, PromptError, TextModel, Thinking, TooLong};
+pub use prompt::{ChatPrompt, PromptError, PromptTail, TextModel, Thinking, TooLong};
 pub use stop::StopScanner;
 pub use template::ChatTemplate;
 pub use thinking::Thoughts;

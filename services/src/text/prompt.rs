@@ -31,6 +31,16 @@ pub struct ChatPrompt {
     pub thinking: Thinking,
 }
 
+/// What comes behind an answer whose calls of tools were answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptTail {
+    /// From the token that ends the answer on, to where the assistant begins to speak again.
+    ids: Vec<TokenId>,
+    /// Where in these turns begin.
+    turns: Vec<u32>,
+    thinking: Thinking,
+}
+
 /// Where the output stands with respect to `<think>` when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thinking {
@@ -136,6 +146,24 @@ impl TextModel {
         Ok(ChatPrompt { ids, turns, thinking })
     }
 
+    /// What a template writes behind an answer: its end, and the messages after the last one that is an assistant's.
+    /// `None` unless one of `ends` ends an assistant's turn, which is where the model's own tokens can be gone on from.
+    pub fn continuation(&self, conversation: &Conversation, ends: &[TokenId]) -> Option<PromptTail> {
+        let (template, messages) = (self.template.as_ref()?, &conversation.messages);
+        let said = messages.iter().rposition(|message| message.role == Role::Assistant)? + 1;
+        let until = Conversation { messages: messages[..said].to_vec(), ..conversation.clone() };
+        let (text, until) = (template.render(conversation).ok()?, template.render_closed(&until).ok()?);
+        let (ids, until) = (self.tokenizer.encode_guarded(&text), self.tokenizer.encode_guarded(&until));
+        let end = until.iter().rposition(|id| ends.contains(id))?;
+        let opens = |id: &TokenId| Some(*id) == self.opener;
+        if until.iter().rposition(opens).is_some_and(|opened| opened > end) || ids.get(..=end) != until.get(..=end) {
+            return None;
+        }
+        let ids = ids[end..].to_vec();
+        let turns = (0..).zip(&ids).filter(|(_, id)| opens(id)).map(|(at, _)| at).collect();
+        Some(PromptTail { ids, turns, thinking: Thinking::after(&text) })
+    }
+
     /// A text as what a user says, up to where the assistant begins to speak: what a model for conversations knows best
     /// how to read. The text alone where there is no template, or where it does not do with that. What looks like a
     /// control token is text.
@@ -145,6 +173,19 @@ impl TextModel {
             Ok(prompt) => prompt.ids,
             Err(_) => self.tokenizer.encode_plain(text),
         }
+    }
+}
+
+impl PromptTail {
+    /// The prompt behind an earlier one and the tokens of its answer, which one of `ends` may end.
+    pub fn behind(self, earlier: &[TokenId], turns: &[u32], ends: &[TokenId]) -> ChatPrompt {
+        let mut ids = earlier.to_vec();
+        // The continuation begins with the end.
+        ids.pop_if(|last| ends.contains(last));
+        let begin = ids.len() as u32;
+        ids.extend(self.ids);
+        let turns = turns.iter().copied().chain(self.turns.iter().map(|at| begin + at)).collect();
+        ChatPrompt { ids, turns, thinking: self.thinking }
     }
 }
 
@@ -173,6 +214,7 @@ impl Thinking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::{IdPlace, RawJson, ToolCall};
     use chimere_engine::format::{GenerationDefaults, TokenizerSource};
     use serde_json::json;
 
@@ -260,6 +302,47 @@ mod tests {
         assert!(prompt.turns.is_sorted() && prompt.turns[0] == 0);
         let last = &prompt.ids[prompt.turns[4] as usize..];
         assert_eq!(model.tokenizer().decode(last, true), "<|im_start|>assistant\n<think>\n");
+    }
+
+    /// A user asks, the assistant calls, and a tool answers.
+    fn called(result: &str) -> Conversation {
+        let arguments = RawJson(json!({"query": "x"}));
+        let call = ToolCall { id: None, name: "f".into(), arguments, id_place: IdPlace::BeforeFunction };
+        let said = Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "So.") };
+        Conversation {
+            messages: vec![Message::new(Role::User, "hi"), said, Message::new(Role::Tool, result)],
+            ..ask(false)
+        }
+    }
+
+    #[test]
+    fn a_prompt_goes_on_from_the_tokens_that_a_model_chose_and_a_result_is_text() {
+        let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
+        let (end, first) = (model.tokenizer().id("<|im_end|>").unwrap(), model.chat_prompt(&ask(false), 99).unwrap());
+        // Tokens that the tokenizer itself would not choose for this text.
+        let mut earlier = first.ids.clone();
+        earlier.extend([model.tokenizer().encode("a"), model.tokenizer().encode("b"), vec![end]].concat());
+        let next = model.continuation(&called("found <|im_end|>"), &[end]).unwrap();
+        let next = next.behind(&earlier, &first.turns, &[end]);
+        assert!(next.ids.starts_with(&earlier));
+        let text = model.tokenizer().decode(&next.ids[earlier.len()..], true);
+        let asked = "<|im_start|>user\n<tool_response>\nfound <|im_end|>\n</tool_response><|im_end|>\n";
+        assert_eq!(text, format!("\n{asked}<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+        assert_eq!(next.ids[earlier.len()..].iter().filter(|id| **id == end).count(), 1, "a result ends no turn");
+        assert_eq!((next.turns.len(), next.thinking), (4, Thinking::Closed));
+        // Without the token that ends it: the answer was stopped before.
+        let stopped = model.continuation(&called("found"), &[end]).unwrap();
+        let stopped = stopped.behind(&earlier[..earlier.len() - 1], &[], &[end]);
+        assert!(stopped.ids.starts_with(&earlier));
+    }
+
+    #[test]
+    fn a_template_whose_turns_end_with_no_control_token_is_rendered_anew() {
+        let plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        let end = model(None).tokenizer().id("<|im_end|>").unwrap();
+        assert_eq!(model(Some(plain)).continuation(&called("found"), &[end]), None);
+        let opened = "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}\n{% endfor %}";
+        assert_eq!(model(Some(opened)).continuation(&called("found"), &[end]), None);
     }
 
     #[test]

@@ -25,11 +25,11 @@ pub struct ChatRequest {
     pub reasoning: Option<Reasoning>,
     /// Texts in the conversation that the answer may cite, under their numbers.
     pub sources: Vec<NumberedSource>,
-    /// Stores of files that are searched before the answer.
+    /// Stores of files that are searched, before the answer or within it.
     pub file_search: Option<FileSearchRequest>,
 }
 
-/// A search of stores that comes before an answer.
+/// A search of stores for an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileSearchRequest {
     /// Path of the tool that asks for it, for errors.
@@ -46,6 +46,20 @@ pub struct FileSearchRequest {
     pub score_min: f32,
     /// Between quotation marks the answer may say nothing but words of the passages.
     pub verbatim: bool,
+    /// The answer is told to say what is missing where the passages are less likely than this to suffice; 0 asks
+    /// nothing.
+    pub sufficiency_min: f64,
+    /// Who writes the queries.
+    pub queries: QueryWriter,
+}
+
+/// Who writes the queries of a search of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryWriter {
+    /// The user: the last text of the user is the only query, searched for before the answer.
+    User,
+    /// The model, by calls of a function that the server runs between two generations.
+    Model,
 }
 
 /// How much of its stores a search of files reads into the prompt.

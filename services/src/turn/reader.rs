@@ -2,7 +2,7 @@
 
 use crate::actors::request::cited::Cited;
 use crate::actors::request::reader::{Answer, Reader};
-use crate::citations::{NumberedSource, NumberedSources};
+use crate::citations::NumberedSources;
 use crate::text::{OutputParser, Thinking, Tools};
 use std::sync::Arc;
 
@@ -10,8 +10,11 @@ use std::sync::Arc;
 pub(super) type MakeReader = Box<dyn Fn(usize) -> Box<dyn Reader>>;
 
 /// Readers of answers that begin so, in which these tools may be called, and which may cite these sources.
-pub(super) fn of_answers(thinking: Thinking, tools: Option<Tools>, sources: Vec<NumberedSource>) -> MakeReader {
-    let sources = (!sources.is_empty()).then(|| Arc::new(NumberedSources::new(sources)));
+pub(super) fn of_answers(
+    thinking: Thinking,
+    tools: Option<Tools>,
+    sources: Option<Arc<NumberedSources>>,
+) -> MakeReader {
     let (tools, call_ids) = (tools.map(Arc::new), uuid::Uuid::new_v4().simple().to_string());
     Box::new(move |choice| {
         let parser = OutputParser::new(thinking, tools.clone(), call_id_prefix(&call_ids, choice));

@@ -5,6 +5,7 @@ use super::grammar::GrammarMaker;
 use crate::actors::live::LiveRequests;
 use crate::actors::phase::Phase;
 use crate::actors::request::ServiceHandles;
+use crate::decide::DecideSettings;
 use crate::documents::Documents;
 use crate::embedder::Embedder;
 use crate::engram::EngramParts;
@@ -32,6 +33,8 @@ pub struct TurnServices {
     pub documents: Arc<Documents>,
     /// Maker of the vectors of collections.
     pub embedder: Embedder,
+    /// How questions with given options are decided.
+    pub decide: DecideSettings,
     /// The scheduler, and what else a request actor needs.
     pub handles: ServiceHandles,
     /// Where the service stands in its life.

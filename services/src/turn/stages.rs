@@ -1,17 +1,21 @@
-//! A turn as a state machine: its stages, one after the other, make of what a client says one request for the engine.
+//! The stages of a preparation: one after the other they make of what a client says one request for the engine.
 
-use super::context::{with_examples, with_passages};
+use super::context::{stores_exist, with_examples, with_passages};
 use super::error::TurnError;
-use super::prompts::ids_of;
+use super::options::QueryWriter;
+use super::preparation::Preparation;
+use super::prompts::{INLINE_BYTES, ids_of, prompt_of, work};
 use super::reader::of_answers;
-use super::state::Turn;
 use super::tables::tables_of;
 use super::thinking::prompt_and_thinking;
 use crate::actors::request::generation_request::{GenerationRequest, ThinkingPlan};
-use crate::actors::request::report::Report;
+use crate::actors::request::report::{Report, TurnReport};
+use crate::citations::{NumberedSource, NumberedSources};
+use crate::text::ChatPrompt;
+use std::sync::Arc;
 
-/// A step of a turn before its generation. A new step is one more stage here, in one of the two lists, and in
-/// [`Turn::run`].
+/// A step before a generation. A new step is one more stage here, in one of the two lists, and in
+/// [`Preparation::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Examples from a collection are put before the question.
@@ -33,13 +37,26 @@ const PREPARATION: [Stage; 4] = [Stage::Examples, Stage::Passages, Stage::Prompt
 /// The stages behind them, which need its prompts.
 const COMPLETION: [Stage; 2] = [Stage::Tables, Stage::Prediction];
 
-impl Turn<'_> {
+impl Preparation<'_> {
     /// Runs the stages that need the words of the request, after which nothing as large as its body is kept.
     pub async fn prepare(&mut self) -> Result<(), TurnError> {
         for stage in PREPARATION {
             self.run(stage).await?;
         }
         Ok(())
+    }
+
+    /// The prompt behind which a conversation's answer would begin, however long it is: with the examples and the
+    /// passages that are looked for. Whether these suffice is not asked.
+    pub async fn prompt(mut self) -> Result<ChatPrompt, TurnError> {
+        if let Some(search) = self.chat.as_mut().and_then(|chat| chat.file_search.as_mut()) {
+            search.sufficiency_min = 0.0;
+        }
+        for stage in [Stage::Examples, Stage::Passages] {
+            self.run(stage).await?;
+        }
+        let (conversation, bytes) = self.chat.take().map(|chat| (chat.conversation, chat.bytes)).unwrap_or_default();
+        prompt_of(self.services, self.caller.holder, conversation, bytes, usize::MAX).await
     }
 
     /// Runs the other stages and gives the request.
@@ -73,9 +90,19 @@ impl Turn<'_> {
 
     async fn add_passages(&mut self) -> Result<(), TurnError> {
         let Some(mut chat) = self.chat.take() else { return Ok(()) };
-        if let Some(wanted) = chat.file_search.take() {
-            let search = with_passages(self, wanted, &mut chat).await?;
-            self.request.searches.push(search);
+        match chat.file_search.take() {
+            None => {}
+            Some(wanted) if wanted.queries == QueryWriter::Model => {
+                stores_exist(self.services, &self.caller, &wanted)?;
+                (self.request.keeps_tokens, self.kept) = (true, Some(chat.conversation.clone()));
+            }
+            Some(wanted) => {
+                let search = with_passages(self, wanted, &mut chat).await?;
+                let passages = search.results.len() as u32;
+                let report = TurnReport { rounds: 1, searches: 1, passages, sufficiency: search.sufficiency };
+                self.request.reports.push(Report::Turn(report));
+                self.request.searches.push(search);
+            }
         }
         self.chat = Some(chat);
         Ok(())
@@ -86,6 +113,7 @@ impl Turn<'_> {
         let sources = std::mem::take(&mut chat.sources);
         let texts = || sources.iter().map(|source| source.text.clone()).collect();
         self.quoted = chat.quoted_for.take().map(|field| (texts(), field));
+        let sources = prepared(self, sources).await?;
         let made = prompt_and_thinking(self, chat).await?;
         self.begins = Some(made.prompt.thinking);
         let request = &mut self.request;
@@ -140,4 +168,17 @@ impl Turn<'_> {
         request.spec = request.spec.complete(seed, rules, waits_for, self.cache, self.predicted);
         request
     }
+}
+
+/// Sources whose sentences can be looked up, if there are any.
+async fn prepared(
+    preparation: &Preparation<'_>,
+    sources: Vec<NumberedSource>,
+) -> Result<Option<Arc<NumberedSources>>, TurnError> {
+    if sources.is_empty() {
+        return Ok(None);
+    }
+    let bytes = sources.iter().map(|source| source.text.len()).sum();
+    let job = move || Arc::new(NumberedSources::new(sources));
+    work(&preparation.services.lanes, preparation.caller.holder, bytes, bytes <= INLINE_BYTES, job).await.map(Some)
 }

@@ -2,19 +2,10 @@
 
 use super::output::Delta;
 use super::reader::Reader;
-use crate::citations::{CitationReader, NumberedSource, NumberedSources};
+use crate::citations::{CitationReader, NumberedSources};
 use crate::metrics;
 use crate::text::parser::Span;
 use std::sync::Arc;
-
-/// A search of files that was made before an answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FileSearch {
-    /// The queries that were searched for.
-    pub queries: Vec<String>,
-    /// The sources that it found, best first.
-    pub results: Vec<NumberedSource>,
-}
 
 /// Reads an answer for another reader, and its citations.
 pub struct Cited {

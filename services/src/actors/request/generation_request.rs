@@ -1,6 +1,6 @@
 //! A request for a generation: what a request actor runs, checked against the model's limits.
 
-use super::cited::FileSearch;
+use super::output::FileSearch;
 use super::reader::{Plain, Reader};
 use super::report::Report;
 use super::spec::RequestSpec;
@@ -32,6 +32,8 @@ pub struct GenerationRequest {
     pub engram: EngramPlan,
     /// What the output of each choice has to keep to.
     pub grammar: Option<GrammarStart>,
+    /// The ids of the first choice's tokens are kept for whoever goes on from them.
+    pub keeps_tokens: bool,
     /// Searches that were made for its prompt, in their order.
     pub searches: Vec<FileSearch>,
     /// The trace that is sent when the request has ended, if traces are wanted.
@@ -54,6 +56,7 @@ impl GenerationRequest {
             thinking: None,
             engram: EngramPlan::default(),
             grammar: None,
+            keeps_tokens: false,
             searches: Vec::new(),
             trace: None,
             reports: Vec::new(),

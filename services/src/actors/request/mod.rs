@@ -79,6 +79,8 @@ pub struct RequestActor {
     watch: Stopwatch,
     cached_tokens: u32,
     reports: ReportBuilder,
+    /// Tokens of the first choice, if they are kept.
+    kept: Vec<TokenId>,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -163,6 +165,7 @@ impl RequestActor {
             choices,
             cached_tokens: 0,
             reports: ReportBuilder::new(),
+            kept: Vec::new(),
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -236,6 +239,9 @@ impl RequestActor {
         let at = self.at(prompt, choice);
         if self.choices[at].ended {
             return; // found a stop string; the scheduler will hear of it
+        }
+        if self.generation.keeps_tokens && at == 0 {
+            self.kept.push(token);
         }
         self.watch.token(at, self.handles.clock.now());
         ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
@@ -322,6 +328,7 @@ impl RequestActor {
             timings: self.watch.end(self.handles.clock.now()),
             room: self.room(),
             reports: self.all_reports(),
+            kept: std::mem::take(&mut self.kept),
         };
         self.handles.gateway.completed(&account.completion());
         account

@@ -2,13 +2,14 @@
 
 use super::report::Report;
 use super::token_report::TokenReport;
-use crate::citations::Citation;
+use crate::actors::messages::Refusal;
+use crate::citations::{Citation, NumberedSource};
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
-/// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
+/// One thing to tell the client, in order. Ends with one [`Output::End`], [`Output::Failed`] or [`Output::Refused`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Log-probabilities of prompt tokens, in order of position. Comes before any text of that prompt's choices.
@@ -32,10 +33,30 @@ pub enum Output {
         /// Why the choice ended.
         reason: Finish,
     },
+    /// A search of files begins within the answer.
+    Searching {
+        /// The query that the model wrote.
+        query: String,
+    },
+    /// The search that began last has found this.
+    Searched(FileSearch),
     /// No more of anything.
     End(RequestUsage),
     /// Something broke; nothing more comes.
     Failed(String),
+    /// A later generation of the turn was not taken; nothing more comes.
+    Refused(Refusal),
+}
+
+/// A search of files that was made for an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileSearch {
+    /// The queries that were searched for.
+    pub queries: Vec<String>,
+    /// The sources that it found, best first.
+    pub results: Vec<NumberedSource>,
+    /// How probable it is that they have the answer, if that was asked.
+    pub sufficiency: Option<f64>,
 }
 
 /// New text of a choice; any part may be empty, not all.
@@ -161,6 +182,8 @@ pub struct RequestUsage {
     pub room: Option<u32>,
     /// What else the reply tells, in the order in which it does.
     pub reports: Vec<Report>,
+    /// Ids of the tokens of the first choice, for a request that keeps them.
+    pub kept: Vec<TokenId>,
 }
 
 impl RequestUsage {

@@ -24,6 +24,21 @@ pub enum Report {
     Engram(Box<EngramReport>),
     /// Examples that were put before the question; adds to the report on Engram.
     Examples(ExamplesReport),
+    /// What the server did for a turn in which it searched.
+    Turn(TurnReport),
+}
+
+/// What the server did for a turn in which it searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TurnReport {
+    /// Generations that it took.
+    pub rounds: u32,
+    /// Searches of files within it.
+    pub searches: u32,
+    /// Passages that the model read.
+    pub passages: u32,
+    /// How probable it is that they have the answer, if that was asked.
+    pub sufficiency: Option<f64>,
 }
 
 /// Examples that a conversation got.

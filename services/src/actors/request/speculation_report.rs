@@ -26,6 +26,16 @@ impl SpeculationReport {
         source.steps += 1;
     }
 
+    /// Together with those of another generation.
+    pub fn with(mut self, other: &Self) -> Self {
+        for (sum, more) in self.0.iter_mut().zip(&other.0) {
+            sum.drafted += more.drafted;
+            sum.accepted += more.accepted;
+            sum.steps += more.steps;
+        }
+        self
+    }
+
     /// The drafts of this source.
     pub fn of(&self, kind: DraftKind) -> SourceDrafts {
         self.0[kind as usize]

@@ -3,7 +3,6 @@
 mod rendered;
 
 use crate::actors::scheduler::step_log::StepLog;
-use crate::decide::DecideSettings;
 use crate::holder::Holder;
 use crate::http::body::model::ModelLimits;
 use crate::http::edge::arrival::Bodies;
@@ -24,9 +23,7 @@ pub struct App {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// The parts of the service that turns use.
-    pub turns: TurnServices,
-    /// How questions with given options are decided.
-    pub decide: DecideSettings,
+    pub turns: Arc<TurnServices>,
     /// What accounts keep of their conversations.
     pub responses: ResponseStore,
     /// Who is let in.

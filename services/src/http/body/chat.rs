@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`.
 
+use super::documents::check_rounds;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
 use super::model::{ModelLimits, check_model};
@@ -41,6 +42,9 @@ impl ChatRequest {
             structured::check_ends("tool_choice", &generation.spec.engine.end_ids, limits)?;
         }
         fields.finish()?;
+        if let Some(search) = &file_search {
+            check_rounds(search, &generation, continues)?;
+        }
         let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };

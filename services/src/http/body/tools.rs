@@ -1,12 +1,13 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
-use super::documents::{is_file_search, the_file_search};
+use super::documents::{FILE_SEARCH, is_file_search, the_file_search};
 use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
-use crate::turn::options::FileSearchRequest;
+use crate::turn::Hosted;
+use crate::turn::options::{FileSearchRequest, QueryWriter};
 use serde_json::Value as Json;
 
 /// Tools that the model may call.
@@ -40,13 +41,17 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
     let search = the_file_search(hosted)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
-    let (tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
-    let declared = declared.into_iter().map(|(_, tool)| tool).collect();
+    let (mut tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
+    let mut declared: Vec<Json> = declared.into_iter().map(|(_, tool)| tool).collect();
     for (i, tool) in tools.iter().enumerate() {
         if tools[..i].iter().any(|earlier| earlier.name == tool.name) {
             let path = format!("tools[{i}].function.name");
             return Err(ApiError::invalid(&path, format!("`{path}` is {:?}, which an earlier tool has", tool.name)));
         }
+    }
+    // Behind the client's own, so that these keep their places.
+    if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
+        host(Hosted::FileSearch, &mut tools, &mut declared)?;
     }
     let CallChoice::Tools { names, must, once } = choice(fields, &tools)? else { return Ok((None, None)) };
     if tools.is_empty() {
@@ -57,6 +62,18 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
         tools.into_iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name))).collect();
     let calls = bound.then(|| Calls { tools: callable.clone(), must, several: several && !once });
     Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls }), search))
+}
+
+/// Adds a function that the service runs itself.
+fn host(hosted: Hosted, tools: &mut Vec<Tool>, declared: &mut Vec<Json>) -> Result<(), ApiError> {
+    let name = hosted.name();
+    if tools.iter().any(|tool| tool.name == name) {
+        let message = format!("`tools` has a function {name:?}, which is the name of the one that the service runs");
+        return Err(ApiError::invalid("tools", message));
+    }
+    tools.push(hosted.tool());
+    declared.push(hosted.declaration());
+    Ok(())
 }
 
 /// A tool, and whether its calls have to keep to its schema.
@@ -130,6 +147,11 @@ fn object_choice(mut choice: Fields, tools: &[Tool]) -> Result<CallChoice, ApiEr
         Some("function") => {
             let names = Some(vec![named(choice, tools)?]);
             Ok(CallChoice::Tools { names, must: true, once: true })
+        }
+        // The service's own function, as OpenAI's clients choose it.
+        Some(FILE_SEARCH) if tools.iter().any(|tool| tool.name == FILE_SEARCH) => {
+            choice.finish()?;
+            Ok(CallChoice::Tools { names: Some(vec![FILE_SEARCH.to_owned()]), must: true, once: true })
         }
         Some("allowed_tools") => {
             let path = choice.path("allowed_tools");

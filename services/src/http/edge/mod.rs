@@ -12,7 +12,6 @@ mod origin;
 mod paced;
 mod settings;
 pub(in crate::http) mod shares;
-mod stamp;
 pub mod tls;
 
 pub use arrival::Bodies;

@@ -1,11 +1,10 @@
 //! The certificate and its key, and the cryptography of rustls: Graviola, whose assembly the Rust compiler builds by
 //! itself.
 
-use super::stamp::{FileStamp, stamp};
 use crate::clock::days_since_1970;
 use crate::metrics;
 use chimere_engine::engram::Latest;
-use chimere_engine::files::read_regular;
+use chimere_engine::files::{Stamp, read_regular};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject};
@@ -24,7 +23,7 @@ pub struct Certificate {
     files: [PathBuf; 2],
     live: Latest<CertifiedKey>,
     /// What the files were when they were last looked at.
-    seen: Mutex<[Option<FileStamp>; 2]>,
+    seen: Mutex<[Option<Stamp>; 2]>,
 }
 
 impl Certificate {
@@ -34,7 +33,7 @@ impl Certificate {
         if files[0].as_os_str().is_empty() {
             return Ok(None);
         }
-        let seen = Mutex::new(files.each_ref().map(|file| stamp(file)));
+        let seen = Mutex::new(files.each_ref().map(|file| Stamp::at(file)));
         let live = Latest::new(read(&files[0], &files[1])?);
         Ok(Some(Arc::new(Self { files, live, seen })))
     }
@@ -49,7 +48,7 @@ impl Certificate {
 
     /// Reads the files again if one changed, or in any case. True if they were read; after a mistake the old ones stay.
     pub fn reload(&self, in_any_case: bool) -> Result<bool, String> {
-        let now = self.files.each_ref().map(|file| stamp(file));
+        let now = self.files.each_ref().map(|file| Stamp::at(file));
         let before = std::mem::replace(&mut *self.seen.lock(), now);
         if before == now && !in_any_case {
             return Ok(false);

@@ -31,6 +31,5 @@ pub(in crate::http) fn search_result(source: &NumberedSource) -> Option<Value> {
         "page": page,
         "source_start": start,
         "source_end": start + source.text.len(),
-        "attributes": {},
     }))
 }

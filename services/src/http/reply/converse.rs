@@ -7,13 +7,14 @@ use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::ParsedBody;
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
-use crate::turn::Turn;
+use crate::text::ChatPrompt;
 use crate::turn::options::{ChatRequest, Generation};
+use crate::turn::{LaterRounds, Preparation};
 use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
-/// Answers a conversation with one generation.
+/// Answers a conversation: with one generation, or with as many as the calls take that the service runs itself.
 pub(in crate::http) async fn converse<S: Dialect>(
     app: &App,
     request: &HttpRequest,
@@ -23,8 +24,19 @@ pub(in crate::http) async fn converse<S: Dialect>(
 ) -> Result<HttpResponse, ApiError> {
     let ParsedBody { asked: chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
-    let turn = Turn::of_chat(&app.turns, caller, cache, (chat, bytes));
-    answer(app, request, (turn, room), shape, id_prefix).await
+    let later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes));
+    let preparation = Preparation::of_chat(&app.turns, caller, cache, (chat, bytes));
+    answer(app, request, (preparation, later, room), shape, id_prefix).await
+}
+
+/// The prompt behind which the answer of a conversation would begin.
+pub(in crate::http) async fn prompt_of_chat(
+    app: &App,
+    request: &HttpRequest,
+    (chat, bytes): (ChatRequest, usize),
+) -> Result<ChatPrompt, ApiError> {
+    let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
+    Ok(Preparation::of_chat(&app.turns, caller, cache, (chat, bytes)).prompt().await?)
 }
 
 /// Goes on from prompts that no template is laid around.
@@ -36,19 +48,23 @@ pub(in crate::http) async fn go_on_from<S: Dialect>(
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &generation.cache));
-    let turn = Turn::of_texts(&app.turns, caller, cache, (prompts, generation));
-    answer(app, request, (turn, room), shape, id_prefix).await
+    let preparation = Preparation::of_texts(&app.turns, caller, cache, (prompts, generation));
+    answer(app, request, (preparation, None, room), shape, id_prefix).await
 }
 
 async fn answer<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    (mut turn, room): (Turn<'_>, Option<Share>),
+    (mut preparation, mut later, room): (Preparation<'_>, Option<Box<LaterRounds>>, Option<Share>),
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
-    turn.prepare().await?;
-    // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart.
-    drop(room);
-    generate(app, request, turn.complete().await?, shape, id_prefix).await
+    preparation.prepare().await?;
+    if let (Some(later), Some(conversation)) = (&mut later, preparation.take_conversation()) {
+        later.remember(conversation);
+    }
+    // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart. A turn of
+    // several rounds keeps its conversation, and the room for it.
+    let room = room.filter(|_| later.is_some());
+    generate(app, request, (preparation.complete().await?, later, room), shape, id_prefix).await
 }

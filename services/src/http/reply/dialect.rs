@@ -1,7 +1,6 @@
 //! What every dialect says about its answers: how outputs go out as a stream, and how they go out whole.
 
-use crate::actors::request::cited::FileSearch;
-use crate::actors::request::output::Output;
+use crate::actors::request::output::{FileSearch, Output};
 use crate::http::wire::error::ApiError;
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;

@@ -1,16 +1,19 @@
-//! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
+//! The one path of every answer, chat or not, streamed or not: submit its first generation, wait for the scheduler's
+//! word, then answer.
 
 use super::dialect::{Begun, Dialect, Envelope, Frames, WholeReply};
 use super::sse::Events;
+use crate::actors::request::RequestActor;
 use crate::actors::request::generation_request::GenerationRequest;
-use crate::actors::request::{Outputs, RequestActor};
 use crate::clock::unix_seconds;
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
+use crate::http::edge::shares::Share;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use crate::http::wire::reply::RequestName;
 use crate::traces::{About, Remote, Trace};
+use crate::turn::{LaterRounds, TurnOutputs};
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
@@ -20,7 +23,7 @@ use std::sync::Arc;
 pub(super) async fn generate<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    mut generation: GenerationRequest,
+    (mut generation, mut later, room): (GenerationRequest, Option<Box<LaterRounds>>, Option<Share>),
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
@@ -32,14 +35,21 @@ pub(super) async fn generate<S: Dialect>(
     let (stream, include_usage) = (generation.spec.stream, generation.spec.include_usage);
     let envelope = envelope(app, id_prefix, generation.spec.engine.sampling.seed);
     let entries = generation.prompts.iter().map(|_| app.turns.live.enter(name.clone())).collect();
+    if let Some(later) = &mut later {
+        later.begin(&generation);
+    }
     let searches = std::mem::take(&mut generation.searches);
     let outputs = RequestActor::submit(generation, entries, app.turns.handles.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
         refused(refusal, prompt_field)
     })?;
     tracing::info!(request = &*name, prompts, prompt_tokens, choices, stream, "accepted");
+    let outputs = match later {
+        None => TurnOutputs::Once(outputs),
+        Some(later) => later.outputs(outputs),
+    };
     let begun = Begun { envelope, choices, include_usage, prompt_tokens, searches };
-    if stream { Ok(streamed(app, outputs, shape, begun)) } else { whole(outputs, shape, begun).await }
+    if stream { Ok(streamed(app, (outputs, room), shape, begun)) } else { whole(outputs, shape, begun).await }
 }
 
 /// The trace of a request, if traces are wanted.
@@ -60,7 +70,7 @@ fn log_prompts(app: &App, name: &str, prompts: &[Arc<[TokenId]>]) {
 }
 
 /// An answer that goes out as it comes.
-fn streamed<S: Dialect>(app: &App, outputs: Outputs, shape: S, begun: Begun) -> HttpResponse {
+fn streamed<S: Dialect>(app: &App, outputs: (TurnOutputs, Option<Share>), shape: S, begun: Begun) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, S::Stream::CONTENT_TYPE))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
@@ -69,7 +79,7 @@ fn streamed<S: Dialect>(app: &App, outputs: Outputs, shape: S, begun: Begun) -> 
 }
 
 /// An answer that goes out when it is whole.
-async fn whole<S: Dialect>(mut outputs: Outputs, shape: S, begun: Begun) -> Result<HttpResponse, ApiError> {
+async fn whole<S: Dialect>(mut outputs: TurnOutputs, shape: S, begun: Begun) -> Result<HttpResponse, ApiError> {
     let mut whole = shape.collected(begun);
     while let Some(output) = outputs.next().await {
         if let Some(reply) = whole.of(output)? {

@@ -2,10 +2,10 @@
 //! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
 //! the same.
 
-use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, ToolCallDelta};
+use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta};
 use crate::citations::Citation;
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::engine_error;
+use crate::http::wire::refusals::{engine_error, refused};
 use crate::text::parser::TextPart;
 
 /// A part of an answer.
@@ -17,6 +17,8 @@ pub(in crate::http) enum Part {
     Text(PartText),
     /// A call of a tool.
     Call(PartCall),
+    /// A search of files that the service made, whose results are there when it ends.
+    Search(FileSearch),
 }
 
 /// A text among the parts of an answer.
@@ -86,12 +88,20 @@ impl Parts {
         match output {
             Output::Scored { .. } => {}
             Output::Delta { delta, .. } => self.push(delta, tell),
+            Output::Searching { query } => {
+                self.begin(
+                    Part::Search(FileSearch { queries: vec![query], results: Vec::new(), sufficiency: None }),
+                    &mut tell,
+                );
+            }
+            Output::Searched(search) => self.searched(search, &mut tell),
             Output::Finished { reason, .. } => {
                 self.finish = Some(reason);
                 self.close(&mut tell);
             }
             Output::End(account) => return Ok(Some(account)),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(None)
     }
@@ -124,6 +134,18 @@ impl Parts {
             self.close(&mut tell);
         }
         new.into_iter().for_each(|call| self.call(call, &mut tell));
+    }
+
+    /// Ends a search with what it found; one whose beginning nobody was told of begins first.
+    pub(in crate::http) fn searched(&mut self, search: FileSearch, tell: &mut impl FnMut(PartStep<'_>)) {
+        if !self.open || !matches!(self.all.last(), Some(Part::Search(_))) {
+            let begun = FileSearch { queries: search.queries.clone(), results: Vec::new(), sufficiency: None };
+            self.begin(Part::Search(begun), tell);
+        }
+        if let Some(Part::Search(open)) = self.all.last_mut() {
+            *open = search;
+        }
+        self.close(tell);
     }
 
     /// Ends what is open.
@@ -205,6 +227,7 @@ impl Parts {
                 open.tokens.extend_from_slice(&tokens);
             }
             Part::Call(call) => call.arguments.push_str(more),
+            Part::Search(_) => {}
         }
         tell(PartStep::More(at, &self.all[at], more, &tokens));
     }
@@ -232,6 +255,7 @@ mod tests {
                 PartStep::Begin(at, Part::Thought(_)) => format!("{at}:thought"),
                 PartStep::Begin(at, Part::Text(_)) => format!("{at}:text"),
                 PartStep::Begin(at, Part::Call(call)) => format!("{at}:{}", call.id),
+                PartStep::Begin(at, Part::Search(search)) => format!("{at}:{}", search.queries[0]),
                 PartStep::More(at, _, more, _) => format!("{at}+{more}"),
                 PartStep::Cited(at, _, count, citation) => format!("{at}@{count}:{:?}", citation.mark),
                 PartStep::End(at, _) => format!("{at}."),

@@ -7,12 +7,12 @@ use crate::semantic::{By, FoundItem};
 use crate::text::{Message, Role};
 use crate::turn::error::TurnError;
 use crate::turn::options::SemanticRequest;
+use crate::turn::preparation::{ChatTurn, Preparation};
 use crate::turn::search::{Search, look};
-use crate::turn::state::{ChatTurn, Turn};
 
 /// Puts examples into a conversation, as many of them as leave room for the rest.
 pub(in crate::turn) async fn with_examples(
-    turn: &Turn<'_>,
+    preparation: &Preparation<'_>,
     wanted: SemanticRequest,
     chat: &mut ChatTurn,
 ) -> Result<ExamplesReport, TurnError> {
@@ -25,10 +25,10 @@ pub(in crate::turn) async fn with_examples(
         examples: true,
         field: "messages",
     };
-    let (mut hits, query_tokens) = look(turn.services, &turn.caller, looked).await.map_err(in_chat)?;
+    let (mut hits, query_tokens) = look(preparation.services, &preparation.caller, looked).await.map_err(in_chat)?;
     let bytes = hits.iter().map(|hit| hit.item.text_bytes()).sum();
     // Short of room, the examples least like the question go.
-    let fitting = fit(turn, chat, (hits.len(), bytes), |plain, count| with_turns(plain, &hits[..count])).await?;
+    let fitting = fit(preparation, chat, (hits.len(), bytes), |plain, count| with_turns(plain, &hits[..count])).await?;
     hits.truncate(fitting);
     let ids = hits.iter().map(|hit| hit.item.id.clone()).collect();
     Ok(ExamplesReport { collection: wanted.collection, ids, query_tokens: query_tokens as u32 })

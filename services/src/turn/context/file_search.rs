@@ -2,31 +2,34 @@
 //! stands before it, numbered, so that the answer can cite it.
 
 use super::fit::fit;
-use crate::actors::request::cited::FileSearch;
-use crate::citations::{CITE, NumberedSource, QUOTE, SourcePlace, numbered};
+use crate::actors::request::output::FileSearch;
+use crate::citations::{CITE, MISSING, NOTHING_FOUND, NumberedSource, QUOTE, SourcePlace, numbered};
 use crate::documents::{Passage, WholeStore, WholeText};
 use crate::limits::STORE_QUERY_BYTES_MAX;
 use crate::text::{Message, Role};
+use crate::turn::caller::TurnCaller;
+use crate::turn::decisions::sufficiency;
 use crate::turn::error::TurnError;
 use crate::turn::options::{FileSearchRequest, StoreReading};
+use crate::turn::preparation::{ChatTurn, Preparation};
 use crate::turn::prompts::work;
 use crate::turn::search::{PassageSearch, find_passages};
-use crate::turn::state::{ChatTurn, Turn};
+use crate::turn::services::TurnServices;
 
 /// Between the passages of a prompt.
-const BETWEEN: &str = "\n\n";
+pub(in crate::turn) const BETWEEN: &str = "\n\n";
 
 /// Puts passages into a conversation, as many of them as leave room for the answer.
 pub(in crate::turn) async fn with_passages(
-    turn: &Turn<'_>,
+    preparation: &Preparation<'_>,
     wanted: FileSearchRequest,
     chat: &mut ChatTurn,
 ) -> Result<FileSearch, TurnError> {
     let at = last_question(&chat.conversation.messages)?;
     let question = chat.conversation.messages[at].content.clone().unwrap_or_default();
     let mut found = match wanted.reading {
-        StoreReading::Passages => search(turn, &wanted, &question).await?,
-        StoreReading::Whole => whole(turn, &wanted).await?,
+        StoreReading::Passages => best_passages(preparation.services, &preparation.caller, &wanted, &question).await?,
+        StoreReading::Whole => whole(preparation, &wanted).await?,
     };
     let before = chat.sources.len();
     let texts: Vec<String> =
@@ -42,30 +45,77 @@ pub(in crate::turn) async fn with_passages(
         messages
     };
     let bytes: usize = texts.iter().map(|text| text.len() + BETWEEN.len()).sum();
-    let fitting = fit(turn, chat, (found.len(), bytes), with).await?;
+    let fitting = fit(preparation, chat, (found.len(), bytes), with).await?;
     if wanted.reading == StoreReading::Whole && fitting < found.len() {
         return Err(too_large(&wanted, found.len(), fitting));
     }
     found.truncate(fitting);
+    let sufficiency = sufficiency_of(preparation, &wanted, &chat.conversation.messages[..=at], found.len()).await?;
+    let note = match sufficiency {
+        _ if found.is_empty() => Some(NOTHING_FOUND),
+        Some(probability) if probability < wanted.sufficiency_min => Some(MISSING),
+        _ => None,
+    };
+    if let (Some(note), Some(asked)) = (note, &mut chat.conversation.messages[at].content) {
+        *asked = [asked, BETWEEN, note].concat();
+    }
     chat.sources.extend(found.iter().cloned());
     chat.quoted_for = wanted.verbatim.then_some(wanted.field);
-    Ok(FileSearch { queries: vec![question], results: found })
+    Ok(FileSearch { queries: vec![question], results: found, sufficiency })
+}
+
+/// How probable it is that the passages which stand before a conversation's last question have its answer, if the
+/// request wants to know and there are some.
+async fn sufficiency_of(
+    preparation: &Preparation<'_>,
+    wanted: &FileSearchRequest,
+    conversation: &[Message],
+    passages: usize,
+) -> Result<Option<f64>, TurnError> {
+    if wanted.sufficiency_min == 0.0 || passages == 0 {
+        return Ok(None);
+    }
+    sufficiency(preparation.services, &preparation.caller, (conversation, preparation.cache)).await.map(Some)
 }
 
 /// The passages that fit the question best. A long question is searched for by its beginning.
-async fn search(turn: &Turn<'_>, wanted: &FileSearchRequest, question: &str) -> Result<Vec<NumberedSource>, TurnError> {
+pub(in crate::turn) async fn best_passages(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    wanted: &FileSearchRequest,
+    question: &str,
+) -> Result<Vec<NumberedSource>, TurnError> {
     let query = question[..question.floor_char_boundary(STORE_QUERY_BYTES_MAX)].to_owned();
     let (stores, filter, k) = (wanted.stores.clone(), wanted.filter.clone(), wanted.k as usize);
     let asked = PassageSearch { stores, queries: vec![query], k, filter };
-    let found = find_passages(turn.services, &turn.caller, asked).await.map_err(|error| in_tool(wanted, error))?;
+    let found = find_passages(services, caller, asked).await.map_err(|error| in_tool(wanted, error))?;
     Ok(found.into_iter().filter(|passage| passage.score >= wanted.score_min).map(of_passage).collect())
 }
 
+/// Passages as the model reads them in the answer to its own search, behind so many others that have numbers. The
+/// request to cite stands before the first ones. Equal passages give equal bytes.
+pub(in crate::turn) fn numbered_passages(found: &[NumberedSource], before: usize) -> String {
+    let cite = (before == 0).then(|| CITE.to_owned());
+    let texts = found.iter().enumerate().map(|(i, source)| numbered(before + i + 1, &shown(source)));
+    cite.into_iter().chain(texts).collect::<Vec<_>>().join(BETWEEN)
+}
+
+/// Refuses stores that are not there, before the model could search them.
+pub(in crate::turn) fn stores_exist(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    wanted: &FileSearchRequest,
+) -> Result<(), TurnError> {
+    let known = |store: &String| services.documents.store(caller.account, store).map(|_| ());
+    wanted.stores.iter().try_for_each(known).map_err(|error| in_tool(wanted, TurnError::Documents(error)))
+}
+
 /// All texts of the stores.
-async fn whole(turn: &Turn<'_>, wanted: &FileSearchRequest) -> Result<Vec<NumberedSource>, TurnError> {
-    let (documents, owner, stores) = (turn.services.documents.clone(), turn.caller.account, wanted.stores.clone());
+async fn whole(preparation: &Preparation<'_>, wanted: &FileSearchRequest) -> Result<Vec<NumberedSource>, TurnError> {
+    let (documents, owner, stores) =
+        (preparation.services.documents.clone(), preparation.caller.account, wanted.stores.clone());
     let read = move || stores.iter().map(|store| documents.whole(owner, store)).collect::<Result<Vec<_>, _>>();
-    let read = work(&turn.services.lanes, turn.caller.holder, usize::MAX, false, read).await?;
+    let read = work(&preparation.services.lanes, preparation.caller.holder, usize::MAX, false, read).await?;
     let read: Vec<WholeStore> = read.map_err(|error| in_tool(wanted, TurnError::Documents(error)))?;
     let texts = read.into_iter().map(|store| store.texts.ok_or(store.bytes)).collect::<Result<Vec<_>, u64>>();
     let texts = texts.map_err(|bytes| {

@@ -52,6 +52,10 @@ impl Frames for MessageAnswer {
     }
 
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
+        // This API has no block for a search of files: its text goes on behind it.
+        if is_search(&output) {
+            return Ok(());
+        }
         let shows = self.about.shows_thoughts;
         if let Some(account) = self.parts.take(output, |step| frame(out, shows, step))? {
             let mut delta = json!({"stop_reason": self.stop_reason(), "stop_sequence": self.stop_sequence()});
@@ -73,6 +77,9 @@ impl Frames for MessageAnswer {
 
 impl WholeReply for MessageAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
+        if is_search(&output) {
+            return Ok(None);
+        }
         let Some(account) = self.parts.take(output, |_| {})? else { return Ok(None) };
         let content = self.parts.all().iter().filter_map(|part| self.block(part)).collect();
         let mut message = self.message(content, usage(&account));
@@ -131,8 +138,13 @@ impl MessageAnswer {
                 Some(json!({"type": "text", "text": part.text, "citations": citations}))
             }
             Part::Call(call) => tool_use(call, serde_json::from_str(&call.arguments).ok()?),
+            Part::Search(_) => None,
         }
     }
+}
+
+fn is_search(output: &Output) -> bool {
+    matches!(output, Output::Searching { .. } | Output::Searched(_))
 }
 
 fn tool_use(call: &PartCall, input: Map<String, Value>) -> Option<Value> {
@@ -147,6 +159,7 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
                 Part::Thought(_) => json!({"type": "thinking", "thinking": "", "signature": ""}),
                 Part::Text(_) => json!({"type": "text", "text": ""}),
                 Part::Call(call) => json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}),
+                Part::Search(_) => return,
             };
             tell(out, "content_block_start", [("index", json!(at)), ("content_block", block)]);
         }
@@ -156,6 +169,7 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
                 Part::Thought(_) => json!({"type": "thinking_delta", "thinking": more}),
                 Part::Text(_) => json!({"type": "text_delta", "text": more}),
                 Part::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
+                Part::Search(_) => return,
             };
             tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
         }

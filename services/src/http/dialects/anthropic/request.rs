@@ -1,6 +1,7 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's words for a conversation, made into a chat request.
 
 use super::turns;
+use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::body::turns::go_on;
@@ -124,6 +125,9 @@ fn tools_in_chat_words(tools: Vec<Json>) -> Result<Vec<Json>, ApiError> {
 
 /// `None` for a tool that is not for the model that runs here.
 fn tool_in_chat_words(path: String, tool: Json) -> Result<Option<Json>, ApiError> {
+    if tool["type"] == FILE_SEARCH {
+        return Ok(Some(tool));
+    }
     let mut fields = Fields::nested(path, tool)?;
     let path = fields.path("type");
     match fields.string("type")?.as_deref() {

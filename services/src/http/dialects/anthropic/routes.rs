@@ -4,10 +4,9 @@ use super::answer::MessageFormat;
 use super::request::MessagesRequest;
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, take};
-use crate::http::reply::converse::converse;
+use crate::http::reply::converse::{converse, prompt_of_chat};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
-use crate::turn::prompts::prompt_of;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
 
@@ -34,6 +33,6 @@ async fn count_tokens(
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
     let ParsedBody { asked, bytes, room: _room } = take(&app, &request, payload, parse).await?;
-    let prompt = prompt_of(&app.turns, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await?;
+    let prompt = prompt_of_chat(&app, &request, (asked.chat, bytes)).await?;
     Ok(HttpResponse::Ok().json(json!({"input_tokens": prompt.ids.len()})))
 }

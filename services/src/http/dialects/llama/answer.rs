@@ -6,7 +6,7 @@ use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::logprob;
-use crate::http::wire::refusals::engine_error;
+use crate::http::wire::refusals::{engine_error, refused};
 use crate::turn::options::Generation;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
@@ -88,7 +88,7 @@ impl Dialect for Llama {
 impl Frames for LlamaAnswer {
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
         match output {
-            Output::Scored { .. } => {}
+            Output::Scored { .. } | Output::Searching { .. } | Output::Searched(_) => {}
             Output::Delta { choice, delta } => {
                 let piece = self.piece(choice, &delta);
                 self.answers[choice as usize].see(&delta);
@@ -99,6 +99,7 @@ impl Frames for LlamaAnswer {
                 (0..self.answers.len()).for_each(|i| event(out, None, &self.ended(i, &account)));
             }
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(())
     }
@@ -111,7 +112,7 @@ impl Frames for LlamaAnswer {
 impl WholeReply for LlamaAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         match output {
-            Output::Scored { .. } => {}
+            Output::Scored { .. } | Output::Searching { .. } | Output::Searched(_) => {}
             Output::Delta { choice, delta } => {
                 let (ids, probs) = (self.shape.reply.tokens, self.shape.reply.probs.is_some());
                 let answer = &mut self.answers[choice as usize];
@@ -123,6 +124,7 @@ impl WholeReply for LlamaAnswer {
             Output::Finished { choice, reason } => self.answers[choice as usize].finish = Some(reason),
             Output::End(account) => return Ok(Some(self.whole(&account))),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(None)
     }

@@ -5,7 +5,7 @@ use super::report::write;
 use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
 use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
 use crate::http::wire::error::ApiError;
-use crate::http::wire::refusals::engine_error;
+use crate::http::wire::refusals::{engine_error, refused};
 use bytes::{BufMut, BytesMut};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -52,6 +52,8 @@ impl<S: ChoiceFormat> Chunks<S> {
         let mut chunks = Vec::new();
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
+            // These dialects have no word for a search: its text goes on behind it.
+            Output::Searching { .. } | Output::Searched(_) => {}
             Output::Delta { choice, delta } => {
                 self.open(choice, &mut chunks);
                 let object = self.shape.delta(choice, delta);
@@ -64,6 +66,7 @@ impl<S: ChoiceFormat> Chunks<S> {
             }
             Output::End(account) => chunks.extend(self.end(account)),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(chunks)
     }
@@ -113,10 +116,13 @@ impl<S: ChoiceFormat> CollectedReply<S> {
     pub(in crate::http) fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
+            // These dialects have no word for a search: its text goes on behind it.
+            Output::Searching { .. } | Output::Searched(_) => {}
             Output::Delta { choice, delta } => append(&mut self.choices[choice as usize].0, delta),
             Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
             Output::End(account) => return Ok(Some(self.reply(&account))),
             Output::Failed(why) => return Err(engine_error(why)),
+            Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
         Ok(None)
     }

@@ -1,7 +1,9 @@
 //! The reports of a request, as JSON in its reply: documented in `docs/using/clients.md`.
 
 use super::token_report::origin_into;
-use crate::actors::request::report::{ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport};
+use crate::actors::request::report::{
+    ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport, TurnReport,
+};
 use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
 use chimere_engine::constraint::Source;
 use chimere_engine::engram::Origin;
@@ -18,7 +20,16 @@ pub(super) fn write(report: &Report, reply: &mut Value) {
         Report::Prediction(drafts) => prediction_into(&mut reply["usage"]["completion_tokens_details"], drafts),
         Report::Engram(engram) => timings["engram"] = engram_json(engram),
         Report::Examples(examples) => timings["engram"]["semantic"] = examples_json(examples),
+        Report::Turn(turn) => timings["turn"] = turn_json(turn),
     }
+}
+
+fn turn_json(turn: &TurnReport) -> Value {
+    let mut json = json!({"rounds": turn.rounds, "searches": turn.searches, "passages": turn.passages});
+    if let Some(sufficiency) = turn.sufficiency {
+        json["sufficiency"] = sufficiency.into();
+    }
+    json
 }
 
 fn thinking_json(thinking: &ThinkingReport) -> Value {

@@ -2,8 +2,7 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
-use crate::actors::request::cited::FileSearch;
-use crate::actors::request::output::{Finish, Output, RequestUsage, Scored};
+use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
 use crate::citations::Citation;
 use crate::http::reply::citations::{file_citation, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
@@ -51,18 +50,24 @@ impl Dialect for ResponseFormat {
     }
 
     fn collected(self, begun: Begun) -> ResponseAnswer {
-        self.streamed(begun)
+        let mut answer = self.streamed(begun);
+        let searches = std::mem::take(&mut answer.begun.searches);
+        searches.into_iter().for_each(|search| answer.parts.searched(search, &mut |_| {}));
+        answer
     }
 }
 
 impl Frames for ResponseAnswer {
     fn opening(&mut self, out: &mut BytesMut) {
         let response = self.response("in_progress", Value::Null);
+        let searches = std::mem::take(&mut self.begun.searches);
         let mut events = EventWriter { out, next: &mut self.next };
         events.tell("response.created", [("response", response.clone())]);
         events.tell("response.in_progress", [("response", response)]);
         let items = Items::of(&self.about, &self.begun, false);
-        self.begun.searches.iter().enumerate().for_each(|(at, search)| items.search_frames(at, search, &mut events));
+        for search in searches {
+            self.parts.searched(search, &mut |step| items.frame(step, &mut events));
+        }
     }
 
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
@@ -112,9 +117,8 @@ impl ResponseAnswer {
         let (envelope, cut) = (&self.begun.envelope, self.is_cut());
         let items = Items::of(&self.about, &self.begun, cut);
         let last = self.parts.all().len().saturating_sub(1);
-        let searches = self.begun.searches.iter().enumerate().map(|(at, search)| items.search(at, search, "completed"));
         let parts = self.parts.all().iter().enumerate().map(|(at, part)| items.ended(at, part, cut && at == last));
-        let output: Vec<Value> = searches.chain(parts).collect();
+        let output: Vec<Value> = parts.collect();
         let reason = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
         let mut response = json!({
             "id": envelope.id,
@@ -170,15 +174,13 @@ pub(super) fn response_of(item: &str) -> impl Iterator<Item = String> {
 struct Items<'a> {
     about: &'a ResponseFormat,
     reply: &'a str,
-    /// Searches, whose items come before all parts.
-    searches: usize,
     /// The answer was cut off, and with it its last item.
     cut: bool,
 }
 
 impl<'a> Items<'a> {
     fn of(about: &'a ResponseFormat, begun: &'a Begun, cut: bool) -> Self {
-        Self { about, reply: &begun.envelope.id, searches: begun.searches.len(), cut }
+        Self { about, reply: &begun.envelope.id, cut }
     }
 }
 
@@ -189,41 +191,20 @@ impl Items<'_> {
             Part::Thought(_) => "rs",
             Part::Text(_) => "msg",
             Part::Call(_) => "fc",
+            Part::Search(_) => "fs",
         };
-        self.numbered(kind, self.place(at))
-    }
-
-    fn numbered(&self, kind: &str, place: usize) -> String {
-        format!("{kind}_{}{place:02}", self.reply.trim_start_matches("resp_"))
-    }
-
-    /// Place of a part among all items.
-    fn place(&self, part: usize) -> usize {
-        self.searches + part
+        format!("{kind}_{}{at:02}", self.reply.trim_start_matches("resp_"))
     }
 
     /// The item of a search of files.
-    fn search(&self, at: usize, search: &FileSearch, status: &str) -> Value {
-        let shows = self.about.shows_results && status == "completed";
+    fn search(&self, search: &FileSearch, ended: bool) -> Value {
+        let shows = self.about.shows_results && ended;
         let results = shows.then(|| search.results.iter().filter_map(search_result).collect::<Vec<_>>());
-        json!({
-            "id": self.numbered("fs", at),
-            "type": "file_search_call",
-            "status": status,
-            "queries": search.queries,
-            "results": results,
-        })
-    }
-
-    /// A search is over before its answer begins, so all its events come at once.
-    fn search_frames(&self, at: usize, search: &FileSearch, events: &mut EventWriter<'_>) {
-        let item = |status| [("output_index", json!(at)), ("item", self.search(at, search, status))];
-        events.tell("response.output_item.added", item("in_progress"));
-        for state in ["in_progress", "searching", "completed"] {
-            let fields = [("item_id", json!(self.numbered("fs", at))), ("output_index", json!(at))];
-            events.tell(&format!("response.file_search_call.{state}"), fields);
+        let mut item = json!({"type": "file_search_call", "queries": search.queries, "results": results});
+        if let Some(sufficiency) = search.sufficiency.filter(|_| ended) {
+            item["sufficiency"] = sufficiency.into();
         }
-        events.tell("response.output_item.done", item("completed"));
+        item
     }
 
     /// An item of which nothing is there yet.
@@ -232,8 +213,9 @@ impl Items<'_> {
             Part::Thought(_) => self.thought(""),
             Part::Text(_) => json!({"type": "message", "role": "assistant"}),
             Part::Call(call) => self.call(call, ""),
+            Part::Search(search) => self.search(search, false),
         };
-        if !matches!(part, Part::Call(_)) {
+        if matches!(part, Part::Thought(_) | Part::Text(_)) {
             item["content"] = json!([]);
         }
         item["id"] = json!(self.id(at, part));
@@ -250,6 +232,7 @@ impl Items<'_> {
                 json!({"type": "message", "role": "assistant", "content": [content]})
             }
             Part::Call(call) => self.call(call, &call.arguments),
+            Part::Search(search) => self.search(search, true),
         };
         let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
         item["id"] = json!(self.id(at, part));
@@ -291,6 +274,11 @@ impl Items<'_> {
                     let fields = [id, output, (names.index, json!(0)), ("part", (names.part)(""))];
                     events.tell(names.added, fields);
                 }
+                if matches!(part, Part::Search(_)) {
+                    for state in ["in_progress", "searching"] {
+                        events.tell(&format!("response.file_search_call.{state}"), place(at, part));
+                    }
+                }
             }
             PartStep::More(at, part, more, new) => {
                 let [id, output] = place(at, part);
@@ -320,7 +308,7 @@ impl Items<'_> {
     }
 
     fn index(&self, at: usize) -> (&'static str, Value) {
-        ("output_index", json!(self.place(at)))
+        ("output_index", json!(at))
     }
 
     fn end(&self, at: usize, part: &Part, events: &mut EventWriter<'_>) {
@@ -331,6 +319,7 @@ impl Items<'_> {
                 let (name, arguments) = (("name", json!(call.name)), ("arguments", json!(call.arguments)));
                 events.tell("response.function_call_arguments.done", [id, output, name, arguments]);
             }
+            (Part::Search(_), _) => events.tell("response.file_search_call.completed", place()),
             (Part::Thought(text), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
                 events.tell(names.done, [id, output, index, ("text", json!(text))]);
@@ -364,7 +353,7 @@ impl Items<'_> {
             Part::Thought(_) if self.about.thoughts.as_summary => Some(SUMMARY),
             Part::Thought(_) => Some(THOUGHT),
             Part::Text(_) => Some(TEXT),
-            Part::Call(_) => None,
+            Part::Call(_) | Part::Search(_) => None,
         }
     }
 }

@@ -45,8 +45,8 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
         "reasoning" => turns.thought(thought(&mut fields)?),
         "function_call" => call(turns, &mut fields)?,
         "function_call_output" => output(turns, &mut fields)?,
-        // What another service did. Of its outcome the model was told in words.
-        "web_search_call" => count_ignored("input", "type"),
+        // What a service did. Of its outcome the model was told in words.
+        "web_search_call" | "file_search_call" => count_ignored("input", "type"),
         "item_reference" => {
             let path = fields.path("id");
             fields.string("id")?.ok_or_else(|| missing(&path, "an item's id"))?;

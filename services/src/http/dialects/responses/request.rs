@@ -286,13 +286,14 @@ fn tool_choice(choice: Json) -> Result<Json, ApiError> {
             let name = choice.string("name")?;
             Ok(json!({"type": "function", "function": {"name": name}}))
         }
+        Some(FILE_SEARCH) => Ok(json!({"type": FILE_SEARCH})),
         Some("allowed_tools") => {
             let allowed = choice.same(&["mode", "tools"]);
             Ok(json!({"type": "allowed_tools", "allowed_tools": allowed}))
         }
         other => {
             let got = other.unwrap_or("nothing");
-            let message = format!("`{path}` must be \"function\" or \"allowed_tools\", got {got:?}");
+            let message = format!("`{path}` must be \"function\", \"file_search\" or \"allowed_tools\", got {got:?}");
             Err(ApiError::unsupported(&path, message))
         }
     }

@@ -11,13 +11,13 @@ use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{INLINE_BYTES, ParsedBody, more_room, take};
 use crate::http::intake::page::limit_and_order;
 use crate::http::intake::written::written;
-use crate::http::reply::converse::converse;
+use crate::http::reply::converse::{converse, prompt_of_chat};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{database_error, unavailable};
 use crate::http::wire::routing::{only, read, several};
 use crate::limits;
 use crate::responses::KeptResponse;
-use crate::turn::prompts::{prompt_of, work};
+use crate::turn::prompts::work;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
@@ -52,8 +52,7 @@ async fn input_tokens(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let ParsedBody { asked, bytes, room: _room } = asked(&app, &request, payload).await?;
-    let prompt = prompt_of(&app.turns, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await;
-    let prompt = prompt.map_err(|error| of_input(error.into()))?;
+    let prompt = prompt_of_chat(&app, &request, (asked.chat, bytes)).await.map_err(of_input)?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
 }
 

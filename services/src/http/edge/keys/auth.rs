@@ -4,6 +4,7 @@
 use super::cache;
 use crate::clock::{days_since_1970, unix_seconds};
 use crate::engram::Asker;
+use crate::holder::{account, key_hash};
 use crate::http::wire::error::ApiError;
 use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
@@ -85,7 +86,7 @@ impl Caller {
     /// entitles to.
     pub fn on_behalf(mut self, request: &HttpRequest) -> Self {
         if let Some(id) = request.headers().get(FAIRNESS_ID) {
-            self.key = key_id(&[&self.key.0.to_le_bytes(), id.as_bytes()]);
+            self.key = account(&[&self.key.0.to_le_bytes(), id.as_bytes()]);
             if !self.cache_shared {
                 self.cache = cache::of_user(self.cache, id.as_bytes());
             }
@@ -211,7 +212,7 @@ impl AcceptedKeys {
         let key = key.ok_or_else(|| refused("the API key is not known here"))?;
         let cache = key.cache_group.as_deref().map_or_else(|| cache::of_key(&key.hash), cache::of_group);
         let (admin, limits, cache_shared) = (key.admin, key.limits, key.cache_group.is_some());
-        Ok(Caller { key: key_id(&[&key.hash]), admin, limits, cache, cache_shared, arrived: Micros(0) })
+        Ok(Caller { key: account(&[&key.hash]), admin, limits, cache, cache_shared, arrived: Micros(0) })
     }
 }
 
@@ -253,7 +254,7 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     }
     let hash = match name.strip_prefix(HASHED) {
         Some(hex) => {
-            hash_of(hex).ok_or_else(|| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?
+            key_hash(hex).map_err(|_| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?
         }
         None if name.len() < KEY_CHARS_MIN => {
             return Err(format!(
@@ -302,19 +303,6 @@ fn group_name(name: &str) -> Result<&str, String> {
         return Ok(name);
     }
     Err(format!("wants a name of 1 to {CACHE_GROUP_CHARS_MAX} characters for cache_group, got {}", name.len()))
-}
-
-fn hash_of(hex: &str) -> Option<[u8; 32]> {
-    let digits: Vec<u8> = hex.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
-    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    if digits.len() == 64 { bytes.try_into().ok() } else { None }
-}
-
-/// A number from which neither key nor hash can be found. 0 is nobody's.
-fn key_id(parts: &[&[u8]]) -> KeyId {
-    let digest = parts.iter().fold(Sha256::new(), |digest, part| digest.chain_update(part)).finalize();
-    let bytes: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
-    KeyId(u64::from_le_bytes(bytes).max(1))
 }
 
 fn refused(message: &str) -> ApiError {

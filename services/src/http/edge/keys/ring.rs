@@ -2,8 +2,8 @@
 //! changes nothing, and whoever reads the log hears of it.
 
 use super::auth::AcceptedKeys;
-use crate::http::edge::stamp::{FileStamp, stamp};
 use chimere_engine::engram::Latest;
+use chimere_engine::files::Stamp;
 use chimere_engine::scheduler::KeyLimits;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ struct WatchedKeyFile {
     path: PathBuf,
     limits: KeyLimits,
     /// What the file was when it was last looked at, read or not: a mistake is told once.
-    seen: Mutex<Option<FileStamp>>,
+    seen: Mutex<Option<Stamp>>,
 }
 
 impl From<AcceptedKeys> for KeyFile {
@@ -35,7 +35,7 @@ impl KeyFile {
     /// Those of a file; `limits` hold for keys whose line says nothing else.
     pub fn of_file(path: PathBuf, limits: KeyLimits) -> Result<Self, String> {
         // Before it is read: what changes meanwhile is seen at the next look.
-        let seen = Mutex::new(stamp(&path));
+        let seen = Mutex::new(Stamp::at(&path));
         let keys = AcceptedKeys::read_with(&path, limits)?;
         Ok(Self { live: Latest::new(keys), file: Some(WatchedKeyFile { path, limits, seen }) })
     }
@@ -55,7 +55,7 @@ impl KeyFile {
     /// Reads the file again if it changed, or in any case. How many keys there are now, if it was read.
     pub fn reload(&self, in_any_case: bool) -> Result<Option<usize>, String> {
         let Some(file) = &self.file else { return Ok(None) };
-        let now = stamp(&file.path);
+        let now = Stamp::at(&file.path);
         let before = std::mem::replace(&mut *file.seen.lock(), now);
         if before == now && !in_any_case {
             return Ok(None);

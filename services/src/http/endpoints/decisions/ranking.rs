@@ -1,12 +1,12 @@
 //! `POST /v1/rerank`, also under the paths of other services: documents by how probably they answer a query.
 
 use super::rerank::RerankBody;
-use crate::decide::rerank;
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
+use crate::turn::decisions::{Ranked, rerank};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(super) async fn ranked(
     let RerankBody { request: mut wanted, cache, return_documents } = asked;
     wanted.cache = cache_scope(&request, &cache);
     let (ranked, cost) = rerank(&app.turns, &turn_caller(&app, &request)?, &wanted).await?;
-    let result = |found: crate::decide::Ranked| {
+    let result = |found: Ranked| {
         let mut shown = json!({"index": found.index, "relevance_score": found.relevance});
         if return_documents {
             shown["document"] = json!({"text": wanted.documents[found.index]});

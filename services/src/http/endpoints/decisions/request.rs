@@ -1,6 +1,6 @@
 //! The body of `POST /v1/decisions`, in the shape of OpenAI's.
 
-use crate::decide::{DecisionOption, DecisionQuestion, DecisionRequest, OptionValue, QuestionKind};
+use crate::decide::{DecisionOption, DecisionQuestion, OptionValue, QuestionKind};
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, check_model};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, text_of};
@@ -10,6 +10,7 @@ use crate::limits::{
     DECISION_ORDERS_MAX, DECISION_QUESTIONS_MAX,
 };
 use crate::text::{Message, Role};
+use crate::turn::decisions::DecisionRequest;
 use crate::turn::options::CacheRequest;
 use serde_json::Value as Json;
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! The body of `POST /v1/rerank`, as Cohere's, Jina's and vLLM's clients send it.
 
 use super::request::bounded;
-use crate::decide::RerankRequest;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, check_model};
 use crate::http::wire::error::ApiError;
 use crate::limits::{DECISION_INSTRUCTIONS_BYTES_MAX, RERANK_DOCUMENTS_MAX};
+use crate::turn::decisions::RerankRequest;
 use crate::turn::options::CacheRequest;
 use serde_json::Value as Json;
 

@@ -2,12 +2,13 @@
 
 use super::ranking::ranked;
 use super::request::DecisionBody;
-use crate::decide::{Cost, Decision, DecisionQuestion, OptionValue, confidence, decide};
+use crate::decide::{Decision, DecisionQuestion, OptionValue, confidence};
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
+use crate::turn::decisions::{Cost, decide};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ async fn decisions(app: web::Data<App>, request: HttpRequest, payload: web::Payl
     let DecisionBody { request: mut wanted, cache } = asked;
     wanted.cache = cache_scope(&request, &cache);
     let questions = wanted.questions.clone();
-    let decided = decide(&app.turns, &turn_caller(&app, &request)?, &app.decide, wanted).await?;
+    let decided = decide(&app.turns, &turn_caller(&app, &request)?, wanted).await?;
     let answers: Vec<Value> = questions.iter().zip(&decided.answers).map(|(q, a)| shown(q, a)).collect();
     Ok(HttpResponse::Ok().json(json!({"answers": answers, "model": app.limits.name, "usage": usage(decided.cost)})))
 }

@@ -5,6 +5,7 @@ use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensSh
 use crate::http::app::App;
 use crate::http::intake::bodies::{ParsedBody, take};
 use crate::http::intake::written::written;
+use crate::http::reply::converse::prompt_of_chat;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use crate::text::ChatPrompt;
@@ -91,7 +92,7 @@ async fn detokenize(
     .await
 }
 
-/// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
+/// How many tokens a chat request's prompt has, without an answer.
 async fn input_tokens(
     app: web::Data<App>,
     request: HttpRequest,
@@ -121,7 +122,7 @@ async fn chat_prompt(
 ) -> Result<(ChatPrompt, usize), ApiError> {
     let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
     let ParsedBody { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
-    Ok((prompt_of(&app.turns, app.holder(request), asked.conversation, bytes, usize::MAX).await?, bytes))
+    Ok((prompt_of_chat(app, request, (asked, bytes)).await?, bytes))
 }
 
 /// The reply of `/tokenize`.

@@ -1,6 +1,7 @@
 //! Documents in the order in which they answer a query: of each it is asked whether it does.
 
-use super::{Case, Cost, DecisionQuestion, Run, probabilities};
+use super::{Case, Cost, Run, probabilities};
+use crate::decide::DecisionQuestion;
 use crate::metrics;
 use crate::text::{Message, Role};
 use crate::turn::{TurnCaller, TurnError, TurnServices};

@@ -1,4 +1,4 @@
-//! The state of a turn: what it has to say before its generation, and the request that its stages make of it.
+//! The preparation of one generation: what it has to say, and the request that its stages make of it.
 
 use super::caller::TurnCaller;
 use super::options::{AskedForm, ChatRequest, EngramRequest, FileSearchRequest, Generation};
@@ -7,12 +7,12 @@ use crate::actors::request::generation_request::GenerationRequest;
 use crate::citations::NumberedSource;
 use crate::text::grammar::Calls;
 use crate::text::thinking::Reasoning;
-use crate::text::{Conversation, Thinking, Tools};
+use crate::text::{ChatPrompt, Conversation, Thinking, Tools};
 use chimere_engine::ids::{CacheScope, TokenId};
 use std::sync::Arc;
 
-/// A turn on its way to a generation: what its stages have not taken yet, and what they have made.
-pub struct Turn<'a> {
+/// A generation that is prepared: what its stages have not taken yet, and what they have made.
+pub struct Preparation<'a> {
     pub(super) services: &'a TurnServices,
     pub(super) caller: TurnCaller,
     /// Among whose prompts its own is looked up, if it is.
@@ -27,6 +27,8 @@ pub struct Turn<'a> {
     /// Tokens of the prediction.
     pub(super) predicted: Option<Arc<[TokenId]>>,
     pub(super) seed: Option<u64>,
+    /// The conversation that became the prompt, for a turn whose later rounds go on from it.
+    pub(super) kept: Option<Conversation>,
     /// How a chat's answer begins.
     pub(super) begins: Option<Thinking>,
     pub(super) request: GenerationRequest,
@@ -42,14 +44,16 @@ pub(super) struct ChatTurn {
     pub(super) tools: Option<Tools>,
     /// The texts in the conversation that may be cited.
     pub(super) sources: Vec<NumberedSource>,
-    /// Stores that are searched before the answer.
+    /// Stores that are searched, before the answer or within it.
     pub(super) file_search: Option<FileSearchRequest>,
+    /// Its prompt, where that goes on from the one of an earlier round.
+    pub(super) made: Option<ChatPrompt>,
     /// The tool that wants quotes to be verbatim, if one does.
     pub(super) quoted_for: Option<String>,
 }
 
-impl<'a> Turn<'a> {
-    /// The turn of a conversation that came in a body of this many bytes.
+impl<'a> Preparation<'a> {
+    /// The first generation of a conversation that came in a body of this many bytes.
     pub fn of_chat(
         services: &'a TurnServices,
         caller: TurnCaller,
@@ -57,13 +61,35 @@ impl<'a> Turn<'a> {
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
         let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search } = chat;
-        let mut turn = Self::of_texts(services, caller, cache, (Vec::new(), generation));
-        turn.chat = Some(ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, quoted_for: None });
-        turn.calls = calls;
-        turn
+        let mut preparation = Self::of_texts(services, caller, cache, (Vec::new(), generation));
+        let (made, quoted_for) = (None, None);
+        let of_chat = ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, made, quoted_for };
+        preparation.chat = Some(of_chat);
+        preparation.calls = calls;
+        preparation
     }
 
-    /// The turn of prompts that no template is laid around.
+    /// A later generation of a turn, whose prompt was made behind the one before.
+    pub(super) fn of_round(
+        services: &'a TurnServices,
+        caller: TurnCaller,
+        cache: Option<CacheScope>,
+        (chat, prompt): (ChatRequest, ChatPrompt),
+    ) -> Self {
+        let mut preparation = Self::of_chat(services, caller, cache, (chat, 0));
+        preparation.request.keeps_tokens = true;
+        if let Some(chat) = &mut preparation.chat {
+            chat.made = Some(prompt);
+        }
+        preparation
+    }
+
+    /// The conversation that became the prompt, where the server may run calls in the turn.
+    pub fn take_conversation(&mut self) -> Option<Conversation> {
+        self.kept.take()
+    }
+
+    /// The generation of prompts that no template is laid around.
     pub fn of_texts(
         services: &'a TurnServices,
         caller: TurnCaller,
@@ -72,7 +98,7 @@ impl<'a> Turn<'a> {
     ) -> Self {
         let Generation { spec, seed, engram, form, prediction, .. } = generation;
         let request = GenerationRequest { prompts, ..GenerationRequest::new(spec, caller.terms) };
-        let (chat, calls, quoted, begins, predicted) = (None, None, None, None, None);
+        let (chat, calls, quoted, kept, begins, predicted) = (None, None, None, None, None, None);
         Self {
             services,
             caller,
@@ -85,6 +111,7 @@ impl<'a> Turn<'a> {
             prediction,
             predicted,
             seed,
+            kept,
             begins,
             request,
         }

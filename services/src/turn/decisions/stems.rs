@@ -1,9 +1,8 @@
 //! The prompts of a question, one an order of its options, and the tokens of its answers behind each.
 
-use super::paths::AnswerPaths;
-use super::wording::{answer, ask};
-use super::{Case, DecisionQuestion, Run};
+use super::{Case, Run};
 use crate::actors::request::score::Stem;
+use crate::decide::{AnswerPaths, DecisionQuestion, answer, ask};
 use crate::text::{Conversation, Message, Role, Thinking};
 use crate::turn::prompts::{prompt_of, work};
 use crate::turn::{TurnCaller, TurnError, TurnServices};

@@ -1,0 +1,410 @@
+//! Carries out the steps of a turn: it forwards what each generation says, runs the calls between two of them, and
+//! makes the next generation's prompt. Nothing of it holds a place in the engine between generations.
+
+use super::hosted::{Hosted, HostedCall};
+use super::machine::{CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
+use super::outputs::TurnOutputs;
+use super::round::Round;
+use super::usage::add;
+use crate::actors::live::LiveEntry;
+use crate::actors::messages::Refusal;
+use crate::actors::request::generation_request::GenerationRequest;
+use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage};
+use crate::actors::request::report::{Report, TurnReport};
+use crate::actors::request::{Outputs, RequestActor};
+use crate::citations::NumberedSource;
+use crate::metrics;
+use crate::text::grammar::Calls;
+use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, ToolCall};
+use crate::turn::caller::TurnCaller;
+use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
+use crate::turn::error::TurnError;
+use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
+use crate::turn::preparation::Preparation;
+use crate::turn::prompts::{prompt_of, work};
+use crate::turn::services::TurnServices;
+use chimere_engine::format::blocks::SplitMix;
+use chimere_engine::ids::{CacheScope, Micros, TokenId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Outputs that wait for a slow client before the driver does.
+const OUTPUTS_MAX: usize = 32;
+/// What the model reads where a search finds nothing.
+const NOTHING: &str = "No passage was found.";
+/// What it reads where the context has room for none of those that were found.
+const NO_ROOM: &str = "There is no room for more passages; answer from what was found.";
+
+/// All that the later rounds of a turn are made of.
+pub struct LaterRounds {
+    services: Arc<TurnServices>,
+    caller: TurnCaller,
+    cache: Option<CacheScope>,
+    search: FileSearchRequest,
+    /// What each round asks for; its conversation is empty.
+    asked: ChatRequest,
+    /// The conversation so far, for templates behind whose answers no prompt can go on.
+    conversation: Conversation,
+    /// Bytes of the body that it came in.
+    bytes: usize,
+    /// The last prompt, and behind it the tokens of its answer as soon as that is there.
+    tokens: Vec<TokenId>,
+    /// Where in it turns begin.
+    turns: Vec<u32>,
+}
+
+impl LaterRounds {
+    /// Of a request that has the server run calls between generations. Other requests have no later rounds.
+    pub fn of(
+        services: &Arc<TurnServices>,
+        caller: &TurnCaller,
+        cache: Option<CacheScope>,
+        (chat, bytes): (&ChatRequest, usize),
+    ) -> Option<Box<Self>> {
+        let search = chat.file_search.as_ref().filter(|search| search.queries == QueryWriter::Model)?;
+        let asked = ChatRequest {
+            generation: Generation { form: None, ..chat.generation.clone() },
+            conversation: Conversation::default(),
+            tools: chat.tools.clone(),
+            // A call that must be made was made in the first round.
+            calls: chat.calls.clone().map(|calls| Calls { must: false, ..calls }),
+            reasoning: chat.reasoning,
+            sources: chat.sources.clone(),
+            file_search: None,
+        };
+        Some(Box::new(Self {
+            services: services.clone(),
+            caller: caller.clone(),
+            cache,
+            search: search.clone(),
+            asked,
+            conversation: Conversation::default(),
+            bytes,
+            tokens: Vec::new(),
+            turns: Vec::new(),
+        }))
+    }
+
+    /// Takes over what the first round was prepared with.
+    pub fn remember(&mut self, conversation: Conversation) {
+        self.conversation = conversation;
+        // Its examples stand in the conversation now.
+        self.asked.generation.engram.semantic = None;
+    }
+
+    /// Takes over the prompt of the first round, before it is submitted.
+    pub fn begin(&mut self, first: &GenerationRequest) {
+        self.tokens = first.prompts.first().map_or_else(Vec::new, |prompt| prompt.to_vec());
+        self.turns = first.turns.to_vec();
+        self.asked.generation.seed = Some(first.spec.engine.sampling.seed);
+    }
+
+    /// The outputs of the whole turn, whose first generation was accepted.
+    pub fn outputs(self: Box<Self>, first: Outputs) -> TurnOutputs {
+        let (out, told) = mpsc::channel(OUTPUTS_MAX);
+        TurnOutputs::driven(told, TurnDriver::new(*self, first, out).run())
+    }
+
+    fn ends(&self) -> &[TokenId] {
+        &self.asked.generation.spec.engine.end_ids
+    }
+}
+
+/// Why a turn ends before its answer does.
+enum Broken {
+    /// Nobody hears its outputs any more.
+    Unheard,
+    /// For a reason that the client is told.
+    Failed(String),
+    /// The scheduler takes no further generation now.
+    Refused(Refusal),
+}
+
+impl From<TurnError> for Broken {
+    fn from(error: TurnError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// A turn that is carried out.
+struct TurnDriver {
+    later: LaterRounds,
+    turn: Turn,
+    /// The first generation, until it is heard.
+    first: Option<Outputs>,
+    out: mpsc::Sender<Output>,
+    /// What the last generation said and thought.
+    said: (String, String),
+    /// Calls that were answered in the rounds before.
+    answered: usize,
+    /// Characters of the answer's text so far.
+    characters: usize,
+    usage: RequestUsage,
+    report: TurnReport,
+    begun: Micros,
+    /// The turn is live between its generations too.
+    _live: LiveEntry,
+}
+
+impl TurnDriver {
+    fn new(later: LaterRounds, first: Outputs, out: mpsc::Sender<Output>) -> Self {
+        let max_tokens = later.asked.generation.spec.engine.max_tokens;
+        Self {
+            turn: Turn::new(vec![Hosted::FileSearch], max_tokens),
+            first: Some(first),
+            out,
+            said: Default::default(),
+            answered: 0,
+            characters: 0,
+            usage: RequestUsage::default(),
+            report: TurnReport::default(),
+            begun: later.services.handles.clock.now(),
+            _live: later.services.live.enter(later.caller.name.clone()),
+            later,
+        }
+    }
+
+    async fn run(mut self) {
+        let told = match self.steps().await {
+            Ok(()) | Err(Broken::Unheard) => Ok(()),
+            Err(Broken::Failed(why)) => self.tell(Output::Failed(why)).await,
+            Err(Broken::Refused(refusal)) => self.tell(Output::Refused(refusal)).await,
+        };
+        // A client that is gone needs no reason.
+        drop(told);
+        ::metrics::histogram!(metrics::TURN_ROUNDS).record(f64::from(self.turn.rounds()));
+    }
+
+    async fn steps(&mut self) -> Result<(), Broken> {
+        let mut event = TurnEvent::Begin;
+        loop {
+            event = match self.turn.next(event) {
+                TurnStep::Generate(results) => self.generate(results).await?,
+                TurnStep::Call(calls) => self.call(calls).await?,
+                TurnStep::Done(finish) => return self.end(finish).await,
+            };
+        }
+    }
+
+    async fn tell(&self, output: Output) -> Result<(), Broken> {
+        self.out.send(output).await.map_err(|_| Broken::Unheard)
+    }
+
+    async fn tell_delta(&self, delta: Delta) -> Result<(), Broken> {
+        if delta.is_empty() { Ok(()) } else { self.tell(Output::Delta { choice: 0, delta }).await }
+    }
+
+    /// Has the model go on, and forwards what it says.
+    async fn generate(&mut self, results: Vec<CallResult>) -> Result<TurnEvent, Broken> {
+        let outputs = match self.first.take() {
+            Some(first) => Some(first),
+            None => self.submit(results).await?,
+        };
+        let Some(mut outputs) = outputs else { return Ok(TurnEvent::Full) };
+        let (mut round, mut finish) = (Round::behind(self.characters), Finish::Stop);
+        loop {
+            match outputs.next().await {
+                Some(Output::Delta { delta, .. }) => {
+                    self.characters += delta.content.chars().count();
+                    self.tell_delta(round.take(&self.turn, delta)).await?;
+                }
+                Some(Output::Finished { reason, .. }) => finish = reason,
+                Some(Output::End(mut usage)) => {
+                    self.later.tokens.append(&mut usage.kept);
+                    let tokens = usage.completion_tokens;
+                    if self.turn.rounds() == 1 {
+                        self.usage = usage
+                    } else {
+                        add(&mut self.usage, usage)
+                    }
+                    self.said = (std::mem::take(&mut round.text), std::mem::take(&mut round.reasoning));
+                    return Ok(TurnEvent::Generated(round.ended(finish, tokens)));
+                }
+                Some(Output::Failed(why)) => return Err(Broken::Failed(why)),
+                Some(other) => self.tell(other).await?,
+                None => return Err(Broken::Failed("the stream broke off".into())),
+            }
+        }
+    }
+
+    /// Submits the next generation. `None` if the context has no room for it.
+    async fn submit(&mut self, results: Vec<CallResult>) -> Result<Option<Outputs>, Broken> {
+        let services = self.later.services.clone();
+        let prompt = self.prompt(&results).await?;
+        if prompt.ids.len() > services.room(&self.later.asked.generation.spec.engine) {
+            return Ok(None);
+        }
+        self.later.tokens.clone_from(&prompt.ids);
+        self.later.turns.clone_from(&prompt.turns);
+        self.keep(results);
+        let mut asked = self.later.asked.clone();
+        // Each round draws for itself, as each prompt of a request does.
+        let draws = |seed| SplitMix::nth(seed, u64::from(self.turn.rounds() - 1));
+        asked.generation.seed = asked.generation.seed.map(draws);
+        Arc::make_mut(&mut asked.generation.spec.engine).max_tokens = self.turn.tokens_left();
+        let (caller, cache) = (self.later.caller.clone(), self.later.cache);
+        let mut preparation = Preparation::of_round(&services, caller, cache, (asked, prompt));
+        preparation.prepare().await?;
+        let request = preparation.complete().await?;
+        let entry = services.live.enter(self.later.caller.name.clone());
+        let submitted = RequestActor::submit(request, vec![entry], services.handles.clone()).await;
+        submitted.map(Some).map_err(Broken::Refused)
+    }
+
+    /// The prompt behind these answers: behind the model's own tokens wherever its template allows it, so that the
+    /// prefix cache knows all that came before.
+    async fn prompt(&self, results: &[CallResult]) -> Result<ChatPrompt, TurnError> {
+        let (later, services) = (&self.later, &self.later.services);
+        let mut whole = Vec::with_capacity(results.len() + 2);
+        whole.push(Message::new(Role::User, "."));
+        whole.extend(self.exchange(results));
+        let bytes = results.iter().map(|result| result.text.len()).sum();
+        let conversation = Conversation { messages: whole, ..self.without_messages() };
+        let (text, ends) = (services.text.clone(), later.ends().to_vec());
+        let job = move || text.continuation(&conversation, &ends);
+        if let Some(next) = work(&services.lanes, later.caller.holder, bytes, false, job).await? {
+            return Ok(next.behind(&later.tokens, &later.turns, later.ends()));
+        }
+        let before = later.conversation.messages.iter().cloned();
+        let messages = before.chain(self.exchange(results)).collect();
+        let conversation = Conversation { messages, ..self.without_messages() };
+        prompt_of(services, later.caller.holder, conversation, later.bytes + bytes, usize::MAX).await
+    }
+
+    fn without_messages(&self) -> Conversation {
+        let Conversation { tools, options, .. } = &self.later.conversation;
+        Conversation { messages: Vec::new(), tools: tools.clone(), options: options.clone(), continues: false }
+    }
+
+    /// What the model said last, with the calls that these answer, and the answers.
+    fn exchange(&self, results: &[CallResult]) -> Vec<Message> {
+        let (text, reasoning) = &self.said;
+        let numbered = || results.iter().enumerate().map(|(at, result)| (call_id(self.answered + at), result));
+        let said = Message {
+            reasoning: Some(reasoning.clone()).filter(|reasoning| !reasoning.is_empty()),
+            tool_calls: numbered().map(|(id, result)| tool_call(id, &result.call)).collect(),
+            ..Message::new(Role::Assistant, text.as_str())
+        };
+        let answer = |(id, result): (String, &CallResult)| Message {
+            tool_call_id: Some(id),
+            ..Message::new(Role::Tool, result.text.as_str())
+        };
+        std::iter::once(said).chain(numbered().map(answer)).collect()
+    }
+
+    /// Keeps what was said and answered for the rounds to come.
+    fn keep(&mut self, results: Vec<CallResult>) {
+        let messages = self.exchange(&results);
+        self.later.conversation.messages.extend(messages);
+        self.answered += results.len();
+        self.later.asked.sources.extend(results.into_iter().flat_map(|result| result.passages));
+    }
+
+    /// Answers calls, one after the other: each takes of the context what those before it left.
+    async fn call(&mut self, calls: Vec<PlannedCall>) -> Result<TurnEvent, Broken> {
+        if self.characters > 0 && !self.said.0.is_empty() {
+            // What follows is another paragraph of the answer.
+            self.characters += BETWEEN.len();
+            self.tell_delta(Delta { content: BETWEEN.to_owned(), ..Delta::default() }).await?;
+        }
+        let mut results: Vec<CallResult> = Vec::with_capacity(calls.len());
+        for PlannedCall { call, tool, plan } in calls {
+            let (outcome, result) = match plan {
+                Err(why) => ("refused", refused(call, &why)),
+                Ok(HostedCall::FileSearch { query }) => match self.search(&call, query, &results).await? {
+                    Ok(result) => ("answered", result),
+                    Err(why) => ("failed", refused(call, &why)),
+                },
+            };
+            ::metrics::counter!(metrics::TOOL_CALLS, "tool" => tool.name(), "outcome" => outcome).increment(1);
+            results.push(result);
+        }
+        Ok(TurnEvent::Called(results))
+    }
+
+    /// Searches, or says in words for the model why that cannot be. `before` are the answers of this round so far.
+    async fn search(
+        &mut self,
+        call: &ModelCall,
+        query: String,
+        before: &[CallResult],
+    ) -> Result<Result<CallResult, String>, Broken> {
+        self.tell(Output::Searching { query: query.clone() }).await?;
+        let (services, caller) = (&self.later.services, &self.later.caller);
+        let (found, failed) = match best_passages(services, caller, &self.later.search, &query).await {
+            Ok(found) => (found, None),
+            // The store may have been removed meanwhile.
+            Err(TurnError::FileSearch { error, .. }) => (Vec::new(), Some(error.to_string())),
+            Err(other) => return Err(other.into()),
+        };
+        let result = self.fitted(call, found, before).await?;
+        self.report.searches += 1;
+        self.report.passages += result.passages.len() as u32;
+        let results = result.passages.clone();
+        self.tell(Output::Searched(FileSearch { queries: vec![query], results, sufficiency: None })).await?;
+        Ok(failed.map_or(Ok(result), Err))
+    }
+
+    /// The answer with as many of the best passages as leave room for the model's own words.
+    async fn fitted(
+        &self,
+        call: &ModelCall,
+        mut found: Vec<NumberedSource>,
+        before: &[CallResult],
+    ) -> Result<CallResult, TurnError> {
+        let known = self.later.asked.sources.len() + before.iter().map(|result| result.passages.len()).sum::<usize>();
+        let room = room(self.later.services.handles.context, self.turn.tokens_left());
+        let none = if found.is_empty() { NOTHING } else { NO_ROOM };
+        let (mut fitting, mut too_many, mut tried) = (0, found.len() + 1, found.len());
+        let answer = |found: &[NumberedSource]| CallResult {
+            call: call.clone(),
+            text: if found.is_empty() { none.to_owned() } else { numbered_passages(found, known) },
+            passages: found.to_vec(),
+        };
+        while fitting + 1 < too_many {
+            let mut results = before.to_vec();
+            results.push(answer(&found[..tried]));
+            if self.prompt(&results).await?.ids.len() <= room {
+                fitting = tried
+            } else {
+                too_many = tried
+            }
+            tried = fitting.midpoint(too_many);
+        }
+        found.truncate(fitting);
+        Ok(answer(&found))
+    }
+
+    async fn end(&mut self, finish: Finish) -> Result<(), Broken> {
+        self.tell(Output::Finished { choice: 0, reason: finish }).await?;
+        let mut usage = std::mem::take(&mut self.usage);
+        let now = self.later.services.handles.clock.now();
+        usage.timings.total = usage.timings.total.max(Duration::from_micros(now.since(self.begun).0));
+        self.report.rounds = self.turn.rounds();
+        usage.reports.push(Report::Turn(self.report));
+        self.tell(Output::End(usage)).await
+    }
+}
+
+/// An answer that says why there is none.
+fn refused(call: ModelCall, why: &str) -> CallResult {
+    CallResult { call, text: format!("Error: {why}"), passages: Vec::new() }
+}
+
+/// The id of a call of the turn in its prompts: the same in every turn that goes the same way, and of the form that
+/// those templates want which look at it.
+fn call_id(number: usize) -> String {
+    format!("call{number:05}")
+}
+
+/// A call as templates read it. Arguments that are no object are none.
+fn tool_call(id: String, call: &ModelCall) -> ToolCall {
+    let arguments = serde_json::from_str(&call.arguments).ok().filter(serde_json::Value::is_object);
+    ToolCall {
+        id: Some(id),
+        name: call.name.clone(),
+        arguments: RawJson(arguments.unwrap_or_else(|| serde_json::json!({}))),
+        id_place: IdPlace::BeforeFunction,
+    }
+}

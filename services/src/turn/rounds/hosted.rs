@@ -1,0 +1,124 @@
+//! The functions that a model may call and the server runs itself. A new one is a variant here, and an arm in the
+//! driver that runs it.
+
+use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX};
+use crate::text::tools::Tool;
+use serde_json::{Value as Json, json};
+
+/// A function that the server runs itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hosted {
+    /// Searches the vector stores that the request names.
+    FileSearch,
+}
+
+/// A call of such a function, whose arguments were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HostedCall {
+    /// Searches the stores for passages.
+    FileSearch {
+        /// What the model wrote; it has a word at least.
+        query: String,
+    },
+}
+
+impl Hosted {
+    /// The name that the model calls it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FileSearch => "file_search",
+        }
+    }
+
+    /// The most calls of it in one turn.
+    pub(super) fn calls_max(self) -> u32 {
+        match self {
+            Self::FileSearch => FILE_SEARCHES_MAX,
+        }
+    }
+
+    /// What the model is told of it, as clients declare theirs.
+    pub fn declaration(self) -> Json {
+        let (Tool { name, parameters }, description) = (self.tool(), self.description());
+        json!({"type": "function",
+            "function": {"name": name, "description": description, "parameters": parameters}})
+    }
+
+    /// Its name and the schema of its arguments.
+    pub fn tool(self) -> Tool {
+        let parameters = match self {
+            Self::FileSearch => json!({
+                "type": "object",
+                "properties": {"query": {"type": "string", "description": "the words to search for"}},
+                "required": ["query"],
+            }),
+        };
+        Tool { name: self.name().to_owned(), parameters }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::FileSearch => "Searches the user's files and returns the passages that fit the query best.",
+        }
+    }
+
+    /// Reads the arguments of a call, or says in words for the model what is wrong with them.
+    pub(super) fn read(self, arguments: &str) -> Result<HostedCall, String> {
+        match self {
+            Self::FileSearch => query(arguments).map(|query| HostedCall::FileSearch { query }),
+        }
+    }
+}
+
+fn query(arguments: &str) -> Result<String, String> {
+    let wanted = "file_search takes one argument, `query`, which is a string";
+    let Ok(Json::Object(fields)) = serde_json::from_str(arguments) else {
+        return Err(format!("{wanted}, got {:?}", shortened(arguments)));
+    };
+    if let Some(other) = fields.keys().find(|name| *name != "query") {
+        return Err(format!("{wanted}, got {:?}", shortened(other)));
+    }
+    match fields.get("query") {
+        Some(Json::String(query)) if query.trim().is_empty() => Err("`query` of file_search is empty".into()),
+        Some(Json::String(query)) if query.len() > STORE_QUERY_BYTES_MAX => {
+            let got = query.len();
+            Err(format!("`query` of file_search may have {STORE_QUERY_BYTES_MAX} bytes, got {got}"))
+        }
+        Some(Json::String(query)) => Ok(query.clone()),
+        _ => Err(format!("{wanted}, got {:?}", shortened(arguments))),
+    }
+}
+
+/// As much of a text as a message shows.
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_and_wrong_arguments_are_told_in_words() {
+        let read = |arguments: &str| Hosted::FileSearch.read(arguments);
+        assert_eq!(read(r#"{"query":" a b"}"#), Ok(HostedCall::FileSearch { query: " a b".into() }));
+        for (arguments, said) in [
+            ("{}", "which is a string, got \"{}\""),
+            ("[1]", "which is a string"),
+            ("{\"query\":", "which is a string"),
+            (r#"{"query":7}"#, "which is a string"),
+            (r#"{"query":" \n"}"#, "is empty"),
+            (r#"{"query":"a","store":"b"}"#, "got \"store\""),
+            (&format!(r#"{{"query":"{}"}}"#, "x".repeat(STORE_QUERY_BYTES_MAX + 1)), "16384 bytes, got 16385"),
+        ] {
+            assert!(read(arguments).is_err_and(|error| error.contains(said)), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_told_of_a_function_as_of_a_client_s() {
+        let told = Hosted::FileSearch.declaration();
+        assert_eq!(told["function"]["name"], "file_search");
+        assert_eq!(told["function"]["parameters"], Hosted::FileSearch.tool().parameters);
+    }
+}
