@@ -23,7 +23,7 @@ import time
 import traceback
 import urllib.request
 
-from python_clients import browsers, documents, evaluations, frameworks, terminals
+from python_clients import agents, browsers, documents, evaluations, frameworks, terminals
 from python_clients.asked import PLACE, QUESTION, RESULT, WEATHER, place
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -40,6 +40,7 @@ PINNED = {
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
     "openai-documents": ["openai==3.57.0"],
+    "mcp": ["mcp==2.3.0"],
     "ollama": ["ollama==0.6.3"],
     "schemathesis": ["schemathesis==4.32.5"],
     "llm": ["llm==0.36"],
@@ -312,6 +313,7 @@ SETTINGS |= dict.fromkeys(["openai-documents", "openai-file-search", "openai-nod
 if MINILM := os.environ.get("CHIMERE_MINILM_DIR"):
     SETTINGS |= {name: SETTINGS.get(name, {}) | {"CHIMERE_DOCUMENTS__EMBEDDER__DIRECTORY": MINILM}
                  for name in ("langchain-documents", "open-webui-rag")}
+SETTINGS["mcp"] = {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}", "CHIMERE_MCP__SERVE": "true"}
 SECONDS = {"schemathesis": 1800, "open-webui": 900}
 
 
@@ -324,7 +326,7 @@ def schemathesis(url, model):
 
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": frameworks.instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "openai-documents": documents.openai_documents,
+            "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp,
             "openai-file-search": documents.openai_file_search, "anthropic-documents": documents.anthropic,
             "langchain-documents": documents.langchain, "openai-agents-documents": documents.openai_agents,
             "open-webui-rag": documents.open_webui_rag, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,

@@ -33,7 +33,7 @@ pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
 pub use responses::Responses;
-pub use server::{Server, items};
+pub use server::{Mcp, Server, items};
 pub use trace::Trace;
 
 /// How a model thinks.
@@ -63,6 +63,8 @@ pub struct Config {
     pub documents: DocumentKeys,
     /// Section `[decide]`: questions with given options.
     pub decide: Decide,
+    /// Section `[mcp]`: tools for agents.
+    pub mcp: Mcp,
     /// What is kept for those who go on from it.
     pub responses: Responses,
     /// What is written to standard error.

@@ -375,6 +375,10 @@ pub const FILTER_LEVELS_MAX: usize = 8;
 pub const STORE_NAME_CHARS_MAX: usize = 256;
 /// Bytes of a whole store's text that are handed out at once.
 pub const STORE_WHOLE_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of a file's text that one call of `read_passage` reads.
+pub const MCP_READ_BYTES_MAX: usize = 64 << 10;
+/// Seconds that the call of a tool over MCP may take.
+pub const MCP_CALL_SECONDS: u64 = 120;
 /// Entries of a page of a list, where the request does not say, and at most.
 pub const PAGE_ENTRIES: usize = 20;
 /// The most entries of a page of stores, files of stores and batches.

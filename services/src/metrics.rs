@@ -133,6 +133,8 @@ metrics! {
     CITATIONS          Counter   "chimere_citations_total" ["verified"] "citations" "Marks of answers that name a numbered source, by whether that source was found to say so; the others get no citation.";
     ENCODER_TOKENS     Counter   "chimere_encoder_tokens_total" [] "tokens" "Tokens that the encoder read.";
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
+    MCP_CALLS Counter "chimere_mcp_calls_total" ["tool", "outcome"] "calls" "Calls over MCP, by tool and outcome.";
+    MCP_CALL_SECONDS Histogram(SECONDS) "chimere_mcp_call_seconds" ["tool"] "seconds" "Time of a call over MCP.";
     DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document), sufficient (the passages of an answer).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
@@ -224,6 +226,10 @@ pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", 
 pub const STORE_LEGS: &[&str] = &["words", "vectors"];
 /// Values of the second label of [`TOOL_CALLS`].
 pub const TOOL_OUTCOMES: &[&str] = &["answered", "refused", "failed"];
+/// Values of the label `tool` of [`MCP_CALLS`].
+pub const MCP_TOOLS: &[&str] = &["search_documents", "read_passage", "decide"];
+/// Values of the label `outcome` of [`MCP_CALLS`].
+pub const MCP_OUTCOMES: &[&str] = &["ok", "failed", "timeout", "cancelled"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
@@ -417,6 +423,11 @@ fn start_labelled_counters() {
     for outcome in TOOL_OUTCOMES {
         ::metrics::counter!(TOOL_CALLS, "tool" => "file_search", "outcome" => *outcome).absolute(0);
     }
+    for tool in MCP_TOOLS {
+        for outcome in MCP_OUTCOMES {
+            ::metrics::counter!(MCP_CALLS, "tool" => *tool, "outcome" => *outcome).absolute(0);
+        }
+    }
     for verified in ["true", "false"] {
         ::metrics::counter!(CITATIONS, "verified" => verified).absolute(0);
     }
@@ -453,6 +464,9 @@ fn start_histograms() {
     }
     for direction in TRANSFERS {
         let _exists = ::metrics::histogram!(PREFIX_TRANSFER, "direction" => *direction);
+    }
+    for tool in MCP_TOOLS {
+        let _exists = ::metrics::histogram!(MCP_CALL_SECONDS, "tool" => *tool);
     }
     for kind in STEP_KINDS {
         for name in [STEP_SECONDS, STEP_PREDICTED, STEP_RATIO] {

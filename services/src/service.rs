@@ -190,6 +190,7 @@ impl Service {
             gate: web::Data::new(gate),
             traces: parts.traces,
             console: parts.edge.console,
+            mcp: parts.edge.mcp,
             slots: parts.scheduler.slots,
             step_log,
             recorder,

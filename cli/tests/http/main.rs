@@ -25,6 +25,7 @@ mod forged;
 mod hostile;
 mod leaving;
 mod llama;
+mod mcp;
 mod metrics;
 mod ollama;
 mod prefix;

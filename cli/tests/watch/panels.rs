@@ -178,9 +178,9 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
 /// source of guesses panics, when the engine is lost, where a model's numbers overflow, with an encoder or a directory
-/// of documents, or with a chat template, which this model has none of and kept responses, decisions and citations
-/// want.
-const ELSEWHERE: [&str; 13] = [
+/// of documents, where MCP is served, or with a chat template, which this model has none of and kept responses,
+/// decisions and citations want.
+const ELSEWHERE: [&str; 14] = [
     "chimere_gpu_",
     "chimere_expert_",
     "chimere_response",
@@ -188,6 +188,7 @@ const ELSEWHERE: [&str; 13] = [
     "chimere_encoder_",
     "chimere_citations_total",
     "chimere_decisions_total",
+    "chimere_mcp_",
     "chimere_store_",
     "k6_",
     "chimere_accepted_tokens_total",
@@ -212,8 +213,9 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     let prometheus = Prometheus::scraping(program.addr, &[encrypted.addr]);
     // Two of copies between the tiers of the prefix cache, two of guesses that are right and of sources that are lost,
     // three of kept responses, three of experts in two memories, one of an engine that is lost, one of
-    // numbers that are not finite, two of an encoder, six of stores of files, one of decisions, one of citations.
-    let elsewhere = 22;
+    // numbers that are not finite, two of an encoder, six of stores of files, one of decisions, one of citations, two of
+    // tools over MCP.
+    let elsewhere = 24;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     let all: Vec<Panel> = ["service", "gpu", "loadtest"].into_iter().flat_map(without_gpu).collect();
     let within = prometheus.sees_move(&all, |round| load(program.addr, round));

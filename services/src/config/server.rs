@@ -1,4 +1,4 @@
-//! The section `server`.
+//! The sections `server` and `mcp`: who may connect, and which of the ways in are open.
 
 use super::check::{InvalidKey, seconds, threads, within};
 use crate::limits;
@@ -41,6 +41,13 @@ pub struct Server {
     pub console: bool,
     /// Keep metrics and show them under `/metrics`.
     pub metrics: bool,
+}
+
+/// What agents reach by the Model Context Protocol.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mcp {
+    /// Serve it at `/mcp`.
+    pub serve: bool,
 }
 
 impl Default for Server {

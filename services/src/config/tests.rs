@@ -77,6 +77,8 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("files of one batch", limits::STORE_BATCH_FILES_MAX.to_string()),
         ("passages that one search finds", limits::STORE_RESULTS_MAX.to_string()),
         ("queries of one search", limits::STORE_QUERIES_MAX.to_string()),
+        ("bytes of a text that one call of read_passage reads", limits::MCP_READ_BYTES_MAX.to_string()),
+        ("seconds that the call of a tool over MCP may take", limits::MCP_CALL_SECONDS.to_string()),
         ("bytes of a request's `cache_salt`", limits::CACHE_SALT_BYTES_MAX.to_string()),
         ("characters of a group of keys that share a prefix cache", limits::CACHE_GROUP_CHARS_MAX.to_string()),
         ("states that the prefix cache keeps on a device", limits::CHECKPOINTS_MAX.to_string()),

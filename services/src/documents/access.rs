@@ -3,7 +3,7 @@
 
 use super::error::DocumentError;
 use super::library::{Library, VectorStore};
-use super::members::StoreInfo;
+use super::members::{FileInfo, StoreInfo};
 use crate::holder::{account, key_hash};
 use chimere_engine::files::{Stamp, read_regular_text};
 use chimere_engine::ids::KeyId;
@@ -128,6 +128,15 @@ impl Library {
             }
             own => own,
         }
+    }
+
+    /// A file that an account may read: one of its own, or one in a store that is shared with it.
+    pub(super) fn readable_file(&self, reader: KeyId, id: &str) -> Result<Arc<FileInfo>, DocumentError> {
+        self.file(reader, id).or_else(|unknown| {
+            let stores = self.readable_stores(reader);
+            let store = stores.iter().find(|store| store.state.read().members.contains_key(id)).ok_or(unknown)?;
+            self.file(store.owner, id)
+        })
     }
 
     /// What is known of a store, for somebody who may read it.

@@ -34,6 +34,16 @@ pub enum DocumentError {
         /// Its state in the store.
         state: &'static str,
     },
+    /// A passage would begin behind the end of the file's text.
+    #[error("the text of the file {file:?} has {bytes} bytes, no passage begins at {start}")]
+    BeyondText {
+        /// Id of the file.
+        file: String,
+        /// Where the passage was to begin.
+        start: usize,
+        /// Bytes of the text.
+        bytes: usize,
+    },
     /// There are as many as there may be.
     #[error("there are {got} {what}, {more} more would exceed {max}")]
     TooMany {

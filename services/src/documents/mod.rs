@@ -28,7 +28,7 @@ pub use members::{
     BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, FilePurpose, MemberFault, MemberInfo, MemberState, NewMember,
     StoreInfo, StoreVectors,
 };
-pub use passage::{LegScores, Passage, after_own_title};
+pub use passage::{Excerpt, LegScores, Passage, after_own_title};
 pub use search::{StoreSearch, WholeStore, WholeText};
 pub use service::Documents;
 pub use stores::{NewStore, StoreChange};

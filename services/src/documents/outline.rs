@@ -163,6 +163,21 @@ impl TextFile {
         self.0.read_exact_at(&mut bytes, start as u64)?;
         String::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
+
+    /// The whole characters of a piece of the text, and where the first of them begins.
+    pub(super) fn read_within(&self, start: usize, end: usize) -> io::Result<(usize, String)> {
+        let mut bytes = vec![0; end.saturating_sub(start)];
+        self.0.read_exact_at(&mut bytes, start as u64)?;
+        let is_inside = |byte: &&u8| **byte & 0xc0 == 0x80;
+        let cut = bytes.iter().take_while(is_inside).count();
+        let text = &bytes[cut..];
+        let whole = match std::str::from_utf8(text) {
+            Ok(text) => text,
+            Err(e) if e.error_len().is_none() => std::str::from_utf8(&text[..e.valid_up_to()]).unwrap_or_default(),
+            Err(e) => return Err(io::Error::new(io::ErrorKind::InvalidData, e)),
+        };
+        Ok((start + cut, whole.to_owned()))
+    }
 }
 
 /// What a line of the child means to the writer of its text.
@@ -210,6 +225,8 @@ mod tests {
         let read: Vec<String> = outline.iter().map(|s| file.read(s.start, s.end).unwrap()).collect();
         assert_eq!((read, outline[0].page), (vec!["Kelm ä".to_owned(), "Dosh".to_owned()], Some(1)));
         assert!(file.read(0, 6).is_err(), "half of a character");
+        let within = |start, end| file.read_within(start, end).unwrap();
+        assert_eq!((within(0, 6), within(6, 11)), ((0, "Kelm ".into()), (7, "\n\nDo".into())), "cut characters");
         drop(texts.begin("cd").unwrap());
         texts.remove("ab");
         assert!(!texts.has("ab") && std::fs::read_dir(dir.path()).unwrap().next().is_none());

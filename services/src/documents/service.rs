@@ -8,7 +8,7 @@ use super::index::StoreIndex;
 use super::ingest::Ingest;
 use super::library::{DocumentSettings, Library};
 use super::members::{BatchInfo, FileCounts, FileInfo, MemberInfo, NewMember, StoreInfo};
-use super::passage::Passage;
+use super::passage::{Excerpt, Passage};
 use super::search::{StoreSearch, WholeStore};
 use super::stores::{NewStore, StoreChange};
 use super::vectors::{DueStoreTest, StoreProbe, TestTurn, VectorJob};
@@ -179,6 +179,18 @@ impl Documents {
         part: (usize, usize),
     ) -> Result<(Vec<String>, Option<usize>), DocumentError> {
         self.library()?.text_from(owner, member, part)
+    }
+
+    /// The passage of a file's parsed text between two bytes, with up to `around` bytes before and behind it. Cut
+    /// characters at its ends are left out.
+    pub fn excerpt(
+        &self,
+        reader: KeyId,
+        file: &str,
+        passage: (usize, usize),
+        around: usize,
+    ) -> Result<Excerpt, DocumentError> {
+        self.library()?.excerpt(reader, file, passage, around)
     }
 
     /// Puts files into a store together.

@@ -420,6 +420,7 @@ fn edge(config: &Config, tls: Option<rustls::ServerConfig>, probes: Option<TcpLi
         tls,
         origins: items(&server.cors_origins).map(str::to_owned).collect(),
         console: server.console,
+        mcp: config.mcp.serve,
         hosts: items(&server.hosts).map(str::to_owned).collect(),
         proxies: items(&server.trusted_proxies).filter_map(|text| text.parse().ok()).collect(),
         probes,

@@ -32,6 +32,8 @@ pub struct App {
     pub traces: Traces,
     /// The web console is served.
     pub console: bool,
+    /// The Model Context Protocol is served.
+    pub mcp: bool,
     /// Sequences that may run at once.
     pub slots: u32,
     /// What the scheduler does, for who looks.

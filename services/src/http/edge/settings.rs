@@ -43,6 +43,8 @@ pub struct Edge {
     pub origins: Vec<String>,
     /// Serve the web console.
     pub console: bool,
+    /// Serve the Model Context Protocol.
+    pub mcp: bool,
     /// Names, beside the address, under which the service is reached where no key is asked for.
     pub hosts: Vec<String>,
     /// Addresses that many come from, which no share by address bounds.

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 38] = [
+pub(super) const PATHS: [&str; 39] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -37,6 +37,7 @@ pub(super) const PATHS: [&str; 38] = [
     "/v1/vector_stores",
     "/v1/engram/tables",
     "/v1/engram/collections",
+    "/mcp",
     "/tokenize",
     "/apply-template",
     "/detokenize",

@@ -1,4 +1,4 @@
-//! What is no dialect: tables, collections, vectors, tokens, and what the service says about itself.
+//! What is no dialect: tables, collections, vectors, tokens, MCP, and what the service says about itself.
 
 pub(in crate::http) mod about;
 pub(in crate::http) mod collections;
@@ -7,6 +7,7 @@ pub(in crate::http) mod decisions;
 mod documents;
 mod embeddings;
 pub(in crate::http) mod hints;
+mod mcp;
 mod openapi;
 mod steps;
 pub(in crate::http) mod tables;
@@ -23,6 +24,7 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(documents::routes)
         .configure(decisions::routes::routes)
         .configure(embeddings::routes)
+        .configure(mcp::routes)
         .configure(openapi::routes)
         .configure(steps::routes)
         .configure(tables::routes::routes)

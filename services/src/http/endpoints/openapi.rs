@@ -77,6 +77,7 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/props", "get", "What a program of llama.cpp's has to know of the server", None),
     ("/slots", "get", "How many places are taken", None),
     ("/tokenizer_info", "get", "Show the end of a text, the context and the template", None),
+    ("/mcp", "post", "One message of the Model Context Protocol, where it is served", Some("Any")),
     ("/tokenize", "post", "Show the tokens of a text or of a conversation", Some("Tokenize")),
     ("/apply-template", "post", "Show the prompt of a conversation", Some("Chat")),
     ("/detokenize", "post", "Show the text of tokens", Some("Detokenize")),

@@ -246,6 +246,7 @@ pub(in crate::http) fn document_error(error: &DocumentError) -> ApiError {
         }
         E::UnknownBatch(id) => ApiError::unknown_name("batch", id, "batch_not_found"),
         E::NoText { .. } => conflict("no_text"),
+        E::BeyondText { .. } => ApiError::invalid("start", error.to_string()).with_code("out_of_range"),
         E::TooMany { .. } => conflict("too_many"),
         E::AccountFull { .. } => conflict("files_full"),
         E::NoEmbedder => conflict("no_embedder"),

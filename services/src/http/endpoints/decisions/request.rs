@@ -29,17 +29,8 @@ impl DecisionBody {
     pub(in crate::http) fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         check_model(&mut fields, limits)?;
-        let wanted = "a string or an array of messages";
-        let input = match fields.any("input").ok_or_else(|| missing("input", wanted))? {
-            Json::String(text) if text.is_empty() => Err(empty("input")),
-            Json::String(text) => Ok(vec![Message::new(Role::User, text)]),
-            Json::Array(items) => messages(items),
-            other => Err(wrong_type("input", wanted, &other)),
-        }?;
-        let list = fields.list("questions")?.ok_or_else(|| missing("questions", "an array of questions"))?;
-        counted("questions", list.len(), 1..=DECISION_QUESTIONS_MAX)?;
-        let questions = list.into_iter().enumerate().map(|(i, value)| question(format!("questions[{i}]"), value));
-        let questions = questions.collect::<Result<_, _>>()?;
+        let input = input(&mut fields)?;
+        let questions = questions(&mut fields)?;
         let orders = fields.integer("orders", 1..=i64::from(DECISION_ORDERS_MAX))?.map(|n| n as u32);
         let raw = fields.bool("raw")?.unwrap_or(false);
         let cache = CacheRequest::take(&mut fields)?;
@@ -48,6 +39,25 @@ impl DecisionBody {
         fields.finish()?;
         Ok(Self { request: DecisionRequest { input, questions, orders, raw, cache: None }, cache })
     }
+}
+
+/// What the questions are about.
+pub(in crate::http::endpoints) fn input(fields: &mut Fields) -> Result<Vec<Message>, ApiError> {
+    let (path, wanted) = (fields.path("input"), "a string or an array of messages");
+    match fields.any("input").ok_or_else(|| missing(&path, wanted))? {
+        Json::String(text) if text.is_empty() => Err(empty(&path)),
+        Json::String(text) => Ok(vec![Message::new(Role::User, text)]),
+        Json::Array(items) => messages(&path, items),
+        other => Err(wrong_type(&path, wanted, &other)),
+    }
+}
+
+/// The questions of a request.
+pub(in crate::http::endpoints) fn questions(fields: &mut Fields) -> Result<Vec<DecisionQuestion>, ApiError> {
+    let path = fields.path("questions");
+    let list = fields.list("questions")?.ok_or_else(|| missing(&path, "an array of questions"))?;
+    counted(&path, list.len(), 1..=DECISION_QUESTIONS_MAX)?;
+    list.into_iter().enumerate().map(|(i, value)| question(format!("{path}[{i}]"), value)).collect()
 }
 
 fn empty(path: &str) -> ApiError {
@@ -63,13 +73,13 @@ fn counted(path: &str, got: usize, range: std::ops::RangeInclusive<usize>) -> Re
 }
 
 /// Messages of a conversation, which may end with an answer that is to be judged.
-fn messages(items: Vec<Json>) -> Result<Vec<Message>, ApiError> {
+fn messages(path: &str, items: Vec<Json>) -> Result<Vec<Message>, ApiError> {
     if items.is_empty() {
-        return Err(empty("input"));
+        return Err(empty(path));
     }
     let mut turns = TurnsBuilder::default();
     for (i, item) in items.into_iter().enumerate() {
-        message(&mut turns, format!("input[{i}]"), item)?;
+        message(&mut turns, format!("{path}[{i}]"), item)?;
     }
     Ok(turns.end())
 }
@@ -177,7 +187,7 @@ fn option_value(path: &str, value: Json) -> Result<OptionValue, ApiError> {
 }
 
 /// A text that is not empty, of at most so many bytes.
-pub(super) fn bounded(path: &str, text: String, bytes_max: usize) -> Result<String, ApiError> {
+pub(in crate::http::endpoints) fn bounded(path: &str, text: String, bytes_max: usize) -> Result<String, ApiError> {
     match text.len() {
         0 => Err(empty(path)),
         got if got > bytes_max => {

@@ -32,7 +32,8 @@ async fn decisions(app: web::Data<App>, request: HttpRequest, payload: web::Payl
     Ok(HttpResponse::Ok().json(json!({"answers": answers, "model": app.limits.name, "usage": usage(decided.cost)})))
 }
 
-fn shown(question: &DecisionQuestion, answer: &Decision) -> Value {
+/// The answer to a question as clients read it.
+pub(in crate::http::endpoints) fn shown(question: &DecisionQuestion, answer: &Decision) -> Value {
     let (name, kind) = (&question.name, question.kind.name());
     match answer {
         Decision::Predicate { probability } => json!({"type": kind, "name": name, "probability": probability}),

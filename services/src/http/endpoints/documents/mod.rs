@@ -24,7 +24,7 @@ pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// Does what waits for the disk on a thread that may.
-async fn aside<T: Send + 'static>(
+pub(in crate::http::endpoints) async fn aside<T: Send + 'static>(
     app: &App,
     job: impl FnOnce(&Documents) -> Result<T, DocumentError> + Send + 'static,
 ) -> Result<T, ApiError> {
