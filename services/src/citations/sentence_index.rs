@@ -84,13 +84,13 @@ impl SentenceIndex {
     fn claimed(&self, own: &Range<usize>, claim: &str) -> Vec<ClaimedWord<'_>> {
         let mut words: Vec<Box<str>> = words(claim).into_iter().collect();
         words.sort_unstable();
-        let of = |word: &Box<str>| {
+        let of = |word: &str| {
             let all = self.having.get(word).map_or(&[][..], Vec::as_slice);
             let place = |at: usize| all.partition_point(|place| (*place as usize) < at);
             let having = &all[place(own.start)..place(own.end)];
             ClaimedWord { weight: self.weight(word, all.len()), is_number: is_number(word), having }
         };
-        let mut claimed: Vec<ClaimedWord<'_>> = words.iter().map(of).collect();
+        let mut claimed: Vec<ClaimedWord<'_>> = words.iter().map(|word| of(word)).collect();
         claimed.sort_by(|a, b| b.weight.total_cmp(&a.weight));
         claimed
     }

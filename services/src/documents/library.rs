@@ -258,6 +258,41 @@ impl Library {
         found.ok_or_else(|| missing(self.access.shared().allows(owner, id))(id.to_owned()))
     }
 
+    /// A store that an account may read: one of its own, or one that is shared with it.
+    pub(super) fn readable(&self, reader: KeyId, id: &str) -> Result<Arc<VectorStore>, DocumentError> {
+        match self.store(reader, id) {
+            Err(DocumentError::ReadOnlyStore(id)) => {
+                let stores = self.stores.read();
+                let shared = stores.values().find(|store| store.id == id).cloned();
+                shared.ok_or(DocumentError::UnknownStore(id))
+            }
+            own => own,
+        }
+    }
+
+    /// A file that an account may read: one of its own, or one in a store that is shared with it.
+    pub(super) fn readable_file(&self, reader: KeyId, id: &str) -> Result<Arc<FileInfo>, DocumentError> {
+        self.file(reader, id).or_else(|unknown| {
+            let stores = self.readable_stores(reader);
+            let store = stores.iter().find(|store| store.state.read().members.contains_key(id)).ok_or(unknown)?;
+            self.file(store.owner, id)
+        })
+    }
+
+    /// What is known of a store, for somebody who may read it.
+    pub(super) fn describe_to(&self, reader: KeyId, store: &VectorStore) -> StoreInfo {
+        StoreInfo { read_only: store.owner != reader, ..self.describe(store) }
+    }
+
+    /// The stores that an account may read, oldest first.
+    pub(super) fn readable_stores(&self, reader: KeyId) -> Vec<Arc<VectorStore>> {
+        let shared = self.access.shared();
+        let reads = |store: &VectorStore| store.owner == reader || shared.allows(reader, &store.id);
+        let mut stores: Vec<_> = self.stores.read().values().filter(|store| reads(store)).cloned().collect();
+        stores.sort_by_key(|store| store.state.read().row.number);
+        stores
+    }
+
     /// One of an account's files.
     pub(super) fn file(&self, owner: KeyId, id: &str) -> Result<Arc<FileInfo>, DocumentError> {
         let found = self.files.read().get(&(owner, id.to_owned())).cloned();

@@ -1,10 +1,6 @@
 //! A piece of a document: the text that a search found and where it stands in its file, and the text around it.
 
-use super::error::DocumentError;
-use super::library::Library;
 use crate::limits::DOCUMENT_HEADING_CHARS_MAX;
-use chimere_engine::ids::KeyId;
-use std::io;
 use std::sync::Arc;
 
 /// A piece of a document that a search found.
@@ -84,43 +80,6 @@ pub struct Excerpt {
     pub text: String,
     /// Bytes of the whole parsed text.
     pub text_bytes: usize,
-}
-
-impl Library {
-    /// Reads what [`super::Documents::excerpt`] says.
-    pub(super) fn excerpt(
-        &self,
-        reader: KeyId,
-        file: &str,
-        (start, end): (usize, usize),
-        around: usize,
-    ) -> Result<Excerpt, DocumentError> {
-        let file = self.readable_file(reader, file)?;
-        if !self.texts.has(&file.sha256) {
-            return Err(DocumentError::NoText { file: file.id.clone(), state: "not read" });
-        }
-        let broke = |e: io::Error| self.broke(&self.texts.text_path(&file.sha256), e);
-        let outline = self.texts.outline(&file.sha256).map_err(broke)?;
-        let text_bytes = outline.last().map_or(0, |section| section.end);
-        if start >= text_bytes {
-            return Err(DocumentError::BeyondText { file: file.id.clone(), start, bytes: text_bytes });
-        }
-        let section = outline.into_iter().find(|section| start < section.end);
-        let (page, headings) = section.map_or_else(Default::default, |section| (section.page, section.headings));
-        let (from, to) = (start.saturating_sub(around), end.saturating_add(around).min(text_bytes));
-        let text = self.texts.open(&file.sha256).and_then(|text| text.read_within(from, to));
-        let (start, text) = text.map_err(broke)?;
-        Ok(Excerpt {
-            file_id: file.id.clone(),
-            filename: file.filename.clone(),
-            page,
-            headings,
-            start,
-            end: start + text.len(),
-            text,
-            text_bytes,
-        })
-    }
 }
 
 #[cfg(test)]

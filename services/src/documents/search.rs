@@ -1,15 +1,16 @@
-//! Finds passages in stores, and hands out the whole text of one.
+//! Finds passages in stores, and hands out the text around one and the whole text of a store.
 
 use super::error::DocumentError;
 use super::filter::AttributeFilter;
 use super::index::{PassageHit, PassageQuery, SearchedStore, ranked};
 use super::library::{Library, VectorStore};
 use super::members::{MemberInfo, MemberState};
-use super::passage::Passage;
+use super::passage::{Excerpt, Passage};
 use crate::limits::STORE_WHOLE_BYTES_MAX;
 use crate::metrics;
 use chimere_engine::ids::KeyId;
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -165,6 +166,41 @@ impl Library {
         };
         let texts: Result<_, DocumentError> = members.iter().map(text).collect();
         Ok(WholeStore { bytes, texts: Some(texts?) })
+    }
+
+    /// Reads what [`super::Documents::excerpt`] says.
+    pub(super) fn excerpt(
+        &self,
+        reader: KeyId,
+        file: &str,
+        (start, end): (usize, usize),
+        around: usize,
+    ) -> Result<Excerpt, DocumentError> {
+        let file = self.readable_file(reader, file)?;
+        if !self.texts.has(&file.sha256) {
+            return Err(DocumentError::NoText { file: file.id.clone(), state: "not read" });
+        }
+        let broke = |e: io::Error| self.broke(&self.texts.text_path(&file.sha256), e);
+        let outline = self.texts.outline(&file.sha256).map_err(broke)?;
+        let text_bytes = outline.last().map_or(0, |section| section.end);
+        if start >= text_bytes {
+            return Err(DocumentError::BeyondText { file: file.id.clone(), start, bytes: text_bytes });
+        }
+        let section = outline.into_iter().find(|section| start < section.end);
+        let (page, headings) = section.map_or_else(Default::default, |section| (section.page, section.headings));
+        let (from, to) = (start.saturating_sub(around), end.saturating_add(around).min(text_bytes));
+        let text = self.texts.open(&file.sha256).and_then(|text| text.read_within(from, to));
+        let (start, text) = text.map_err(broke)?;
+        Ok(Excerpt {
+            file_id: file.id.clone(),
+            filename: file.filename.clone(),
+            page,
+            headings,
+            start,
+            end: start + text.len(),
+            text,
+            text_bytes,
+        })
     }
 
     /// Sections of a file's text from the one that holds the byte `from` on, until they have `bytes`; and where the
