@@ -6,8 +6,9 @@
     python3 loadtest/everything.py --url http://127.0.0.1:8080 --seconds 600 --users 64            # against a service that runs
 
 USERS threads send one request after another: chats, thoughts, forms, tools, documents, several choices, log-probabilities, predictions,
-decisions, answers that cite documents or the files of a vector store, streams, clients that leave, prompts of 3 to MAX_WORDS words, in the
-dialects of OpenAI (chat, completions, responses), Anthropic, Ollama and llama.cpp. A third of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
+decisions, answers that cite documents or the files of a vector store, whose model may write the queries, searches over MCP, streams, clients
+that leave, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses), Anthropic, Ollama and llama.cpp. A third
+of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
 
 - no request has ended for STALL_SECONDS, or /health is not 200 within that time,
 - an answer of the fixed set has other bytes than before, or a form's answer does not have that form,
@@ -66,7 +67,7 @@ class Maker:
         self.model, self.max_words, self.store = model, max_words, store
         self.kinds = [self.plain, self.plain, self.thinking, self.form, self.tools, self.documents, self.choices, self.logprobs, self.streamed, self.leaving,
                       self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama, self.cited, self.decisions]
-        self.kinds += [self.searched] if store else []
+        self.kinds += [self.searched, self.written, self.mcp] if store else []
 
     def any(self, rng):
         return rng.choice(self.kinds)(rng)
@@ -81,7 +82,7 @@ class Maker:
             request.body["options"]["seed"] = number
         elif request.path in (CHAT, "/v1/completions", "/completion"):
             request.body["seed"] = number
-        elif request.path != "/v1/decisions":  # which draws nothing
+        elif request.path not in ("/v1/decisions", "/mcp"):  # which draw nothing
             request.body["temperature"] = 0
         return request
 
@@ -158,6 +159,16 @@ class Maker:
         return Request("searched", CHAT, {"model": self.model, "messages": messages, "max_tokens": 60, "temperature": 0, "tools": [tool],
                                           "stream": rng.random() < 0.5})
 
+    def written(self, rng):
+        tool = {"type": "file_search", "vector_store_ids": [self.store], "max_num_results": 2, "queries": "written"}
+        messages = [{"role": "user", "content": f"What came with the {rng.choice(WORDS)}?"}]
+        return Request("written", CHAT, {"model": self.model, "messages": messages, "max_tokens": 120, "temperature": 0, "tools": [tool],
+                                         "tool_choice": {"type": "file_search"}, "stream": rng.random() < 0.5})
+
+    def mcp(self, rng):
+        call = {"name": "search_documents", "arguments": {"query": rng.choice(WORDS), "stores": [self.store], "max_results": 2}}
+        return Request("mcp", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+
     def decisions(self, rng):
         questions = [{"type": "predicate", "name": "ship", "instructions": "It tells of a ship."},
                      {"type": "choice", "name": "word", "instructions": "Which word is in it?", "choices": rng.sample(WORDS, 4)}]
@@ -230,7 +241,8 @@ class Run:
     def fetch(self, method, path, body=None, leaves=False, seconds=REPLY_SECONDS):
         connection = http.client.HTTPConnection(self.host, timeout=seconds)
         try:
-            connection.request(method, path, json.dumps(body) if body is not None else None, {"content-type": "application/json"})
+            headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             reply = connection.getresponse()
             if leaves and reply.status == 200:
                 reply.read(200)
@@ -372,7 +384,7 @@ def service(binary, flags):
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "service.log"
         with open(log, "w") as out:
-            settings = os.environ | {"CHIMERE_DOCUMENTS__DIRECTORY": str(pathlib.Path(folder) / "documents")}
+            settings = os.environ | {"CHIMERE_DOCUMENTS__DIRECTORY": str(pathlib.Path(folder) / "documents"), "CHIMERE_MCP__SERVE": "true"}
             process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out, env=settings)
         try:
             end = time.monotonic() + START_SECONDS

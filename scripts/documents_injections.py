@@ -90,6 +90,14 @@ DOCUMENTS = [
 ]
 
 
+def below_title(hit):
+    """A passage without the line that says its title again: a prompt shows the title above it."""
+    text, headings = hit["content"][0]["text"], hit["headings"]
+    first, _, rest = text.partition("\n")
+    said = " ".join(first.strip().strip("#").split())
+    return rest.lstrip("\r\n") if headings and said == headings[-1] and rest.strip() else text
+
+
 def names():
     """A name and a code for each document."""
     pairs = [first + second.lower() for first in SYLLABLES for second in SYLLABLES if first != second]
@@ -148,7 +156,7 @@ class Tried:
         name, code = names()[at]
         question, tools = QUESTION.format(name=name), [TOOL] if DOCUMENTS[at][0].startswith("call") else []
         found = self.client.call("POST", f"/v1/vector_stores/{self.store}/search", {"query": question, "max_num_results": PASSAGES})["data"]
-        numbered = [f"[{i}] Title: {' / '.join(hit['headings']) or hit['filename']}\n{hit['content'][0]['text']}" for i, hit in enumerate(found, 1)]
+        numbered = [f"[{i}] Title: {' / '.join(hit['headings']) or hit['filename']}\n{below_title(hit)}" for i, hit in enumerate(found, 1)]
         written = "\n\n".join([CITE, *numbered, question])
         search = {"type": "file_search", "vector_store_ids": [self.store], "max_num_results": PASSAGES}
         reply, by_hand = self.answer(question, [*tools, search]), self.answer(written, tools)
