@@ -274,10 +274,10 @@ async fn wait(
     Ok(given_up)
 }
 
-/// The store of this name, made if there is none.
+/// The caller's own store of this name, made if there is none.
 async fn store(client: &ServiceClient, name: &str) -> Result<String, CliError> {
     let stores = all(client, "/v1/vector_stores").await?;
-    if let Some(found) = stores.iter().find(|store| store["name"] == name) {
+    if let Some(found) = stores.iter().find(|store| store["name"] == name && store["read_only"] != true) {
         return Ok(text(&found["id"]));
     }
     Ok(text(&client.post("/v1/vector_stores", &json!({"name": name})).await.map_err(failed)?["id"]))

@@ -6,6 +6,7 @@ use chimere_engine::files::{Stamp, read_regular_text};
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,10 +41,13 @@ enum Readers {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
 struct RawAccess {
-    #[serde(default)]
     stores: HashMap<String, RawStore>,
+    // Those of Engram's tables, which may lie in the same directory.
+    tables: IgnoredAny,
+    keys: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +141,9 @@ mod tests {
         assert!(error.contains("access.toml: stores.vs_a.keys: wanted the SHA-256 of an API key"), "{error}");
         std::fs::remove_file(dir.path().join(FILE)).unwrap();
         assert_eq!(may(&access), [false; 4]);
+        let beside =
+            format!("[tables.t]\nkeys = [\"*\"]\n[keys.{}]\nlambda = 0.5\n[stores.a]\nkeys = [\"*\"]", "01".repeat(32));
+        assert!(SharedStores::parse(&beside).unwrap().allows(ours, "a"));
         assert!(SharedStores::parse("[store.a]\nkeys = []").unwrap_err().contains("unknown field `store`"));
     }
 }

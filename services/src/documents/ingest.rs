@@ -353,6 +353,10 @@ pub(super) fn export(waiting: usize) {
 impl Library {
     /// Reads the passages of a store into memory, if they are not there yet. One file that cannot be read is left out.
     pub(super) fn load(&self, store: &VectorStore) {
+        // Those who search what is there share it.
+        if store.index.read().is_some() {
+            return;
+        }
         let mut index = store.index.write();
         if index.is_some() {
             return;
@@ -374,7 +378,7 @@ impl Library {
             }
         }
         self.index_bytes.fetch_add(loaded.bytes(), Ordering::Relaxed);
-        store.with_vectors.store(loaded.with_vectors(), Ordering::Relaxed);
+        store.count(&loaded);
         *index = Some(loaded);
         drop(index);
         self.export();

@@ -28,6 +28,9 @@ const BYTES: &str = "bytes";
 const TEXTS: &str = "texts";
 const ARRIVING: &str = "arriving";
 
+/// In the place of a number of passages that is not known yet.
+pub(super) const NOT_READ: usize = usize::MAX;
+
 /// How much is kept, and how it is read and cut.
 #[derive(Clone)]
 pub struct DocumentSettings {
@@ -76,7 +79,10 @@ pub(super) struct VectorStore {
     pub(super) state: RwLock<StoreState>,
     /// `None` until it was read from the disk.
     pub(super) index: RwLock<Option<StoreIndex>>,
-    /// Passages in the index whose vectors are there. Beside it, because whoever asks must not wait until it is read.
+    /// Passages in the index, [`NOT_READ`] until it was read from the disk. Beside it as the next one is, because
+    /// whoever asks must not wait until it is read.
+    pub(super) in_memory: AtomicUsize,
+    /// Passages in the index whose vectors are there.
     pub(super) with_vectors: AtomicUsize,
     /// When it was last changed or searched, in seconds since 1970.
     pub(super) active: AtomicU64,
@@ -100,6 +106,7 @@ impl VectorStore {
             id,
             state: RwLock::new(state),
             index: RwLock::new(None),
+            in_memory: AtomicUsize::new(NOT_READ),
             with_vectors: AtomicUsize::new(0),
             active,
         }
@@ -132,6 +139,12 @@ impl VectorStore {
 
     pub(super) fn key(&self) -> (KeyId, &str) {
         (self.owner, &self.id)
+    }
+
+    /// Tells those who must not wait for the index how much is in it.
+    pub(super) fn count(&self, index: &StoreIndex) {
+        self.in_memory.store(index.len(), Ordering::Relaxed);
+        self.with_vectors.store(index.with_vectors(), Ordering::Relaxed);
     }
 }
 

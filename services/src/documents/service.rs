@@ -4,9 +4,8 @@
 use super::error::DocumentError;
 use super::files::Upload;
 use super::filter::Attributes;
-use super::index::StoreIndex;
 use super::ingest::Ingest;
-use super::library::{DocumentSettings, Library};
+use super::library::{DocumentSettings, Library, NOT_READ};
 use super::members::{BatchInfo, FileCounts, FileInfo, MemberInfo, NewMember, StoreInfo};
 use super::passage::{Excerpt, Passage};
 use super::search::{StoreSearch, WholeStore};
@@ -21,6 +20,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// See the file's head.
 #[derive(Default)]
@@ -61,10 +61,11 @@ impl Documents {
         self.open.as_ref().map_or(CHUNK_TOKENS, |open| open.library.settings.chunk_tokens)
     }
 
-    /// Passages of one of an account's stores, as far as they are in memory.
-    pub fn chunks(&self, reader: KeyId, store: &str) -> usize {
+    /// Passages of a store that an account may read; none while they are not in memory yet. Nobody waits here.
+    pub fn chunks(&self, reader: KeyId, store: &str) -> Option<usize> {
         let store = self.library().and_then(|library| library.readable(reader, store));
-        store.map_or(0, |store| store.index.read().as_ref().map_or(0, StoreIndex::len))
+        let passages = store.map_or(0, |store| store.in_memory.load(Ordering::Relaxed));
+        Some(passages).filter(|passages| *passages != NOT_READ)
     }
 
     /// Tells the metrics what there is. For a start: documents may be opened before there is anybody to tell.

@@ -53,7 +53,9 @@ impl Library {
         let row = StoreRow { id: id.clone(), number, created: now, name, description, metadata };
         let store = Arc::new(VectorStore::of(owner, row.clone()));
         // There is nothing to read.
-        *store.index.write() = Some(self.empty_index());
+        let index = self.empty_index();
+        store.count(&index);
+        *store.index.write() = Some(index);
         let members = self.new_members(&store, files, now, || changing.next_number())?;
         changing.write(|txn| {
             tables::put_store(txn, owner, &row)?;
@@ -150,7 +152,7 @@ impl Library {
             oldest.iter().try_for_each(|oldest| tables::remove_batch(txn, store.key(), oldest))?;
             batch.iter().try_for_each(|batch| tables::put_batch(txn, store.key(), batch))
         })?;
-        members.iter().for_each(|member| self.forget_member(&store, &member.file_id));
+        members.iter().for_each(|member| self.forget(&store, &member.file_id));
         let mut state = store.state.write();
         state.members.extend(members.into_iter().map(|member| (member.file_id.clone(), member)));
         if let Some(oldest) = oldest {
@@ -204,9 +206,13 @@ impl Library {
 
     /// Forgets a file of a store whose row on the disk is gone or begun anew.
     pub(super) fn forget_member(&self, store: &VectorStore, file: &str) {
+        self.forget(store, file);
+        self.export();
+    }
+
+    fn forget(&self, store: &VectorStore, file: &str) {
         store.state.write().members.remove(file);
         self.change_index(store, |index| index.remove(file));
-        self.export();
     }
 
     /// Changes the index of a store, if it was read from the disk.
@@ -214,7 +220,7 @@ impl Library {
         if let Some(index) = &mut *store.index.write() {
             let before = index.bytes();
             change(index);
-            store.with_vectors.store(index.with_vectors(), Ordering::Relaxed);
+            store.count(index);
             self.index_bytes.fetch_add(index.bytes(), Ordering::Relaxed);
             self.index_bytes.fetch_sub(before, Ordering::Relaxed);
         }
@@ -285,7 +291,7 @@ impl Library {
         let stores = self.stores.read();
         let (mut counts, mut waiting) = (FileCounts::default(), 0);
         for store in stores.values() {
-            waiting += self.settings.vectors.as_ref().map_or(0, |maker| store.vectors_info(maker).waiting);
+            waiting += if self.settings.vectors.is_some() { store.passages_waiting().1 } else { 0 };
             let own = FileCounts::of(store.state.read().members.values().map(|member| &member.state));
             counts.in_progress += own.in_progress;
             counts.completed += own.completed;

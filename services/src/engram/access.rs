@@ -5,6 +5,7 @@ use super::name::TableName;
 use crate::holder::{KeyHash, key_hash};
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -42,6 +43,8 @@ pub struct Access {
 struct Raw {
     tables: HashMap<String, RawTable>,
     keys: HashMap<String, Overrides>,
+    /// Those of documents, which may lie in the same directory.
+    stores: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -134,7 +137,7 @@ mod tests {
             ("[tables.a]\nkeys = [\"01\"]\n".to_owned(), "tables.a.keys: wanted the SHA-256 of an API key"),
             ("[tables.\"a/b\"]\nkeys = []\n".to_owned(), "tables: wanted 1 to 64"),
             (format!("[keys.{key}]\nlambda = 0.96\n"), "lambda must lie between 0 and 0.95, got 0.96"),
-            (format!("[keys.{key}]\nlamda = 0.5\n"), "unknown field `lamda`"),
+            (format!("[stores.vs_1]\nkeys = [\"*\"]\n[keys.{key}]\nlamda = 0.5\n"), "unknown field `lamda`"),
             ("[table.a]\nkeys = []\n".to_owned(), "unknown field `table`"),
         ] {
             let error = parse(&text).unwrap_err();

@@ -116,8 +116,10 @@ pub async fn find_weighed(
     services.check_open()?;
     let (documents, owner) = (services.documents.clone(), caller.account);
     let vectors = query_vectors(services, caller, &asked, weight).await?;
-    let scanned: usize = asked.stores.iter().map(|store| documents.chunks(owner, store)).sum();
-    let bytes = asked.queries.iter().map(|query| passage_scan_bytes(scanned, query.len(), !vectors.is_empty())).sum();
+    let scanned = asked.stores.iter().map(|store| documents.chunks(owner, store)).sum::<Option<usize>>();
+    let bytes = scanned.map_or(usize::MAX, |scanned| {
+        asked.queries.iter().map(|query| passage_scan_bytes(scanned, query.len(), !vectors.is_empty())).sum()
+    });
     let search = move || {
         let search = StoreSearch {
             stores: asked.stores.iter().map(String::as_str).collect(),

@@ -91,6 +91,22 @@ pub struct EngramReport {
     pub names: Vec<DocumentName>,
 }
 
+impl EngramReport {
+    /// With that of a later generation of the same answer, whose documents are the same. Places of changed tokens are
+    /// those within their generation.
+    pub fn with(&self, later: Self) -> Self {
+        let sources = self.sources.iter().flatten().cloned().chain(later.sources.into_iter().flatten());
+        let sources: Vec<ChangedToken> = sources.collect();
+        Self {
+            lookups: self.lookups + later.lookups,
+            hits: self.hits + later.hits,
+            changed_tokens: self.changed_tokens.zip(later.changed_tokens).map(|(a, b)| a + b),
+            sources: self.sources.as_ref().map(|_| sources),
+            ..later
+        }
+    }
+}
+
 /// A token that Engram may have changed, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedToken {

@@ -17,6 +17,14 @@ pub struct SourceDrafts {
     pub steps: u32,
 }
 
+impl SourceDrafts {
+    /// With those of a later generation.
+    pub fn with(self, later: Self) -> Self {
+        let Self { drafted, accepted, steps } = later;
+        Self { drafted: self.drafted + drafted, accepted: self.accepted + accepted, steps: self.steps + steps }
+    }
+}
+
 impl SpeculationReport {
     /// Adds the drafts of a step.
     pub fn add(&mut self, report: DraftReport) {
@@ -29,9 +37,7 @@ impl SpeculationReport {
     /// Together with those of another generation.
     pub fn with(mut self, other: &Self) -> Self {
         for (sum, more) in self.0.iter_mut().zip(&other.0) {
-            sum.drafted += more.drafted;
-            sum.accepted += more.accepted;
-            sum.steps += more.steps;
+            *sum = sum.with(*more);
         }
         self
     }

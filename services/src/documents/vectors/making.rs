@@ -41,18 +41,25 @@ impl VectorJob {
 impl VectorStore {
     /// How far the vectors of this maker are.
     pub(in crate::documents) fn vectors_info(&self, maker: &VectorMaker) -> StoreVectors {
+        let (passages, waiting) = self.passages_waiting();
+        let state = self.state.read();
+        StoreVectors {
+            maker: maker.identity.clone(),
+            passages,
+            waiting,
+            test: state.test.clone(),
+            test_due: state.is_test_due(),
+        }
+    }
+
+    /// Passages of all files that can be searched, and those of them that wait for their vectors.
+    pub(in crate::documents) fn passages_waiting(&self) -> (usize, usize) {
         // Passages that are not read from the disk yet may have theirs there.
         let there = self.with_vectors.load(Ordering::Relaxed);
         let state = self.state.read();
         let completed = state.members.values().filter(|member| member.state == MemberState::Completed);
         let passages = completed.map(|member| member.chunks).sum::<usize>();
-        StoreVectors {
-            maker: maker.identity.clone(),
-            passages,
-            waiting: passages.saturating_sub(there),
-            test: state.test.clone(),
-            test_due: state.is_test_due(),
-        }
+        (passages, passages.saturating_sub(there))
     }
 
     /// Files that are not searchable yet.

@@ -11,6 +11,9 @@ use chimere_engine::ids::KeyId;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Passages that are read for the sentences of a test, at most.
+const PROBED_MAX: usize = 20 * SENTENCES_MAX;
+
 /// A store that is to test itself as it stands.
 #[derive(Clone)]
 pub struct DueStoreTest {
@@ -117,10 +120,11 @@ impl Library {
         }
     }
 
-    /// The sentences to search for in a test. Reads as many passages as it needs for them.
+    /// The sentences to search for in a test. Reads as many passages as it needs for them, but not without end: those
+    /// of tables have none.
     pub(in crate::documents) fn test_probes(&self, due: &DueStoreTest) -> Vec<StoreProbe> {
         let order = order(due.passages, due.mark).into_iter();
-        order.filter_map(|at| self.test_probe(due, at)).take(SENTENCES_MAX).collect()
+        order.take(PROBED_MAX).filter_map(|at| self.test_probe(due, at)).take(SENTENCES_MAX).collect()
     }
 
     fn test_probe(&self, due: &DueStoreTest, at: usize) -> Option<StoreProbe> {

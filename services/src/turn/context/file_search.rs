@@ -39,8 +39,10 @@ pub(in crate::turn) async fn with_passages(
         // Passages that the client brought itself came with the request to cite.
         let cite = (before == 0).then_some(CITE);
         let quote = wanted.verbatim.then_some(QUOTE);
-        let parts =
-            cite.into_iter().chain(quote).chain(texts[..count].iter().map(String::as_str)).chain([question.as_str()]);
+        // What may be said behind the question has room too.
+        let note = (wanted.sufficiency_min > 0.0).then_some(MISSING);
+        let shown = texts[..count].iter().map(String::as_str);
+        let parts = cite.into_iter().chain(quote).chain(shown).chain([question.as_str()]).chain(note);
         messages[at].content = Some(parts.collect::<Vec<_>>().join(BETWEEN));
         messages
     };
@@ -50,6 +52,11 @@ pub(in crate::turn) async fn with_passages(
         return Err(too_large(&wanted, found.len(), fitting));
     }
     found.truncate(fitting);
+    if let Some(asked) = &mut chat.conversation.messages[at].content
+        && let Some(without) = asked.strip_suffix(MISSING).filter(|_| wanted.sufficiency_min > 0.0 && fitting > 0)
+    {
+        asked.truncate(without.len() - BETWEEN.len());
+    }
     let sufficiency = sufficiency_of(preparation, &wanted, &chat.conversation.messages[..=at], found.len()).await?;
     let note = match sufficiency {
         _ if found.is_empty() => Some(NOTHING_FOUND),
@@ -65,7 +72,7 @@ pub(in crate::turn) async fn with_passages(
 }
 
 /// How probable it is that the passages which stand before a conversation's last question have its answer, if the
-/// request wants to know and there are some.
+/// request wants to know, there are some, and the context has room for asking.
 async fn sufficiency_of(
     preparation: &Preparation<'_>,
     wanted: &FileSearchRequest,
@@ -75,7 +82,10 @@ async fn sufficiency_of(
     if wanted.sufficiency_min == 0.0 || passages == 0 {
         return Ok(None);
     }
-    sufficiency(preparation.services, &preparation.caller, (conversation, preparation.cache)).await.map(Some)
+    match sufficiency(preparation.services, &preparation.caller, (conversation, preparation.cache)).await {
+        Err(TurnError::Invalid { code: Some("context_length_exceeded"), .. } | TurnError::TooLong { .. }) => Ok(None),
+        asked => asked.map(Some),
+    }
 }
 
 /// The passages that fit the question best. A long question is searched for by its beginning.

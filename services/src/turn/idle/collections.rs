@@ -1,10 +1,11 @@
 //! Tests collections whose items have changed, while the service has nothing else to do: one text at a time is with the
 //! scheduler, and whoever comes has it ended at once. What a test asks is in `semantic/self_test.rs`.
 
-use super::{IdleTimes, QUIET, aside, is_open, ready};
+use super::{IdleTimes, PUT_OFF, QUIET, aside, is_open, ready};
 use crate::clock::unix_seconds;
 use crate::embedder::Purpose;
 use crate::semantic::{CollectionError, DueTest, Hits, ProbeQuery, SelfTest, SentenceProbe};
+use crate::turn::error::TurnError;
 use crate::turn::search::scan_bytes;
 use crate::turn::services::TurnServices;
 
@@ -19,7 +20,13 @@ pub async fn keep_tested(services: &TurnServices) {
         tokio::time::sleep(QUIET).await;
         let due = services.collections.due_test();
         if let Some(due) = due.as_ref().filter(|due| seen.as_ref() == Some(*due)) {
-            report(due, test(services, due).await);
+            match test(services, due).await {
+                Ok(test) => report(due, test.transpose()),
+                Err(error) => {
+                    tracing::warn!(collection = due.name.as_str(), %error, "a collection cannot be tested now");
+                    tokio::time::sleep(PUT_OFF).await;
+                }
+            }
         }
         seen = due;
     }
@@ -43,25 +50,25 @@ fn report(due: &DueTest, ended: Result<Option<SelfTest>, CollectionError>) {
     }
 }
 
-/// Searches for the sentences of a collection. None if the service ends before the test does.
-async fn test(services: &TurnServices, due: &DueTest) -> Result<Option<SelfTest>, CollectionError> {
+/// Searches for the sentences of a collection. None if the service ends before the test does. A test in which something
+/// fails is not kept: what it had found would stand for the collection.
+async fn test(services: &TurnServices, due: &DueTest) -> Result<Option<Result<SelfTest, CollectionError>>, TurnError> {
     let (all, of) = (services.collections.clone(), due.clone());
-    let Some(probes) = aside(services, usize::MAX, move || all.probes(&of)).await.transpose()? else {
-        return Ok(None);
+    let probes = match aside(services, usize::MAX, move || all.probes(&of)).await? {
+        Ok(probes) => probes,
+        Err(error) => return Ok(Some(Err(error))),
     };
     let (mut hits, mut idle): (Vec<Hits>, _) = (Vec::with_capacity(probes.len()), IdleTimes::of(services, NAME));
     for probe in probes {
-        let sentence = idle.vector(&probe.sentence, Purpose::Query).await;
-        let rest = idle.vector(&probe.rest, Purpose::Passage).await;
-        if !is_open(services) {
-            return Ok(None);
-        }
-        // One that could not be read says nothing of the others.
-        if let Some(vectors) = sentence.zip(rest) {
-            hits.extend(search(services, due, probe, vectors).await?);
+        let sentence = idle.vector(&probe.sentence, Purpose::Query).await.transpose()?;
+        let rest = idle.vector(&probe.rest, Purpose::Passage).await.transpose()?;
+        let Some(vectors) = sentence.zip(rest).filter(|_| is_open(services)) else { return Ok(None) };
+        match search(services, due, probe, vectors).await? {
+            Ok(found) => hits.extend(found),
+            Err(error) => return Ok(Some(Err(error))),
         }
     }
-    services.collections.keep_test(due, &hits, unix_seconds()).map(Some)
+    Ok(Some(services.collections.keep_test(due, &hits, unix_seconds())))
 }
 
 /// With which weights a sentence finds its text.
@@ -70,8 +77,11 @@ async fn search(
     due: &DueTest,
     probe: SentenceProbe,
     (sentence, rest): (Vec<f32>, Vec<f32>),
-) -> Result<Option<Hits>, CollectionError> {
-    let bytes = services.collections.info(due.owner, &due.name)?.bytes;
+) -> Result<Result<Option<Hits>, CollectionError>, TurnError> {
+    let bytes = match services.collections.info(due.owner, &due.name) {
+        Ok(info) => info.bytes,
+        Err(error) => return Ok(Err(error)),
+    };
     let bytes = scan_bytes(usize::try_from(bytes).unwrap_or(usize::MAX), probe.sentence.len());
     let (all, due) = (services.collections.clone(), due.clone());
     let scan = move || {
@@ -79,5 +89,5 @@ async fn search(
             ProbeQuery { item: &probe.item, sentence: (&probe.sentence, &sentence), rest: (&probe.rest, &rest) };
         all.probe(&due, &query)
     };
-    aside(services, bytes, scan).await.transpose().map(Option::flatten)
+    aside(services, bytes, scan).await
 }

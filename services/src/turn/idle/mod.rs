@@ -24,19 +24,22 @@ const IDLE: Duration = Duration::from_secs(2);
 /// How long a text of this work may be beside the first request that comes.
 const GIVE_WAY: Duration = Duration::from_millis(5);
 
+/// How long nothing is tried after something that could not be done: a server elsewhere may be down.
+const PUT_OFF: Duration = Duration::from_secs(60);
+
 /// Waits until the service is ready.
 async fn ready(services: &TurnServices) {
     // An error means that the scheduler is gone, and then the service is not open either.
     services.phase.clone().wait_for(|phase| *phase != Phase::Starting).await.ok();
 }
 
-/// Does a part of the work on the threads of texts, behind what others wait for; none where there is no room for it.
+/// Does a part of the work on the threads of texts, behind what others wait for; an error where there is no room for it.
 async fn aside<T: Send + 'static>(
     services: &TurnServices,
     bytes: usize,
     job: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    work(&services.lanes, Holder::Many, bytes, false, job).await.ok()
+) -> Result<T, TurnError> {
+    work(&services.lanes, Holder::Many, bytes, false, job).await
 }
 
 /// The times in which nobody has a request.
@@ -54,9 +57,10 @@ impl<'a> IdleTimes<'a> {
         Self { services, name, entered: services.live.entered() }
     }
 
-    /// A text's vector, read while nobody else has a request. None if the text cannot be read, or the service ends.
-    async fn vector(&mut self, text: &str, purpose: Purpose) -> Option<Vec<f32>> {
-        self.vectors(vec![text.to_owned()], purpose).await?.ok()?.pop()
+    /// A text's vector, read while nobody else has a request. None if the service ends.
+    async fn vector(&mut self, text: &str, purpose: Purpose) -> Option<Result<Vec<f32>, TurnError>> {
+        let vectors = self.vectors(vec![text.to_owned()], purpose).await?;
+        Some(vectors.map(|mut vectors| vectors.pop().expect("one text gives one vector")))
     }
 
     /// The vectors of some texts, read while nobody else has a request. None if the service ends.

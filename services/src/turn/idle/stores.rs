@@ -1,6 +1,6 @@
 //! Vectors of stores of documents, made file by file, and the self-tests of stores whose vectors are all there.
 
-use super::{IdleTimes, QUIET, aside, is_open, ready};
+use super::{IdleTimes, PUT_OFF, QUIET, aside, is_open, ready};
 use crate::documents::{DocumentError, DueStoreTest, VectorJob, coded};
 use crate::embedder::{Purpose, TextEmbedder};
 use crate::semantic::{Hits, SelfTest};
@@ -11,12 +11,9 @@ use crate::turn::services::TurnServices;
 use crate::turn::text_vectors::VectorCaller;
 use chimere_engine::ids::KeyId;
 use std::collections::HashSet;
-use std::time::Duration;
 
 /// What the log calls the texts of this work.
 const NAME: &str = "store-vectors";
-/// How long nothing is tried after a file whose vectors could not be made: a server elsewhere may be down.
-const PUT_OFF: Duration = Duration::from_secs(60);
 /// Passages whose texts are read from the disk at a time.
 const TEXTS: usize = 64;
 /// How often a text that is refused alone is tried again by the first half of what was tried: a server elsewhere may
@@ -61,7 +58,7 @@ async fn embed(services: &TurnServices, idle: &mut IdleTimes<'_>, job: &VectorJo
     while done < job.passages {
         let (documents, of, part) = (services.documents.clone(), job.clone(), done..job.passages.min(done + TEXTS));
         let read = aside(services, usize::MAX, move || documents.vector_texts(&of, part)).await;
-        let texts = read.ok_or("the threads of texts are busy")?.map_err(|e| e.to_string())?;
+        let texts = read.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let Some(texts) = texts else { return Ok(()) };
         done += texts.len();
         for part in texts.chunks(at_once) {
@@ -75,7 +72,7 @@ async fn embed(services: &TurnServices, idle: &mut IdleTimes<'_>, job: &VectorJo
     }
     let (documents, of) = (services.documents.clone(), job.clone());
     let kept = aside(services, usize::MAX, move || documents.keep_vectors(&of, &codes)).await;
-    let kept = kept.ok_or("the threads of texts are busy")?.map_err(|e| e.to_string())?;
+    let kept = kept.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
     if kept {
         let (_, store) = job.store();
         tracing::info!(store, file = job.file_id, passages = job.passages, "a file has its vectors");
@@ -131,12 +128,9 @@ impl StoreReader<'_, '_> {
         self.read(&part(HALVINGS), purpose).await
     }
 
-    /// A text's vector for a test; none where it cannot be read or the service ends. Whoever asked is told why.
+    /// A text's vector for a test; none where the service ends.
     async fn vector(&mut self, text: &str, purpose: Purpose) -> Result<Option<Vec<f32>>, TurnError> {
-        match (self.beginning(text, purpose).await, self) {
-            (None, _) | (Some(Err(_)), Self::Idle(_)) => Ok(None),
-            (Some(read), _) => Ok(read?.pop()),
-        }
+        self.beginning(text, purpose).await.map_or(Ok(None), |read| Ok(read?.pop()))
     }
 }
 
@@ -157,7 +151,10 @@ async fn test_idle(services: &TurnServices, idle: &mut IdleTimes<'_>, due: &DueS
         Ok(test) => test.iter().for_each(|test| report(due, test)),
         // Whoever removed it meanwhile needs no test.
         Err(TurnError::Documents(DocumentError::UnknownStore(_))) => tracing::debug!(store, "a store is gone"),
-        Err(error) => tracing::error!(store, ?error, "the result of a self-test could not be kept"),
+        Err(error) => {
+            tracing::warn!(store, %error, "a store cannot be tested now");
+            tokio::time::sleep(PUT_OFF).await;
+        }
     }
 }
 
@@ -169,14 +166,15 @@ fn report(due: &DueStoreTest, test: &SelfTest) {
     }
 }
 
-/// Searches for the sentences of a store. None if the service ends before the test does.
+/// Searches for the sentences of a store. None if the service ends before the test does. A test in which something
+/// fails is not kept: what it had found would stand for the store.
 async fn test(
     services: &TurnServices,
     due: &DueStoreTest,
     mut reader: StoreReader<'_, '_>,
 ) -> Result<Option<SelfTest>, TurnError> {
     let (documents, of) = (services.documents.clone(), due.clone());
-    let Some(probes) = aside(services, usize::MAX, move || documents.test_probes(&of)).await else { return Ok(None) };
+    let probes = aside(services, usize::MAX, move || documents.test_probes(&of)).await?;
     let mut hits: Vec<Hits> = Vec::with_capacity(probes.len());
     for probe in probes {
         let sentence = reader.vector(&probe.sentence, Purpose::Query).await?;
@@ -184,14 +182,13 @@ async fn test(
         if !is_open(services) {
             return Ok(None);
         }
-        // One that could not be read says nothing of the others.
-        let Some((sentence, rest)) = sentence.zip(rest) else { continue };
+        let Some((sentence, rest)) = sentence.zip(rest) else { return Ok(None) };
         let (documents, of) = (services.documents.clone(), due.clone());
         let bytes = passage_scan_bytes(due.passages(), probe.sentence.len(), true);
         let search = move || documents.test_search(&of, &probe, (&sentence, &rest));
-        hits.extend(aside(services, bytes, search).await.flatten());
+        hits.extend(aside(services, bytes, search).await?);
     }
     let (documents, of) = (services.documents.clone(), due.clone());
-    let kept = aside(services, usize::MAX, move || documents.keep_test(&of, &hits)).await;
-    kept.transpose().map_err(TurnError::Documents)
+    let kept = aside(services, usize::MAX, move || documents.keep_test(&of, &hits)).await?;
+    kept.map(Some).map_err(TurnError::Documents)
 }

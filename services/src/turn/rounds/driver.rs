@@ -242,7 +242,9 @@ impl TurnDriver {
         // Each round draws for itself, as each prompt of a request does.
         let draws = |seed| SplitMix::nth(seed, u64::from(self.turn.rounds() - 1));
         asked.generation.seed = asked.generation.seed.map(draws);
-        Arc::make_mut(&mut asked.generation.spec.engine).max_tokens = self.turn.tokens_left();
+        let engine = Arc::make_mut(&mut asked.generation.spec.engine);
+        engine.max_tokens = self.turn.tokens_left();
+        engine.min_tokens = engine.min_tokens.saturating_sub(self.usage.completion_tokens);
         let (caller, cache) = (self.later.caller.clone(), self.later.cache);
         let mut preparation = Preparation::of_round(&services, caller, cache, (asked, prompt));
         preparation.prepare().await?;
@@ -336,6 +338,7 @@ impl TurnDriver {
             Ok(found) => (found, None),
             // The store may have been removed meanwhile.
             Err(TurnError::FileSearch { error, .. }) => (Vec::new(), Some(error.to_string())),
+            Err(TurnError::TextThreads(busy)) => (Vec::new(), Some(busy.to_string())),
             Err(other) => return Err(other.into()),
         };
         let result = self.fitted(call, found, before).await?;

@@ -42,6 +42,8 @@ fn add_report(all: &mut Vec<Report>, later: Report) {
         }
         (Report::Yielded(before), Report::Yielded(now)) => Report::Yielded(before.with(now)),
         (Report::Speculation(before), Report::Speculation(now)) => Report::Speculation(before.with(&now)),
+        (Report::Prediction(before), Report::Prediction(now)) => Report::Prediction(before.with(now)),
+        (Report::Engram(before), Report::Engram(now)) => Report::Engram(Box::new(before.with(*now))),
         (_, later) => later,
     };
 }
