@@ -80,7 +80,7 @@ function Store({ id, refused }) {
   });
   return html`<p><a href="#/documents">← All stores</a></p>
     ${renaming ? html`<${Rename} c=${{ title: store.name }} onDone=${named} />`
-      : html`<div class="row"><h1 dir="auto">${store ? nameOf(store) : "…"}</h1><span class="grow"></span>${store && !refused && html`<button type="button" ref=${renamer} onClick=${() => setRenaming(true)}>Rename</button>
+      : html`<div class="row"><h1 dir="auto">${store ? nameOf(store) : "…"}</h1><span class="grow"></span>${store?.read_only && html`<span>shared with this key</span>`}${store && !refused && !store.read_only && html`<button type="button" ref=${renamer} onClick=${() => setRenaming(true)}>Rename</button>
         <button type="button" onClick=${remove}>Delete store</button>`}</div>`}
     <p role="status" class="said">${said}</p>
     <${Members} id=${id} refused=${refused} onStore=${setStore} />
