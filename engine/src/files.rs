@@ -130,12 +130,15 @@ pub struct Stamp {
     bytes: u64,
     modified: Option<SystemTime>,
     inode: u64,
+    /// When its owner, its mode or its contents last changed, of a file that is watched by its name: one that could not be
+    /// read may be readable since.
+    changed: Option<(i64, i64)>,
 }
 
 impl Stamp {
     /// Of an open file, so that it stays that of this file whatever takes its name.
     pub fn of(file: &File) -> io::Result<Self> {
-        Ok(Self::of_metadata(&file.metadata()?))
+        Ok(Self { changed: None, ..Self::of_metadata(&file.metadata()?) })
     }
 
     /// Of the file that has a name now; none where there is none.
@@ -146,10 +149,13 @@ impl Stamp {
     /// Of a file that was looked at.
     pub fn of_metadata(meta: &Metadata) -> Self {
         #[cfg(unix)]
-        let inode = std::os::unix::fs::MetadataExt::ino(meta);
+        let (inode, changed) = {
+            use std::os::unix::fs::MetadataExt;
+            (meta.ino(), Some((meta.ctime(), meta.ctime_nsec())))
+        };
         #[cfg(not(unix))]
-        let inode = 0;
-        Self { bytes: meta.len(), modified: meta.modified().ok(), inode }
+        let (inode, changed) = (0, None);
+        Self { bytes: meta.len(), modified: meta.modified().ok(), inode, changed }
     }
 
     /// How many bytes the file has.

@@ -136,7 +136,7 @@ fn vectors(store: &Value) -> String {
 
 /// What the service says is shown without what would change how a terminal reads it.
 fn text(value: &Value) -> String {
-    chimere::printable::printable(value.as_str().unwrap_or_default()).to_string()
+    one_line(value.as_str().unwrap_or_default())
 }
 
 /// A file that the store has, as the service tells of it.

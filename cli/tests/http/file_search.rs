@@ -55,6 +55,11 @@ fn a_chat_s_answer_cites_the_files_that_bear_it_out_whole_and_streamed() {
     let chunks: Vec<Value> = chunks.map(|data| serde_json::from_str(data).unwrap()).collect();
     let notes = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["annotations"].as_array());
     assert_eq!(json!(notes.flatten().collect::<Vec<_>>()), want);
+    for choice in [json!("required"), json!({"type": "file_search"})] {
+        let reply =
+            Client(server.addr, None).post(CHAT, &with(chat(&json!([tool(&store)])), json!({"tool_choice": choice})));
+        assert_eq!(reply["choices"][0]["message"]["annotations"], want, "the search was made before in any case");
+    }
     // Other tools are the client's, and its own.
     let function = json!({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}});
     let reply = Client(server.addr, None).post(CHAT, &chat(&json!([function, tool(&store)])));
@@ -125,6 +130,16 @@ fn an_answer_is_told_to_say_what_is_missing_where_passages_hardly_suffice() {
     assert!(!told.contains(missing) && again == probability, "{told}");
     let (told, unasked) = ask("When was the port of Kelm built?", 0.0);
     assert!(!told.contains(missing) && !told.contains(nothing) && unasked.is_none());
+    let tool = json!({"type": "file_search", "vector_store_ids": [store], "sufficiency_min": 2.0});
+    let text = json!({"input": "a", "tools": [tool]}).to_string().replace("2.0", "1e999");
+    let reply = crate::support::client::request(
+        server.addr,
+        "POST",
+        RESPONSES,
+        &[("Content-Type", "application/json")],
+        text.as_bytes(),
+    );
+    assert_eq!(reply.status, 400);
     let (told, unasked) = ask("Xyzzy?", 1.0);
     assert!(told.contains(&format!("Xyzzy?\n\nThe files were searched, and {nothing}")) && unasked.is_none(), "{told}");
 }

@@ -53,7 +53,9 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
     if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
         host(Hosted::FileSearch, &mut tools, &mut declared)?;
     }
-    let CallChoice::Tools { names, must, once } = choice(fields, &tools)? else { return Ok((None, None)) };
+    let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some())? else {
+        return Ok((None, None));
+    };
     if tools.is_empty() {
         return Ok((None, search));
     }
@@ -117,8 +119,8 @@ fn name(function: &mut Fields) -> Result<String, ApiError> {
     ))
 }
 
-/// Which calls `tool_choice` asks for.
-fn choice(fields: &mut Fields, tools: &[Tool]) -> Result<CallChoice, ApiError> {
+/// Which calls `tool_choice` asks for. A search that is made before the answer in any case is no call of the model's.
+fn choice(fields: &mut Fields, tools: &[Tool], searches: bool) -> Result<CallChoice, ApiError> {
     let any = |must| CallChoice::Tools { names: None, must, once: false };
     let wanted = "\"auto\", \"none\", \"required\", a function or `allowed_tools`";
     let chosen = match fields.any("tool_choice") {
@@ -131,17 +133,22 @@ fn choice(fields: &mut Fields, tools: &[Tool]) -> Result<CallChoice, ApiError> {
                 return Err(ApiError::invalid("tool_choice", format!("`tool_choice` must be {wanted}, got {other:?}")));
             }
         },
-        Some(object @ Json::Object(_)) => object_choice(Fields::nested("tool_choice".into(), object)?, tools)?,
+        Some(object @ Json::Object(_)) => {
+            object_choice(Fields::nested("tool_choice".into(), object)?, tools, searches)?
+        }
         Some(other) => return Err(wrong_type("tool_choice", wanted, &other)),
     };
     if tools.is_empty() && matches!(chosen, CallChoice::Tools { must: true, .. }) {
+        if searches {
+            return Ok(any(false));
+        }
         return Err(ApiError::invalid("tool_choice", "`tool_choice` asks for a call, but there are no `tools`"));
     }
     Ok(chosen)
 }
 
 /// A named tool, or those that are allowed.
-fn object_choice(mut choice: Fields, tools: &[Tool]) -> Result<CallChoice, ApiError> {
+fn object_choice(mut choice: Fields, tools: &[Tool], searches: bool) -> Result<CallChoice, ApiError> {
     let path = choice.path("type");
     match choice.string("type")?.as_deref() {
         Some("function") => {
@@ -152,6 +159,10 @@ fn object_choice(mut choice: Fields, tools: &[Tool]) -> Result<CallChoice, ApiEr
         Some(FILE_SEARCH) if tools.iter().any(|tool| tool.name == FILE_SEARCH) => {
             choice.finish()?;
             Ok(CallChoice::Tools { names: Some(vec![FILE_SEARCH.to_owned()]), must: true, once: true })
+        }
+        Some(FILE_SEARCH) if searches => {
+            choice.finish()?;
+            Ok(CallChoice::Tools { names: None, must: false, once: false })
         }
         Some("allowed_tools") => {
             let path = choice.path("allowed_tools");

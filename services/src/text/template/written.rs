@@ -204,7 +204,8 @@ pub fn plain(value: &Json) -> Json {
     match value {
         Json::Array(items) => items.iter().map(plain).collect(),
         Json::Object(map) => match number(map) {
-            Some(number) => serde_json::from_str(number).unwrap_or(Json::Null),
+            // A text where no number of a machine holds it.
+            Some(number) => serde_json::from_str(number).unwrap_or_else(|_| number.into()),
             None => map.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
         },
         other => other.clone(),

@@ -85,6 +85,14 @@ mod tests {
         write_key_file(&path, "sk\n");
         assert!(ring.reload(false).unwrap_err().contains("line 1"));
         assert_eq!((ring.reload(false), ring.keys().len()), (Ok(None), 2), "told once, and the keys of before hold");
+        let mode = |mode| std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        write_key_file(&path, &format!("{}\n", hashed("two")));
+        mode(0o644);
+        assert!(ring.reload(false).is_err(), "others could read it");
+        mode(0o600);
+        assert_eq!(ring.reload(false), Ok(Some(1)), "its mode was mended");
+        write_key_file(&path, &format!("{}\n{}\n", hashed("one"), hashed("two")));
+        assert_eq!(ring.reload(false), Ok(Some(2)));
         std::fs::remove_file(&path).unwrap();
         assert!(ring.reload(false).is_err());
         assert_eq!(ring.keys().len(), 2, "a file that is away locks nobody out");

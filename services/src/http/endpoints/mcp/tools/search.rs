@@ -11,6 +11,7 @@ use crate::http::intake::caller::turn_caller;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::object;
 use crate::limits::{FILE_SEARCH_STORES_MAX, STORE_QUERY_BYTES_MAX, STORE_RESULTS_MAX};
+use crate::printable::one_line;
 use crate::turn::search::{PassageSearch, find_passages};
 use actix_web::{HttpRequest, web};
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ fn shown(passage: &Passage) -> Value {
 
 /// As a model reads it.
 fn listed(stores: &[StoreInfo], found: &[Passage]) -> String {
-    let names: Vec<String> = stores.iter().map(|store| format!("{} ({})", store.name, store.id)).collect();
+    let names: Vec<String> = stores.iter().map(|store| format!("{} ({})", one_line(&store.name), store.id)).collect();
     let mut text = match (stores.len(), found.len()) {
         (0, _) => "There are no stores to search.".to_owned(),
         (_, 0) => format!("No passage answers this query in: {}.", names.join(", ")),
