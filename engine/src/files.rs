@@ -130,8 +130,8 @@ pub struct Stamp {
     bytes: u64,
     modified: Option<SystemTime>,
     inode: u64,
-    /// When its owner, its mode or its contents last changed, of a file that is watched by its name: one that could not be
-    /// read may be readable since.
+    /// When its owner, its mode or its contents last changed, of a file that is watched by its name: one that could not
+    /// be read may be readable since.
     changed: Option<(i64, i64)>,
 }
 

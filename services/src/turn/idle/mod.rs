@@ -33,7 +33,7 @@ async fn ready(services: &TurnServices) {
     services.phase.clone().wait_for(|phase| *phase != Phase::Starting).await.ok();
 }
 
-/// Does a part of the work on the threads of texts, behind what others wait for; an error where there is no room for it.
+/// Does a part of the work on the threads of texts, behind what others wait for; an error where it finds no room.
 async fn aside<T: Send + 'static>(
     services: &TurnServices,
     bytes: usize,
