@@ -16,6 +16,8 @@ const ADDED_MIN: f64 = 0.3;
 /// Weight of a word that no source has, beside that of one that a single sentence has: an answer may say things in
 /// other words, but a word of another source was taken from there.
 const UNKNOWN: f64 = 0.5;
+/// What sums of weights may be off by, as a share: which of two equal runs is taken does not depend on it.
+const ROUNDING: f64 = 1e-9;
 /// A sentence of more bytes is taken apart at its lines, as a table without full stops is.
 const SENTENCE_BYTES_MAX: usize = 400;
 
@@ -71,7 +73,10 @@ impl SentenceIndex {
                 // A number that the source does not have was computed or invented.
                 let numbers = found.iter().zip(&claimed).all(|(found, word)| *found || !word.is_number);
                 let score = share - ADDED_MIN * length as f64;
-                if share >= SHARE_MIN && numbers && best.as_ref().is_none_or(|(most, _)| score > *most) {
+                if share + ROUNDING >= SHARE_MIN
+                    && numbers
+                    && best.as_ref().is_none_or(|(most, _)| score > *most + ROUNDING)
+                {
                     best = Some((score, self.sentences[first].start..self.sentences[at].end));
                 }
             }
@@ -114,7 +119,7 @@ impl ClaimedWord<'_> {
 fn starts(own: &Range<usize>, claimed: &[ClaimedWord<'_>], whole: f64) -> BTreeSet<usize> {
     let (mut starts, mut rest) = (BTreeSet::new(), whole);
     for word in claimed {
-        if rest < SHARE_MIN * whole {
+        if rest < (SHARE_MIN - ROUNDING) * whole {
             break;
         }
         rest -= word.weight;
@@ -229,9 +234,10 @@ mod tests {
                 let said = words(&texts[source][run.clone()]);
                 let found: HashSet<&str> = claimed.iter().map(|w| &**w).filter(|w| said.contains(*w)).collect();
                 let share = sum(&found) / whole;
-                let holds = share >= SHARE_MIN && claimed.iter().all(|w| !is_number(w) || found.contains(&**w));
+                let holds =
+                    share + ROUNDING >= SHARE_MIN && claimed.iter().all(|w| !is_number(w) || found.contains(&**w));
                 let score = share - ADDED_MIN * (last - first) as f64;
-                if holds && best.as_ref().is_none_or(|(most, _)| score > *most + 1e-9) {
+                if holds && best.as_ref().is_none_or(|(most, _)| score > *most + ROUNDING) {
                     best = Some((score, run));
                 }
             }

@@ -184,10 +184,10 @@ fn embedder_error(field: &'static str, error: EmbedderError) -> ApiError {
         EmbedderError::TooManyTokens { .. } => ApiError::invalid(field, message).with_code("too_many_tokens"),
         EmbedderError::Threads(error) => busy(error),
         EmbedderError::NotFinite(_) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
-        // Where it is and what it said is the operator's business.
-        EmbedderError::Remote { .. } => {
-            tracing::warn!(%error, "an embedder failed");
-            let message = format!("`{field}`: the embedder gave no vectors");
+        // Where it is asked is the operator's business.
+        EmbedderError::Remote { url, why } => {
+            tracing::warn!(url, why, "an embedder failed");
+            let message = format!("`{field}`: the embedder gave no vectors: {why}");
             ApiError::new(StatusCode::BAD_GATEWAY, "server_error", message).with_code("embedder_failed")
         }
     }
