@@ -21,6 +21,29 @@ pub fn key_hash(hex: &str) -> Result<KeyHash, String> {
     bytes.ok_or_else(|| format!("wanted the SHA-256 of an API key, 64 hexadecimal digits, got {got} characters"))
 }
 
+/// In the place of keys: everybody.
+const EVERYBODY: &str = "*";
+
+/// Whom a file of an operator lets at something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyList {
+    /// Everybody: `"*"` is among the keys.
+    Everybody,
+    /// The keys with these hashes.
+    Keys(Vec<KeyHash>),
+}
+
+impl KeyList {
+    /// A list as it is written: hashes of keys, and `"*"` for everybody.
+    ///
+    /// # Errors
+    /// If a hash is none.
+    pub fn of(keys: &[String]) -> Result<Self, String> {
+        let hashes = keys.iter().filter(|key| *key != EVERYBODY).map(|key| key_hash(key)).collect::<Result<_, _>>()?;
+        Ok(if keys.iter().any(|key| key == EVERYBODY) { Self::Everybody } else { Self::Keys(hashes) })
+    }
+}
+
 /// The account of a key, given its hash, or of another caller, given what sets it apart: a number from which neither
 /// can be found. 0 is nobody's.
 pub fn account(parts: &[&[u8]]) -> KeyId {

@@ -1,7 +1,7 @@
 //! Which accounts may read the stores of others: the file `access.toml` in the directory of documents. It is read again
 //! when it changes; one with a mistake changes nothing.
 
-use crate::holder::{account, key_hash};
+use crate::holder::{KeyList, account};
 use chimere_engine::files::{Stamp, read_regular_text};
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
@@ -15,8 +15,6 @@ use std::sync::Arc;
 const FILE: &str = "access.toml";
 /// Bytes of the file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// In the place of keys: everybody.
-const EVERYBODY: &str = "*";
 
 /// See the file's head.
 pub(super) struct StoreAccess {
@@ -40,12 +38,11 @@ enum Readers {
     Accounts(Vec<KeyId>),
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-#[derive(Default)]
 struct RawAccess {
     stores: HashMap<String, RawStore>,
-    // Those of Engram's tables, which may lie in the same directory.
+    /// Those of Engram's tables, which may lie in the same directory.
     tables: IgnoredAny,
     keys: IgnoredAny,
 }
@@ -95,15 +92,13 @@ impl SharedStores {
 
     fn parse(text: &str) -> Result<Self, String> {
         let raw: RawAccess = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
-        let readers = |keys: &[String]| {
-            if keys.iter().any(|key| key == EVERYBODY) {
-                return Ok(Readers::Everybody);
-            }
-            keys.iter().map(|key| Ok(account(&[&key_hash(key)?]))).collect::<Result<_, String>>().map(Readers::Accounts)
+        let readers = |keys| match keys {
+            KeyList::Everybody => Readers::Everybody,
+            KeyList::Keys(hashes) => Readers::Accounts(hashes.iter().map(|hash| account(&[hash])).collect()),
         };
         let shared = raw.stores.into_iter().map(|(id, store)| {
-            let readers = readers(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
-            Ok((id, readers))
+            let keys = KeyList::of(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
+            Ok((id, readers(keys)))
         });
         shared.collect::<Result<_, String>>().map(Self)
     }
@@ -144,6 +139,7 @@ mod tests {
         let beside =
             format!("[tables.t]\nkeys = [\"*\"]\n[keys.{}]\nlambda = 0.5\n[stores.a]\nkeys = [\"*\"]", "01".repeat(32));
         assert!(SharedStores::parse(&beside).unwrap().allows(ours, "a"));
+        assert!(SharedStores::parse("[stores.a]\nkeys = [\"*\", \"1\"]").is_err(), "a mistake beside everybody");
         assert!(SharedStores::parse("[store.a]\nkeys = []").unwrap_err().contains("unknown field `store`"));
     }
 }

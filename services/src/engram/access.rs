@@ -2,7 +2,7 @@
 
 use super::defaults::{Defaults, Overrides};
 use super::name::TableName;
-use crate::holder::{KeyHash, key_hash};
+use crate::holder::{KeyHash, KeyList, key_hash};
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -14,9 +14,6 @@ pub(super) const FILE: &str = "access.toml";
 
 /// Bytes of the file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-
-/// In the place of keys: everybody.
-const EVERYBODY: &str = "*";
 
 /// Who asks for tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +30,8 @@ pub struct Asker {
 pub struct Access {
     /// Without a file every table is everybody's.
     restricted: bool,
-    /// The keys that may use each table that the file names; `None` where everybody may.
-    tables: HashMap<String, Option<Vec<KeyHash>>>,
+    /// The keys that may use each table that the file names.
+    tables: HashMap<String, KeyList>,
     keys: HashMap<KeyHash, Overrides>,
 }
 
@@ -69,10 +66,8 @@ impl Access {
         let mut access = Self { restricted: true, ..Self::default() };
         for (name, table) in raw.tables {
             TableName::new(&name).map_err(|e| format!("tables: {e}"))?;
-            let keys = table.keys.iter().filter(|key| *key != EVERYBODY).map(|key| key_hash(key));
-            let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| format!("tables.{name}.keys: {e}"))?;
-            let everybody = table.keys.iter().any(|key| key == EVERYBODY);
-            access.tables.insert(name, (!everybody).then_some(keys));
+            let keys = KeyList::of(&table.keys).map_err(|e| format!("tables.{name}.keys: {e}"))?;
+            access.tables.insert(name, keys);
         }
         for (key, settings) in raw.keys {
             settings.over(below).check().map_err(|(field, why)| format!("keys.{key}.{field} {why}"))?;
@@ -84,8 +79,8 @@ impl Access {
     /// May he use, or as an administrator change, that table?
     pub fn allows(&self, asker: &Asker, table: &str) -> bool {
         match self.tables.get(table) {
-            Some(Some(keys)) => asker.key.is_some_and(|key| keys.contains(&key)),
-            Some(None) => true,
+            Some(KeyList::Keys(keys)) => asker.key.is_some_and(|key| keys.contains(&key)),
+            Some(KeyList::Everybody) => true,
             None => asker.admin || !self.restricted,
         }
     }

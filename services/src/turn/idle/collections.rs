@@ -1,7 +1,7 @@
 //! Tests collections whose items have changed, while the service has nothing else to do: one text at a time is with the
 //! scheduler, and whoever comes has it ended at once. What a test asks is in `semantic/self_test.rs`.
 
-use super::{IdleTimes, PUT_OFF, QUIET, aside, is_open, ready};
+use super::{IdleTimes, QUIET, aside, is_open, put_off, ready, report};
 use crate::clock::unix_seconds;
 use crate::embedder::Purpose;
 use crate::semantic::{CollectionError, DueTest, Hits, ProbeQuery, SelfTest, SentenceProbe};
@@ -20,55 +20,36 @@ pub async fn keep_tested(services: &TurnServices) {
         tokio::time::sleep(QUIET).await;
         let due = services.collections.due_test();
         if let Some(due) = due.as_ref().filter(|due| seen.as_ref() == Some(*due)) {
-            match test(services, due).await {
-                Ok(test) => report(due, test.transpose()),
-                Err(error) => {
-                    tracing::warn!(collection = due.name.as_str(), %error, "a collection cannot be tested now");
-                    tokio::time::sleep(PUT_OFF).await;
-                }
-            }
+            test_idle(services, due).await;
         }
         seen = due;
     }
 }
 
-/// Says how a test ended; `Ok(None)` is one that the end of the service cut short.
-fn report(due: &DueTest, ended: Result<Option<SelfTest>, CollectionError>) {
+/// Tests a collection that is due.
+async fn test_idle(services: &TurnServices, due: &DueTest) {
     let collection = due.name.as_str();
-    match ended {
-        Ok(Some(test)) => {
-            let (recall, sentences, weight) = (test.recall().unwrap_or(0.0), test.sentences, test.weight);
-            tracing::info!(collection, sentences, recall, weight, "a collection was tested");
-            if let Some(points) = test.fell {
-                tracing::warn!(collection, recall, points, "searches of a collection find less than they did");
-            }
-        }
-        Ok(None) => {}
+    match test(services, due).await {
+        Ok(test) => test.iter().for_each(|test| report("collection", collection, test)),
         // Whoever removed it meanwhile needs no test.
-        Err(CollectionError::Unknown(_)) => tracing::debug!(collection, "a collection is gone before its test ended"),
-        Err(error) => tracing::error!(collection, %error, "the result of a self-test could not be kept"),
+        Err(TurnError::Collection(CollectionError::Unknown(_))) => tracing::debug!(collection, "a collection is gone"),
+        Err(error) => put_off("collection", collection, &error).await,
     }
 }
 
 /// Searches for the sentences of a collection. None if the service ends before the test does. A test in which something
 /// fails is not kept: what it had found would stand for the collection.
-async fn test(services: &TurnServices, due: &DueTest) -> Result<Option<Result<SelfTest, CollectionError>>, TurnError> {
+async fn test(services: &TurnServices, due: &DueTest) -> Result<Option<SelfTest>, TurnError> {
     let (all, of) = (services.collections.clone(), due.clone());
-    let probes = match aside(services, usize::MAX, move || all.probes(&of)).await? {
-        Ok(probes) => probes,
-        Err(error) => return Ok(Some(Err(error))),
-    };
+    let probes = aside(services, usize::MAX, move || all.probes(&of)).await?.map_err(TurnError::Collection)?;
     let (mut hits, mut idle): (Vec<Hits>, _) = (Vec::with_capacity(probes.len()), IdleTimes::of(services, NAME));
     for probe in probes {
         let sentence = idle.vector(&probe.sentence, Purpose::Query).await.transpose()?;
         let rest = idle.vector(&probe.rest, Purpose::Passage).await.transpose()?;
         let Some(vectors) = sentence.zip(rest).filter(|_| is_open(services)) else { return Ok(None) };
-        match search(services, due, probe, vectors).await? {
-            Ok(found) => hits.extend(found),
-            Err(error) => return Ok(Some(Err(error))),
-        }
+        hits.extend(search(services, due, probe, vectors).await?);
     }
-    Ok(Some(services.collections.keep_test(due, &hits, unix_seconds())))
+    services.collections.keep_test(due, &hits, unix_seconds()).map(Some).map_err(TurnError::Collection)
 }
 
 /// With which weights a sentence finds its text.
@@ -77,11 +58,8 @@ async fn search(
     due: &DueTest,
     probe: SentenceProbe,
     (sentence, rest): (Vec<f32>, Vec<f32>),
-) -> Result<Result<Option<Hits>, CollectionError>, TurnError> {
-    let bytes = match services.collections.info(due.owner, &due.name) {
-        Ok(info) => info.bytes,
-        Err(error) => return Ok(Err(error)),
-    };
+) -> Result<Option<Hits>, TurnError> {
+    let bytes = services.collections.info(due.owner, &due.name).map_err(TurnError::Collection)?.bytes;
     let bytes = scan_bytes(usize::try_from(bytes).unwrap_or(usize::MAX), probe.sentence.len());
     let (all, due) = (services.collections.clone(), due.clone());
     let scan = move || {
@@ -89,5 +67,5 @@ async fn search(
             ProbeQuery { item: &probe.item, sentence: (&probe.sentence, &sentence), rest: (&probe.rest, &rest) };
         all.probe(&due, &query)
     };
-    aside(services, bytes, scan).await
+    aside(services, bytes, scan).await?.map_err(TurnError::Collection)
 }

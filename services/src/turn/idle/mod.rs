@@ -14,6 +14,7 @@ use super::text_vectors::VectorCaller;
 use crate::actors::phase::Phase;
 use crate::embedder::{Embedder, Purpose};
 use crate::holder::Holder;
+use crate::semantic::SelfTest;
 use std::time::Duration;
 
 /// How long a collection or a store must have stayed as it is: whoever fills one adds again and again.
@@ -40,6 +41,21 @@ async fn aside<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, TurnError> {
     work(&services.lanes, Holder::Many, bytes, false, job).await
+}
+
+/// Says what a self-test found; `kind` is a collection or a store, of this name.
+fn report(kind: &str, name: &str, test: &SelfTest) {
+    let (recall, sentences, weight) = (test.recall().unwrap_or(0.0), test.sentences, test.weight);
+    tracing::info!(kind, name, sentences, recall, weight, "a self-test ended");
+    if let Some(points) = test.fell {
+        tracing::warn!(kind, name, recall, points, "searches find less than they did");
+    }
+}
+
+/// Says why a self-test cannot be made now, and leaves the next one for later.
+async fn put_off(kind: &str, name: &str, error: &TurnError) {
+    tracing::warn!(kind, name, %error, "a self-test cannot be made now");
+    tokio::time::sleep(PUT_OFF).await;
 }
 
 /// The times in which nobody has a request.

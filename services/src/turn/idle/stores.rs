@@ -1,6 +1,6 @@
 //! Vectors of stores of documents, made file by file, and the self-tests of stores whose vectors are all there.
 
-use super::{IdleTimes, PUT_OFF, QUIET, aside, is_open, ready};
+use super::{IdleTimes, PUT_OFF, QUIET, aside, is_open, put_off, ready, report};
 use crate::documents::{DocumentError, DueStoreTest, VectorJob, coded};
 use crate::embedder::{Purpose, TextEmbedder};
 use crate::semantic::{Hits, SelfTest};
@@ -140,7 +140,7 @@ pub async fn test_store(services: &TurnServices, caller: &TurnCaller, store: &st
     let due = services.documents.test_of(caller.account, store).map_err(TurnError::Documents)?;
     let _turn = services.documents.test_turn().map_err(TurnError::Documents)?;
     let test = test(services, &due, StoreReader::Request(services, caller)).await?;
-    test.iter().for_each(|test| report(&due, test));
+    test.iter().for_each(|test| report("store", due.store(), test));
     Ok(())
 }
 
@@ -148,21 +148,10 @@ pub async fn test_store(services: &TurnServices, caller: &TurnCaller, store: &st
 async fn test_idle(services: &TurnServices, idle: &mut IdleTimes<'_>, due: &DueStoreTest) {
     let store = due.store();
     match test(services, due, StoreReader::Idle(idle)).await {
-        Ok(test) => test.iter().for_each(|test| report(due, test)),
+        Ok(test) => test.iter().for_each(|test| report("store", store, test)),
         // Whoever removed it meanwhile needs no test.
         Err(TurnError::Documents(DocumentError::UnknownStore(_))) => tracing::debug!(store, "a store is gone"),
-        Err(error) => {
-            tracing::warn!(store, %error, "a store cannot be tested now");
-            tokio::time::sleep(PUT_OFF).await;
-        }
-    }
-}
-
-fn report(due: &DueStoreTest, test: &SelfTest) {
-    let (store, recall, sentences, weight) = (due.store(), test.recall().unwrap_or(0.0), test.sentences, test.weight);
-    tracing::info!(store, sentences, recall, weight, "a store was tested");
-    if let Some(points) = test.fell {
-        tracing::warn!(store, recall, points, "searches of a store find less than they did");
+        Err(error) => put_off("store", store, &error).await,
     }
 }
 
@@ -179,10 +168,7 @@ async fn test(
     for probe in probes {
         let sentence = reader.vector(&probe.sentence, Purpose::Query).await?;
         let rest = reader.vector(&probe.rest, Purpose::Passage).await?;
-        if !is_open(services) {
-            return Ok(None);
-        }
-        let Some((sentence, rest)) = sentence.zip(rest) else { return Ok(None) };
+        let Some((sentence, rest)) = sentence.zip(rest).filter(|_| is_open(services)) else { return Ok(None) };
         let (documents, of) = (services.documents.clone(), due.clone());
         let bytes = passage_scan_bytes(due.passages(), probe.sentence.len(), true);
         let search = move || documents.test_search(&of, &probe, (&sentence, &rest));
