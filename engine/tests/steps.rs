@@ -12,7 +12,7 @@ use chimere_engine::constraint::{Effect, RowRule, Rule, Source, Sources, StepRul
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{
-    ExpertCut, Form, Piece, PieceTokens, SampleRow, ScoreRows, StateCopy, StateStart, StepOutcome, StepPlan,
+    ExpertCut, Form, Piece, PieceTokens, SampleRow, Score, ScoreRows, StateCopy, StateStart, StepOutcome, StepPlan,
 };
 use std::sync::Arc;
 
@@ -334,6 +334,32 @@ fn a_prompt_s_own_tokens_are_scored_each_by_the_row_before_it() {
         }
         // The last row's best alternative is the token that greedy sampling took.
         assert_eq!(outcome.scores[4].logprobs.top[0].0, outcome.samples[0].token);
+    }
+}
+
+#[test]
+fn several_tokens_are_scored_behind_a_piece_of_one_row_as_behind_one_of_many() {
+    for make in backends() {
+        let mut b = make();
+        let scored = |piece: Piece| {
+            let next = [12, 99, 5].into();
+            Piece { score: Some(ScoreRows { from: 5, next, ..ScoreRows::default() }), ..piece }
+        };
+        let all = |b: &mut dyn Backend, id, piece| b.launch(plan(id, vec![piece])).unwrap().wait().unwrap().scores;
+        let together = all(&mut *b, 0, scored(prompt(0, false)));
+        let (head, last) = PROMPT.split_at(4);
+        let known = |start, tokens: &[TokenId], samples| {
+            piece(1, Form::Recurrent, start, PieceTokens::Known(tokens.to_vec()), samples)
+        };
+        b.launch(plan(1, vec![known(0, head, Vec::new())])).unwrap().wait().unwrap();
+        let alone = all(&mut *b, 2, scored(known(4, last, vec![row(1, false)])));
+        let told = |scores: &[Score]| scores.iter().map(|s| (s.position, s.token)).collect::<Vec<_>>();
+        assert_eq!(told(&together), [(5, 12), (5, 99), (5, 5)]);
+        assert_eq!(told(&alone), told(&together));
+        for (one, other) in alone.iter().zip(&together) {
+            let apart = (one.logprobs.logprob - other.logprobs.logprob).abs();
+            assert!(one.finite && apart < 0.05, "{one:?} {other:?}");
+        }
     }
 }
 

@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 /// What a step has to report.
 #[derive(Default)]
 pub(crate) struct StepOutputs {
+    /// Rows that tokens are scored by, each once, in order.
+    score_rows: Vec<usize>,
     scores: Vec<ScoreRow>,
     /// Rows that tokens are sampled from.
     pub(crate) rows: Vec<usize>,
@@ -52,7 +54,8 @@ struct PooledRows {
 
 /// A known token to score.
 struct ScoreRow {
-    row: usize,
+    /// Row among those that tokens are scored by.
+    logits: usize,
     seq: SeqId,
     position: u32,
     token: TokenId,
@@ -209,13 +212,15 @@ impl StepOutputs {
 
     /// Row `i` of a scored piece says how probable the token after it was.
     fn push_scores(&mut self, piece: &Piece, first_row: usize) {
-        self.scores.extend(piece.scored().into_iter().map(|ScoredToken { row, position, token, top }| ScoreRow {
-            row: first_row + row as usize,
-            seq: piece.seq,
-            position,
-            token,
-            top: usize::from(top),
-        }));
+        for ScoredToken { row, position, token, top } in piece.scored() {
+            let row = first_row + row as usize;
+            // Several tokens may be scored in one place.
+            if self.score_rows.last() != Some(&row) {
+                self.score_rows.push(row);
+            }
+            let logits = self.score_rows.len() - 1;
+            self.scores.push(ScoreRow { logits, seq: piece.seq, position, token, top: usize::from(top) });
+        }
     }
 }
 
@@ -234,16 +239,19 @@ impl ModelPass<'_> {
                 team.wait();
             }
         }
-        for (block, scores) in outputs.scores.chunks(room).enumerate() {
-            self.logits(team, &scores.iter().map(|s| s.row).collect::<Vec<_>>(), &self.model.norm);
+        for (block, rows) in outputs.score_rows.chunks(room).enumerate() {
+            self.logits(team, rows, &self.model.norm);
+            let first = block * room;
+            let place = |row: usize| outputs.scores.partition_point(|score| score.logits < row);
+            let scores = place(first)..place(first + rows.len());
             for i in team.share(scores.len()) {
-                let s = &scores[i];
+                let (at, s) = (scores.start + i, &outputs.scores[scores.start + i]);
                 // SAFETY: as above.
-                let logits = unsafe { self.ws.logits.get(i * vocab..(i + 1) * vocab) };
+                let logits = unsafe { self.ws.logits.get((s.logits - first) * vocab..(s.logits - first + 1) * vocab) };
                 let logprobs = sampler::logprobs(logits, s.token, s.top, scratch);
                 let finite = sampler::is_finite(logits);
                 let score = Score { seq: s.seq, position: s.position, token: s.token, logprobs, finite };
-                results.scores.lock().expect("no thread panics while it reports").push((block * room + i, score));
+                results.scores.lock().expect("no thread panics while it reports").push((at, score));
             }
             team.wait();
         }
