@@ -59,8 +59,8 @@ struct WaitingRequest {
     slots: u32,
     pages: u32,
     weight: u32,
-    /// Whether no step has computed a row of the request yet.
-    is_new: bool,
+    /// Whether it counts against the bounds of what may wait for a first step.
+    takes_place: bool,
 }
 
 /// The end of a sequence, or of a request's sequences, and what becomes free with it.
@@ -146,8 +146,8 @@ impl Scheduler {
         {
             future.wait_for(&waiting, |held| self.makes_way(key, waiting.slots, held));
             future.start(&waiting, key);
-            started += u64::from(waiting.is_new);
-            read += if waiting.is_new { u64::from(waiting.prompt) } else { 0 };
+            started += u64::from(waiting.takes_place);
+            read += if waiting.takes_place { u64::from(waiting.prompt) } else { 0 };
         }
         Some(future.at_us)
     }
@@ -205,7 +205,7 @@ impl Scheduler {
             slots: request.spec.choices,
             pages: pages_for(prompt).min(self.pages.total()),
             weight: terms.limits.weight,
-            is_new: true,
+            takes_place: true,
         };
         let room = self.slots.free() >= slots + own.slots && self.pages_unclaimed() >= pages + own.pages;
         future.wait_for(&own, |held| self.makes_way(terms.key, own.slots, held));
@@ -271,7 +271,7 @@ impl Scheduler {
             // While it runs, half of its output on average.
             pages: pages_for(prompt + outputs / 2).min(self.pages.total()),
             weight: self.accounts.weight(seq.key),
-            is_new: seq.is_new(),
+            takes_place: seq.takes_place(),
         }
     }
 }

@@ -189,7 +189,7 @@ impl Scheduler {
         self.live.insert(request.id, live);
         for choice in 0..request.spec.choices {
             let seq = Sequence::new(request.clone(), terms.key, first, choice, output_max);
-            self.queue.push(Sequence { cached, ..seq });
+            self.queue.push(Sequence { cached, exempt: terms.exempt, ..seq });
         }
         Ok(())
     }

@@ -8,20 +8,42 @@ use super::{Rejected, Request, SchedulerConfig};
 use crate::ids::{KeyId, RequestId, SeqId};
 use std::collections::BTreeMap;
 
-/// Owns what waits. Only requests that never ran count against the bounds: the others were accepted long ago.
+/// Owns what waits. Only requests that never ran and are not exempt count against the bounds: the others were
+/// accepted long ago.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// A key is here while something of it waits.
     waiting: BTreeMap<KeyId, BTreeMap<Rank, Sequence>>,
     new: QueueCounts,
-    new_by_key: BTreeMap<KeyId, u32>,
+    new_by_key: BTreeMap<KeyId, QueueCounts>,
 }
 
 /// Requests that never ran.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct QueueCounts {
     requests: u32,
+    /// Those of them that are not exempt.
+    places: u32,
+    /// Of their prompts.
     prompt_tokens: u64,
+}
+
+impl QueueCounts {
+    fn join(&mut self, seq: &Sequence) {
+        self.requests += 1;
+        if !seq.exempt {
+            self.places += 1;
+            self.prompt_tokens += u64::from(seq.prompt_len());
+        }
+    }
+
+    fn leave(&mut self, seq: &Sequence) {
+        self.requests -= 1;
+        if !seq.exempt {
+            self.places -= 1;
+            self.prompt_tokens -= u64::from(seq.prompt_len());
+        }
+    }
 }
 
 impl Queue {
@@ -29,9 +51,10 @@ impl Queue {
     /// Where the queue is full of others' requests, a key that has less than its part of it may still come in, until
     /// the queue is full twice over.
     pub(crate) fn check(&self, request: &Request, key: KeyId, config: &SchedulerConfig) -> Result<(), Rejected> {
-        let (waiting, max) = (self.new.requests, config.queue_requests_max);
-        let own = self.new_by_key.get(&key).copied().unwrap_or(0);
-        let keys = self.new_by_key.len() as u32 + u32::from(own == 0);
+        let (waiting, max) = (self.new.places, config.queue_requests_max);
+        let own = self.new_by_key.get(&key).map_or(0, |new| new.places);
+        let others = self.new_by_key.iter().filter(|(other, new)| **other != key && new.places > 0).count();
+        let keys = others as u32 + 1;
         let modest = keys > 1 && own < max / keys && waiting < max.saturating_mul(2);
         if waiting >= max && !modest {
             return Err(Rejected::QueueFull { waiting, max });
@@ -94,7 +117,7 @@ impl Queue {
         *self = Self::default();
     }
 
-    /// Prompt tokens of requests that never ran.
+    /// Prompt tokens of requests that never ran and are not exempt.
     pub(crate) fn new_prompt_tokens(&self) -> u64 {
         self.new.prompt_tokens
     }
@@ -106,7 +129,7 @@ impl Queue {
 
     /// Requests that never ran, by key.
     pub(crate) fn new_by_key(&self) -> impl Iterator<Item = (KeyId, u32)> {
-        self.new_by_key.iter().map(|(key, n)| (*key, *n))
+        self.new_by_key.iter().map(|(key, new)| (*key, new.requests))
     }
 
     /// What waits, key by key, each by rank.
@@ -123,19 +146,16 @@ impl Queue {
         if !seq.is_new() || seq.role == ChoiceRole::Follower {
             return;
         }
-        let tokens = u64::from(seq.prompt_len());
         let own = self.new_by_key.entry(seq.key).or_default();
         if joins {
-            *own += 1;
-            self.new.requests += 1;
-            self.new.prompt_tokens += tokens;
+            own.join(seq);
+            self.new.join(seq);
         } else {
-            *own -= 1;
-            if *own == 0 {
+            own.leave(seq);
+            if own.requests == 0 {
                 self.new_by_key.remove(&seq.key);
             }
-            self.new.requests -= 1;
-            self.new.prompt_tokens -= tokens;
+            self.new.leave(seq);
         }
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Sequence {
     pub(crate) rank: Rank,
     /// The key that the sequence runs on account of.
     pub(crate) key: KeyId,
+    /// It does not count against the bounds of what may wait.
+    pub(crate) exempt: bool,
     /// Of the prompt, tokens that the cache spared when it first ran; while it waits for that, those that it would.
     pub(crate) cached: u32,
     /// What its first piece goes on from.
@@ -120,6 +122,7 @@ impl Sequence {
         Self {
             rank: Rank { priority: spec.priority, seq: SeqId(first.0 + u64::from(choice)) },
             key,
+            exempt: false,
             cached: 0,
             restore: None,
             exports: Vec::new(),
@@ -191,6 +194,11 @@ impl Sequence {
         let part_filled = !self.prompt_len().is_multiple_of(PAGE_TOKENS);
         let copies = if part_filled { self.slots_wanted() - 1 } else { 0 };
         self.pages_lacking(self.len()) + copies
+    }
+
+    /// It counts against the bounds of what may wait for a first step.
+    pub(crate) fn takes_place(&self) -> bool {
+        self.is_new() && !self.exempt
     }
 
     /// Waits for its first step.

@@ -341,6 +341,20 @@ fn the_service_s_own_request_is_not_refused_for_what_others_have_waiting() {
 }
 
 #[test]
+fn a_part_of_a_call_that_was_taken_leaves_the_queue_to_others() {
+    let mut stage = Stage::new("queue 2");
+    let mut admit = |id, exempt| {
+        let terms = Terms { exempt, ..Terms::default() };
+        let request = Request::new(RequestId(id), [0; 5], Spec::greedy(1));
+        stage.scheduler.admit_under(request, &terms, Micros(0), &Pace::default())
+    };
+    (10..20).for_each(|id| assert_eq!(admit(id, true), Ok(())));
+    assert_eq!((admit(1, false), admit(2, false)), (Ok(()), Ok(())));
+    assert_eq!(admit(3, false), Err(Rejected::QueueFull { waiting: 2, max: 2 }));
+    assert_eq!(stage.scheduler.stats().requests_new, 12);
+}
+
+#[test]
 fn prompt_tokens_in_the_queue_are_bounded() {
     check("queue-tokens 50; A prompt 45; B prompt 6", "B!queue-tokens A[0..45]");
 }

@@ -30,7 +30,7 @@ pub async fn embed(
 ) -> Result<Vec<Vec<f32>>, DirectError> {
     let Texts { prompts, pooling, priority, terms } = texts;
     let mut vectors = vec![Vec::new(); prompts.len()];
-    let start = |at: usize| {
+    let start = |at: usize, terms: Terms| {
         let request = request(live.enter(name.clone()), prompts[at].clone(), pooling, priority);
         read_one(handles, request, terms)
     };
@@ -38,7 +38,7 @@ pub async fn embed(
         vectors[at] = vector;
         Vec::new()
     };
-    batch::run(handles, "embedded", (0..prompts.len()).collect(), start, finished).await?;
+    batch::run(handles, "embedded", (0..prompts.len()).collect(), terms, start, finished).await?;
     ::metrics::counter!(metrics::EMBEDDING_INPUTS).increment(prompts.len() as u64);
     Ok(vectors)
 }

@@ -51,10 +51,10 @@ pub async fn score(
         logprobs: scoring.stems.iter().map(|s| vec![0.0; s.paths.len()]).collect(),
         ..PathScores::default()
     };
-    let start = |at: usize| {
+    let start = |at: usize, terms: Terms| {
         let entry = live.enter(name.clone());
         let request = work.request(at, &entry);
-        read_one(handles, entry, request, scoring.terms)
+        read_one(handles, entry, request, terms)
     };
     let finished = |at: usize, read: Read| {
         if at == 0 {
@@ -66,7 +66,7 @@ pub async fn score(
         }
         work.unlocked_by(at)
     };
-    batch::run(handles, "decided", work.first(), start, finished).await?;
+    batch::run(handles, "decided", work.first(), scoring.terms, start, finished).await?;
     Ok(out)
 }
 

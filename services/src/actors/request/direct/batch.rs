@@ -1,5 +1,5 @@
 //! The requests of one call that no actor answers for: a few of them are in the scheduler's hands at a time, and all
-//! together they count as one request.
+//! together they count as one request, also among those that wait.
 
 use super::DirectError;
 use crate::actors::messages::Refusal;
@@ -9,7 +9,7 @@ use crate::actors::request::stopwatch::Stopwatch;
 use crate::limits::BATCH_IN_FLIGHT_MAX;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
-use chimere_engine::scheduler::{Rejected, RequestTimes};
+use chimere_engine::scheduler::{Rejected, RequestTimes, Terms};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
@@ -23,21 +23,22 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Runs requests by their numbers: `first` of them, and those that `finished` names when it is told of a result.
 /// Whoever stops waiting cancels what is not done yet. `outcome` is counted if all went well.
 ///
-/// One is in the scheduler's hands at first, and one more for each that ends, so that those of a busy service leave the
-/// queue to others; once one of them was taken, those that find no room wait for it. An error means that nothing was
+/// One is in the scheduler's hands at first, and one more for each that ends. Once one of them was taken, the others
+/// take no place in the queue, and those of a key that may have no more requests now wait for it. An error means that nothing was
 /// taken, that a request can never run, that the deadline passed, or that the engine failed.
 pub(in crate::actors::request) async fn run<T, F>(
     handles: &ServiceHandles,
     outcome: &'static str,
     first: Vec<usize>,
-    start: impl Fn(usize) -> F,
+    terms: Terms,
+    start: impl Fn(usize, Terms) -> F,
     finished: impl FnMut(usize, T) -> Vec<usize>,
 ) -> Result<(), DirectError>
 where
     F: Future<Output = Result<(T, RequestTimes), DirectError>>,
 {
     let mut end = End { outcome: "cancelled", gateway: handles.gateway.clone() };
-    let ran = run_all(handles, first, start, finished).await;
+    let ran = run_all(handles, first, terms, start, finished).await;
     end.outcome = match &ran {
         Ok(()) => outcome,
         Err(DirectError::Refused(_)) => "rejected",
@@ -67,14 +68,15 @@ impl Drop for End {
 async fn run_all<T, F>(
     handles: &ServiceHandles,
     first: Vec<usize>,
-    start: impl Fn(usize) -> F,
+    terms: Terms,
+    start: impl Fn(usize, Terms) -> F,
     mut finished: impl FnMut(usize, T) -> Vec<usize>,
 ) -> Result<(), DirectError>
 where
     F: Future<Output = Result<(T, RequestTimes), DirectError>>,
 {
     let start = &start;
-    let one = |at: usize| async move { (at, start(at).await) };
+    let one = |at: usize, exempt| async move { (at, start(at, Terms { exempt, ..terms }).await) };
     let mut watch = Stopwatch::new(0, handles.gateway.clone());
     let (mut waiting, mut running) = (VecDeque::from(first), FuturesUnordered::new());
     let (mut window, mut taken) = (1, false);
@@ -82,7 +84,7 @@ where
         while running.len() < window
             && let Some(at) = waiting.pop_front()
         {
-            running.push(one(at));
+            running.push(one(at, taken || terms.exempt));
         }
         let Some(ended) = running.next().await else { break };
         match ended {
