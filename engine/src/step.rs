@@ -7,6 +7,7 @@
 use crate::CHUNK_TOKENS;
 use crate::constraint::{Awaiting, Constraint, Rule, Source, Sources};
 use crate::ids::{CheckpointId, HostBlockId, PageId, SeqId, SlotId, StepId, TokenId, TransferId};
+use crate::model::Adapter;
 pub use crate::sampling::Certainty;
 use crate::sampling::SamplingParams;
 pub use chimere_kernels::reference::ExpertCut;
@@ -182,6 +183,9 @@ pub struct Piece {
     pub ends: Arc<[TokenId]>,
     /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
+    /// What is added to the model's matrices for these rows; of a sequence always the same. Only backends that
+    /// [take](crate::backend::BackendInfo::adapters) them get one.
+    pub adapter: Option<Arc<Adapter>>,
     /// Report [`PooledUnit`]s of the rows from this position on. Only for prompt pieces, which begin at a multiple of
     /// [`crate::CHUNK_TOKENS`].
     pub pool_from: Option<u32>,
@@ -513,6 +517,7 @@ mod tests {
             samples: Vec::new(),
             score: None,
             experts: None,
+            adapter: None,
             follows: None,
             ends: Arc::default(),
             pool_from: None,
@@ -541,6 +546,7 @@ mod tests {
                 samples: Vec::new(),
                 score: None,
                 experts: None,
+                adapter: None,
                 follows: None,
                 ends: Arc::default(),
                 pool_from,

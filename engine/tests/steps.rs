@@ -98,6 +98,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         samples,
         score: None,
         experts: None,
+        adapter: None,
         follows: None,
         ends: Arc::default(),
         pool_from: None,

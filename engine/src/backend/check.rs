@@ -146,6 +146,9 @@ fn check_guesses(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
 }
 
 fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
+    if piece.adapter.is_some() && !info.adapters {
+        return Err(format!("an adapter, which {} does not compute", info.device));
+    }
     if piece.is_empty() {
         return Err("a piece without tokens".into());
     }

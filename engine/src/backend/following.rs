@@ -74,6 +74,7 @@ mod tests {
             samples: vec![row; drafts + 1],
             score: None,
             experts: None,
+            adapter: None,
             follows,
             ends: Arc::default(),
             pool_from: None,

@@ -65,6 +65,8 @@ pub struct BackendInfo {
     pub drafts: DraftRoom,
     /// Threads of the host that compute its steps; 0 if a device does.
     pub threads: u32,
+    /// Whether rows may have an adapter.
+    pub adapters: bool,
 }
 
 /// A launched step. Waited for on the completion thread, never on the one that launches, unless it [is

@@ -224,6 +224,7 @@ pub(super) mod tests {
             samples,
             score: None,
             experts: None,
+            adapter: None,
             follows: None,
             ends: Arc::default(),
             pool_from: None,
@@ -258,6 +259,7 @@ pub(super) mod tests {
                 context: 32,
                 drafts: DraftRoom::default(),
                 threads: 1,
+                adapters: true,
             };
             Self {
                 capacity,

@@ -1,6 +1,7 @@
 //! Hugging Face directories: config.json, sharded safetensors by mmap, the files about text. Nothing else here reads
 //! these files.
 
+mod adapter;
 mod config;
 mod json;
 mod quantized;
@@ -8,7 +9,9 @@ mod sentence;
 mod tensors;
 mod text;
 
+pub(crate) use adapter::AdapterDir;
 pub use config::HfConfig;
+pub(crate) use json::Json;
 pub use sentence::{SentenceModules, TextPooling};
 
 use super::{BlockType, Files, LoadError, Tensor};

@@ -1,8 +1,9 @@
 //! Opens a model of any format and family.
 
 use super::families::{FAMILIES, Family};
-use super::{Model, from_gguf, from_hf};
+use super::{HeadOrder, Model, from_gguf, from_hf};
 use crate::format::gguf::set_name;
+use crate::format::hf::AdapterDir;
 use crate::format::{Gguf, HfDir, LoadError, Problem};
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,7 @@ pub fn open(path: &Path) -> Result<Opened, LoadError> {
     if !path.is_dir() {
         return Gguf::open(path).map(Opened::Gguf);
     }
-    if path.join("adapter_config.json").exists() && !path.join("config.json").exists() {
+    if AdapterDir::is_one(path) {
         return Err(no_model(ADAPTER).in_file(path));
     }
     HfDir::open(path).map(Opened::HuggingFace)
@@ -70,7 +71,7 @@ fn is_projector(file: &Path) -> bool {
     name.contains("mmproj") || Gguf::open(file).is_ok_and(|file| other_kind(&file) == Some(PROJECTOR))
 }
 
-const ADAPTER: &str = "an adapter, which changes a model: merge it into its model first";
+const ADAPTER: &str = "an adapter, which changes a model: it is served beside its model";
 const IMATRIX: &str = "an importance matrix, which `quantize` takes beside a model";
 const PROJECTOR: &str = "a projector of pictures, which is a part of a model";
 const VOCABULARY: &str = "a vocabulary without weights";
@@ -122,6 +123,12 @@ pub(super) fn hugging_face_family(dir: &HfDir) -> Result<&'static Family, LoadEr
     })?;
     dir.check_quantization()?;
     Ok(family)
+}
+
+/// The order that value heads have in GGUF files of an architecture.
+pub(super) fn head_order_of(architecture: &str) -> HeadOrder {
+    let conversion = find(|f| f.gguf == architecture).and_then(|family| family.conversion);
+    conversion.map_or(HeadOrder::Grouped, |conversion| conversion.head_order)
 }
 
 fn find(is: impl Fn(&Family) -> bool) -> Option<&'static Family> {

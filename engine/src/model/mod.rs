@@ -5,6 +5,7 @@
 //! the factors to multiply by (`1 + w` already folded in), `a` is `-exp(A_log)`, fused matrices are split, conv weights
 //! are `[channel, tap]`. What differs and stays is the order of value heads ([`HeadOrder`]).
 
+mod adapter;
 mod blocks;
 mod converted;
 mod draft_ids;
@@ -20,6 +21,7 @@ mod reader;
 mod summary;
 pub(crate) mod unread;
 
+pub use adapter::{ADAPTER_RANK_MAX, Adapter, LowRank, Matrix, read_adapter};
 pub use blocks::{
     Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, LatentWeights,
     Mamba2Config, Mamba2Weights, MlpConfig, MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig,

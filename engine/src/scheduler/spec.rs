@@ -3,6 +3,7 @@
 use crate::constraint::Sources;
 use crate::constraint::thinking::Thinking;
 use crate::ids::{CacheScope, TokenId};
+use crate::model::Adapter;
 use crate::sampling::SamplingParams;
 use crate::step::ExpertCut;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ pub struct Spec {
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
     /// requests that ask otherwise.
     pub experts: Option<ExpertCut>,
+    /// What is added to the model's matrices for this request. Who names one sees to it that `cache` is a scope of its
+    /// own.
+    pub adapter: Option<Arc<Adapter>>,
     /// Deferred sources of rules about its tokens: every row waits for them.
     pub waits_for: Sources,
     /// Report the prompt's hidden state. Such a request has one choice and wants no token.
@@ -57,6 +61,7 @@ impl Default for Spec {
             score_prompt: None,
             thinking: None,
             experts: None,
+            adapter: None,
             waits_for: Sources::NONE,
             pool: None,
             drafts: true,

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
 
+mod adapters;
 mod bad_files;
 mod blocks;
 mod canonical;

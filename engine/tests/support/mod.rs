@@ -228,6 +228,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         samples: Vec::new(),
         score: None,
         experts: None,
+        adapter: None,
         follows: None,
         ends: Arc::default(),
         pool_from: None,

@@ -267,6 +267,7 @@ fn parts(
         context: options.context,
         drafts: DraftRoom::default(),
         threads: 1,
+        adapters: true,
     };
     let build: Build = if options.real {
         real(&options)

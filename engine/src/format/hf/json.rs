@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// A JSON object of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Json {
-    pub(super) file: PathBuf,
+pub(crate) struct Json {
+    /// The file, for messages.
+    pub(crate) file: PathBuf,
     pub(super) value: Value,
 }
 
@@ -47,20 +48,25 @@ impl Json {
         Ok(Self { file: file.to_owned(), value })
     }
 
+    /// All keys with their values.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+    }
+
     /// The value at a dotted path.
-    pub(super) fn get(&self, path: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, path: &str) -> Option<&Value> {
         path.split('.').try_fold(&self.value, |v, key| v.get(key)).filter(|v| !v.is_null())
     }
 
-    pub(super) fn u64(&self, path: &str) -> Result<Option<u64>, LoadError> {
+    pub(crate) fn u64(&self, path: &str) -> Result<Option<u64>, LoadError> {
         self.typed(path, "a whole number of at least 0", Value::as_u64)
     }
 
-    pub(super) fn f64(&self, path: &str) -> Result<Option<f64>, LoadError> {
+    pub(crate) fn f64(&self, path: &str) -> Result<Option<f64>, LoadError> {
         self.typed(path, "a number", Value::as_f64)
     }
 
-    pub(super) fn bool(&self, path: &str) -> Result<Option<bool>, LoadError> {
+    pub(crate) fn bool(&self, path: &str) -> Result<Option<bool>, LoadError> {
         self.typed(path, "a bool", Value::as_bool)
     }
 
@@ -85,7 +91,7 @@ impl Json {
         }
     }
 
-    pub(super) fn error(&self, path: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
+    pub(crate) fn error(&self, path: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
         Problem::key(path, want, got).in_file(&self.file)
     }
 

@@ -71,6 +71,13 @@ impl Tensors {
         Ok(all)
     }
 
+    /// The tensors of one file of a directory.
+    pub(super) fn open_file(dir: &Path, name: &str) -> Result<Self, LoadError> {
+        let mut all = Self { dir: dir.to_owned(), by_name: HashMap::new(), files: Files::default() };
+        all.add_file(&dir.join(name))?;
+        Ok(all)
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }

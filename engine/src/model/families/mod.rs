@@ -15,6 +15,8 @@ mod qwen3next;
 #[cfg(test)]
 mod scaled;
 
+pub(super) use qwen3next::{ba_rows, qkvz_rows};
+
 use super::blocks::{Block, Conversion, GdnPacking, LayerPlan, OpConfig};
 use super::gguf_keys::Keys;
 use super::hf_tensors::HfTensors;

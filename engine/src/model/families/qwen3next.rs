@@ -67,7 +67,7 @@ fn split_qkvz(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
 }
 
 /// Where q, k and v stand, and where z does. Rows of each key head: q K, k K, v r*V, z r*V.
-fn qkvz_rows(gdn: &GdnConfig) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+pub(in crate::model) fn qkvz_rows(gdn: &GdnConfig) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let values = gdn.value_heads / gdn.key_heads * gdn.value_dim;
     let group = 2 * gdn.key_dim + 2 * values;
     let part = |at: usize, len: usize| (0..gdn.key_heads).map(move |head| head * group + at..head * group + at + len);
@@ -77,8 +77,13 @@ fn qkvz_rows(gdn: &GdnConfig) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
 
 /// Rows of each key head: b r, a r.
 fn split_ba(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
+    let (b, a) = ba_rows(gdn);
+    (fused.gather_rows(&b), fused.gather_rows(&a))
+}
+
+/// Where b and a stand.
+pub(in crate::model) fn ba_rows(gdn: &GdnConfig) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let r = gdn.value_heads / gdn.key_heads;
-    let part =
-        |at: usize| (0..gdn.key_heads).map(|head| (2 * head + at) * r..(2 * head + at + 1) * r).collect::<Vec<_>>();
-    (fused.gather_rows(&part(0)), fused.gather_rows(&part(1)))
+    let part = |at: usize| (0..gdn.key_heads).map(|head| (2 * head + at) * r..(2 * head + at + 1) * r).collect();
+    (part(0), part(1))
 }

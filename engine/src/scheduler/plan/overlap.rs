@@ -118,6 +118,7 @@ impl Scheduler {
             samples,
             score: None,
             experts: seq.request.spec.experts,
+            adapter: seq.request.spec.adapter.clone(),
             ends: seq.request.spec.end_ids.clone(),
             pool_from: None,
             exports: Vec::new(),

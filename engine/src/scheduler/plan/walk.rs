@@ -272,6 +272,7 @@ impl Scheduler {
             score,
             follows: None,
             experts: seq.request.spec.experts.filter(|_| form == Form::Recurrent),
+            adapter: seq.request.spec.adapter.clone(),
             ends: seq.request.spec.end_ids.clone(),
             pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
             exports,

@@ -323,6 +323,7 @@ impl<'a> Driver<'a> {
             samples,
             score: None,
             experts: None,
+            adapter: None,
             follows: None,
             ends: Arc::default(),
             pool_from: None,
@@ -448,6 +449,7 @@ mod tests {
             context: 320,
             drafts: DraftRoom::default(),
             threads: 1,
+            adapters: true,
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }

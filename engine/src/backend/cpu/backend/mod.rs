@@ -104,6 +104,7 @@ impl CpuBackend {
                 context: config.context,
                 drafts: config.draft_room(),
                 threads: config.threads as u32,
+                adapters: true,
             },
             store: Store::new(shape, config),
             workspace,

@@ -12,7 +12,7 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
-use crate::model::{GdnConfig, GdnWeights};
+use crate::model::{GdnConfig, GdnWeights, Matrix};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
 use std::ops::Range;
 
@@ -118,7 +118,8 @@ impl Operator for Gdn {
     fn run(&self, step: &GdnStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.projections);
         pass.norm_for(team, at.norm, &self.inputs);
-        pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a]);
+        let matrices = [Matrix::Qkv, Matrix::Z, Matrix::Beta, Matrix::Alpha];
+        pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a], Some((at.block, matrices)));
         team.wait();
         let mut own = 0..0;
         team.share_costs(&step.costs, |job, _| own = if own.is_empty() { job } else { own.start }..job + 1);
@@ -128,7 +129,7 @@ impl Operator for Gdn {
         }
         prefetch(&self.out, team.share(self.out.tiles()));
         team.wait();
-        pass.mix(team, &self.out, step.out, at.scale);
+        pass.mix(team, &self.out, step.out, at.scale, Some((at.block, Matrix::Out)));
         // SAFETY: the jobs that read the tails are behind a barrier.
         unsafe { self.params.conv.keep_tails(&p.qkv, at) };
     }

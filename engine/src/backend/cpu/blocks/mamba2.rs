@@ -125,7 +125,7 @@ impl Mamba2 {
     /// [`Operator::run`] from rows that are normed already.
     pub(super) fn run_normed(&self, step: &Mamba2Step<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
-        pass.project(team, &self.inputs, [&p.z, &p.xbc, &p.dt]);
+        pass.project(team, &self.inputs, [&p.z, &p.xbc, &p.dt], None);
         team.wait();
         let strips = self.conv.strips();
         for unit in team.share(pass.batch.rows() * strips) {
@@ -141,7 +141,7 @@ impl Mamba2 {
             self.finish(step, unit / self.config.groups, unit % self.config.groups);
         }
         team.wait();
-        pass.mix(team, &self.out, step.out, at.scale);
+        pass.mix(team, &self.out, step.out, at.scale, None);
         // SAFETY: convolutions are behind a barrier.
         unsafe { self.conv.keep_tails(&p.xbc, at) };
     }

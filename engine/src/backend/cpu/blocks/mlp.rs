@@ -5,13 +5,14 @@ use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{
     ActivationRows, NextTiles, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul_before,
 };
+use crate::backend::cpu::pass::adapted::AdaptedProduct;
 use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::forward::Pass;
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{relu2, swiglu};
 use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::format::{NotFinite, Tensor};
-use crate::model::{MlpConfig, MlpWeights};
+use crate::model::{Matrix, MlpConfig, MlpWeights};
 use std::ops::Range;
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
@@ -100,13 +101,13 @@ impl Operator for Mlp {
         buffers.step(batch.rows())
     }
 
-    fn run(&self, step: &MlpStep<'_>, BlockThread { pass, team, norm, scale, .. }: BlockThread<'_>) {
+    fn run(&self, step: &MlpStep<'_>, BlockThread { pass, team, norm, scale, block }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
         team.share_costs(&[(self.units(), 1)], |_, units| {
-            self.activate(pass, pass.stream.normed, &pass.batch.pairs, units, *step, None);
+            self.activate(pass, pass.stream.normed, &pass.batch.pairs, units, *step, (None, Some(block)));
         });
         team.wait();
-        pass.mix(team, &self.down, step.act, scale);
+        pass.mix(team, &self.down, step.act, scale, Some((block, Matrix::Down)));
     }
 }
 
@@ -133,7 +134,8 @@ impl Mlp {
     }
 
     /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a row of `x` and
-    /// the row of the buffers that it is for. `next` is what the thread reads afterwards.
+    /// the row of the buffers that it is for. `next` is what the thread reads afterwards, and `changed` the block, if
+    /// adapters may change it: its rows are those of the step.
     pub(super) fn activate(
         &self,
         pass: &Pass<'_>,
@@ -141,16 +143,19 @@ impl Mlp {
         pairs: &[(u32, u32)],
         units: Range<usize>,
         step: MlpStep<'_>,
-        next: NextTiles<'_>,
+        (next, changed): (NextTiles<'_>, Option<usize>),
     ) {
         let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);
         let (cols, tiles) = columns_of(units, width);
         let up = Some((&self.up, tiles.start));
-        let gate = self.gate.iter().map(|gate| (gate, step.gate, up));
-        for (m, buffer, next) in gate.chain([(&self.up, step.up, next)]) {
+        let gate = self.gate.iter().map(|gate| (gate, Matrix::Gate, step.gate, up));
+        for (m, matrix, made, next) in gate.chain([(&self.up, Matrix::Up, step.up, next)]) {
             // SAFETY: these tiles of these rows are this thread's alone.
-            let out = unsafe { pass.out(buffer, act.len(), width) };
+            let out = unsafe { pass.out(made, act.len(), width) };
             matmul_before(next, m, x, pairs, tiles.clone(), out);
+            if let Some(block) = changed {
+                pass.adapt(AdaptedProduct { block, matrix, made }, x, cols.clone());
+            }
         }
         for (_, out) in pairs {
             let row = *out as usize;

@@ -10,13 +10,14 @@ use super::mlp::{self, Mlp, MlpBuffers, MlpStep};
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul, matmul_before, prefetch};
+use crate::backend::cpu::pass::adapted::AdaptedProduct;
 use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::forward::{Pass, columns};
 use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::{NotFinite, Tensor};
-use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
+use crate::model::{LatentWeights, Matrix, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::ExpertCut;
 use std::ops::Range;
 
@@ -303,7 +304,8 @@ impl Moe {
         team.wait();
     }
 
-    fn gate_and_up(&self, step: &MoeStep<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &mut MoeScratch) {
+    fn gate_and_up(&self, step: &MoeStep<'_>, at: BlockThread<'_>, s: &mut MoeScratch) {
+        let BlockThread { pass, team, block, .. } = at;
         s.costs.clear();
         s.costs.extend(s.groups.iter().map(|(e, r)| (self.experts[*e].units(), cost(&self.experts[*e], r.len()))));
         let shared = self.shared.as_ref().zip(step.shared);
@@ -314,10 +316,10 @@ impl Moe {
             match (s.groups.get(item), shared) {
                 (Some((e, range)), _) => {
                     let x = step.latent.map_or(pass.stream.normed, |latent| latent.rows);
-                    self.experts[*e].activate(pass, x, &s.rows[range.clone()], units, step.routed, next);
+                    self.experts[*e].activate(pass, x, &s.rows[range.clone()], units, step.routed, (next, None));
                 }
                 (None, Some((own, step))) => {
-                    own.expert.activate(pass, pass.stream.normed, &pass.batch.pairs, units, step, None);
+                    own.expert.activate(pass, pass.stream.normed, &pass.batch.pairs, units, step, (None, Some(block)));
                 }
                 (None, None) => unreachable!("what is no group's is the shared expert's"),
             }
@@ -342,7 +344,7 @@ impl Moe {
             Some((latent, own)) => {
                 self.sum_latent(step, own, at, s);
                 team.wait();
-                pass.mix(team, &latent.back, own.sums, 1.0);
+                pass.mix(team, &latent.back, own.sums, 1.0, None);
             }
         }
         self.add_shared(step, at);
@@ -392,7 +394,7 @@ impl Moe {
     }
 
     /// What the shared expert makes, for this thread's columns of the stream.
-    fn add_shared(&self, step: &MoeStep<'_>, BlockThread { pass, team, .. }: BlockThread<'_>) {
+    fn add_shared(&self, step: &MoeStep<'_>, BlockThread { pass, team, block, .. }: BlockThread<'_>) {
         let Some((shared, own)) = self.shared.as_ref().zip(step.shared) else { return };
         let (down, rows, x) = (&shared.expert.down, pass.batch.rows(), pass.stream.x);
         let (hidden, tiles) = (down.rows(), team.share(down.tiles()));
@@ -400,6 +402,7 @@ impl Moe {
         // SAFETY: the tiles are this thread's share.
         let out = unsafe { pass.out(pass.stream.made, rows, hidden) };
         matmul(down, own.act, &pass.batch.pairs, tiles, out);
+        pass.adapt(AdaptedProduct { block, matrix: Matrix::Down, made: pass.stream.made }, own.act, cols.clone());
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.

@@ -89,7 +89,7 @@ impl Operator for ShortConv {
     fn run(&self, step: &ShortConvStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         pass.norm_for(team, at.norm, &self.inputs);
-        pass.project(team, &self.inputs, [&p.gated, &p.out_gate, &p.values]);
+        pass.project(team, &self.inputs, [&p.gated, &p.out_gate, &p.values], None);
         team.wait();
         let strips = self.conv.strips();
         for unit in team.share(pass.batch.rows() * strips) {
@@ -100,7 +100,7 @@ impl Operator for ShortConv {
             self.convolve(step, at, unit / strips, self.conv.strip(unit % strips));
         }
         team.wait();
-        pass.mix(team, &self.out, step.out, at.scale);
+        pass.mix(team, &self.out, step.out, at.scale, None);
         // SAFETY: convolutions are behind a barrier.
         unsafe { self.conv.keep_tails(&p.gated, at) };
     }

@@ -89,6 +89,7 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
         pages: vec![PageId(0)],
         prompt_len: tokens.len() as u32,
         experts: None,
+        adapter: None,
         samples: Vec::new(),
         score: None,
         follows: None,

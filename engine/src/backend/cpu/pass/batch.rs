@@ -3,7 +3,9 @@
 use crate::backend::BackendError;
 use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
+use crate::model::Adapter;
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
+use std::sync::Arc;
 
 /// All rows of a step.
 pub(crate) struct RowBatch {
@@ -32,6 +34,7 @@ pub(crate) struct BatchPiece {
     pub(crate) slot: usize,
     pub(crate) pages: Vec<usize>,
     pub(crate) experts: Option<ExpertCut>,
+    pub(crate) adapter: Option<Arc<Adapter>>,
     /// Rows after which the state is kept, and where, as if it were a slot.
     pub(crate) exports: Vec<(usize, usize)>,
 }
@@ -89,6 +92,7 @@ impl RowBatch {
                 slot: piece.slot,
                 pages: piece.pages.to_vec(),
                 experts: None,
+                adapter: None,
                 exports: Vec::new(),
             });
         }
@@ -131,6 +135,7 @@ impl RowBatch {
             slot,
             pages: piece.pages.iter().map(|p| p.0 as usize).collect(),
             experts: piece.experts,
+            adapter: piece.adapter.clone(),
             exports: piece
                 .exports
                 .iter()

@@ -6,6 +6,7 @@
 //! result.
 
 use crate::backend::cpu::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before};
+use crate::backend::cpu::pass::adapted::AdaptedProduct;
 use crate::backend::cpu::pass::batch::RowBatch;
 use crate::backend::cpu::pass::experts::ExpertCount;
 use crate::backend::cpu::pass::routes::Routes;
@@ -15,7 +16,7 @@ use crate::backend::cpu::simd::rowops::{add, add_weighted};
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::pool::Team;
 use crate::backend::cpu::team::shared::SharedBuffer;
-use crate::model::ModelConfig;
+use crate::model::{Matrix, ModelConfig};
 use std::ops::Range;
 
 /// What all threads of a pass see of it in a block.
@@ -56,30 +57,47 @@ impl Pass<'_> {
         }
     }
 
-    /// This thread's share of the products of all rows with some matrices that read the same input.
+    /// This thread's share of the products of all rows with some matrices that read the same input. `changed` are the
+    /// block and its matrices as adapters know them, if they may change them.
     pub(crate) fn project<const N: usize>(
         &self,
         team: Team,
         inputs: &[PackedMatrix; N],
         outs: [&SharedBuffer<f32>; N],
+        changed: Option<(usize, [Matrix; N])>,
     ) {
         let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
             let next = inputs.get(i + 1).map(|next| (next, 0));
             // SAFETY: the tiles are this thread's share.
             let out = unsafe { self.out(outs[i], self.batch.rows(), inputs[i].rows()) };
-            matmul_before(next, &inputs[i], self.stream.normed, &self.batch.pairs, tiles, out);
+            matmul_before(next, &inputs[i], self.stream.normed, &self.batch.pairs, tiles.clone(), out);
+            if let Some((block, matrices)) = changed {
+                let product = AdaptedProduct { block, matrix: matrices[i], made: outs[i] };
+                self.adapt(product, self.stream.normed, columns(&tiles, inputs[i].rows()));
+            }
         });
     }
 
-    /// An operator's output matrix, times `scale`, added to the residual stream.
-    pub(crate) fn mix(&self, team: Team, w: &PackedMatrix, x: RowsView<'_>, scale: f32) {
+    /// An operator's output matrix, times `scale`, added to the residual stream. `changed` is as for
+    /// [`Pass::project`].
+    pub(crate) fn mix(
+        &self,
+        team: Team,
+        w: &PackedMatrix,
+        x: RowsView<'_>,
+        scale: f32,
+        changed: Option<(usize, Matrix)>,
+    ) {
         let tiles = team.share(w.tiles());
         let (hidden, rows, stream) = (w.rows(), self.batch.rows(), self.stream);
         // SAFETY: the tiles are this thread's share.
         let out = unsafe { self.out(stream.made, rows, hidden) };
         matmul(w, x, &self.batch.pairs, tiles.clone(), out);
         let cols = columns(&tiles, hidden);
+        if let Some((block, matrix)) = changed {
+            self.adapt(AdaptedProduct { block, matrix, made: stream.made }, x, cols.clone());
+        }
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers.

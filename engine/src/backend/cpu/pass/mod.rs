@@ -1,5 +1,6 @@
 //! The rows of one pass through blocks, the phases that operators share, and notes that are taken on the way.
 
+pub(crate) mod adapted;
 pub(crate) mod batch;
 pub(crate) mod experts;
 pub(crate) mod forward;

@@ -55,6 +55,20 @@ pub(crate) fn relu2(up: &[f32], out: &mut [f32]) {
 
 /// The sigmoid of the product of two rows of whole vectors.
 pub(crate) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
+    struct Sigmoid(f32);
+    impl Kernel for Sigmoid {
+        type Output = f32;
+        #[inline(always)]
+        unsafe fn call<L: Lanes>(self) -> f32 {
+            // SAFETY: the instruction set is the caller's promise.
+            unsafe { L::splat(self.0).sigmoid().array()[0] }
+        }
+    }
+    run(Sigmoid(dot(a, b)))
+}
+
+/// The product of two rows of whole vectors.
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     struct Dot<'a>(&'a [f32], &'a [f32]);
     impl Kernel for Dot<'_> {
         type Output = f32;
@@ -68,7 +82,7 @@ pub(crate) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
                 for i in (0..a.len()).step_by(LANES) {
                     acc = L::load(a.as_ptr().add(i)).mul_add(L::load(b.as_ptr().add(i)), acc);
                 }
-                L::splat(acc.sum()).sigmoid().array()[0]
+                acc.sum()
             }
         }
     }

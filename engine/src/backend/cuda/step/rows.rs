@@ -327,6 +327,7 @@ mod tests {
             samples,
             score: None,
             experts: None,
+            adapter: None,
             follows: None,
             ends: Arc::default(),
             pool_from: None,

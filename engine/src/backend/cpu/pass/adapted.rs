@@ -1,0 +1,57 @@
+//! What adapters add to a product: `scale * B (A x)` for the rows of pieces that have one, and nothing for the others.
+//!
+//! Each thread computes `A x` for itself, which is a few rows' worth of work, and adds its own columns of `B (A x)`. The
+//! sums are those of one row, so neither threads nor the batch show in a result.
+
+use super::forward::Pass;
+use crate::backend::cpu::matmul::RowsView;
+use crate::backend::cpu::simd::LANES;
+use crate::backend::cpu::simd::rowops::{add_weighted, dot};
+use crate::backend::cpu::team::shared::SharedBuffer;
+use crate::model::{ADAPTER_RANK_MAX, LowRank, Matrix};
+use std::ops::Range;
+
+/// A product of all rows with a matrix that adapters may change.
+#[derive(Clone, Copy)]
+pub(crate) struct AdaptedProduct<'a> {
+    /// The block among all.
+    pub(crate) block: usize,
+    pub(crate) matrix: Matrix,
+    /// `[rows, out]`.
+    pub(crate) made: &'a SharedBuffer<f32>,
+}
+
+impl Pass<'_> {
+    /// Adds to the columns `cols` of a product, which are this thread's, what the adapters of the rows of `x` make.
+    pub(crate) fn adapt(&self, product: AdaptedProduct<'_>, x: RowsView<'_>, cols: Range<usize>) {
+        for piece in &self.batch.pieces {
+            let part = piece.adapter.as_ref().and_then(|adapter| adapter.part(product.block, product.matrix));
+            let Some(part) = part.filter(|_| !cols.is_empty()) else { continue };
+            for row in piece.first_row..piece.first_row + piece.rows {
+                let at = row * part.out();
+                // SAFETY: `x` was finished before the last barrier, and the columns are this thread's.
+                unsafe { add(part, x.row(row), product.made.get_mut(at + cols.start..at + cols.end), cols.start) };
+            }
+        }
+    }
+}
+
+/// Adds what a change makes of a row to the columns of its output from `start` on.
+fn add(part: &LowRank, x: &[f32], out: &mut [f32], start: usize) {
+    let (width, mut reduced) = (part.out(), [0.0; ADAPTER_RANK_MAX]);
+    let reduced = &mut reduced[..part.rank];
+    for (into, a) in reduced.iter_mut().zip(part.a.chunks_exact(x.len())) {
+        *into = part.scale * dot(a, x);
+    }
+    let b = &part.b[start..];
+    if out.len().is_multiple_of(LANES) {
+        assert!((part.rank - 1) * width + out.len() <= b.len(), "the columns are those of the matrix");
+        // SAFETY: so many values lie behind the first of each row, as was just checked.
+        unsafe { add_weighted(out, reduced, b.as_ptr(), width) };
+        return;
+    }
+    // The same sums for heads that fill no vector.
+    for (i, out) in out.iter_mut().enumerate() {
+        *out += reduced.iter().enumerate().fold(0.0f32, |sum, (r, h)| h.mul_add(b[r * width + i], sum));
+    }
+}

@@ -1,0 +1,201 @@
+//! Low-rank adapters (LoRA): what a fine-tune adds to matrices of a model, `W x + scale * B (A x)` (Hu et al., 2021),
+//! read from a PEFT directory or a GGUF file. Every tensor of a file is used, or the file is refused by the tensor's
+//! name.
+
+mod gguf;
+mod peft;
+mod places;
+
+use super::{HeadOrder, Model};
+use crate::format::{LoadError, Problem, Tensor};
+use places::{Place, Places};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The largest rank that is read.
+pub const ADAPTER_RANK_MAX: usize = 512;
+
+/// What a file adds to a model's matrices.
+#[derive(Debug)]
+pub struct Adapter {
+    /// Of all that were read in this process no two have one number: whatever is kept of what an adapter computed is
+    /// kept under it, and never under a name that may stand for another one tomorrow.
+    pub number: u64,
+    /// The matrices that are changed, for each block in the order of [`super::ModelConfig::blocks`].
+    pub blocks: Vec<Vec<LowRank>>,
+}
+
+/// What is added to the product of one matrix: `scale * B (A x)`.
+#[derive(Clone, Debug)]
+pub struct LowRank {
+    /// The matrix of the block.
+    pub matrix: Matrix,
+    /// Rows of A.
+    pub rank: usize,
+    /// What the product is multiplied with.
+    pub scale: f32,
+    /// `[rank, in]`.
+    pub a: Arc<[f32]>,
+    /// B transposed, `[rank, out]`, its columns in the order of the rows of the model's matrix.
+    pub b: Arc<[f32]>,
+}
+
+/// Which matrix of a block. Of a mixture of experts those are meant that every token takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Matrix {
+    /// Queries, keys and values of the gated delta rule.
+    Qkv,
+    /// Output gates of the gated delta rule.
+    Z,
+    /// Write strengths of the gated delta rule.
+    Beta,
+    /// Decays of the gated delta rule.
+    Alpha,
+    /// Queries of attention, with their gates where there are some.
+    Query,
+    /// Keys of attention.
+    Key,
+    /// Values of attention.
+    Value,
+    /// What a mixer's heads are brought back to the residual stream by.
+    Out,
+    /// The gate of a feed-forward part.
+    Gate,
+    /// What the gate is multiplied with.
+    Up,
+    /// What a feed-forward part is brought back by.
+    Down,
+}
+
+impl PartialEq for Adapter {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl LowRank {
+    /// Rows of the matrix that it changes.
+    pub fn out(&self) -> usize {
+        self.b.len() / self.rank
+    }
+}
+
+impl Adapter {
+    /// What is added in each block, under a number of its own.
+    fn new(blocks: Vec<Vec<LowRank>>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        Self { number: NUMBERS.fetch_add(1, Ordering::Relaxed), blocks }
+    }
+
+    /// Matrices that it changes.
+    pub fn matrices(&self) -> usize {
+        self.blocks.iter().map(Vec::len).sum()
+    }
+
+    /// The largest rank of them.
+    pub fn rank_max(&self) -> usize {
+        self.blocks.iter().flatten().map(|part| part.rank).max().unwrap_or(0)
+    }
+
+    /// Bytes of its matrices in memory.
+    pub fn bytes(&self) -> u64 {
+        let own = |part: &LowRank| size_of_val(&*part.b) as u64 + size_of_val(&*part.a) as u64;
+        self.blocks.iter().flatten().map(own).sum()
+    }
+
+    /// What it adds to a matrix of a block.
+    pub fn part(&self, block: usize, matrix: Matrix) -> Option<&LowRank> {
+        self.blocks[block].iter().find(|part| part.matrix == matrix)
+    }
+}
+
+/// Reads an adapter for a model: a directory in PEFT's layout, or a GGUF file.
+///
+/// # Errors
+/// The file cannot be read, does not fit the model, has a part that is not supported, or changes nothing.
+pub fn read_adapter(path: &Path, model: &Model) -> Result<Adapter, LoadError> {
+    let places = Places::of(model).map_err(|problem| problem.in_file(path))?;
+    let pairs = if path.is_dir() { peft::read(path)? } else { gguf::read(path, model.config.architecture)? };
+    let mut blocks = vec![Vec::new(); model.config.blocks().count()];
+    let mut found = BTreeMap::new();
+    for pair in &pairs {
+        for place in places.find(pair).map_err(|problem| problem.in_file(path))? {
+            let key = (place.block, place.matrix);
+            if let Some(other) = found.insert(key, &pair.module) {
+                let got = format!("`{}` and `{other}`", pair.module);
+                return Err(Problem::tensor(&pair.b.name, "one change of each matrix", got).in_file(path));
+            }
+            let part = low_rank(pair, &place).map_err(|problem| problem.in_file(path))?;
+            blocks[place.block].push(part);
+        }
+    }
+    let adapter = Adapter::new(blocks);
+    if adapter.blocks.iter().flatten().all(|part| part.b.iter().all(|x| *x == 0.0)) {
+        let want = "a matrix that it changes";
+        return Err(Problem::container("adapter", want, "no tensor, or zeros in all of lora_B").in_file(path));
+    }
+    Ok(adapter)
+}
+
+/// One pair of matrices as a file has it.
+struct Pair {
+    /// The module that it changes, by the file's own name without prefix and suffix, such as `mlp.up_proj`.
+    module: String,
+    /// The layer that the module is of.
+    layer: usize,
+    /// `[rank, in]`.
+    a: Tensor,
+    /// `[out, rank]`.
+    b: Tensor,
+    scale: f32,
+    names: Names,
+    /// Of the value heads in it.
+    order: HeadOrder,
+}
+
+/// Whose names the modules of a file have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    HuggingFace,
+    Gguf,
+}
+
+/// The pair as what it adds to one matrix of the model.
+fn low_rank(pair: &Pair, place: &Place) -> Result<LowRank, Problem> {
+    let (a, b) = (super::reader::finite_values(&pair.a)?, super::reader::finite_values(&pair.b)?);
+    let rank = pair.rank();
+    let a = match &place.columns {
+        None => a,
+        Some(columns) => a.chunks_exact(pair.a.cols()).flat_map(|row| columns.iter().map(|at| row[*at])).collect(),
+    };
+    let all: Vec<usize> = place.rows.clone().unwrap_or_else(|| (0..pair.b.rows()).collect());
+    let b: Vec<f32> = (0..rank).flat_map(|r| all.iter().map(|row| b[row * rank + r]).collect::<Vec<_>>()).collect();
+    Ok(LowRank { matrix: place.matrix, rank, scale: pair.scale, a: a.into(), b: b.into() })
+}
+
+impl Pair {
+    fn rank(&self) -> usize {
+        self.a.rows()
+    }
+
+    /// A pair whose two matrices fit each other and, where the file says it, the rank that it says.
+    fn checked(self, rank: Option<usize>) -> Result<Self, Problem> {
+        for tensor in [&self.a, &self.b] {
+            if tensor.shape.len() != 2 {
+                return Err(Problem::tensor(&tensor.name, "a matrix", format_args!("shape {:?}", tensor.shape)));
+            }
+        }
+        let rank = rank.unwrap_or(self.rank());
+        if !(1..=ADAPTER_RANK_MAX).contains(&rank) {
+            return Err(Problem::tensor(&self.a.name, format_args!("a rank from 1 to {ADAPTER_RANK_MAX}"), rank));
+        }
+        for (tensor, got) in [(&self.a, self.rank()), (&self.b, self.b.cols())] {
+            if got != rank {
+                return Err(Problem::tensor(&tensor.name, format_args!("rank {rank}"), format_args!("rank {got}")));
+            }
+        }
+        Ok(self)
+    }
+}
