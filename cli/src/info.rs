@@ -17,6 +17,11 @@ pub(crate) struct InfoArgs {
     /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) model: Option<PathBuf>,
+
+    /// Adapter for the model: a directory in PEFT's layout, or a GGUF file. Says what it changes, or why it cannot be
+    /// served.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) adapter: Option<PathBuf>,
 }
 
 /// Prints what the model file says.
@@ -24,8 +29,21 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), CliError> {
     let path = find_model(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     let isa = Isa::chosen().map_err(|e| CliError::Failed(e.to_string()))?;
-    print!("{}\n{}", report(&path, &model), isa_text(isa));
+    let adapter = args.adapter.as_deref().map(|path| adapter_text(path, &model)).transpose()?;
+    print!("{}\n{}{}", report(&path, &model), adapter.unwrap_or_default(), isa_text(isa));
     Ok(())
+}
+
+/// What an adapter changes of a model.
+fn adapter_text(path: &Path, model: &Model) -> Result<String, CliError> {
+    let adapter = model::read_adapter(path, model).map_err(|e| CliError::Failed(e.to_string()))?;
+    let (matrices, rank) = (adapter.matrices(), adapter.rank_max());
+    let blocks = adapter.blocks.iter().filter(|block| !block.is_empty()).count();
+    let bytes = bytes_text(adapter.bytes());
+    Ok(format!(
+        "adapter {}: changes {matrices} matrices of {blocks} blocks, rank {rank} at most, {bytes}\n\n",
+        path.display()
+    ))
 }
 
 /// The instruction set in use and those that there are.
@@ -206,6 +224,16 @@ mod tests {
         }
         let wide = report(&file, &wide);
         assert!(wide.contains("CPU; not by a GPU: ") && wide.contains("heads of 512: must be of 64"), "{wide}");
+    }
+
+    #[test]
+    fn an_adapter_is_described_by_what_it_changes_or_refused() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden");
+        let model = model::load(&golden.join("moe/model.gguf")).unwrap();
+        let text = adapter_text(&golden.join("adapters/moe"), &model).unwrap();
+        assert!(text.contains("changes 31 matrices of 8 blocks, rank 6 at most"), "{text}");
+        let error = adapter_text(&golden.join("adapters/qwen3"), &model).unwrap_err().to_string();
+        assert!(error.contains("layers.0.self_attn"), "{error}");
     }
 
     #[test]

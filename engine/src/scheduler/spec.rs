@@ -2,6 +2,7 @@
 
 use crate::constraint::Sources;
 use crate::constraint::thinking::Thinking;
+use crate::format::blocks::SplitMix;
 use crate::ids::{CacheScope, TokenId};
 use crate::model::Adapter;
 use crate::sampling::SamplingParams;
@@ -32,8 +33,8 @@ pub struct Spec {
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
     /// requests that ask otherwise.
     pub experts: Option<ExpertCut>,
-    /// What is added to the model's matrices for this request. Who names one sees to it that `cache` is a scope of its
-    /// own.
+    /// What is added to the model's matrices for this request, which finds prompts of the same adapter alone in the
+    /// prefix cache.
     pub adapter: Option<Arc<Adapter>>,
     /// Deferred sources of rules about its tokens: every row waits for them.
     pub waits_for: Sources,
@@ -72,6 +73,14 @@ impl Default for Spec {
 }
 
 impl Spec {
+    /// The scope of the prefix cache that it looks in and leaves its prompt in: that of `cache`, and of its adapter
+    /// alone where it has one, for an adapter changes what a prompt leaves behind.
+    pub(crate) fn cache_scope(&self) -> Option<CacheScope> {
+        let own = |half| u128::from(SplitMix::nth(self.adapter.as_ref().map_or(0, |adapter| adapter.number), half));
+        let apart = self.adapter.as_ref().map_or(0, |_| own(1) << 64 | own(2));
+        self.cache.map(|scope| CacheScope(scope.0 ^ apart))
+    }
+
     /// So many positions at the beginning of a prompt of this length report nothing, so a cache may have them: all but
     /// the last one where nobody asks about others, and none where each reports something.
     pub(crate) fn silent_rows(&self, prompt_len: u32) -> u32 {
@@ -121,5 +130,24 @@ impl Pooling {
             Pooling::Mean => 0,
             Pooling::Last => prompt_len - 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_finds_its_own_prompts_alone() {
+        let (first, second) = (Arc::new(Adapter::new(Vec::new())), Arc::new(Adapter::new(Vec::new())));
+        let scope = |cache: Option<u128>, adapter: Option<&Arc<Adapter>>| {
+            Spec { cache: cache.map(CacheScope), adapter: adapter.cloned(), ..Spec::default() }.cache_scope()
+        };
+        assert_eq!((scope(Some(7), None), scope(None, Some(&first))), (Some(CacheScope(7)), None));
+        assert_eq!(scope(Some(7), Some(&first)), scope(Some(7), Some(&first.clone())));
+        let all = [(7, None), (7, Some(&first)), (7, Some(&second)), (8, Some(&first)), (8, None)];
+        let all: std::collections::HashSet<_> =
+            all.iter().map(|(cache, adapter)| scope(Some(*cache), *adapter)).collect();
+        assert_eq!(all.len(), 5);
     }
 }

@@ -84,7 +84,7 @@ impl LowRank {
 
 impl Adapter {
     /// What is added in each block, under a number of its own.
-    fn new(blocks: Vec<Vec<LowRank>>) -> Self {
+    pub(crate) fn new(blocks: Vec<Vec<LowRank>>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Self { number: NUMBERS.fetch_add(1, Ordering::Relaxed), blocks }
     }

@@ -26,7 +26,7 @@ impl Scheduler {
     /// The scope whose cache entries the request may go on from, if any, and the part of its prompt that they may have,
     /// with the token behind it.
     fn sought<'a>(&self, request: &'a Request) -> Option<(CacheScope, &'a [TokenId])> {
-        let scope = request.spec.cache.filter(|_| self.prefix.is_on())?;
+        let scope = request.spec.cache_scope().filter(|_| self.prefix.is_on())?;
         let silent = request.spec.silent_rows(request.prompt.len() as u32) as usize;
         Some((scope, request.prompt.get(..=silent)?))
     }
@@ -80,7 +80,7 @@ impl Scheduler {
     /// Positions behind the cached ones at which a checkpoint may serve others: before each turn, and where this prompt
     /// parts from one that was read before. Descending.
     fn worth_keeping(&mut self, request: &Request, cached: u32, is_new: bool) -> Vec<u32> {
-        let Some(scope) = request.spec.cache.filter(|_| self.prefix.is_on()) else { return Vec::new() };
+        let Some(scope) = request.spec.cache_scope().filter(|_| self.prefix.is_on()) else { return Vec::new() };
         let end = request.prompt.len() as u32 - 1;
         let junction = if is_new { self.prefix.note(scope, &request.prompt, cached).min(end) } else { 0 };
         let junction = Some(junction).filter(|at| *at >= cached + JUNCTION_TOKENS_MIN);
@@ -112,7 +112,7 @@ impl Scheduler {
         let now = StepId(self.next_step);
         let saved_us = |from: u32, to: u32| pace.cost.prompt_us(from, to - from, false).unwrap_or(f64::from(to - from));
         let seq = &mut self.running[at];
-        let Some(scope) = seq.request.spec.cache else { return Vec::new() };
+        let Some(scope) = seq.request.spec.cache_scope() else { return Vec::new() };
         let mut positions = Vec::new();
         while let Some(position) = seq.exports.pop_if(|position| *position <= end) {
             positions.push(position);
