@@ -6,6 +6,7 @@ mod command_line;
 mod info;
 mod key;
 mod parse;
+mod pipelines;
 mod plan;
 
 use clap::Parser;

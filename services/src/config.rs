@@ -15,6 +15,7 @@ mod layers;
 mod limits;
 mod log;
 mod model;
+mod pipelines;
 mod responses;
 mod server;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
+pub use pipelines::PipelineKeys;
 pub use responses::Responses;
 pub use server::{Mcp, Server, items};
 pub use trace::Trace;
@@ -63,6 +65,8 @@ pub struct Config {
     pub documents: DocumentKeys,
     /// Section `[decide]`: questions with given options.
     pub decide: Decide,
+    /// Section `[pipelines]`: workflows that are asked for by a model's name.
+    pub pipelines: PipelineKeys,
     /// Section `[mcp]`: tools for agents.
     pub mcp: Mcp,
     /// What is kept for those who go on from it.
@@ -88,6 +92,7 @@ impl Config {
             ("engram", config.engram.check()),
             ("documents", config.documents.check()),
             ("decide", config.decide.check()),
+            ("pipelines", config.pipelines.check()),
             ("responses", config.responses.check()),
             ("trace", config.trace.check()),
         ] {

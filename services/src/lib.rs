@@ -18,6 +18,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod pipelines;
 pub mod plain_post;
 pub mod printable;
 pub mod replicas;

@@ -468,6 +468,22 @@ pub const AUDIT_NAME_CHARS: usize = 128;
 pub const LOG_BYTES_MAX: usize = 1 << 20;
 /// Range of `Retry-After`, in seconds: what a forecast says beyond it is cut.
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
+/// Pipelines of one directory.
+pub const PIPELINES_MAX: usize = 64;
+/// Bytes of a pipeline's file.
+pub const PIPELINE_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Steps of a pipeline, those of branches included.
+pub const PIPELINE_STEPS_MAX: usize = 32;
+/// Branches of a pipeline inside of each other.
+pub const PIPELINE_DEPTH_MAX: usize = 4;
+/// Choices among which a pipeline's step takes the most certain one.
+pub const PIPELINE_BEST_OF_MAX: u32 = 8;
+/// Generations that a pipeline's step runs at once.
+pub const PIPELINE_PARALLEL_MAX: usize = 8;
+/// The largest token budget of a pipeline, and of one of its steps.
+pub const PIPELINE_TOKENS_MAX: u32 = 1 << 20;
+/// The largest time budget of a pipeline: an hour.
+pub const PIPELINE_MILLISECONDS_MAX: u64 = 3_600_000;
 
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
 const _: () = assert!(PARSED_BYTES_MAX <= PARSED_TOTAL_BYTES_MAX, "one body must fit");

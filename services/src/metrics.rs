@@ -62,6 +62,9 @@ metrics! {
     EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
     EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
     TURN_ROUNDS Histogram(ROUNDS) "chimere_turn_rounds" [] "generations" "Generations of a turn that may make calls.";
+    PIPELINES Gauge "chimere_pipelines" ["state"] "files" "Files of pipelines by state: served, refused (a file with a mistake, whose last good version may be served).";
+    PIPELINE_STEPS Counter "chimere_pipeline_steps_total" ["pipeline", "step", "outcome"] "steps" "Steps of pipelines that were done, by what came of them.";
+    PIPELINE_STEP_SECONDS Histogram(SECONDS) "chimere_pipeline_step_seconds" ["pipeline", "step"] "seconds" "Time of a pipeline's step, in seconds.";
     TOOL_CALLS Counter "chimere_tool_calls_total" ["tool", "outcome"] "calls" "Calls that the server ran itself.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";

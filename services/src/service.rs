@@ -131,8 +131,8 @@ pub struct Service {
     live: LiveRequests,
     server: ServerHandle,
     probes: Option<ServerHandle>,
-    /// Tests collections while nothing else is to do.
-    self_tests: JoinHandle<()>,
+    /// Tests collections while nothing else is to do, and looks at the files of pipelines.
+    upkeep: JoinHandle<()>,
 }
 
 impl Service {
@@ -205,7 +205,7 @@ impl Service {
         });
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
         let (server, probes) = listen(app.clone(), parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, replica, live, server, probes, self_tests: self_tests(app) })
+        Ok(Self { address, replica, live, server, probes, upkeep: upkeep(app) })
     }
 
     /// The address that it listens on.
@@ -279,7 +279,7 @@ impl Service {
 
     /// Closes the socket, lets connections send what they have, and ends the actors.
     pub async fn stop(self) {
-        self.self_tests.abort();
+        self.upkeep.abort();
         self.server.stop(true).await;
         if let Some(probes) = &self.probes {
             probes.stop(true).await;
@@ -289,9 +289,10 @@ impl Service {
 }
 
 /// Tests collections, and makes and tests the vectors of stores, while the service is idle, until it ends.
-fn self_tests(app: web::Data<App>) -> JoinHandle<()> {
+fn upkeep(app: web::Data<App>) -> JoinHandle<()> {
     actix_rt::spawn(async move {
-        tokio::join!(keep_tested(&app.turns), keep_stores(&app.turns));
+        let pipelines = app.limits.pipelines.clone();
+        tokio::join!(keep_tested(&app.turns), keep_stores(&app.turns), pipelines.keep());
     })
 }
 

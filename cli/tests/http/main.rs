@@ -28,6 +28,7 @@ mod llama;
 mod mcp;
 mod metrics;
 mod ollama;
+mod pipelines;
 mod prefix;
 mod process;
 mod programs;

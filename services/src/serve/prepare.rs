@@ -7,7 +7,7 @@ use super::{ServeError, audit, documents, files};
 use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
+use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
@@ -16,6 +16,7 @@ use crate::http::auth::AcceptedKeys;
 use crate::http::edge::{Edge, KeyFile, Patience};
 use crate::http::request::ModelLimits;
 use crate::http::tls::Certificate;
+use crate::pipelines::Pipelines;
 use crate::printable::one_line;
 use crate::responses::ResponseStore;
 use crate::semantic::{Collections, Settings};
@@ -77,8 +78,9 @@ impl Prepared {
         let claims = documents::claims(config)?;
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
-        let limits = model_limits(&model, &text, name, &setup, config)?;
+        let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
+        limits.pipelines = pipelines(config, &limits, &embedder)?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -373,7 +375,20 @@ fn model_limits(
         template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
         experts: experts(model),
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
+        pipelines: Pipelines::default(),
     })
+}
+
+/// Workflows under names of their own, which none of these models has.
+fn pipelines(config: &Config, limits: &ModelLimits, embedder: &Embedder) -> Result<Pipelines, ServeError> {
+    let PipelineKeys { directory, reload_seconds } = &config.pipelines;
+    if directory.is_empty() {
+        return Ok(Pipelines::default());
+    }
+    let taken: Vec<&str> = limits.names().chain(embedder.encoder().map(|encoder| encoder.name())).collect();
+    let period = Duration::from_secs(*reload_seconds);
+    let opened = Pipelines::open(Path::new(directory), period, &taken, limits.choices_max);
+    opened.map_err(|e| ServeError::Start(format!("pipelines.directory: {e}")))
 }
 
 /// How many experts a token takes; `None` for a dense model.

@@ -9,6 +9,7 @@ use crate::text::grammar::{Calls, FormError, GrammarStart, Grammars, Structure};
 use crate::text::tools::CallForm;
 use crate::text::{TextPool, Thinking, Tokenizer};
 use chimere_engine::ids::TokenId;
+use serde_json::Value as Json;
 use std::sync::Arc;
 
 /// What grammars are made with, and the threads that make them.
@@ -47,6 +48,17 @@ impl GrammarMaker {
             .await
             .map_err(TurnError::GrammarThreads)?;
         made.map(Some).map_err(|error| refused(field, &error))
+    }
+
+    /// Why a text is not JSON that a schema allows; `None` if it is.
+    pub(super) async fn misfit(
+        &self,
+        holder: Holder,
+        (schema, text): (Json, String),
+    ) -> Result<Option<String>, TurnError> {
+        let grammars = self.grammars.clone();
+        let looked = self.pool.run(holder, move || grammars.misfit(&schema, &text)).await;
+        looked.map_err(TurnError::GrammarThreads)?.map_err(|error| refused("model", &error))
     }
 
     /// The rule that an answer's quotes are of some passages, for a tool that asks for it.

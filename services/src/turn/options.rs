@@ -4,11 +4,13 @@ use crate::actors::request::spec::RequestSpec;
 use crate::citations::NumberedSource;
 use crate::documents::AttributeFilter;
 use crate::engram::Overrides;
+use crate::pipelines::Pipeline;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::Reasoning;
 use crate::text::tools::Tools;
 use chimere_engine::ids::TokenId;
+use std::sync::Arc;
 
 /// A chat request, checked; only the template may still object to the conversation.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct ChatRequest {
     pub sources: Vec<NumberedSource>,
     /// Stores of files that are searched, before the answer or within it.
     pub file_search: Option<FileSearchRequest>,
+    /// The pipeline that answers in the place of one generation.
+    pub pipeline: Option<Arc<Pipeline>>,
 }
 
 /// A search of stores for an answer.

@@ -50,6 +50,19 @@ pub(super) struct ChatTurn {
     pub(super) made: Option<ChatPrompt>,
     /// The tool that wants quotes to be verbatim, if one does.
     pub(super) quoted_for: Option<String>,
+    /// Passages that were found before, which take the place of the search's.
+    pub(super) found: Option<FoundPassages>,
+}
+
+/// Passages that a pipeline found for a conversation, in whose generations they stand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FoundPassages {
+    /// The best first.
+    pub(super) sources: Vec<NumberedSource>,
+    /// How probable it is that they suffice, once that was asked.
+    pub(super) sufficiency: Option<f64>,
+    /// Messages at the end of the conversation that stand behind the question which they answer.
+    pub(super) behind: usize,
 }
 
 impl<'a> Preparation<'a> {
@@ -60,10 +73,10 @@ impl<'a> Preparation<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search, .. } = chat;
         let mut preparation = Self::of_texts(services, caller, cache, (Vec::new(), generation));
-        let (made, quoted_for) = (None, None);
-        let of_chat = ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, made, quoted_for };
+        let (made, quoted_for, found) = (None, None, None);
+        let of_chat = ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, made, quoted_for, found };
         preparation.chat = Some(of_chat);
         preparation.calls = calls;
         preparation
@@ -84,6 +97,14 @@ impl<'a> Preparation<'a> {
             chat.made = Some(prompt);
         }
         preparation
+    }
+
+    /// Takes passages that were found before, for the search that the request asks for.
+    pub(super) fn with_found(mut self, found: FoundPassages) -> Self {
+        if let Some(chat) = &mut self.chat {
+            chat.found = Some(found);
+        }
+        self
     }
 
     /// The conversation that became the prompt, where the server may run calls in the turn.

@@ -9,6 +9,7 @@ use super::reader::of_answers;
 use super::tables::tables_of;
 use super::thinking::prompt_and_thinking;
 use crate::actors::request::generation_request::{GenerationRequest, ThinkingPlan};
+use crate::actors::request::output::FileSearch;
 use crate::actors::request::report::{Report, TurnReport};
 use crate::citations::{NumberedSource, NumberedSources};
 use crate::text::ChatPrompt;
@@ -57,6 +58,13 @@ impl Preparation<'_> {
         }
         let (conversation, bytes) = self.chat.take().map(|chat| (chat.conversation, chat.bytes)).unwrap_or_default();
         prompt_of(self.services, self.caller.holder, conversation, bytes, usize::MAX).await
+    }
+
+    /// The passages that stand before a conversation's question, and how probable it is that they suffice. Nothing
+    /// else is prepared.
+    pub(super) async fn passages(mut self) -> Result<Option<FileSearch>, TurnError> {
+        self.run(Stage::Passages).await?;
+        Ok(self.request.searches.pop())
     }
 
     /// Runs the other stages and gives the request.

@@ -247,6 +247,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "device",
             "actors",
             "replicas",
+            "pipelines",
             "turn",
             "http",
             "service",
@@ -302,11 +303,16 @@ const ROOMS: &[(&str, &[&str])] = &[
             "thinking",
             "stages",
             "rounds",
+            "pipeline",
         ],
     ),
     (
         "services/src/actors/deferred",
         &["polled_queue", "awaits", "rules_link", "source", "actor", "link", "tables grammars", "users", "sources"],
+    ),
+    (
+        "services/src/pipelines",
+        &["error", "names", "file", "template", "form program", "rules", "describe", "directory", "machine"],
     ),
     ("services/src/http", &["wire", "edge", "body", "app", "intake", "reply", "endpoints", "dialects", "server"]),
 ];
@@ -319,6 +325,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/backend/cuda/layout", &["cudarc", "Device"], "a layout is computed without a device"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
     ("services/src/turn", &["actix"], "a turn knows no HTTP"),
+    ("services/src/pipelines/machine.rs", &["tokio", "Instant", "async "], "a machine is data in, data out"),
     ("services/src/decide", &["actix"], "a decision knows no HTTP"),
 ];
 

@@ -12,6 +12,7 @@ use chimere::engram::Tables;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
+use chimere::pipelines::Pipelines;
 use chimere::semantic::{Collections, Settings};
 use chimere::service::{Service, ServiceParts};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
@@ -69,6 +70,8 @@ pub struct Options {
     pub embedder: EmbedderSettings,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
+    /// Where the files of pipelines lie, if there are some; looked at again every 50 ms.
+    pub pipelines: Option<PathBuf>,
     /// Where documents lie, if any are taken.
     pub documents: Option<PathBuf>,
     /// What is kept of conversations.
@@ -111,6 +114,7 @@ impl Default for Options {
             thinking: Default::default(),
             embedder: EmbedderSettings::default(),
             tables: None,
+            pipelines: None,
             documents: None,
             responses: chimere::config::Responses::default().bounds(),
             decide: Default::default(),
@@ -239,6 +243,11 @@ fn real(options: &Options) -> Build {
     })
 }
 
+/// Beside the model's own names.
+fn pipelines(path: &Path) -> Pipelines {
+    Pipelines::open(path, Duration::from_millis(50), &["tiny", "gpt-tiny"], 16).unwrap()
+}
+
 fn parts(
     options: Options,
     text: TextModel,
@@ -308,6 +317,7 @@ fn parts(
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
+        pipelines: options.pipelines.as_deref().map_or_else(Default::default, pipelines),
     };
     ServiceParts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),

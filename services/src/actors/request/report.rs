@@ -5,6 +5,7 @@ use super::speculation_report::{SourceDrafts, SpeculationReport};
 use super::token_report::DocumentName;
 use chimere_engine::constraint::Sources;
 use chimere_engine::engram::Origin;
+use std::time::Duration;
 
 /// A report about one request, over all of its choices. A reply tells them in the order of their list: a report that
 /// adds to another one comes after it.
@@ -26,6 +27,32 @@ pub enum Report {
     Examples(ExamplesReport),
     /// What the server did for a turn in which it searched.
     Turn(TurnReport),
+    /// Steps of a pipeline; adds to the report on the turn.
+    Pipeline(Box<PipelineReport>),
+}
+
+/// The steps of a pipeline that gave an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PipelineReport {
+    /// Name of the pipeline.
+    pub name: String,
+    /// Each step that was done, in order.
+    pub steps: Vec<StepReport>,
+    /// The budget that was used up, if one was.
+    pub early: Option<&'static str>,
+}
+
+/// A step of a pipeline that was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// Its name in the file, or its kind.
+    pub name: String,
+    /// What came of it.
+    pub outcome: &'static str,
+    /// How long it took.
+    pub took: Duration,
+    /// Tokens that were generated.
+    pub tokens: u32,
 }
 
 /// What the server did for a turn in which it searched.

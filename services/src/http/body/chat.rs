@@ -3,7 +3,8 @@
 use super::documents::check_rounds;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
-use super::model::{ModelLimits, check_model};
+use super::model::ModelLimits;
+use super::pipeline::take_model;
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
@@ -15,9 +16,9 @@ impl ChatRequest {
     /// Reads and checks a body.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        check_model(&mut fields, limits)?;
+        let pipeline = take_model(&mut fields, limits)?;
         let list = fields.list("messages")?.ok_or_else(|| missing("messages", "an array of messages"))?;
-        Self::about(messages::checked(list)?, fields, limits)
+        Self::about(messages::checked(list)?, fields, limits)?.through(pipeline)
     }
 
     /// Of a conversation that was checked, and all else that a body says. Other dialects call fields what they are
@@ -48,7 +49,8 @@ impl ChatRequest {
         let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
-        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new(), file_search })
+        let (sources, pipeline) = (Vec::new(), None);
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources, file_search, pipeline })
     }
 }
 

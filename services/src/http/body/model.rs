@@ -2,6 +2,7 @@
 
 use super::fields::Fields;
 use crate::http::wire::error::ApiError;
+use crate::pipelines::Pipelines;
 use crate::text::Thoughts;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;
@@ -33,6 +34,8 @@ pub struct ModelLimits {
     pub experts: Option<u32>,
     /// How the model thinks; `None` for one that does not.
     pub thinking: Option<Thoughts>,
+    /// Pipelines, which answer conversations under names of their own.
+    pub pipelines: Pipelines,
 }
 
 impl ModelLimits {
@@ -70,7 +73,7 @@ pub(in crate::http) const OURS: [&str; 19] = [
     "top_k",
 ];
 
-/// The model's name, if the request gives one, must be ours. An empty one says nothing.
+/// The model's name, if the request gives one, must be ours, and no pipeline's. An empty one says nothing.
 pub(in crate::http) fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {
     check_name(fields.string("model")?, limits)
 }
@@ -78,14 +81,26 @@ pub(in crate::http) fn check_model(fields: &mut Fields, limits: &ModelLimits) ->
 /// As [`check_model`], of a name that was taken out of a body.
 pub(in crate::http) fn check_name(name: Option<String>, limits: &ModelLimits) -> Result<(), ApiError> {
     match name {
-        Some(name) if !name.is_empty() && !limits.answers_to(&name) => Err(unknown_model(&name, limits)),
+        Some(name) if !name.is_empty() && !limits.answers_to(&name) => match limits.pipelines.find(&name) {
+            Some(pipeline) => Err(no_conversation(&pipeline.name)),
+            None => Err(unknown_model(&name, limits)),
+        },
         _ => Ok(()),
     }
 }
 
+/// A pipeline where something else than a conversation is wanted.
+fn no_conversation(pipeline: &str) -> ApiError {
+    let message =
+        format!("`{pipeline}` is a pipeline, which answers conversations alone (such as /v1/chat/completions)");
+    ApiError::unsupported("model", message)
+}
+
 /// A model that is not served here.
 pub(in crate::http) fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
-    let ours: Vec<String> = limits.names().map(|name| format!("`{name}`")).collect();
+    let pipelines = limits.pipelines.names();
+    let all = limits.names().chain(pipelines.iter().map(String::as_str));
+    let ours: Vec<String> = all.map(|name| format!("`{name}`")).collect();
     let shown: String = name.chars().take(NAME_CHARS_SHOWN).collect();
     let message = format!("the model `{shown}` does not exist here; this server has {}", ours.join(", "));
     let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)

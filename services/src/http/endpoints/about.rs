@@ -26,15 +26,18 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
         .service(only("/metrics", "GET", read().to(metrics)));
 }
 
-/// `GET /v1/models`: the model that is served, under each of its names, and the encoder where there is one; to
+/// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one; to
 /// Anthropic's clients, which ask for no vectors, the model alone in the shape of theirs.
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     if !is_anthropics(&request) {
         let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));
-        let data: Vec<Value> = models.chain(encoder_object(&app)).collect();
+        let pipelines = app.limits.pipelines.names();
+        let pipelines = pipelines.iter().map(|name| pipeline_object(&app, name));
+        let data: Vec<Value> = models.chain(pipelines).chain(encoder_object(&app)).collect();
         return HttpResponse::Ok().json(json!({"object": "list", "data": data}));
     }
-    let names: Vec<&str> = app.limits.names().collect();
+    let pipelines = app.limits.pipelines.names();
+    let names: Vec<&str> = app.limits.names().chain(pipelines.iter().map(String::as_str)).collect();
     let data: Vec<Value> = names.iter().map(|name| anthropics_model(&app, name)).collect();
     HttpResponse::Ok()
         .json(json!({"data": data, "has_more": false, "first_id": names.first(), "last_id": names.last()}))
@@ -57,6 +60,11 @@ async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>)
     if let Some(object) = encoder.and_then(|_| encoder_object(&app)).filter(|_| !is_anthropics(&request)) {
         return Ok(HttpResponse::Ok().json(object));
     }
+    if let Some(pipeline) = app.limits.pipelines.find(&id) {
+        let name = &pipeline.name;
+        let object = if is_anthropics(&request) { anthropics_model(&app, name) } else { pipeline_object(&app, name) };
+        return Ok(HttpResponse::Ok().json(object));
+    }
     let name = app
         .limits
         .names()
@@ -73,6 +81,13 @@ async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>)
 /// The encoder, which `/v1/embeddings` alone takes.
 fn encoder_object(app: &App) -> Option<Value> {
     app.turns.embedder.encoder().map(|encoder| model_object(app, encoder.name(), encoder.tokens_max()))
+}
+
+/// A pipeline, whose generations are the served model's.
+fn pipeline_object(app: &App, name: &str) -> Value {
+    let mut object = model_object(app, name, app.turns.handles.context as usize);
+    object["parent"] = app.limits.name.clone().into();
+    object
 }
 
 fn model_object(app: &App, name: &str, tokens_max: usize) -> Value {

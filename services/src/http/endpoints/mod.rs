@@ -9,6 +9,7 @@ mod embeddings;
 pub(in crate::http) mod hints;
 mod mcp;
 mod openapi;
+mod pipelines;
 mod steps;
 pub(in crate::http) mod tables;
 pub(in crate::http) mod tokenize;
@@ -26,6 +27,7 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(embeddings::routes)
         .configure(mcp::routes)
         .configure(openapi::routes)
+        .configure(pipelines::routes)
         .configure(steps::routes)
         .configure(tables::routes::routes)
         .configure(tokenize::routes::routes);

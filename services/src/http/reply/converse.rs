@@ -2,6 +2,7 @@
 
 use super::dialect::Dialect;
 use super::generate::generate;
+use super::piped::piped;
 use crate::http::app::App;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::ParsedBody;
@@ -14,7 +15,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
-/// Answers a conversation: with one generation, or with as many as the calls take that the service runs itself.
+/// Answers a conversation: by a pipeline if it names one, else with one generation, or with as many as the calls take that the service runs itself.
 pub(in crate::http) async fn converse<S: Dialect>(
     app: &App,
     request: &HttpRequest,
@@ -22,6 +23,10 @@ pub(in crate::http) async fn converse<S: Dialect>(
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
+    let mut taken = taken;
+    if let Some(pipeline) = taken.asked.pipeline.take() {
+        return piped(app, request, (pipeline, taken), shape, id_prefix).await;
+    }
     let ParsedBody { asked: chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
     let later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes));

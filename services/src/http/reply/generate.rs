@@ -49,11 +49,21 @@ pub(super) async fn generate<S: Dialect>(
         Some(later) => later.outputs(outputs),
     };
     let begun = Begun { envelope, choices, include_usage, prompt_tokens, searches };
+    out(app, (outputs, room, stream), shape, begun).await
+}
+
+/// The answer of a turn that was accepted, as it comes or when it is whole.
+pub(super) async fn out<S: Dialect>(
+    app: &App,
+    (outputs, room, stream): (TurnOutputs, Option<Share>, bool),
+    shape: S,
+    begun: Begun,
+) -> Result<HttpResponse, ApiError> {
     if stream { Ok(streamed(app, (outputs, room), shape, begun)) } else { whole(outputs, shape, begun).await }
 }
 
 /// The trace of a request, if traces are wanted.
-fn trace(app: &App, request: &HttpRequest, stream: bool) -> Option<Trace> {
+pub(super) fn trace(app: &App, request: &HttpRequest, stream: bool) -> Option<Trace> {
     app.traces.begin(remote(request), || About {
         path: request.path().to_owned(),
         name: RequestName::of(request),
@@ -90,7 +100,7 @@ async fn whole<S: Dialect>(mut outputs: TurnOutputs, shape: S, begun: Begun) -> 
 }
 
 /// What every piece of a reply says.
-fn envelope(app: &App, id_prefix: &str, seed: u64) -> Envelope {
+pub(super) fn envelope(app: &App, id_prefix: &str, seed: u64) -> Envelope {
     Envelope {
         id: format!("{id_prefix}{}", uuid::Uuid::new_v4().simple()),
         created: unix_seconds(),

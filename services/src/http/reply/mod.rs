@@ -5,5 +5,6 @@ pub(in crate::http) mod converse;
 pub(in crate::http) mod dialect;
 pub(in crate::http) mod generate;
 pub(in crate::http) mod parts;
+mod piped;
 mod sse;
 pub(in crate::http) mod tokens;

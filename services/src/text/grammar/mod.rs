@@ -10,6 +10,7 @@ mod gbnf;
 mod keys;
 mod lark;
 mod lexers;
+mod misfit;
 mod numbers;
 mod quotes;
 mod references;

@@ -25,9 +25,14 @@ pub(in crate::turn) async fn with_passages(
     wanted: FileSearchRequest,
     chat: &mut ChatTurn,
 ) -> Result<FileSearch, TurnError> {
-    let at = last_question(&chat.conversation.messages)?;
+    let before_found = chat.found.take();
+    let behind = before_found.as_ref().map_or(0, |found| found.behind);
+    let asked = chat.conversation.messages.len().saturating_sub(behind);
+    let at = last_question(&chat.conversation.messages[..asked])?;
     let question = chat.conversation.messages[at].content.clone().unwrap_or_default();
+    let known = before_found.as_ref().and_then(|found| found.sufficiency);
     let mut found = match wanted.reading {
+        _ if before_found.is_some() => before_found.map_or_else(Vec::new, |found| found.sources),
         StoreReading::Passages => best_passages(preparation.services, &preparation.caller, &wanted, &question).await?,
         StoreReading::Whole => whole(preparation, &wanted).await?,
     };
@@ -57,7 +62,10 @@ pub(in crate::turn) async fn with_passages(
     {
         asked.truncate(without.len() - BETWEEN.len());
     }
-    let sufficiency = sufficiency_of(preparation, &wanted, &chat.conversation.messages[..=at], found.len()).await?;
+    let sufficiency = match known {
+        Some(known) => Some(known),
+        None => sufficiency_of(preparation, &wanted, &chat.conversation.messages[..=at], found.len()).await?,
+    };
     let note = match sufficiency {
         _ if found.is_empty() => Some(NOTHING_FOUND),
         Some(probability) if probability < wanted.sufficiency_min => Some(MISSING),

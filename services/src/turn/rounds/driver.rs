@@ -72,6 +72,7 @@ impl LaterRounds {
             reasoning: chat.reasoning,
             sources: chat.sources.clone(),
             file_search: None,
+            pipeline: None,
         };
         Some(Box::new(Self {
             services: services.clone(),

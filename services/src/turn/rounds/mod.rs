@@ -11,3 +11,4 @@ mod usage;
 pub use driver::LaterRounds;
 pub use hosted::Hosted;
 pub use outputs::TurnOutputs;
+pub(super) use usage::add;

@@ -24,7 +24,7 @@ pub struct Rounds {
 
 impl TurnOutputs {
     /// The outputs that a driver sends to the other end of `told`.
-    pub(super) fn driven(told: mpsc::Receiver<Output>, driver: impl Future<Output = ()> + 'static) -> Self {
+    pub(in crate::turn) fn driven(told: mpsc::Receiver<Output>, driver: impl Future<Output = ()> + 'static) -> Self {
         Self::Rounds(Rounds { told, driver: Some(Box::pin(driver)) })
     }
 

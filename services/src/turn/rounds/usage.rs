@@ -4,7 +4,7 @@ use crate::actors::request::output::{RequestUsage, Timings};
 use crate::actors::request::report::{Report, ThinkingReport};
 
 /// Adds what a later round took to what the rounds before it did. Its own tokens are left.
-pub(super) fn add(total: &mut RequestUsage, round: RequestUsage) {
+pub(in crate::turn) fn add(total: &mut RequestUsage, round: RequestUsage) {
     total.timings = together(total, &round);
     total.prompt_tokens += round.prompt_tokens;
     total.cached_tokens += round.cached_tokens;

@@ -3,7 +3,8 @@
 use super::turns;
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::model::{ModelLimits, OURS, check_model};
+use crate::http::body::model::{ModelLimits, OURS};
+use crate::http::body::pipeline::take_model;
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
@@ -39,7 +40,7 @@ impl MessagesRequest {
     /// Reads and checks a body. What nobody knows is taken without effect: programs send what other models need.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        check_model(&mut fields, limits)?;
+        let pipeline = take_model(&mut fields, limits)?;
         let system = fields.any("system");
         let list = fields.list("messages")?.ok_or_else(|| missing("messages", "an array of messages"))?;
         let (messages, sources) = turns::checked(system, list)?;
@@ -62,7 +63,8 @@ impl MessagesRequest {
         fields.string("service_tier")?;
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
-        let chat = ChatRequest { sources, ..chat.map_err(|e| e.renamed(&NAMES))? };
+        let chat = chat.and_then(|chat| chat.through(pipeline)).map_err(|e| e.renamed(&NAMES))?;
+        let chat = ChatRequest { sources, ..chat };
         Ok(Self { chat, shows_thoughts })
     }
 }

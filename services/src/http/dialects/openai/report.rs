@@ -2,7 +2,8 @@
 
 use super::token_report::origin_into;
 use crate::actors::request::report::{
-    ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport, TurnReport,
+    ChangedToken, EngramReport, ExamplesReport, PipelineReport, ProbeReport, Report, StepReport, ThinkingReport,
+    TurnReport,
 };
 use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
 use chimere_engine::constraint::Source;
@@ -21,6 +22,7 @@ pub(super) fn write(report: &Report, reply: &mut Value) {
         Report::Engram(engram) => timings["engram"] = engram_json(engram),
         Report::Examples(examples) => timings["engram"]["semantic"] = examples_json(examples),
         Report::Turn(turn) => timings["turn"] = turn_json(turn),
+        Report::Pipeline(pipeline) => timings["turn"]["pipeline"] = pipeline_json(pipeline),
     }
 }
 
@@ -30,6 +32,15 @@ fn turn_json(turn: &TurnReport) -> Value {
         json["sufficiency"] = sufficiency.into();
     }
     json
+}
+
+fn pipeline_json(pipeline: &PipelineReport) -> Value {
+    let step = |step: &StepReport| {
+        let ms = (step.took.as_secs_f64() * 1e5).round() / 100.0;
+        json!({"step": step.name, "outcome": step.outcome, "ms": ms, "tokens": step.tokens})
+    };
+    let steps: Vec<Value> = pipeline.steps.iter().map(step).collect();
+    json!({"name": pipeline.name, "steps": steps, "out_of": pipeline.early})
 }
 
 fn thinking_json(thinking: &ThinkingReport) -> Value {

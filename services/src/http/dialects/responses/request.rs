@@ -3,7 +3,8 @@
 use super::items::{self, SEPARATOR, flat};
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::model::{ModelLimits, OURS, check_model};
+use crate::http::body::model::{ModelLimits, OURS};
+use crate::http::body::pipeline::take_model;
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;
@@ -102,7 +103,7 @@ impl ResponsesBody {
     /// Checks the rest. `before` are the items of the conversation up to here.
     pub fn checked(self, before: Vec<Json>, limits: &ModelLimits) -> Result<ResponsesRequest, ApiError> {
         let Self { mut fields, previous } = self;
-        check_model(&mut fields, limits)?;
+        let pipeline = take_model(&mut fields, limits)?;
         let mut echo: Map<String, Json> = fields.copied(&ECHOED);
         echo.insert("previous_response_id".into(), previous.into());
         refuse(&mut fields)?;
@@ -133,7 +134,7 @@ impl ResponsesBody {
         }
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
-        let chat = chat.map_err(|e| e.renamed(&NAMES))?;
+        let chat = chat.and_then(|chat| chat.through(pipeline)).map_err(|e| e.renamed(&NAMES))?;
         let items = before.into_iter().chain(new).collect();
         let shows_results = included.results;
         Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, namespaces, echo })

@@ -1,0 +1,176 @@
+//! A pipeline that was checked: its steps as its file has them.
+
+use super::program::Op;
+use super::template::Template;
+use crate::text::grammar::AnswerForm;
+use regex::Regex;
+use serde_json::Value as Json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A workflow of fixed steps, asked for by a model's name.
+#[derive(Debug)]
+pub struct Pipeline {
+    /// The model's name that it answers to: its file's, without the ending.
+    pub name: Arc<str>,
+    /// The operator's words about it.
+    pub description: String,
+    /// Nothing was measured that it wins.
+    pub experimental: bool,
+    /// What all its steps may take together.
+    pub budget: Budget,
+    /// The steps in their order.
+    pub steps: Vec<Step>,
+    /// The same steps in one row, as the machine goes through them.
+    pub(super) program: Arc<[Op]>,
+}
+
+/// What all steps of a pipeline may take together; `None` for no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Tokens that are generated.
+    pub tokens: Option<u32>,
+    /// Time from its beginning to its end.
+    pub time: Option<Duration>,
+}
+
+/// A step and its name.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The name that the file gives it, or its kind.
+    pub name: Arc<str>,
+    /// What is done.
+    pub kind: StepKind,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum StepKind {
+    /// Chooses between two rows of steps.
+    When {
+        /// The question about the conversation.
+        test: Test,
+        /// Steps where it holds.
+        then: Vec<Step>,
+        /// Steps where it does not.
+        otherwise: Vec<Step>,
+    },
+    /// Searches a store for passages, which later generations read.
+    Retrieve(RetrieveStep),
+    /// Asks whether the passages suffice; where that is less likely than this, generations are told to say so.
+    Enough(f64),
+    /// Has the model write.
+    Generate(Arc<GenerateStep>),
+    /// Has the model write several texts at once.
+    Parallel(Vec<Arc<GenerateStep>>),
+    /// Looks at what was generated last.
+    Check(Arc<CheckStep>),
+}
+
+/// A question about a conversation.
+#[derive(Clone, Debug)]
+pub enum Test {
+    /// Whether the last text of the user has a place that fits.
+    Regex(Regex),
+    /// Whether the last text of the user, or the title of a document that came with it, names a file with one of
+    /// these endings.
+    FileType(Vec<String>),
+    /// Whether the model holds a statement about the conversation for at least so likely.
+    Decision {
+        /// What may hold.
+        statement: String,
+        /// The least probability.
+        min: f64,
+    },
+}
+
+/// A search of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetrieveStep {
+    /// Id or name of the store, among those that the caller may read.
+    pub store: String,
+    /// The most passages.
+    pub k: u32,
+    /// Passages that are found by the search, of which the model ranks the best to the front; `None` takes the
+    /// search's order.
+    pub rerank: Option<u32>,
+}
+
+/// A generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateStep {
+    /// The name by which later steps read its text.
+    pub name: Arc<str>,
+    /// What stands before the client's system message.
+    pub system: Option<Template>,
+    /// What stands behind the user's last text.
+    pub suffix: Option<Template>,
+    /// Whether it thinks; `None` as the request says.
+    pub thinking: Option<bool>,
+    /// The temperature, if not the request's.
+    pub temperature: Option<f32>,
+    /// The most tokens of it.
+    pub tokens: Option<u32>,
+    /// The form of the text.
+    pub form: Option<AnswerForm>,
+    /// Choices of which the most certain one is taken.
+    pub best_of: u32,
+}
+
+/// A look at the text that was generated last.
+#[derive(Clone, Debug)]
+pub struct CheckStep {
+    /// What has to hold.
+    pub rule: CheckRule,
+    /// Whether a text that fails is generated once more, with the failure's words.
+    pub retry: bool,
+    /// The operator's words about a failure, in the place of the rule's own.
+    pub why: Option<String>,
+    /// What is answered in the place of a text that fails at last.
+    pub otherwise: Option<Template>,
+}
+
+/// What has to hold of a text.
+#[derive(Clone, Debug)]
+pub enum CheckRule {
+    /// It is JSON that a schema allows.
+    Schema(Json),
+    /// It has a place that fits.
+    Regex(Regex),
+    /// It cites passages in at least so many places, each of which was verified.
+    Cited(u32),
+    /// The model holds a statement about the conversation with it for at least so likely.
+    Decision {
+        /// What has to hold.
+        statement: String,
+        /// The least probability.
+        min: f64,
+    },
+}
+
+impl StepKind {
+    /// The word for it in files and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::When { .. } => "when",
+            Self::Retrieve(_) => "retrieve",
+            Self::Enough(_) => "enough",
+            Self::Generate(_) => "generate",
+            Self::Parallel(_) => "parallel",
+            Self::Check(_) => "check",
+        }
+    }
+}
+
+impl Pipeline {
+    /// Whether some step has a form of its own for the text that becomes the answer.
+    pub fn forms_its_answer(&self) -> bool {
+        self.program.iter().any(|op| matches!(op, Op::Generate { step, answers: true, .. } if step.form.is_some()))
+    }
+
+    /// The most choices that a step wants at once.
+    pub fn choices(&self) -> u32 {
+        let of = |op: &Op| if let Op::Generate { step, .. } = op { step.best_of } else { 1 };
+        self.program.iter().map(of).max().unwrap_or(1)
+    }
+}

@@ -1,0 +1,22 @@
+//! Pipelines: workflows of fixed steps that a client asks for by a model's name. From an operator's file to steps that
+//! were checked, the machine that says which step comes next, and the directory that is read again when it changes.
+//! Carrying steps out is `turn/pipeline`'s.
+
+mod describe;
+mod directory;
+mod error;
+mod file;
+mod form;
+mod machine;
+mod names;
+mod program;
+mod rules;
+mod template;
+
+pub use describe::described;
+pub use directory::{PipelineEntry, Pipelines, read_directory};
+pub use error::PipelineError;
+pub use form::{Budget, CheckRule, CheckStep, GenerateStep, Pipeline, RetrieveStep, Step, StepKind, Test};
+pub use machine::{
+    Action, Again, Answer, Ending, Event, GenerationPlan, OUT_OF_TIME, OUT_OF_TOKENS, PipelineRun, Said,
+};
