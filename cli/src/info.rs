@@ -36,7 +36,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), CliError> {
 
 /// What an adapter changes of a model.
 fn adapter_text(path: &Path, model: &Model) -> Result<String, CliError> {
-    let adapter = model::read_adapter(path, model).map_err(|e| CliError::Failed(e.to_string()))?;
+    let adapter = model::read_adapter(path, "adapter", model).map_err(|e| CliError::Failed(e.to_string()))?;
     let (matrices, rank) = (adapter.matrices(), adapter.rank_max());
     let blocks = adapter.blocks.iter().filter(|block| !block.is_empty()).count();
     let bytes = bytes_text(adapter.bytes());

@@ -105,7 +105,7 @@ impl Adapters {
         let path = shared.path_of(file.unwrap_or(name))?;
         let refused = |error: chimere_engine::format::LoadError| AdapterError::Refused(error.to_string());
         let model = model::load(&shared.model).map_err(refused)?;
-        let adapter = model::read_adapter(&path, &model).map_err(refused)?;
+        let adapter = model::read_adapter(&path, name, &model).map_err(refused)?;
         tracing::info!(
             adapter = name,
             matrices = adapter.matrices(),

@@ -3,6 +3,7 @@
 //! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot
 //! come in by any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
 
+mod adapters;
 mod args;
 mod cache;
 mod check;
@@ -23,6 +24,7 @@ mod tests;
 mod thinking;
 mod trace;
 
+pub use adapters::AdapterKeys;
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
 pub use decide::Decide;
@@ -63,6 +65,8 @@ pub struct Config {
     pub engram: Engram,
     /// Section `[documents]`: files that accounts upload, and how they are read to be searched.
     pub documents: DocumentKeys,
+    /// Section `[adapters]`: low-rank changes of the model that are served beside it.
+    pub adapters: AdapterKeys,
     /// Section `[decide]`: questions with given options.
     pub decide: Decide,
     /// Section `[pipelines]`: workflows that are asked for by a model's name.

@@ -1,6 +1,7 @@
 //! The streaming inference service: HTTP, text, actors and metrics around `chimere-engine`.
 
 pub mod actors;
+pub mod adapters;
 pub mod audit;
 pub mod citations;
 pub mod clock;

@@ -257,6 +257,7 @@ fn piece(index: u32, s: &WrittenSequence, pages: u32) -> Piece {
         samples: vec![sample],
         score: None,
         experts: None,
+        adapter: None,
         follows: None,
         ends: Arc::default(),
         pool_from: None,

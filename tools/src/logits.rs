@@ -101,6 +101,7 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         samples: Vec::new(),
         score: None,
         experts: None,
+        adapter: None,
         follows: None,
         ends: Arc::default(),
         pool_from: None,

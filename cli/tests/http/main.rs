@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod adapters;
 mod admission;
 mod answers;
 mod anthropic;

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_adapter_finds_its_own_prompts_alone() {
-        let (first, second) = (Arc::new(Adapter::new(Vec::new())), Arc::new(Adapter::new(Vec::new())));
+        let (first, second) = (Arc::new(Adapter::new("a", Vec::new())), Arc::new(Adapter::new("a", Vec::new())));
         let scope = |cache: Option<u128>, adapter: Option<&Arc<Adapter>>| {
             Spec { cache: cache.map(CacheScope), adapter: adapter.cloned(), ..Spec::default() }.cache_scope()
         };

@@ -21,7 +21,7 @@ fn adapter_dir(preset: &str) -> PathBuf {
 }
 
 fn adapter(preset: &str, model: &Model) -> Arc<Adapter> {
-    Arc::new(read_adapter(&adapter_dir(preset), model).unwrap())
+    Arc::new(read_adapter(&adapter_dir(preset), preset, model).unwrap())
 }
 
 /// A piece of the sequence, slot and pages of this number.
@@ -60,7 +60,7 @@ impl Parts {
     fn read(&self, model: &Model) -> Result<Adapter, String> {
         let dir = tempfile::tempdir().unwrap();
         self.write(dir.path());
-        read_adapter(dir.path(), model).map_err(|e| e.to_string())
+        read_adapter(dir.path(), "a", model).map_err(|e| e.to_string())
     }
 
     /// Names of the tensors with this in them.
@@ -180,7 +180,7 @@ fn gguf_adapters_give_the_logits_of_the_directory_that_they_were_made_of() {
     let ids = Golden::of("moe").ids("input_ids");
     for model in [gguf("moe"), hugging_face("moe")] {
         let logits = |path: &Path| {
-            let adapter = Arc::new(read_adapter(path, &model).unwrap());
+            let adapter = Arc::new(read_adapter(path, "a", &model).unwrap());
             exact_logits(&model, Some(&adapter), &ids, 8)
         };
         assert_eq!(logits(&path), logits(dir.path()));
@@ -298,7 +298,7 @@ fn what_is_not_supported_is_refused_by_its_name() {
 fn pickles_and_adapters_of_other_models_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     Parts::of("moe").write(dir.path());
-    let error = |dir: &Path, preset: &str| read_adapter(dir, &gguf(preset)).map(|_| ()).unwrap_err().to_string();
+    let error = |dir: &Path, preset: &str| read_adapter(dir, "a", &gguf(preset)).map(|_| ()).unwrap_err().to_string();
     assert!(error(dir.path(), "mamba2").contains("mamba2"));
     assert!(error(dir.path(), "qwen3").contains("in_proj_a"));
     std::fs::rename(dir.path().join("adapter_model.safetensors"), dir.path().join("adapter_model.bin")).unwrap();
@@ -317,7 +317,7 @@ fn gguf_adapters_with_other_keys_or_halves_are_refused() {
         change(&mut file);
         let path = dir.path().join("a.gguf");
         std::fs::write(&path, file.bytes()).unwrap();
-        let error = read_adapter(&path, &model).map(|_| ()).unwrap_err().to_string();
+        let error = read_adapter(&path, "a", &model).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(said), "{error:?} does not say {said:?}");
     };
     refused(&|file| file.set("adapter.type", MetaValue::Str("loha".into())), "`loha`");

@@ -6,6 +6,7 @@ use super::reload::Renewals;
 use super::{ServeError, audit, documents, files};
 use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
+use crate::adapters::Adapters;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
@@ -80,6 +81,7 @@ impl Prepared {
         let guarded = !keys.keys().is_empty();
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
+        limits.adapters = adapters(config, &setup, &path)?;
         limits.pipelines = pipelines(config, &limits, &embedder)?;
         let parts = ServiceParts {
             listener,
@@ -376,7 +378,21 @@ fn model_limits(
         experts: experts(model),
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
         pipelines: Pipelines::default(),
+        adapters: Adapters::default(),
     })
+}
+
+/// The adapters of the directory that the configuration names.
+fn adapters(config: &Config, setup: &Setup, model: &Path) -> Result<Adapters, ServeError> {
+    let directory = &config.adapters.directory;
+    if directory.is_empty() {
+        return Ok(Adapters::default());
+    }
+    let refused = |why: String| ServeError::Start(format!("adapters.directory: {why}"));
+    if setup.gpu().is_some() {
+        return Err(refused("adapters are computed on a CPU only so far: use engine.device = \"cpu\"".into()));
+    }
+    Adapters::open(Path::new(directory), model).map_err(|e| refused(e.to_string()))
 }
 
 /// Workflows under names of their own, which none of these models has.
@@ -385,7 +401,9 @@ fn pipelines(config: &Config, limits: &ModelLimits, embedder: &Embedder) -> Resu
     if directory.is_empty() {
         return Ok(Pipelines::default());
     }
-    let taken: Vec<&str> = limits.names().chain(embedder.encoder().map(|encoder| encoder.name())).collect();
+    let adapters = limits.adapters.names();
+    let taken = limits.names().chain(adapters.iter().map(String::as_str));
+    let taken: Vec<&str> = taken.chain(embedder.encoder().map(|encoder| encoder.name())).collect();
     let period = Duration::from_secs(*reload_seconds);
     let opened = Pipelines::open(Path::new(directory), period, &taken, limits.choices_max);
     opened.map_err(|e| ServeError::Start(format!("pipelines.directory: {e}")))

@@ -5,6 +5,7 @@ use chimere::actors::engine::Build;
 use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
+use chimere::adapters::Adapters;
 use chimere::clock::Clock;
 use chimere::documents::{DocumentSettings, Documents};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
@@ -70,6 +71,8 @@ pub struct Options {
     pub embedder: EmbedderSettings,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
+    /// Where adapters of the golden model lie, if there are some.
+    pub adapters: Option<PathBuf>,
     /// Where the files of pipelines lie, if there are some; looked at again every 50 ms.
     pub pipelines: Option<PathBuf>,
     /// Where documents lie, if any are taken.
@@ -114,6 +117,7 @@ impl Default for Options {
             thinking: Default::default(),
             embedder: EmbedderSettings::default(),
             tables: None,
+            adapters: None,
             pipelines: None,
             documents: None,
             responses: chimere::config::Responses::default().bounds(),
@@ -318,6 +322,10 @@ fn parts(
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
         pipelines: options.pipelines.as_deref().map_or_else(Default::default, pipelines),
+        adapters: options
+            .adapters
+            .as_deref()
+            .map_or_else(Default::default, |dir| Adapters::open(dir, &golden()).unwrap()),
     };
     ServiceParts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),

@@ -20,6 +20,8 @@ pub const ADAPTER_RANK_MAX: usize = 512;
 /// What a file adds to a model's matrices.
 #[derive(Debug)]
 pub struct Adapter {
+    /// The name that requests know it by.
+    pub name: String,
     /// Of all that were read in this process no two have one number: whatever is kept of what an adapter computed is
     /// kept under it, and never under a name that may stand for another one tomorrow.
     pub number: u64,
@@ -84,9 +86,9 @@ impl LowRank {
 
 impl Adapter {
     /// What is added in each block, under a number of its own.
-    pub(crate) fn new(blocks: Vec<Vec<LowRank>>) -> Self {
+    pub(crate) fn new(name: &str, blocks: Vec<Vec<LowRank>>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        Self { number: NUMBERS.fetch_add(1, Ordering::Relaxed), blocks }
+        Self { name: name.to_owned(), number: NUMBERS.fetch_add(1, Ordering::Relaxed), blocks }
     }
 
     /// Matrices that it changes.
@@ -111,11 +113,11 @@ impl Adapter {
     }
 }
 
-/// Reads an adapter for a model: a directory in PEFT's layout, or a GGUF file.
+/// Reads an adapter for a model, which requests are to know by a name: a directory in PEFT's layout, or a GGUF file.
 ///
 /// # Errors
 /// The file cannot be read, does not fit the model, has a part that is not supported, or changes nothing.
-pub fn read_adapter(path: &Path, model: &Model) -> Result<Adapter, LoadError> {
+pub fn read_adapter(path: &Path, name: &str, model: &Model) -> Result<Adapter, LoadError> {
     let places = Places::of(model).map_err(|problem| problem.in_file(path))?;
     let pairs = if path.is_dir() { peft::read(path)? } else { gguf::read(path, model.config.architecture)? };
     let mut blocks = vec![Vec::new(); model.config.blocks().count()];
@@ -131,7 +133,7 @@ pub fn read_adapter(path: &Path, model: &Model) -> Result<Adapter, LoadError> {
             blocks[place.block].push(part);
         }
     }
-    let adapter = Adapter::new(blocks);
+    let adapter = Adapter::new(name, blocks);
     if adapter.blocks.iter().flatten().all(|part| part.b.iter().all(|x| *x == 0.0)) {
         let want = "a matrix that it changes";
         return Err(Problem::container("adapter", want, "no tensor, or zeros in all of lora_B").in_file(path));

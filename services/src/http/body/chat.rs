@@ -16,9 +16,9 @@ impl ChatRequest {
     /// Reads and checks a body.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        let pipeline = take_model(&mut fields, limits)?;
+        let addressee = take_model(&mut fields, limits)?;
         let list = fields.list("messages")?.ok_or_else(|| missing("messages", "an array of messages"))?;
-        Self::about(messages::checked(list)?, fields, limits)?.through(pipeline)
+        Self::about(messages::checked(list)?, fields, limits)?.through(addressee)
     }
 
     /// Of a conversation that was checked, and all else that a body says. Other dialects call fields what they are

@@ -1,12 +1,15 @@
 //! The model that requests are checked against, and what every dialect asks of it.
 
 use super::fields::Fields;
+use crate::adapters::Adapters;
 use crate::http::wire::error::ApiError;
 use crate::pipelines::Pipelines;
 use crate::text::Thoughts;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
+use chimere_engine::model::Adapter;
+use std::sync::Arc;
 
 /// Characters of a model's name that the answer shows where there is none of that name.
 const NAME_CHARS_SHOWN: usize = 64;
@@ -36,12 +39,26 @@ pub struct ModelLimits {
     pub thinking: Option<Thoughts>,
     /// Pipelines, which answer conversations under names of their own.
     pub pipelines: Pipelines,
+    /// Adapters, which change what the model answers, under names of their own.
+    pub adapters: Adapters,
 }
 
 impl ModelLimits {
     /// All names that the model answers to, its own first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
+
+    /// All names that conversations may be held under.
+    pub fn all_names(&self) -> Vec<String> {
+        let more = self.adapters.names().into_iter().chain(self.pipelines.names());
+        self.names().map(str::to_owned).chain(more).collect()
+    }
+
+    /// The adapter that a name means: its own, or the model's with its own behind a colon.
+    pub fn adapter(&self, name: &str) -> Option<Arc<Adapter>> {
+        let behind = name.split_once(':').filter(|(base, _)| self.answers_to(base)).map(|(_, own)| own);
+        self.adapters.find(behind.unwrap_or(name))
     }
 
     /// Whether a name means this model. People and programs write names in capitals as they like.
@@ -83,6 +100,7 @@ pub(in crate::http) fn check_name(name: Option<String>, limits: &ModelLimits) ->
     match name {
         Some(name) if !name.is_empty() && !limits.answers_to(&name) => match limits.pipelines.find(&name) {
             Some(pipeline) => Err(no_conversation(&pipeline.name)),
+            None if limits.adapter(&name).is_some() => Err(no_text(&name)),
             None => Err(unknown_model(&name, limits)),
         },
         _ => Ok(()),
@@ -90,17 +108,20 @@ pub(in crate::http) fn check_name(name: Option<String>, limits: &ModelLimits) ->
 }
 
 /// A pipeline where something else than a conversation is wanted.
-fn no_conversation(pipeline: &str) -> ApiError {
+pub(super) fn no_conversation(pipeline: &str) -> ApiError {
     let message =
         format!("`{pipeline}` is a pipeline, which answers conversations alone (such as /v1/chat/completions)");
     ApiError::unsupported("model", message)
 }
 
+/// An adapter where no text is written.
+fn no_text(adapter: &str) -> ApiError {
+    ApiError::unsupported("model", format!("`{adapter}` is an adapter, which conversations and completions alone take"))
+}
+
 /// A model that is not served here.
 pub(in crate::http) fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
-    let pipelines = limits.pipelines.names();
-    let all = limits.names().chain(pipelines.iter().map(String::as_str));
-    let ours: Vec<String> = all.map(|name| format!("`{name}`")).collect();
+    let ours: Vec<String> = limits.all_names().iter().map(|name| format!("`{name}`")).collect();
     let shown: String = name.chars().take(NAME_CHARS_SHOWN).collect();
     let message = format!("the model `{shown}` does not exist here; this server has {}", ours.join(", "));
     let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)

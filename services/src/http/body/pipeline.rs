@@ -1,32 +1,92 @@
-//! A conversation that names a pipeline in the place of a model, and what it may not ask for then.
+//! What a body's `model` names: the model, an adapter, or a pipeline; and what a conversation may not ask of a
+//! pipeline.
 
 use super::fields::Fields;
-use super::model::{ModelLimits, unknown_model};
+use super::model::{ModelLimits, no_conversation, unknown_model};
 use crate::http::wire::error::ApiError;
 use crate::pipelines::Pipeline;
-use crate::turn::options::ChatRequest;
+use crate::turn::options::{ChatRequest, Generation};
+use chimere_engine::model::Adapter;
 use std::sync::Arc;
 
-/// The pipeline that a body's `model` names; `None` for the model itself. No other name is known.
-pub(in crate::http) fn take_model(
-    fields: &mut Fields,
-    limits: &ModelLimits,
-) -> Result<Option<Arc<Pipeline>>, ApiError> {
-    match fields.string("model")? {
-        Some(name) if !name.is_empty() && !limits.answers_to(&name) => named(&name, limits).map(Some),
-        _ => Ok(None),
+/// Who answers.
+#[derive(Clone, Debug)]
+pub(in crate::http) enum Addressee {
+    /// The model as it is.
+    Model,
+    /// The model with what an adapter adds.
+    Adapter(Arc<Adapter>),
+    /// A pipeline, whose generations are the model's.
+    Pipeline(Arc<Pipeline>),
+}
+
+impl Addressee {
+    /// Of a name that is not empty. No other name is known.
+    pub(in crate::http) fn named(name: &str, limits: &ModelLimits) -> Result<Self, ApiError> {
+        if limits.answers_to(name) {
+            return Ok(Self::Model);
+        }
+        if let Some(adapter) = limits.adapter(name) {
+            return Ok(Self::Adapter(adapter));
+        }
+        limits.pipelines.find(name).map(Self::Pipeline).ok_or_else(|| unknown_model(name, limits))
+    }
+
+    /// The adapter, if it is one, where no pipeline can answer.
+    pub(in crate::http) fn adapter(self) -> Result<Option<Arc<Adapter>>, ApiError> {
+        match self {
+            Self::Model => Ok(None),
+            Self::Adapter(adapter) => Ok(Some(adapter)),
+            Self::Pipeline(pipeline) => Err(no_conversation(&pipeline.name)),
+        }
+    }
+
+    /// The name, if it is not the model's own.
+    pub(in crate::http) fn name(&self) -> Option<String> {
+        match self {
+            Self::Model => None,
+            Self::Adapter(adapter) => Some(adapter.name.clone()),
+            Self::Pipeline(pipeline) => Some(pipeline.name.to_string()),
+        }
     }
 }
 
-/// The pipeline of a name that is not the model's.
-pub(in crate::http) fn named(name: &str, limits: &ModelLimits) -> Result<Arc<Pipeline>, ApiError> {
-    limits.pipelines.find(name).ok_or_else(|| unknown_model(name, limits))
+/// Who a body's `model` names; without a name the model.
+pub(in crate::http) fn take_model(fields: &mut Fields, limits: &ModelLimits) -> Result<Addressee, ApiError> {
+    match fields.string("model")? {
+        Some(name) if !name.is_empty() => Addressee::named(&name, limits),
+        _ => Ok(Addressee::Model),
+    }
+}
+
+/// As [`take_model`], where no pipeline can answer.
+pub(in crate::http) fn take_adapter(
+    fields: &mut Fields,
+    limits: &ModelLimits,
+) -> Result<Option<Arc<Adapter>>, ApiError> {
+    take_model(fields, limits)?.adapter()
+}
+
+impl Generation {
+    /// The same generation by an adapter, if there is one.
+    pub(in crate::http) fn by(mut self, adapter: Option<Arc<Adapter>>) -> Self {
+        if adapter.is_some() {
+            Arc::make_mut(&mut self.spec.engine).adapter = adapter;
+        }
+        self
+    }
 }
 
 impl ChatRequest {
-    /// The same request, to be answered by a pipeline if there is one.
-    pub(in crate::http) fn through(self, pipeline: Option<Arc<Pipeline>>) -> Result<Self, ApiError> {
-        let Some(pipeline) = pipeline else { return Ok(self) };
+    /// The same request, to be answered by whom it names.
+    pub(in crate::http) fn through(self, addressee: Addressee) -> Result<Self, ApiError> {
+        let pipeline = match addressee {
+            Addressee::Model => return Ok(self),
+            Addressee::Adapter(adapter) => {
+                return Ok(Self { generation: self.generation.by(Some(adapter)), ..self });
+            }
+            Addressee::Pipeline(pipeline) => pipeline,
+        };
         let name = &pipeline.name;
         let choices = self.generation.spec.engine.choices;
         if choices != 1 {

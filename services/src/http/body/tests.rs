@@ -36,6 +36,7 @@ fn limits() -> ModelLimits {
         experts: Some(4),
         thinking: Some(thoughts(&Default::default())),
         pipelines: Default::default(),
+        adapters: Default::default(),
     }
 }
 

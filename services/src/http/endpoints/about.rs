@@ -4,6 +4,7 @@ use crate::actors::phase::Phase;
 use crate::clock::rfc3339;
 use crate::http::app::App;
 use crate::http::body::model::unknown_model;
+use crate::http::body::pipeline::Addressee;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;
@@ -31,13 +32,12 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     if !is_anthropics(&request) {
         let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));
-        let pipelines = app.limits.pipelines.names();
-        let pipelines = pipelines.iter().map(|name| pipeline_object(&app, name));
-        let data: Vec<Value> = models.chain(pipelines).chain(encoder_object(&app)).collect();
+        let more = [app.limits.adapters.names(), app.limits.pipelines.names()].concat();
+        let more = more.iter().map(|name| child_object(&app, name));
+        let data: Vec<Value> = models.chain(more).chain(encoder_object(&app)).collect();
         return HttpResponse::Ok().json(json!({"object": "list", "data": data}));
     }
-    let pipelines = app.limits.pipelines.names();
-    let names: Vec<&str> = app.limits.names().chain(pipelines.iter().map(String::as_str)).collect();
+    let names = app.limits.all_names();
     let data: Vec<Value> = names.iter().map(|name| anthropics_model(&app, name)).collect();
     HttpResponse::Ok()
         .json(json!({"data": data, "has_more": false, "first_id": names.first(), "last_id": names.last()}))
@@ -60,9 +60,8 @@ async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>)
     if let Some(object) = encoder.and_then(|_| encoder_object(&app)).filter(|_| !is_anthropics(&request)) {
         return Ok(HttpResponse::Ok().json(object));
     }
-    if let Some(pipeline) = app.limits.pipelines.find(&id) {
-        let name = &pipeline.name;
-        let object = if is_anthropics(&request) { anthropics_model(&app, name) } else { pipeline_object(&app, name) };
+    if let Some(name) = Addressee::named(&id, &app.limits)?.name() {
+        let object = if is_anthropics(&request) { anthropics_model(&app, &name) } else { child_object(&app, &name) };
         return Ok(HttpResponse::Ok().json(object));
     }
     let name = app
@@ -83,8 +82,8 @@ fn encoder_object(app: &App) -> Option<Value> {
     app.turns.embedder.encoder().map(|encoder| model_object(app, encoder.name(), encoder.tokens_max()))
 }
 
-/// A pipeline, whose generations are the served model's.
-fn pipeline_object(app: &App, name: &str) -> Value {
+/// An adapter of the served model, or a pipeline, whose generations are the model's.
+fn child_object(app: &App, name: &str) -> Value {
     let mut object = model_object(app, name, app.turns.handles.context as usize);
     object["parent"] = app.limits.name.clone().into();
     object

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 40] = [
+pub(super) const PATHS: [&str; 42] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -17,6 +17,8 @@ pub(super) const PATHS: [&str; 40] = [
     "/v1/embeddings",
     "/v1/decisions",
     "/v1/rerank",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
     "/v2/rerank",
     "/rerank",
     "/api/chat",

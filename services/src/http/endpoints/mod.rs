@@ -1,6 +1,7 @@
 //! What is no dialect: tables, collections, vectors, tokens, MCP, and what the service says about itself.
 
 pub(in crate::http) mod about;
+mod adapters;
 pub(in crate::http) mod collections;
 mod console;
 pub(in crate::http) mod decisions;
@@ -20,6 +21,7 @@ use actix_web::web::ServiceConfig;
 pub(in crate::http) fn routes(config: &mut ServiceConfig) {
     config
         .configure(about::routes)
+        .configure(adapters::routes)
         .configure(collections::routes::routes)
         .configure(console::routes)
         .configure(documents::routes)

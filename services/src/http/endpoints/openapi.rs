@@ -43,6 +43,8 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/messages/count_tokens", "post", "Count the tokens of a conversation", Some("Message")),
     ("/v1/embeddings", "post", "Make vectors of texts", Some("Embedding")),
     ("/v1/decisions", "post", "Decide among given options", Some("Decisions")),
+    ("/v1/load_lora_adapter", "post", "Serve an adapter of the operator's directory (for administrators)", None),
+    ("/v1/unload_lora_adapter", "post", "Serve an adapter no longer (for administrators)", None),
     ("/v1/rerank", "post", "Rank documents by a query", Some("Rerank")),
     ("/v2/rerank", "post", "The same", Some("Rerank")),
     ("/rerank", "post", "The same", Some("Rerank")),
@@ -564,6 +566,8 @@ mod tests {
             template_options: Vec::new(),
             experts: Some(8),
             thinking: None,
+            pipelines: Default::default(),
+            adapters: Default::default(),
         }
     }
 

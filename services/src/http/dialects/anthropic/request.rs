@@ -40,7 +40,7 @@ impl MessagesRequest {
     /// Reads and checks a body. What nobody knows is taken without effect: programs send what other models need.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        let pipeline = take_model(&mut fields, limits)?;
+        let addressee = take_model(&mut fields, limits)?;
         let system = fields.any("system");
         let list = fields.list("messages")?.ok_or_else(|| missing("messages", "an array of messages"))?;
         let (messages, sources) = turns::checked(system, list)?;
@@ -63,7 +63,7 @@ impl MessagesRequest {
         fields.string("service_tier")?;
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
-        let chat = chat.and_then(|chat| chat.through(pipeline)).map_err(|e| e.renamed(&NAMES))?;
+        let chat = chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?;
         let chat = ChatRequest { sources, ..chat };
         Ok(Self { chat, shows_thoughts })
     }

@@ -4,6 +4,7 @@ use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, at_most, missing, whole, wrong_type};
 use crate::http::body::generation::output_limit;
 use crate::http::body::model::{ModelLimits, OURS, check_model};
+use crate::http::body::pipeline::take_adapter;
 use crate::http::body::prompt::prompts;
 use crate::http::wire::error::ApiError;
 use crate::limits::{LLAMA_RANDOM_SEED, PROMPTS_MAX, RESPONSE_FIELDS_MAX, TOP_LOGPROBS_MAX};
@@ -59,7 +60,7 @@ impl LlamaRequest {
     /// Reads and checks a body.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        check_model(&mut fields, limits)?;
+        let adapter = take_adapter(&mut fields, limits)?;
         let wanted = "a string, an array of token ids and strings, or an array of these";
         let prompt = fields.any("prompt").ok_or_else(|| missing("prompt", wanted))?;
         let prompts = prompts("prompt", prompt, limits.vocab, PROMPTS_MAX, wanted)?;
@@ -73,7 +74,7 @@ impl LlamaRequest {
         let scored = streams || reply.tokens || prompts.len() > 1;
         let logprobs = reply.probs.or(scored.then_some(0));
         let generation = Generation::take(&mut words, limits, max_tokens, logprobs).map_err(|e| e.renamed(&NAMES))?;
-        Ok(Self { generation, prompts, reply })
+        Ok(Self { generation: generation.by(adapter), prompts, reply })
     }
 }
 

@@ -4,15 +4,13 @@ use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, missing, whole, wrong_type};
 use crate::http::body::messages;
 use crate::http::body::model::{ModelLimits, check_name};
-use crate::http::body::pipeline;
+use crate::http::body::pipeline::Addressee;
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
-use crate::pipelines::Pipeline;
 use crate::text::{Message, Role};
 use crate::turn::options::ChatRequest;
 use crate::turn::options::Generation;
 use serde_json::{Map, Value as Json, json};
-use std::sync::Arc;
 
 /// What `/api/chat` or `/api/generate` asks for.
 #[derive(Clone, Debug)]
@@ -51,7 +49,7 @@ const LATEST: &str = ":latest";
 impl OllamaRequest {
     /// A body of `/api/chat`.
     pub fn parse_chat(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
-        let (mut fields, pipeline) = named(body, limits)?;
+        let (mut fields, addressee) = named(body, limits)?;
         let list = fields.list("messages")?.unwrap_or_default();
         if list.is_empty() {
             return Ok(Self::Load);
@@ -62,12 +60,12 @@ impl OllamaRequest {
         go_on(&messages, &mut chat);
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
         fields.ignore_rest();
-        Ok(Self::Chat(Box::new(chat.and_then(|chat| chat.through(pipeline)).map_err(|e| e.renamed(&NAMES))?)))
+        Ok(Self::Chat(Box::new(chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?)))
     }
 
     /// A body of `/api/generate`.
     pub fn parse_generate(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
-        let (mut fields, pipeline) = named(body, limits)?;
+        let (mut fields, addressee) = named(body, limits)?;
         let (prompt, system) = (fields.string("prompt")?.unwrap_or_default(), fields.string("system")?);
         no_images(&mut fields)?;
         if fields.string("suffix")?.is_some_and(|text| !text.is_empty()) {
@@ -83,27 +81,27 @@ impl OllamaRequest {
         let mut chat = Fields::in_chat_words(common(&mut fields)?);
         fields.ignore_rest();
         if raw {
-            check_name(pipeline.map(|pipeline| pipeline.name.to_string()), limits)?;
+            let adapter = addressee.adapter()?;
             chat.any("reasoning_effort");
             let max_tokens = crate::http::body::generation::output_limit(&mut chat, "max_tokens", 1);
             let generation = max_tokens.and_then(|max| Generation::take(&mut chat, limits, max, None));
             if chat.has("response_format") {
                 return Err(ApiError::unsupported("format", "`format` is not supported with `raw`"));
             }
-            let generation = Box::new(generation.map_err(|e| e.renamed(&NAMES))?);
+            let generation = Box::new(generation.map_err(|e| e.renamed(&NAMES))?.by(adapter));
             return Ok(Self::Raw { prompt, generation });
         }
         let system = system.filter(|text| !text.is_empty()).map(|text| Message::new(Role::System, text));
         let messages = system.into_iter().chain([Message::new(Role::User, prompt)]).collect();
         let chat = ChatRequest::about(messages, chat, limits);
-        Ok(Self::Chat(Box::new(chat.and_then(|chat| chat.through(pipeline)).map_err(|e| e.renamed(&NAMES))?)))
+        Ok(Self::Chat(Box::new(chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?)))
     }
 }
 
 /// A body of `/api/embed`, or of the older `/api/embeddings`, which has one `prompt`.
 pub fn parse_embed(body: &[u8], limits: &ModelLimits) -> Result<EmbeddingRequest, ApiError> {
-    let (mut fields, pipeline) = named(body, limits)?;
-    check_name(pipeline.map(|pipeline| pipeline.name.to_string()), limits)?;
+    let (mut fields, addressee) = named(body, limits)?;
+    check_name(addressee.name(), limits)?;
     let mut words = fields.same(&["input", "dimensions"]);
     if let Some(prompt) = fields.any("prompt") {
         one_text("prompt", words.insert("input".into(), prompt).is_some())?;
@@ -122,14 +120,14 @@ pub fn parse_name(body: &[u8], limits: &ModelLimits) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A body whose model is ours, and the pipeline if it names one. A model without a tag is its latest one.
-fn named(body: &[u8], limits: &ModelLimits) -> Result<(Fields, Option<Arc<Pipeline>>), ApiError> {
+/// A body whose model is ours, and who answers. A model without a tag is its latest one.
+fn named(body: &[u8], limits: &ModelLimits) -> Result<(Fields, Addressee), ApiError> {
     let mut fields = Fields::of_body(body)?;
     let (model, name) = (fields.string("model")?, fields.string("name")?);
     let model = model.or(name).ok_or_else(|| missing("model", "the model's name"))?;
     let bare = model.strip_suffix(LATEST).unwrap_or(&model);
-    let pipeline = if limits.answers_to(bare) { None } else { Some(pipeline::named(bare, limits)?) };
-    Ok((fields, pipeline))
+    let addressee = Addressee::named(bare, limits)?;
+    Ok((fields, addressee))
 }
 
 /// What both ask for beside what was said, in the words of chat.

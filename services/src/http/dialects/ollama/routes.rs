@@ -119,9 +119,7 @@ async fn version() -> HttpResponse {
 
 /// `GET /api/tags`: the models that are there.
 async fn tags(app: web::Data<App>) -> HttpResponse {
-    let pipelines = app.limits.pipelines.names();
-    let names = app.limits.names().chain(pipelines.iter().map(String::as_str));
-    let models: Vec<Value> = names.map(|name| model(&app, name)).collect();
+    let models: Vec<Value> = app.limits.all_names().iter().map(|name| model(&app, name)).collect();
     HttpResponse::Ok().json(json!({"models": models}))
 }
 

@@ -103,7 +103,7 @@ impl ResponsesBody {
     /// Checks the rest. `before` are the items of the conversation up to here.
     pub fn checked(self, before: Vec<Json>, limits: &ModelLimits) -> Result<ResponsesRequest, ApiError> {
         let Self { mut fields, previous } = self;
-        let pipeline = take_model(&mut fields, limits)?;
+        let addressee = take_model(&mut fields, limits)?;
         let mut echo: Map<String, Json> = fields.copied(&ECHOED);
         echo.insert("previous_response_id".into(), previous.into());
         refuse(&mut fields)?;
@@ -134,7 +134,7 @@ impl ResponsesBody {
         }
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
-        let chat = chat.and_then(|chat| chat.through(pipeline)).map_err(|e| e.renamed(&NAMES))?;
+        let chat = chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?;
         let items = before.into_iter().chain(new).collect();
         let shows_results = included.results;
         Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, namespaces, echo })

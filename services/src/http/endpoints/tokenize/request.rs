@@ -3,7 +3,8 @@
 use crate::http::body::chat::template_options;
 use crate::http::body::fields::{Fields, missing};
 use crate::http::body::generation::token_ids;
-use crate::http::body::model::{ModelLimits, check_model};
+use crate::http::body::model::ModelLimits;
+use crate::http::body::pipeline::take_adapter;
 use crate::http::body::{messages, tools};
 use crate::http::wire::error::ApiError;
 use crate::text::{Conversation, RawJson};
@@ -51,7 +52,7 @@ impl TokenizeRequest {
     /// Reads and checks a body with `prompt`, `messages` or `content`.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        check_model(&mut fields, limits)?;
+        take_adapter(&mut fields, limits)?;
         // The family's tokenizers add nothing, so either value is honoured. The second is llama.cpp's name.
         fields.bool("add_special_tokens")?;
         fields.bool("add_special")?;
@@ -94,7 +95,7 @@ impl DetokenizeRequest {
     /// Reads and checks a body.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        check_model(&mut fields, limits)?;
+        take_adapter(&mut fields, limits)?;
         let list = fields.list("tokens")?.ok_or_else(|| missing("tokens", "an array of token ids"))?;
         fields.finish()?;
         Ok(Self { tokens: token_ids("tokens", &list, limits.vocab)? })
