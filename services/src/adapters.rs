@@ -64,7 +64,7 @@ impl PartialEq for Adapters {
 
 impl Adapters {
     /// All adapters of a directory, for the model in a file. The name of a directory in PEFT's layout is its adapter's,
-    /// and so is that of a GGUF file without its ending.
+    /// and so is that of a GGUF file without its ending. Hidden files are left out.
     ///
     /// # Errors
     /// If the directory cannot be read, or one of its adapters is refused.
@@ -76,7 +76,8 @@ impl Adapters {
         for entry in std::fs::read_dir(directory).map_err(refused)? {
             let entry = entry.map_err(refused)?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if entry.path().join("adapter_config.json").exists() || name.ends_with(GGUF) {
+            let is_one = entry.path().join("adapter_config.json").exists() || name.ends_with(GGUF);
+            if is_one && !name.starts_with('.') {
                 files.push(name);
             }
         }
@@ -195,6 +196,7 @@ mod tests {
         assert!(matches!(Adapters::default().load("poet", None), Err(AdapterError::NoDirectory)));
         let other = Adapters::open(dir.path(), &golden().join("qwen3/model.gguf"));
         assert!(matches!(other, Err(AdapterError::Refused(why)) if why.contains("in_proj")));
-        assert!(matches!(opened(".hidden").1, Err(AdapterError::BadName(_))));
+        assert!(opened(".hidden").1.unwrap().names().is_empty());
+        assert!(matches!(opened("a poet").1, Err(AdapterError::BadName(_))));
     }
 }

@@ -107,9 +107,9 @@ impl Adapter {
         self.blocks.iter().flatten().map(own).sum()
     }
 
-    /// What it adds to a matrix of a block.
+    /// What it adds to a matrix of a block; nothing to those of a draft head, which stand behind the others.
     pub fn part(&self, block: usize, matrix: Matrix) -> Option<&LowRank> {
-        self.blocks[block].iter().find(|part| part.matrix == matrix)
+        self.blocks.get(block)?.iter().find(|part| part.matrix == matrix)
     }
 }
 
