@@ -15,7 +15,6 @@ mod layers;
 mod limits;
 mod log;
 mod model;
-mod pipelines;
 mod responses;
 mod server;
 #[cfg(test)]
@@ -32,8 +31,7 @@ pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
-pub use model::{ModelChoice, aliases};
-pub use pipelines::PipelineKeys;
+pub use model::{ModelChoice, PipelineKeys, aliases};
 pub use responses::Responses;
 pub use server::{Mcp, Server, items};
 pub use trace::Trace;

@@ -1,12 +1,15 @@
-//! The model that requests are checked against, and what every dialect asks of it.
+//! The model that requests are checked against, what every dialect asks of it, and the pipelines that conversations
+//! name in its place.
 
 use super::fields::Fields;
 use crate::http::wire::error::ApiError;
-use crate::pipelines::Pipelines;
+use crate::pipelines::{NamedPipeline, Pipelines};
 use crate::text::Thoughts;
+use crate::turn::options::ChatRequest;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
+use std::sync::Arc;
 
 /// Characters of a model's name that the answer shows where there is none of that name.
 const NAME_CHARS_SHOWN: usize = 64;
@@ -107,4 +110,48 @@ pub(in crate::http) fn unknown_model(name: &str, limits: &ModelLimits) -> ApiErr
         .with_code("model_not_found")
         .rejected_as("model_not_found");
     ApiError { param: Some("model".into()), ..error }
+}
+
+/// The pipeline that a body's `model` names; `None` for the model itself. No other name is known.
+pub(in crate::http) fn take_model(
+    fields: &mut Fields,
+    limits: &ModelLimits,
+) -> Result<Option<Arc<NamedPipeline>>, ApiError> {
+    match fields.string("model")? {
+        Some(name) if !name.is_empty() && !limits.answers_to(&name) => named(&name, limits).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The pipeline of a name that is not the model's.
+pub(in crate::http) fn named(name: &str, limits: &ModelLimits) -> Result<Arc<NamedPipeline>, ApiError> {
+    limits.pipelines.find(name).ok_or_else(|| unknown_model(name, limits))
+}
+
+impl ChatRequest {
+    /// This request, to be answered by a pipeline if there is one.
+    pub(in crate::http) fn through(self, pipeline: Option<Arc<NamedPipeline>>) -> Result<Self, ApiError> {
+        let Some(pipeline) = pipeline else { return Ok(self) };
+        let name = &pipeline.name;
+        let choices = self.generation.spec.engine.choices;
+        if choices != 1 {
+            let message = format!("`n` must be 1 for the pipeline `{name}`, got {choices}");
+            return Err(ApiError::invalid("n", message));
+        }
+        if self.conversation.continues {
+            let message = format!("the last message is gone on with, which the pipeline `{name}` cannot do");
+            return Err(ApiError::unsupported("messages", message));
+        }
+        if let Some(search) = &self.file_search {
+            let message =
+                format!("`{}` is not taken by the pipeline `{name}`: its file says what it searches", search.field);
+            return Err(ApiError::unsupported(&search.field, message));
+        }
+        if let Some(form) = self.generation.form.as_ref().filter(|_| pipeline.forms_its_answer()) {
+            let message =
+                format!("`{}` is not taken by the pipeline `{name}`: its answer has a form already", form.field);
+            return Err(ApiError::unsupported(form.field, message));
+        }
+        Ok(Self { pipeline: Some(pipeline), ..self })
+    }
 }

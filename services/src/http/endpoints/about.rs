@@ -26,8 +26,8 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
         .service(only("/metrics", "GET", read().to(metrics)));
 }
 
-/// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one; to
-/// Anthropic's clients, which ask for no vectors, the model alone in the shape of theirs.
+/// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one;
+/// to Anthropic's clients, which ask for no vectors, the first two in the shape of theirs.
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     if !is_anthropics(&request) {
         let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));

@@ -564,6 +564,7 @@ mod tests {
             template_options: Vec::new(),
             experts: Some(8),
             thinking: None,
+            pipelines: Default::default(),
         }
     }
 

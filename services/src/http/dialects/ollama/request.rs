@@ -3,11 +3,10 @@
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, missing, whole, wrong_type};
 use crate::http::body::messages;
-use crate::http::body::model::{ModelLimits, check_name};
-use crate::http::body::pipeline;
+use crate::http::body::model::{self, ModelLimits, check_name};
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
-use crate::pipelines::Pipeline;
+use crate::pipelines::NamedPipeline;
 use crate::text::{Message, Role};
 use crate::turn::options::ChatRequest;
 use crate::turn::options::Generation;
@@ -123,12 +122,12 @@ pub fn parse_name(body: &[u8], limits: &ModelLimits) -> Result<(), ApiError> {
 }
 
 /// A body whose model is ours, and the pipeline if it names one. A model without a tag is its latest one.
-fn named(body: &[u8], limits: &ModelLimits) -> Result<(Fields, Option<Arc<Pipeline>>), ApiError> {
+fn named(body: &[u8], limits: &ModelLimits) -> Result<(Fields, Option<Arc<NamedPipeline>>), ApiError> {
     let mut fields = Fields::of_body(body)?;
     let (model, name) = (fields.string("model")?, fields.string("name")?);
     let model = model.or(name).ok_or_else(|| missing("model", "the model's name"))?;
     let bare = model.strip_suffix(LATEST).unwrap_or(&model);
-    let pipeline = if limits.answers_to(bare) { None } else { Some(pipeline::named(bare, limits)?) };
+    let pipeline = if limits.answers_to(bare) { None } else { Some(model::named(bare, limits)?) };
     Ok((fields, pipeline))
 }
 
