@@ -3,7 +3,6 @@
 //! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot
 //! come in by any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
 
-mod adapters;
 mod args;
 mod cache;
 mod check;
@@ -16,7 +15,6 @@ mod layers;
 mod limits;
 mod log;
 mod model;
-mod pipelines;
 mod responses;
 mod server;
 #[cfg(test)]
@@ -24,7 +22,6 @@ mod tests;
 mod thinking;
 mod trace;
 
-pub use adapters::AdapterKeys;
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
 pub use decide::Decide;
@@ -34,8 +31,7 @@ pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
-pub use model::{ModelChoice, aliases};
-pub use pipelines::PipelineKeys;
+pub use model::{AdapterKeys, ModelChoice, PipelineKeys, aliases};
 pub use responses::Responses;
 pub use server::{Mcp, Server, items};
 pub use trace::Trace;

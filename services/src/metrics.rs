@@ -62,9 +62,12 @@ metrics! {
     EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
     EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
     TURN_ROUNDS Histogram(ROUNDS) "chimere_turn_rounds" [] "generations" "Generations of a turn that may make calls.";
-    PIPELINES Gauge "chimere_pipelines" ["state"] "files" "Files of pipelines by state: served, refused (a file with a mistake, whose last good version may be served).";
-    PIPELINE_STEPS Counter "chimere_pipeline_steps_total" ["pipeline", "step", "outcome"] "steps" "Steps of pipelines that were done, by what came of them.";
-    PIPELINE_STEP_SECONDS Histogram(SECONDS) "chimere_pipeline_step_seconds" ["pipeline", "step"] "seconds" "Time of a pipeline's step, in seconds.";
+    PIPELINES Gauge "chimere_pipelines" ["state"] "files"
+        "Files of pipelines by state: served, refused (with a mistake; their last good version may be served).";
+    PIPELINE_STEPS Counter "chimere_pipeline_steps_total" ["pipeline", "step", "outcome"] "steps"
+        "Steps of pipelines that were done, by what came of them.";
+    PIPELINE_STEP_SECONDS Histogram(SECONDS) "chimere_pipeline_step_seconds" ["pipeline", "step"] "seconds"
+        "Time of a pipeline's step, in seconds.";
     TOOL_CALLS Counter "chimere_tool_calls_total" ["tool", "outcome"] "calls" "Calls that the server ran itself.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
@@ -420,6 +423,8 @@ fn start_labelled_counters() {
         ::metrics::counter!(PREFIX_HIT_TOKENS, "tier" => tier).absolute(0);
         ::metrics::counter!(PREFIX_EVICTIONS, "tier" => tier).absolute(0);
     }
+    // Names come from an operator's files, and the series are to be there without any.
+    ::metrics::counter!(PIPELINE_STEPS, "pipeline" => "none", "step" => "none", "outcome" => "none").absolute(0);
     for kind in DECISION_TYPES {
         ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
     }
@@ -462,6 +467,7 @@ fn start_histograms() {
     for budget in BUDGETS {
         let _exists = ::metrics::histogram!(STEP_BUDGET, "of" => *budget);
     }
+    let _exists = ::metrics::histogram!(PIPELINE_STEP_SECONDS, "pipeline" => "none", "step" => "none");
     for leg in STORE_LEGS {
         let _exists = ::metrics::histogram!(STORE_LEG_SECONDS, "leg" => *leg);
     }

@@ -121,6 +121,7 @@ impl ServiceParts {
         self.tables.export();
         self.collections.export();
         self.documents.export();
+        self.limits.pipelines.export();
     }
 }
 

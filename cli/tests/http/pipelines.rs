@@ -17,7 +17,8 @@ fn service(dir: &Path, file: &str) -> Server {
 }
 
 fn asked(text: &str) -> Value {
-    json!({"model": "p", "max_tokens": 400, "messages": [{"role": "user", "content": text}], "reasoning_effort": "none"})
+    let messages = json!([{"role": "user", "content": text}]);
+    json!({"model": "p", "max_tokens": 400, "messages": messages, "reasoning_effort": "none"})
 }
 
 /// Name and outcome of each step of a reply.
@@ -224,8 +225,12 @@ fn a_client_that_leaves_within_a_pipeline_leaves_nothing_behind() {
 #[test]
 fn a_budget_ends_a_pipeline_with_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    let file = "budget = { tokens = 12 }\nsteps = [{ name = \"plan\", generate = { suffix = \"LOOP[ab]\", tokens = 8 } }, \
-                { generate = { suffix = \"LOOP[cd]\" } }]";
+    let file = r#"
+        budget = { tokens = 12 }
+        steps = [
+            { name = "plan", generate = { suffix = "LOOP[ab]", tokens = 8 } },
+            { generate = { suffix = "LOOP[cd]" } },
+        ]"#;
     let server = service(dir.path(), file);
     let client = Client(server.addr, None);
     let reply = client.post(CHAT, &asked("hi"));

@@ -1,5 +1,7 @@
-//! The section `model`.
+//! The sections `model`, `adapters` and `pipelines`: what answers to which name.
 
+use super::check::{InvalidKey, within};
+use crate::limits::SECONDS_MAX;
 use serde::{Deserialize, Serialize};
 
 /// The model and the name that it answers to.
@@ -16,4 +18,32 @@ pub struct ModelChoice {
 /// The names of a list.
 pub fn aliases(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// Adapters that are served beside the model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdapterKeys {
+    /// Directory of adapters: directories in PEFT's layout and GGUF files; empty serves none.
+    pub directory: String,
+}
+
+/// Workflows that are asked for by a model's name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PipelineKeys {
+    /// Directory of their files; empty has none.
+    pub directory: String,
+    /// Seconds after which the directory is looked at again; 0 for never.
+    pub reload_seconds: u64,
+}
+
+impl Default for PipelineKeys {
+    fn default() -> Self {
+        Self { directory: String::new(), reload_seconds: 10 }
+    }
+}
+
+impl PipelineKeys {
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
+        within("reload_seconds", self.reload_seconds, 0..=SECONDS_MAX)
+    }
 }

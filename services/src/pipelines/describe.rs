@@ -1,9 +1,10 @@
 //! What a pipeline does, in a line a step, for an operator who has written one.
 
-use super::form::{CheckRule, CheckStep, GenerateStep, Pipeline, Step, StepKind, Test};
+use super::form::{CheckRule, CheckStep, GenerateStep, PipelineStep, StepKind, Test};
+use super::model::NamedPipeline;
 
 /// Its name and what its steps do, in lines.
-pub fn described(pipeline: &Pipeline) -> String {
+pub fn described(pipeline: &NamedPipeline) -> String {
     let mut lines = vec![format!("{}: {}", pipeline.name, first_line(&pipeline.description))];
     let budget = pipeline.budget;
     let tokens = budget.tokens.map(|tokens| format!("{tokens} tokens"));
@@ -16,9 +17,9 @@ pub fn described(pipeline: &Pipeline) -> String {
     lines.join("\n")
 }
 
-fn row(steps: &[Step], depth: usize, lines: &mut Vec<String>) {
+fn row(steps: &[PipelineStep], depth: usize, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
-    for Step { name, kind } in steps {
+    for PipelineStep { name, kind } in steps {
         let called = if **name == *kind.name() { String::new() } else { format!(" ({name})") };
         let mut line = |text: String| lines.push(format!("{indent}{}{called}: {text}", kind.name()));
         match kind {

@@ -1,8 +1,8 @@
 //! The directory of pipelines: read at the start and looked at again and again; a file with a mistake changes nothing.
 
 use super::error::PipelineError;
-use super::form::Pipeline;
 use super::names::is_pipeline_name;
+use super::model::NamedPipeline;
 use crate::limits::{PIPELINE_FILE_BYTES_MAX, PIPELINES_MAX};
 use crate::metrics;
 use chimere_engine::files::{Stamp, read_regular_text};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ending of a pipeline's file.
+/// PipelineEnd of a pipeline's file.
 const ENDING: &str = "toml";
 
 /// The pipelines that are served; none without a directory. Clones are the same ones.
@@ -25,7 +25,7 @@ pub struct PipelineEntry {
     /// The file's name without the ending.
     pub name: String,
     /// The pipeline that is served: the file's, or the last one before a mistake.
-    pub pipeline: Option<Arc<Pipeline>>,
+    pub pipeline: Option<Arc<NamedPipeline>>,
     /// The mistake, if the file has one.
     pub error: Option<String>,
 }
@@ -39,11 +39,11 @@ struct Directory {
     taken: Vec<String>,
     /// Choices that a request may have.
     choices_max: u32,
-    files: Mutex<BTreeMap<String, KnownFile>>,
+    files: Mutex<BTreeMap<String, PipelineFile>>,
 }
 
 #[derive(Debug)]
-struct KnownFile {
+struct PipelineFile {
     /// What the file was when it was last read, well or not: a mistake is told once.
     seen: Option<Stamp>,
     entry: PipelineEntry,
@@ -73,7 +73,7 @@ impl Pipelines {
     }
 
     /// The pipeline of a name, in capitals or not.
-    pub fn find(&self, name: &str) -> Option<Arc<Pipeline>> {
+    pub fn find(&self, name: &str) -> Option<Arc<NamedPipeline>> {
         let files = self.0.as_ref()?.files.lock();
         let mut all = files.values().filter_map(|file| file.entry.pipeline.clone());
         all.find(|pipeline| pipeline.name.eq_ignore_ascii_case(name))
@@ -87,6 +87,11 @@ impl Pipelines {
     /// Names of those that are served.
     pub fn names(&self) -> Vec<String> {
         self.entries().into_iter().filter(|entry| entry.pipeline.is_some()).map(|entry| entry.name).collect()
+    }
+
+    /// Tells the metrics what there is. For a start: files may be read before there is anybody to tell.
+    pub fn export(&self) {
+        export(self.entries().iter());
     }
 
     /// Looks at the directory again and again, as long as somebody polls this.
@@ -116,15 +121,17 @@ impl Directory {
             }
             let before = known.and_then(|file| file.entry.pipeline.clone());
             let read = self.read(&name, &path, &files);
-            files.insert(name.clone(), KnownFile { seen: now, entry: entry_of(name, read, before) });
+            files.insert(name.clone(), PipelineFile { seen: now, entry: entry_of(name, read, before) });
         }
-        let wrong = files.values().filter(|file| file.entry.error.is_some()).count();
-        ::metrics::gauge!(metrics::PIPELINES, "state" => "refused").set(wrong as f64);
-        let served = files.values().filter(|file| file.entry.pipeline.is_some()).count();
-        ::metrics::gauge!(metrics::PIPELINES, "state" => "served").set(served as f64);
+        export(files.values().map(|file| &file.entry));
     }
 
-    fn read(&self, name: &str, path: &Path, known: &BTreeMap<String, KnownFile>) -> Result<Pipeline, PipelineError> {
+    fn read(
+        &self,
+        name: &str,
+        path: &Path,
+        known: &BTreeMap<String, PipelineFile>,
+    ) -> Result<NamedPipeline, PipelineError> {
         let wrong = |message: String| PipelineError { file: format!("{name}.{ENDING}"), message };
         if self.taken.contains(&name.to_ascii_lowercase()) {
             return Err(wrong("a model that is served has this name, choose another one".into()));
@@ -145,7 +152,11 @@ impl Directory {
     }
 }
 
-fn entry_of(name: String, read: Result<Pipeline, PipelineError>, before: Option<Arc<Pipeline>>) -> PipelineEntry {
+fn entry_of(
+    name: String,
+    read: Result<NamedPipeline, PipelineError>,
+    before: Option<Arc<NamedPipeline>>,
+) -> PipelineEntry {
     match read {
         Ok(pipeline) => {
             tracing::info!(pipeline = name, steps = pipeline.steps.len(), "a pipeline was read");
@@ -159,22 +170,32 @@ fn entry_of(name: String, read: Result<Pipeline, PipelineError>, before: Option<
     }
 }
 
+fn export<'a>(entries: impl Iterator<Item = &'a PipelineEntry>) {
+    let (mut served, mut refused) = (0, 0);
+    for entry in entries {
+        served += u32::from(entry.pipeline.is_some());
+        refused += u32::from(entry.error.is_some());
+    }
+    ::metrics::gauge!(metrics::PIPELINES, "state" => "served").set(f64::from(served));
+    ::metrics::gauge!(metrics::PIPELINES, "state" => "refused").set(f64::from(refused));
+}
+
 /// What a directory's files say, in the order of their names, without serving them.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn read_directory(path: &Path) -> Result<Vec<Result<Pipeline, PipelineError>>, String> {
+pub fn read_directory(path: &Path) -> Result<Vec<Result<NamedPipeline, PipelineError>>, String> {
     Ok(files_of(path)?.into_iter().map(|(name, path)| read_file(&name, &path)).collect())
 }
 
-fn read_file(name: &str, path: &Path) -> Result<Pipeline, PipelineError> {
+fn read_file(name: &str, path: &Path) -> Result<NamedPipeline, PipelineError> {
     let wrong = |message: String| PipelineError { file: format!("{name}.{ENDING}"), message };
     if !is_pipeline_name(name) {
         let wanted = "a pipeline's name has 1 to 64 of A to Z, a to z, 0 to 9, _, . and -, the first no point";
         return Err(wrong(format!("{wanted}, got {:?}", name.chars().take(64).collect::<String>())));
     }
     let text = read_regular_text(path, PIPELINE_FILE_BYTES_MAX).map_err(|e| wrong(e.to_string()))?;
-    Pipeline::parse(name, &text)
+    NamedPipeline::parse(name, &text)
 }
 
 fn files_of(path: &Path) -> Result<Vec<(String, PathBuf)>, String> {

@@ -1,6 +1,5 @@
-//! A pipeline that was checked: its steps as its file has them.
+//! Steps of a pipeline that were checked, as its file has them.
 
-use super::program::Op;
 use super::template::Template;
 use crate::text::grammar::AnswerForm;
 use regex::Regex;
@@ -8,26 +7,9 @@ use serde_json::Value as Json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A workflow of fixed steps, asked for by a model's name.
-#[derive(Debug)]
-pub struct Pipeline {
-    /// The model's name that it answers to: its file's, without the ending.
-    pub name: Arc<str>,
-    /// The operator's words about it.
-    pub description: String,
-    /// Nothing was measured that it wins.
-    pub experimental: bool,
-    /// What all its steps may take together.
-    pub budget: Budget,
-    /// The steps in their order.
-    pub steps: Vec<Step>,
-    /// The same steps in one row, as the machine goes through them.
-    pub(super) program: Arc<[Op]>,
-}
-
 /// What all steps of a pipeline may take together; `None` for no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Budget {
+pub struct PipelineBudget {
     /// Tokens that are generated.
     pub tokens: Option<u32>,
     /// Time from its beginning to its end.
@@ -36,10 +18,10 @@ pub struct Budget {
 
 /// A step and its name.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct PipelineStep {
     /// The name that the file gives it, or its kind.
     pub name: Arc<str>,
-    /// What is done.
+    /// What is done in it.
     pub kind: StepKind,
 }
 
@@ -51,9 +33,9 @@ pub enum StepKind {
         /// The question about the conversation.
         test: Test,
         /// Steps where it holds.
-        then: Vec<Step>,
+        then: Vec<PipelineStep>,
         /// Steps where it does not.
-        otherwise: Vec<Step>,
+        otherwise: Vec<PipelineStep>,
     },
     /// Searches a store for passages, which later generations read.
     Retrieve(RetrieveStep),
@@ -77,9 +59,9 @@ pub enum Test {
     FileType(Vec<String>),
     /// Whether the model holds a statement about the conversation for at least so likely.
     Decision {
-        /// What may hold.
+        /// The statement that may hold.
         statement: String,
-        /// The least probability.
+        /// The least probability of it.
         min: f64,
     },
 }
@@ -89,14 +71,14 @@ pub enum Test {
 pub struct RetrieveStep {
     /// Id or name of the store, among those that the caller may read.
     pub store: String,
-    /// The most passages.
+    /// The most passages of it.
     pub k: u32,
     /// Passages that are found by the search, of which the model ranks the best to the front; `None` takes the
     /// search's order.
     pub rerank: Option<u32>,
 }
 
-/// A generation.
+/// A generation of the model's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateStep {
     /// The name by which later steps read its text.
@@ -143,7 +125,7 @@ pub enum CheckRule {
     Decision {
         /// What has to hold.
         statement: String,
-        /// The least probability.
+        /// The least probability of it.
         min: f64,
     },
 }
@@ -159,18 +141,5 @@ impl StepKind {
             Self::Parallel(_) => "parallel",
             Self::Check(_) => "check",
         }
-    }
-}
-
-impl Pipeline {
-    /// Whether some step has a form of its own for the text that becomes the answer.
-    pub fn forms_its_answer(&self) -> bool {
-        self.program.iter().any(|op| matches!(op, Op::Generate { step, answers: true, .. } if step.form.is_some()))
-    }
-
-    /// The most choices that a step wants at once.
-    pub fn choices(&self) -> u32 {
-        let of = |op: &Op| if let Op::Generate { step, .. } = op { step.best_of } else { 1 };
-        self.program.iter().map(of).max().unwrap_or(1)
     }
 }

@@ -1,6 +1,7 @@
 //! Which step of a pipeline comes next. Data in, data out: no clock, no network, no text of a model but as data.
 
-use super::form::{Budget, CheckStep, GenerateStep, Pipeline, RetrieveStep, Test};
+use super::form::{CheckStep, GenerateStep, PipelineBudget, RetrieveStep, Test};
+use super::model::NamedPipeline;
 use super::program::Op;
 use crate::actors::request::output::Finish;
 use std::collections::{BTreeSet, HashMap};
@@ -16,7 +17,7 @@ pub const OUT_OF_TIME: &str = "milliseconds";
 #[derive(Debug)]
 pub struct PipelineRun {
     program: Arc<[Op]>,
-    budget: Budget,
+    budget: PipelineBudget,
     /// Tokens that the client wants of an answer at most.
     answer_tokens: Option<u32>,
     /// Place of the step that is being done, or is to be done next.
@@ -30,13 +31,13 @@ pub struct PipelineRun {
     again: Option<Again>,
     generations: u32,
     tokens: u32,
-    answer: Answer,
+    answer: AnswerPlace,
     finish: Finish,
 }
 
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum PipelineEvent {
     /// The client's request is there.
     Begin,
     /// A test holds, or does not.
@@ -58,16 +59,16 @@ pub struct Said {
     pub text: String,
     /// Tokens of all its choices.
     pub tokens: u32,
-    /// Why it ended.
+    /// The reason for which it ended.
     pub finish: Finish,
 }
 
 /// What is to be done.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub enum PipelineAction {
     /// Find out whether this holds of the conversation.
     Test(Arc<str>, Test),
-    /// Search for passages.
+    /// Search a store for passages.
     Retrieve(Arc<str>, RetrieveStep),
     /// Find out whether the passages suffice.
     Judge(Arc<str>, f64),
@@ -76,7 +77,7 @@ pub enum Action {
     /// Look at a text.
     Check(Arc<str>, Arc<CheckStep>, String),
     /// Give the answer; the pipeline has ended.
-    Done(Ending),
+    Done(PipelineEnd),
 }
 
 /// A generation that is to be made.
@@ -103,18 +104,18 @@ pub struct GenerationPlan {
 /// A text that failed a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Again {
-    /// The text.
+    /// The text that failed.
     pub text: String,
-    /// Why it failed.
+    /// The reason for which it failed.
     pub why: String,
 }
 
 /// How a pipeline ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ending {
+pub struct PipelineEnd {
     /// Where the answer is.
-    pub answer: Answer,
-    /// Why it ended.
+    pub answer: AnswerPlace,
+    /// The reason for which it ended.
     pub finish: Finish,
     /// The budget that was used up, if one was.
     pub early: Option<&'static str>,
@@ -122,8 +123,8 @@ pub struct Ending {
 
 /// Where the answer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// There is none.
+pub enum AnswerPlace {
+    /// No answer is there.
     None,
     /// The client has read it.
     Shown,
@@ -135,7 +136,7 @@ pub enum Answer {
 
 impl PipelineRun {
     /// A pipeline that begins, for a client that wants so many tokens of an answer at most.
-    pub fn new(pipeline: &Pipeline, answer_tokens: Option<u32>) -> Self {
+    pub fn new(pipeline: &NamedPipeline, answer_tokens: Option<u32>) -> Self {
         Self {
             program: pipeline.program.clone(),
             budget: pipeline.budget,
@@ -147,28 +148,28 @@ impl PipelineRun {
             again: None,
             generations: 0,
             tokens: 0,
-            answer: Answer::None,
+            answer: AnswerPlace::None,
             finish: Finish::Length,
         }
     }
 
     /// Takes what came of the step before, `elapsed` after the beginning, and says what is to be done.
-    pub fn next(&mut self, event: Event, elapsed: Duration) -> Action {
+    pub fn next(&mut self, event: PipelineEvent, elapsed: Duration) -> PipelineAction {
         match event {
-            Event::Begin => {}
-            Event::Tested(holds) => self.branch(holds),
-            Event::Looked => self.at += 1,
-            Event::Generated(said) => {
+            PipelineEvent::Begin => {}
+            PipelineEvent::Tested(holds) => self.branch(holds),
+            PipelineEvent::Looked => self.at += 1,
+            PipelineEvent::Generated(said) => {
                 if let Some(done) = self.generated(said) {
                     return done;
                 }
             }
-            Event::Checked(failed) => {
+            PipelineEvent::Checked(failed) => {
                 if let Some(done) = self.checked(failed) {
                     return done;
                 }
             }
-            Event::Expired(tokens) => return self.expired(tokens),
+            PipelineEvent::Expired(tokens) => return self.expired(tokens),
         }
         self.step(elapsed)
     }
@@ -186,7 +187,7 @@ impl PipelineRun {
     }
 
     /// Keeps what was said. A call of the client's functions ends the pipeline, as it ends any answer.
-    fn generated(&mut self, said: Vec<Said>) -> Option<Action> {
+    fn generated(&mut self, said: Vec<Said>) -> Option<PipelineAction> {
         self.tokens = said.iter().fold(self.tokens, |sum, said| sum.saturating_add(said.tokens));
         match &self.program[self.at] {
             Op::Parallel { steps } => {
@@ -199,7 +200,7 @@ impl PipelineRun {
                 self.said.insert(step.name.clone(), said.text.clone());
                 self.last = Some((self.at, said.text));
                 if *answers {
-                    self.answer = if *shown { Answer::Shown } else { Answer::Held };
+                    self.answer = if *shown { AnswerPlace::Shown } else { AnswerPlace::Held };
                     self.finish = said.finish;
                 }
                 if *answers && said.finish == Finish::ToolCalls {
@@ -213,7 +214,7 @@ impl PipelineRun {
     }
 
     /// A text that fails is generated once more, as long as the budget has tokens for that.
-    fn checked(&mut self, failed: Option<String>) -> Option<Action> {
+    fn checked(&mut self, failed: Option<String>) -> Option<PipelineAction> {
         let Op::Check { step, .. } = self.program[self.at].clone() else { return None };
         let (Some(why), Some((place, text))) = (failed, self.last.clone()) else {
             self.at += 1;
@@ -224,32 +225,32 @@ impl PipelineRun {
             self.at = place;
             return None;
         }
-        if let Some(words) = step.otherwise.as_ref().filter(|_| self.answer == Answer::Held) {
-            (self.answer, self.finish) = (Answer::Words(words.fill(&self.said)), Finish::Stop);
+        if let Some(words) = step.otherwise.as_ref().filter(|_| self.answer == AnswerPlace::Held) {
+            (self.answer, self.finish) = (AnswerPlace::Words(words.fill(&self.said)), Finish::Stop);
             return Some(self.done(None));
         }
         self.at += 1;
         None
     }
 
-    fn expired(&mut self, tokens: u32) -> Action {
+    fn expired(&mut self, tokens: u32) -> PipelineAction {
         self.tokens = self.tokens.saturating_add(tokens);
         if let Some(Op::Generate { answers: true, shown, .. }) = self.program.get(self.at) {
-            self.answer = if *shown { Answer::Shown } else { Answer::Held };
+            self.answer = if *shown { AnswerPlace::Shown } else { AnswerPlace::Held };
         }
         self.finish = Finish::Length;
         self.done(Some(OUT_OF_TIME))
     }
 
-    fn done(&self, early: Option<&'static str>) -> Action {
-        Action::Done(Ending { answer: self.answer.clone(), finish: self.finish, early })
+    fn done(&self, early: Option<&'static str>) -> PipelineAction {
+        PipelineAction::Done(PipelineEnd { answer: self.answer.clone(), finish: self.finish, early })
     }
 
     fn tokens_left(&self) -> Option<u32> {
         self.budget.tokens.map(|tokens| tokens.saturating_sub(self.tokens))
     }
 
-    fn step(&mut self, elapsed: Duration) -> Action {
+    fn step(&mut self, elapsed: Duration) -> PipelineAction {
         while let Some(Op::Jump(to)) = self.program.get(self.at) {
             self.at = *to;
         }
@@ -259,20 +260,20 @@ impl PipelineRun {
             return self.done(Some(OUT_OF_TIME));
         }
         match op {
-            Op::When { name, test, .. } => Action::Test(name, test),
-            Op::Retrieve { name, step } => Action::Retrieve(name, step),
-            Op::Enough { name, min } => Action::Judge(name, min),
+            Op::When { name, test, .. } => PipelineAction::Test(name, test),
+            Op::Retrieve { name, step } => PipelineAction::Retrieve(name, step),
+            Op::Enough { name, min } => PipelineAction::Judge(name, min),
             Op::Generate { step, answers, shown } => self.generate(vec![step], answers, shown),
             Op::Parallel { steps } => self.generate(steps, false, false),
             Op::Check { name, step } => {
-                Action::Check(name, step, self.last.as_ref().map_or_else(String::new, |(_, text)| text.clone()))
+                PipelineAction::Check(name, step, self.last.as_ref().map_or_else(String::new, |(_, text)| text.clone()))
             }
             Op::Jump(_) => unreachable!("jumps were followed"),
         }
     }
 
     /// Plans generations that run at once: what is left of the budget is shared among all their choices.
-    fn generate(&mut self, steps: Vec<Arc<GenerateStep>>, answers: bool, shown: bool) -> Action {
+    fn generate(&mut self, steps: Vec<Arc<GenerateStep>>, answers: bool, shown: bool) -> PipelineAction {
         let choices: u32 = steps.iter().map(|step| step.best_of).sum();
         let share = self.tokens_left().map(|left| left / choices.max(1));
         if share == Some(0) {
@@ -295,7 +296,7 @@ impl PipelineRun {
             }
         });
         let plans = plans.collect();
-        Action::Generate(plans)
+        PipelineAction::Generate(plans)
     }
 }
 

@@ -9,6 +9,7 @@ mod file;
 mod form;
 mod machine;
 mod names;
+mod pipeline;
 mod program;
 mod rules;
 mod template;
@@ -16,7 +17,9 @@ mod template;
 pub use describe::described;
 pub use directory::{PipelineEntry, Pipelines, read_directory};
 pub use error::PipelineError;
-pub use form::{Budget, CheckRule, CheckStep, GenerateStep, Pipeline, RetrieveStep, Step, StepKind, Test};
+pub use form::{CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveStep, StepKind, Test};
 pub use machine::{
-    Action, Again, Answer, Ending, Event, GenerationPlan, OUT_OF_TIME, OUT_OF_TOKENS, PipelineRun, Said,
+    Again, AnswerPlace, GenerationPlan, OUT_OF_TIME, OUT_OF_TOKENS, PipelineAction, PipelineEnd, PipelineEvent,
+    PipelineRun, Said,
 };
+pub use pipeline::NamedPipeline;

@@ -1,7 +1,7 @@
 //! Steps in one row, with jumps for branches, and what is known of each generation from its place: whether its text is
 //! the answer, and whether it can be shown while it is written.
 
-use super::form::{CheckStep, GenerateStep, RetrieveStep, Step, StepKind, Test};
+use super::form::{CheckStep, GenerateStep, PipelineStep, RetrieveStep, StepKind, Test};
 use std::sync::Arc;
 
 /// A place of the row.
@@ -13,7 +13,7 @@ pub(super) enum Op {
         test: Test,
         otherwise: usize,
     },
-    /// Goes on there.
+    /// Goes on at that place.
     Jump(usize),
     Retrieve {
         name: Arc<str>,
@@ -40,7 +40,7 @@ pub(super) enum Op {
 }
 
 /// The row of some steps.
-pub(super) fn program(steps: &[Step]) -> Arc<[Op]> {
+pub(super) fn program(steps: &[PipelineStep]) -> Arc<[Op]> {
     let mut ops = Vec::new();
     lay(steps, &mut ops);
     for at in 0..ops.len() {
@@ -52,8 +52,8 @@ pub(super) fn program(steps: &[Step]) -> Arc<[Op]> {
     ops.into()
 }
 
-fn lay(steps: &[Step], ops: &mut Vec<Op>) {
-    for Step { name, kind } in steps {
+fn lay(steps: &[PipelineStep], ops: &mut Vec<Op>) {
+    for PipelineStep { name, kind } in steps {
         let name = name.clone();
         match kind {
             StepKind::When { test, then, otherwise } => {

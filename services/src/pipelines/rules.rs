@@ -4,8 +4,9 @@ use super::error::PipelineError;
 use super::file::{
     RawBestOf, RawCheck, RawForm, RawGenerate, RawPipeline, RawRetrieve, RawStep, RawWhen, only_one, read,
 };
-use super::form::{Budget, CheckRule, CheckStep, GenerateStep, Pipeline, RetrieveStep, Step, StepKind, Test};
+use super::form::{CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveStep, StepKind, Test};
 use super::names::is_step_name;
+use super::model::NamedPipeline;
 use super::program::program;
 use super::template::Template;
 use crate::limits::{
@@ -30,7 +31,7 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 /// The only measure by which the best of several choices is found.
 const BY: &str = "certainty";
 
-impl Pipeline {
+impl NamedPipeline {
     /// Reads a file's text.
     ///
     /// # Errors
@@ -38,8 +39,8 @@ impl Pipeline {
     pub fn parse(name: &str, text: &str) -> Result<Self, PipelineError> {
         let wrong = |message| PipelineError { file: format!("{name}.toml"), message };
         let RawPipeline { description, experimental, budget, steps } = read(text).map_err(wrong)?;
-        let mut reader = Reader { known: Vec::new(), steps: 0 };
-        let budget = Budget {
+        let mut reader = RowReader { known: Vec::new(), steps: 0 };
+        let budget = PipelineBudget {
             tokens: optional("budget.tokens", budget.tokens, 1..=PIPELINE_TOKENS_MAX.into()).map_err(wrong)?,
             time: optional("budget.milliseconds", budget.milliseconds, 1..=PIPELINE_MILLISECONDS_MAX as i64)
                 .map_err(wrong)?
@@ -53,19 +54,19 @@ impl Pipeline {
 }
 
 /// What is known at a place of the file.
-struct Reader {
+struct RowReader {
     /// Names of generations before it, whose texts can be read.
     known: Vec<Arc<str>>,
-    /// Steps so far.
+    /// Steps that were read so far.
     steps: usize,
 }
 
-impl Reader {
-    fn row(&mut self, path: &str, raw: Vec<RawStep>, depth: usize) -> Result<Vec<Step>, String> {
+impl RowReader {
+    fn row(&mut self, path: &str, raw: Vec<RawStep>, depth: usize) -> Result<Vec<PipelineStep>, String> {
         if depth > PIPELINE_DEPTH_MAX {
             return Err(format!("{path} lies in {depth} branches, at most {PIPELINE_DEPTH_MAX} are taken"));
         }
-        let mut steps: Vec<Step> = Vec::with_capacity(raw.len());
+        let mut steps: Vec<PipelineStep> = Vec::with_capacity(raw.len());
         for (at, raw) in raw.into_iter().enumerate() {
             self.steps += 1;
             if self.steps > PIPELINE_STEPS_MAX {
@@ -78,7 +79,7 @@ impl Reader {
         Ok(steps)
     }
 
-    fn step(&mut self, path: &str, raw: RawStep, depth: usize) -> Result<Step, String> {
+    fn step(&mut self, path: &str, raw: RawStep, depth: usize) -> Result<PipelineStep, String> {
         let RawStep { name, when, retrieve, enough, generate, parallel, check, call } = raw;
         if call.is_some() {
             return Err(format!("{path}.call is not supported: a pipeline calls no tools"));
@@ -106,7 +107,7 @@ impl Reader {
         if let StepKind::Generate(step) = &kind {
             self.known.push(step.name.clone());
         }
-        Ok(Step { name, kind })
+        Ok(PipelineStep { name, kind })
     }
 
     fn when(&mut self, path: &str, raw: RawWhen, depth: usize) -> Result<StepKind, String> {
@@ -219,7 +220,7 @@ impl Reader {
 }
 
 /// What may stand behind what.
-fn fits_behind(path: &str, step: &Step, before: Option<&Step>) -> Result<(), String> {
+fn fits_behind(path: &str, step: &PipelineStep, before: Option<&PipelineStep>) -> Result<(), String> {
     let before = before.map(|step| &step.kind);
     match &step.kind {
         StepKind::Check(_) if !matches!(before, Some(StepKind::Generate(_) | StepKind::Check(_))) => {
@@ -235,7 +236,7 @@ fn fits_behind(path: &str, step: &Step, before: Option<&Step>) -> Result<(), Str
 }
 
 /// Every way through must have a text at its end that can be the answer.
-fn ends_in_an_answer(path: &str, steps: &[Step]) -> Result<(), String> {
+fn ends_in_an_answer(path: &str, steps: &[PipelineStep]) -> Result<(), String> {
     let last = steps.iter().rposition(|step| !matches!(step.kind, StepKind::Check(_)));
     let Some(at) = last else { return Err(format!("{path} wants `generate` as its last step, got none")) };
     match &steps[at].kind {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 /// A text with places for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Said(String),
 }
@@ -35,20 +35,20 @@ impl Template {
             if !known.iter().any(|known| **known == *name) {
                 return Err(unknown(name, known));
             }
-            pieces.push(Piece::Text(std::mem::take(&mut plain)));
-            pieces.push(Piece::Said(name.to_owned()));
+            pieces.push(TemplatePiece::Text(std::mem::take(&mut plain)));
+            pieces.push(TemplatePiece::Said(name.to_owned()));
             rest = &rest[end + 1..];
         }
         plain.push_str(rest);
-        pieces.push(Piece::Text(plain));
+        pieces.push(TemplatePiece::Text(plain));
         Ok(Self(pieces))
     }
 
     /// The text, given what the steps said.
     pub(super) fn fill(&self, said: &HashMap<Arc<str>, String>) -> String {
-        let text = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Said(name) => said.get(name.as_str()).cloned().unwrap_or_default(),
+        let text = |piece: &TemplatePiece| match piece {
+            TemplatePiece::Text(text) => text.clone(),
+            TemplatePiece::Said(name) => said.get(name.as_str()).cloned().unwrap_or_default(),
         };
         self.0.iter().map(text).collect()
     }

@@ -78,7 +78,6 @@ impl Prepared {
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let claims = documents::claims(config)?;
         let tables = tables(config, &text)?;
-        let guarded = !keys.keys().is_empty();
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
         limits.adapters = adapters(config, &setup, &path)?;
@@ -119,8 +118,8 @@ impl Prepared {
             metrics: config.server.metrics,
             build: build(model, setup, reserved, log.clone()),
         };
+        let hello = hello(config, address, !keys.keys().is_empty(), parts.edge.tls.is_some());
         let renewals = Renewals { keys, certificate, audit };
-        let hello = hello(config, address, guarded, parts.edge.tls.is_some());
         Ok(Self { parts, renewals, hello, claims })
     }
 }

@@ -4,7 +4,7 @@ use crate::actors::request::spec::RequestSpec;
 use crate::citations::NumberedSource;
 use crate::documents::AttributeFilter;
 use crate::engram::Overrides;
-use crate::pipelines::Pipeline;
+use crate::pipelines::NamedPipeline;
 use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::Reasoning;
@@ -30,7 +30,7 @@ pub struct ChatRequest {
     /// Stores of files that are searched, before the answer or within it.
     pub file_search: Option<FileSearchRequest>,
     /// The pipeline that answers in the place of one generation.
-    pub pipeline: Option<Arc<Pipeline>>,
+    pub pipeline: Option<Arc<NamedPipeline>>,
 }
 
 /// A search of stores for an answer.

@@ -57,7 +57,7 @@ pub(super) struct ChatTurn {
 /// Passages that a pipeline found for a conversation, in whose generations they stand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FoundPassages {
-    /// The best first.
+    /// The passages, the best first.
     pub(super) sources: Vec<NumberedSource>,
     /// How probable it is that they suffice, once that was asked.
     pub(super) sufficiency: Option<f64>,

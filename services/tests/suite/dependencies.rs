@@ -312,7 +312,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "services/src/pipelines",
-        &["error", "names", "file", "template", "form program", "rules", "describe", "directory", "machine"],
+        &[
+            "error",
+            "names",
+            "file",
+            "template",
+            "form",
+            "program",
+            "pipeline",
+            "rules",
+            "describe",
+            "directory",
+            "machine",
+        ],
     ),
     ("services/src/http", &["wire", "edge", "body", "app", "intake", "reply", "endpoints", "dialects", "server"]),
 ];

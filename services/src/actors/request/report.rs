@@ -37,14 +37,14 @@ pub struct PipelineReport {
     /// Name of the pipeline.
     pub name: String,
     /// Each step that was done, in order.
-    pub steps: Vec<StepReport>,
+    pub steps: Vec<PipelineStepReport>,
     /// The budget that was used up, if one was.
     pub early: Option<&'static str>,
 }
 
 /// A step of a pipeline that was done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepReport {
+pub struct PipelineStepReport {
     /// Its name in the file, or its kind.
     pub name: String,
     /// What came of it.

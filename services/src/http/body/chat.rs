@@ -3,8 +3,7 @@
 use super::documents::check_rounds;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
-use super::model::ModelLimits;
-use super::pipeline::take_model;
+use super::model::{ModelLimits, take_model};
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;

@@ -11,7 +11,6 @@ pub(in crate::http) mod fields;
 pub(in crate::http) mod generation;
 pub(in crate::http) mod messages;
 pub(in crate::http) mod model;
-pub(in crate::http) mod pipeline;
 pub(in crate::http) mod prompt;
 mod reasoning;
 pub(in crate::http) mod semantic;

@@ -1,5 +1,9 @@
 //! The model that requests are checked against, and what every dialect asks of it.
 
+mod addressee;
+
+pub(in crate::http) use addressee::{Addressee, take_adapter, take_model};
+
 use super::fields::Fields;
 use crate::adapters::Adapters;
 use crate::http::wire::error::ApiError;
@@ -108,7 +112,7 @@ pub(in crate::http) fn check_name(name: Option<String>, limits: &ModelLimits) ->
 }
 
 /// A pipeline where something else than a conversation is wanted.
-pub(super) fn no_conversation(pipeline: &str) -> ApiError {
+fn no_conversation(pipeline: &str) -> ApiError {
     let message =
         format!("`{pipeline}` is a pipeline, which answers conversations alone (such as /v1/chat/completions)");
     ApiError::unsupported("model", message)

@@ -4,7 +4,7 @@ use crate::actors::phase::Phase;
 use crate::clock::rfc3339;
 use crate::http::app::App;
 use crate::http::body::model::unknown_model;
-use crate::http::body::pipeline::Addressee;
+use crate::http::body::model::Addressee;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;
@@ -27,8 +27,8 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
         .service(only("/metrics", "GET", read().to(metrics)));
 }
 
-/// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one; to
-/// Anthropic's clients, which ask for no vectors, the model alone in the shape of theirs.
+/// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one;
+/// to Anthropic's clients, which ask for no vectors, the first two in the shape of theirs.
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     if !is_anthropics(&request) {
         let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));

@@ -2,7 +2,7 @@
 
 use crate::http::app::App;
 use crate::http::wire::routing::{only, read};
-use crate::pipelines::{Pipeline, PipelineEntry, Step, StepKind};
+use crate::pipelines::{NamedPipeline, PipelineEntry, PipelineStep, StepKind};
 use actix_web::{HttpResponse, web};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn entry(entry: &PipelineEntry) -> Value {
     json
 }
 
-fn shown(pipeline: &Pipeline) -> Value {
+fn shown(pipeline: &NamedPipeline) -> Value {
     let budget = pipeline.budget;
     json!({
         "description": pipeline.description,
@@ -34,8 +34,8 @@ fn shown(pipeline: &Pipeline) -> Value {
     })
 }
 
-fn row(steps: &[Step]) -> Vec<Value> {
-    let one = |Step { name, kind }: &Step| {
+fn row(steps: &[PipelineStep]) -> Vec<Value> {
+    let one = |PipelineStep { name, kind }: &PipelineStep| {
         let mut json = json!({"step": kind.name(), "name": &**name});
         if let StepKind::When { then, otherwise, .. } = kind {
             (json["then"], json["else"]) = (row(then).into(), row(otherwise).into());

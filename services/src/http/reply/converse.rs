@@ -15,7 +15,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
-/// Answers a conversation: by a pipeline if it names one, else with one generation, or with as many as the calls take that the service runs itself.
+/// Answers a conversation: by a pipeline if it names one, else with one generation, or with as many as the calls take
+/// that the service runs itself.
 pub(in crate::http) async fn converse<S: Dialect>(
     app: &App,
     request: &HttpRequest,

@@ -7,7 +7,7 @@ use crate::http::intake::bodies::ParsedBody;
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
-use crate::pipelines::Pipeline;
+use crate::pipelines::NamedPipeline;
 use crate::turn::options::ChatRequest;
 use crate::turn::{PipelineTurn, RefusedTurn, StartedTurn};
 use actix_web::{HttpRequest, HttpResponse};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) async fn piped<S: Dialect>(
     app: &App,
     request: &HttpRequest,
-    (pipeline, taken): (Arc<Pipeline>, ParsedBody<ChatRequest>),
+    (pipeline, taken): (Arc<NamedPipeline>, ParsedBody<ChatRequest>),
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {

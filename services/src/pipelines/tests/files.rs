@@ -6,7 +6,7 @@ use super::*;
 #[track_caller]
 fn check(table: &[(&str, &str)]) {
     for (text, want) in table {
-        let error = Pipeline::parse("p", text).expect_err(text).to_string();
+        let error = NamedPipeline::parse("p", text).expect_err(text).to_string();
         assert_eq!(error, format!("p.toml: {want}"), "{text}");
     }
 }
@@ -17,13 +17,13 @@ fn generate(keys: &str) -> String {
 
 #[test]
 fn a_key_that_no_step_has_is_refused_with_its_line() {
-    let wrong = Pipeline::parse("p", "steps = [\n  { generate = { sytem = \"a\" } },\n]").unwrap_err().to_string();
+    let wrong = NamedPipeline::parse("p", "steps = [\n  { generate = { sytem = \"a\" } },\n]").unwrap_err().to_string();
     assert!(wrong.starts_with("p.toml: line 2: unknown field `sytem`, expected one of `name`, `system`"), "{wrong}");
-    let wrong = Pipeline::parse("p", "stpes = []").unwrap_err().to_string();
+    let wrong = NamedPipeline::parse("p", "stpes = []").unwrap_err().to_string();
     assert!(wrong.starts_with("p.toml: line 1: unknown field `stpes`"), "{wrong}");
-    let wrong = Pipeline::parse("p", "steps = [{ agent = {} }]").unwrap_err().to_string();
+    let wrong = NamedPipeline::parse("p", "steps = [{ agent = {} }]").unwrap_err().to_string();
     assert!(wrong.contains("unknown field `agent`, expected one of `name`, `when`, `retrieve`"), "{wrong}");
-    let wrong = Pipeline::parse("p", "[budget]\ntokens = \"many\"").unwrap_err().to_string();
+    let wrong = NamedPipeline::parse("p", "[budget]\ntokens = \"many\"").unwrap_err().to_string();
     assert!(wrong.contains("line 2: invalid type: string \"many\""), "{wrong}");
 }
 
@@ -129,18 +129,19 @@ fn steps_that_do_not_fit_together_are_refused() {
 
 #[test]
 fn a_text_of_one_branch_is_read_in_it_alone() {
-    let branch = "{ name = \"a\", generate = {} }, { generate = { suffix = \"{a}\" } }";
-    let text = format!(
-        "steps = [{{ when = {{ regex = \"x\", then = [{branch}], else = [{{ generate = {{ suffix = \"{{a}}\" }} }}] }} }}]"
-    );
-    let wrong = Pipeline::parse("p", &text).unwrap_err().to_string();
+    let text = r#"steps = [{ when = {
+        regex = "x",
+        then = [{ name = "a", generate = {} }, { generate = { suffix = "{a}" } }],
+        else = [{ generate = { suffix = "{a}" } }],
+    } }]"#;
+    let wrong = NamedPipeline::parse("p", text).unwrap_err().to_string();
     assert!(wrong.starts_with("p.toml: steps[0].when.else[0].generate.suffix reads `{a}`"), "{wrong}");
 }
 
 #[test]
 fn an_expression_a_schema_and_a_file_s_ending_are_read_when_the_file_is() {
     let starts = |text: &str, want: &str| {
-        let wrong = Pipeline::parse("p", text).unwrap_err().to_string();
+        let wrong = NamedPipeline::parse("p", text).unwrap_err().to_string();
         assert!(wrong.starts_with(&format!("p.toml: {want}")), "{wrong}");
     };
     starts("steps = [{ generate = {} }, { check = { regex = \"(\" } }]", "steps[1].check.regex is no expression:");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn event(words: &str) -> Event {
+fn event(words: &str) -> PipelineEvent {
     let said = |text: &str| {
         let (text, finish) = match text.strip_suffix(" (cut)") {
             Some(text) => (text, Finish::Length),
@@ -11,19 +11,19 @@ fn event(words: &str) -> Event {
         Said { text: text.to_owned(), tokens: 10, finish }
     };
     match words.split_once(' ').unwrap_or((words, "")) {
-        ("begins", _) => Event::Begin,
-        ("yes", _) => Event::Tested(true),
-        ("no", _) => Event::Tested(false),
-        ("looked", _) => Event::Looked,
-        ("says", text) => Event::Generated(text.split(" + ").map(said).collect()),
-        ("passes", _) => Event::Checked(None),
-        ("fails:", why) => Event::Checked(Some(why.to_owned())),
-        ("expires", _) => Event::Expired(3),
+        ("begins", _) => PipelineEvent::Begin,
+        ("yes", _) => PipelineEvent::Tested(true),
+        ("no", _) => PipelineEvent::Tested(false),
+        ("looked", _) => PipelineEvent::Looked,
+        ("says", text) => PipelineEvent::Generated(text.split(" + ").map(said).collect()),
+        ("passes", _) => PipelineEvent::Checked(None),
+        ("fails:", why) => PipelineEvent::Checked(Some(why.to_owned())),
+        ("expires", _) => PipelineEvent::Expired(3),
         _ => panic!("{words}"),
     }
 }
 
-fn told(action: &Action) -> String {
+fn told(action: &PipelineAction) -> String {
     let plan = |plan: &GenerationPlan| {
         let suffix = plan.suffix.as_ref().map(|text| format!(" [{text}]")).unwrap_or_default();
         let again = plan.again.as_ref().map(|a| format!(" after {:?}: {}", a.text, a.why)).unwrap_or_default();
@@ -32,12 +32,12 @@ fn told(action: &Action) -> String {
         format!("{}#{}{suffix}{again}{tokens}{how}", plan.step.name, plan.number)
     };
     match action {
-        Action::Test(name, _) => format!("test {name}"),
-        Action::Retrieve(_, step) => format!("search {}", step.store),
-        Action::Judge(_, min) => format!("judge {min}"),
-        Action::Generate(plans) => plans.iter().map(plan).collect::<Vec<_>>().join(" + "),
-        Action::Check(name, _, text) => format!("{name} {text:?}"),
-        Action::Done(Ending { answer, finish, early }) => {
+        PipelineAction::Test(name, _) => format!("test {name}"),
+        PipelineAction::Retrieve(_, step) => format!("search {}", step.store),
+        PipelineAction::Judge(_, min) => format!("judge {min}"),
+        PipelineAction::Generate(plans) => plans.iter().map(plan).collect::<Vec<_>>().join(" + "),
+        PipelineAction::Check(name, _, text) => format!("{name} {text:?}"),
+        PipelineAction::Done(PipelineEnd { answer, finish, early }) => {
             let early = early.map(|why| format!(", out of {why}")).unwrap_or_default();
             format!("done: {answer:?} {}{early}", finish.name())
         }
@@ -47,7 +47,7 @@ fn told(action: &Action) -> String {
 /// A scene: after `@` stand the milliseconds since the beginning.
 #[track_caller]
 fn check(file: &str, scene: &[(&str, &str)]) {
-    let pipeline = Pipeline::parse("p", file).unwrap();
+    let pipeline = NamedPipeline::parse("p", file).unwrap();
     let mut run = PipelineRun::new(&pipeline, Some(100));
     let (mut got, mut want) = (Vec::new(), Vec::new());
     for (words, action) in scene {

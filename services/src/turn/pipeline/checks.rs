@@ -11,7 +11,7 @@ use crate::turn::options::ChatRequest;
 use crate::turn::services::TurnServices;
 use chimere_engine::ids::CacheScope;
 
-/// Whose turn it is, and where its prompts are looked up.
+/// The caller of a turn, and where its prompts are looked up.
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
     pub(super) services: &'a TurnServices,

@@ -2,20 +2,24 @@
 
 use super::checks::{Asking, failure, holds};
 use super::conversation::{last_text, with_words};
-use super::heard::{Broken, HeardChoice, Hearing};
+use super::heard::{EarlyEnd, HeardChoice, Hearing};
 use super::searches::{passages, search_of};
 use crate::actors::live::LiveEntry;
 use crate::actors::messages::Refusal;
 use crate::actors::request::RequestActor;
 use crate::actors::request::output::{Delta, FileSearch, Output, RequestUsage};
-use crate::actors::request::report::{PipelineReport, Report, StepReport, TurnReport};
+use crate::actors::request::report::{PipelineReport, PipelineStepReport, Report, TurnReport};
+use crate::citations::NumberedSource;
+use crate::limits::PIPELINE_STEPS_MAX;
 use crate::metrics;
-use crate::pipelines::{Action, Answer, Ending, Event, GenerationPlan, Pipeline, PipelineRun, Said};
+use crate::pipelines::{
+    AnswerPlace, GenerationPlan, NamedPipeline, PipelineAction, PipelineEnd, PipelineEvent, PipelineRun, Said,
+};
 use crate::text::thinking::{Reasoning, ThinkingMode};
 use crate::traces::Trace;
 use crate::turn::caller::TurnCaller;
 use crate::turn::error::TurnError;
-use crate::turn::options::ChatRequest;
+use crate::turn::options::{AskedForm, ChatRequest};
 use crate::turn::preparation::{FoundPassages, Preparation};
 use crate::turn::rounds::{TurnOutputs, add};
 use crate::turn::services::TurnServices;
@@ -27,7 +31,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Outputs that wait for a slow client before the driver does.
-const OUTPUTS_MAX: usize = 32;
+const OUTPUTS_MAX: usize = 64;
+const _: () = assert!(PIPELINE_STEPS_MAX < OUTPUTS_MAX, "searches before the first generation are told to nobody yet");
 /// The variable by which templates are told whether to think.
 const THINKING: &str = "enable_thinking";
 
@@ -36,7 +41,7 @@ pub struct PipelineTurn {
     services: Arc<TurnServices>,
     caller: TurnCaller,
     cache: Option<CacheScope>,
-    pipeline: Arc<Pipeline>,
+    pipeline: Arc<NamedPipeline>,
     run: PipelineRun,
     /// What the client asks for.
     asked: ChatRequest,
@@ -59,7 +64,7 @@ pub struct PipelineTurn {
     out: mpsc::Sender<Output>,
     usage: RequestUsage,
     report: TurnReport,
-    steps: Vec<StepReport>,
+    steps: Vec<PipelineStepReport>,
     begun: Micros,
     prompt_tokens: usize,
     /// The turn is live between its generations too.
@@ -86,7 +91,7 @@ pub enum RefusedTurn {
     Engine(String),
 }
 
-impl From<TurnError> for Broken {
+impl From<TurnError> for EarlyEnd {
     fn from(error: TurnError) -> Self {
         Self::Told(Output::Failed(error.to_string()))
     }
@@ -96,7 +101,7 @@ impl From<TurnError> for Broken {
 enum StepError {
     Turn(TurnError),
     Scheduler(Refusal),
-    Broken(Broken),
+    EarlyEnd(EarlyEnd),
 }
 
 impl From<TurnError> for StepError {
@@ -105,9 +110,9 @@ impl From<TurnError> for StepError {
     }
 }
 
-impl From<Broken> for StepError {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
+impl From<EarlyEnd> for StepError {
+    fn from(broken: EarlyEnd) -> Self {
+        Self::EarlyEnd(broken)
     }
 }
 
@@ -119,7 +124,7 @@ impl PipelineTurn {
     pub async fn start(
         services: &Arc<TurnServices>,
         (caller, cache): (TurnCaller, Option<CacheScope>),
-        (pipeline, asked, bytes): (Arc<Pipeline>, ChatRequest, usize),
+        (pipeline, asked, bytes): (Arc<NamedPipeline>, ChatRequest, usize),
         trace: Option<Trace>,
     ) -> Result<StartedTurn, RefusedTurn> {
         services.check_open().map_err(RefusedTurn::Turn)?;
@@ -151,25 +156,25 @@ impl PipelineTurn {
         };
         let action = turn.up_to_the_first_generation().await.map_err(|error| match error {
             StepError::Turn(error) => RefusedTurn::Turn(error),
-            StepError::Scheduler(refusal) | StepError::Broken(Broken::Told(Output::Refused(refusal))) => {
+            StepError::Scheduler(refusal) | StepError::EarlyEnd(EarlyEnd::Told(Output::Refused(refusal))) => {
                 RefusedTurn::Scheduler(refusal)
             }
-            StepError::Broken(Broken::Told(Output::Failed(why))) => RefusedTurn::Engine(why),
-            StepError::Broken(_) => RefusedTurn::Engine("nobody hears the turn".into()),
+            StepError::EarlyEnd(EarlyEnd::Told(Output::Failed(why))) => RefusedTurn::Engine(why),
+            StepError::EarlyEnd(_) => RefusedTurn::Engine("nobody hears the turn".into()),
         })?;
         let prompt_tokens = turn.prompt_tokens;
         Ok(StartedTurn { outputs: TurnOutputs::driven(told, turn.go_on(action)), prompt_tokens, seed })
     }
 
     /// The first action that is not done when this returns: a generation that was accepted, or the end.
-    async fn up_to_the_first_generation(&mut self) -> Result<Action, StepError> {
-        let mut action = self.run.next(Event::Begin, Duration::ZERO);
+    async fn up_to_the_first_generation(&mut self) -> Result<PipelineAction, StepError> {
+        let mut action = self.run.next(PipelineEvent::Begin, Duration::ZERO);
         loop {
             match action {
-                Action::Done(_) => return Ok(action),
-                Action::Generate(plans) => match self.within_time(Self::submit_all, plans).await? {
-                    Some(()) => return Ok(Action::Generate(Vec::new())),
-                    None => action = self.next(Event::Expired(0)),
+                PipelineAction::Done(_) => return Ok(action),
+                PipelineAction::Generate(plans) => match self.within_time(Self::submit_all, plans).await? {
+                    Some(()) => return Ok(PipelineAction::Generate(Vec::new())),
+                    None => action = self.next(PipelineEvent::Expired(0)),
                 },
                 other => {
                     let event = self.carry_out(other).await?;
@@ -179,25 +184,25 @@ impl PipelineTurn {
         }
     }
 
-    async fn go_on(mut self, mut action: Action) {
+    async fn go_on(mut self, mut action: PipelineAction) {
         let told = loop {
             match action {
-                Action::Done(ending) => break self.end(ending).await,
+                PipelineAction::Done(ending) => break self.end(ending).await,
                 other => match self.carry_out(other).await {
                     Ok(event) => action = self.next(event),
                     Err(StepError::Turn(error)) => break Err(error.into()),
-                    Err(StepError::Scheduler(refusal)) => break Err(Broken::Told(Output::Refused(refusal))),
-                    Err(StepError::Broken(broken)) => break Err(broken),
+                    Err(StepError::Scheduler(refusal)) => break Err(EarlyEnd::Told(Output::Refused(refusal))),
+                    Err(StepError::EarlyEnd(broken)) => break Err(broken),
                 },
             }
         };
-        if let Err(Broken::Told(output)) = told {
+        if let Err(EarlyEnd::Told(output)) = told {
             // A client that is gone needs no reason.
             self.out.send(output).await.ok();
         }
     }
 
-    fn next(&mut self, event: Event) -> Action {
+    fn next(&mut self, event: PipelineEvent) -> PipelineAction {
         let elapsed = self.elapsed();
         self.run.next(event, elapsed)
     }
@@ -226,17 +231,20 @@ impl PipelineTurn {
     }
 
     /// Carries a step out and reports on it.
-    async fn carry_out(&mut self, action: Action) -> Result<Event, StepError> {
+    async fn carry_out(&mut self, action: PipelineAction) -> Result<PipelineEvent, StepError> {
         let begun = self.services.handles.clock.now();
         let names: Vec<Arc<str>> = match &action {
-            Action::Test(name, _) | Action::Retrieve(name, _) | Action::Judge(name, _) | Action::Check(name, ..) => {
+            PipelineAction::Test(name, _)
+            | PipelineAction::Retrieve(name, _)
+            | PipelineAction::Judge(name, _)
+            | PipelineAction::Check(name, ..) => {
                 vec![name.clone()]
             }
-            Action::Generate(plans) if plans.is_empty() => {
+            PipelineAction::Generate(plans) if plans.is_empty() => {
                 self.hearing.iter().map(|(plan, _)| plan.step.name.clone()).collect()
             }
-            Action::Generate(plans) => plans.iter().map(|plan| plan.step.name.clone()).collect(),
-            Action::Done(_) => Vec::new(),
+            PipelineAction::Generate(plans) => plans.iter().map(|plan| plan.step.name.clone()).collect(),
+            PipelineAction::Done(_) => Vec::new(),
         };
         let done = self.within_time(Self::act, action).await?;
         let took = Duration::from_micros(self.services.handles.clock.now().since(begun).0);
@@ -250,51 +258,52 @@ impl PipelineTurn {
 
     fn step_done(&mut self, name: &str, outcome: &'static str, took: Duration, tokens: u32) {
         let (pipeline, step) = (self.pipeline.name.to_string(), name.to_owned());
-        ::metrics::counter!(metrics::PIPELINE_STEPS, "pipeline" => pipeline.clone(), "step" => step.clone(), "outcome" => outcome)
-            .increment(1);
+        let labels = [("pipeline", pipeline.clone()), ("step", step.clone()), ("outcome", outcome.to_owned())];
+        ::metrics::counter!(metrics::PIPELINE_STEPS, &labels).increment(1);
         ::metrics::histogram!(metrics::PIPELINE_STEP_SECONDS, "pipeline" => pipeline, "step" => step)
             .record(took.as_secs_f64());
-        self.steps.push(StepReport { name: name.to_owned(), outcome, took, tokens });
+        self.steps.push(PipelineStepReport { name: name.to_owned(), outcome, took, tokens });
     }
 
     /// What came of a step, and for each of its parts the outcome and its tokens.
-    async fn act(&mut self, action: Action) -> Result<(Event, Vec<(&'static str, u32)>), StepError> {
+    async fn act(&mut self, action: PipelineAction) -> Result<(PipelineEvent, Vec<(&'static str, u32)>), StepError> {
         match action {
-            Action::Test(_, test) => {
+            PipelineAction::Test(_, test) => {
                 let holds = holds(self.asking(), &test, &self.asked).await?;
-                Ok((Event::Tested(holds), vec![(if holds { "yes" } else { "no" }, 0)]))
+                Ok((PipelineEvent::Tested(holds), vec![(if holds { "yes" } else { "no" }, 0)]))
             }
-            Action::Retrieve(_, step) => {
+            PipelineAction::Retrieve(_, step) => {
                 let question = last_text(&self.asked.conversation.messages).to_owned();
                 let found = passages(self.asking(), (&self.pipeline.name, &step), &question).await?;
                 let outcome = if found.is_empty() { "none" } else { "found" };
                 self.report.searches += 1;
                 self.tell_search(question, &found).await?;
                 self.found.get_or_insert_default().sources.extend(found);
-                Ok((Event::Looked, vec![(outcome, 0)]))
+                Ok((PipelineEvent::Looked, vec![(outcome, 0)]))
             }
-            Action::Judge(_, min) => Ok((Event::Looked, vec![(self.judge(min).await?, 0)])),
-            Action::Generate(plans) => {
+            PipelineAction::Judge(_, min) => Ok((PipelineEvent::Looked, vec![(self.judge(min).await?, 0)])),
+            PipelineAction::Generate(plans) => {
                 if !plans.is_empty() {
                     self.submit_all(plans).await?;
                 }
                 self.hear().await
             }
-            Action::Check(_, step, text) => {
+            PipelineAction::Check(_, step, text) => {
                 let failed = failure(self.asking(), &step, (&text, self.last_cited), &self.asked).await?;
                 let outcome = if failed.is_some() { "failed" } else { "passed" };
-                Ok((Event::Checked(failed), vec![(outcome, 0)]))
+                Ok((PipelineEvent::Checked(failed), vec![(outcome, 0)]))
             }
-            Action::Done(_) => unreachable!("an end is no step"),
+            PipelineAction::Done(_) => unreachable!("an end is no step"),
         }
     }
 
-    async fn tell(&self, output: Output) -> Result<(), Broken> {
-        self.out.send(output).await.map_err(|_| Broken::Unheard)
+    async fn tell(&self, output: Output) -> Result<(), EarlyEnd> {
+        self.out.send(output).await.map_err(|_| EarlyEnd::Unheard)
     }
 
-    /// Tells of a search that was made. Nobody hears before the first generation, so what it tells must fit the channel.
-    async fn tell_search(&self, query: String, found: &[crate::citations::NumberedSource]) -> Result<(), Broken> {
+    /// Tells of a search that was made. Nobody hears before the first generation: a pipeline has fewer steps than the
+    /// channel has places.
+    async fn tell_search(&self, query: String, found: &[NumberedSource]) -> Result<(), EarlyEnd> {
         let search = FileSearch { queries: vec![query], results: found.to_vec(), sufficiency: None };
         self.tell(Output::Searched(search)).await
     }
@@ -373,7 +382,7 @@ impl PipelineTurn {
             generation.spec.stop.clear();
         }
         if let Some(form) = &step.form {
-            generation.form = Some(crate::turn::options::AskedForm { field: "model", form: form.clone() });
+            generation.form = Some(AskedForm { field: "model", form: form.clone() });
         }
         // Each generation draws for itself, as each prompt of a request does; the first one has the seed itself.
         let seed = if plan.number == 0 { self.seed } else { SplitMix::nth(self.seed, u64::from(plan.number)) };
@@ -403,9 +412,9 @@ impl PipelineTurn {
     }
 
     /// Listens to what runs, and keeps what it says.
-    async fn hear(&mut self) -> Result<(Event, Vec<(&'static str, u32)>), StepError> {
+    async fn hear(&mut self) -> Result<(PipelineEvent, Vec<(&'static str, u32)>), StepError> {
         let out = self.out.clone();
-        let all = self.hearing.iter_mut().map(|(plan, hearing)| hearing.to_the_end(plan.shown.then_some(&out)));
+        let all = self.hearing.iter_mut().map(|(plan, hearing)| hearing.listen(plan.shown.then_some(&out)));
         try_join_all(all).await?;
         let (mut said, mut outcomes) = (Vec::new(), Vec::new());
         for (plan, hearing) in std::mem::take(&mut self.hearing) {
@@ -418,7 +427,7 @@ impl PipelineTurn {
             outcomes.push((words.finish.name(), words.tokens));
             said.push(words);
         }
-        Ok((Event::Generated(said), outcomes))
+        Ok((PipelineEvent::Generated(said), outcomes))
     }
 
     fn keep(&mut self, plan: &GenerationPlan, best: Option<HeardChoice>) {
@@ -433,7 +442,7 @@ impl PipelineTurn {
     }
 
     /// The time was over: what runs is cancelled, and what it said so far is the answer if there is no other.
-    fn expired(&mut self) -> (Event, Vec<(&'static str, u32)>) {
+    fn expired(&mut self) -> (PipelineEvent, Vec<(&'static str, u32)>) {
         let (mut tokens, mut outcomes) = (0, Vec::new());
         for (plan, hearing) in std::mem::take(&mut self.hearing) {
             let (best, Said { tokens: came, .. }, _) = hearing.best();
@@ -445,19 +454,19 @@ impl PipelineTurn {
                 self.keep(&plan, best);
             }
         }
-        (Event::Expired(tokens), outcomes)
+        (PipelineEvent::Expired(tokens), outcomes)
     }
 
-    async fn end(&mut self, ending: Ending) -> Result<(), Broken> {
-        let Ending { answer, finish, early } = ending;
+    async fn end(&mut self, ending: PipelineEnd) -> Result<(), EarlyEnd> {
+        let PipelineEnd { answer, finish, early } = ending;
         match answer {
-            Answer::None | Answer::Shown => {}
-            Answer::Held => {
+            AnswerPlace::None | AnswerPlace::Shown => {}
+            AnswerPlace::Held => {
                 for delta in self.held.take().map_or_else(Vec::new, HeardChoice::into_deltas) {
                     self.tell(Output::Delta { choice: 0, delta }).await?;
                 }
             }
-            Answer::Words(content) => {
+            AnswerPlace::Words(content) => {
                 self.tell(Output::Delta { choice: 0, delta: Delta { content, ..Delta::default() } }).await?;
             }
         }

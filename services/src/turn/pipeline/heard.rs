@@ -8,7 +8,7 @@ use crate::text::parser::TextPart;
 use tokio::sync::mpsc;
 
 /// Why a turn ends before its answer does.
-pub(super) enum Broken {
+pub(super) enum EarlyEnd {
     /// Nobody hears its outputs any more.
     Unheard,
     /// The client is told this in the place of more.
@@ -67,7 +67,7 @@ impl Hearing {
     }
 
     /// Listens to the end. `told` hears every piece as it comes; without, pieces are kept.
-    pub(super) async fn to_the_end(&mut self, told: Option<&mpsc::Sender<Output>>) -> Result<(), Broken> {
+    pub(super) async fn listen(&mut self, told: Option<&mpsc::Sender<Output>>) -> Result<(), EarlyEnd> {
         loop {
             match self.outputs.next().await {
                 Some(Output::Delta { choice, mut delta }) => {
@@ -81,7 +81,7 @@ impl Hearing {
                         None => heard.deltas.push(delta),
                         Some(told) => {
                             let sent = told.send(Output::Delta { choice: 0, delta }).await;
-                            sent.map_err(|_| Broken::Unheard)?;
+                            sent.map_err(|_| EarlyEnd::Unheard)?;
                         }
                     }
                 }
@@ -94,9 +94,9 @@ impl Hearing {
                     self.usage = Some(usage);
                     return Ok(());
                 }
-                Some(end @ (Output::Failed(_) | Output::Refused(_))) => return Err(Broken::Told(end)),
+                Some(end @ (Output::Failed(_) | Output::Refused(_))) => return Err(EarlyEnd::Told(end)),
                 Some(_) => {}
-                None => return Err(Broken::Told(Output::Failed("the stream broke off".into()))),
+                None => return Err(EarlyEnd::Told(Output::Failed("the stream broke off".into()))),
             }
         }
     }

@@ -1,5 +1,5 @@
-//! A turn that a pipeline answers: the machine of `pipelines/` says which step comes next, and this carries it out. Each
-//! generation is an ordinary request, and nothing of the turn holds a place in the engine between two of them.
+//! A turn that a pipeline answers: the machine of `pipelines/` says which step comes next, and this carries it out.
+//! Each generation is an ordinary request, and nothing of the turn holds a place in the engine between two of them.
 
 mod checks;
 mod conversation;

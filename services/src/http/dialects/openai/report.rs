@@ -2,8 +2,8 @@
 
 use super::token_report::origin_into;
 use crate::actors::request::report::{
-    ChangedToken, EngramReport, ExamplesReport, PipelineReport, ProbeReport, Report, StepReport, ThinkingReport,
-    TurnReport,
+    ChangedToken, EngramReport, ExamplesReport, PipelineReport, PipelineStepReport, ProbeReport, Report,
+    ThinkingReport, TurnReport,
 };
 use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
 use chimere_engine::constraint::Source;
@@ -35,7 +35,7 @@ fn turn_json(turn: &TurnReport) -> Value {
 }
 
 fn pipeline_json(pipeline: &PipelineReport) -> Value {
-    let step = |step: &StepReport| {
+    let step = |step: &PipelineStepReport| {
         let ms = (step.took.as_secs_f64() * 1e5).round() / 100.0;
         json!({"step": step.name, "outcome": step.outcome, "ms": ms, "tokens": step.tokens})
     };

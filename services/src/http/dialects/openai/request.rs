@@ -3,7 +3,7 @@
 use crate::http::body::fields::{Fields, missing};
 use crate::http::body::generation::output_limit;
 use crate::http::body::model::ModelLimits;
-use crate::http::body::pipeline::take_adapter;
+use crate::http::body::model::take_adapter;
 use crate::http::body::prompt::prompts;
 use crate::http::body::semantic::refuse_semantic;
 use crate::http::wire::error::ApiError;

@@ -3,8 +3,7 @@
 use super::items::{self, SEPARATOR, flat};
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::model::{ModelLimits, OURS};
-use crate::http::body::pipeline::take_model;
+use crate::http::body::model::{ModelLimits, OURS, take_model};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;

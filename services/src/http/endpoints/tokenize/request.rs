@@ -4,7 +4,7 @@ use crate::http::body::chat::template_options;
 use crate::http::body::fields::{Fields, missing};
 use crate::http::body::generation::token_ids;
 use crate::http::body::model::ModelLimits;
-use crate::http::body::pipeline::take_adapter;
+use crate::http::body::model::take_adapter;
 use crate::http::body::{messages, tools};
 use crate::http::wire::error::ApiError;
 use crate::text::{Conversation, RawJson};

@@ -1,10 +1,10 @@
 //! What a body's `model` names: the model, an adapter, or a pipeline; and what a conversation may not ask of a
 //! pipeline.
 
-use super::fields::Fields;
-use super::model::{ModelLimits, no_conversation, unknown_model};
+use super::{ModelLimits, no_conversation, unknown_model};
+use crate::http::body::fields::Fields;
 use crate::http::wire::error::ApiError;
-use crate::pipelines::Pipeline;
+use crate::pipelines::NamedPipeline;
 use crate::turn::options::{ChatRequest, Generation};
 use chimere_engine::model::Adapter;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(in crate::http) enum Addressee {
     /// The model with what an adapter adds.
     Adapter(Arc<Adapter>),
     /// A pipeline, whose generations are the model's.
-    Pipeline(Arc<Pipeline>),
+    Pipeline(Arc<NamedPipeline>),
 }
 
 impl Addressee {
@@ -68,7 +68,7 @@ pub(in crate::http) fn take_adapter(
 }
 
 impl Generation {
-    /// The same generation by an adapter, if there is one.
+    /// This generation by an adapter, if there is one.
     pub(in crate::http) fn by(mut self, adapter: Option<Arc<Adapter>>) -> Self {
         if adapter.is_some() {
             Arc::make_mut(&mut self.spec.engine).adapter = adapter;
@@ -78,7 +78,7 @@ impl Generation {
 }
 
 impl ChatRequest {
-    /// The same request, to be answered by whom it names.
+    /// This request, to be answered by whom it names.
     pub(in crate::http) fn through(self, addressee: Addressee) -> Result<Self, ApiError> {
         let pipeline = match addressee {
             Addressee::Model => return Ok(self),
