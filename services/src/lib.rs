@@ -13,6 +13,7 @@ pub mod embedder;
 pub mod engram;
 pub mod gpu;
 pub mod holder;
+pub mod hosted;
 pub mod http;
 pub mod limits;
 pub mod locate;

@@ -62,7 +62,10 @@ metrics! {
     EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
     EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
     TURN_ROUNDS Histogram(ROUNDS) "chimere_turn_rounds" [] "generations" "Generations of a turn that may make calls.";
-    TOOL_CALLS Counter "chimere_tool_calls_total" ["tool", "outcome"] "calls" "Calls that the server ran itself.";
+    TOOL_CALLS Counter "chimere_tool_calls_total" ["server", "tool", "outcome"] "calls" "Calls that the server ran itself, by the MCP server of the operator's file (none for its own functions), by tool and by what came of them: answered, refused (not run), failed, asked (it waits for an approval).";
+    TOOL_SECONDS Histogram(SECONDS) "chimere_tool_seconds" ["server"] "seconds" "Time that a call of an MCP server's tool took, in seconds.";
+    TOOLS_CHANGED Counter "chimere_tools_changed_total" ["server"] "tools" "Tools of MCP servers that are withheld because they changed since they were accepted.";
+    TOOL_FILES_REFUSED Counter "chimere_tool_files_refused_total" [] "files" "Files of tools that had a mistake when they changed, so that the tools stayed as they were.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -224,8 +227,8 @@ pub const OUTCOMES: &[&str] =
 pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", "sufficient"];
 /// Values of [`STORE_LEG_SECONDS`]' label.
 pub const STORE_LEGS: &[&str] = &["words", "vectors"];
-/// Values of the second label of [`TOOL_CALLS`].
-pub const TOOL_OUTCOMES: &[&str] = &["answered", "refused", "failed"];
+/// Values of the label `outcome` of [`TOOL_CALLS`].
+pub const TOOL_OUTCOMES: &[&str] = &["answered", "refused", "failed", "asked"];
 /// Values of the label `tool` of [`MCP_CALLS`].
 pub const MCP_TOOLS: &[&str] = &["search_documents", "read_passage", "decide"];
 /// Values of the label `outcome` of [`MCP_CALLS`].
@@ -395,6 +398,7 @@ fn start_series() {
         GRAMMAR_MASKS,
         GRAMMAR_RESTARTS,
         DRAFT_LOST,
+        TOOL_FILES_REFUSED,
     ];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
@@ -421,7 +425,7 @@ fn start_labelled_counters() {
         ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
     }
     for outcome in TOOL_OUTCOMES {
-        ::metrics::counter!(TOOL_CALLS, "tool" => "file_search", "outcome" => *outcome).absolute(0);
+        ::metrics::counter!(TOOL_CALLS, "server" => "none", "tool" => "file_search", "outcome" => *outcome).absolute(0);
     }
     for tool in MCP_TOOLS {
         for outcome in MCP_OUTCOMES {

@@ -238,6 +238,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "engram",
             "semantic",
             "documents",
+            "hosted",
             "decide",
             "responses",
             "config",
