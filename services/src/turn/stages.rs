@@ -99,7 +99,8 @@ impl Preparation<'_> {
             Some(wanted) => {
                 let search = with_passages(self, wanted, &mut chat).await?;
                 let passages = search.results.len() as u32;
-                let report = TurnReport { rounds: 1, searches: 1, passages, sufficiency: search.sufficiency };
+                let sufficiency = search.sufficiency;
+                let report = TurnReport { rounds: 1, searches: 1, passages, sufficiency, ..TurnReport::default() };
                 self.request.reports.push(Report::Turn(report));
                 self.request.searches.push(search);
             }

@@ -5,6 +5,7 @@ use super::speculation_report::{SourceDrafts, SpeculationReport};
 use super::token_report::DocumentName;
 use chimere_engine::constraint::Sources;
 use chimere_engine::engram::Origin;
+use std::time::Duration;
 
 /// A report about one request, over all of its choices. A reply tells them in the order of their list: a report that
 /// adds to another one comes after it.
@@ -28,8 +29,8 @@ pub enum Report {
     Turn(TurnReport),
 }
 
-/// What the server did for a turn in which it searched.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What the server did for a turn in which it searched, or ran tools.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnReport {
     /// Generations that it took.
     pub rounds: u32,
@@ -39,6 +40,21 @@ pub struct TurnReport {
     pub passages: u32,
     /// How probable it is that they have the answer, if that was asked.
     pub sufficiency: Option<f64>,
+    /// Calls of tools beside these searches.
+    pub calls: Vec<CallReport>,
+}
+
+/// A call that the server ran within a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallReport {
+    /// The name that the model called the tool by.
+    pub tool: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Bytes of what the tool said.
+    pub bytes: usize,
+    /// It could not do it.
+    pub failed: bool,
 }
 
 /// Examples that a conversation got.

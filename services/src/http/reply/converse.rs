@@ -9,7 +9,7 @@ use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::text::ChatPrompt;
 use crate::turn::options::{ChatRequest, Generation};
-use crate::turn::{LaterRounds, Preparation};
+use crate::turn::{LaterRounds, Preparation, host_tools};
 use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -22,9 +22,13 @@ pub(in crate::http) async fn converse<S: Dialect>(
     shape: S,
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
-    let ParsedBody { asked: chat, bytes, room } = taken;
+    let ParsedBody { asked: mut chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
-    let later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes));
+    let lists = host_tools(&app.turns, &caller, &mut chat).await?;
+    let mut later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes), lists);
+    if let Some(later) = &mut later {
+        later.answer_approved(&mut chat.conversation.messages).await?;
+    }
     let preparation = Preparation::of_chat(&app.turns, caller, cache, (chat, bytes));
     answer(app, request, (preparation, later, room), shape, id_prefix).await
 }
@@ -33,9 +37,12 @@ pub(in crate::http) async fn converse<S: Dialect>(
 pub(in crate::http) async fn prompt_of_chat(
     app: &App,
     request: &HttpRequest,
-    (chat, bytes): (ChatRequest, usize),
+    (mut chat, bytes): (ChatRequest, usize),
 ) -> Result<ChatPrompt, ApiError> {
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
+    host_tools(&app.turns, &caller, &mut chat).await?;
+    // Nothing is run to count tokens: a call that was approved just now has no result yet.
+    chat.conversation.messages.iter_mut().for_each(|message| message.content = message.content.take().or(Some(String::new())));
     Ok(Preparation::of_chat(&app.turns, caller, cache, (chat, bytes)).prompt().await?)
 }
 

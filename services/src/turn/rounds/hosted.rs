@@ -1,15 +1,24 @@
 //! The functions that a model may call and the server runs itself. A new one is a variant of both enums here, and an
 //! arm in the driver that runs it.
 
-use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX};
+use crate::hosted::McpTool;
+use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX, TURN_CALLS_MAX};
 use crate::text::tools::Tool;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
 
 /// A function that the server runs itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosted {
     /// Searches the vector stores that the request names.
     FileSearch,
+    /// Asks an MCP server of the operator's.
+    Mcp {
+        /// What the server runs.
+        tool: Arc<McpTool>,
+        /// Each of its calls waits for an approval: the operator wants it so, or the request does.
+        asks: bool,
+    },
 }
 
 /// A call of such a function, whose arguments were read.
@@ -20,6 +29,13 @@ pub(super) enum HostedCall {
         /// What the model wrote; it has a word at least.
         query: String,
     },
+    /// Has a tool of an MCP server run.
+    Mcp {
+        /// What the server runs.
+        tool: Arc<McpTool>,
+        /// What the model wrote.
+        arguments: Map<String, Json>,
+    },
 }
 
 impl Hosted {
@@ -27,6 +43,32 @@ impl Hosted {
     pub fn name(&self) -> &str {
         match self {
             Self::FileSearch => "file_search",
+            Self::Mcp { tool, .. } => &tool.shown,
+        }
+    }
+
+    /// The names of its server and of itself there, for metrics: the operator's file has the one, and accepted the
+    /// other.
+    pub(super) fn labels(&self) -> [&str; 2] {
+        match self {
+            Self::FileSearch => ["none", self.name()],
+            Self::Mcp { tool, .. } => [tool.server.name(), &tool.name],
+        }
+    }
+
+    /// Its calls change nothing and send nothing out of the LAN.
+    pub(super) fn reads_only(&self) -> bool {
+        match self {
+            Self::FileSearch => true,
+            Self::Mcp { tool, .. } => tool.reads_only(),
+        }
+    }
+
+    /// Its calls wait for an approval whatever has been read.
+    pub(super) fn asks(&self) -> bool {
+        match self {
+            Self::FileSearch => false,
+            Self::Mcp { asks, .. } => *asks,
         }
     }
 
@@ -34,6 +76,7 @@ impl Hosted {
     pub(super) fn calls_max(&self) -> u32 {
         match self {
             Self::FileSearch => FILE_SEARCHES_MAX,
+            Self::Mcp { .. } => TURN_CALLS_MAX,
         }
     }
 
@@ -52,6 +95,7 @@ impl Hosted {
                 "properties": {"query": {"type": "string", "description": "the words to search for"}},
                 "required": ["query"],
             }),
+            Self::Mcp { tool, .. } => tool.schema.clone(),
         };
         Tool { name: self.name().to_owned(), parameters }
     }
@@ -59,6 +103,7 @@ impl Hosted {
     fn description(&self) -> &str {
         match self {
             Self::FileSearch => "Searches the user's files and returns the passages that fit the query best.",
+            Self::Mcp { tool, .. } => &tool.description,
         }
     }
 
@@ -66,6 +111,12 @@ impl Hosted {
     pub(super) fn read(&self, arguments: &str) -> Result<HostedCall, String> {
         match self {
             Self::FileSearch => query(arguments).map(|query| HostedCall::FileSearch { query }),
+            Self::Mcp { tool, .. } => {
+                let object = serde_json::from_str(arguments).map_err(|_| {
+                    format!("{} takes an object of arguments, got {:?}", tool.shown, shortened(arguments))
+                });
+                object.map(|arguments| HostedCall::Mcp { tool: tool.clone(), arguments })
+            }
         }
     }
 }

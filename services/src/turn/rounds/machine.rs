@@ -16,6 +16,9 @@ pub(super) struct Turn {
     calls: u32,
     /// Calls of each of `hosted` that were run.
     runs: Vec<u32>,
+    /// Something was read that the user did not say and that is not his own: a tool's result, a page, another
+    /// account's store. It may tell the model what to do.
+    tainted: bool,
 }
 
 /// Something that has come about.
@@ -27,6 +30,10 @@ pub(super) enum TurnEvent {
     Generated(Generated),
     /// All calls of the last step were answered, in their order.
     Called(Vec<CallResult>),
+    /// The turn begins with calls that an earlier one asked about, and that somebody has approved.
+    Approved(Vec<ModelCall>),
+    /// The client was asked about all calls of the last step.
+    Asked,
     /// The context has no room for a generation behind these answers.
     Full,
 }
@@ -38,6 +45,8 @@ pub(super) enum TurnStep {
     Generate(Vec<CallResult>),
     /// Answer these calls of the model's.
     Call(Vec<PlannedCall>),
+    /// Ask the client whether these calls may run. None of them does before another turn brings the answer.
+    AskApproval(Vec<PlannedCall>),
     /// The answer is whole, and ended for this reason.
     Done(Finish),
 }
@@ -69,6 +78,13 @@ pub(super) struct PlannedCall {
     pub(super) plan: Result<HostedCall, String>,
 }
 
+impl PlannedCall {
+    /// An MCP server is asked, and nothing is changed by that.
+    pub(super) fn is_read_of_mcp(&self) -> bool {
+        matches!(self.plan, Ok(HostedCall::Mcp { .. })) && self.tool.reads_only()
+    }
+}
+
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CallResult {
@@ -78,6 +94,8 @@ pub(super) struct CallResult {
     pub(super) text: String,
     /// Passages in it, which may be cited.
     pub(super) passages: Vec<NumberedSource>,
+    /// It says what the user did not say and what is not his own.
+    pub(super) taints: bool,
 }
 
 /// What came of a call.
@@ -105,7 +123,12 @@ impl Turn {
     /// A turn in which the server runs these functions.
     pub(super) fn new(hosted: Vec<Hosted>, max_tokens: Option<u32>) -> Self {
         let runs = vec![0; hosted.len()];
-        Self { hosted, tokens_left: max_tokens, rounds: 0, calls: 0, runs }
+        Self { hosted, tokens_left: max_tokens, rounds: 0, calls: 0, runs, tainted: false }
+    }
+
+    /// The conversation has something that is not the user's own, if it has.
+    pub(super) fn taint(&mut self, tainted: bool) {
+        self.tainted |= tainted;
     }
 
     /// The step that follows from what came about.
@@ -113,7 +136,12 @@ impl Turn {
         match event {
             TurnEvent::Begin => self.generate(Vec::new()),
             TurnEvent::Generated(generated) => self.judge(&generated),
-            TurnEvent::Called(results) => self.generate(results),
+            TurnEvent::Called(results) => {
+                self.tainted |= results.iter().any(|result| result.taints);
+                self.generate(results)
+            }
+            TurnEvent::Approved(calls) => TurnStep::Call(calls.iter().filter_map(|call| self.plan(call)).collect()),
+            TurnEvent::Asked => TurnStep::Done(Finish::ToolCalls),
             TurnEvent::Full => {
                 // The generation that was asked for does not come.
                 self.rounds -= 1;
@@ -149,7 +177,15 @@ impl Turn {
         if self.rounds >= TURN_ROUNDS_MAX || self.tokens_left == Some(0) {
             return TurnStep::Done(Finish::Length);
         }
-        TurnStep::Call(generated.calls.iter().filter_map(|call| self.plan(call)).collect())
+        let planned: Vec<PlannedCall> = generated.calls.iter().filter_map(|call| self.plan(call)).collect();
+        // Those beside them are dropped, as beside a call of the client's: the turn ends here too.
+        let asked: Vec<PlannedCall> = planned.iter().filter(|call| self.waits(call)).cloned().collect();
+        if asked.is_empty() { TurnStep::Call(planned) } else { TurnStep::AskApproval(asked) }
+    }
+
+    /// Whether a call waits for an approval: its tool asks for one, or it could carry out what something foreign said.
+    fn waits(&self, PlannedCall { tool, plan, .. }: &PlannedCall) -> bool {
+        plan.is_ok() && (tool.asks() || self.tainted && !tool.reads_only())
     }
 
     /// Reads a call, and counts it if it is run.

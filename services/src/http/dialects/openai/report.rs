@@ -2,7 +2,7 @@
 
 use super::token_report::origin_into;
 use crate::actors::request::report::{
-    ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport, TurnReport,
+    CallReport, ChangedToken, EngramReport, ExamplesReport, ProbeReport, Report, ThinkingReport, TurnReport,
 };
 use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
 use chimere_engine::constraint::Source;
@@ -28,6 +28,12 @@ fn turn_json(turn: &TurnReport) -> Value {
     let mut json = json!({"rounds": turn.rounds, "searches": turn.searches, "passages": turn.passages});
     if let Some(sufficiency) = turn.sufficiency {
         json["sufficiency"] = sufficiency.into();
+    }
+    if !turn.calls.is_empty() {
+        let one = |call: &CallReport| {
+            json!({"tool": call.tool, "ms": call.took.as_secs_f64() * 1e3, "bytes": call.bytes, "error": call.failed})
+        };
+        json["calls"] = turn.calls.iter().map(one).collect();
     }
     json
 }
