@@ -8,6 +8,7 @@ use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::Reasoning;
 use crate::text::tools::Tools;
+use crate::turn::Hosted;
 use chimere_engine::ids::TokenId;
 
 /// A chat request, checked; only the template may still object to the conversation.
@@ -27,6 +28,8 @@ pub struct ChatRequest {
     pub sources: Vec<NumberedSource>,
     /// Stores of files that are searched, before the answer or within it.
     pub file_search: Option<FileSearchRequest>,
+    /// Functions that the server runs within the answer.
+    pub hosted: Vec<Hosted>,
 }
 
 /// A search of stores for an answer.

@@ -46,6 +46,8 @@ pub(super) struct ChatTurn {
     pub(super) sources: Vec<NumberedSource>,
     /// Stores that are searched, before the answer or within it.
     pub(super) file_search: Option<FileSearchRequest>,
+    /// The server runs calls within the answer.
+    pub(super) hosts: bool,
     /// Its prompt, where that goes on from the one of an earlier round.
     pub(super) made: Option<ChatPrompt>,
     /// The tool that wants quotes to be verbatim, if one does.
@@ -60,10 +62,11 @@ impl<'a> Preparation<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search, hosted } = chat;
         let mut preparation = Self::of_texts(services, caller, cache, (Vec::new(), generation));
         let (made, quoted_for) = (None, None);
-        let of_chat = ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, made, quoted_for };
+        let hosts = !hosted.is_empty();
+        let of_chat = ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, hosts, made, quoted_for };
         preparation.chat = Some(of_chat);
         preparation.calls = calls;
         preparation

@@ -90,11 +90,11 @@ impl Preparation<'_> {
 
     async fn add_passages(&mut self) -> Result<(), TurnError> {
         let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        let hosts = chat.hosts && chat.made.is_none();
         match chat.file_search.take() {
             None => {}
             Some(wanted) if wanted.queries == QueryWriter::Model => {
                 stores_exist(self.services, &self.caller, &wanted)?;
-                (self.request.keeps_tokens, self.kept) = (true, Some(chat.conversation.clone()));
             }
             Some(wanted) => {
                 let search = with_passages(self, wanted, &mut chat).await?;
@@ -103,6 +103,9 @@ impl Preparation<'_> {
                 self.request.reports.push(Report::Turn(report));
                 self.request.searches.push(search);
             }
+        }
+        if hosts {
+            (self.request.keeps_tokens, self.kept) = (true, Some(chat.conversation.clone()));
         }
         self.chat = Some(chat);
         Ok(())

@@ -45,10 +45,11 @@ impl ChatRequest {
         if let Some(search) = &file_search {
             check_rounds(search, &generation, continues)?;
         }
-        let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
+        let (declared, tools, calls, hosted) =
+            tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls, t.hosted));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
-        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new(), file_search })
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new(), file_search, hosted })
     }
 }
 

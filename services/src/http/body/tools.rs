@@ -18,6 +18,8 @@ pub(in crate::http) struct TakenTools {
     pub(in crate::http) tools: Tools,
     /// What calls have to keep to, if anything.
     pub(in crate::http) calls: Option<Calls>,
+    /// Those that the service runs itself.
+    pub(in crate::http) hosted: Vec<Hosted>,
 }
 
 /// Which tools may or must be called.
@@ -37,8 +39,9 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let all = fields.list("tools")?.unwrap_or_default();
     at_most("tools", all.len(), limits::TOOLS_MAX)?;
-    let (hosted, declared): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
-    let search = the_file_search(hosted)?;
+    let (searches, declared): (Vec<_>, Vec<_>) =
+        all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
+    let search = the_file_search(searches)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
     let (mut tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
@@ -49,10 +52,12 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
             return Err(ApiError::invalid(&path, format!("`{path}` is {:?}, which an earlier tool has", tool.name)));
         }
     }
+    let mut hosted = Vec::new();
     // Behind the client's own, so that these keep their places.
     if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
-        host(Hosted::FileSearch, &mut tools, &mut declared)?;
+        hosted.push(Hosted::FileSearch);
     }
+    hosted.iter().try_for_each(|hosted| host(hosted, &mut tools, &mut declared))?;
     let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some())? else {
         return Ok((None, None));
     };
@@ -63,11 +68,12 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
     let callable: Vec<Tool> =
         tools.into_iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name))).collect();
     let calls = bound.then(|| Calls { tools: callable.clone(), must, several: several && !once });
-    Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls }), search))
+    hosted.retain(|hosted| callable.iter().any(|tool| tool.name == hosted.name()));
+    Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls, hosted }), search))
 }
 
 /// Adds a function that the service runs itself.
-fn host(hosted: Hosted, tools: &mut Vec<Tool>, declared: &mut Vec<Json>) -> Result<(), ApiError> {
+fn host(hosted: &Hosted, tools: &mut Vec<Tool>, declared: &mut Vec<Json>) -> Result<(), ApiError> {
     let name = hosted.name();
     if tools.iter().any(|tool| tool.name == name) {
         let message = format!("`tools` has a function {name:?}, which is the name of the one that the service runs");

@@ -1,8 +1,8 @@
 //! Carries out the steps of a turn: it forwards what each generation says, runs the calls between two of them, and
 //! makes the next generation's prompt. Nothing of it holds a place in the engine between generations.
 
-use super::hosted::{Hosted, HostedCall};
-use super::machine::{CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
+use super::hosted::HostedCall;
+use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
 use super::outputs::TurnOutputs;
 use super::round::Round;
 use super::usage::add;
@@ -19,7 +19,7 @@ use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, Too
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
 use crate::turn::error::TurnError;
-use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
+use crate::turn::options::{ChatRequest, FileSearchRequest, Generation};
 use crate::turn::preparation::Preparation;
 use crate::turn::prompts::{prompt_of, work};
 use crate::turn::services::TurnServices;
@@ -41,7 +41,8 @@ pub struct LaterRounds {
     services: Arc<TurnServices>,
     caller: TurnCaller,
     cache: Option<CacheScope>,
-    search: FileSearchRequest,
+    /// The stores that `file_search` searches.
+    search: Option<FileSearchRequest>,
     /// What each round asks for; its conversation is empty.
     asked: ChatRequest,
     /// The conversation so far, for templates behind whose answers no prompt can go on.
@@ -62,7 +63,9 @@ impl LaterRounds {
         cache: Option<CacheScope>,
         (chat, bytes): (&ChatRequest, usize),
     ) -> Option<Box<Self>> {
-        let search = chat.file_search.as_ref().filter(|search| search.queries == QueryWriter::Model)?;
+        if chat.hosted.is_empty() {
+            return None;
+        }
         let asked = ChatRequest {
             generation: Generation { form: None, ..chat.generation.clone() },
             conversation: Conversation::default(),
@@ -72,12 +75,13 @@ impl LaterRounds {
             reasoning: chat.reasoning,
             sources: chat.sources.clone(),
             file_search: None,
+            hosted: chat.hosted.clone(),
         };
         Some(Box::new(Self {
             services: services.clone(),
             caller: caller.clone(),
             cache,
-            search: search.clone(),
+            search: chat.file_search.clone(),
             asked,
             conversation: Conversation::default(),
             bytes,
@@ -151,7 +155,7 @@ impl TurnDriver {
     fn new(later: LaterRounds, first: Outputs, out: mpsc::Sender<Output>) -> Self {
         let max_tokens = later.asked.generation.spec.engine.max_tokens;
         Self {
-            turn: Turn::new(vec![Hosted::FileSearch], max_tokens),
+            turn: Turn::new(later.asked.hosted.clone(), max_tokens),
             first: Some(first),
             out,
             said: Default::default(),
@@ -312,29 +316,36 @@ impl TurnDriver {
         }
         let mut results: Vec<CallResult> = Vec::with_capacity(calls.len());
         for PlannedCall { call, tool, plan } in calls {
-            let (outcome, result) = match plan {
-                Err(why) => ("refused", refused(call, &why)),
-                Ok(HostedCall::FileSearch { query }) => match self.search(&call, query, &results).await? {
-                    Ok(result) => ("answered", result),
-                    Err(why) => ("failed", refused(call, &why)),
-                },
+            let result = match plan {
+                Err(why) => without_answer(call, CallOutcome::Refused, &why),
+                Ok(run) => self.run_call(call, run, &results).await?,
             };
-            ::metrics::counter!(metrics::TOOL_CALLS, "tool" => tool.name(), "outcome" => outcome).increment(1);
+            let (name, outcome) = (tool.name().to_owned(), result.outcome.name());
+            ::metrics::counter!(metrics::TOOL_CALLS, "tool" => name, "outcome" => outcome).increment(1);
             results.push(result);
         }
         Ok(TurnEvent::Called(results))
     }
 
-    /// Searches, or says in words for the model why that cannot be. `before` are the answers of this round so far.
-    async fn search(
+    /// Runs one call. What goes wrong with it is its result, in words for the model; only what ends the turn is an
+    /// error. `before` are the answers of this round so far.
+    async fn run_call(
         &mut self,
-        call: &ModelCall,
-        query: String,
+        call: ModelCall,
+        run: HostedCall,
         before: &[CallResult],
-    ) -> Result<Result<CallResult, String>, Broken> {
+    ) -> Result<CallResult, Broken> {
+        match run {
+            HostedCall::FileSearch { query } => self.search(&call, query, before).await,
+        }
+    }
+
+    /// Searches, or says in words for the model why that cannot be. `before` are the answers of this round so far.
+    async fn search(&mut self, call: &ModelCall, query: String, before: &[CallResult]) -> Result<CallResult, Broken> {
         self.tell(Output::Searching { query: query.clone() }).await?;
         let (services, caller) = (&self.later.services, &self.later.caller);
-        let (found, failed) = match best_passages(services, caller, &self.later.search, &query).await {
+        let wanted = self.later.search.as_ref().expect("file_search is hosted where stores are named");
+        let (found, failed) = match best_passages(services, caller, wanted, &query).await {
             Ok(found) => (found, None),
             // The store may have been removed meanwhile.
             Err(TurnError::FileSearch { error, .. }) => (Vec::new(), Some(error.to_string())),
@@ -346,7 +357,7 @@ impl TurnDriver {
         self.report.passages += result.passages.len() as u32;
         let results = result.passages.clone();
         self.tell(Output::Searched(FileSearch { queries: vec![query], results, sufficiency: None })).await?;
-        Ok(failed.map_or(Ok(result), Err))
+        Ok(failed.map_or(result, |why| without_answer(call.clone(), CallOutcome::Failed, &why)))
     }
 
     /// The answer with as many of the best passages as leave room for the model's own words.
@@ -362,6 +373,7 @@ impl TurnDriver {
         let (mut fitting, mut too_many, mut tried) = (0, found.len() + 1, found.len());
         let answer = |found: &[NumberedSource]| CallResult {
             call: call.clone(),
+            outcome: CallOutcome::Answered,
             text: if found.is_empty() { none.to_owned() } else { numbered_passages(found, known) },
             passages: found.to_vec(),
         };
@@ -391,8 +403,8 @@ impl TurnDriver {
 }
 
 /// An answer that says why there is none.
-fn refused(call: ModelCall, why: &str) -> CallResult {
-    CallResult { call, text: format!("Error: {why}"), passages: Vec::new() }
+fn without_answer(call: ModelCall, outcome: CallOutcome, why: &str) -> CallResult {
+    CallResult { call, outcome, text: format!("Error: {why}"), passages: Vec::new() }
 }
 
 /// The id of a call of the turn in its prompts: the same in every turn that goes the same way, and of the form that

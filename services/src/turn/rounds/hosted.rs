@@ -1,12 +1,12 @@
-//! The functions that a model may call and the server runs itself. A new one is a variant here, and an arm in the
-//! driver that runs it.
+//! The functions that a model may call and the server runs itself. A new one is a variant of both enums here, and an
+//! arm in the driver that runs it.
 
 use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX};
 use crate::text::tools::Tool;
 use serde_json::{Value as Json, json};
 
 /// A function that the server runs itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosted {
     /// Searches the vector stores that the request names.
     FileSearch,
@@ -24,28 +24,28 @@ pub(super) enum HostedCall {
 
 impl Hosted {
     /// The name that the model calls it by.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::FileSearch => "file_search",
         }
     }
 
     /// The most calls of it in one turn.
-    pub(super) fn calls_max(self) -> u32 {
+    pub(super) fn calls_max(&self) -> u32 {
         match self {
             Self::FileSearch => FILE_SEARCHES_MAX,
         }
     }
 
     /// What the model is told of it, as clients declare theirs.
-    pub fn declaration(self) -> Json {
+    pub fn declaration(&self) -> Json {
         let (Tool { name, parameters }, description) = (self.tool(), self.description());
         json!({"type": "function",
             "function": {"name": name, "description": description, "parameters": parameters}})
     }
 
     /// Its name and the schema of its arguments.
-    pub fn tool(self) -> Tool {
+    pub fn tool(&self) -> Tool {
         let parameters = match self {
             Self::FileSearch => json!({
                 "type": "object",
@@ -56,14 +56,14 @@ impl Hosted {
         Tool { name: self.name().to_owned(), parameters }
     }
 
-    fn description(self) -> &'static str {
+    fn description(&self) -> &str {
         match self {
             Self::FileSearch => "Searches the user's files and returns the passages that fit the query best.",
         }
     }
 
     /// Reads the arguments of a call, or says in words for the model what is wrong with them.
-    pub(super) fn read(self, arguments: &str) -> Result<HostedCall, String> {
+    pub(super) fn read(&self, arguments: &str) -> Result<HostedCall, String> {
         match self {
             Self::FileSearch => query(arguments).map(|query| HostedCall::FileSearch { query }),
         }

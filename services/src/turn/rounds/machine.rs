@@ -73,10 +73,32 @@ pub(super) struct PlannedCall {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CallResult {
     pub(super) call: ModelCall,
+    pub(super) outcome: CallOutcome,
     /// What the model reads.
     pub(super) text: String,
     /// Passages in it, which may be cited.
     pub(super) passages: Vec<NumberedSource>,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallOutcome {
+    Answered,
+    /// It was run, and broke.
+    Failed,
+    /// It was not run.
+    Refused,
+}
+
+impl CallOutcome {
+    /// The metric's label.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 impl Turn {
@@ -133,7 +155,8 @@ impl Turn {
     /// Reads a call, and counts it if it is run.
     fn plan(&mut self, call: &ModelCall) -> Option<PlannedCall> {
         let place = self.place(&call.name)?;
-        let (tool, most) = (self.hosted[place], self.hosted[place].calls_max());
+        let tool = self.hosted[place].clone();
+        let most = tool.calls_max();
         self.calls += 1;
         let plan = if self.calls > TURN_CALLS_MAX {
             Err(format!("an answer may make {TURN_CALLS_MAX} calls, and made them; answer now"))
@@ -189,7 +212,8 @@ mod tests {
             _ if words == "begins" => TurnEvent::Begin,
             _ => {
                 let (call, text) = (call("search a"), "found".to_owned());
-                TurnEvent::Called(vec![CallResult { call, text, passages: Vec::new() }])
+                let outcome = CallOutcome::Answered;
+                TurnEvent::Called(vec![CallResult { call, outcome, text, passages: Vec::new() }])
             }
         }
     }
