@@ -19,7 +19,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
-pub mod plain_post;
+pub mod outbound;
 pub mod printable;
 pub mod replicas;
 pub mod responses;

@@ -257,9 +257,11 @@ pub const EMBEDDER_THREADS: usize = 4;
 /// Seconds that it may be silent.
 pub const EMBEDDER_SECONDS: u64 = 60;
 /// Bytes of its answer: 64 vectors of the largest width in JSON, twice.
-pub const EMBEDDER_ANSWER_BYTES_MAX: u64 = 64 << 20;
+pub const EMBEDDER_ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Numbers of its vectors.
 pub const EMBEDDER_DIMENSIONS_MAX: u32 = 16_384;
+/// Redirects that a request out of the process follows.
+pub const OUTBOUND_REDIRECTS_MAX: u32 = 3;
 /// Texts or options of one request that are in the scheduler's hands at a time.
 pub const BATCH_IN_FLIGHT_MAX: usize = 64;
 /// Questions of one request for decisions.

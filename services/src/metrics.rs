@@ -138,6 +138,7 @@ metrics! {
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
     MCP_CALLS Counter "chimere_mcp_calls_total" ["tool", "outcome"] "calls" "Calls over MCP, by tool and outcome.";
     MCP_CALL_SECONDS Histogram(SECONDS) "chimere_mcp_call_seconds" ["tool"] "seconds" "Time of a call over MCP.";
+    OUTBOUND_REFUSED   Counter   "chimere_outbound_refused_total" ["why"] "requests" "Requests out of the process that made no connection, by what was wrong with their destination: scheme, user, port, host (no name and no usual address), unlisted, address (not public), redirect.";
     DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document), sufficient (the passages of an answer).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
@@ -229,6 +230,8 @@ pub const DECISION_TYPES: &[&str] = &["predicate", "choice", "score", "rerank", 
 pub const STORE_LEGS: &[&str] = &["words", "vectors"];
 /// Values of the label `outcome` of [`TOOL_CALLS`].
 pub const TOOL_OUTCOMES: &[&str] = &["answered", "refused", "failed", "asked"];
+/// Values of the label `why` of [`OUTBOUND_REFUSED`].
+pub const REFUSALS: &[&str] = &["scheme", "user", "port", "host", "unlisted", "address", "redirect"];
 /// Values of the label `tool` of [`MCP_CALLS`].
 pub const MCP_TOOLS: &[&str] = &["search_documents", "read_passage", "decide"];
 /// Values of the label `outcome` of [`MCP_CALLS`].
@@ -434,6 +437,9 @@ fn start_labelled_counters() {
     }
     for verified in ["true", "false"] {
         ::metrics::counter!(CITATIONS, "verified" => verified).absolute(0);
+    }
+    for why in REFUSALS {
+        ::metrics::counter!(OUTBOUND_REFUSED, "why" => *why).absolute(0);
     }
     for end in THINKING_ENDS {
         ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);

@@ -2,10 +2,13 @@
 //! it is one that was started here.
 
 use super::file::{Reached, ServerEntry, read_private};
+use super::http_client::HttpClient;
 use crate::limits::MCP_MESSAGE_BYTES_MAX;
 use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, Peer, RoleClient, RunningService, serve_client_with_lifecycle};
+use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -39,7 +42,13 @@ impl Connection {
                 let running = running.map_err(|e| e.to_string())?;
                 Ok(Self { running, _program: Some(program) })
             }
-            Reached::Url(url) => Err(format!("{url} is not reached")),
+            Reached::Url(server) => {
+                let client = HttpClient::new(server.clone(), Duration::from_secs(entry.seconds));
+                let config = StreamableHttpClientTransportConfig::with_uri(server.url());
+                let transport = StreamableHttpClientTransport::with_client(client, config);
+                let running = serve_client_with_lifecycle(about_us(), transport, lifecycle()).await;
+                Ok(Self { running: running.map_err(|e| e.to_string())?, _program: None })
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use super::tool::SEPARATOR;
 use crate::holder::Accounts;
 use crate::limits;
+use crate::outbound::OperatorsServer;
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ pub enum Reached {
         directory: PathBuf,
     },
     /// An address that is spoken to over HTTP.
-    Url(String),
+    Url(OperatorsServer),
 }
 
 /// Which calls of a server wait for an approval, as long as nothing foreign has been read.
@@ -149,8 +150,7 @@ fn entry(name: &str, raw: RawServer, directory: &Path) -> Result<ServerEntry, (&
             directory: directory.join("mcp").join(name),
         },
         (true, false) => {
-            check_url(&raw.url).map_err(|why| ("url", why))?;
-            Reached::Url(raw.url)
+            Reached::Url(OperatorsServer::configured(&raw.url).map_err(|why| ("url", why.to_string()))?)
         }
         _ => return Err(("argv", "give either argv or url".into())),
     };
@@ -179,15 +179,6 @@ fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err("wants 1 to 32 letters, digits, `-` or single `_`".into())
-}
-
-/// A host in plain text: what it says crosses no network but the operator's.
-fn check_url(url: &str) -> Result<(), String> {
-    let uri = url.parse::<http::Uri>().map_err(|e| format!("{url:?}: {e}"))?;
-    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
-        return Err(format!("wants an address such as http://10.0.0.7:8000/mcp, unencrypted, got {url:?}"));
-    }
-    Ok(())
 }
 
 /// Text of a file that nobody but its owner can read or change.
@@ -246,7 +237,7 @@ mod tests {
         for (text, said) in [
             ("[mcp.a]", "mcp.a.argv: give either argv or url"),
             ("[mcp.a]\nargv = [\"x\"]\nurl = \"http://x\"", "mcp.a.argv: give either"),
-            ("[mcp.a]\nurl = \"https://x/mcp\"", "mcp.a.url: wants an address"),
+            ("[mcp.a]\nurl = \"file:///mcp\"", "mcp.a.url: wants an address"),
             ("[mcp.a]\nargv = [\"x\"]\ncommand = \"y\"", "unknown field `command`"),
             ("[mpc.a]\nargv = [\"x\"]", "unknown field `mpc`"),
             ("[mcp.a__b]\nargv = [\"x\"]", "mcp.a__b.name: wants 1 to 32"),

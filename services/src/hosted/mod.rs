@@ -4,6 +4,7 @@
 mod approvals;
 mod connection;
 mod file;
+mod http_client;
 mod import;
 mod pins;
 mod server;

@@ -54,7 +54,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError>
     let (asked, all): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_mcp(tool));
     let mut mcp = servers(asked)?;
     let (searches, declared): (Vec<_>, Vec<_>) =
-        all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
+        all.into_iter().partition(|(_, tool)| is_file_search(tool));
     let search = the_file_search(searches)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
