@@ -47,7 +47,7 @@ impl KeyList {
 /// The accounts that a file of an operator lets at something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accounts {
-    /// Everybody's.
+    /// Those of everybody.
     Everybody,
     /// Those of some keys.
     Of(Vec<KeyId>),

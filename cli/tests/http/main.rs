@@ -43,4 +43,5 @@ mod support;
 mod terminal;
 mod thinking;
 mod tolerance;
+mod tools;
 mod traces;

@@ -41,9 +41,9 @@ pub enum TakenCall {
 
 /// See the file's head.
 #[derive(Default)]
-pub struct Approvals(Mutex<HashMap<String, Kept>>);
+pub struct Approvals(Mutex<HashMap<String, KeptCall>>);
 
-struct Kept {
+struct KeptCall {
     account: KeyId,
     call: AskedCall,
     asked: Instant,
@@ -63,14 +63,14 @@ impl Approvals {
         all.retain(|_, kept| asked.duration_since(kept.asked) < Duration::from_secs(APPROVAL_SECONDS));
         make_room(&mut all, Some(account), APPROVALS_PER_KEY);
         make_room(&mut all, None, APPROVALS_MAX);
-        all.insert(id.clone(), Kept { account, call, asked, outcome: None });
+        all.insert(id.clone(), KeptCall { account, call, asked, outcome: None });
         id
     }
 
     /// Takes a call of an account's, which nobody can take twice.
     pub fn take(&self, account: KeyId, id: &str) -> TakenCall {
         let mut all = self.0.lock();
-        let young = |kept: &&mut Kept| kept.asked.elapsed() < Duration::from_secs(APPROVAL_SECONDS);
+        let young = |kept: &&mut KeptCall| kept.asked.elapsed() < Duration::from_secs(APPROVAL_SECONDS);
         let Some(kept) = all.get_mut(id).filter(|kept| kept.account == account).filter(young) else {
             return TakenCall::Unknown;
         };
@@ -92,9 +92,9 @@ impl Approvals {
 }
 
 /// Lets the oldest calls of an account, or of all, go until there is room for one more.
-fn make_room(all: &mut HashMap<String, Kept>, account: Option<KeyId>, max: usize) {
+fn make_room(all: &mut HashMap<String, KeptCall>, account: Option<KeyId>, max: usize) {
     loop {
-        let of = |kept: &Kept| account.is_none_or(|account| kept.account == account);
+        let of = |kept: &KeptCall| account.is_none_or(|account| kept.account == account);
         let mut ours = all.iter().filter(|(_, kept)| of(kept));
         if ours.clone().count() < max {
             return;

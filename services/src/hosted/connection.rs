@@ -18,13 +18,13 @@ use tokio::process::{Child, Command};
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A connection that is open until it is dropped.
-pub(super) struct Connection {
+pub(super) struct McpConnection {
     running: RunningService<RoleClient, ClientConfig>,
     /// Ends the program and all that it started.
     _program: Option<Program>,
 }
 
-impl Connection {
+impl McpConnection {
     /// Connects, and starts the program before if the server is one. Takes no longer than the entry allows.
     pub(super) async fn open(entry: &ServerEntry) -> Result<Self, String> {
         let within = Duration::from_secs(entry.seconds);

@@ -1,7 +1,6 @@
 //! The file of the operator's tools, `tools.toml`: which MCP servers there are, and what each of them may do. Its owner
 //! alone may read it, because it names programs that run here.
 
-use super::tool::SEPARATOR;
 use crate::holder::Accounts;
 use crate::limits;
 use crate::outbound::OperatorsServer;
@@ -10,6 +9,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Between the name of a server and that of its tool.
+pub const SEPARATOR: &str = "__";
+
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolsFile {
@@ -17,7 +19,7 @@ pub struct ToolsFile {
     pub servers: BTreeMap<String, ServerEntry>,
 }
 
-/// One MCP server.
+/// An MCP server as the operator describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerEntry {
     /// The way to it.
@@ -57,9 +59,9 @@ pub enum Approval {
     /// All that are not said to be read-only.
     #[default]
     Writes,
-    /// All.
+    /// All of its calls.
     Always,
-    /// None.
+    /// None of its calls.
     Never,
 }
 
@@ -149,9 +151,7 @@ fn entry(name: &str, raw: RawServer, directory: &Path) -> Result<ServerEntry, (&
             env_files: raw.env_files.iter().map(|file| directory.join(file)).collect(),
             directory: directory.join("mcp").join(name),
         },
-        (true, false) => {
-            Reached::Url(OperatorsServer::configured(&raw.url).map_err(|why| ("url", why.to_string()))?)
-        }
+        (true, false) => Reached::Url(OperatorsServer::configured(&raw.url).map_err(|why| ("url", why.to_string()))?),
         _ => return Err(("argv", "give either argv or url".into())),
     };
     if !(1..=limits::MCP_SECONDS_MAX).contains(&raw.timeout_seconds) {

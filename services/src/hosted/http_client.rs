@@ -1,5 +1,5 @@
-//! HTTP of MCP: each message is a request through the one way out, and its answer is one message, as JSON or at the end of
-//! a stream of events. The stream that a server may open by itself is not listened to.
+//! HTTP of MCP: each message is a request through the one way out, and its answer is one message, as JSON or at the end
+//! of a stream of events. The stream that a server may open by itself is not listened to.
 
 use crate::limits::MCP_MESSAGE_BYTES_MAX;
 use crate::outbound::{Destination, Method, Outbound, OutboundBounds, OutboundError, OutboundReply, OutboundRequest};

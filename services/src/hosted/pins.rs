@@ -2,7 +2,7 @@
 //! whose name ends in `.pins`, written by `chimere mcp accept` and read again when it changes.
 
 use super::file::read_private;
-use super::tool::{McpTool, PinState};
+use super::tool::{PinState, ServerTool};
 use chimere_engine::files::Stamp;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Pins(BTreeMap<String, BTreeMap<String, String>>);
 
 impl Pins {
     /// What was said of a tool.
-    pub fn state(&self, tool: &McpTool) -> PinState {
+    pub fn state(&self, tool: &ServerTool) -> PinState {
         if let PinState::Unfit(_) = tool.state {
             return tool.state.clone();
         }
@@ -28,7 +28,7 @@ impl Pins {
     }
 
     /// Accepts these tools of a server as they are, and forgets all others of it.
-    pub fn accept(&mut self, server: &str, tools: &[McpTool]) {
+    pub fn accept(&mut self, server: &str, tools: &[ServerTool]) {
         let fit = tools.iter().filter(|tool| !matches!(tool.state, PinState::Unfit(_)));
         self.0.insert(server.to_owned(), fit.map(|tool| (tool.name.clone(), tool.pin.clone())).collect());
     }
@@ -39,7 +39,7 @@ impl Pins {
     }
 }
 
-/// The file.
+/// The file of what was accepted.
 pub struct PinFile {
     path: PathBuf,
     state: Mutex<(Option<Stamp>, Arc<Pins>)>,
@@ -91,7 +91,7 @@ impl PinFile {
         written().map_err(|e| format!("{}: {e}", self.path.display()))
     }
 
-    /// Where it lies.
+    /// The place where it lies.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,13 +1,11 @@
 //! One MCP server: its connection, which is opened when it is needed and again after it broke, its tools, and calls of
 //! them. Whatever a server does, its answer is a text within bounds of time and size.
 
-use super::connection::Connection;
+use super::connection::McpConnection;
 use super::file::ServerEntry;
-use super::tool::McpTool;
 use crate::limits;
-use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, PaginatedRequestParams};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, PaginatedRequestParams, Tool};
 use rmcp::service::{Peer, RoleClient};
-use serde_json::Value as Json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -27,9 +25,9 @@ pub struct McpServer {
 
 #[derive(Default)]
 struct ServerState {
-    connection: Option<Connection>,
+    connection: Option<McpConnection>,
     /// The tools as they were listed last, and when.
-    listed: Option<(Instant, Arc<Vec<McpTool>>)>,
+    listed: Option<(Instant, Arc<Vec<Tool>>)>,
     /// Connections that failed one after the other, why the last one did, and until when none is tried.
     failures: u32,
     failed: Option<(String, Instant)>,
@@ -37,7 +35,7 @@ struct ServerState {
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ToolAnswer {
     /// What the model reads.
     pub text: String,
     /// The tool could not do it, or there is no answer of it.
@@ -67,7 +65,7 @@ impl McpServer {
     ///
     /// # Errors
     /// If it cannot be reached or gives no list, in words.
-    pub async fn tools(self: &Arc<Self>) -> Result<Arc<Vec<McpTool>>, String> {
+    pub(super) async fn tools(&self) -> Result<Arc<Vec<Tool>>, String> {
         let mut state = self.state.lock().await;
         let old = Duration::from_secs(limits::MCP_LIST_SECONDS);
         if let (Some((at, tools)), Some(connection)) = (&state.listed, &state.connection)
@@ -81,17 +79,7 @@ impl McpServer {
         let listed = tokio::time::timeout(within, list(&peer)).await;
         let listed = listed.unwrap_or_else(|_| Err(format!("no list of tools within {} s", self.entry.seconds)));
         match listed {
-            Ok(tools) => {
-                let one = |tool: rmcp::model::Tool| {
-                    let description = tool.description.map(String::from).unwrap_or_default();
-                    McpTool::of(
-                        self.clone(),
-                        tool.name.into_owned(),
-                        description,
-                        Json::Object((*tool.input_schema).clone()),
-                    )
-                };
-                let mut tools: Vec<McpTool> = tools.into_iter().map(one).collect();
+            Ok(mut tools) => {
                 tools.sort_by(|a, b| a.name.cmp(&b.name));
                 tools.dedup_by(|a, b| a.name == b.name);
                 tools.truncate(limits::MCP_TOOLS_MAX);
@@ -107,7 +95,7 @@ impl McpServer {
     }
 
     /// Has a tool run.
-    pub async fn call(&self, tool: &str, arguments: JsonObject) -> Answer {
+    pub async fn call(&self, tool: &str, arguments: JsonObject) -> ToolAnswer {
         let (begun, within) = (Instant::now(), Duration::from_secs(self.entry.seconds));
         let asked = async {
             let peer = self.connected(&mut *self.state.lock().await).await?;
@@ -121,7 +109,7 @@ impl McpServer {
             Err(why) => (format!("Error: {} gave no answer: {}", self.name, shortened(&why)), true),
         };
         let bytes = text.len();
-        Answer { text: cut(text, self.entry.result_bytes), failed, bytes, took: begun.elapsed() }
+        ToolAnswer { text: cut(text, self.entry.result_bytes), failed, bytes, took: begun.elapsed() }
     }
 
     /// The way to a server that is connected, now if it was not.
@@ -135,7 +123,7 @@ impl McpServer {
             return Err(format!("{why}; it is tried again in {seconds} s"));
         }
         let entry = self.entry.clone();
-        let opened = self.runtime.spawn(async move { Connection::open(&entry).await }).await;
+        let opened = self.runtime.spawn(async move { McpConnection::open(&entry).await }).await;
         match opened.unwrap_or_else(|_| Err("the service ends".into())) {
             Ok(connection) => {
                 let peer = connection.peer();
@@ -165,7 +153,7 @@ impl McpServer {
     }
 }
 
-async fn list(peer: &Peer<RoleClient>) -> Result<Vec<rmcp::model::Tool>, String> {
+async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
         let page = peer.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await;

@@ -1,6 +1,6 @@
 //! A tool of an MCP server as its server tells of it, and whether the operator has accepted it.
 
-use super::file::Approval;
+use super::file::{Approval, SEPARATOR};
 use super::server::McpServer;
 use crate::limits;
 use crate::text::tools::Tool;
@@ -9,15 +9,12 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
-/// Between the name of a server and that of its tool.
-pub const SEPARATOR: &str = "__";
-
 /// A tool that a model may call.
 #[derive(Clone)]
-pub struct McpTool {
+pub struct ServerTool {
     /// The server that runs it.
     pub server: Arc<McpServer>,
-    /// Its name there.
+    /// Its name on that server.
     pub name: String,
     /// The name that the model calls it by: `SERVER__NAME`.
     pub shown: String,
@@ -38,7 +35,7 @@ pub enum PinState {
     Accepted,
     /// As it was before: its name, its description or its schema is another one now.
     Changed,
-    /// Never.
+    /// In no form so far.
     New,
     /// It cannot be offered at all, for this reason.
     Unfit(String),
@@ -56,9 +53,9 @@ impl PinState {
     }
 }
 
-impl McpTool {
+impl ServerTool {
     /// A tool as a server lists it, before anybody looked whether it is accepted.
-    pub(super) fn of(server: Arc<McpServer>, name: String, description: String, schema: Json) -> Self {
+    pub(super) fn new(server: Arc<McpServer>, name: String, description: String, schema: Json) -> Self {
         let shown = format!("{}{SEPARATOR}{name}", server.name());
         let pin = pin_of(&name, &description, &schema);
         let bytes = description.len() + schema.to_string().len();
@@ -73,6 +70,12 @@ impl McpTool {
             PinState::New
         };
         Self { server, name, shown, description, schema, pin, state }
+    }
+
+    /// A tool as its server lists it.
+    pub(super) fn listed(server: &Arc<McpServer>, tool: &rmcp::model::Tool) -> Self {
+        let description = tool.description.as_deref().unwrap_or_default().to_owned();
+        Self::new(server.clone(), tool.name.to_string(), description, Json::Object((*tool.input_schema).clone()))
     }
 
     /// The operator agrees that it changes nothing and sends nothing out of the LAN.
@@ -95,17 +98,17 @@ impl McpTool {
     }
 }
 
-impl PartialEq for McpTool {
+impl PartialEq for ServerTool {
     fn eq(&self, other: &Self) -> bool {
         self.shown == other.shown && self.pin == other.pin
     }
 }
 
-impl Eq for McpTool {}
+impl Eq for ServerTool {}
 
-impl fmt::Debug for McpTool {
+impl fmt::Debug for ServerTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "McpTool({}, {})", self.shown, self.state.name())
+        write!(f, "ServerTool({}, {})", self.shown, self.state.name())
     }
 }
 

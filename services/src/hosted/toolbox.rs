@@ -4,7 +4,7 @@ use super::approvals::Approvals;
 use super::file::{ServerEntry, ToolsFile};
 use super::pins::{PinFile, Pins};
 use super::server::McpServer;
-use super::tool::{McpTool, PinState};
+use super::tool::{PinState, ServerTool};
 use crate::audit::{Audit, AuditRecord};
 use crate::metrics;
 use chimere_engine::files::Stamp;
@@ -44,7 +44,7 @@ struct ToolboxState {
 #[derive(Clone, Debug, Default)]
 pub struct ListedTools {
     /// In the order of their names.
-    pub tools: Vec<Arc<McpTool>>,
+    pub tools: Vec<Arc<ServerTool>>,
     /// Why there are none.
     pub error: Option<String>,
 }
@@ -80,14 +80,25 @@ impl Toolbox {
         Ok(Self { open: Some(open), approvals: Approvals::default(), audit })
     }
 
-    /// The servers whose tools an account may have run, by name.
-    pub fn servers(&self, account: KeyId) -> Vec<Arc<McpServer>> {
-        let all = self.open.as_ref().map(OpenToolbox::servers);
-        let may = |server: &&Arc<McpServer>| server.entry().keys.has(account);
-        all.iter().flat_map(|all| all.values()).filter(may).cloned().collect()
+    /// That of a file, for its operator at a terminal.
+    ///
+    /// # Errors
+    /// If the file has a mistake, with its place.
+    pub fn for_operator(path: &Path) -> Result<Self, String> {
+        Self::open(path, Audit::default())
     }
 
-    /// One of them.
+    /// All servers, by name.
+    pub fn all_servers(&self) -> Vec<Arc<McpServer>> {
+        self.open.iter().flat_map(|open| open.servers().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// The servers whose tools an account may have run, by name.
+    pub fn servers(&self, account: KeyId) -> Vec<Arc<McpServer>> {
+        self.all_servers().into_iter().filter(|server| server.entry().keys.has(account)).collect()
+    }
+
+    /// The one of this name, if an account may have its tools run.
     pub fn server(&self, account: KeyId, name: &str) -> Option<Arc<McpServer>> {
         let server = self.open.as_ref()?.servers().get(name).cloned()?;
         server.entry().keys.has(account).then_some(server)
@@ -101,8 +112,11 @@ impl Toolbox {
             Err(why) => return ListedTools { tools: Vec::new(), error: Some(why) },
         };
         let pins = open.pins.pins();
-        let judged = |tool: &McpTool| Arc::new(McpTool { state: pins.state(tool), ..tool.clone() });
-        let tools: Vec<Arc<McpTool>> = tools.iter().map(judged).collect();
+        let judged = |tool| {
+            let tool = ServerTool::listed(server, tool);
+            Arc::new(ServerTool { state: pins.state(&tool), ..tool })
+        };
+        let tools: Vec<Arc<ServerTool>> = tools.iter().map(judged).collect();
         tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| open.tell(tool));
         ListedTools { tools, error: None }
     }
@@ -111,9 +125,10 @@ impl Toolbox {
     ///
     /// # Errors
     /// If it cannot be reached, or the file cannot be written.
-    pub async fn accept(&self, server: &Arc<McpServer>) -> Result<Arc<Vec<McpTool>>, String> {
+    pub async fn accept(&self, server: &Arc<McpServer>) -> Result<Vec<ServerTool>, String> {
         let open = self.open.as_ref().ok_or("there is no file of tools")?;
         let tools = server.tools().await?;
+        let tools: Vec<ServerTool> = tools.iter().map(|tool| ServerTool::listed(server, tool)).collect();
         let mut pins = Pins::clone(&open.pins.pins());
         pins.accept(server.name(), &tools);
         open.pins.write(&pins)?;
@@ -154,7 +169,7 @@ impl OpenToolbox {
         state.servers.clone()
     }
 
-    fn tell(&self, tool: &McpTool) {
+    fn tell(&self, tool: &ServerTool) {
         if !self.told.lock().insert((tool.shown.clone(), format!("{} {}", tool.pin, tool.state.name()))) {
             return;
         }

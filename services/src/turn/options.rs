@@ -54,7 +54,7 @@ pub struct McpRequest {
 pub enum AskedCalls {
     /// None beyond those that the operator wants to.
     None,
-    /// All.
+    /// All of its calls.
     All,
     /// Those of these tools.
     Of(Vec<String>),

@@ -27,8 +27,9 @@ pub struct Preparation<'a> {
     /// Tokens of the prediction.
     pub(super) predicted: Option<Arc<[TokenId]>>,
     pub(super) seed: Option<u64>,
-    /// The conversation that became the prompt, for a turn whose later rounds go on from it.
-    pub(super) kept: Option<Conversation>,
+    /// The conversation that became the prompt, and the texts in it that may be cited, for a turn whose later rounds go
+    /// on from it.
+    pub(super) kept: Option<(Conversation, Vec<NumberedSource>)>,
     /// How a chat's answer begins.
     pub(super) begins: Option<Thinking>,
     pub(super) request: GenerationRequest,
@@ -87,8 +88,9 @@ impl<'a> Preparation<'a> {
         preparation
     }
 
-    /// The conversation that became the prompt, where the server may run calls in the turn.
-    pub fn take_conversation(&mut self) -> Option<Conversation> {
+    /// The conversation that became the prompt, and the texts in it that may be cited, where the server may run calls in
+    /// the turn.
+    pub fn take_conversation(&mut self) -> Option<(Conversation, Vec<NumberedSource>)> {
         self.kept.take()
     }
 

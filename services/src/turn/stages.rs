@@ -106,7 +106,8 @@ impl Preparation<'_> {
             }
         }
         if hosts {
-            (self.request.keeps_tokens, self.kept) = (true, Some(chat.conversation.clone()));
+            self.request.keeps_tokens = true;
+            self.kept = Some((chat.conversation.clone(), chat.sources.clone()));
         }
         self.chat = Some(chat);
         Ok(())

@@ -286,6 +286,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "services/src/turn",
         &[
             "error",
+            "hosted",
             "options",
             "caller",
             "grammar",
@@ -342,8 +343,13 @@ const WAY_OUT: &str = "services/src/outbound/network.rs";
 /// What only those who read the operator's own files may name: it makes a server that may stand anywhere.
 const OPERATORS: &str = "OperatorsServer::configured";
 /// Those who do.
-const OPERATORS_FILES: &[&str] =
-    &["services/src/outbound", "services/src/config", "services/src/embedder", "services/src/hosted", "services/src/traces"];
+const OPERATORS_FILES: &[&str] = &[
+    "services/src/outbound",
+    "services/src/config",
+    "services/src/embedder",
+    "services/src/hosted",
+    "services/src/traces",
+];
 /// HTTP clients of crates.io.
 const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "hyper-util", "awc", "isahc", "attohttpc", "minreq", "surf", "curl"];
 

@@ -3,9 +3,8 @@
 use super::documents::check_rounds;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
-use super::mcp::check_approvals;
 use super::model::{ModelLimits, check_model};
-use super::tools::AskedTools;
+use super::tools::{AskedTools, check_approvals};
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;

@@ -9,7 +9,6 @@ pub(in crate::http) mod embedding;
 pub(in crate::http) mod engram;
 pub(in crate::http) mod fields;
 pub(in crate::http) mod generation;
-pub(in crate::http) mod mcp;
 pub(in crate::http) mod messages;
 pub(in crate::http) mod model;
 pub(in crate::http) mod prompt;

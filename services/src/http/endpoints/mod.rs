@@ -12,6 +12,7 @@ mod openapi;
 mod steps;
 pub(in crate::http) mod tables;
 pub(in crate::http) mod tokenize;
+mod tools;
 
 use actix_web::web::ServiceConfig;
 
@@ -28,5 +29,6 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(openapi::routes)
         .configure(steps::routes)
         .configure(tables::routes::routes)
-        .configure(tokenize::routes::routes);
+        .configure(tokenize::routes::routes)
+        .configure(tools::routes);
 }

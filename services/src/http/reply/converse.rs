@@ -42,7 +42,10 @@ pub(in crate::http) async fn prompt_of_chat(
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
     host_tools(&app.turns, &caller, &mut chat).await?;
     // Nothing is run to count tokens: a call that was approved just now has no result yet.
-    chat.conversation.messages.iter_mut().for_each(|message| message.content = message.content.take().or(Some(String::new())));
+    chat.conversation
+        .messages
+        .iter_mut()
+        .for_each(|message| message.content = message.content.take().or(Some(String::new())));
     Ok(Preparation::of_chat(&app.turns, caller, cache, (chat, bytes)).prompt().await?)
 }
 
@@ -67,8 +70,8 @@ async fn answer<S: Dialect>(
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
     preparation.prepare().await?;
-    if let (Some(later), Some(conversation)) = (&mut later, preparation.take_conversation()) {
-        later.remember(conversation);
+    if let (Some(later), Some(kept)) = (&mut later, preparation.take_conversation()) {
+        later.remember(kept);
     }
     // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart. A turn of
     // several rounds keeps its conversation, and the room for it.

@@ -2,8 +2,8 @@
 
 use crate::actors::request::output::{FileSearch, Output};
 use crate::http::wire::error::ApiError;
-use bytes::{BufMut, BytesMut};
 use crate::turn::ToldTools;
+use bytes::{BufMut, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;

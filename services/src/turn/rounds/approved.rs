@@ -1,14 +1,14 @@
-//! The beginning of a turn that brings the answers to what an earlier one asked: calls that were approved run before the
-//! prompt is made, once, as they were shown; of those that were not the model reads that.
+//! The beginning of a turn that brings the answers to what an earlier one asked: calls that were approved run before
+//! the prompt is made, once, as they were shown; of those that were not the model reads that.
 
 use super::driver::{LaterRounds, count};
-use super::hosted::{Hosted, HostedCall};
 use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, TurnEvent, TurnStep};
 use super::tools::{record, reported, result_of, run, told_run};
 use crate::actors::request::output::ToolRun;
 use crate::hosted::{AskedCall, TakenCall, is_approval_id};
 use crate::text::{Message, Role};
 use crate::turn::error::TurnError;
+use crate::turn::hosted::{Hosted, HostedCall};
 
 /// What the model reads of a call that nobody approved.
 pub const DENIED: &str = "The user did not approve this call.";

@@ -1,7 +1,6 @@
 //! Carries out the steps of a turn: it forwards what each generation says, runs the calls between two of them, and
 //! makes the next generation's prompt. Nothing of it holds a place in the engine between generations.
 
-use super::hosted::{Hosted, HostedCall};
 use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
 use super::outputs::TurnOutputs;
 use super::round::Round;
@@ -19,7 +18,7 @@ use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, Too
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
 use crate::turn::error::TurnError;
-use crate::turn::hosting::ToolList;
+use crate::turn::hosted::{Hosted, HostedCall, ToolList};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
 use crate::turn::preparation::Preparation;
 use crate::turn::prompts::{prompt_of, work};
@@ -134,8 +133,9 @@ impl LaterRounds {
     }
 
     /// Takes over what the first round was prepared with.
-    pub fn remember(&mut self, conversation: Conversation) {
+    pub fn remember(&mut self, (conversation, sources): (Conversation, Vec<NumberedSource>)) {
         self.conversation = conversation;
+        self.asked.sources = sources;
         // Its examples stand in the conversation now.
         self.asked.generation.engram.semantic = None;
     }
@@ -221,8 +221,7 @@ impl TurnDriver {
     async fn steps(&mut self) -> Result<(), Broken> {
         // A turn that began with calls which were approved has its first generation behind these.
         let begins = self.later.turn.rounds() > 0;
-        let mut step =
-            if begins { TurnStep::Generate(Vec::new()) } else { self.later.turn.next(TurnEvent::Begin) };
+        let mut step = if begins { TurnStep::Generate(Vec::new()) } else { self.later.turn.next(TurnEvent::Begin) };
         loop {
             let event = match step {
                 TurnStep::Generate(results) => self.generate(results).await?,
@@ -436,8 +435,16 @@ impl TurnDriver {
         let mut usage = std::mem::take(&mut self.usage);
         let now = self.later.services.handles.clock.now();
         usage.timings.total = usage.timings.total.max(Duration::from_micros(now.since(self.begun).0));
-        self.later.report.rounds = self.later.turn.rounds();
-        usage.reports.push(Report::Turn(std::mem::take(&mut self.later.report)));
+        let mut report = std::mem::take(&mut self.later.report);
+        report.rounds = self.later.turn.rounds();
+        // A search that was made before the first generation has a report of its own.
+        let before = usage.reports.iter().position(|report| matches!(report, Report::Turn(_)));
+        if let Some(Report::Turn(before)) = before.map(|at| usage.reports.remove(at)) {
+            report.searches += before.searches;
+            report.passages += before.passages;
+            report.sufficiency = before.sufficiency;
+        }
+        usage.reports.push(Report::Turn(report));
         self.tell(Output::End(usage)).await
     }
 }
@@ -447,7 +454,7 @@ pub(super) fn without_answer(call: ModelCall, outcome: CallOutcome, why: &str) -
     CallResult { call, outcome, text: format!("Error: {why}"), passages: Vec::new(), taints: false }
 }
 
-/// Counts a call.
+/// Counts a call for the metrics.
 pub(super) fn count(tool: &Hosted, outcome: &'static str) {
     let [server, name] = tool.labels().map(str::to_owned);
     ::metrics::counter!(metrics::TOOL_CALLS, "server" => server, "tool" => name, "outcome" => outcome).increment(1);

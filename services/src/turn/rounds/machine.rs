@@ -1,9 +1,9 @@
 //! Which step of a turn comes next. Data in, data out: no clock, no network, nothing asynchronous.
 
-use super::hosted::{Hosted, HostedCall};
 use crate::actors::request::output::Finish;
 use crate::citations::NumberedSource;
 use crate::limits::{TURN_CALLS_MAX, TURN_ROUNDS_MAX};
+use crate::turn::hosted::{Hosted, HostedCall};
 
 /// A turn on its way: how much of what it may do it has done.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ pub(super) enum CallOutcome {
 }
 
 impl CallOutcome {
-    /// The metric's label.
+    /// Its label in the metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -245,11 +245,13 @@ mod tests {
             _ if words == "says" => generated("", Stop, 10),
             _ if words == "says a stop string" => generated("", StopString(0), 10),
             _ if words == "is full" => TurnEvent::Full,
+            Some(("approved", calls)) => TurnEvent::Approved(calls.split(", ").map(call).collect()),
             _ if words == "begins" => TurnEvent::Begin,
+            _ if words == "the client was asked" => TurnEvent::Asked,
             _ => {
                 let (call, text) = (call("search a"), "found".to_owned());
-                let outcome = CallOutcome::Answered;
-                TurnEvent::Called(vec![CallResult { call, outcome, text, passages: Vec::new() }])
+                let (outcome, taints) = (CallOutcome::Answered, words == "answered by a tool");
+                TurnEvent::Called(vec![CallResult { call, outcome, text, passages: Vec::new(), taints }])
             }
         }
     }
@@ -259,9 +261,14 @@ mod tests {
             TurnStep::Generate(results) if results.is_empty() => "generate".into(),
             TurnStep::Generate(_) => "go on".into(),
             TurnStep::Done(finish) => format!("done: {}", finish.name()),
+            TurnStep::AskApproval(calls) => {
+                let names: Vec<&str> = calls.iter().map(|call| call.tool.name()).collect();
+                format!("ask about {}", names.join(", "))
+            }
             TurnStep::Call(calls) => {
                 let one = |call: &PlannedCall| match &call.plan {
                     Ok(HostedCall::FileSearch { query }) => format!("search {query}"),
+                    Ok(HostedCall::Mcp { tool, .. }) => format!("run {}", tool.name),
                     Err(why) => format!("say {}", why.rsplit(['`', ';', ',']).next().unwrap().trim()),
                 };
                 calls.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -366,6 +373,82 @@ mod tests {
         assert_eq!(turn.tokens_left(), Some(5));
         turn.next(event("answered"));
         assert_eq!(told(&turn.next(event("calls: search b"))), "done: length");
+    }
+
+    /// Tools of four kinds: one that only reads, one that writes and is asked about, and of a server whose calls need no
+    /// approval one that writes, and one of which the request wants to be asked.
+    fn with_tools() -> Turn {
+        let (files, open) =
+            ("[mcp.files]\nargv = [\"x\"]\nread_only = [\"read\"]", "[mcp.open]\nargv = [\"x\"]\napproval = \"never\"");
+        let mcp = |lines, name, asked| {
+            let tool = crate::hosted::fakes::tool(lines, name);
+            let asks = tool.asks() || asked;
+            Hosted::Mcp { tool, asks }
+        };
+        let tools =
+            [mcp(files, "read", false), mcp(files, "write", false), mcp(open, "post", false), mcp(open, "send", true)];
+        Turn::new(std::iter::once(Hosted::FileSearch).chain(tools).collect(), None)
+    }
+
+    #[test]
+    fn a_call_that_writes_is_asked_about_and_ends_the_turn() {
+        let asked = [
+            ("begins", "generate"),
+            ("calls: files__write a, files__read a", "ask about files__write"),
+            ("the client was asked", "done: tool_calls"),
+        ];
+        check_of(with_tools(), &asked);
+        check_of(with_tools(), &[("begins", "generate"), ("calls: open__send a", "ask about open__send")]);
+        check_of(with_tools(), &[("begins", "generate"), ("calls: files__write a, add 1", "done: tool_calls")]);
+    }
+
+    #[test]
+    fn nothing_is_asked_of_what_only_reads_or_what_the_operator_lets_run() {
+        check_of(
+            with_tools(),
+            &[
+                ("begins", "generate"),
+                ("calls: open__post a, files__read a", "run post, run read"),
+                ("answered by a tool", "go on"),
+                ("calls: files__read b, search a", "run read, search a"),
+                ("answered", "go on"),
+                ("says", "done: stop"),
+            ],
+        );
+    }
+
+    #[test]
+    fn once_a_tool_has_spoken_nothing_writes_without_being_asked_about() {
+        let read = [("begins", "generate"), ("calls: files__read a", "run read"), ("answered by a tool", "go on")];
+        let after = |words, step| check_of(with_tools(), &[&read[..], &[(words, step)]].concat());
+        after("calls: open__post a", "ask about open__post");
+        after("calls: open__post a, open__post b, files__read c", "ask about open__post, open__post");
+        let searched = [("begins", "generate"), ("calls: search a", "search a"), ("answered", "go on")];
+        let own = [&searched[..], &[("calls: open__post a", "run post")]].concat();
+        check_of(with_tools(), &own);
+        let others =
+            [&searched[..2], &[("answered by a tool", "go on"), ("calls: open__post a", "ask about open__post")]];
+        check_of(with_tools(), &others.concat());
+        let mut turn = with_tools();
+        turn.taint(true);
+        check_of(turn, &[("begins", "generate"), ("calls: open__post a", "ask about open__post")]);
+    }
+
+    #[test]
+    fn what_was_approved_runs_before_the_first_generation_and_counts_as_a_call() {
+        check_of(
+            with_tools(),
+            &[
+                ("approved: files__write a", "run write"),
+                ("answered by a tool", "go on"),
+                ("calls: open__post a", "ask about open__post"),
+            ],
+        );
+        let mut turn = with_tools();
+        for _ in 0..TURN_CALLS_MAX {
+            turn.next(event("approved: files__write a"));
+        }
+        assert_eq!(told(&turn.next(event("approved: files__write a"))), "say answer now");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod approved;
 mod driver;
-mod hosted;
+mod hosting;
 mod machine;
 mod outputs;
 mod round;
@@ -12,5 +12,5 @@ mod usage;
 
 pub use approved::DENIED;
 pub use driver::{LaterRounds, ToldTools};
-pub use hosted::Hosted;
+pub use hosting::host_tools;
 pub use outputs::TurnOutputs;

@@ -2,15 +2,15 @@
 //! the client is asked about first.
 
 use super::driver::{Broken, TurnDriver, count};
-use super::hosted::{Hosted, HostedCall};
 use super::machine::{CallOutcome, CallResult, PlannedCall, TurnEvent};
 use crate::actors::request::output::{Delta, Output, ToolCallDelta, ToolRun};
 use crate::actors::request::report::CallReport;
-use crate::hosted::{Answer, AskedCall, McpTool, ToolRecord, digest};
+use crate::hosted::{AskedCall, ServerTool, ToolAnswer, ToolRecord, digest};
 use crate::limits::MCP_READS_AT_ONCE;
 use crate::metrics;
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::room;
+use crate::turn::hosted::{Hosted, HostedCall};
 use crate::turn::services::TurnServices;
 use chimere_engine::ids::KeyId;
 use futures_util::StreamExt;
@@ -98,10 +98,10 @@ impl TurnDriver {
 pub(super) async fn run(
     services: &TurnServices,
     caller: &TurnCaller,
-    tool: &McpTool,
+    tool: &ServerTool,
     (arguments, written): (&Map<String, Json>, &str),
     approved: Option<KeyId>,
-) -> Answer {
+) -> ToolAnswer {
     let answer = tool.server.call(&tool.name, arguments.clone()).await;
     let server = tool.server.name().to_owned();
     ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
@@ -114,7 +114,7 @@ pub(super) async fn run(
 pub(super) fn record(
     services: &TurnServices,
     caller: &TurnCaller,
-    tool: &McpTool,
+    tool: &ServerTool,
     (arguments, outcome): (&str, &str),
     approved: Option<KeyId>,
 ) {
@@ -124,15 +124,15 @@ pub(super) fn record(
 }
 
 /// A call as the client is told of it, before it has ended.
-pub(super) fn told_run(tool: &McpTool, arguments: &str, approval: Option<String>) -> ToolRun {
+pub(super) fn told_run(tool: &ServerTool, arguments: &str, approval: Option<String>) -> ToolRun {
     let (server, arguments) = (tool.server.name().to_owned(), arguments.to_owned());
     ToolRun { server, tool: tool.name.clone(), arguments, approval, result: None }
 }
 
-pub(super) fn result_of(answer: &Answer) -> Result<String, String> {
+pub(super) fn result_of(answer: &ToolAnswer) -> Result<String, String> {
     if answer.failed { Err(answer.text.clone()) } else { Ok(answer.text.clone()) }
 }
 
-pub(super) fn reported(tool: &McpTool, answer: &Answer) -> CallReport {
+pub(super) fn reported(tool: &ServerTool, answer: &ToolAnswer) -> CallReport {
     CallReport { tool: tool.shown.clone(), took: answer.took, bytes: answer.bytes, failed: answer.failed }
 }

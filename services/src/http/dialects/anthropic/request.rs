@@ -3,8 +3,8 @@
 use super::turns;
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::mcp::MCP;
 use crate::http::body::model::{ModelLimits, OURS, check_model};
+use crate::http::body::tools::MCP;
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;

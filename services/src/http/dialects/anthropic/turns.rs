@@ -42,9 +42,16 @@ enum Within {
 enum MessageBlock {
     Text(String),
     Thought(String),
-    Call { id: String, name: String, input: Json },
+    Call {
+        id: String,
+        name: String,
+        input: Json,
+    },
     /// Without a text where the call was approved just now.
-    Result { call: String, text: Option<String> },
+    Result {
+        call: String,
+        text: Option<String>,
+    },
 }
 
 fn take(turns: &mut TurnsBuilder, path: String, message: Json, citable: &mut Citable) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
-use super::tool_items as tools;
+use super::tool_items::{self as tools, flat};
 use crate::http::body::fields::{Fields, call_arguments, missing};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, joined, left_out, text_of};
 use crate::http::wire::error::ApiError;
@@ -119,12 +119,4 @@ fn output(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError>
     let text = joined(&path, value, "", |_, kind| Ok(left_out(kind)))?;
     fields.same(&["name", "namespace"]);
     turns.result(&id_path, id, text)
-}
-
-/// Between a namespace and a name.
-pub(super) const SEPARATOR: &str = "__";
-
-/// What the model calls a tool of a namespace.
-pub(super) fn flat(namespace: &str, name: &str) -> String {
-    format!("{namespace}{SEPARATOR}{name}")
 }

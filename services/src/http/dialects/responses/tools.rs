@@ -1,8 +1,8 @@
-//! Items of tools that the service runs: a server's tools, calls of them, calls that wait for an approval; and the events
-//! that only such items have.
+//! Items of tools that the service runs: a server's tools, calls of them, calls that wait for an approval; and the
+//! events that only such items have.
 
 use crate::actors::request::output::ToolRun;
-use crate::hosted::{McpTool, SEPARATOR};
+use crate::hosted::{SEPARATOR, ServerTool};
 use crate::http::reply::parts::Part;
 use crate::turn::ToolList;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// A server's tools that the model may call.
 pub(super) fn list(list: &ToolList, ended: bool) -> Value {
-    let one = |tool: &Arc<McpTool>| {
+    let one = |tool: &Arc<ServerTool>| {
         let annotations = json!({"read_only": tool.reads_only()});
         json!({"name": tool.name, "description": tool.description, "input_schema": tool.schema,
             "annotations": annotations})

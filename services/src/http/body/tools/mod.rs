@@ -1,14 +1,19 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
-use super::documents::{FILE_SEARCH, is_file_search, the_file_search};
-use super::mcp::{is_mcp, servers};
-use super::fields::{Fields, at_most, missing, wrong_type};
+mod mcp;
+
+pub(in crate::http) use mcp::MCP;
+pub(in crate::http::body) use mcp::check_approvals;
+
+use crate::http::body::documents::{FILE_SEARCH, is_file_search, the_file_search};
+use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
 use crate::turn::Hosted;
 use crate::turn::options::{FileSearchRequest, McpRequest, QueryWriter};
+use mcp::{is_mcp, servers};
 use serde_json::Value as Json;
 
 /// Tools that the model may call.
@@ -53,8 +58,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError>
     at_most("tools", all.len(), limits::TOOLS_MAX)?;
     let (asked, all): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_mcp(tool));
     let mut mcp = servers(asked)?;
-    let (searches, declared): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|(_, tool)| is_file_search(tool));
+    let (searches, declared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tool)| is_file_search(tool));
     let search = the_file_search(searches)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();

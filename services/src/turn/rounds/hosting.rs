@@ -1,27 +1,16 @@
-//! From the MCP servers that a request names to functions that its model may call: those that the operator has accepted,
-//! that the request allows, and that its key may have run.
+//! From the MCP servers that a request names to functions that its model may call: those that the operator has
+//! accepted, that the request allows, and that its key may have run.
 
-use super::caller::TurnCaller;
-use super::error::TurnError;
-use super::options::{AskedCalls, ChatRequest, McpRequest};
-use super::rounds::Hosted;
-use super::services::TurnServices;
-use crate::hosted::{ListedTools, McpTool, PinState};
+use crate::hosted::{ListedTools, PinState, ServerTool};
 use crate::limits::TOOLS_MAX;
 use crate::text::RawJson;
 use crate::text::tools::Tool;
+use crate::turn::caller::TurnCaller;
+use crate::turn::error::TurnError;
+use crate::turn::hosted::{Hosted, ToolList};
+use crate::turn::options::{AskedCalls, ChatRequest, McpRequest};
+use crate::turn::services::TurnServices;
 use std::sync::Arc;
-
-/// A server that a request names, and what of it the model may call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolList {
-    /// The server's name in the operator's file.
-    pub server: String,
-    /// Its tools that the model may call, in the order of their names.
-    pub tools: Vec<Arc<McpTool>>,
-    /// Why there are none.
-    pub error: Option<String>,
-}
 
 /// Adds the tools of the servers that a request names to what its model may call. A server that gives none is told of,
 /// and the turn goes on without it.
@@ -64,7 +53,7 @@ fn allowed(asked: &McpRequest, listed: ListedTools) -> Result<ToolList, TurnErro
         let message = format!("`{field}` has {shown:?}, which {} does not offer", asked.server);
         return Err(TurnError::invalid(field, message));
     }
-    let wanted = |tool: &Arc<McpTool>| {
+    let wanted = |tool: &Arc<ServerTool>| {
         let named = asked.allowed.as_ref().is_none_or(|names| names.contains(&tool.name));
         named && tool.state == PinState::Accepted && (!asked.read_only || tool.reads_only())
     };
@@ -72,7 +61,7 @@ fn allowed(asked: &McpRequest, listed: ListedTools) -> Result<ToolList, TurnErro
     Ok(ToolList { server: asked.server.clone(), tools, error })
 }
 
-fn host(chat: &mut ChatRequest, tool: &Arc<McpTool>, asked: &McpRequest) -> Result<(), TurnError> {
+fn host(chat: &mut ChatRequest, tool: &Arc<ServerTool>, asked: &McpRequest) -> Result<(), TurnError> {
     let all = chat.conversation.tools.len();
     if all >= TOOLS_MAX {
         let message = format!("`tools` are more than {TOOLS_MAX} with those of {}", asked.server);

@@ -1,7 +1,8 @@
-//! The tool `mcp`: a server of the operator's file, whose tools the service runs itself. A request names it, says which
-//! of its tools may be called and which calls wait for an approval; where the server is and who may use it, it does not.
+//! The tool `mcp`: a server of the operator's file, whose tools the service runs itself. A request names it, says
+//! which of its tools may be called and which calls wait for an approval. It does not say where the server is, nor who
+//! may use it.
 
-use super::fields::{Fields, at_most, missing, wrong_type};
+use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits::{MCP_SERVERS_MAX, TOOLS_MAX};
 use crate::text::template::written;
@@ -39,7 +40,8 @@ fn one(path: &str, tool: &Json) -> Result<McpRequest, ApiError> {
     let label = fields.path("server_label");
     let server = fields.string("server_label")?.ok_or_else(|| missing(&label, "the name of a server"))?;
     for name in ["server_url", "connector_id", "tunnel_id"] {
-        fields.refuse(name, "is not supported: the operator's file names the servers, and `server_label` one of them")?;
+        fields
+            .refuse(name, "is not supported: the operator's file names the servers, and `server_label` one of them")?;
     }
     for name in ["authorization", "headers"] {
         fields.refuse(name, "is not supported: what a server wants to know stands in the operator's file")?;
@@ -103,7 +105,7 @@ fn names(path: &str, list: Vec<Json>) -> Result<Vec<String>, ApiError> {
 }
 
 /// Refuses approvals in a request without a server whose calls could have been asked about.
-pub(super) fn check_approvals(messages: &[Message], servers: &[McpRequest]) -> Result<(), ApiError> {
+pub(in crate::http::body) fn check_approvals(messages: &[Message], servers: &[McpRequest]) -> Result<(), ApiError> {
     let approves = |message: &Message| message.role == Role::Tool && message.content.is_none();
     if servers.is_empty() && messages.iter().any(approves) {
         let message = "`messages` approve a call, and `tools` name no server of type \"mcp\" that could run it";
@@ -125,7 +127,9 @@ mod tests {
     fn a_request_names_a_server_its_tools_and_more_calls_that_wait() {
         let plain = read(json!({"type": "mcp", "server_label": "files"})).unwrap();
         assert_eq!((plain.server.as_str(), &plain.allowed, &plain.asks), ("files", &None, &AskedCalls::None));
-        let ask = |require: Json| read(json!({"type": "mcp", "server_label": "a", "require_approval": require})).unwrap().asks;
+        let ask = |require: Json| {
+            read(json!({"type": "mcp", "server_label": "a", "require_approval": require})).unwrap().asks
+        };
         assert_eq!(ask(json!("always")), AskedCalls::All);
         assert_eq!(ask(json!("never")), AskedCalls::None);
         let some = json!({"always": {"tool_names": ["w"]}, "never": {"tool_names": ["r"]}});

@@ -1,7 +1,7 @@
 //! The functions that a model may call and the server runs itself. A new one is a variant of both enums here, and an
 //! arm in the driver that runs it.
 
-use crate::hosted::McpTool;
+use crate::hosted::ServerTool;
 use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX, TURN_CALLS_MAX};
 use crate::text::tools::Tool;
 use serde_json::{Map, Value as Json, json};
@@ -15,15 +15,26 @@ pub enum Hosted {
     /// Asks an MCP server of the operator's.
     Mcp {
         /// What the server runs.
-        tool: Arc<McpTool>,
+        tool: Arc<ServerTool>,
         /// Each of its calls waits for an approval: the operator wants it so, or the request does.
         asks: bool,
     },
 }
 
+/// A server that a request names, and what of it the model may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolList {
+    /// The server's name in the operator's file.
+    pub server: String,
+    /// Its tools that the model may call, in the order of their names.
+    pub tools: Vec<Arc<ServerTool>>,
+    /// Why there are none.
+    pub error: Option<String>,
+}
+
 /// A call of such a function, whose arguments were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum HostedCall {
+pub(in crate::turn) enum HostedCall {
     /// Searches the stores for passages.
     FileSearch {
         /// What the model wrote; it has a word at least.
@@ -32,7 +43,7 @@ pub(super) enum HostedCall {
     /// Has a tool of an MCP server run.
     Mcp {
         /// What the server runs.
-        tool: Arc<McpTool>,
+        tool: Arc<ServerTool>,
         /// What the model wrote.
         arguments: Map<String, Json>,
     },
@@ -49,7 +60,7 @@ impl Hosted {
 
     /// The names of its server and of itself there, for metrics: the operator's file has the one, and accepted the
     /// other.
-    pub(super) fn labels(&self) -> [&str; 2] {
+    pub(in crate::turn) fn labels(&self) -> [&str; 2] {
         match self {
             Self::FileSearch => ["none", self.name()],
             Self::Mcp { tool, .. } => [tool.server.name(), &tool.name],
@@ -57,7 +68,7 @@ impl Hosted {
     }
 
     /// Its calls change nothing and send nothing out of the LAN.
-    pub(super) fn reads_only(&self) -> bool {
+    pub(in crate::turn) fn reads_only(&self) -> bool {
         match self {
             Self::FileSearch => true,
             Self::Mcp { tool, .. } => tool.reads_only(),
@@ -65,7 +76,7 @@ impl Hosted {
     }
 
     /// Its calls wait for an approval whatever has been read.
-    pub(super) fn asks(&self) -> bool {
+    pub(in crate::turn) fn asks(&self) -> bool {
         match self {
             Self::FileSearch => false,
             Self::Mcp { asks, .. } => *asks,
@@ -73,7 +84,7 @@ impl Hosted {
     }
 
     /// The most calls of it in one turn.
-    pub(super) fn calls_max(&self) -> u32 {
+    pub(in crate::turn) fn calls_max(&self) -> u32 {
         match self {
             Self::FileSearch => FILE_SEARCHES_MAX,
             Self::Mcp { .. } => TURN_CALLS_MAX,
@@ -108,7 +119,7 @@ impl Hosted {
     }
 
     /// Reads the arguments of a call, or says in words for the model what is wrong with them.
-    pub(super) fn read(&self, arguments: &str) -> Result<HostedCall, String> {
+    pub(in crate::turn) fn read(&self, arguments: &str) -> Result<HostedCall, String> {
         match self {
             Self::FileSearch => query(arguments).map(|query| HostedCall::FileSearch { query }),
             Self::Mcp { tool, .. } => {
