@@ -46,14 +46,14 @@ impl KeyList {
 
 /// The accounts that a file of an operator lets at something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Accounts {
-    /// Those of everybody.
+pub enum AdmittedAccounts {
+    /// The accounts of everybody.
     Everybody,
     /// Those of some keys.
     Of(Vec<KeyId>),
 }
 
-impl Accounts {
+impl AdmittedAccounts {
     /// Of a list as it is written; see [`KeyList::of`].
     ///
     /// # Errors

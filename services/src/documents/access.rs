@@ -1,7 +1,7 @@
 //! Which accounts may read the stores of others: the file `access.toml` in the directory of documents. It is read again
 //! when it changes; one with a mistake changes nothing.
 
-use crate::holder::Accounts;
+use crate::holder::AdmittedAccounts;
 use chimere_engine::files::{Stamp, read_regular_text};
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ struct AccessState {
 
 /// The readers of each store that is shared.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct SharedStores(HashMap<String, Accounts>);
+pub(super) struct SharedStores(HashMap<String, AdmittedAccounts>);
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -87,7 +87,7 @@ impl SharedStores {
     fn parse(text: &str) -> Result<Self, String> {
         let raw: RawAccess = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
         let shared = raw.stores.into_iter().map(|(id, store)| {
-            let readers = Accounts::of(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
+            let readers = AdmittedAccounts::of(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
             Ok((id, readers))
         });
         shared.collect::<Result<_, String>>().map(Self)

@@ -21,7 +21,7 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(super) struct McpConnection {
     running: RunningService<RoleClient, ClientConfig>,
     /// Ends the program and all that it started.
-    _program: Option<Program>,
+    _program: Option<ServerProgram>,
 }
 
 impl McpConnection {
@@ -35,7 +35,7 @@ impl McpConnection {
     async fn open_soon(entry: &ServerEntry) -> Result<Self, String> {
         match &entry.reached {
             Reached::Program { argv, env_files, directory } => {
-                let mut program = Program::start(argv, env_files, directory)?;
+                let mut program = ServerProgram::start(argv, env_files, directory)?;
                 let (read, write) = program.pipes()?;
                 let transport = AsyncRwTransport::new(read, write).with_max_line_length(MCP_MESSAGE_BYTES_MAX);
                 let running = serve_client_with_lifecycle(about_us(), transport, lifecycle()).await;
@@ -77,9 +77,9 @@ fn about_us() -> ClientConfig {
 }
 
 /// A program that was started here, in a process group of its own.
-struct Program(Child);
+struct ServerProgram(Child);
 
-impl Program {
+impl ServerProgram {
     fn start(argv: &[String], env_files: &[std::path::PathBuf], directory: &Path) -> Result<Self, String> {
         let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", argv[0]);
         std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
@@ -100,7 +100,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for ServerProgram {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.0.id().and_then(|id| rustix::process::Pid::from_raw(id as i32)) {

@@ -1,7 +1,7 @@
 //! The file of the operator's tools, `tools.toml`: which MCP servers there are, and what each of them may do. Its owner
 //! alone may read it, because it names programs that run here.
 
-use crate::holder::Accounts;
+use crate::holder::AdmittedAccounts;
 use crate::limits;
 use crate::outbound::OperatorsServer;
 use chimere_engine::files::read_regular_text;
@@ -29,7 +29,7 @@ pub struct ServerEntry {
     /// Bytes of a result that the model reads.
     pub result_bytes: usize,
     /// Who may have its tools run.
-    pub keys: Accounts,
+    pub keys: AdmittedAccounts,
     /// The tools of which the operator agrees that they change nothing and send nothing out of the LAN.
     pub read_only: Vec<String>,
     /// Which calls wait for somebody's approval.
@@ -166,7 +166,7 @@ fn entry(name: &str, raw: RawServer, directory: &Path) -> Result<ServerEntry, (&
         reached,
         seconds: raw.timeout_seconds,
         result_bytes: raw.result_bytes,
-        keys: Accounts::of(&raw.keys).map_err(|why| ("keys", why))?,
+        keys: AdmittedAccounts::of(&raw.keys).map_err(|why| ("keys", why))?,
         read_only: raw.read_only,
         approval: raw.approval,
     })

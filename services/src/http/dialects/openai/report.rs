@@ -30,7 +30,10 @@ fn turn_json(turn: &TurnReport) -> Value {
         json["sufficiency"] = sufficiency.into();
     }
     if !turn.calls.is_empty() {
-        let one = |call: &CallReport| json!({"tool": call.tool, "ms": call.took.as_secs_f64() * 1e3, "bytes": call.bytes, "error": call.failed});
+        let one = |call: &CallReport| {
+            let ms = call.took.as_secs_f64() * 1e3;
+            json!({"tool": call.tool, "ms": ms, "bytes": call.bytes, "error": call.failed})
+        };
         json["calls"] = turn.calls.iter().map(one).collect();
     }
     json
