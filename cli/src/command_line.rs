@@ -1,7 +1,7 @@
 //! The command line: one variant a subcommand. What a subcommand does is in a file of its own, here or in
 //! [`chimere_tools`].
 
-use crate::{chat, info, key, parse, pipelines, plan};
+use crate::{chat, info, key, mcp, parse, pipelines, plan};
 use chimere::config::ServeArgs;
 use chimere::printable::printable;
 use chimere_tools::bench::{self, BenchCommand};
@@ -59,6 +59,9 @@ pub(crate) enum Command {
     /// Pipelines: read an operator's files and say what each does.
     #[command(subcommand)]
     Pipelines(pipelines::PipelinesCommand),
+    /// MCP servers whose tools a service runs for its models: list, accept, import.
+    #[command(subcommand)]
+    Mcp(mcp::McpCommand),
     /// Documents of a running service: put files into a store, list stores.
     #[command(subcommand)]
     Documents(documents::DocumentsCommand),
@@ -85,6 +88,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Engram(command) => finish(engram::run(&command)),
         Command::Key(command) => finish(key::run(&command)),
         Command::Pipelines(command) => finish(pipelines::run(&command)),
+        Command::Mcp(command) => finish(mcp::run(&command)),
         Command::Documents(command) => finish(documents::run(&command)),
         Command::Parse(args) => finish(parse::run(&args)),
         Command::Bench(bench) => finish(bench::run(&bench)),

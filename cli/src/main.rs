@@ -5,6 +5,7 @@ mod chat;
 mod command_line;
 mod info;
 mod key;
+mod mcp;
 mod parse;
 mod pipelines;
 mod plan;

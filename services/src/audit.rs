@@ -40,6 +40,12 @@ pub struct AuditRecord<'a> {
     /// The request's name in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<&'a str>,
+    /// Hash of the arguments of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<&'a str>,
+    /// The account that approved a call, as [`Self::account`].
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "account")]
+    pub approved: Option<KeyId>,
     /// The status of the reply, or a word.
     pub outcome: &'a str,
 }
@@ -47,7 +53,17 @@ pub struct AuditRecord<'a> {
 impl AuditRecord<'_> {
     /// Something that the service did by itself or for its operator.
     pub fn own<'a>(action: &'a str, on: Option<&'a str>, outcome: &'a str) -> AuditRecord<'a> {
-        AuditRecord { action, on, account: None, address: None, times: None, request: None, outcome }
+        AuditRecord {
+            action,
+            on,
+            account: None,
+            address: None,
+            times: None,
+            request: None,
+            arguments: None,
+            approved: None,
+            outcome,
+        }
     }
 }
 
@@ -111,6 +127,8 @@ mod tests {
             address: Some("127.0.0.1".parse().unwrap()),
             times: None,
             request: Some("req_1"),
+            arguments: None,
+            approved: None,
             outcome: "200",
         });
         audit.record(&AuditRecord::own("keys.reload", None, "3 keys"));

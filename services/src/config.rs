@@ -20,6 +20,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod thinking;
+mod tools;
 mod trace;
 
 pub use args::ServeArgs;
@@ -34,6 +35,7 @@ pub use log::{Log, LogFormat};
 pub use model::{AdapterKeys, ModelChoice, PipelineKeys, aliases};
 pub use responses::Responses;
 pub use server::{Mcp, Server, items};
+pub use tools::ToolKeys;
 pub use trace::Trace;
 
 /// How a model thinks.
@@ -69,6 +71,8 @@ pub struct Config {
     pub pipelines: PipelineKeys,
     /// Section `[mcp]`: tools for agents.
     pub mcp: Mcp,
+    /// Section `[tools]`: tools that the service runs for models.
+    pub tools: ToolKeys,
     /// What is kept for those who go on from it.
     pub responses: Responses,
     /// What is written to standard error.

@@ -44,6 +44,36 @@ impl KeyList {
     }
 }
 
+/// The accounts that a file of an operator lets at something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdmittedAccounts {
+    /// The accounts of everybody.
+    Everybody,
+    /// Those of some keys.
+    Of(Vec<KeyId>),
+}
+
+impl AdmittedAccounts {
+    /// Of a list as it is written; see [`KeyList::of`].
+    ///
+    /// # Errors
+    /// If a hash is none.
+    pub fn of(keys: &[String]) -> Result<Self, String> {
+        Ok(match KeyList::of(keys)? {
+            KeyList::Everybody => Self::Everybody,
+            KeyList::Keys(hashes) => Self::Of(hashes.iter().map(|hash| account(&[hash])).collect()),
+        })
+    }
+
+    /// Whether this account is one of them.
+    pub fn has(&self, account: KeyId) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Of(accounts) => accounts.contains(&account),
+        }
+    }
+}
+
 /// The account of a key, given its hash, or of another caller, given what sets it apart: a number from which neither
 /// can be found. 0 is nobody's.
 pub fn account(parts: &[&[u8]]) -> KeyId {

@@ -257,9 +257,11 @@ pub const EMBEDDER_THREADS: usize = 4;
 /// Seconds that it may be silent.
 pub const EMBEDDER_SECONDS: u64 = 60;
 /// Bytes of its answer: 64 vectors of the largest width in JSON, twice.
-pub const EMBEDDER_ANSWER_BYTES_MAX: u64 = 64 << 20;
+pub const EMBEDDER_ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Numbers of its vectors.
 pub const EMBEDDER_DIMENSIONS_MAX: u32 = 16_384;
+/// Redirects that a request out of the process follows.
+pub const OUTBOUND_REDIRECTS_MAX: u32 = 3;
 /// Texts or options of one request that are in the scheduler's hands at a time.
 pub const BATCH_IN_FLIGHT_MAX: usize = 64;
 /// Questions of one request for decisions.
@@ -355,6 +357,37 @@ pub const TURN_ROUNDS_MAX: u32 = 8;
 pub const TURN_CALLS_MAX: u32 = 16;
 /// Searches of files in one turn whose queries the model writes.
 pub const FILE_SEARCHES_MAX: u32 = 4;
+/// Bytes of the file of the operator's tools, and of the file of what he accepted.
+pub const TOOLS_FILE_BYTES_MAX: u64 = 1 << 20;
+/// MCP servers that the operator names.
+pub const MCP_SERVERS_MAX: usize = 32;
+/// Tools of one MCP server; further ones are withheld.
+pub const MCP_TOOLS_MAX: usize = 128;
+/// Bytes of one tool's description and schema; a tool with more is withheld.
+pub const MCP_TOOL_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one message of an MCP server; a longer one ends its connection, or is dropped.
+pub const MCP_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Seconds that connecting to an MCP server, listing its tools and each call may take, where the file says nothing else.
+pub const MCP_SECONDS: u64 = 30;
+/// The most that the file may say.
+pub const MCP_SECONDS_MAX: u64 = 600;
+/// Bytes of a result that the model reads, where the file says nothing else; the rest is cut off.
+pub const MCP_RESULT_BYTES: usize = 16 << 10;
+/// The most that the file may say.
+pub const MCP_RESULT_BYTES_MAX: usize = 256 << 10;
+/// Seconds after which a server's tools are asked for again, by the next request that wants some.
+pub const MCP_LIST_SECONDS: u64 = 60;
+/// Seconds that a server which cannot be reached is left alone, at most: 1, 2, 4 and so on up to this.
+pub const MCP_RETRY_SECONDS_MAX: u64 = 60;
+/// Calls that only read and run at once in one turn.
+pub const MCP_READS_AT_ONCE: usize = 4;
+/// Calls of one key that wait for its approval, or whose results are kept for the conversation they belong to; older
+/// ones go first.
+pub const APPROVALS_PER_KEY: usize = 64;
+/// The same of all keys.
+pub const APPROVALS_MAX: usize = 1024;
+/// Seconds that such a call waits, and its result is kept.
+pub const APPROVAL_SECONDS: u64 = 3600;
 /// The largest weight of embeddings and of words in a search: these are shares of their sum.
 pub const SEARCH_WEIGHT_MAX: f64 = 1000.0;
 /// Queries of one search.

@@ -16,6 +16,7 @@ use crate::decide::DecideSettings;
 use crate::documents::Documents;
 use crate::embedder::Embedder;
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
+use crate::hosted::Toolbox;
 use crate::http::app::App;
 use crate::http::edge::{Bodies, Edge, Gatekeeper, KeyFile, Origins, Room};
 use crate::http::request::ModelLimits;
@@ -77,6 +78,8 @@ pub struct ServiceParts {
     pub collections: Collections,
     /// What accounts keep of documents.
     pub documents: Documents,
+    /// Tools of the MCP servers that the operator names.
+    pub tools: Toolbox,
     /// Maker of their vectors.
     pub embedder: Embedder,
     /// How questions with given options are decided.
@@ -175,6 +178,7 @@ impl Service {
             engram,
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
+            tools: Arc::new(parts.tools),
             embedder: parts.embedder,
             decide: parts.decide,
             text,

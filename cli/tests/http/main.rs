@@ -45,4 +45,5 @@ mod support;
 mod terminal;
 mod thinking;
 mod tolerance;
+mod tools;
 mod traces;

@@ -179,9 +179,9 @@ fn admitted(mut ask: impl FnMut() -> u16) {
 
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
 /// source of guesses panics, when the engine is lost, where a model's numbers overflow, with an encoder or a directory
-/// of documents, where MCP is served, or with a chat template, which this model has none of and kept responses,
-/// decisions, citations and turns of several rounds want.
-const ELSEWHERE: [&str; 16] = [
+/// of documents, where MCP is served or its tools are run, or with a chat template, which this model has none of and
+/// kept responses, decisions, citations and turns of several rounds want.
+const ELSEWHERE: [&str; 18] = [
     "chimere_gpu_",
     "chimere_expert_",
     "chimere_response",
@@ -192,6 +192,8 @@ const ELSEWHERE: [&str; 16] = [
     "chimere_mcp_",
     "chimere_store_",
     "chimere_tool_calls_total",
+    "chimere_tool_seconds",
+    "chimere_tools_changed_total",
     "chimere_turn_rounds",
     "k6_",
     "chimere_accepted_tokens_total",

@@ -1,7 +1,7 @@
 //! Which accounts may read the stores of others: the file `access.toml` in the directory of documents. It is read again
 //! when it changes; one with a mistake changes nothing.
 
-use crate::holder::{KeyList, account};
+use crate::holder::AdmittedAccounts;
 use chimere_engine::files::{Stamp, read_regular_text};
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
@@ -30,13 +30,7 @@ struct AccessState {
 
 /// The readers of each store that is shared.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct SharedStores(HashMap<String, Readers>);
-
-#[derive(Debug, PartialEq)]
-enum Readers {
-    Everybody,
-    Accounts(Vec<KeyId>),
-}
+pub(super) struct SharedStores(HashMap<String, AdmittedAccounts>);
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -92,30 +86,23 @@ impl SharedStores {
 
     fn parse(text: &str) -> Result<Self, String> {
         let raw: RawAccess = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
-        let readers = |keys| match keys {
-            KeyList::Everybody => Readers::Everybody,
-            KeyList::Keys(hashes) => Readers::Accounts(hashes.iter().map(|hash| account(&[hash])).collect()),
-        };
         let shared = raw.stores.into_iter().map(|(id, store)| {
-            let keys = KeyList::of(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
-            Ok((id, readers(keys)))
+            let readers = AdmittedAccounts::of(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
+            Ok((id, readers))
         });
         shared.collect::<Result<_, String>>().map(Self)
     }
 
     /// Whether an account may read a store of another.
     pub(super) fn allows(&self, reader: KeyId, id: &str) -> bool {
-        match self.0.get(id) {
-            Some(Readers::Everybody) => true,
-            Some(Readers::Accounts(accounts)) => accounts.contains(&reader),
-            None => false,
-        }
+        self.0.get(id).is_some_and(|readers| readers.has(reader))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::account;
 
     #[test]
     fn a_store_is_read_by_those_that_the_file_names_and_a_mistake_changes_nothing() {

@@ -6,10 +6,10 @@ use super::{EmbeddedTexts, MadeVectors, Prefixes, Purpose, TextEmbedder, VectorM
 use crate::holder::Holder;
 use crate::limits::{EMBEDDER_ANSWER_BYTES_MAX, EMBEDDER_SECONDS, EMBEDDER_THREADS, ENCODER_JOBS_MAX};
 use crate::metrics;
-use crate::plain_post::{PostBounds, post};
+use crate::outbound::{Destination, Method, OperatorsServer, Outbound, OutboundBounds, OutboundRequest};
 use crate::text::TextPool;
+use bytes::Bytes;
 use chimere_engine::files::read_regular_text;
-use opentelemetry_http::{Bytes, HttpError, Request};
 use serde::Deserialize;
 use serde_json::json;
 use std::path::Path;
@@ -25,6 +25,9 @@ const KEY_BYTES_MAX: u64 = 4 << 10;
 /// Characters of what the server said that an error repeats.
 const SAID_CHARS: usize = 200;
 
+/// What went wrong, in words.
+type AskError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The way to a server.
 #[derive(Debug)]
 pub struct RemoteEmbedder {
@@ -34,6 +37,8 @@ pub struct RemoteEmbedder {
 }
 
 struct EmbeddingServer {
+    server: OperatorsServer,
+    out: Outbound,
     url: String,
     model: String,
     dimensions: usize,
@@ -53,7 +58,10 @@ impl RemoteEmbedder {
         let base = settings.url.trim_end_matches('/');
         let url = if base.ends_with("/embeddings") { base.to_owned() } else { format!("{base}/embeddings") };
         let prefixes = Prefixes { query: settings.query_prefix.clone(), passage: settings.passage_prefix.clone() };
+        let server = OperatorsServer::configured(&url).map_err(|e| OpenEmbedderError::new("url", e))?;
         let server = EmbeddingServer {
+            server,
+            out: Outbound::default(),
             url,
             model: settings.name.clone(),
             dimensions: settings.dimensions as usize,
@@ -96,23 +104,22 @@ impl TextEmbedder for RemoteEmbedder {
 
 impl EmbeddingServer {
     /// One request and its answer.
-    fn ask(&self, texts: &[String]) -> Result<EmbeddedTexts, HttpError> {
-        let bounds =
-            PostBounds { patience: Duration::from_secs(EMBEDDER_SECONDS), answer_bytes_max: EMBEDDER_ANSWER_BYTES_MAX };
+    fn ask(&self, texts: &[String]) -> Result<EmbeddedTexts, AskError> {
+        let bounds = OutboundBounds { time: Duration::from_secs(EMBEDDER_SECONDS), bytes: EMBEDDER_ANSWER_BYTES_MAX };
         let body = json!({"model": self.model, "input": texts, "encoding_format": "float"}).to_string();
-        let mut request = Request::post(&self.url).header("content-type", "application/json");
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
+        let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        headers.extend(self.key.iter().map(|key| ("authorization".to_owned(), format!("Bearer {key}"))));
+        let request = OutboundRequest { method: Method::Post, headers, body: Bytes::from(body) };
+        let destination = Destination::operators(&self.server, "")?;
+        let (status, body) = self.out.wait(destination, &request, bounds)?;
+        if !(200..300).contains(&status) {
+            let said: String = String::from_utf8_lossy(&body).chars().take(SAID_CHARS).collect();
+            return Err(format!("{status}: {said:?}").into());
         }
-        let answer = post(&request.body(Bytes::from(body))?, bounds)?;
-        if !answer.status().is_success() {
-            let said: String = String::from_utf8_lossy(answer.body()).chars().take(SAID_CHARS).collect();
-            return Err(format!("{}: {said:?}", answer.status()).into());
-        }
-        self.vectors(serde_json::from_slice(answer.body())?, texts.len())
+        self.vectors(serde_json::from_slice(&body)?, texts.len())
     }
 
-    fn vectors(&self, answer: EmbeddingAnswer, texts: usize) -> Result<EmbeddedTexts, HttpError> {
+    fn vectors(&self, answer: EmbeddingAnswer, texts: usize) -> Result<EmbeddedTexts, AskError> {
         let mut vectors = vec![Vec::new(); texts];
         for row in answer.data {
             let got = row.embedding.len();

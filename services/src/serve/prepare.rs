@@ -7,12 +7,14 @@ use super::{ServeError, audit, documents, files};
 use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::adapters::Adapters;
+use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
 use crate::engram::{Asker, DirectoryClaim, Tables};
+use crate::hosted::Toolbox;
 use crate::http::auth::AcceptedKeys;
 use crate::http::edge::{Edge, KeyFile, Patience};
 use crate::http::request::ModelLimits;
@@ -97,6 +99,7 @@ impl Prepared {
             audit: audit.clone(),
             tables: Arc::new(tables),
             collections,
+            tools: tools(config, &audit)?,
             embedder,
             decide: decide(config)?,
             responses: responses(config)?,
@@ -227,6 +230,15 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
     let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("engram.strengths: {path}: {e}"));
     let text = read_regular_text(Path::new(path), limits::STRENGTHS_BYTES_MAX).map_err(|e| wrong(&e))?;
     text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
+}
+
+/// The tools that the service runs for models.
+fn tools(config: &Config, audit: &Audit) -> Result<Toolbox, ServeError> {
+    let file = &config.tools.file;
+    if file.is_empty() {
+        return Ok(Toolbox::default());
+    }
+    Toolbox::open(Path::new(file), audit.clone()).map_err(|e| ServeError::Usage(format!("tools.file: {e}")))
 }
 
 /// How questions are decided, with the temperatures of a file if there is one.

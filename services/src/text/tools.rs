@@ -121,6 +121,11 @@ impl Tools {
         Self(tools.into_iter().map(|tool| (tool.name, arguments(&tool.parameters))).collect())
     }
 
+    /// Adds a tool, unless there is one of its name.
+    pub fn add(&mut self, tool: Tool) -> bool {
+        !self.0.contains_key(&tool.name) && self.0.insert(tool.name, arguments(&tool.parameters)).is_none()
+    }
+
     /// Whether there is a tool of this name.
     pub(super) fn has(&self, tool: &str) -> bool {
         self.0.contains_key(tool)

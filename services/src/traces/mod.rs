@@ -4,6 +4,7 @@
 mod collector;
 
 use crate::limits;
+use crate::outbound::OperatorsServer;
 use chimere_engine::ids::Micros;
 use collector::Collector;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
@@ -101,11 +102,13 @@ impl Traces {
     /// To the collector at `endpoint`, such as `http://127.0.0.1:4318`, for this share of the requests whose caller
     /// does not say. The error says what was wrong.
     pub fn to(endpoint: &str, share: f64) -> Result<Self, String> {
+        let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
+        let server = OperatorsServer::configured(&url).map_err(|e| e.to_string())?;
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector::default())
+            .with_http_client(Collector::at(server))
             .with_protocol(Protocol::HttpJson)
-            .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+            .with_endpoint(url)
             .build()
             .map_err(|e| e.to_string())?;
         let config = BatchConfigBuilder::default().with_max_queue_size(limits::SPANS_WAITING_MAX).build();

@@ -9,6 +9,7 @@ use crate::text::Conversation;
 use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::Reasoning;
 use crate::text::tools::Tools;
+use crate::turn::Hosted;
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
@@ -31,6 +32,36 @@ pub struct ChatRequest {
     pub file_search: Option<FileSearchRequest>,
     /// The pipeline that answers in the place of one generation.
     pub pipeline: Option<Arc<NamedPipeline>>,
+    /// Functions that the server runs within the answer.
+    pub hosted: Vec<Hosted>,
+    /// MCP servers whose tools become such functions before the turn begins.
+    pub mcp: Vec<McpRequest>,
+}
+
+/// An MCP server whose tools the model may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpRequest {
+    /// Path of the tool that names it, for errors.
+    pub field: String,
+    /// The server's name in the operator's file.
+    pub server: String,
+    /// Names of its tools that may be called; all, if none are given.
+    pub allowed: Option<Vec<String>>,
+    /// Only those that the operator agrees to be read-only.
+    pub read_only: bool,
+    /// Calls that wait for an approval beside those that the operator wants to.
+    pub asks: AskedCalls,
+}
+
+/// Calls of a server of which a request says that they wait for an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskedCalls {
+    /// None beyond those that the operator wants to.
+    None,
+    /// All of its calls.
+    All,
+    /// Those of these tools.
+    Of(Vec<String>),
 }
 
 /// A search of stores for an answer.
@@ -55,6 +86,13 @@ pub struct FileSearchRequest {
     pub sufficiency_min: f64,
     /// Who writes the queries.
     pub queries: QueryWriter,
+}
+
+impl FileSearchRequest {
+    /// The tool and its field that want a turn of several generations, if they do.
+    pub fn rounds(&self) -> Option<(&str, &str)> {
+        (self.queries == QueryWriter::Model).then_some((self.field.as_str(), "queries"))
+    }
 }
 
 /// Who writes the queries of a search of files.

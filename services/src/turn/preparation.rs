@@ -27,8 +27,9 @@ pub struct Preparation<'a> {
     /// Tokens of the prediction.
     pub(super) predicted: Option<Arc<[TokenId]>>,
     pub(super) seed: Option<u64>,
-    /// The conversation that became the prompt, for a turn whose later rounds go on from it.
-    pub(super) kept: Option<Conversation>,
+    /// The conversation that became the prompt, and the texts in it that may be cited, for a turn whose later rounds go
+    /// on from it.
+    pub(super) kept: Option<(Conversation, Vec<NumberedSource>)>,
     /// How a chat's answer begins.
     pub(super) begins: Option<Thinking>,
     pub(super) request: GenerationRequest,
@@ -46,6 +47,8 @@ pub(super) struct ChatTurn {
     pub(super) sources: Vec<NumberedSource>,
     /// Stores that are searched, before the answer or within it.
     pub(super) file_search: Option<FileSearchRequest>,
+    /// The server runs calls within the answer.
+    pub(super) hosts: bool,
     /// Its prompt, where that goes on from the one of an earlier round.
     pub(super) made: Option<ChatPrompt>,
     /// The tool that wants quotes to be verbatim, if one does.
@@ -73,10 +76,11 @@ impl<'a> Preparation<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search, .. } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search, hosted, .. } = chat;
         let mut preparation = Self::of_texts(services, caller, cache, (Vec::new(), generation));
-        let (made, quoted_for, found) = (None, None, None);
-        let of_chat = ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, made, quoted_for, found };
+        let (made, quoted_for, found, hosts) = (None, None, None, !hosted.is_empty());
+        let of_chat =
+            ChatTurn { conversation, bytes, reasoning, tools, sources, file_search, hosts, made, quoted_for, found };
         preparation.chat = Some(of_chat);
         preparation.calls = calls;
         preparation
@@ -107,8 +111,9 @@ impl<'a> Preparation<'a> {
         self
     }
 
-    /// The conversation that became the prompt, where the server may run calls in the turn.
-    pub fn take_conversation(&mut self) -> Option<Conversation> {
+    /// The conversation that became the prompt, and the texts in it that may be cited, where the server may run calls in
+    /// the turn.
+    pub fn take_conversation(&mut self) -> Option<(Conversation, Vec<NumberedSource>)> {
         self.kept.take()
     }
 

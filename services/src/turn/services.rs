@@ -9,6 +9,7 @@ use crate::decide::DecideSettings;
 use crate::documents::Documents;
 use crate::embedder::Embedder;
 use crate::engram::EngramParts;
+use crate::hosted::Toolbox;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel, Thoughts};
 use chimere_engine::scheduler::Spec;
@@ -31,6 +32,8 @@ pub struct TurnServices {
     pub collections: Arc<Collections>,
     /// Documents of the accounts, which are searched for passages.
     pub documents: Arc<Documents>,
+    /// Tools of the MCP servers that the operator names.
+    pub tools: Arc<Toolbox>,
     /// Maker of the vectors of collections.
     pub embedder: Embedder,
     /// How questions with given options are decided.

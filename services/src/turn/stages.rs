@@ -98,19 +98,24 @@ impl Preparation<'_> {
 
     async fn add_passages(&mut self) -> Result<(), TurnError> {
         let Some(mut chat) = self.chat.take() else { return Ok(()) };
+        let hosts = chat.hosts && chat.made.is_none();
         match chat.file_search.take() {
             None => {}
             Some(wanted) if wanted.queries == QueryWriter::Model => {
                 stores_exist(self.services, &self.caller, &wanted)?;
-                (self.request.keeps_tokens, self.kept) = (true, Some(chat.conversation.clone()));
             }
             Some(wanted) => {
                 let search = with_passages(self, wanted, &mut chat).await?;
                 let passages = search.results.len() as u32;
-                let report = TurnReport { rounds: 1, searches: 1, passages, sufficiency: search.sufficiency };
+                let sufficiency = search.sufficiency;
+                let report = TurnReport { rounds: 1, searches: 1, passages, sufficiency, ..TurnReport::default() };
                 self.request.reports.push(Report::Turn(report));
                 self.request.searches.push(search);
             }
+        }
+        if hosts {
+            self.request.keeps_tokens = true;
+            self.kept = Some((chat.conversation.clone(), chat.sources.clone()));
         }
         self.chat = Some(chat);
         Ok(())

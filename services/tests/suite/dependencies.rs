@@ -230,7 +230,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "audit",
             "metrics",
             "database",
-            "plain_post",
+            "outbound",
             "traces",
             "text",
             "citations",
@@ -238,6 +238,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "engram",
             "semantic",
             "documents",
+            "hosted",
             "decide",
             "responses",
             "config",
@@ -286,6 +287,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "services/src/turn",
         &[
             "error",
+            "hosted",
             "options",
             "caller",
             "grammar",
@@ -340,6 +342,35 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("services/src/pipelines/machine.rs", &["tokio", "Instant", "async "], "a machine is data in, data out"),
     ("services/src/decide", &["actix"], "a decision knows no HTTP"),
 ];
+
+/// What makes a connection, or brings an HTTP client.
+const WAYS_OUT: &[&str] = &[
+    "TcpStream::connect",
+    "UdpSocket",
+    "UnixStream::connect",
+    "TcpSocket",
+    "lookup_host",
+    "to_socket_addrs",
+    "TlsConnector",
+    "hyper::client",
+    "reqwest",
+    "ureq",
+    "awc::",
+];
+/// The only file that may.
+const WAY_OUT: &str = "services/src/outbound/network.rs";
+/// What only those who read the operator's own files may name: it makes a server that may stand anywhere.
+const OPERATORS: &str = "OperatorsServer::configured";
+/// Those who do.
+const OPERATORS_FILES: &[&str] = &[
+    "services/src/outbound",
+    "services/src/config",
+    "services/src/embedder",
+    "services/src/hosted",
+    "services/src/traces",
+];
+/// HTTP clients of crates.io.
+const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "hyper-util", "awc", "isahc", "attohttpc", "minreq", "surf", "curl"];
 
 struct Graph {
     /// Package id to name.
@@ -466,6 +497,26 @@ fn modules_depend_in_one_direction() {
             }
         }
     }
+}
+
+#[test]
+fn the_service_has_one_way_out() {
+    let mut seen = false;
+    for file in rust_files(&root().join("services/src")) {
+        let name = file.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&file).unwrap();
+        for line in code(&text) {
+            let way = WAYS_OUT.iter().find(|way| line.contains(**way));
+            seen |= way.is_some();
+            assert!(way.is_none() || name == WAY_OUT, "{name} makes a connection: {line}");
+            let may = OPERATORS_FILES.iter().any(|place| name.starts_with(place));
+            assert!(may || !line.contains(OPERATORS), "{name} takes a server for the operator's: {line}");
+        }
+    }
+    assert!(seen, "the way out is not read");
+    let compiled = compiled();
+    let clients: Vec<_> = HTTP_CLIENTS.iter().filter(|client| compiled.contains(**client)).collect();
+    assert!(clients.is_empty(), "the tree brings {clients:?}");
 }
 
 #[test]

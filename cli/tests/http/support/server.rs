@@ -10,6 +10,7 @@ use chimere::clock::Clock;
 use chimere::documents::{DocumentSettings, Documents};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
 use chimere::engram::Tables;
+use chimere::hosted::Toolbox;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
@@ -77,6 +78,8 @@ pub struct Options {
     pub pipelines: Option<PathBuf>,
     /// Where documents lie, if any are taken.
     pub documents: Option<PathBuf>,
+    /// File of tools, if there are some.
+    pub tools: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
     /// How questions with given options are decided.
@@ -120,6 +123,7 @@ impl Default for Options {
             adapters: None,
             pipelines: None,
             documents: None,
+            tools: None,
             responses: chimere::config::Responses::default().bounds(),
             decide: Default::default(),
             real: false,
@@ -310,6 +314,8 @@ fn parts(
         vectors: embedder.maker(),
     };
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
+    let tools = options.tools.as_deref().map(|file| Toolbox::open(file, options.audit.clone()).unwrap());
+    let tools = tools.unwrap_or_default();
     let limits = ModelLimits {
         name: "tiny".into(),
         aliases: vec!["gpt-tiny".into()],
@@ -343,6 +349,7 @@ fn parts(
         tables: Arc::new(tables),
         collections,
         documents,
+        tools,
         embedder,
         decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),

@@ -40,12 +40,23 @@ pub enum Output {
     },
     /// The search that began last has found this.
     Searched(FileSearch),
+    /// A call of an MCP server's tool begins within the answer.
+    Calling(ToolRun),
+    /// The call that began last has ended.
+    Called(ToolRun),
     /// No more of anything.
     End(RequestUsage),
     /// Something broke; nothing more comes.
     Failed(String),
     /// A later generation of the turn was not taken; nothing more comes.
     Refused(Refusal),
+}
+
+impl Output {
+    /// It tells of something that the server did itself, for which most dialects have no word.
+    pub fn is_of_server(&self) -> bool {
+        matches!(self, Self::Searching { .. } | Self::Searched(_) | Self::Calling(_) | Self::Called(_))
+    }
 }
 
 /// A search of files that was made for an answer.
@@ -57,6 +68,21 @@ pub struct FileSearch {
     pub results: Vec<NumberedSource>,
     /// How probable it is that they have the answer, if that was asked.
     pub sufficiency: Option<f64>,
+}
+
+/// A call of an MCP server's tool that the server ran for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolRun {
+    /// The server's name in the operator's file.
+    pub server: String,
+    /// The tool's name there.
+    pub tool: String,
+    /// The arguments in JSON, as the model wrote them.
+    pub arguments: String,
+    /// Id under which it was approved, if somebody was asked.
+    pub approval: Option<String>,
+    /// What the tool said, or why it could not do it; nothing before the call has ended.
+    pub result: Option<Result<String, String>>,
 }
 
 /// New text of a choice; any part may be empty, not all.

@@ -55,8 +55,8 @@ pub struct PipelineStepReport {
     pub tokens: u32,
 }
 
-/// What the server did for a turn in which it searched.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What the server did for a turn in which it searched, or ran tools.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnReport {
     /// Generations that it took.
     pub rounds: u32,
@@ -66,6 +66,21 @@ pub struct TurnReport {
     pub passages: u32,
     /// How probable it is that they have the answer, if that was asked.
     pub sufficiency: Option<f64>,
+    /// Calls of tools beside these searches.
+    pub calls: Vec<CallReport>,
+}
+
+/// A call that the server ran within a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallReport {
+    /// The name that the model called the tool by.
+    pub tool: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Bytes of what the tool said.
+    pub bytes: usize,
+    /// It could not do it.
+    pub failed: bool,
 }
 
 /// Examples that a conversation got.

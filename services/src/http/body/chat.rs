@@ -4,6 +4,7 @@ use super::documents::check_rounds;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
 use super::model::{ModelLimits, take_model};
+use super::tools::{AskedTools, check_approvals};
 use super::{messages, reasoning, structured, tools};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
@@ -28,7 +29,8 @@ impl ChatRequest {
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
         let continues = continues(&mut fields, &messages)?;
-        let (tools, file_search) = tools::take(&mut fields)?;
+        let AskedTools { functions: tools, file_search, mcp } = tools::take(&mut fields)?;
+        check_approvals(&messages, &mcp)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
         let report = report(&mut fields, logprobs.is_some())?;
@@ -43,13 +45,17 @@ impl ChatRequest {
         }
         fields.finish()?;
         if let Some(search) = &file_search {
-            check_rounds(search, &generation, continues)?;
+            check_rounds(search.rounds(), &generation, continues)?;
         }
-        let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
+        if let Some(server) = mcp.first() {
+            check_rounds(Some((&server.field, "type")), &generation, continues)?;
+        }
+        let (declared, tools, calls, hosted) =
+            tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls, t.hosted));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
         let (sources, pipeline) = (Vec::new(), None);
-        Ok(Self { generation, conversation, tools, calls, reasoning, sources, file_search, pipeline })
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources, file_search, pipeline, hosted, mcp })
     }
 }
 

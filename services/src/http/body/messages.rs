@@ -1,7 +1,8 @@
 //! The messages of a conversation, role by role, into what templates read.
 
 use super::fields::{Fields, call_arguments, missing, wrong_type};
-use super::turns::{BETWEEN, left_out};
+use super::turns::{BETWEEN, answered, left_out};
+use crate::hosted::is_approval_id;
 use crate::http::wire::error::ApiError;
 use crate::text::template::written;
 use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
@@ -149,9 +150,12 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
 
 /// A tool's result. It must follow the assistant's call, or another result of the same turn.
 fn tool(fields: &mut Fields, calls: &OpenCalls) -> Result<Message, ApiError> {
-    let wanted = fields.path("content");
+    let (wanted, approve) = (fields.path("content"), fields.bool("approve")?);
     let content = content_with(fields, |_, kind| Ok(left_out(kind)))?;
-    let content = content.ok_or_else(|| missing(&wanted, "a string or an array of parts"))?;
+    let content = match approve {
+        Some(approve) => answered(approve, content),
+        None => Some(content.ok_or_else(|| missing(&wanted, "a string or an array of parts"))?),
+    };
     let path = fields.path("role");
     let Some(open) = &calls.0 else {
         let message =
@@ -164,7 +168,13 @@ fn tool(fields: &mut Fields, calls: &OpenCalls) -> Result<Message, ApiError> {
     if let Some(id) = id.as_ref().filter(|_| !open.contains(&None) && !open.contains(&id)) {
         return Err(ApiError::invalid(&path, format!("`{path}` is {id:?}, which no call of the turn before has")));
     }
-    Ok(Message { tool_call_id: id, ..Message::new(Role::Tool, content) })
+    let asked = id.as_deref().is_some_and(is_approval_id);
+    if approve.is_some() && !asked {
+        let path = fields.path("approve");
+        let message = format!("`{path}` answers a call that was asked about, whose id begins with \"mcpr_\"");
+        return Err(ApiError::invalid(&path, message));
+    }
+    Ok(Message { tool_call_id: id, content, ..Message::new(Role::Tool, "") })
 }
 
 fn required_content(fields: &mut Fields) -> Result<String, ApiError> {

@@ -4,6 +4,7 @@
 use super::fields::{Fields, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::text::{IdPlace, Message, RawJson, Role, ToolCall};
+use crate::turn::DENIED;
 use serde_json::{Map, Value as Json};
 use std::collections::HashSet;
 
@@ -78,12 +79,24 @@ impl TurnsBuilder {
 
     /// What a tool answered. `path` is that of the call's id.
     pub(in crate::http) fn result(&mut self, path: &str, call: String, text: String) -> Result<(), ApiError> {
+        self.answer(path, call, Some(text))
+    }
+
+    /// What a tool answered, or nothing yet where its call was approved just now.
+    pub(in crate::http) fn answer(&mut self, path: &str, call: String, text: Option<String>) -> Result<(), ApiError> {
         if !self.calls.contains(&call) {
             return Err(ApiError::invalid(path, format!("`{path}` is {call:?}, which no call before it has")));
         }
         self.end_turn();
-        self.out.push(Message { tool_call_id: Some(call), ..Message::new(Role::Tool, text) });
+        self.out.push(Message { tool_call_id: Some(call), content: text, ..Message::new(Role::Tool, "") });
         Ok(())
+    }
+
+    /// What came of a call that was approved before. False if there is no such call.
+    pub(in crate::http) fn settle(&mut self, call: &str, text: &str) -> bool {
+        let of = |message: &&mut Message| message.tool_call_id.as_deref() == Some(call);
+        let answer = self.out.iter_mut().rev().find(of);
+        answer.map(|message| message.content = Some(text.to_owned())).is_some()
     }
 
     /// The last that was said was a tool's result.
@@ -109,6 +122,12 @@ pub(in crate::http) fn left_out(kind: &str) -> String {
         _ => "A part",
     };
     format!("[{name} was left out here: this model reads text.]")
+}
+
+/// What the answer to a call that was asked about says to the model: nothing yet if it was approved.
+pub(in crate::http) fn answered(approve: bool, said: Option<String>) -> Option<String> {
+    let denied = || said.filter(|said| !said.is_empty()).unwrap_or_else(|| DENIED.to_owned());
+    (!approve).then(denied)
 }
 
 /// Who ends with the assistant's turn wants the answer to go on with it.

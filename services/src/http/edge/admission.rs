@@ -101,7 +101,7 @@ fn note(gate: &Gatekeeper, request: &HttpRequest, from: Option<(IpAddr, bool)>, 
         tracing::warn!(request = &*name, times, "no known API key");
         let (action, address) = (if tried { "key.unknown" } else { "key.missing" }, from.map(|(from, _)| from));
         let (request, outcome) = (Some(&*name), "401");
-        gate.audit.record(&AuditRecord { action, on: None, account: None, address, times, request, outcome });
+        gate.audit.record(&AuditRecord { address, times, request, ..AuditRecord::own(action, None, outcome) });
     }
     one.map_or(KeyTurn::Now, |one| one.turn)
 }

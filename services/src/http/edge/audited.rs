@@ -21,13 +21,10 @@ pub(super) fn note(audit: &Audit, reply: &ServiceResponse<BoxBody>) {
     let Some((action, on)) = action(request.method(), request.path()) else { return };
     let (caller, name) = (Caller::of(request), RequestName::of(request));
     audit.record(&AuditRecord {
-        action,
-        on: Some(on),
         account: Some(caller.key),
         address: address(request),
-        times: None,
         request: Some(&name),
-        outcome: reply.status().as_str(),
+        ..AuditRecord::own(action, Some(on), reply.status().as_str())
     });
 }
 

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 42] = [
+pub(super) const PATHS: [&str; 43] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -36,6 +36,7 @@ pub(super) const PATHS: [&str; 42] = [
     "/slots",
     "/v1/models",
     "/v1/pipelines",
+    "/v1/tools",
     "/v1/files",
     "/v1/vector_stores",
     "/v1/engram/tables",

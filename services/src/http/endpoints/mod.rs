@@ -14,6 +14,7 @@ mod pipelines;
 mod steps;
 pub(in crate::http) mod tables;
 pub(in crate::http) mod tokenize;
+mod tools;
 
 use actix_web::web::ServiceConfig;
 
@@ -32,5 +33,6 @@ pub(in crate::http) fn routes(config: &mut ServiceConfig) {
         .configure(pipelines::routes)
         .configure(steps::routes)
         .configure(tables::routes::routes)
-        .configure(tokenize::routes::routes);
+        .configure(tokenize::routes::routes)
+        .configure(tools::routes);
 }

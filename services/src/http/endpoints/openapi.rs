@@ -51,6 +51,7 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/models", "get", "List the models", None),
     ("/v1/models/{id}", "get", "Show a model", None),
     ("/v1/pipelines", "get", "List the pipelines and what is wrong with their files", None),
+    ("/v1/tools", "get", "List the tools that the service runs", None),
     ("/v1/engram/tables", "get", "List the tables", None),
     ("/v1/engram/tables/{name}", "get", "Show a table", None),
     ("/v1/engram/tables/{name}", "put", "Make a table of texts", Some("Any")),

@@ -10,7 +10,7 @@ use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::text::ChatPrompt;
 use crate::turn::options::{ChatRequest, Generation};
-use crate::turn::{LaterRounds, Preparation};
+use crate::turn::{LaterRounds, Preparation, host_tools};
 use actix_web::{HttpRequest, HttpResponse};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -28,9 +28,13 @@ pub(in crate::http) async fn converse<S: Dialect>(
     if let Some(pipeline) = taken.asked.pipeline.take() {
         return piped(app, request, (pipeline, taken), shape, id_prefix).await;
     }
-    let ParsedBody { asked: chat, bytes, room } = taken;
+    let ParsedBody { asked: mut chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
-    let later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes));
+    let lists = host_tools(&app.turns, &caller, &mut chat).await?;
+    let mut later = LaterRounds::of(&app.turns, &caller, cache, (&chat, bytes), lists);
+    if let Some(later) = &mut later {
+        later.answer_approved(&mut chat.conversation.messages).await?;
+    }
     let preparation = Preparation::of_chat(&app.turns, caller, cache, (chat, bytes));
     answer(app, request, (preparation, later, room), shape, id_prefix).await
 }
@@ -39,9 +43,15 @@ pub(in crate::http) async fn converse<S: Dialect>(
 pub(in crate::http) async fn prompt_of_chat(
     app: &App,
     request: &HttpRequest,
-    (chat, bytes): (ChatRequest, usize),
+    (mut chat, bytes): (ChatRequest, usize),
 ) -> Result<ChatPrompt, ApiError> {
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
+    host_tools(&app.turns, &caller, &mut chat).await?;
+    // Nothing is run to count tokens: a call that was approved just now has no result yet.
+    chat.conversation
+        .messages
+        .iter_mut()
+        .for_each(|message| message.content = message.content.take().or(Some(String::new())));
     Ok(Preparation::of_chat(&app.turns, caller, cache, (chat, bytes)).prompt().await?)
 }
 
@@ -66,8 +76,8 @@ async fn answer<S: Dialect>(
     id_prefix: &'static str,
 ) -> Result<HttpResponse, ApiError> {
     preparation.prepare().await?;
-    if let (Some(later), Some(conversation)) = (&mut later, preparation.take_conversation()) {
-        later.remember(conversation);
+    if let (Some(later), Some(kept)) = (&mut later, preparation.take_conversation()) {
+        later.remember(kept);
     }
     // Only now: what waits for a thread or a trial is as large as its body was when it was taken apart. A turn of
     // several rounds keeps its conversation, and the room for it.

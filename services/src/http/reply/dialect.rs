@@ -2,6 +2,7 @@
 
 use crate::actors::request::output::{FileSearch, Output};
 use crate::http::wire::error::ApiError;
+use crate::turn::ToldTools;
 use bytes::{BufMut, BytesMut};
 use serde::Serialize;
 use serde_json::Value;
@@ -35,6 +36,8 @@ pub(in crate::http) struct Begun {
     pub prompt_tokens: usize,
     /// Searches that were made for its prompt.
     pub searches: Vec<FileSearch>,
+    /// Tools that the service runs, and calls of them that were made for its prompt.
+    pub tools: ToldTools,
 }
 
 /// How the answers of one endpoint look.

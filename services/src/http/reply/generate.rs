@@ -40,6 +40,7 @@ pub(super) async fn generate<S: Dialect>(
     if let Some(later) = &mut later {
         later.begin(&generation);
     }
+    let tools = later.as_mut().map(|later| later.take_told()).unwrap_or_default();
     let searches = std::mem::take(&mut generation.searches);
     let outputs = RequestActor::submit(generation, entries, app.turns.handles.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
@@ -50,7 +51,7 @@ pub(super) async fn generate<S: Dialect>(
         None => TurnOutputs::Once(outputs),
         Some(later) => later.outputs(outputs),
     };
-    let begun = Begun { envelope, choices, include_usage, prompt_tokens, searches };
+    let begun = Begun { envelope, choices, include_usage, prompt_tokens, searches, tools };
     out(app, (outputs, room, stream), shape, begun).await
 }
 

@@ -2,11 +2,12 @@
 //! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
 //! the same.
 
-use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta};
+use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta, ToolRun};
 use crate::citations::Citation;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use crate::text::parser::TextPart;
+use crate::turn::ToolList;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,10 @@ pub(in crate::http) enum Part {
     Call(PartCall),
     /// A search of files that the service made, whose results are there when it ends.
     Search(FileSearch),
+    /// Tools of a server that the service may run.
+    Tools(ToolList),
+    /// A call of such a tool, whose result is there when it ends.
+    Run(ToolRun),
 }
 
 /// A text among the parts of an answer.
@@ -95,6 +100,13 @@ impl Parts {
                 );
             }
             Output::Searched(search) => self.searched(search, &mut tell),
+            Output::Calling(run) => self.begin(Part::Run(run), &mut tell),
+            Output::Called(run) => {
+                if let Some(Part::Run(open)) = self.all.last_mut() {
+                    *open = run;
+                }
+                self.close(&mut tell);
+            }
             Output::Finished { reason, .. } => {
                 self.finish = Some(reason);
                 self.close(&mut tell);
@@ -134,6 +146,12 @@ impl Parts {
             self.close(&mut tell);
         }
         new.into_iter().for_each(|call| self.call(call, &mut tell));
+    }
+
+    /// Tells of something that was there before the answer began.
+    pub(in crate::http) fn was_there(&mut self, part: Part, tell: &mut impl FnMut(PartStep<'_>)) {
+        self.begin(part, tell);
+        self.close(tell);
     }
 
     /// Ends a search with what it found; one whose beginning nobody was told of begins first.
@@ -227,7 +245,7 @@ impl Parts {
                 open.tokens.extend_from_slice(&tokens);
             }
             Part::Call(call) => call.arguments.push_str(more),
-            Part::Search(_) => {}
+            Part::Search(_) | Part::Tools(_) | Part::Run(_) => {}
         }
         tell(PartStep::More(at, &self.all[at], more, &tokens));
     }
@@ -256,6 +274,8 @@ mod tests {
                 PartStep::Begin(at, Part::Text(_)) => format!("{at}:text"),
                 PartStep::Begin(at, Part::Call(call)) => format!("{at}:{}", call.id),
                 PartStep::Begin(at, Part::Search(search)) => format!("{at}:{}", search.queries[0]),
+                PartStep::Begin(at, Part::Tools(list)) => format!("{at}:{}", list.server),
+                PartStep::Begin(at, Part::Run(run)) => format!("{at}:{}", run.tool),
                 PartStep::More(at, _, more, _) => format!("{at}+{more}"),
                 PartStep::Cited(at, _, count, citation) => format!("{at}@{count}:{:?}", citation.mark),
                 PartStep::End(at, _) => format!("{at}."),

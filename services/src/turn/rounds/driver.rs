@@ -1,15 +1,14 @@
 //! Carries out the steps of a turn: it forwards what each generation says, runs the calls between two of them, and
 //! makes the next generation's prompt. Nothing of it holds a place in the engine between generations.
 
-use super::hosted::{Hosted, HostedCall};
-use super::machine::{CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
+use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
 use super::outputs::TurnOutputs;
 use super::round::Round;
 use super::usage::add;
 use crate::actors::live::LiveEntry;
 use crate::actors::messages::Refusal;
 use crate::actors::request::generation_request::GenerationRequest;
-use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage};
+use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, ToolRun};
 use crate::actors::request::report::{Report, TurnReport};
 use crate::actors::request::{Outputs, RequestActor};
 use crate::citations::NumberedSource;
@@ -19,6 +18,7 @@ use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, Too
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
 use crate::turn::error::TurnError;
+use crate::turn::hosted::{Hosted, HostedCall, ToolList};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
 use crate::turn::preparation::Preparation;
 use crate::turn::prompts::{prompt_of, work};
@@ -38,20 +38,34 @@ const NO_ROOM: &str = "There is no room for more passages; answer from what was 
 
 /// All that the later rounds of a turn are made of.
 pub struct LaterRounds {
-    services: Arc<TurnServices>,
-    caller: TurnCaller,
+    pub(super) services: Arc<TurnServices>,
+    pub(super) caller: TurnCaller,
     cache: Option<CacheScope>,
-    search: FileSearchRequest,
+    /// The stores that `file_search` searches.
+    search: Option<FileSearchRequest>,
     /// What each round asks for; its conversation is empty.
-    asked: ChatRequest,
+    pub(super) asked: ChatRequest,
     /// The conversation so far, for templates behind whose answers no prompt can go on.
     conversation: Conversation,
     /// Bytes of the body that it came in.
     bytes: usize,
     /// The last prompt, and behind it the tokens of its answer as soon as that is there.
-    tokens: Vec<TokenId>,
+    pub(super) tokens: Vec<TokenId>,
     /// Where in it turns begin.
     turns: Vec<u32>,
+    pub(super) turn: Turn,
+    pub(super) report: TurnReport,
+    /// What the reply says of tools before anything else.
+    told: ToldTools,
+}
+
+/// What a reply says of tools before its first generation.
+#[derive(Clone, Debug, Default)]
+pub struct ToldTools {
+    /// Servers that the request names, and the tools of each that the model may call.
+    pub lists: Vec<ToolList>,
+    /// Calls that were approved and run before the prompt was made.
+    pub runs: Vec<ToolRun>,
 }
 
 impl LaterRounds {
@@ -61,8 +75,12 @@ impl LaterRounds {
         caller: &TurnCaller,
         cache: Option<CacheScope>,
         (chat, bytes): (&ChatRequest, usize),
+        lists: Vec<ToolList>,
     ) -> Option<Box<Self>> {
-        let search = chat.file_search.as_ref().filter(|search| search.queries == QueryWriter::Model)?;
+        if chat.hosted.is_empty() && lists.is_empty() {
+            return None;
+        }
+        let turn = Turn::new(chat.hosted.clone(), chat.generation.spec.engine.max_tokens);
         let asked = ChatRequest {
             generation: Generation { form: None, ..chat.generation.clone() },
             conversation: Conversation::default(),
@@ -73,23 +91,52 @@ impl LaterRounds {
             sources: chat.sources.clone(),
             file_search: None,
             pipeline: None,
+            hosted: chat.hosted.clone(),
+            mcp: Vec::new(),
         };
-        Some(Box::new(Self {
+        let mut later = Box::new(Self {
             services: services.clone(),
             caller: caller.clone(),
             cache,
-            search: search.clone(),
+            search: chat.file_search.clone(),
             asked,
             conversation: Conversation::default(),
             bytes,
             tokens: Vec::new(),
             turns: Vec::new(),
-        }))
+            turn,
+            report: TurnReport::default(),
+            told: ToldTools { lists, runs: Vec::new() },
+        });
+        // Earlier results stand in the conversation.
+        let results = chat.conversation.messages.iter().any(|message| message.role == Role::Tool);
+        let found = later.search.as_ref().is_some_and(|search| search.queries == QueryWriter::User);
+        let tainted = results || found && later.reads_of_others();
+        later.turn.taint(tainted);
+        Some(later)
+    }
+
+    /// Whether a store that is searched belongs to another account.
+    fn reads_of_others(&self) -> bool {
+        let stores = self.search.iter().flat_map(|search| &search.stores);
+        let store = |id: &String| self.services.documents.store(self.caller.account, id);
+        stores.map(store).any(|store| store.is_ok_and(|store| store.read_only))
+    }
+
+    /// What the reply says of tools before anything else.
+    pub fn take_told(&mut self) -> ToldTools {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Has the reply say that a call which was approved was run.
+    pub(super) fn tell_run(&mut self, run: ToolRun) {
+        self.told.runs.push(run);
     }
 
     /// Takes over what the first round was prepared with.
-    pub fn remember(&mut self, conversation: Conversation) {
+    pub fn remember(&mut self, (conversation, sources): (Conversation, Vec<NumberedSource>)) {
         self.conversation = conversation;
+        self.asked.sources = sources;
         // Its examples stand in the conversation now.
         self.asked.generation.engram.semantic = None;
     }
@@ -113,7 +160,7 @@ impl LaterRounds {
 }
 
 /// Why a turn ends before its answer does.
-enum Broken {
+pub(super) enum Broken {
     /// Nobody hears its outputs any more.
     Unheard,
     /// For a reason that the client is told.
@@ -129,9 +176,8 @@ impl From<TurnError> for Broken {
 }
 
 /// A turn that is carried out.
-struct TurnDriver {
-    later: LaterRounds,
-    turn: Turn,
+pub(super) struct TurnDriver {
+    pub(super) later: LaterRounds,
     /// The first generation, until it is heard.
     first: Option<Outputs>,
     out: mpsc::Sender<Output>,
@@ -142,7 +188,6 @@ struct TurnDriver {
     /// Characters of the answer's text so far.
     characters: usize,
     usage: RequestUsage,
-    report: TurnReport,
     begun: Micros,
     /// The turn is live between its generations too.
     _live: LiveEntry,
@@ -150,16 +195,13 @@ struct TurnDriver {
 
 impl TurnDriver {
     fn new(later: LaterRounds, first: Outputs, out: mpsc::Sender<Output>) -> Self {
-        let max_tokens = later.asked.generation.spec.engine.max_tokens;
         Self {
-            turn: Turn::new(vec![Hosted::FileSearch], max_tokens),
             first: Some(first),
             out,
             said: Default::default(),
             answered: 0,
             characters: 0,
             usage: RequestUsage::default(),
-            report: TurnReport::default(),
             begun: later.services.handles.clock.now(),
             _live: later.services.live.enter(later.caller.name.clone()),
             later,
@@ -174,25 +216,29 @@ impl TurnDriver {
         };
         // A client that is gone needs no reason.
         drop(told);
-        ::metrics::histogram!(metrics::TURN_ROUNDS).record(f64::from(self.turn.rounds()));
+        ::metrics::histogram!(metrics::TURN_ROUNDS).record(f64::from(self.later.turn.rounds()));
     }
 
     async fn steps(&mut self) -> Result<(), Broken> {
-        let mut event = TurnEvent::Begin;
+        // A turn that began with calls which were approved has its first generation behind these.
+        let begins = self.later.turn.rounds() > 0;
+        let mut step = if begins { TurnStep::Generate(Vec::new()) } else { self.later.turn.next(TurnEvent::Begin) };
         loop {
-            event = match self.turn.next(event) {
+            let event = match step {
                 TurnStep::Generate(results) => self.generate(results).await?,
                 TurnStep::Call(calls) => self.call(calls).await?,
+                TurnStep::AskApproval(calls) => self.ask(&calls).await?,
                 TurnStep::Done(finish) => return self.end(finish).await,
             };
+            step = self.later.turn.next(event);
         }
     }
 
-    async fn tell(&self, output: Output) -> Result<(), Broken> {
+    pub(super) async fn tell(&self, output: Output) -> Result<(), Broken> {
         self.out.send(output).await.map_err(|_| Broken::Unheard)
     }
 
-    async fn tell_delta(&self, delta: Delta) -> Result<(), Broken> {
+    pub(super) async fn tell_delta(&self, delta: Delta) -> Result<(), Broken> {
         if delta.is_empty() { Ok(()) } else { self.tell(Output::Delta { choice: 0, delta }).await }
     }
 
@@ -208,13 +254,13 @@ impl TurnDriver {
             match outputs.next().await {
                 Some(Output::Delta { delta, .. }) => {
                     self.characters += delta.content.chars().count();
-                    self.tell_delta(round.take(&self.turn, delta)).await?;
+                    self.tell_delta(round.take(&self.later.turn, delta)).await?;
                 }
                 Some(Output::Finished { reason, .. }) => finish = reason,
                 Some(Output::End(mut usage)) => {
                     self.later.tokens.append(&mut usage.kept);
                     let tokens = usage.completion_tokens;
-                    if self.turn.rounds() == 1 {
+                    if self.later.turn.rounds() == 1 {
                         self.usage = usage
                     } else {
                         add(&mut self.usage, usage)
@@ -241,10 +287,10 @@ impl TurnDriver {
         self.keep(results);
         let mut asked = self.later.asked.clone();
         // Each round draws for itself, as each prompt of a request does.
-        let draws = |seed| SplitMix::nth(seed, u64::from(self.turn.rounds() - 1));
+        let draws = |seed| SplitMix::nth(seed, u64::from(self.later.turn.rounds() - 1));
         asked.generation.seed = asked.generation.seed.map(draws);
         let engine = Arc::make_mut(&mut asked.generation.spec.engine);
-        engine.max_tokens = self.turn.tokens_left();
+        engine.max_tokens = self.later.turn.tokens_left();
         engine.min_tokens = engine.min_tokens.saturating_sub(self.usage.completion_tokens);
         let (caller, cache) = (self.later.caller.clone(), self.later.cache);
         let mut preparation = Preparation::of_round(&services, caller, cache, (asked, prompt));
@@ -257,7 +303,7 @@ impl TurnDriver {
 
     /// The prompt behind these answers: behind the model's own tokens wherever its template allows it, so that the
     /// prefix cache knows all that came before.
-    async fn prompt(&self, results: &[CallResult]) -> Result<ChatPrompt, TurnError> {
+    pub(super) async fn prompt(&self, results: &[CallResult]) -> Result<ChatPrompt, TurnError> {
         let (later, services) = (&self.later, &self.later.services);
         let mut whole = Vec::with_capacity(results.len() + 2);
         whole.push(Message::new(Role::User, "."));
@@ -304,7 +350,8 @@ impl TurnDriver {
         self.later.asked.sources.extend(results.into_iter().flat_map(|result| result.passages));
     }
 
-    /// Answers calls, one after the other: each takes of the context what those before it left.
+    /// Answers calls, one after the other: each takes of the context what those before it left. Those that only read
+    /// run at once.
     async fn call(&mut self, calls: Vec<PlannedCall>) -> Result<TurnEvent, Broken> {
         if self.characters > 0 && !self.said.0.is_empty() {
             // What follows is another paragraph of the answer.
@@ -312,30 +359,31 @@ impl TurnDriver {
             self.tell_delta(Delta { content: BETWEEN.to_owned(), ..Delta::default() }).await?;
         }
         let mut results: Vec<CallResult> = Vec::with_capacity(calls.len());
-        for PlannedCall { call, tool, plan } in calls {
-            let (outcome, result) = match plan {
-                Err(why) => ("refused", refused(call, &why)),
-                Ok(HostedCall::FileSearch { query }) => match self.search(&call, query, &results).await? {
-                    Ok(result) => ("answered", result),
-                    Err(why) => ("failed", refused(call, &why)),
-                },
-            };
-            ::metrics::counter!(metrics::TOOL_CALLS, "tool" => tool.name(), "outcome" => outcome).increment(1);
-            results.push(result);
+        for group in calls.chunk_by(|one, next| one.is_read_of_mcp() && next.is_read_of_mcp()) {
+            let before = results.len();
+            match &group[0] {
+                PlannedCall { call, plan: Err(why), .. } => {
+                    results.push(without_answer(call.clone(), CallOutcome::Refused, why));
+                }
+                PlannedCall { call, plan: Ok(HostedCall::FileSearch { query }), .. } => {
+                    let result = self.search(call, query.clone(), &results).await?;
+                    results.push(result);
+                }
+                PlannedCall { plan: Ok(HostedCall::Mcp { .. }), .. } => self.run_tools(group, &mut results).await?,
+            }
+            for (PlannedCall { tool, .. }, result) in group.iter().zip(&results[before..]) {
+                count(tool, result.outcome.name());
+            }
         }
         Ok(TurnEvent::Called(results))
     }
 
     /// Searches, or says in words for the model why that cannot be. `before` are the answers of this round so far.
-    async fn search(
-        &mut self,
-        call: &ModelCall,
-        query: String,
-        before: &[CallResult],
-    ) -> Result<Result<CallResult, String>, Broken> {
+    async fn search(&mut self, call: &ModelCall, query: String, before: &[CallResult]) -> Result<CallResult, Broken> {
         self.tell(Output::Searching { query: query.clone() }).await?;
         let (services, caller) = (&self.later.services, &self.later.caller);
-        let (found, failed) = match best_passages(services, caller, &self.later.search, &query).await {
+        let wanted = self.later.search.as_ref().expect("file_search is hosted where stores are named");
+        let (found, failed) = match best_passages(services, caller, wanted, &query).await {
             Ok(found) => (found, None),
             // The store may have been removed meanwhile.
             Err(TurnError::FileSearch { error, .. }) => (Vec::new(), Some(error.to_string())),
@@ -343,11 +391,11 @@ impl TurnDriver {
             Err(other) => return Err(other.into()),
         };
         let result = self.fitted(call, found, before).await?;
-        self.report.searches += 1;
-        self.report.passages += result.passages.len() as u32;
+        self.later.report.searches += 1;
+        self.later.report.passages += result.passages.len() as u32;
         let results = result.passages.clone();
         self.tell(Output::Searched(FileSearch { queries: vec![query], results, sufficiency: None })).await?;
-        Ok(failed.map_or(Ok(result), Err))
+        Ok(failed.map_or(result, |why| without_answer(call.clone(), CallOutcome::Failed, &why)))
     }
 
     /// The answer with as many of the best passages as leave room for the model's own words.
@@ -358,11 +406,14 @@ impl TurnDriver {
         before: &[CallResult],
     ) -> Result<CallResult, TurnError> {
         let known = self.later.asked.sources.len() + before.iter().map(|result| result.passages.len()).sum::<usize>();
-        let room = room(self.later.services.handles.context, self.turn.tokens_left());
+        let room = room(self.later.services.handles.context, self.later.turn.tokens_left());
         let none = if found.is_empty() { NOTHING } else { NO_ROOM };
         let (mut fitting, mut too_many, mut tried) = (0, found.len() + 1, found.len());
+        let taints = self.later.reads_of_others();
         let answer = |found: &[NumberedSource]| CallResult {
             call: call.clone(),
+            outcome: CallOutcome::Answered,
+            taints,
             text: if found.is_empty() { none.to_owned() } else { numbered_passages(found, known) },
             passages: found.to_vec(),
         };
@@ -385,15 +436,29 @@ impl TurnDriver {
         let mut usage = std::mem::take(&mut self.usage);
         let now = self.later.services.handles.clock.now();
         usage.timings.total = usage.timings.total.max(Duration::from_micros(now.since(self.begun).0));
-        self.report.rounds = self.turn.rounds();
-        usage.reports.push(Report::Turn(self.report));
+        let mut report = std::mem::take(&mut self.later.report);
+        report.rounds = self.later.turn.rounds();
+        // A search that was made before the first generation has a report of its own.
+        let before = usage.reports.iter().position(|report| matches!(report, Report::Turn(_)));
+        if let Some(Report::Turn(before)) = before.map(|at| usage.reports.remove(at)) {
+            report.searches += before.searches;
+            report.passages += before.passages;
+            report.sufficiency = before.sufficiency;
+        }
+        usage.reports.push(Report::Turn(report));
         self.tell(Output::End(usage)).await
     }
 }
 
 /// An answer that says why there is none.
-fn refused(call: ModelCall, why: &str) -> CallResult {
-    CallResult { call, text: format!("Error: {why}"), passages: Vec::new() }
+pub(super) fn without_answer(call: ModelCall, outcome: CallOutcome, why: &str) -> CallResult {
+    CallResult { call, outcome, text: format!("Error: {why}"), passages: Vec::new(), taints: false }
+}
+
+/// Counts a call for the metrics.
+pub(super) fn count(tool: &Hosted, outcome: &'static str) {
+    let [server, name] = tool.labels().map(str::to_owned);
+    ::metrics::counter!(metrics::TOOL_CALLS, "server" => server, "tool" => name, "outcome" => outcome).increment(1);
 }
 
 /// The id of a call of the turn in its prompts: the same in every turn that goes the same way, and of the form that

@@ -1,9 +1,9 @@
 //! Which step of a turn comes next. Data in, data out: no clock, no network, nothing asynchronous.
 
-use super::hosted::{Hosted, HostedCall};
 use crate::actors::request::output::Finish;
 use crate::citations::NumberedSource;
 use crate::limits::{TURN_CALLS_MAX, TURN_ROUNDS_MAX};
+use crate::turn::hosted::{Hosted, HostedCall};
 
 /// A turn on its way: how much of what it may do it has done.
 #[derive(Debug)]
@@ -16,6 +16,9 @@ pub(super) struct Turn {
     calls: u32,
     /// Calls of each of `hosted` that were run.
     runs: Vec<u32>,
+    /// Something was read that the user did not say and that is not his own: a tool's result, a page, another
+    /// account's store. It may tell the model what to do.
+    tainted: bool,
 }
 
 /// Something that has come about.
@@ -27,6 +30,10 @@ pub(super) enum TurnEvent {
     Generated(Generated),
     /// All calls of the last step were answered, in their order.
     Called(Vec<CallResult>),
+    /// The turn begins with calls that an earlier one asked about, and that somebody has approved.
+    Approved(Vec<ModelCall>),
+    /// The client was asked about all calls of the last step.
+    Asked,
     /// The context has no room for a generation behind these answers.
     Full,
 }
@@ -38,6 +45,8 @@ pub(super) enum TurnStep {
     Generate(Vec<CallResult>),
     /// Answer these calls of the model's.
     Call(Vec<PlannedCall>),
+    /// Ask the client whether these calls may run. None of them does before another turn brings the answer.
+    AskApproval(Vec<PlannedCall>),
     /// The answer is whole, and ended for this reason.
     Done(Finish),
 }
@@ -69,21 +78,57 @@ pub(super) struct PlannedCall {
     pub(super) plan: Result<HostedCall, String>,
 }
 
+impl PlannedCall {
+    /// An MCP server is asked, and nothing is changed by that.
+    pub(super) fn is_read_of_mcp(&self) -> bool {
+        matches!(self.plan, Ok(HostedCall::Mcp { .. })) && self.tool.reads_only()
+    }
+}
+
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CallResult {
     pub(super) call: ModelCall,
+    pub(super) outcome: CallOutcome,
     /// What the model reads.
     pub(super) text: String,
     /// Passages in it, which may be cited.
     pub(super) passages: Vec<NumberedSource>,
+    /// It says what the user did not say and what is not his own.
+    pub(super) taints: bool,
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallOutcome {
+    Answered,
+    /// It was run, and broke.
+    Failed,
+    /// It was not run.
+    Refused,
+}
+
+impl CallOutcome {
+    /// Its label in the metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 impl Turn {
     /// A turn in which the server runs these functions.
     pub(super) fn new(hosted: Vec<Hosted>, max_tokens: Option<u32>) -> Self {
         let runs = vec![0; hosted.len()];
-        Self { hosted, tokens_left: max_tokens, rounds: 0, calls: 0, runs }
+        Self { hosted, tokens_left: max_tokens, rounds: 0, calls: 0, runs, tainted: false }
+    }
+
+    /// The conversation has something that is not the user's own, if it has.
+    pub(super) fn taint(&mut self, tainted: bool) {
+        self.tainted |= tainted;
     }
 
     /// The step that follows from what came about.
@@ -91,7 +136,12 @@ impl Turn {
         match event {
             TurnEvent::Begin => self.generate(Vec::new()),
             TurnEvent::Generated(generated) => self.judge(&generated),
-            TurnEvent::Called(results) => self.generate(results),
+            TurnEvent::Called(results) => {
+                self.tainted |= results.iter().any(|result| result.taints);
+                self.generate(results)
+            }
+            TurnEvent::Approved(calls) => TurnStep::Call(calls.iter().filter_map(|call| self.plan(call)).collect()),
+            TurnEvent::Asked => TurnStep::Done(Finish::ToolCalls),
             TurnEvent::Full => {
                 // The generation that was asked for does not come.
                 self.rounds -= 1;
@@ -127,13 +177,22 @@ impl Turn {
         if self.rounds >= TURN_ROUNDS_MAX || self.tokens_left == Some(0) {
             return TurnStep::Done(Finish::Length);
         }
-        TurnStep::Call(generated.calls.iter().filter_map(|call| self.plan(call)).collect())
+        let planned: Vec<PlannedCall> = generated.calls.iter().filter_map(|call| self.plan(call)).collect();
+        // Those beside them are dropped, as beside a call of the client's: the turn ends here too.
+        let asked: Vec<PlannedCall> = planned.iter().filter(|call| self.waits(call)).cloned().collect();
+        if asked.is_empty() { TurnStep::Call(planned) } else { TurnStep::AskApproval(asked) }
+    }
+
+    /// Whether a call waits for an approval: its tool asks for one, or it could carry out what something foreign said.
+    fn waits(&self, PlannedCall { tool, plan, .. }: &PlannedCall) -> bool {
+        plan.is_ok() && (tool.asks() || self.tainted && !tool.reads_only())
     }
 
     /// Reads a call, and counts it if it is run.
     fn plan(&mut self, call: &ModelCall) -> Option<PlannedCall> {
         let place = self.place(&call.name)?;
-        let (tool, most) = (self.hosted[place], self.hosted[place].calls_max());
+        let tool = self.hosted[place].clone();
+        let most = tool.calls_max();
         self.calls += 1;
         let plan = if self.calls > TURN_CALLS_MAX {
             Err(format!("an answer may make {TURN_CALLS_MAX} calls, and made them; answer now"))
@@ -186,10 +245,13 @@ mod tests {
             _ if words == "says" => generated("", Stop, 10),
             _ if words == "says a stop string" => generated("", StopString(0), 10),
             _ if words == "is full" => TurnEvent::Full,
+            Some(("approved", calls)) => TurnEvent::Approved(calls.split(", ").map(call).collect()),
             _ if words == "begins" => TurnEvent::Begin,
+            _ if words == "the client was asked" => TurnEvent::Asked,
             _ => {
                 let (call, text) = (call("search a"), "found".to_owned());
-                TurnEvent::Called(vec![CallResult { call, text, passages: Vec::new() }])
+                let (outcome, taints) = (CallOutcome::Answered, words == "answered by a tool");
+                TurnEvent::Called(vec![CallResult { call, outcome, text, passages: Vec::new(), taints }])
             }
         }
     }
@@ -199,9 +261,14 @@ mod tests {
             TurnStep::Generate(results) if results.is_empty() => "generate".into(),
             TurnStep::Generate(_) => "go on".into(),
             TurnStep::Done(finish) => format!("done: {}", finish.name()),
+            TurnStep::AskApproval(calls) => {
+                let names: Vec<&str> = calls.iter().map(|call| call.tool.name()).collect();
+                format!("ask about {}", names.join(", "))
+            }
             TurnStep::Call(calls) => {
                 let one = |call: &PlannedCall| match &call.plan {
                     Ok(HostedCall::FileSearch { query }) => format!("search {query}"),
+                    Ok(HostedCall::Mcp { tool, .. }) => format!("run {}", tool.name),
                     Err(why) => format!("say {}", why.rsplit(['`', ';', ',']).next().unwrap().trim()),
                 };
                 calls.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -306,6 +373,82 @@ mod tests {
         assert_eq!(turn.tokens_left(), Some(5));
         turn.next(event("answered"));
         assert_eq!(told(&turn.next(event("calls: search b"))), "done: length");
+    }
+
+    /// Tools of four kinds: one that only reads, one that writes and is asked about, and of a server whose calls need no
+    /// approval one that writes, and one of which the request wants to be asked.
+    fn with_tools() -> Turn {
+        let (files, open) =
+            ("[mcp.files]\nargv = [\"x\"]\nread_only = [\"read\"]", "[mcp.open]\nargv = [\"x\"]\napproval = \"never\"");
+        let mcp = |lines, name, asked| {
+            let tool = crate::hosted::fakes::tool(lines, name);
+            let asks = tool.asks() || asked;
+            Hosted::Mcp { tool, asks }
+        };
+        let tools =
+            [mcp(files, "read", false), mcp(files, "write", false), mcp(open, "post", false), mcp(open, "send", true)];
+        Turn::new(std::iter::once(Hosted::FileSearch).chain(tools).collect(), None)
+    }
+
+    #[test]
+    fn a_call_that_writes_is_asked_about_and_ends_the_turn() {
+        let asked = [
+            ("begins", "generate"),
+            ("calls: files__write a, files__read a", "ask about files__write"),
+            ("the client was asked", "done: tool_calls"),
+        ];
+        check_of(with_tools(), &asked);
+        check_of(with_tools(), &[("begins", "generate"), ("calls: open__send a", "ask about open__send")]);
+        check_of(with_tools(), &[("begins", "generate"), ("calls: files__write a, add 1", "done: tool_calls")]);
+    }
+
+    #[test]
+    fn nothing_is_asked_of_what_only_reads_or_what_the_operator_lets_run() {
+        check_of(
+            with_tools(),
+            &[
+                ("begins", "generate"),
+                ("calls: open__post a, files__read a", "run post, run read"),
+                ("answered by a tool", "go on"),
+                ("calls: files__read b, search a", "run read, search a"),
+                ("answered", "go on"),
+                ("says", "done: stop"),
+            ],
+        );
+    }
+
+    #[test]
+    fn once_a_tool_has_spoken_nothing_writes_without_being_asked_about() {
+        let read = [("begins", "generate"), ("calls: files__read a", "run read"), ("answered by a tool", "go on")];
+        let after = |words, step| check_of(with_tools(), &[&read[..], &[(words, step)]].concat());
+        after("calls: open__post a", "ask about open__post");
+        after("calls: open__post a, open__post b, files__read c", "ask about open__post, open__post");
+        let searched = [("begins", "generate"), ("calls: search a", "search a"), ("answered", "go on")];
+        let own = [&searched[..], &[("calls: open__post a", "run post")]].concat();
+        check_of(with_tools(), &own);
+        let others =
+            [&searched[..2], &[("answered by a tool", "go on"), ("calls: open__post a", "ask about open__post")]];
+        check_of(with_tools(), &others.concat());
+        let mut turn = with_tools();
+        turn.taint(true);
+        check_of(turn, &[("begins", "generate"), ("calls: open__post a", "ask about open__post")]);
+    }
+
+    #[test]
+    fn what_was_approved_runs_before_the_first_generation_and_counts_as_a_call() {
+        check_of(
+            with_tools(),
+            &[
+                ("approved: files__write a", "run write"),
+                ("answered by a tool", "go on"),
+                ("calls: open__post a", "ask about open__post"),
+            ],
+        );
+        let mut turn = with_tools();
+        for _ in 0..TURN_CALLS_MAX {
+            turn.next(event("approved: files__write a"));
+        }
+        assert_eq!(told(&turn.next(event("approved: files__write a"))), "say answer now");
     }
 
     #[test]

@@ -89,20 +89,22 @@ fn refuse_beside(tool: &str, field: &str, value: &str, there: bool) -> Result<()
     if there { Err(ApiError::invalid(&path, message)) } else { Ok(()) }
 }
 
-/// Refuses what a turn of several generations cannot do.
+/// Refuses what a turn of several generations cannot do; `asks` is the tool and its field that want one.
 pub(in crate::http::body) fn check_rounds(
-    search: &FileSearchRequest,
+    asks: Option<(&str, &str)>,
     generation: &Generation,
     continues: bool,
 ) -> Result<(), ApiError> {
-    let path = format!("{}.queries", search.field);
+    let Some((tool, field)) = asks else { return Ok(()) };
+    let value = if field == "queries" { "written" } else { "mcp" };
+    let path = format!("{tool}.{field}");
     let refused = [
         ("`n` above 1: the calls of one answer are run", generation.spec.engine.choices > 1),
         ("a form of the answer: the model could not call", generation.form.is_some()),
         ("an answer that goes on with the last message", continues),
     ];
-    match refused.into_iter().find(|(_, there)| *there && search.queries == QueryWriter::Model) {
-        Some((what, _)) => Err(ApiError::invalid(&path, format!("`{path}` cannot be \"written\" beside {what}"))),
+    match refused.into_iter().find(|(_, there)| *there) {
+        Some((what, _)) => Err(ApiError::invalid(&path, format!("`{path}` cannot be {value:?} beside {what}"))),
         None => Ok(()),
     }
 }

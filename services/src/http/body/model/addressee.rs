@@ -102,6 +102,10 @@ impl ChatRequest {
                 format!("`{}` is not taken by the pipeline `{name}`: its file says what it searches", search.field);
             return Err(ApiError::unsupported(&search.field, message));
         }
+        if let Some(server) = self.mcp.first() {
+            let message = format!("`{}` is not taken by the pipeline `{name}`, which calls no tools", server.field);
+            return Err(ApiError::unsupported(&server.field, message));
+        }
         if let Some(form) = self.generation.form.as_ref().filter(|_| pipeline.forms_its_answer()) {
             let message =
                 format!("`{}` is not taken by the pipeline `{name}`: its answer has a form already", form.field);

@@ -53,7 +53,7 @@ impl Frames for MessageAnswer {
 
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
         // This API has no block for a search of files: its text goes on behind it.
-        if is_search(&output) {
+        if output.is_of_server() {
             return Ok(());
         }
         let shows = self.about.shows_thoughts;
@@ -77,7 +77,7 @@ impl Frames for MessageAnswer {
 
 impl WholeReply for MessageAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
-        if is_search(&output) {
+        if output.is_of_server() {
             return Ok(None);
         }
         let Some(account) = self.parts.take(output, |_| {})? else { return Ok(None) };
@@ -138,13 +138,9 @@ impl MessageAnswer {
                 Some(json!({"type": "text", "text": part.text, "citations": citations}))
             }
             Part::Call(call) => tool_use(call, serde_json::from_str(&call.arguments).ok()?),
-            Part::Search(_) => None,
+            Part::Search(_) | Part::Tools(_) | Part::Run(_) => None,
         }
     }
-}
-
-fn is_search(output: &Output) -> bool {
-    matches!(output, Output::Searching { .. } | Output::Searched(_))
 }
 
 fn tool_use(call: &PartCall, input: Map<String, Value>) -> Option<Value> {
@@ -159,7 +155,7 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
                 Part::Thought(_) => json!({"type": "thinking", "thinking": "", "signature": ""}),
                 Part::Text(_) => json!({"type": "text", "text": ""}),
                 Part::Call(call) => json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}),
-                Part::Search(_) => return,
+                Part::Search(_) | Part::Tools(_) | Part::Run(_) => return,
             };
             tell(out, "content_block_start", [("index", json!(at)), ("content_block", block)]);
         }
@@ -169,7 +165,7 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
                 Part::Thought(_) => json!({"type": "thinking_delta", "thinking": more}),
                 Part::Text(_) => json!({"type": "text_delta", "text": more}),
                 Part::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
-                Part::Search(_) => return,
+                Part::Search(_) | Part::Tools(_) | Part::Run(_) => return,
             };
             tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
         }

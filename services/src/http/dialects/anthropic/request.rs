@@ -4,6 +4,7 @@ use super::turns;
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
+use crate::http::body::tools::MCP;
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
@@ -126,7 +127,7 @@ fn tools_in_chat_words(tools: Vec<Json>) -> Result<Vec<Json>, ApiError> {
 
 /// `None` for a tool that is not for the model that runs here.
 fn tool_in_chat_words(path: String, tool: Json) -> Result<Option<Json>, ApiError> {
-    if tool["type"] == FILE_SEARCH {
+    if tool["type"] == FILE_SEARCH || tool["type"] == MCP {
         return Ok(Some(tool));
     }
     let mut fields = Fields::nested(path, tool)?;

@@ -2,8 +2,9 @@
 
 use super::citable::{Citable, begins};
 use crate::citations::NumberedSource;
+use crate::hosted::is_approval_id;
 use crate::http::body::fields::{Fields, missing, wrong_type};
-use crate::http::body::turns::{BETWEEN, TurnsBuilder, left_out};
+use crate::http::body::turns::{BETWEEN, TurnsBuilder, answered, left_out};
 use crate::http::wire::error::ApiError;
 use crate::text::Message;
 use serde_json::Value as Json;
@@ -41,8 +42,16 @@ enum Within {
 enum MessageBlock {
     Text(String),
     Thought(String),
-    Call { id: String, name: String, input: Json },
-    Result { call: String, text: String },
+    Call {
+        id: String,
+        name: String,
+        input: Json,
+    },
+    /// Without a text where the call was approved just now.
+    Result {
+        call: String,
+        text: Option<String>,
+    },
 }
 
 fn take(turns: &mut TurnsBuilder, path: String, message: Json, citable: &mut Citable) -> Result<(), ApiError> {
@@ -74,7 +83,7 @@ fn user(turns: &mut TurnsBuilder, path: &str, content: Json, citable: &mut Citab
                 if !said.is_empty() {
                     turns.user(std::mem::take(&mut said).join(BETWEEN));
                 }
-                turns.result(&format!("{path}.tool_use_id"), call, text)?;
+                turns.answer(&format!("{path}.tool_use_id"), call, text)?;
             }
             MessageBlock::Thought(_) | MessageBlock::Call { .. } => {
                 return Err(misplaced(&path, "an assistant's turn"));
@@ -213,7 +222,12 @@ fn result(fields: &mut Fields, citable: &mut Citable) -> Result<MessageBlock, Ap
         .map_or_else(|| Ok(String::new()), |content| text_of(&path, content, Within::ToolResult, citable))?;
     // The template has no other way to say it.
     let failed = fields.bool("is_error")?.unwrap_or(false);
-    Ok(MessageBlock::Result { call, text: if failed { format!("Error: {text}") } else { text } })
+    let text = if failed { format!("Error: {text}") } else { text };
+    let text = match fields.bool("approve")? {
+        Some(approve) if is_approval_id(&call) => answered(approve, Some(text)),
+        _ => Some(text),
+    };
+    Ok(MessageBlock::Result { call, text })
 }
 
 fn without_billing(mut system: Json) -> Json {

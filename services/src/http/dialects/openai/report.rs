@@ -2,7 +2,7 @@
 
 use super::token_report::origin_into;
 use crate::actors::request::report::{
-    ChangedToken, EngramReport, ExamplesReport, PipelineReport, PipelineStepReport, ProbeReport, Report,
+    CallReport, ChangedToken, EngramReport, ExamplesReport, PipelineReport, PipelineStepReport, ProbeReport, Report,
     ThinkingReport, TurnReport,
 };
 use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
@@ -30,6 +30,13 @@ fn turn_json(turn: &TurnReport) -> Value {
     let mut json = json!({"rounds": turn.rounds, "searches": turn.searches, "passages": turn.passages});
     if let Some(sufficiency) = turn.sufficiency {
         json["sufficiency"] = sufficiency.into();
+    }
+    if !turn.calls.is_empty() {
+        let one = |call: &CallReport| {
+            let ms = call.took.as_secs_f64() * 1e3;
+            json!({"tool": call.tool, "ms": ms, "bytes": call.bytes, "error": call.failed})
+        };
+        json["calls"] = turn.calls.iter().map(one).collect();
     }
     json
 }

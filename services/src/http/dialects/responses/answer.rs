@@ -2,18 +2,21 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
+use super::tools;
 use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
 use crate::citations::Citation;
+use crate::hosted::is_approval_id;
 use crate::http::reply::citations::{file_citation, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
 use crate::http::reply::tokens;
 use crate::http::wire::error::ApiError;
+use crate::turn::ToldTools;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::BytesMut;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Replies that are responses.
 pub(super) struct ResponseFormat {
@@ -25,6 +28,8 @@ pub(super) struct ResponseFormat {
     pub thoughts: ThoughtsShown,
     /// The passages that a search found are shown.
     pub shows_results: bool,
+    /// Servers whose tools the conversation has listed already.
+    pub listed: HashSet<String>,
     /// Takes the response when it is whole, if it is to be kept.
     pub keep: Option<KeepResponse>,
 }
@@ -52,6 +57,9 @@ impl Dialect for ResponseFormat {
     fn collected(self, begun: Begun) -> ResponseAnswer {
         let mut answer = self.streamed(begun);
         let searches = std::mem::take(&mut answer.begun.searches);
+        for part in answer.told_before() {
+            answer.parts.was_there(part, &mut |_| {});
+        }
         searches.into_iter().for_each(|search| answer.parts.searched(search, &mut |_| {}));
         answer
     }
@@ -60,11 +68,14 @@ impl Dialect for ResponseFormat {
 impl Frames for ResponseAnswer {
     fn opening(&mut self, out: &mut BytesMut) {
         let response = self.response("in_progress", Value::Null);
-        let searches = std::mem::take(&mut self.begun.searches);
+        let (searches, before) = (std::mem::take(&mut self.begun.searches), self.told_before());
         let mut events = EventWriter { out, next: &mut self.next };
         events.tell("response.created", [("response", response.clone())]);
         events.tell("response.in_progress", [("response", response)]);
         let items = Items::of(&self.about, &self.begun, false);
+        for part in before {
+            self.parts.was_there(part, &mut |step| items.frame(step, &mut events));
+        }
         for search in searches {
             self.parts.searched(search, &mut |step| items.frame(step, &mut events));
         }
@@ -97,6 +108,13 @@ impl WholeReply for ResponseAnswer {
 }
 
 impl ResponseAnswer {
+    /// Tools that the conversation has not listed yet, and calls that were approved.
+    fn told_before(&mut self) -> Vec<Part> {
+        let ToldTools { lists, runs } = std::mem::take(&mut self.begun.tools);
+        let new = lists.into_iter().filter(|list| !self.about.listed.contains(&list.server));
+        new.map(Part::Tools).chain(runs.into_iter().map(Part::Run)).collect()
+    }
+
     fn is_cut(&self) -> bool {
         self.parts.finish() == Some(Finish::Length)
     }
@@ -188,6 +206,10 @@ impl Items<'_> {
     /// Unique among all responses, as the response's own id is.
     fn id(&self, at: usize, part: &Part) -> String {
         let kind = match part {
+            // The client answers it by this id.
+            Part::Call(call) if is_approval_id(&call.id) => return call.id.clone(),
+            Part::Tools(_) => "mcpl",
+            Part::Run(_) => "mcp",
             Part::Thought(_) => "rs",
             Part::Text(_) => "msg",
             Part::Call(_) => "fc",
@@ -214,12 +236,16 @@ impl Items<'_> {
             Part::Text(_) => json!({"type": "message", "role": "assistant"}),
             Part::Call(call) => self.call(call, ""),
             Part::Search(search) => self.search(search, false),
+            Part::Tools(list) => tools::list(list, false),
+            Part::Run(run) => tools::run(run),
         };
         if matches!(part, Part::Thought(_) | Part::Text(_)) {
             item["content"] = json!([]);
         }
         item["id"] = json!(self.id(at, part));
-        item["status"] = json!("in_progress");
+        if has_status(part) {
+            item["status"] = json!("in_progress");
+        }
         item
     }
 
@@ -233,10 +259,19 @@ impl Items<'_> {
             }
             Part::Call(call) => self.call(call, &call.arguments),
             Part::Search(search) => self.search(search, true),
+            Part::Tools(list) => tools::list(list, true),
+            Part::Run(run) => tools::run(run),
         };
         let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
         item["id"] = json!(self.id(at, part));
-        item["status"] = json!(if incomplete { "incomplete" } else { "completed" });
+        let status = match part {
+            Part::Run(run) if matches!(run.result, Some(Err(_))) => "failed",
+            _ if incomplete => "incomplete",
+            _ => "completed",
+        };
+        if has_status(part) {
+            item["status"] = json!(status);
+        }
         item
     }
 
@@ -256,6 +291,9 @@ impl Items<'_> {
     }
 
     fn call(&self, call: &PartCall, arguments: &str) -> Value {
+        if is_approval_id(&call.id) {
+            return tools::approval_request(&call.name, arguments);
+        }
         let mut item = json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments});
         if let Some((space, name)) = self.about.namespaces.get(&call.name) {
             (item["namespace"], item["name"]) = (json!(space), json!(name));
@@ -274,10 +312,14 @@ impl Items<'_> {
                     let fields = [id, output, (names.index, json!(0)), ("part", (names.part)(""))];
                     events.tell(names.added, fields);
                 }
-                if matches!(part, Part::Search(_)) {
-                    for state in ["in_progress", "searching"] {
-                        events.tell(&format!("response.file_search_call.{state}"), place(at, part));
-                    }
+                for name in tools::begun(part) {
+                    events.tell(name, place(at, part));
+                }
+                if let Part::Run(run) = part {
+                    let ([id, output], arguments) = (place(at, part), json!(run.arguments));
+                    events.tell("response.mcp_call_arguments.delta", [id, output, ("delta", arguments.clone())]);
+                    let [id, output] = place(at, part);
+                    events.tell("response.mcp_call_arguments.done", [id, output, ("arguments", arguments)]);
                 }
             }
             PartStep::More(at, part, more, new) => {
@@ -291,6 +333,7 @@ impl Items<'_> {
                     Some(names) => {
                         events.tell(names.delta, [id, output, (names.index, json!(0)), ("delta", json!(more))]);
                     }
+                    None if matches!(part, Part::Call(call) if is_approval_id(&call.id)) => {}
                     None => {
                         events.tell("response.function_call_arguments.delta", [id, output, ("delta", json!(more))]);
                     }
@@ -314,12 +357,13 @@ impl Items<'_> {
     fn end(&self, at: usize, part: &Part, events: &mut EventWriter<'_>) {
         let place = || [("item_id", json!(self.id(at, part))), self.index(at)];
         match (part, self.names(part)) {
+            (Part::Call(call), _) if is_approval_id(&call.id) => {}
             (Part::Call(call), _) => {
                 let [id, output] = place();
                 let (name, arguments) = (("name", json!(call.name)), ("arguments", json!(call.arguments)));
                 events.tell("response.function_call_arguments.done", [id, output, name, arguments]);
             }
-            (Part::Search(_), _) => events.tell("response.file_search_call.completed", place()),
+            (Part::Search(_) | Part::Tools(_) | Part::Run(_), _) => events.tell(tools::ended(part), place()),
             (Part::Thought(text), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
                 events.tell(names.done, [id, output, index, ("text", json!(text))]);
@@ -353,8 +397,17 @@ impl Items<'_> {
             Part::Thought(_) if self.about.thoughts.as_summary => Some(SUMMARY),
             Part::Thought(_) => Some(THOUGHT),
             Part::Text(_) => Some(TEXT),
-            Part::Call(_) | Part::Search(_) => None,
+            Part::Call(_) | Part::Search(_) | Part::Tools(_) | Part::Run(_) => None,
         }
+    }
+}
+
+/// Whether items of this kind say how far they are.
+fn has_status(part: &Part) -> bool {
+    match part {
+        Part::Tools(_) => false,
+        Part::Call(call) => !is_approval_id(&call.id),
+        _ => true,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
+use super::tool_items::{self as tools, flat};
 use crate::http::body::fields::{Fields, call_arguments, missing};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, joined, left_out, text_of};
 use crate::http::wire::error::ApiError;
@@ -39,7 +40,7 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
     let kind_path = fields.path("type");
     // A message may say nothing of what it is.
     let kind = fields.string("type")?.unwrap_or_else(|| "message".into());
-    fields.same(&["id", "status"]);
+    let head = fields.same(&["id", "status"]);
     match kind.as_str() {
         "message" => message(turns, &mut fields)?,
         "reasoning" => turns.thought(thought(&mut fields)?),
@@ -47,13 +48,18 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
         "function_call_output" => output(turns, &mut fields)?,
         // What a service did. Of its outcome the model was told in words.
         "web_search_call" | "file_search_call" => count_ignored("input", "type"),
+        // The model is told of the tools anew.
+        "mcp_list_tools" => {}
+        "mcp_call" => tools::run(turns, &mut fields, &head)?,
+        "mcp_approval_request" => tools::asked(turns, &mut fields, &head)?,
+        "mcp_approval_response" => tools::approval(turns, &mut fields)?,
         "item_reference" => {
             let path = fields.path("id");
             fields.string("id")?.ok_or_else(|| missing(&path, "an item's id"))?;
             return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` \"item_reference\" leads nowhere")));
         }
         other => {
-            let wanted = "message, reasoning, function_call or function_call_output";
+            let wanted = "message, reasoning, function_call, function_call_output, mcp_call or mcp_approval_response";
             return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` must be {wanted}, got {other:?}")));
         }
     }
@@ -113,12 +119,4 @@ fn output(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError>
     let text = joined(&path, value, "", |_, kind| Ok(left_out(kind)))?;
     fields.same(&["name", "namespace"]);
     turns.result(&id_path, id, text)
-}
-
-/// Between a namespace and a name.
-pub(super) const SEPARATOR: &str = "__";
-
-/// What the model calls a tool of a namespace.
-pub(super) fn flat(namespace: &str, name: &str) -> String {
-    format!("{namespace}{SEPARATOR}{name}")
 }

@@ -5,3 +5,5 @@ mod items;
 mod references;
 pub(in crate::http) mod request;
 pub(in crate::http::dialects) mod routes;
+mod tool_items;
+mod tools;

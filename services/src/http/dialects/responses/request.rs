@@ -1,9 +1,11 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
-use super::items::{self, SEPARATOR, flat};
+use super::items;
+use super::tool_items::{SEPARATOR, flat};
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
+use crate::http::body::tools::MCP;
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;
@@ -220,15 +222,16 @@ fn tools(
         let kind_path = tool.path("type");
         match tool.string("type")?.as_deref() {
             Some("function") => functions.push(function(tool, None)?),
-            Some(FILE_SEARCH) => functions.push(whole.clone()),
+            Some(FILE_SEARCH | MCP) => functions.push(whole.clone()),
             Some("namespace") => namespace(tool, &mut functions, &mut namespaces)?,
             Some(kind) if SERVERS_TOOLS.iter().any(|known| kind.starts_with(known)) => {
                 count_ignored("tools", "type");
                 continue;
             }
             Some(other) => {
-                let message =
-                    format!("`{kind_path}` {other:?} is not supported; there are function, file_search and namespace");
+                let message = format!(
+                    "`{kind_path}` {other:?} is not supported; there are function, file_search, mcp and namespace"
+                );
                 return Err(ApiError::unsupported(&kind_path, message));
             }
             None => return Err(missing(&kind_path, "\"function\" or \"namespace\"")),

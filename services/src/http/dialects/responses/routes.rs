@@ -22,7 +22,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,10 +39,17 @@ pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
 async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let ParsedBody { asked, bytes, room } = asked(&app, &request, payload).await?;
     let ResponsesRequest { chat, items, store, thoughts, shows_results, namespaces, mut echo } = asked;
+    let listed = listed_servers(&items);
     let keep = if store { keep(&app, &request, &items) } else { None };
     echo.insert("store".into(), keep.is_some().into());
-    let shape = ResponseFormat { echo, namespaces, thoughts, shows_results, keep };
+    let shape = ResponseFormat { echo, namespaces, thoughts, shows_results, listed, keep };
     converse(&app, &request, ParsedBody { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
+}
+
+/// Servers whose tools an item of the conversation lists.
+fn listed_servers(items: &[Value]) -> HashSet<String> {
+    let lists = items.iter().filter(|item| item["type"] == "mcp_list_tools");
+    lists.filter_map(|item| item["server_label"].as_str().map(str::to_owned)).collect()
 }
 
 /// `POST /v1/responses/input_tokens`: how many tokens a request's prompt has, without an answer.

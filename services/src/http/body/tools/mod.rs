@@ -1,13 +1,19 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
-use super::documents::{FILE_SEARCH, is_file_search, the_file_search};
-use super::fields::{Fields, at_most, missing, wrong_type};
+mod mcp;
+
+pub(in crate::http) use mcp::MCP;
+pub(in crate::http::body) use mcp::check_approvals;
+
+use crate::http::body::documents::{FILE_SEARCH, is_file_search, the_file_search};
+use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
 use crate::turn::Hosted;
-use crate::turn::options::{FileSearchRequest, QueryWriter};
+use crate::turn::options::{FileSearchRequest, McpRequest, QueryWriter};
+use mcp::{is_mcp, servers};
 use serde_json::Value as Json;
 
 /// Tools that the model may call.
@@ -18,6 +24,8 @@ pub(in crate::http) struct TakenTools {
     pub(in crate::http) tools: Tools,
     /// What calls have to keep to, if anything.
     pub(in crate::http) calls: Option<Calls>,
+    /// Those that the service runs itself.
+    pub(in crate::http) hosted: Vec<Hosted>,
 }
 
 /// Which tools may or must be called.
@@ -32,13 +40,26 @@ enum CallChoice {
     },
 }
 
-/// The tools, unless there are none or the model is to call none, and the search that the service runs itself.
-pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, Option<FileSearchRequest>), ApiError> {
+/// What a request says of tools.
+#[derive(Default)]
+pub(in crate::http) struct AskedTools {
+    /// Functions, unless there are none or the model is to call none.
+    pub(in crate::http) functions: Option<TakenTools>,
+    /// The search that the service makes itself.
+    pub(in crate::http) file_search: Option<FileSearchRequest>,
+    /// Servers whose tools the service runs itself.
+    pub(in crate::http) mcp: Vec<McpRequest>,
+}
+
+/// The tools of a request.
+pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError> {
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let all = fields.list("tools")?.unwrap_or_default();
     at_most("tools", all.len(), limits::TOOLS_MAX)?;
-    let (hosted, declared): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
-    let search = the_file_search(hosted)?;
+    let (asked, all): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(_, tool)| is_mcp(tool));
+    let mut mcp = servers(asked)?;
+    let (searches, declared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tool)| is_file_search(tool));
+    let search = the_file_search(searches)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
     let (mut tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
@@ -49,25 +70,33 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
             return Err(ApiError::invalid(&path, format!("`{path}` is {:?}, which an earlier tool has", tool.name)));
         }
     }
+    let mut hosted = Vec::new();
     // Behind the client's own, so that these keep their places.
     if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
-        host(Hosted::FileSearch, &mut tools, &mut declared)?;
+        hosted.push(Hosted::FileSearch);
     }
-    let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some())? else {
-        return Ok((None, None));
+    hosted.iter().try_for_each(|hosted| host(hosted, &mut tools, &mut declared))?;
+    let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some(), !mcp.is_empty())? else {
+        return Ok(AskedTools::default());
     };
-    if tools.is_empty() {
-        return Ok((None, search));
+    if names.is_some() {
+        // None of their tools is among these.
+        mcp.clear();
+    }
+    if tools.is_empty() && !(must && !mcp.is_empty()) {
+        return Ok(AskedTools { functions: None, file_search: search, mcp });
     }
     let bound = must || names.is_some() || strict.contains(&true);
     let callable: Vec<Tool> =
         tools.into_iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name))).collect();
     let calls = bound.then(|| Calls { tools: callable.clone(), must, several: several && !once });
-    Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls }), search))
+    hosted.retain(|hosted| callable.iter().any(|tool| tool.name == hosted.name()));
+    let functions = Some(TakenTools { declared, tools: Tools::new(callable), calls, hosted });
+    Ok(AskedTools { functions, file_search: search, mcp })
 }
 
 /// Adds a function that the service runs itself.
-fn host(hosted: Hosted, tools: &mut Vec<Tool>, declared: &mut Vec<Json>) -> Result<(), ApiError> {
+fn host(hosted: &Hosted, tools: &mut Vec<Tool>, declared: &mut Vec<Json>) -> Result<(), ApiError> {
     let name = hosted.name();
     if tools.iter().any(|tool| tool.name == name) {
         let message = format!("`tools` has a function {name:?}, which is the name of the one that the service runs");
@@ -120,7 +149,7 @@ fn name(function: &mut Fields) -> Result<String, ApiError> {
 }
 
 /// Which calls `tool_choice` asks for. A search that is made before the answer in any case is no call of the model's.
-fn choice(fields: &mut Fields, tools: &[Tool], searches: bool) -> Result<CallChoice, ApiError> {
+fn choice(fields: &mut Fields, tools: &[Tool], searches: bool, servers: bool) -> Result<CallChoice, ApiError> {
     let any = |must| CallChoice::Tools { names: None, must, once: false };
     let wanted = "\"auto\", \"none\", \"required\", a function or `allowed_tools`";
     let chosen = match fields.any("tool_choice") {
@@ -138,7 +167,7 @@ fn choice(fields: &mut Fields, tools: &[Tool], searches: bool) -> Result<CallCho
         }
         Some(other) => return Err(wrong_type("tool_choice", wanted, &other)),
     };
-    if tools.is_empty() && matches!(chosen, CallChoice::Tools { must: true, .. }) {
+    if tools.is_empty() && !servers && matches!(chosen, CallChoice::Tools { must: true, .. }) {
         if searches {
             return Ok(any(false));
         }

@@ -1,71 +1,133 @@
-//! The functions that a model may call and the server runs itself. A new one is a variant here, and an arm in the
-//! driver that runs it.
+//! The functions that a model may call and the server runs itself. A new one is a variant of both enums here, and an
+//! arm in the driver that runs it.
 
-use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX};
+use crate::hosted::ServerTool;
+use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX, TURN_CALLS_MAX};
 use crate::text::tools::Tool;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
 
 /// A function that the server runs itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosted {
     /// Searches the vector stores that the request names.
     FileSearch,
+    /// Asks an MCP server of the operator's.
+    Mcp {
+        /// What the server runs.
+        tool: Arc<ServerTool>,
+        /// Each of its calls waits for an approval: the operator wants it so, or the request does.
+        asks: bool,
+    },
+}
+
+/// A server that a request names, and what of it the model may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolList {
+    /// The server's name in the operator's file.
+    pub server: String,
+    /// Its tools that the model may call, in the order of their names.
+    pub tools: Vec<Arc<ServerTool>>,
+    /// Why there are none.
+    pub error: Option<String>,
 }
 
 /// A call of such a function, whose arguments were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum HostedCall {
+pub(in crate::turn) enum HostedCall {
     /// Searches the stores for passages.
     FileSearch {
         /// What the model wrote; it has a word at least.
         query: String,
     },
+    /// Has a tool of an MCP server run.
+    Mcp {
+        /// What the server runs.
+        tool: Arc<ServerTool>,
+        /// What the model wrote.
+        arguments: Map<String, Json>,
+    },
 }
 
 impl Hosted {
     /// The name that the model calls it by.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::FileSearch => "file_search",
+            Self::Mcp { tool, .. } => &tool.shown,
+        }
+    }
+
+    /// The names of its server and of itself there, for metrics: the operator's file has the one, and accepted the
+    /// other.
+    pub(in crate::turn) fn labels(&self) -> [&str; 2] {
+        match self {
+            Self::FileSearch => ["none", self.name()],
+            Self::Mcp { tool, .. } => [tool.server.name(), &tool.name],
+        }
+    }
+
+    /// Its calls change nothing and send nothing out of the LAN.
+    pub(in crate::turn) fn reads_only(&self) -> bool {
+        match self {
+            Self::FileSearch => true,
+            Self::Mcp { tool, .. } => tool.reads_only(),
+        }
+    }
+
+    /// Its calls wait for an approval whatever has been read.
+    pub(in crate::turn) fn asks(&self) -> bool {
+        match self {
+            Self::FileSearch => false,
+            Self::Mcp { asks, .. } => *asks,
         }
     }
 
     /// The most calls of it in one turn.
-    pub(super) fn calls_max(self) -> u32 {
+    pub(in crate::turn) fn calls_max(&self) -> u32 {
         match self {
             Self::FileSearch => FILE_SEARCHES_MAX,
+            Self::Mcp { .. } => TURN_CALLS_MAX,
         }
     }
 
     /// What the model is told of it, as clients declare theirs.
-    pub fn declaration(self) -> Json {
+    pub fn declaration(&self) -> Json {
         let (Tool { name, parameters }, description) = (self.tool(), self.description());
         json!({"type": "function",
             "function": {"name": name, "description": description, "parameters": parameters}})
     }
 
     /// Its name and the schema of its arguments.
-    pub fn tool(self) -> Tool {
+    pub fn tool(&self) -> Tool {
         let parameters = match self {
             Self::FileSearch => json!({
                 "type": "object",
                 "properties": {"query": {"type": "string", "description": "the words to search for"}},
                 "required": ["query"],
             }),
+            Self::Mcp { tool, .. } => tool.schema.clone(),
         };
         Tool { name: self.name().to_owned(), parameters }
     }
 
-    fn description(self) -> &'static str {
+    fn description(&self) -> &str {
         match self {
             Self::FileSearch => "Searches the user's files and returns the passages that fit the query best.",
+            Self::Mcp { tool, .. } => &tool.description,
         }
     }
 
     /// Reads the arguments of a call, or says in words for the model what is wrong with them.
-    pub(super) fn read(self, arguments: &str) -> Result<HostedCall, String> {
+    pub(in crate::turn) fn read(&self, arguments: &str) -> Result<HostedCall, String> {
         match self {
             Self::FileSearch => query(arguments).map(|query| HostedCall::FileSearch { query }),
+            Self::Mcp { tool, .. } => {
+                let object = serde_json::from_str(arguments).map_err(|_| {
+                    format!("{} takes an object of arguments, got {:?}", tool.shown, shortened(arguments))
+                });
+                object.map(|arguments| HostedCall::Mcp { tool: tool.clone(), arguments })
+            }
         }
     }
 }

@@ -1,0 +1,214 @@
+//! All MCP servers of the operator's file, which is read again when it changes; one with a mistake changes nothing.
+
+use super::approvals::Approvals;
+use super::file::{ServerEntry, ToolsFile};
+use super::pins::{PinFile, Pins};
+use super::server::McpServer;
+use super::tool::{PinState, ServerTool};
+use crate::audit::{Audit, AuditRecord};
+use crate::metrics;
+use chimere_engine::files::Stamp;
+use chimere_engine::ids::KeyId;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// The tools that there are. Without a file there are none.
+#[derive(Default)]
+pub struct Toolbox {
+    open: Option<OpenToolbox>,
+    /// Calls that wait for an approval.
+    pub approvals: Approvals,
+    audit: Audit,
+}
+
+struct OpenToolbox {
+    path: PathBuf,
+    pins: PinFile,
+    state: Mutex<ToolboxState>,
+    runtime: ToolThread,
+    /// Withheld tools that the log has been told of, by name and pin.
+    told: Mutex<HashSet<(String, String)>>,
+}
+
+struct ToolboxState {
+    /// What the file was when it was last looked at, read or not: a mistake is told once.
+    seen: Option<Stamp>,
+    servers: Arc<BTreeMap<String, Arc<McpServer>>>,
+}
+
+/// A server's tools, each with what the operator has said of it.
+#[derive(Clone, Debug, Default)]
+pub struct ListedTools {
+    /// In the order of their names.
+    pub tools: Vec<Arc<ServerTool>>,
+    /// Why there are none.
+    pub error: Option<String>,
+}
+
+/// A call for the audit.
+pub struct ToolRecord<'a> {
+    /// The name that the model calls the tool by.
+    pub tool: &'a str,
+    /// The account that it is run for.
+    pub account: KeyId,
+    /// Name of the request in the log.
+    pub request: &'a str,
+    /// Hash of the arguments.
+    pub arguments: &'a str,
+    /// The account that approved it, if one was asked.
+    pub approved: Option<KeyId>,
+    /// A word for what came of it.
+    pub outcome: &'a str,
+}
+
+impl Toolbox {
+    /// That of a file.
+    ///
+    /// # Errors
+    /// If the file has a mistake, with its place.
+    pub fn open(path: &Path, audit: Audit) -> Result<Self, String> {
+        // Before it is read: what changes meanwhile is seen at the next look.
+        let seen = Stamp::at(path);
+        let (file, pins, runtime) = (ToolsFile::read(path)?, PinFile::beside(path)?, ToolThread::start()?);
+        let servers = Arc::new(servers_of(file, &BTreeMap::new(), &runtime.handle));
+        let state = Mutex::new(ToolboxState { seen, servers });
+        let open = OpenToolbox { path: path.to_owned(), pins, state, runtime, told: Mutex::default() };
+        Ok(Self { open: Some(open), approvals: Approvals::default(), audit })
+    }
+
+    /// That of a file, for its operator at a terminal.
+    ///
+    /// # Errors
+    /// If the file has a mistake, with its place.
+    pub fn for_operator(path: &Path) -> Result<Self, String> {
+        Self::open(path, Audit::default())
+    }
+
+    /// All servers, by name.
+    pub fn all_servers(&self) -> Vec<Arc<McpServer>> {
+        self.open.iter().flat_map(|open| open.servers().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    /// The servers whose tools an account may have run, by name.
+    pub fn servers(&self, account: KeyId) -> Vec<Arc<McpServer>> {
+        self.all_servers().into_iter().filter(|server| server.entry().keys.has(account)).collect()
+    }
+
+    /// The one of this name, if an account may have its tools run.
+    pub fn server(&self, account: KeyId, name: &str) -> Option<Arc<McpServer>> {
+        let server = self.open.as_ref()?.servers().get(name).cloned()?;
+        server.entry().keys.has(account).then_some(server)
+    }
+
+    /// A server's tools, accepted and not. Tells the log and the metrics of those that are withheld, each once.
+    pub async fn list(&self, server: &Arc<McpServer>) -> ListedTools {
+        let Some(open) = &self.open else { return ListedTools::default() };
+        let tools = match server.tools().await {
+            Ok(tools) => tools,
+            Err(why) => return ListedTools { tools: Vec::new(), error: Some(why) },
+        };
+        let pins = open.pins.pins();
+        let judged = |tool| {
+            let tool = ServerTool::listed(server, tool);
+            Arc::new(ServerTool { state: pins.state(&tool), ..tool })
+        };
+        let tools: Vec<Arc<ServerTool>> = tools.iter().map(judged).collect();
+        tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| open.tell(tool));
+        ListedTools { tools, error: None }
+    }
+
+    /// Accepts all tools of a server as they are, and gives them.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or the file cannot be written.
+    pub async fn accept(&self, server: &Arc<McpServer>) -> Result<Vec<ServerTool>, String> {
+        let open = self.open.as_ref().ok_or("there is no file of tools")?;
+        let tools = server.tools().await?;
+        let tools: Vec<ServerTool> = tools.iter().map(|tool| ServerTool::listed(server, tool)).collect();
+        let mut pins = Pins::clone(&open.pins.pins());
+        pins.accept(server.name(), &tools);
+        open.pins.write(&pins)?;
+        Ok(tools)
+    }
+
+    /// The tools that are accepted, and where that is written down.
+    pub fn pins(&self) -> Option<(Arc<Pins>, &Path)> {
+        self.open.as_ref().map(|open| (open.pins.pins(), open.pins.path()))
+    }
+
+    /// Writes a call down: in the audit, and in the metrics under the names that the operator's files have.
+    pub fn record(&self, record: &ToolRecord<'_>) {
+        self.audit.record(&AuditRecord {
+            account: Some(record.account),
+            request: Some(record.request),
+            arguments: Some(record.arguments),
+            approved: record.approved,
+            ..AuditRecord::own("tool.call", Some(record.tool), record.outcome)
+        });
+    }
+}
+
+impl OpenToolbox {
+    fn servers(&self) -> Arc<BTreeMap<String, Arc<McpServer>>> {
+        let mut state = self.state.lock();
+        let now = Stamp::at(&self.path);
+        if now != state.seen {
+            state.seen = now;
+            match ToolsFile::read(&self.path) {
+                Ok(file) => state.servers = Arc::new(servers_of(file, &state.servers, &self.runtime.handle)),
+                Err(error) => {
+                    ::metrics::counter!(metrics::TOOL_FILES_REFUSED).increment(1);
+                    tracing::error!(error, "the tools stay as they were");
+                }
+            }
+        }
+        state.servers.clone()
+    }
+
+    fn tell(&self, tool: &ServerTool) {
+        if !self.told.lock().insert((tool.shown.clone(), format!("{} {}", tool.pin, tool.state.name()))) {
+            return;
+        }
+        if tool.state == PinState::Changed {
+            ::metrics::counter!(metrics::TOOLS_CHANGED, "server" => tool.server.name().to_owned()).increment(1);
+        }
+        let (state, server) = (tool.state.name(), tool.server.name());
+        tracing::warn!(tool = tool.shown, state, "a tool is withheld; `chimere mcp accept {server}` takes it as it is");
+    }
+}
+
+/// The servers of a file. One of which nothing changed keeps its connection.
+fn servers_of(
+    file: ToolsFile,
+    before: &BTreeMap<String, Arc<McpServer>>,
+    runtime: &Handle,
+) -> BTreeMap<String, Arc<McpServer>> {
+    let one = |(name, entry): (String, ServerEntry)| {
+        let kept = before.get(&name).filter(|server| *server.entry() == entry).cloned();
+        (name.clone(), kept.unwrap_or_else(|| Arc::new(McpServer::new(name, entry, runtime.clone()))))
+    };
+    file.servers.into_iter().map(one).collect()
+}
+
+/// The thread that connections live on, until it is dropped.
+struct ToolThread {
+    handle: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl ToolThread {
+    fn start() -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| format!("no thread for tools: {e}"))?;
+        let (handle, (end, ended)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let thread = std::thread::Builder::new().name("tools".into());
+        // An error is its end too.
+        let spawned = thread.spawn(move || runtime.block_on(async { ended.await.ok() }));
+        spawned.map_err(|e| format!("no thread for tools: {e}"))?;
+        Ok(Self { handle, _end: end })
+    }
+}

@@ -1,0 +1,20 @@
+//! The one way out of the process: every connection that the service itself makes is made here. A destination is a
+//! server that the operator named, taken at whatever address it has, or a page of the public internet, whose every
+//! address is looked at before a connection goes to exactly that address. No cookies, no proxies, no other ports than 80
+//! and 443 in public (docs/decisions/0033-one-way-out.md).
+
+mod address;
+mod client;
+mod destination;
+mod error;
+mod network;
+mod reply;
+mod target;
+mod unpacked;
+
+pub use client::{Method, Outbound, OutboundBounds, OutboundReply, OutboundRequest};
+pub use destination::{Destination, OperatorsServer, PublicReach};
+pub use error::{OutboundError, Refused};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Calls of MCP servers' tools: run, told to the client, and put into the context as far as it has room; and calls that
+//! the client is asked about first.
+
+use super::driver::{Broken, TurnDriver, count};
+use super::machine::{CallOutcome, CallResult, PlannedCall, TurnEvent};
+use crate::actors::request::output::{Delta, Output, ToolCallDelta, ToolRun};
+use crate::actors::request::report::CallReport;
+use crate::hosted::{AskedCall, ServerTool, ToolAnswer, ToolRecord, digest};
+use crate::limits::MCP_READS_AT_ONCE;
+use crate::metrics;
+use crate::turn::caller::TurnCaller;
+use crate::turn::context::room;
+use crate::turn::hosted::{Hosted, HostedCall};
+use crate::turn::services::TurnServices;
+use chimere_engine::ids::KeyId;
+use futures_util::StreamExt;
+use futures_util::stream;
+use serde_json::{Map, Value as Json};
+use std::pin::pin;
+
+/// What the model reads where the context has no room for a result.
+const NO_ROOM: &str = "Error: there is no room for this result; answer from what is known.";
+/// Tokens that a template lays around a result, at most.
+const AROUND: usize = 256;
+
+impl TurnDriver {
+    /// Runs calls of MCP servers' tools: at once those that only read, else there is one.
+    pub(super) async fn run_tools(
+        &mut self,
+        calls: &[PlannedCall],
+        results: &mut Vec<CallResult>,
+    ) -> Result<(), Broken> {
+        let (services, caller) = (self.later.services.clone(), self.later.caller.clone());
+        let runs = calls.iter().filter_map(|planned| match &planned.plan {
+            Ok(HostedCall::Mcp { tool, arguments }) => {
+                Some(run(&services, &caller, tool, (arguments, &planned.call.arguments), None))
+            }
+            _ => None,
+        });
+        let mut answers = pin!(stream::iter(runs).buffered(MCP_READS_AT_ONCE));
+        for PlannedCall { call, tool, .. } in calls {
+            let Hosted::Mcp { tool, .. } = tool else { continue };
+            let told = told_run(tool, &call.arguments, None);
+            self.tell(Output::Calling(told.clone())).await?;
+            let Some(answer) = answers.next().await else { break };
+            self.later.report.calls.push(reported(tool, &answer));
+            let outcome = if answer.failed { CallOutcome::Failed } else { CallOutcome::Answered };
+            let ended = ToolRun { result: Some(result_of(&answer)), ..told };
+            let (text, passages) = (answer.text, Vec::new());
+            let result = CallResult { call: call.clone(), outcome, text, passages, taints: true };
+            let result = self.with_room(result, results).await?;
+            results.push(result);
+            self.tell(Output::Called(ended)).await?;
+        }
+        Ok(())
+    }
+
+    /// The result, cut to what leaves room for the model's own words. `before` are the answers of this round so far.
+    async fn with_room(&self, mut result: CallResult, before: &[CallResult]) -> Result<CallResult, Broken> {
+        let room = room(self.later.services.handles.context, self.later.turn.tokens_left());
+        let known = self.later.tokens.len() + before.iter().map(|result| result.text.len() + AROUND).sum::<usize>();
+        // No token has less than a byte, so what is short enough need not be tokenized.
+        while known + result.text.len() + AROUND > room && result.text != NO_ROOM {
+            let mut results = before.to_vec();
+            results.push(result.clone());
+            if self.prompt(&results).await?.ids.len() <= room {
+                break;
+            }
+            let half = result.text.floor_char_boundary(result.text.len() / 2);
+            if half < NO_ROOM.len() {
+                result.text = NO_ROOM.to_owned();
+            } else {
+                result.text.truncate(half);
+            }
+        }
+        Ok(result)
+    }
+
+    /// Tells the client of calls that wait for its approval, as calls that it has to answer.
+    pub(super) async fn ask(&mut self, calls: &[PlannedCall]) -> Result<TurnEvent, Broken> {
+        for (index, PlannedCall { call, tool, .. }) in (0..).zip(calls) {
+            count(tool, "asked");
+            let Hosted::Mcp { tool, .. } = tool else { continue };
+            let (services, caller) = (&self.later.services, &self.later.caller);
+            let (shown, arguments, pin) = (call.name.clone(), call.arguments.clone(), tool.pin.clone());
+            let asked = AskedCall { shown: shown.clone(), arguments: arguments.clone(), pin };
+            record(services, caller, tool, (&arguments, "asked"), None);
+            let id = services.tools.approvals.ask(caller.account, asked);
+            let start = Some((id, shown));
+            let tool_calls = vec![ToolCallDelta { index, start, arguments, incomplete: false }];
+            self.tell_delta(Delta { tool_calls, ..Delta::default() }).await?;
+        }
+        Ok(TurnEvent::Asked)
+    }
+}
+
+/// Runs a tool, with the arguments that were read of what was written, and writes it down.
+pub(super) async fn run(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    tool: &ServerTool,
+    (arguments, written): (&Map<String, Json>, &str),
+    approved: Option<KeyId>,
+) -> ToolAnswer {
+    let answer = tool.server.call(&tool.name, arguments.clone()).await;
+    let server = tool.server.name().to_owned();
+    ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
+    let outcome = if answer.failed { "failed" } else { "answered" };
+    record(services, caller, tool, (written, outcome), approved);
+    answer
+}
+
+/// Writes a call down in the audit.
+pub(super) fn record(
+    services: &TurnServices,
+    caller: &TurnCaller,
+    tool: &ServerTool,
+    (arguments, outcome): (&str, &str),
+    approved: Option<KeyId>,
+) {
+    let (account, request, arguments) = (caller.account, &*caller.name, digest(arguments));
+    let record = ToolRecord { tool: &tool.shown, account, request, arguments: &arguments, approved, outcome };
+    services.tools.record(&record);
+}
+
+/// A call as the client is told of it, before it has ended.
+pub(super) fn told_run(tool: &ServerTool, arguments: &str, approval: Option<String>) -> ToolRun {
+    let (server, arguments) = (tool.server.name().to_owned(), arguments.to_owned());
+    ToolRun { server, tool: tool.name.clone(), arguments, approval, result: None }
+}
+
+pub(super) fn result_of(answer: &ToolAnswer) -> Result<String, String> {
+    if answer.failed { Err(answer.text.clone()) } else { Ok(answer.text.clone()) }
+}
+
+pub(super) fn reported(tool: &ServerTool, answer: &ToolAnswer) -> CallReport {
+    CallReport { tool: tool.shown.clone(), took: answer.took, bytes: answer.bytes, failed: answer.failed }
+}
