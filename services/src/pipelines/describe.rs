@@ -1,7 +1,7 @@
 //! What a pipeline does, in a line a step, for an operator who has written one.
 
 use super::form::{CheckRule, CheckStep, GenerateStep, PipelineStep, StepKind, Test};
-use super::model::NamedPipeline;
+use super::pipeline::NamedPipeline;
 
 /// Its name and what its steps do, in lines.
 pub fn described(pipeline: &NamedPipeline) -> String {

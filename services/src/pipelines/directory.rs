@@ -2,7 +2,7 @@
 
 use super::error::PipelineError;
 use super::names::is_pipeline_name;
-use super::model::NamedPipeline;
+use super::pipeline::NamedPipeline;
 use crate::limits::{PIPELINE_FILE_BYTES_MAX, PIPELINES_MAX};
 use crate::metrics;
 use chimere_engine::files::{Stamp, read_regular_text};

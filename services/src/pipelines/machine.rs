@@ -1,7 +1,7 @@
 //! Which step of a pipeline comes next. Data in, data out: no clock, no network, no text of a model but as data.
 
 use super::form::{CheckStep, GenerateStep, PipelineBudget, RetrieveStep, Test};
-use super::model::NamedPipeline;
+use super::pipeline::NamedPipeline;
 use super::program::Op;
 use crate::actors::request::output::Finish;
 use std::collections::{BTreeSet, HashMap};

@@ -6,7 +6,7 @@ use super::file::{
 };
 use super::form::{CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveStep, StepKind, Test};
 use super::names::is_step_name;
-use super::model::NamedPipeline;
+use super::pipeline::NamedPipeline;
 use super::program::program;
 use super::template::Template;
 use crate::limits::{

@@ -34,6 +34,7 @@ pub(super) async fn piped<S: Dialect>(
     })?;
     tracing::info!(request = &*name, pipeline = model, prompt_tokens, stream, "accepted");
     let envelope = super::dialect::Envelope { model, ..envelope(app, id_prefix, seed) };
-    let begun = Begun { envelope, choices: 1, include_usage, prompt_tokens, searches: Vec::new() };
+    let (searches, tools) = (Vec::new(), Default::default());
+    let begun = Begun { envelope, choices: 1, include_usage, prompt_tokens, searches, tools };
     out(app, (outputs, room, stream), shape, begun).await
 }

@@ -487,7 +487,7 @@ impl PipelineTurn {
             "piped"
         );
         self.report.passages = self.found.as_ref().map_or(0, |found| found.sources.len() as u32);
-        usage.reports.push(Report::Turn(self.report));
+        usage.reports.push(Report::Turn(std::mem::take(&mut self.report)));
         usage.reports.push(Report::Pipeline(Box::new(PipelineReport { name, steps, early })));
         self.tell(Output::End(usage)).await
     }
