@@ -19,5 +19,6 @@ pub static LIMITS: LazyLock<ModelLimits> = LazyLock::new(|| {
         template_options: vec!["enable_thinking".into()],
         experts: Some(8),
         thinking: Thoughts::new(&tokenizer, 500, &Default::default()).expect("good settings"),
+        web: Default::default(),
     }
 });

@@ -22,6 +22,7 @@ mod tests;
 mod thinking;
 mod trace;
 
+pub use crate::web::{WebFetch, WebKeys};
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
 pub use decide::Decide;
@@ -63,6 +64,8 @@ pub struct Config {
     pub documents: DocumentKeys,
     /// Section `[decide]`: questions with given options.
     pub decide: Decide,
+    /// Section `[web]`: searches of the web, and pages that are read.
+    pub web: WebKeys,
     /// Section `[mcp]`: tools for agents.
     pub mcp: Mcp,
     /// What is kept for those who go on from it.
@@ -88,6 +91,7 @@ impl Config {
             ("engram", config.engram.check()),
             ("documents", config.documents.check()),
             ("decide", config.decide.check()),
+            ("web", config.web.check()),
             ("responses", config.responses.check()),
             ("trace", config.trace.check()),
         ] {

@@ -27,6 +27,7 @@ use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
 use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
+use crate::web::Web;
 use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
@@ -77,6 +78,8 @@ pub struct ServiceParts {
     pub collections: Collections,
     /// What accounts keep of documents.
     pub documents: Documents,
+    /// The web, as far as it is offered.
+    pub web: Web,
     /// Maker of their vectors.
     pub embedder: Embedder,
     /// How questions with given options are decided.
@@ -174,6 +177,7 @@ impl Service {
             engram,
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
+            web: Arc::new(parts.web),
             embedder: parts.embedder,
             decide: parts.decide,
             text,

@@ -44,3 +44,4 @@ mod terminal;
 mod thinking;
 mod tolerance;
 mod traces;
+mod web;

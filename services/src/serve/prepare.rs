@@ -7,7 +7,7 @@ use super::{ServeError, audit, documents, files};
 use crate::actors::engine::Build;
 use crate::actors::watchdog::StepLimits;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
+use crate::config::{Config, Engine, PrefixCacheMode, WebFetch, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
@@ -22,6 +22,7 @@ use crate::semantic::{Collections, Settings};
 use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
+use crate::web::WebOffer;
 use crate::{limits, locate, metrics};
 use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::engram::{Strengths, StrengthsError};
@@ -76,7 +77,6 @@ impl Prepared {
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let claims = documents::claims(config)?;
         let tables = tables(config, &text)?;
-        let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
         let parts = ServiceParts {
@@ -85,6 +85,7 @@ impl Prepared {
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
             documents: documents::documents(config, &text, &embedder)?,
+            web: documents::web(config, &text, audit.clone())?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
@@ -115,8 +116,8 @@ impl Prepared {
             metrics: config.server.metrics,
             build: build(model, setup, reserved, log.clone()),
         };
+        let hello = hello(config, address, !keys.keys().is_empty(), parts.edge.tls.is_some());
         let renewals = Renewals { keys, certificate, audit };
-        let hello = hello(config, address, guarded, parts.edge.tls.is_some());
         Ok(Self { parts, renewals, hello, claims })
     }
 }
@@ -373,6 +374,7 @@ fn model_limits(
         template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
         experts: experts(model),
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
+        web: WebOffer { search: !config.web.searxng_url.is_empty(), fetch: config.web.fetch != WebFetch::Off },
     })
 }
 

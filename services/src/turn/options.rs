@@ -28,8 +28,21 @@ pub struct ChatRequest {
     pub sources: Vec<NumberedSource>,
     /// Stores of files that are searched, before the answer or within it.
     pub file_search: Option<FileSearchRequest>,
+    /// The web, which is searched and read within the answer.
+    pub web: Option<WebRequest>,
     /// Functions that the server runs within the answer.
     pub hosted: Vec<Hosted>,
+}
+
+/// What a request says of the web.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebRequest {
+    /// The tool's place in the request, for errors.
+    pub field: String,
+    /// Passages of one search or page, at most.
+    pub k: usize,
+    /// The hosts that count, in small letters, with all below them; empty for all.
+    pub domains: Vec<String>,
 }
 
 /// A search of stores for an answer.

@@ -62,7 +62,8 @@ impl<'a> Preparation<'a> {
         cache: Option<CacheScope>,
         (chat, bytes): (ChatRequest, usize),
     ) -> Self {
-        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search, hosted } = chat;
+        let ChatRequest { generation, conversation, tools, calls, reasoning, sources, file_search, web: _, hosted } =
+            chat;
         let mut preparation = Self::of_texts(services, caller, cache, (Vec::new(), generation));
         let (made, quoted_for) = (None, None);
         let hosts = !hosted.is_empty();

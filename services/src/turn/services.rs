@@ -11,6 +11,7 @@ use crate::embedder::Embedder;
 use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel, Thoughts};
+use crate::web::Web;
 use chimere_engine::scheduler::Spec;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub struct TurnServices {
     pub collections: Arc<Collections>,
     /// Documents of the accounts, which are searched for passages.
     pub documents: Arc<Documents>,
+    /// The web, as far as it is offered.
+    pub web: Arc<Web>,
     /// Maker of the vectors of collections.
     pub embedder: Embedder,
     /// How questions with given options are decided.

@@ -238,6 +238,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "engram",
             "semantic",
             "documents",
+            "web",
             "decide",
             "responses",
             "config",
@@ -285,6 +286,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "services/src/turn",
         &[
             "error",
+            "hosted",
             "options",
             "caller",
             "grammar",
@@ -329,7 +331,6 @@ const WAYS_OUT: &[&str] = &[
     "UnixStream::connect",
     "TcpSocket",
     "lookup_host",
-    "to_socket_addrs",
     "TlsConnector",
     "hyper::client",
     "reqwest",
@@ -340,9 +341,14 @@ const WAYS_OUT: &[&str] = &[
 const WAY_OUT: &str = "services/src/outbound/network.rs";
 /// What only those who read the operator's own files may name: it makes a server that may stand anywhere.
 const OPERATORS: &str = "OperatorsServer::configured";
-/// Those who do.
-const OPERATORS_FILES: &[&str] =
-    &["services/src/outbound", "services/src/config", "services/src/embedder", "services/src/traces"];
+/// The files and folders that do.
+const OPERATORS_FILES: &[&str] = &[
+    "services/src/outbound",
+    "services/src/config",
+    "services/src/embedder",
+    "services/src/traces",
+    "services/src/web/keys.rs",
+];
 /// HTTP clients of crates.io.
 const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "hyper-util", "awc", "isahc", "attohttpc", "minreq", "surf", "curl"];
 

@@ -6,7 +6,7 @@ use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::clock::Clock;
-use chimere::documents::{DocumentSettings, Documents};
+use chimere::documents::{DocumentSettings, Documents, PageReader};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
 use chimere::engram::Tables;
 use chimere::http::auth::AcceptedKeys;
@@ -15,6 +15,7 @@ use chimere::http::request::ModelLimits;
 use chimere::semantic::{Collections, Settings};
 use chimere::service::{Service, ServiceParts};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
+use chimere::web::Web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::drafts::{DraftKinds, DraftMode};
@@ -73,6 +74,8 @@ pub struct Options {
     pub documents: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
+    /// The web, as the configuration has it.
+    pub web: chimere::config::WebKeys,
     /// How questions with given options are decided.
     pub decide: chimere::decide::DecideSettings,
     /// Compute instead of doing what prompts say.
@@ -113,6 +116,7 @@ impl Default for Options {
             tables: None,
             documents: None,
             responses: chimere::config::Responses::default().bounds(),
+            web: Default::default(),
             decide: Default::default(),
             real: false,
         }
@@ -295,6 +299,14 @@ fn parts(
         count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
         vectors: embedder.maker(),
     };
+    let reader = PageReader {
+        program: settings.program.clone(),
+        memory_bytes: settings.parse_bytes,
+        seconds: 10,
+        chunk_tokens: settings.chunk_tokens,
+        count: settings.count.clone(),
+    };
+    let web = Web::new(options.web.settings().unwrap(), reader, options.audit.clone()).unwrap();
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
@@ -307,6 +319,7 @@ fn parts(
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
+        web: web.offer(),
     };
     ServiceParts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -324,6 +337,7 @@ fn parts(
         tables: Arc::new(tables),
         collections,
         documents,
+        web,
         embedder,
         decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),

@@ -40,12 +40,37 @@ pub enum Output {
     },
     /// The search that began last has found this.
     Searched(FileSearch),
+    /// The web is searched or read within the answer; what comes of it is not there yet.
+    Browsing(WebAction),
+    /// What began last on the web has ended.
+    Browsed(WebAction),
     /// No more of anything.
     End(RequestUsage),
     /// Something broke; nothing more comes.
     Failed(String),
     /// A later generation of the turn was not taken; nothing more comes.
     Refused(Refusal),
+}
+
+/// Something that was done on the web for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebAction {
+    /// Pages were looked for.
+    Search {
+        /// The queries that the model wrote.
+        queries: Vec<String>,
+        /// Addresses of the pages that were found.
+        urls: Vec<String>,
+        /// Nothing could be searched.
+        failed: bool,
+    },
+    /// A page was read.
+    Open {
+        /// Address of the page.
+        url: String,
+        /// It could not be read.
+        failed: bool,
+    },
 }
 
 /// A search of files that was made for an answer.

@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use super::documents::check_rounds;
+use super::documents::{check_answer, check_rounds};
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
 use super::model::{ModelLimits, check_model};
@@ -28,7 +28,7 @@ impl ChatRequest {
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
         let continues = continues(&mut fields, &messages)?;
-        let (tools, file_search) = tools::take(&mut fields)?;
+        let (mut tools, file_search) = tools::take(&mut fields, limits.web)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
         let report = report(&mut fields, logprobs.is_some())?;
@@ -45,11 +45,15 @@ impl ChatRequest {
         if let Some(search) = &file_search {
             check_rounds(search, &generation, continues)?;
         }
+        let web = tools.as_mut().and_then(|tools| tools.web.take());
+        if let Some(web) = &web {
+            check_answer(&web.field, "has the service run calls, which is not done", &generation, continues)?;
+        }
         let (declared, tools, calls, hosted) =
             tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls, t.hosted));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
-        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new(), file_search, hosted })
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources: Vec::new(), file_search, web, hosted })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::fields::Fields;
 use crate::http::wire::error::ApiError;
 use crate::text::Thoughts;
+use crate::web::WebOffer;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
@@ -33,6 +34,8 @@ pub struct ModelLimits {
     pub experts: Option<u32>,
     /// How the model thinks; `None` for one that does not.
     pub thinking: Option<Thoughts>,
+    /// What requests may ask for of the web.
+    pub web: WebOffer,
 }
 
 impl ModelLimits {

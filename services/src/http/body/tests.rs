@@ -35,6 +35,7 @@ fn limits() -> ModelLimits {
         template_options: vec!["enable_thinking".into()],
         experts: Some(4),
         thinking: Some(thoughts(&Default::default())),
+        web: Default::default(),
     }
 }
 

@@ -270,6 +270,7 @@ fn about_tools() -> Value {
         "tools": list(Some(limits::TOOLS_MAX), object()),
         "tool_choice": {},
         "parallel_tool_calls": flag(),
+        "web_search_options": object(),
     })
 }
 
@@ -563,6 +564,7 @@ mod tests {
             template_options: Vec::new(),
             experts: Some(8),
             thinking: None,
+            web: Default::default(),
         }
     }
 

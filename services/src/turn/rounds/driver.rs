@@ -1,11 +1,11 @@
 //! Carries out the steps of a turn: it forwards what each generation says, runs the calls between two of them, and
 //! makes the next generation's prompt. Nothing of it holds a place in the engine between generations.
 
-use super::hosted::HostedCall;
 use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, Turn, TurnEvent, TurnStep};
 use super::outputs::TurnOutputs;
 use super::round::Round;
 use super::usage::add;
+use super::web::WebTurn;
 use crate::actors::live::LiveEntry;
 use crate::actors::messages::Refusal;
 use crate::actors::request::generation_request::GenerationRequest;
@@ -19,6 +19,7 @@ use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, Too
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
 use crate::turn::error::TurnError;
+use crate::turn::hosted::{HostedCall, WebCall};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation};
 use crate::turn::preparation::Preparation;
 use crate::turn::prompts::{prompt_of, work};
@@ -43,6 +44,8 @@ pub struct LaterRounds {
     cache: Option<CacheScope>,
     /// The stores that `file_search` searches.
     search: Option<FileSearchRequest>,
+    /// What goes to the web and has gone there.
+    web: WebTurn,
     /// What each round asks for; its conversation is empty.
     asked: ChatRequest,
     /// The conversation so far, for templates behind whose answers no prompt can go on.
@@ -75,6 +78,7 @@ impl LaterRounds {
             reasoning: chat.reasoning,
             sources: chat.sources.clone(),
             file_search: None,
+            web: None,
             hosted: chat.hosted.clone(),
         };
         Some(Box::new(Self {
@@ -82,6 +86,7 @@ impl LaterRounds {
             caller: caller.clone(),
             cache,
             search: chat.file_search.clone(),
+            web: WebTurn::of(chat.web.clone()),
             asked,
             conversation: Conversation::default(),
             bytes,
@@ -92,6 +97,7 @@ impl LaterRounds {
 
     /// Takes over what the first round was prepared with.
     pub fn remember(&mut self, conversation: Conversation) {
+        self.web.begin(&conversation);
         self.conversation = conversation;
         // Its examples stand in the conversation now.
         self.asked.generation.engram.semantic = None;
@@ -324,6 +330,7 @@ impl TurnDriver {
             ::metrics::counter!(metrics::TOOL_CALLS, "tool" => name, "outcome" => outcome).increment(1);
             results.push(result);
         }
+        self.later.web.taint(&results);
         Ok(TurnEvent::Called(results))
     }
 
@@ -337,6 +344,7 @@ impl TurnDriver {
     ) -> Result<CallResult, Broken> {
         match run {
             HostedCall::FileSearch { query } => self.search(&call, query, before).await,
+            HostedCall::Web(asked) => self.browse(call, asked, before).await,
         }
     }
 
@@ -360,6 +368,26 @@ impl TurnDriver {
         Ok(failed.map_or(result, |why| without_answer(call.clone(), CallOutcome::Failed, &why)))
     }
 
+    /// Searches the web or reads a page of it, or says in words for the model why that cannot be.
+    async fn browse(&mut self, call: ModelCall, asked: WebCall, before: &[CallResult]) -> Result<CallResult, Broken> {
+        if let Some(why) = self.later.web.refusal(&asked) {
+            return Ok(without_answer(call, CallOutcome::Refused, &why));
+        }
+        self.tell(Output::Browsing(asked.action(&[], false))).await?;
+        let LaterRounds { services, caller, web, .. } = &mut self.later;
+        let (mut result, urls) = match web.run(&services.web, caller, &asked).await {
+            Ok(found) => (self.fitted(&call, found.passages, before).await?, found.urls),
+            Err(why) => (without_answer(call, CallOutcome::Failed, &why.to_string()), Vec::new()),
+        };
+        // What went wrong is told in a stranger's words too.
+        result.taints = true;
+        self.report.searches += u32::from(matches!(asked, WebCall::Search { .. }));
+        self.report.passages += result.passages.len() as u32;
+        let failed = result.outcome == CallOutcome::Failed;
+        self.tell(Output::Browsed(asked.action(&urls, failed))).await?;
+        Ok(result)
+    }
+
     /// The answer with as many of the best passages as leave room for the model's own words.
     async fn fitted(
         &self,
@@ -376,6 +404,7 @@ impl TurnDriver {
             outcome: CallOutcome::Answered,
             text: if found.is_empty() { none.to_owned() } else { numbered_passages(found, known) },
             passages: found.to_vec(),
+            taints: false,
         };
         while fitting + 1 < too_many {
             let mut results = before.to_vec();
@@ -404,7 +433,7 @@ impl TurnDriver {
 
 /// An answer that says why there is none.
 fn without_answer(call: ModelCall, outcome: CallOutcome, why: &str) -> CallResult {
-    CallResult { call, outcome, text: format!("Error: {why}"), passages: Vec::new() }
+    CallResult { call, outcome, text: format!("Error: {why}"), passages: Vec::new(), taints: false }
 }
 
 /// The id of a call of the turn in its prompts: the same in every turn that goes the same way, and of the form that

@@ -1,9 +1,9 @@
 //! Which step of a turn comes next. Data in, data out: no clock, no network, nothing asynchronous.
 
-use super::hosted::{Hosted, HostedCall};
 use crate::actors::request::output::Finish;
 use crate::citations::NumberedSource;
 use crate::limits::{TURN_CALLS_MAX, TURN_ROUNDS_MAX};
+use crate::turn::hosted::{Hosted, HostedCall};
 
 /// A turn on its way: how much of what it may do it has done.
 #[derive(Debug)]
@@ -78,6 +78,8 @@ pub(super) struct CallResult {
     pub(super) text: String,
     /// Passages in it, which may be cited.
     pub(super) passages: Vec<NumberedSource>,
+    /// Its words may be a stranger's, who may want something of the model.
+    pub(super) taints: bool,
 }
 
 /// What came of a call.
@@ -91,7 +93,7 @@ pub(super) enum CallOutcome {
 }
 
 impl CallOutcome {
-    /// The metric's label.
+    /// Its label in the metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -213,7 +215,7 @@ mod tests {
             _ => {
                 let (call, text) = (call("search a"), "found".to_owned());
                 let outcome = CallOutcome::Answered;
-                TurnEvent::Called(vec![CallResult { call, outcome, text, passages: Vec::new() }])
+                TurnEvent::Called(vec![CallResult { call, outcome, text, passages: Vec::new(), taints: false }])
             }
         }
     }
@@ -226,6 +228,7 @@ mod tests {
             TurnStep::Call(calls) => {
                 let one = |call: &PlannedCall| match &call.plan {
                     Ok(HostedCall::FileSearch { query }) => format!("search {query}"),
+                    Ok(HostedCall::Web(call)) => format!("browse {call:?}"),
                     Err(why) => format!("say {}", why.rsplit(['`', ';', ',']).next().unwrap().trim()),
                 };
                 calls.iter().map(one).collect::<Vec<_>>().join(", ")

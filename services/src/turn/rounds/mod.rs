@@ -2,12 +2,11 @@
 //! steps out: each generation is an ordinary request, and between two of them the server runs what the model called.
 
 mod driver;
-mod hosted;
 mod machine;
 mod outputs;
 mod round;
 mod usage;
+mod web;
 
 pub use driver::LaterRounds;
-pub use hosted::Hosted;
 pub use outputs::TurnOutputs;

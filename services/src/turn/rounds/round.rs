@@ -63,8 +63,8 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hosted::Hosted;
     use super::*;
+    use crate::turn::hosted::Hosted;
 
     fn call(index: u32, name: Option<&str>, arguments: &str) -> ToolCallDelta {
         let start = name.map(|name| (format!("id{index}"), name.to_owned()));

@@ -95,14 +95,28 @@ pub(in crate::http::body) fn check_rounds(
     generation: &Generation,
     continues: bool,
 ) -> Result<(), ApiError> {
-    let path = format!("{}.queries", search.field);
+    match search.queries {
+        QueryWriter::User => Ok(()),
+        QueryWriter::Model => {
+            check_answer(&format!("{}.queries", search.field), "cannot be \"written\"", generation, continues)
+        }
+    }
+}
+
+/// Refuses an answer within which no calls can be run, for a field that would have them run.
+pub(in crate::http::body) fn check_answer(
+    path: &str,
+    why: &str,
+    generation: &Generation,
+    continues: bool,
+) -> Result<(), ApiError> {
     let refused = [
         ("`n` above 1: the calls of one answer are run", generation.spec.engine.choices > 1),
         ("a form of the answer: the model could not call", generation.form.is_some()),
         ("an answer that goes on with the last message", continues),
     ];
-    match refused.into_iter().find(|(_, there)| *there && search.queries == QueryWriter::Model) {
-        Some((what, _)) => Err(ApiError::invalid(&path, format!("`{path}` cannot be \"written\" beside {what}"))),
+    match refused.into_iter().find(|(_, there)| *there) {
+        Some((other, _)) => Err(ApiError::invalid(path, format!("`{path}` {why} beside {other}"))),
         None => Ok(()),
     }
 }

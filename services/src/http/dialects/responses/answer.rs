@@ -2,9 +2,9 @@
 
 use super::items::SEALED;
 use super::request::ThoughtsShown;
-use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
+use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored, WebAction};
 use crate::citations::Citation;
-use crate::http::reply::citations::{file_citation, search_result};
+use crate::http::reply::citations::{citation_of, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
 use crate::http::reply::tokens;
@@ -25,6 +25,8 @@ pub(super) struct ResponseFormat {
     pub thoughts: ThoughtsShown,
     /// The passages that a search found are shown.
     pub shows_results: bool,
+    /// Show the addresses that a search of the web found.
+    pub shows_urls: bool,
     /// Takes the response when it is whole, if it is to be kept.
     pub keep: Option<KeepResponse>,
 }
@@ -192,6 +194,7 @@ impl Items<'_> {
             Part::Text(_) => "msg",
             Part::Call(_) => "fc",
             Part::Search(_) => "fs",
+            Part::Web(_) => "ws",
         };
         format!("{kind}_{}{at:02}", self.reply.trim_start_matches("resp_"))
     }
@@ -207,6 +210,21 @@ impl Items<'_> {
         item
     }
 
+    /// The item of something that was done on the web.
+    fn web(&self, action: &WebAction) -> Value {
+        let action = match action {
+            WebAction::Search { queries, urls, .. } => {
+                let mut search = json!({"type": "search", "query": queries.first(), "queries": queries});
+                if self.about.shows_urls {
+                    search["sources"] = urls.iter().map(|url| json!({"type": "url", "url": url})).collect();
+                }
+                search
+            }
+            WebAction::Open { url, .. } => json!({"type": "open_page", "url": url}),
+        };
+        json!({"type": "web_search_call", "action": action})
+    }
+
     /// An item of which nothing is there yet.
     fn begun(&self, at: usize, part: &Part) -> Value {
         let mut item = match part {
@@ -214,6 +232,7 @@ impl Items<'_> {
             Part::Text(_) => json!({"type": "message", "role": "assistant"}),
             Part::Call(call) => self.call(call, ""),
             Part::Search(search) => self.search(search, false),
+            Part::Web(action) => self.web(action),
         };
         if matches!(part, Part::Thought(_) | Part::Text(_)) {
             item["content"] = json!([]);
@@ -233,10 +252,17 @@ impl Items<'_> {
             }
             Part::Call(call) => self.call(call, &call.arguments),
             Part::Search(search) => self.search(search, true),
+            Part::Web(action) => self.web(action),
         };
         let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
         item["id"] = json!(self.id(at, part));
-        item["status"] = json!(if incomplete { "incomplete" } else { "completed" });
+        let failed =
+            matches!(part, Part::Web(WebAction::Search { failed: true, .. } | WebAction::Open { failed: true, .. }));
+        item["status"] = json!(match (failed, incomplete) {
+            (true, _) => "failed",
+            (false, true) => "incomplete",
+            (false, false) => "completed",
+        });
         item
     }
 
@@ -274,9 +300,9 @@ impl Items<'_> {
                     let fields = [id, output, (names.index, json!(0)), ("part", (names.part)(""))];
                     events.tell(names.added, fields);
                 }
-                if matches!(part, Part::Search(_)) {
+                if let Some(kind) = searches(part) {
                     for state in ["in_progress", "searching"] {
-                        events.tell(&format!("response.file_search_call.{state}"), place(at, part));
+                        events.tell(&format!("response.{kind}.{state}"), place(at, part));
                     }
                 }
             }
@@ -319,7 +345,11 @@ impl Items<'_> {
                 let (name, arguments) = (("name", json!(call.name)), ("arguments", json!(call.arguments)));
                 events.tell("response.function_call_arguments.done", [id, output, name, arguments]);
             }
-            (Part::Search(_), _) => events.tell("response.file_search_call.completed", place()),
+            (Part::Search(_) | Part::Web(_), _) => {
+                if let Some(kind) = searches(part) {
+                    events.tell(&format!("response.{kind}.completed"), place());
+                }
+            }
             (Part::Thought(text), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
                 events.tell(names.done, [id, output, index, ("text", json!(text))]);
@@ -353,7 +383,7 @@ impl Items<'_> {
             Part::Thought(_) if self.about.thoughts.as_summary => Some(SUMMARY),
             Part::Thought(_) => Some(THOUGHT),
             Part::Text(_) => Some(TEXT),
-            Part::Call(_) | Part::Search(_) => None,
+            Part::Call(_) | Part::Search(_) | Part::Web(_) => None,
         }
     }
 }
@@ -407,10 +437,19 @@ fn whole_text(mut part: Value, text: &PartText) -> Value {
     part
 }
 
-/// A citation of a file, as an annotation of a text.
+/// The name of a search's item.
+fn searches(part: &Part) -> Option<&'static str> {
+    match part {
+        Part::Search(_) => Some("file_search_call"),
+        Part::Web(_) => Some("web_search_call"),
+        _ => None,
+    }
+}
+
+/// A citation, as an annotation of a text.
 fn annotation(citation: &Citation) -> Option<Value> {
-    let mut annotation = file_citation(citation)?;
-    annotation["type"] = "file_citation".into();
+    let (kind, mut annotation) = citation_of(citation)?;
+    annotation["type"] = kind.into();
     Some(annotation)
 }
 

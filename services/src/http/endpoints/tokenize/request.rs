@@ -69,7 +69,7 @@ impl TokenizeRequest {
 
 fn chat(fields: &mut Fields, limits: &ModelLimits) -> Result<TokenizeInput, ApiError> {
     let messages = messages::checked(fields.list("messages")?.unwrap_or_default())?;
-    let tools = tools::take(fields)?.0.map(|t| t.declared).unwrap_or_default();
+    let tools = tools::take(fields, limits.web)?.0.map(|t| t.declared).unwrap_or_default();
     Ok(TokenizeInput::Chat(Conversation {
         messages,
         tools: tools.into_iter().map(RawJson).collect(),

@@ -1,5 +1,8 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
+pub(in crate::http) mod web;
+
+use self::web::{WEB_SEARCH, functions, is_web_search, the_web};
 use super::documents::{FILE_SEARCH, is_file_search, the_file_search};
 use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
@@ -7,7 +10,8 @@ use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
 use crate::turn::Hosted;
-use crate::turn::options::{FileSearchRequest, QueryWriter};
+use crate::turn::options::{FileSearchRequest, QueryWriter, WebRequest};
+use crate::web::WebOffer;
 use serde_json::Value as Json;
 
 /// Tools that the model may call.
@@ -20,6 +24,8 @@ pub(in crate::http) struct TakenTools {
     pub(in crate::http) calls: Option<Calls>,
     /// Those that the service runs itself.
     pub(in crate::http) hosted: Vec<Hosted>,
+    /// What the request says of the web.
+    pub(in crate::http) web: Option<WebRequest>,
 }
 
 /// Which tools may or must be called.
@@ -35,13 +41,19 @@ enum CallChoice {
 }
 
 /// The tools, unless there are none or the model is to call none, and the search that the service runs itself.
-pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, Option<FileSearchRequest>), ApiError> {
+pub(in crate::http) fn take(
+    fields: &mut Fields,
+    offer: WebOffer,
+) -> Result<(Option<TakenTools>, Option<FileSearchRequest>), ApiError> {
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let all = fields.list("tools")?.unwrap_or_default();
     at_most("tools", all.len(), limits::TOOLS_MAX)?;
     let (searches, declared): (Vec<_>, Vec<_>) =
         all.into_iter().enumerate().partition(|(_, tool)| is_file_search(tool));
     let search = the_file_search(searches)?;
+    let is_web = |tool: &Json| tool["type"].as_str().is_some_and(is_web_search);
+    let (webs, declared): (Vec<_>, Vec<_>) = declared.into_iter().partition(|(_, tool)| is_web(tool));
+    let web = the_web(fields, webs, offer)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
     let (mut tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
@@ -57,6 +69,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
     if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
         hosted.push(Hosted::FileSearch);
     }
+    hosted.extend(functions(offer).filter(|_| web.is_some()));
     hosted.iter().try_for_each(|hosted| host(hosted, &mut tools, &mut declared))?;
     let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some())? else {
         return Ok((None, None));
@@ -69,7 +82,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<(Option<TakenTools>, 
         tools.into_iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name))).collect();
     let calls = bound.then(|| Calls { tools: callable.clone(), must, several: several && !once });
     hosted.retain(|hosted| callable.iter().any(|tool| tool.name == hosted.name()));
-    Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls, hosted }), search))
+    Ok((Some(TakenTools { declared, tools: Tools::new(callable), calls, hosted, web }), search))
 }
 
 /// Adds a function that the service runs itself.
@@ -165,6 +178,10 @@ fn object_choice(mut choice: Fields, tools: &[Tool], searches: bool) -> Result<C
         Some(FILE_SEARCH) if tools.iter().any(|tool| tool.name == FILE_SEARCH) => {
             choice.finish()?;
             Ok(CallChoice::Tools { names: Some(vec![FILE_SEARCH.to_owned()]), must: true, once: true })
+        }
+        Some(kind) if is_web_search(kind) && tools.iter().any(|tool| tool.name == WEB_SEARCH) => {
+            choice.finish()?;
+            Ok(CallChoice::Tools { names: Some(vec![WEB_SEARCH.to_owned()]), must: true, once: true })
         }
         Some(FILE_SEARCH) if searches => {
             choice.finish()?;
