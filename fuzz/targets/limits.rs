@@ -21,5 +21,6 @@ pub static LIMITS: LazyLock<ModelLimits> = LazyLock::new(|| {
         thinking: Thoughts::new(&tokenizer, 500, &Default::default()).expect("good settings"),
         pipelines: Default::default(),
         adapters: Default::default(),
+        web: Default::default(),
     }
 });

@@ -23,6 +23,7 @@ mod thinking;
 mod tools;
 mod trace;
 
+pub use crate::web::{WebFetch, WebKeys};
 pub use args::ServeArgs;
 pub use cache::{Cache, PrefixCacheMode};
 pub use decide::Decide;
@@ -69,6 +70,8 @@ pub struct Config {
     pub decide: Decide,
     /// Section `[pipelines]`: workflows that are asked for by a model's name.
     pub pipelines: PipelineKeys,
+    /// Section `[web]`: searches of the web, and pages that are read.
+    pub web: WebKeys,
     /// Section `[mcp]`: tools for agents.
     pub mcp: Mcp,
     /// Section `[tools]`: tools that the service runs for models.
@@ -97,6 +100,7 @@ impl Config {
             ("documents", config.documents.check()),
             ("decide", config.decide.check()),
             ("pipelines", config.pipelines.check()),
+            ("web", config.web.check()),
             ("responses", config.responses.check()),
             ("trace", config.trace.check()),
         ] {

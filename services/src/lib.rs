@@ -31,3 +31,4 @@ pub mod service;
 pub mod text;
 pub mod traces;
 pub mod turn;
+pub mod web;

@@ -262,6 +262,32 @@ pub const EMBEDDER_ANSWER_BYTES_MAX: usize = 64 << 20;
 pub const EMBEDDER_DIMENSIONS_MAX: u32 = 16_384;
 /// Redirects that a request out of the process follows.
 pub const OUTBOUND_REDIRECTS_MAX: u32 = 3;
+/// Seconds that a search of the web or reading one of its pages may take in all.
+pub const OUTBOUND_SECONDS: u64 = 10;
+/// Bytes of a page that are read, packed and unpacked.
+pub const WEB_PAGE_BYTES: u64 = 2 << 20;
+/// The most of these that the configuration may ask for.
+pub const WEB_PAGE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a list that SearXNG gives.
+pub const WEB_SEARCH_BYTES_MAX: usize = 2 << 20;
+/// Queries of the web in one turn.
+pub const WEB_QUERIES_MAX: usize = 4;
+/// Bytes of a query of the web.
+pub const WEB_QUERY_BYTES_MAX: usize = 400;
+/// Pages that one search reads.
+pub const WEB_PAGES_MAX: usize = 5;
+/// Pages of a search that count, whether they are read or only shown by SearXNG.
+pub const WEB_RESULTS_MAX: usize = 10;
+/// Pages that a model may open in one turn.
+pub const WEB_FETCHES_MAX: u32 = 5;
+/// Hosts that one search may be narrowed to.
+pub const WEB_DOMAINS_MAX: usize = 100;
+/// Threads that wait for children which read pages.
+pub const WEB_THREADS: usize = 4;
+/// Pages that wait for one of these.
+pub const WEB_JOBS_MAX: usize = 64;
+/// Seconds that reading a page's text may take.
+pub const WEB_PARSE_SECONDS: u64 = 10;
 /// Texts or options of one request that are in the scheduler's hands at a time.
 pub const BATCH_IN_FLIGHT_MAX: usize = 64;
 /// Questions of one request for decisions.

@@ -436,7 +436,9 @@ fn start_labelled_counters() {
         ::metrics::counter!(DECISIONS, "type" => *kind).absolute(0);
     }
     for outcome in TOOL_OUTCOMES {
-        ::metrics::counter!(TOOL_CALLS, "server" => "none", "tool" => "file_search", "outcome" => *outcome).absolute(0);
+        for tool in ["file_search", "web_search", "web_fetch"] {
+            ::metrics::counter!(TOOL_CALLS, "server" => "none", "tool" => tool, "outcome" => *outcome).absolute(0);
+        }
     }
     for tool in MCP_TOOLS {
         for outcome in MCP_OUTCOMES {

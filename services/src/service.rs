@@ -28,6 +28,7 @@ use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
 use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
+use crate::web::Web;
 use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
@@ -80,6 +81,8 @@ pub struct ServiceParts {
     pub documents: Documents,
     /// Tools of the MCP servers that the operator names.
     pub tools: Toolbox,
+    /// The web, as far as it is offered.
+    pub web: Web,
     /// Maker of their vectors.
     pub embedder: Embedder,
     /// How questions with given options are decided.
@@ -179,6 +182,7 @@ impl Service {
             collections: Arc::new(parts.collections),
             documents: Arc::new(parts.documents),
             tools: Arc::new(parts.tools),
+            web: Arc::new(parts.web),
             embedder: parts.embedder,
             decide: parts.decide,
             text,

@@ -81,8 +81,11 @@ fn models_name_the_parent_and_every_dialect_of_text_takes_an_adapter() {
         let reply = post(server.addr, path, &body);
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
     }
-    let error =
-        refused(post(server.addr, "/v1/embeddings", &json!({"model": "poet", "input": "a"})), 400, "unsupported_parameter");
+    let error = refused(
+        post(server.addr, "/v1/embeddings", &json!({"model": "poet", "input": "a"})),
+        400,
+        "unsupported_parameter",
+    );
     assert!(error["message"].as_str().unwrap().contains("`poet` is an adapter"), "{error}");
     refused(
         post(server.addr, "/v1/completions", &json!({"model": "tiny:nobody", "prompt": "a"})),

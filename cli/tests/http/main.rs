@@ -47,3 +47,4 @@ mod thinking;
 mod tolerance;
 mod tools;
 mod traces;
+mod web;

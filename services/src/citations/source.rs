@@ -31,6 +31,13 @@ pub enum SourcePlace {
         /// How well the part fits the query.
         score: f32,
     },
+    /// A page of the web.
+    Web {
+        /// Address of the page.
+        url: String,
+        /// Its title, or else its address.
+        title: String,
+    },
     /// A document of the request.
     Document {
         /// Place among all documents of the request, from 0.

@@ -22,7 +22,7 @@ mod vectors;
 pub use error::DocumentError;
 pub use files::{Upload, label};
 pub use filter::{Attribute, AttributeFilter, Attributes, Comparison};
-pub use index::{FileSegment, PassageHit, PassageQuery, StoreIndex, coded};
+pub use index::{FileSegment, PagePassage, PageReader, PassageHit, PassageQuery, ReadPage, StoreIndex, coded};
 pub use library::DocumentSettings;
 pub use members::{
     BatchInfo, Chunking, FaultCode, FileCounts, FileInfo, FilePurpose, MemberFault, MemberInfo, MemberState, NewMember,

@@ -2,8 +2,8 @@
 
 use super::destination::Destination;
 use super::error::{OutboundError, Refused};
-use super::network::{Connector, Resolver, Stream, System, encrypted};
-use super::reply::{Head, Reader};
+use super::network::{ByteStream, Connector, Resolver, System, encrypted};
+use super::reply::{Head, ReplyReader};
 use super::unpacked::unpacked;
 use crate::limits::OUTBOUND_REDIRECTS_MAX;
 use crate::metrics;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// The way out.
+/// The way out of the process.
 pub struct Outbound {
     pub(super) resolver: Box<dyn Resolver>,
     pub(super) connector: Box<dyn Connector>,
@@ -28,7 +28,7 @@ pub enum Method {
     /// Reads a page; follows redirects.
     #[default]
     Get,
-    /// Sends a body.
+    /// Sends a body, and follows nothing.
     Post,
     /// Ends what the address stands for.
     Delete,
@@ -57,7 +57,7 @@ pub struct OutboundBounds {
 /// An answer whose head is there.
 pub struct OutboundReply {
     head: Head,
-    reader: Reader,
+    reader: ReplyReader,
     destination: Destination,
     bounds: OutboundBounds,
     deadline: Instant,
@@ -93,7 +93,7 @@ impl Outbound {
         Ok(OutboundReply { head, reader, destination, bounds, deadline, heard: 0 })
     }
 
-    /// The same with the whole body, for a thread that has nothing else to do.
+    /// Opens and reads the whole body, for a thread that has nothing else to do.
     pub fn wait(
         &self,
         destination: Destination,
@@ -115,7 +115,7 @@ impl Outbound {
         &self,
         mut destination: Destination,
         request: &OutboundRequest,
-    ) -> Result<(Destination, Head, Reader), OutboundError> {
+    ) -> Result<(Destination, Head, ReplyReader), OutboundError> {
         for _ in 0..=OUTBOUND_REDIRECTS_MAX {
             let (head, reader) = self.exchange(&destination, request).await?;
             let location = head.get("location").filter(|_| request.method == Method::Get && is_redirect(head.status));
@@ -130,17 +130,17 @@ impl Outbound {
         &self,
         destination: &Destination,
         request: &OutboundRequest,
-    ) -> Result<(Head, Reader), OutboundError> {
+    ) -> Result<(Head, ReplyReader), OutboundError> {
         let written = written(destination, request)?;
         let mut stream = self.connect(destination).await?;
         let broken = |e: std::io::Error| OutboundError::Broken(e.to_string());
         stream.write_all(&written).await.map_err(broken)?;
         stream.flush().await.map_err(broken)?;
-        Reader::begin(stream).await
+        ReplyReader::begin(stream).await
     }
 
     /// A connection to an address that was looked at, and to no other: the name is looked up once.
-    async fn connect(&self, destination: &Destination) -> Result<Box<dyn Stream>, OutboundError> {
+    async fn connect(&self, destination: &Destination) -> Result<Box<dyn ByteStream>, OutboundError> {
         let target = destination.target();
         let unconnected = |why: String| OutboundError::Unconnected { host: destination.host(), why };
         let addresses = match destination.literal() {

@@ -3,7 +3,7 @@
 
 use super::address::is_public;
 use super::error::Refused;
-use super::target::{Host, Target, number, parted};
+use super::target::{Host, PageAddress, number, parted};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ const PUBLIC_PORTS: [u16; 2] = [80, 443];
 /// own files makes one (a test looks through the source).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorsServer {
-    base: Target,
+    base: PageAddress,
 }
 
 impl OperatorsServer {
     /// Reads an address of the configuration, such as `http://10.0.0.7:8000/v1`.
     pub fn configured(url: &str) -> Result<Self, Refused> {
-        Target::read(url).map(|base| Self { base })
+        PageAddress::read(url).map(|base| Self { base })
     }
 
     /// The address as it was configured, without a slash at its end.
@@ -28,7 +28,7 @@ impl OperatorsServer {
         self.base.url().trim_end_matches('/').to_owned()
     }
 
-    fn serves(&self, target: &Target) -> bool {
+    fn serves(&self, target: &PageAddress) -> bool {
         self.base.host == target.host && self.base.port == target.port && self.base.encrypted == target.encrypted
     }
 }
@@ -43,7 +43,7 @@ pub struct PublicReach {
 }
 
 impl PublicReach {
-    /// Every public host.
+    /// Every public host, and no other.
     pub fn everywhere() -> Self {
         Self::default()
     }
@@ -93,7 +93,7 @@ impl PublicReach {
 /// A page that a request may go to.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    target: Target,
+    target: PageAddress,
     reach: Reach,
 }
 
@@ -109,13 +109,14 @@ impl Destination {
     /// The operator's server, at this path and query behind the path that the configuration has.
     pub fn operators(server: &OperatorsServer, path: &str) -> Result<Self, Refused> {
         let target =
-            if path.is_empty() { server.base.clone() } else { Target::read(&format!("{}{path}", server.url()))? };
+            if path.is_empty() { server.base.clone() } else { PageAddress::read(&format!("{}{path}", server.url()))? };
         Self { target, reach: Reach::Operators(server.clone()) }.checked()
     }
 
     /// A page that a stranger named: a client, a model, or another page.
     pub fn public(url: &str, reach: &Arc<PublicReach>) -> Result<Self, Refused> {
-        let page = Target::read(url).and_then(|target| Self { target, reach: Reach::Public(reach.clone()) }.checked());
+        let page =
+            PageAddress::read(url).and_then(|target| Self { target, reach: Reach::Public(reach.clone()) }.checked());
         page.map_err(Refused::counted)
     }
 
@@ -167,11 +168,11 @@ impl Destination {
         }
     }
 
-    pub(super) fn target(&self) -> &Target {
+    pub(super) fn target(&self) -> &PageAddress {
         &self.target
     }
 
-    /// The whole address.
+    /// The whole address of the page.
     pub fn url(&self) -> String {
         self.target.url()
     }

@@ -8,31 +8,31 @@ pub enum Refused {
     /// Something other than `http://` or `https://`, or no address at all.
     #[error("wants an address that begins with http:// or https://, got {got:?}")]
     Scheme {
-        /// What came.
+        /// The address or its part that came.
         got: String,
     },
     /// A name or a password before the host.
     #[error("wants an address without a user in it, got {got:?}")]
     User {
-        /// What came.
+        /// The address or its part that came.
         got: String,
     },
     /// A port that pages are not served from.
     #[error("wants port 80 or 443, got {got:?}")]
     Port {
-        /// What came.
+        /// The address or its part that came.
         got: String,
     },
     /// A host that is no name and no address in its usual form.
     #[error("wants a host's name, or an address in its usual form, got {got:?}")]
     Host {
-        /// What came.
+        /// The address or its part that came.
         got: String,
     },
     /// A host that the operator did not list.
     #[error("{host:?} is not among the hosts that the operator lists (web.allow)")]
     Unlisted {
-        /// What came.
+        /// The host that came.
         host: String,
     },
     /// The host is not in the public internet.

@@ -1,7 +1,7 @@
 //! The one way out of the process: every connection that the service itself makes is made here. A destination is a
-//! server that the operator named, taken at whatever address it has, or a page of the public internet, whose every
-//! address is looked at before a connection goes to exactly that address. No cookies, no proxies, no other ports than 80
-//! and 443 in public (docs/decisions/0033-one-way-out.md).
+//! server that the operator named, taken at whatever address it has, or a page of the public internet: every address of
+//! its host is looked at before a connection goes to exactly that one. No cookies, no proxies, in public no other ports
+//! than 80 and 443 (docs/decisions/0033-one-way-out.md).
 
 mod address;
 mod client;

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 /// A connection of bytes.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Finds the addresses of a name.
 pub(super) trait Resolver: Send + Sync {
@@ -21,7 +21,7 @@ pub(super) trait Resolver: Send + Sync {
 
 /// Connects to one address.
 pub(super) trait Connector: Send + Sync {
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn ByteStream>>>;
 }
 
 /// The system's names and sockets.
@@ -34,18 +34,18 @@ impl Resolver for System {
 }
 
 impl Connector for System {
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn ByteStream>>> {
         Box::pin(async move {
             let socket = tokio::net::TcpStream::connect(address).await?;
             // A request is written at once, so nothing is gained by waiting for more of it.
             socket.set_nodelay(true)?;
-            Ok(Box::new(socket) as Box<dyn Stream>)
+            Ok(Box::new(socket) as Box<dyn ByteStream>)
         })
     }
 }
 
-/// The same connection under TLS, by the certificates that the system trusts.
-pub(super) async fn encrypted(socket: Box<dyn Stream>, host: &str) -> Result<Box<dyn Stream>, OutboundError> {
+/// A connection under TLS on top of another, by the certificates that the system trusts.
+pub(super) async fn encrypted(socket: Box<dyn ByteStream>, host: &str) -> Result<Box<dyn ByteStream>, OutboundError> {
     let failed = |why: String| OutboundError::Tls { host: host.to_owned(), why };
     let config = config().as_ref().map_err(|why| failed(why.clone()))?;
     let name = host.trim_matches(['[', ']']).to_owned();

@@ -1,7 +1,7 @@
 //! An answer of HTTP/1.1: its head, and its body in pieces, whichever way the head says how long that is.
 
 use super::error::OutboundError;
-use super::network::Stream;
+use super::network::ByteStream;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 
@@ -57,15 +57,15 @@ enum Length {
 }
 
 /// Reads an answer off a connection.
-pub(super) struct Reader {
-    stream: Box<dyn Stream>,
+pub(super) struct ReplyReader {
+    stream: Box<dyn ByteStream>,
     read: BytesMut,
     length: Length,
 }
 
-impl Reader {
-    /// Reads the head.
-    pub(super) async fn begin(stream: Box<dyn Stream>) -> Result<(Head, Self), OutboundError> {
+impl ReplyReader {
+    /// Reads the head of an answer.
+    pub(super) async fn begin(stream: Box<dyn ByteStream>) -> Result<(Head, Self), OutboundError> {
         let mut reader = Self { stream, read: BytesMut::new(), length: Length::Ended };
         loop {
             let head = reader.head().await?;

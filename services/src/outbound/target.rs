@@ -10,7 +10,7 @@ const NAME_BYTES_MAX: usize = 253;
 
 /// A page on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct PageAddress {
     pub(super) encrypted: bool,
     pub(super) host: Host,
     pub(super) port: u16,
@@ -26,7 +26,7 @@ pub(super) enum Host {
     Address(IpAddr),
 }
 
-impl Target {
+impl PageAddress {
     /// Reads an absolute address.
     pub(super) fn read(url: &str) -> Result<Self, Refused> {
         let shown = || url.chars().take(200).collect::<String>();

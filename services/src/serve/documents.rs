@@ -1,11 +1,14 @@
 //! Opens the documents of accounts for the model that runs: its tokens are what passages are measured in.
 
 use super::ServeError;
+use crate::audit::Audit;
 use crate::config::Config;
-use crate::documents::{DocumentSettings, Documents};
+use crate::documents::{DocumentSettings, Documents, PageReader};
 use crate::embedder::Embedder;
 use crate::engram::DirectoryClaim;
+use crate::limits::WEB_PARSE_SECONDS;
 use crate::text::TextModel;
+use crate::web::Web;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +29,21 @@ pub(super) fn claims(config: &Config) -> Result<Vec<DirectoryClaim>, ServeError>
         claims.push(DirectoryClaim::take(path).map_err(|e| failed(key, &e))?);
     }
     Ok(claims)
+}
+
+/// The web, as far as the configuration allows it.
+pub(super) fn web(config: &Config, text: &TextModel, audit: Audit) -> Result<Web, ServeError> {
+    let failed = |e: &dyn std::fmt::Display| ServeError::Start(format!("web: {e}"));
+    let tokenizer = text.tokenizer().clone();
+    let reader = PageReader {
+        program: std::env::current_exe().map_err(|e| failed(&e))?,
+        memory_bytes: config.documents.parse_mib << 20,
+        seconds: WEB_PARSE_SECONDS,
+        chunk_tokens: config.documents.chunk_tokens,
+        count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
+    };
+    let settings = config.web.settings().map_err(|(key, why)| failed(&format!("{key}: {why}")))?;
+    Web::new(settings, reader, audit).map_err(|e| failed(&e))
 }
 
 /// What accounts keep of documents.

@@ -9,7 +9,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::adapters::Adapters;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, aliases, items};
+use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, WebFetch, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
@@ -26,6 +26,7 @@ use crate::semantic::{Collections, Settings};
 use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
+use crate::web::WebOffer;
 use crate::{limits, locate, metrics};
 use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::engram::{Strengths, StrengthsError};
@@ -90,6 +91,7 @@ impl Prepared {
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
             documents: documents::documents(config, &text, &embedder)?,
+            web: documents::web(config, &text, audit.clone())?,
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
@@ -390,6 +392,7 @@ fn model_limits(
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
         pipelines: Pipelines::default(),
         adapters: Adapters::default(),
+        web: WebOffer { search: !config.web.searxng_url.is_empty(), fetch: config.web.fetch != WebFetch::Off },
     })
 }
 

@@ -1,8 +1,11 @@
 //! The functions that a model may call and the server runs itself. A new one is a variant of both enums here, and an
 //! arm in the driver that runs it.
 
+use crate::actors::request::output::WebAction;
 use crate::hosted::ServerTool;
-use crate::limits::{FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX, TURN_CALLS_MAX};
+use crate::limits::{
+    FILE_SEARCHES_MAX, STORE_QUERY_BYTES_MAX, TURN_CALLS_MAX, WEB_FETCHES_MAX, WEB_QUERIES_MAX, WEB_QUERY_BYTES_MAX,
+};
 use crate::text::tools::Tool;
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
@@ -12,6 +15,10 @@ use std::sync::Arc;
 pub enum Hosted {
     /// Searches the vector stores that the request names.
     FileSearch,
+    /// Searches the web for passages.
+    WebSearch,
+    /// Reads a page of the web.
+    WebFetch,
     /// Asks an MCP server of the operator's.
     Mcp {
         /// What the server runs.
@@ -47,6 +54,25 @@ pub(in crate::turn) enum HostedCall {
         /// What the model wrote.
         arguments: Map<String, Json>,
     },
+    /// Searches the web or reads a page.
+    Web(WebCall),
+}
+
+/// A call that reads the web.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::turn) enum WebCall {
+    /// Searches for all of these together.
+    Search {
+        /// What the model wrote; there is one at least, and each has a word.
+        queries: Vec<String>,
+    },
+    /// Reads a page that was named.
+    Open {
+        /// Address of the page.
+        url: String,
+        /// What is looked for in it; empty for its beginning.
+        query: String,
+    },
 }
 
 impl Hosted {
@@ -54,6 +80,8 @@ impl Hosted {
     pub fn name(&self) -> &str {
         match self {
             Self::FileSearch => "file_search",
+            Self::WebSearch => "web_search",
+            Self::WebFetch => "web_fetch",
             Self::Mcp { tool, .. } => &tool.shown,
         }
     }
@@ -62,7 +90,7 @@ impl Hosted {
     /// other.
     pub(in crate::turn) fn labels(&self) -> [&str; 2] {
         match self {
-            Self::FileSearch => ["none", self.name()],
+            Self::FileSearch | Self::WebSearch | Self::WebFetch => ["none", self.name()],
             Self::Mcp { tool, .. } => [tool.server.name(), &tool.name],
         }
     }
@@ -70,7 +98,8 @@ impl Hosted {
     /// Its calls change nothing and send nothing out of the LAN.
     pub(in crate::turn) fn reads_only(&self) -> bool {
         match self {
-            Self::FileSearch => true,
+            // Where the web may go, its own turn says.
+            Self::FileSearch | Self::WebSearch | Self::WebFetch => true,
             Self::Mcp { tool, .. } => tool.reads_only(),
         }
     }
@@ -78,7 +107,7 @@ impl Hosted {
     /// Its calls wait for an approval whatever has been read.
     pub(in crate::turn) fn asks(&self) -> bool {
         match self {
-            Self::FileSearch => false,
+            Self::FileSearch | Self::WebSearch | Self::WebFetch => false,
             Self::Mcp { asks, .. } => *asks,
         }
     }
@@ -88,6 +117,8 @@ impl Hosted {
         match self {
             Self::FileSearch => FILE_SEARCHES_MAX,
             Self::Mcp { .. } => TURN_CALLS_MAX,
+            Self::WebSearch => WEB_QUERIES_MAX as u32,
+            Self::WebFetch => WEB_FETCHES_MAX,
         }
     }
 
@@ -107,6 +138,25 @@ impl Hosted {
                 "required": ["query"],
             }),
             Self::Mcp { tool, .. } => tool.schema.clone(),
+            Self::WebSearch => json!({
+                "type": "object",
+                "properties": {"queries": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                    "maxItems": WEB_QUERIES_MAX,
+                    "description": "the words to search for, in one query or several that put it differently",
+                }},
+                "required": ["queries"],
+            }),
+            Self::WebFetch => json!({
+                "type": "object",
+                "properties": {
+                    "url": {"type": "string", "description": "the page's address"},
+                    "query": {"type": "string", "description": "the words to look for in it"},
+                },
+                "required": ["url"],
+            }),
         };
         Tool { name: self.name().to_owned(), parameters }
     }
@@ -115,6 +165,12 @@ impl Hosted {
         match self {
             Self::FileSearch => "Searches the user's files and returns the passages that fit the query best.",
             Self::Mcp { tool, .. } => &tool.description,
+            Self::WebSearch => {
+                "Searches the web and returns the best passages. It can be called once, with up to four queries."
+            }
+            Self::WebFetch => {
+                "Reads a page whose address the user wrote or web_search returned, and returns passages of it."
+            }
         }
     }
 
@@ -128,6 +184,18 @@ impl Hosted {
                 });
                 object.map(|arguments| HostedCall::Mcp { tool: tool.clone(), arguments })
             }
+            Self::WebSearch => web_search(arguments).map(HostedCall::Web),
+            Self::WebFetch => web_fetch(arguments).map(HostedCall::Web),
+        }
+    }
+}
+
+impl WebCall {
+    /// What the client is told of it.
+    pub(in crate::turn) fn action(&self, urls: &[String], failed: bool) -> WebAction {
+        match self {
+            Self::Search { queries } => WebAction::Search { queries: queries.clone(), urls: urls.to_vec(), failed },
+            Self::Open { url, .. } => WebAction::Open { url: url.clone(), failed },
         }
     }
 }
@@ -148,6 +216,46 @@ fn query(arguments: &str) -> Result<String, String> {
         }
         Some(Json::String(query)) => Ok(query.clone()),
         _ => Err(format!("{wanted}, got {:?}", shortened(arguments))),
+    }
+}
+
+fn web_search(arguments: &str) -> Result<WebCall, String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Arguments {
+        queries: Vec<String>,
+    }
+    let wanted = format!("web_search takes one argument, `queries`, which is a list of 1 to {WEB_QUERIES_MAX} strings");
+    let Ok(Arguments { queries }) = serde_json::from_str(arguments) else {
+        return Err(format!("{wanted}, got {:?}", shortened(arguments)));
+    };
+    if queries.is_empty() || queries.len() > WEB_QUERIES_MAX {
+        return Err(format!("{wanted}, got {}", queries.len()));
+    }
+    match queries.iter().find(|query| query.trim().is_empty() || query.len() > WEB_QUERY_BYTES_MAX) {
+        Some(wrong) => {
+            let got = wrong.len();
+            Err(format!("a query of web_search has words, and at most {WEB_QUERY_BYTES_MAX} bytes, got {got}"))
+        }
+        None => Ok(WebCall::Search { queries }),
+    }
+}
+
+fn web_fetch(arguments: &str) -> Result<WebCall, String> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Arguments {
+        url: String,
+        #[serde(default)]
+        query: String,
+    }
+    let wanted = "web_fetch takes `url` and, if you like, `query`, which are strings";
+    match serde_json::from_str(arguments) {
+        Ok(Arguments { url, query }) if query.len() <= WEB_QUERY_BYTES_MAX => Ok(WebCall::Open { url, query }),
+        Ok(Arguments { query, .. }) => {
+            Err(format!("`query` of web_fetch may have {WEB_QUERY_BYTES_MAX} bytes, got {}", query.len()))
+        }
+        Err(_) => Err(format!("{wanted}, got {:?}", shortened(arguments))),
     }
 }
 
@@ -174,6 +282,30 @@ mod tests {
             (&format!(r#"{{"query":"{}"}}"#, "x".repeat(STORE_QUERY_BYTES_MAX + 1)), "16384 bytes, got 16385"),
         ] {
             assert!(read(arguments).is_err_and(|error| error.contains(said)), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn what_goes_to_the_web_is_read_strictly() {
+        let search = |arguments: &str| Hosted::WebSearch.read(arguments);
+        let queries = vec!["a".to_owned(), "b".into()];
+        assert_eq!(search(r#"{"queries":["a","b"]}"#), Ok(HostedCall::Web(WebCall::Search { queries })));
+        for wrong in [
+            "{}",
+            r#"{"queries":[]}"#,
+            r#"{"queries":["a","a","a","a","a"]}"#,
+            r#"{"queries":[" "]}"#,
+            r#"{"queries":"a"}"#,
+            r#"{"queries":["a"],"site":"b"}"#,
+            r#"{"queries":[7]}"#,
+        ] {
+            assert!(search(wrong).is_err(), "{wrong}");
+        }
+        let fetch = |arguments: &str| Hosted::WebFetch.read(arguments);
+        let open = WebCall::Open { url: "http://a".into(), query: String::new() };
+        assert_eq!(fetch(r#"{"url":"http://a"}"#), Ok(HostedCall::Web(open)));
+        for wrong in ["{}", r#"{"url":7}"#, r#"{"url":"a","method":"POST"}"#] {
+            assert!(fetch(wrong).is_err(), "{wrong}");
         }
     }
 

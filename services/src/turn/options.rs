@@ -32,6 +32,8 @@ pub struct ChatRequest {
     pub file_search: Option<FileSearchRequest>,
     /// The pipeline that answers in the place of one generation.
     pub pipeline: Option<Arc<NamedPipeline>>,
+    /// The web, which is searched and read within the answer.
+    pub web: Option<WebRequest>,
     /// Functions that the server runs within the answer.
     pub hosted: Vec<Hosted>,
     /// MCP servers whose tools become such functions before the turn begins.
@@ -62,6 +64,17 @@ pub enum AskedCalls {
     All,
     /// Those of these tools.
     Of(Vec<String>),
+}
+
+/// What a request says of the web.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebRequest {
+    /// The tool's place in the request, for errors.
+    pub field: String,
+    /// Passages of one search or page, at most.
+    pub k: usize,
+    /// The hosts that count, in small letters, with all below them; empty for all.
+    pub domains: Vec<String>,
 }
 
 /// A search of stores for an answer.

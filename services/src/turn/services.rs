@@ -12,6 +12,7 @@ use crate::engram::EngramParts;
 use crate::hosted::Toolbox;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel, Thoughts};
+use crate::web::Web;
 use chimere_engine::scheduler::Spec;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -34,6 +35,8 @@ pub struct TurnServices {
     pub documents: Arc<Documents>,
     /// Tools of the MCP servers that the operator names.
     pub tools: Arc<Toolbox>,
+    /// The web, as far as it is offered.
+    pub web: Arc<Web>,
     /// Maker of the vectors of collections.
     pub embedder: Embedder,
     /// How questions with given options are decided.

@@ -239,6 +239,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "semantic",
             "documents",
             "hosted",
+            "web",
             "decide",
             "responses",
             "config",
@@ -350,7 +351,6 @@ const WAYS_OUT: &[&str] = &[
     "UnixStream::connect",
     "TcpSocket",
     "lookup_host",
-    "to_socket_addrs",
     "TlsConnector",
     "hyper::client",
     "reqwest",
@@ -361,13 +361,14 @@ const WAYS_OUT: &[&str] = &[
 const WAY_OUT: &str = "services/src/outbound/network.rs";
 /// What only those who read the operator's own files may name: it makes a server that may stand anywhere.
 const OPERATORS: &str = "OperatorsServer::configured";
-/// Those who do.
+/// The files and folders that do.
 const OPERATORS_FILES: &[&str] = &[
     "services/src/outbound",
     "services/src/config",
     "services/src/embedder",
     "services/src/hosted",
     "services/src/traces",
+    "services/src/web/keys.rs",
 ];
 /// HTTP clients of crates.io.
 const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "hyper-util", "awc", "isahc", "attohttpc", "minreq", "surf", "curl"];

@@ -7,7 +7,7 @@ use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
 use chimere::adapters::Adapters;
 use chimere::clock::Clock;
-use chimere::documents::{DocumentSettings, Documents};
+use chimere::documents::{DocumentSettings, Documents, PageReader};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
 use chimere::engram::Tables;
 use chimere::hosted::Toolbox;
@@ -18,6 +18,7 @@ use chimere::pipelines::Pipelines;
 use chimere::semantic::{Collections, Settings};
 use chimere::service::{Service, ServiceParts};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
+use chimere::web::Web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::drafts::{DraftKinds, DraftMode};
@@ -82,6 +83,8 @@ pub struct Options {
     pub tools: Option<PathBuf>,
     /// What is kept of conversations.
     pub responses: chimere::responses::ResponseBounds,
+    /// The web, as the configuration has it.
+    pub web: chimere::config::WebKeys,
     /// How questions with given options are decided.
     pub decide: chimere::decide::DecideSettings,
     /// Compute instead of doing what prompts say.
@@ -125,6 +128,7 @@ impl Default for Options {
             documents: None,
             tools: None,
             responses: chimere::config::Responses::default().bounds(),
+            web: Default::default(),
             decide: Default::default(),
             real: false,
         }
@@ -313,6 +317,14 @@ fn parts(
         count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
         vectors: embedder.maker(),
     };
+    let reader = PageReader {
+        program: settings.program.clone(),
+        memory_bytes: settings.parse_bytes,
+        seconds: 10,
+        chunk_tokens: settings.chunk_tokens,
+        count: settings.count.clone(),
+    };
+    let web = Web::new(options.web.settings().unwrap(), reader, options.audit.clone()).unwrap();
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let tools = options.tools.as_deref().map(|file| Toolbox::open(file, options.audit.clone()).unwrap());
     let tools = tools.unwrap_or_default();
@@ -332,6 +344,7 @@ fn parts(
             .adapters
             .as_deref()
             .map_or_else(Default::default, |dir| Adapters::open(dir, &golden()).unwrap()),
+        web: web.offer(),
     };
     ServiceParts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -350,6 +363,7 @@ fn parts(
         collections,
         documents,
         tools,
+        web,
         embedder,
         decide: options.decide,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),

@@ -44,6 +44,10 @@ pub enum Output {
     Calling(ToolRun),
     /// The call that began last has ended.
     Called(ToolRun),
+    /// The web is searched or read within the answer; what comes of it is not there yet.
+    Browsing(WebAction),
+    /// What began last on the web has ended.
+    Browsed(WebAction),
     /// No more of anything.
     End(RequestUsage),
     /// Something broke; nothing more comes.
@@ -55,8 +59,37 @@ pub enum Output {
 impl Output {
     /// It tells of something that the server did itself, for which most dialects have no word.
     pub fn is_of_server(&self) -> bool {
-        matches!(self, Self::Searching { .. } | Self::Searched(_) | Self::Calling(_) | Self::Called(_))
+        matches!(
+            self,
+            Self::Searching { .. }
+                | Self::Searched(_)
+                | Self::Calling(_)
+                | Self::Called(_)
+                | Self::Browsing(_)
+                | Self::Browsed(_)
+        )
     }
+}
+
+/// Something that was done on the web for an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebAction {
+    /// Pages were looked for.
+    Search {
+        /// The queries that the model wrote.
+        queries: Vec<String>,
+        /// Addresses of the pages that were found.
+        urls: Vec<String>,
+        /// Nothing could be searched.
+        failed: bool,
+    },
+    /// A page was read.
+    Open {
+        /// Address of the page.
+        url: String,
+        /// It could not be read.
+        failed: bool,
+    },
 }
 
 /// A search of files that was made for an answer.

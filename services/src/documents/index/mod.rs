@@ -1,9 +1,11 @@
 //! The passages of a store in memory, to find the best for a query: over all of them at once, never a share for each
 //! file. The name of the file and the headings above a passage are searched with it. Texts stay on the disk.
 
+mod pages;
 mod ranking;
 mod rows;
 
+pub use pages::{PagePassage, PageReader, ReadPage};
 pub use ranking::{PassageHit, PassageQuery};
 pub(super) use ranking::{SearchedStore, ranked};
 pub(super) use rows::VectorRows;

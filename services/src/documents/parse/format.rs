@@ -12,6 +12,8 @@ pub enum DocumentFormat {
     Markdown,
     /// A page of the web.
     Html,
+    /// A page of the web without what stands around its text: menus, forms, what is beside and below.
+    Page,
     /// Pages on which glyphs are drawn.
     Pdf,
     /// A zip archive of XML: Word, Excel or PowerPoint.
@@ -19,10 +21,11 @@ pub enum DocumentFormat {
 }
 
 /// The names of formats on the command line of the child.
-const NAMES: [(&str, DocumentFormat); 5] = [
+const NAMES: [(&str, DocumentFormat); 6] = [
     ("text", DocumentFormat::Text),
     ("markdown", DocumentFormat::Markdown),
     ("html", DocumentFormat::Html),
+    ("page", DocumentFormat::Page),
     ("pdf", DocumentFormat::Pdf),
     ("office", DocumentFormat::Office),
 ];

@@ -5,6 +5,8 @@ use std::io::Write;
 
 /// Elements whose text nobody reads.
 const UNREAD: [&str; 7] = ["script", "style", "template", "noscript", "svg", "iframe", "head"];
+/// Elements around the text of a page, which nobody reads who looks for that.
+pub(super) const AROUND: [&str; 6] = ["nav", "footer", "aside", "form", "button", "select"];
 /// Elements that begin and end a line.
 const BLOCKS: [&str; 24] = [
     "address",
@@ -60,9 +62,9 @@ const NAMED: [(&str, &str); 22] = [
 /// Bytes of the name of a character, at most.
 const NAME_BYTES: usize = 12;
 
-/// Finds the sections of a page.
-pub(super) fn read(page: &str, sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
-    let mut reader = HtmlReader::default();
+/// Finds the sections of a page, without the text of elements that are to be passed over.
+pub(super) fn read(page: &str, passed: &'static [&str], sink: &mut SectionSink<impl Write>) -> Result<(), ParseFault> {
+    let mut reader = HtmlReader { passed, ..HtmlReader::default() };
     let mut rest = page;
     while let Some(at) = rest.find('<') {
         reader.text(&rest[..at]);
@@ -81,6 +83,8 @@ struct HtmlReader {
     heading: Option<(u8, usize)>,
     /// Blanks and line ends count.
     preformatted: bool,
+    /// More elements whose text is passed over.
+    passed: &'static [&'static str],
 }
 
 impl HtmlReader {
@@ -121,7 +125,7 @@ impl HtmlReader {
         let end = end_of_tag(rest);
         let name: String = inner.chars().take_while(char::is_ascii_alphanumeric).collect();
         let (name, closes) = (name.to_ascii_lowercase(), rest[1..].starts_with('/'));
-        if !closes && UNREAD.contains(&name.as_str()) {
+        if !closes && (UNREAD.contains(&name.as_str()) || self.passed.contains(&name.as_str())) {
             return Ok(after_element(&rest[end..], &name));
         }
         self.element(&name, closes, sink)?;
@@ -251,7 +255,7 @@ mod tests {
             <ul><li>a<li>b</ul>\
             <pre>x\n  y</pre><table><tr><td>1</td><td>2</td></tr></table>3 < 4 &unknown; <!-- no -->";
         assert_eq!(
-            sections(|sink| read(page, sink)).unwrap(),
+            sections(|sink| read(page, &[], sink)).unwrap(),
             [
                 "||before",
                 "|One & all|One & all\n\nGrüße an Kelm",
@@ -261,9 +265,16 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_around_the_text_of_a_page_is_passed_over_where_that_is_asked() {
+        let page =
+            "<nav>Home | <ul><li>News</ul></nav><h1>Kelm</h1><p>A port.</p><aside>Buy!</aside><footer>(c)</footer>";
+        assert_eq!(sections(|sink| read(page, &AROUND, sink)).unwrap(), ["|Kelm|Kelm\n\nA port."]);
+    }
+
+    #[test]
     fn what_never_ends_is_read_to_its_end() {
         for page in ["<", "<p", "<p a=\"", "<!--", "<script>", "&#xffffffff;", "a<script", "</", "<h1>t", "</h1>"] {
-            assert!(sections(|sink| read(page, sink)).is_ok(), "{page}");
+            assert!(sections(|sink| read(page, &[], sink)).is_ok(), "{page}");
         }
     }
 }

@@ -54,7 +54,8 @@ pub(super) fn sections(
         DocumentFormat::Office => office::read(bytes, sink)?,
         DocumentFormat::Text => sink.section(None, &[], &text::decoded(bytes)?)?,
         DocumentFormat::Markdown => markdown::read(&text::decoded(bytes)?, sink)?,
-        DocumentFormat::Html => html::read(&text::decoded(bytes)?, sink)?,
+        DocumentFormat::Html => html::read(&text::decoded(bytes)?, &[], sink)?,
+        DocumentFormat::Page => html::read(&text::decoded(bytes)?, &html::AROUND, sink)?,
     }
     if sink.is_empty() { Err(ParseFault::Unsupported("it has no text".into())) } else { Ok(()) }
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use super::documents::check_rounds;
+use super::documents::{check_answer, check_rounds};
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::output_limit;
 use super::model::{ModelLimits, take_model};
@@ -29,7 +29,7 @@ impl ChatRequest {
         limits: &ModelLimits,
     ) -> Result<Self, ApiError> {
         let continues = continues(&mut fields, &messages)?;
-        let AskedTools { functions: tools, file_search, mcp } = tools::take(&mut fields)?;
+        let AskedTools { functions: mut tools, file_search, mcp } = tools::take(&mut fields, limits.web)?;
         check_approvals(&messages, &mcp)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
@@ -50,12 +50,16 @@ impl ChatRequest {
         if let Some(server) = mcp.first() {
             check_rounds(Some((&server.field, "type")), &generation, continues)?;
         }
+        let web = tools.as_mut().and_then(|tools| tools.web.take());
+        if let Some(web) = &web {
+            check_answer(&web.field, "has the service run calls, which is not done", &generation, continues)?;
+        }
         let (declared, tools, calls, hosted) =
             tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls, t.hosted));
         let conversation =
             Conversation { messages, tools: declared.into_iter().map(RawJson).collect(), options, continues };
         let (sources, pipeline) = (Vec::new(), None);
-        Ok(Self { generation, conversation, tools, calls, reasoning, sources, file_search, pipeline, hosted, mcp })
+        Ok(Self { generation, conversation, tools, calls, reasoning, sources, file_search, pipeline, web, hosted, mcp })
     }
 }
 

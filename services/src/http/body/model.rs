@@ -9,6 +9,7 @@ use crate::adapters::Adapters;
 use crate::http::wire::error::ApiError;
 use crate::pipelines::Pipelines;
 use crate::text::Thoughts;
+use crate::web::WebOffer;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
@@ -45,6 +46,8 @@ pub struct ModelLimits {
     pub pipelines: Pipelines,
     /// Adapters, which change what the model answers, under names of their own.
     pub adapters: Adapters,
+    /// What requests may ask for of the web.
+    pub web: WebOffer,
 }
 
 impl ModelLimits {

@@ -37,6 +37,7 @@ fn limits() -> ModelLimits {
         thinking: Some(thoughts(&Default::default())),
         pipelines: Default::default(),
         adapters: Default::default(),
+        web: Default::default(),
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::actors::phase::Phase;
 use crate::clock::rfc3339;
 use crate::http::app::App;
-use crate::http::body::model::unknown_model;
 use crate::http::body::model::Addressee;
+use crate::http::body::model::unknown_model;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;

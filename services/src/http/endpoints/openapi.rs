@@ -274,6 +274,7 @@ fn about_tools() -> Value {
         "tools": list(Some(limits::TOOLS_MAX), object()),
         "tool_choice": {},
         "parallel_tool_calls": flag(),
+        "web_search_options": object(),
     })
 }
 
@@ -569,6 +570,7 @@ mod tests {
             thinking: None,
             pipelines: Default::default(),
             adapters: Default::default(),
+            web: Default::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::citations::{Citation, NumberedSource, SourcePlace};
 use serde_json::{Value, json};
 
 /// A citation of a file: OpenAI's fields, and the place in the file. None of a source that is no file.
-pub(in crate::http) fn file_citation(citation: &Citation) -> Option<Value> {
+fn file_citation(citation: &Citation) -> Option<Value> {
     let SourcePlace::File { file_id, filename, page, start, score } = &citation.source().place else { return None };
     Some(json!({
         "file_id": file_id,
@@ -18,6 +18,21 @@ pub(in crate::http) fn file_citation(citation: &Citation) -> Option<Value> {
         "source_end": start + citation.span.end,
         "score": score,
     }))
+}
+
+/// A citation of a file or of a page of the web, with the name that OpenAI's dialects have for its kind.
+pub(in crate::http) fn citation_of(citation: &Citation) -> Option<(&'static str, Value)> {
+    let SourcePlace::Web { url, title } = &citation.source().place else {
+        return file_citation(citation).map(|fields| ("file_citation", fields));
+    };
+    let fields = json!({
+        "url": url,
+        "title": title,
+        "start_index": citation.mark.start,
+        "end_index": citation.mark.end,
+        "quote": citation.quote(),
+    });
+    Some(("url_citation", fields))
 }
 
 /// A passage that a search found. None of a source that is no file.

@@ -2,7 +2,9 @@
 //! such parts write a stream as parts begin, go on and end, and a whole reply from those that have ended, so both say
 //! the same.
 
-use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta, ToolRun};
+use crate::actors::request::output::{
+    Delta, FileSearch, Finish, Output, RequestUsage, Scored, ToolCallDelta, ToolRun, WebAction,
+};
 use crate::citations::Citation;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
@@ -24,6 +26,8 @@ pub(in crate::http) enum Part {
     Tools(ToolList),
     /// A call of such a tool, whose result is there when it ends.
     Run(ToolRun),
+    /// Something that the service did on the web.
+    Web(WebAction),
 }
 
 /// A text among the parts of an answer.
@@ -107,6 +111,8 @@ impl Parts {
                 }
                 self.close(&mut tell);
             }
+            Output::Browsing(action) => self.begin(Part::Web(action), &mut tell),
+            Output::Browsed(action) => self.browsed(action, &mut tell),
             Output::Finished { reason, .. } => {
                 self.finish = Some(reason);
                 self.close(&mut tell);
@@ -162,6 +168,14 @@ impl Parts {
         }
         if let Some(Part::Search(open)) = self.all.last_mut() {
             *open = search;
+        }
+        self.close(tell);
+    }
+
+    /// Ends what was done on the web.
+    fn browsed(&mut self, action: WebAction, tell: &mut impl FnMut(PartStep<'_>)) {
+        if let Some(Part::Web(open)) = self.all.last_mut() {
+            *open = action;
         }
         self.close(tell);
     }
@@ -245,7 +259,7 @@ impl Parts {
                 open.tokens.extend_from_slice(&tokens);
             }
             Part::Call(call) => call.arguments.push_str(more),
-            Part::Search(_) | Part::Tools(_) | Part::Run(_) => {}
+            Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => {}
         }
         tell(PartStep::More(at, &self.all[at], more, &tokens));
     }
@@ -276,6 +290,7 @@ mod tests {
                 PartStep::Begin(at, Part::Search(search)) => format!("{at}:{}", search.queries[0]),
                 PartStep::Begin(at, Part::Tools(list)) => format!("{at}:{}", list.server),
                 PartStep::Begin(at, Part::Run(run)) => format!("{at}:{}", run.tool),
+                PartStep::Begin(at, Part::Web(_)) => format!("{at}:web"),
                 PartStep::More(at, _, more, _) => format!("{at}+{more}"),
                 PartStep::Cited(at, _, count, citation) => format!("{at}@{count}:{:?}", citation.mark),
                 PartStep::End(at, _) => format!("{at}."),

@@ -68,7 +68,7 @@ impl LaterRounds {
     async fn run_one(&mut self, planned: &PlannedCall, id: &str) -> (String, CallOutcome) {
         let (tool, arguments) = match &planned.plan {
             Ok(HostedCall::Mcp { tool, arguments }) => (tool, arguments),
-            Ok(HostedCall::FileSearch { .. }) => return (String::new(), CallOutcome::Refused),
+            Ok(HostedCall::FileSearch { .. } | HostedCall::Web(_)) => return (String::new(), CallOutcome::Refused),
             Err(why) => return (format!("Error: {why}"), CallOutcome::Refused),
         };
         let (services, caller, written) = (&self.services, &self.caller, planned.call.arguments.as_str());

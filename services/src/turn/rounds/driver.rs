@@ -5,6 +5,7 @@ use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, Turn, Turn
 use super::outputs::TurnOutputs;
 use super::round::Round;
 use super::usage::add;
+use super::web::WebTurn;
 use crate::actors::live::LiveEntry;
 use crate::actors::messages::Refusal;
 use crate::actors::request::generation_request::GenerationRequest;
@@ -18,7 +19,7 @@ use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, Too
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
 use crate::turn::error::TurnError;
-use crate::turn::hosted::{Hosted, HostedCall, ToolList};
+use crate::turn::hosted::{Hosted, HostedCall, ToolList, WebCall};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
 use crate::turn::preparation::Preparation;
 use crate::turn::prompts::{prompt_of, work};
@@ -43,6 +44,8 @@ pub struct LaterRounds {
     cache: Option<CacheScope>,
     /// The stores that `file_search` searches.
     search: Option<FileSearchRequest>,
+    /// What goes to the web and has gone there.
+    web: WebTurn,
     /// What each round asks for; its conversation is empty.
     pub(super) asked: ChatRequest,
     /// The conversation so far, for templates behind whose answers no prompt can go on.
@@ -91,6 +94,7 @@ impl LaterRounds {
             sources: chat.sources.clone(),
             file_search: None,
             pipeline: None,
+            web: None,
             hosted: chat.hosted.clone(),
             mcp: Vec::new(),
         };
@@ -99,6 +103,7 @@ impl LaterRounds {
             caller: caller.clone(),
             cache,
             search: chat.file_search.clone(),
+            web: WebTurn::of(chat.web.clone()),
             asked,
             conversation: Conversation::default(),
             bytes,
@@ -135,6 +140,7 @@ impl LaterRounds {
 
     /// Takes over what the first round was prepared with.
     pub fn remember(&mut self, (conversation, sources): (Conversation, Vec<NumberedSource>)) {
+        self.web.begin(&conversation);
         self.conversation = conversation;
         self.asked.sources = sources;
         // Its examples stand in the conversation now.
@@ -369,12 +375,17 @@ impl TurnDriver {
                     let result = self.search(call, query.clone(), &results).await?;
                     results.push(result);
                 }
+                PlannedCall { call, plan: Ok(HostedCall::Web(asked)), .. } => {
+                    let result = self.browse(call.clone(), asked.clone(), &results).await?;
+                    results.push(result);
+                }
                 PlannedCall { plan: Ok(HostedCall::Mcp { .. }), .. } => self.run_tools(group, &mut results).await?,
             }
             for (PlannedCall { tool, .. }, result) in group.iter().zip(&results[before..]) {
                 count(tool, result.outcome.name());
             }
         }
+        self.later.web.taint(&results);
         Ok(TurnEvent::Called(results))
     }
 
@@ -396,6 +407,26 @@ impl TurnDriver {
         let results = result.passages.clone();
         self.tell(Output::Searched(FileSearch { queries: vec![query], results, sufficiency: None })).await?;
         Ok(failed.map_or(result, |why| without_answer(call.clone(), CallOutcome::Failed, &why)))
+    }
+
+    /// Searches the web or reads a page of it, or says in words for the model why that cannot be.
+    async fn browse(&mut self, call: ModelCall, asked: WebCall, before: &[CallResult]) -> Result<CallResult, Broken> {
+        if let Some(why) = self.later.web.refusal(&asked) {
+            return Ok(without_answer(call, CallOutcome::Refused, &why));
+        }
+        self.tell(Output::Browsing(asked.action(&[], false))).await?;
+        let LaterRounds { services, caller, web, .. } = &mut self.later;
+        let (mut result, urls) = match web.run(&services.web, caller, &asked).await {
+            Ok(found) => (self.fitted(&call, found.passages, before).await?, found.urls),
+            Err(why) => (without_answer(call, CallOutcome::Failed, &why.to_string()), Vec::new()),
+        };
+        // What went wrong is told in a stranger's words too.
+        result.taints = true;
+        self.later.report.searches += u32::from(matches!(asked, WebCall::Search { .. }));
+        self.later.report.passages += result.passages.len() as u32;
+        let failed = result.outcome == CallOutcome::Failed;
+        self.tell(Output::Browsed(asked.action(&urls, failed))).await?;
+        Ok(result)
     }
 
     /// The answer with as many of the best passages as leave room for the model's own words.

@@ -269,6 +269,7 @@ mod tests {
                 let one = |call: &PlannedCall| match &call.plan {
                     Ok(HostedCall::FileSearch { query }) => format!("search {query}"),
                     Ok(HostedCall::Mcp { tool, .. }) => format!("run {}", tool.name),
+                    Ok(HostedCall::Web(call)) => format!("browse {call:?}"),
                     Err(why) => format!("say {}", why.rsplit(['`', ';', ',']).next().unwrap().trim()),
                 };
                 calls.iter().map(one).collect::<Vec<_>>().join(", ")

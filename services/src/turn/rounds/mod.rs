@@ -9,6 +9,7 @@ mod outputs;
 mod round;
 mod tools;
 mod usage;
+mod web;
 
 pub use approved::DENIED;
 pub use driver::{LaterRounds, ToldTools};

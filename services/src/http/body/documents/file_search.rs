@@ -97,14 +97,23 @@ pub(in crate::http::body) fn check_rounds(
 ) -> Result<(), ApiError> {
     let Some((tool, field)) = asks else { return Ok(()) };
     let value = if field == "queries" { "written" } else { "mcp" };
-    let path = format!("{tool}.{field}");
+    check_answer(&format!("{tool}.{field}"), &format!("cannot be {value:?}"), generation, continues)
+}
+
+/// Refuses an answer within which no calls can be run, for a field that would have them run.
+pub(in crate::http::body) fn check_answer(
+    path: &str,
+    why: &str,
+    generation: &Generation,
+    continues: bool,
+) -> Result<(), ApiError> {
     let refused = [
         ("`n` above 1: the calls of one answer are run", generation.spec.engine.choices > 1),
         ("a form of the answer: the model could not call", generation.form.is_some()),
         ("an answer that goes on with the last message", continues),
     ];
     match refused.into_iter().find(|(_, there)| *there) {
-        Some((what, _)) => Err(ApiError::invalid(&path, format!("`{path}` cannot be {value:?} beside {what}"))),
+        Some((other, _)) => Err(ApiError::invalid(path, format!("`{path}` {why} beside {other}"))),
         None => Ok(()),
     }
 }

@@ -6,6 +6,6 @@ mod filters;
 mod values;
 
 pub(in crate::http) use file_search::FILE_SEARCH;
-pub(super) use file_search::{check_rounds, is_file_search, the_file_search};
+pub(super) use file_search::{check_answer, check_rounds, is_file_search, the_file_search};
 pub(in crate::http) use filters::filter;
 pub(in crate::http) use values::{attribute, shorter};

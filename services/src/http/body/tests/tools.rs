@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::text::RawJson;
+use crate::turn::Hosted;
+use crate::turn::options::WebRequest;
+use crate::web::WebOffer;
 
 #[test]
 fn a_form_is_read_from_the_field_that_asks_for_it() {
@@ -82,8 +85,40 @@ fn a_choice_of_tools_says_which_may_and_which_must_be_called() {
 }
 
 #[test]
+fn the_web_is_told_to_the_model_as_far_as_it_is_offered_and_may_be_chosen() {
+    let chat =
+        |offer: WebOffer, fields: Json| ChatRequest::parse(&chat_body(fields), &ModelLimits { web: offer, ..limits() });
+    let (both, search) = (WebOffer { search: true, fetch: true }, WebOffer { search: true, fetch: false });
+    let tool = |more: Json| {
+        let mut tool = json!({"type": "web_search"});
+        tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"tools": [tool]})
+    };
+    let taken =
+        chat(both, tool(json!({"search_context_size": "high", "filters": {"allowed_domains": ["A.test"]}}))).unwrap();
+    let web = WebRequest { field: "tools[0]".into(), k: 16, domains: vec!["a.test".into()] };
+    assert_eq!((taken.hosted, taken.web), (vec![Hosted::WebSearch, Hosted::WebFetch], Some(web)));
+    assert_eq!(chat(search, json!({"web_search_options": {}})).unwrap().hosted, [Hosted::WebSearch]);
+    for kind in ["web_search", "web_search_preview", "web_search_preview_2025_03_11", "web_search_2025_08_26"] {
+        let mut forced = json!({"tools": [{"type": kind}]});
+        forced["tool_choice"] = json!({"type": kind});
+        let calls = chat(both, forced).unwrap().calls.unwrap();
+        assert_eq!((calls.must, calls.tools.len(), calls.tools[0].name.as_str()), (true, 1, "web_search"), "{kind}");
+    }
+    let off = |fields| chat(WebOffer::default(), fields);
+    refused(off(json!({"web_search_options": {}})), "web_search_options", "web.searxng_url");
+    refused(off(tool(json!({}))), "tools[0]", "web.fetch");
+    refused(chat(both, json!({"tools": [{"type": "web_searcher"}]})), "tools[0].type", "web_searcher");
+    refused(chat(both, tool(json!({"filters": {"blocked_domains": []}}))), "tools[0].filters.blocked_domains", "");
+    let mut twice = tool(json!({}));
+    twice["web_search_options"] = json!({});
+    refused(chat(both, twice), "web_search_options", "second");
+}
+
+#[test]
 fn tools_reach_template_and_parser() {
-    let weather = json!({"type": "function", "function": {"name": "w", "description": "d", "parameters": {"type": "object", "properties": {}}}});
+    let parameters = json!({"type": "object", "properties": {}});
+    let weather = json!({"type": "function", "function": {"name": "w", "description": "d", "parameters": parameters}});
     let request = chat(json!({"tools": [weather], "tool_choice": "auto"})).unwrap();
     assert_eq!(request.conversation.tools, [RawJson(weather.clone())]);
     let tool = Tool { name: "w".into(), parameters: weather["function"]["parameters"].clone() };

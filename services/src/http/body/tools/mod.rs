@@ -1,10 +1,12 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
 mod mcp;
+pub(in crate::http) mod web;
 
 pub(in crate::http) use mcp::MCP;
 pub(in crate::http::body) use mcp::check_approvals;
 
+use self::web::{WEB_SEARCH, functions, is_web_search, the_web};
 use crate::http::body::documents::{FILE_SEARCH, is_file_search, the_file_search};
 use crate::http::body::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::wire::error::ApiError;
@@ -12,7 +14,8 @@ use crate::limits;
 use crate::text::grammar::Calls;
 use crate::text::tools::{Tool, Tools};
 use crate::turn::Hosted;
-use crate::turn::options::{FileSearchRequest, McpRequest, QueryWriter};
+use crate::turn::options::{FileSearchRequest, McpRequest, QueryWriter, WebRequest};
+use crate::web::WebOffer;
 use mcp::{is_mcp, servers};
 use serde_json::Value as Json;
 
@@ -26,6 +29,8 @@ pub(in crate::http) struct TakenTools {
     pub(in crate::http) calls: Option<Calls>,
     /// Those that the service runs itself.
     pub(in crate::http) hosted: Vec<Hosted>,
+    /// What the request says of the web.
+    pub(in crate::http) web: Option<WebRequest>,
 }
 
 /// Which tools may or must be called.
@@ -52,7 +57,7 @@ pub(in crate::http) struct AskedTools {
 }
 
 /// The tools of a request.
-pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError> {
+pub(in crate::http) fn take(fields: &mut Fields, offer: WebOffer) -> Result<AskedTools, ApiError> {
     let several = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let all = fields.list("tools")?.unwrap_or_default();
     at_most("tools", all.len(), limits::TOOLS_MAX)?;
@@ -60,6 +65,9 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError>
     let mut mcp = servers(asked)?;
     let (searches, declared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, tool)| is_file_search(tool));
     let search = the_file_search(searches)?;
+    let is_web = |tool: &Json| tool["type"].as_str().is_some_and(is_web_search);
+    let (webs, declared): (Vec<_>, Vec<_>) = declared.into_iter().partition(|(_, tool)| is_web(tool));
+    let web = the_web(fields, webs, offer)?;
     let read: Result<Vec<(Tool, bool)>, _> =
         declared.iter().map(|(i, t)| tool(format!("tools[{i}]"), t.clone())).collect();
     let (mut tools, strict): (Vec<Tool>, Vec<bool>) = read?.into_iter().unzip();
@@ -75,6 +83,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError>
     if search.as_ref().is_some_and(|search| search.queries == QueryWriter::Model) {
         hosted.push(Hosted::FileSearch);
     }
+    hosted.extend(functions(offer).filter(|_| web.is_some()));
     hosted.iter().try_for_each(|hosted| host(hosted, &mut tools, &mut declared))?;
     let CallChoice::Tools { names, must, once } = choice(fields, &tools, search.is_some(), !mcp.is_empty())? else {
         return Ok(AskedTools::default());
@@ -83,7 +92,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError>
         // None of their tools is among these.
         mcp.clear();
     }
-    if tools.is_empty() && !(must && !mcp.is_empty()) {
+    if tools.is_empty() && (!must || mcp.is_empty()) {
         return Ok(AskedTools { functions: None, file_search: search, mcp });
     }
     let bound = must || names.is_some() || strict.contains(&true);
@@ -91,7 +100,7 @@ pub(in crate::http) fn take(fields: &mut Fields) -> Result<AskedTools, ApiError>
         tools.into_iter().filter(|tool| names.as_ref().is_none_or(|names| names.contains(&tool.name))).collect();
     let calls = bound.then(|| Calls { tools: callable.clone(), must, several: several && !once });
     hosted.retain(|hosted| callable.iter().any(|tool| tool.name == hosted.name()));
-    let functions = Some(TakenTools { declared, tools: Tools::new(callable), calls, hosted });
+    let functions = Some(TakenTools { declared, tools: Tools::new(callable), calls, hosted, web });
     Ok(AskedTools { functions, file_search: search, mcp })
 }
 
@@ -188,6 +197,10 @@ fn object_choice(mut choice: Fields, tools: &[Tool], searches: bool) -> Result<C
         Some(FILE_SEARCH) if tools.iter().any(|tool| tool.name == FILE_SEARCH) => {
             choice.finish()?;
             Ok(CallChoice::Tools { names: Some(vec![FILE_SEARCH.to_owned()]), must: true, once: true })
+        }
+        Some(kind) if is_web_search(kind) && tools.iter().any(|tool| tool.name == WEB_SEARCH) => {
+            choice.finish()?;
+            Ok(CallChoice::Tools { names: Some(vec![WEB_SEARCH.to_owned()]), must: true, once: true })
         }
         Some(FILE_SEARCH) if searches => {
             choice.finish()?;

@@ -138,7 +138,7 @@ impl MessageAnswer {
                 Some(json!({"type": "text", "text": part.text, "citations": citations}))
             }
             Part::Call(call) => tool_use(call, serde_json::from_str(&call.arguments).ok()?),
-            Part::Search(_) | Part::Tools(_) | Part::Run(_) => None,
+            Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => None,
         }
     }
 }
@@ -155,7 +155,7 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
                 Part::Thought(_) => json!({"type": "thinking", "thinking": "", "signature": ""}),
                 Part::Text(_) => json!({"type": "text", "text": ""}),
                 Part::Call(call) => json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}),
-                Part::Search(_) | Part::Tools(_) | Part::Run(_) => return,
+                Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => return,
             };
             tell(out, "content_block_start", [("index", json!(at)), ("content_block", block)]);
         }
@@ -165,7 +165,7 @@ fn frame(out: &mut BytesMut, shows_thoughts: bool, step: PartStep<'_>) {
                 Part::Thought(_) => json!({"type": "thinking_delta", "thinking": more}),
                 Part::Text(_) => json!({"type": "text_delta", "text": more}),
                 Part::Call(_) => json!({"type": "input_json_delta", "partial_json": more}),
-                Part::Search(_) | Part::Tools(_) | Part::Run(_) => return,
+                Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => return,
             };
             tell(out, "content_block_delta", [("index", json!(at)), ("delta", delta)]);
         }
@@ -202,6 +202,10 @@ fn cited(citation: &Citation) -> Value {
             let (start, end) = blocks_of(blocks, span);
             json!({"type": "search_result_location", "cited_text": quote, "search_result_index": index,
                 "source": found_at, "title": source.title, "start_block_index": start, "end_block_index": end})
+        }
+        SourcePlace::Web { url, title } => {
+            json!({"type": "web_search_result_location", "cited_text": quote, "url": url, "title": title,
+                "encrypted_index": citation.source.to_string()})
         }
         SourcePlace::File { file_id, filename, .. } => {
             json!({"type": "search_result_location", "cited_text": quote, "search_result_index": citation.source,

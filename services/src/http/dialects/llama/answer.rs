@@ -89,7 +89,8 @@ impl Frames for LlamaAnswer {
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
         match output {
             Output::Scored { .. } => {}
-            Output::Searching { .. } | Output::Searched(_) | Output::Calling(_) | Output::Called(_) => {}
+            Output::Searching { .. } | Output::Searched(_) => {}
+            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => {
                 let piece = self.piece(choice, &delta);
                 self.answers[choice as usize].see(&delta);
@@ -114,7 +115,8 @@ impl WholeReply for LlamaAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         match output {
             Output::Scored { .. } => {}
-            Output::Searching { .. } | Output::Searched(_) | Output::Calling(_) | Output::Called(_) => {}
+            Output::Searching { .. } | Output::Searched(_) => {}
+            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => {
                 let (ids, probs) = (self.shape.reply.tokens, self.shape.reply.probs.is_some());
                 let answer = &mut self.answers[choice as usize];

@@ -3,8 +3,8 @@
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, at_most, missing, whole, wrong_type};
 use crate::http::body::generation::output_limit;
-use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::body::model::take_adapter;
+use crate::http::body::model::{ModelLimits, OURS, check_model};
 use crate::http::body::prompt::prompts;
 use crate::http::wire::error::ApiError;
 use crate::limits::{LLAMA_RANDOM_SEED, PROMPTS_MAX, RESPONSE_FIELDS_MAX, TOP_LOGPROBS_MAX};

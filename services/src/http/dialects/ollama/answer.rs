@@ -110,7 +110,7 @@ impl OllamaParts {
             Part::Thought(text) => self.thought.push_str(text),
             Part::Text(part) => self.text.push_str(&part.text),
             // This API has no word for a search of files.
-            Part::Search(_) | Part::Tools(_) | Part::Run(_) => {}
+            Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => {}
             Part::Call(call) if call.incomplete => {}
             // Arguments that are not JSON are those of a call that was cut off.
             Part::Call(call) => {

@@ -3,8 +3,8 @@
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, missing, whole, wrong_type};
 use crate::http::body::messages;
-use crate::http::body::model::{ModelLimits, check_name};
 use crate::http::body::model::Addressee;
+use crate::http::body::model::{ModelLimits, check_name};
 use crate::http::body::turns::go_on;
 use crate::http::wire::error::ApiError;
 use crate::text::{Message, Role};

@@ -3,7 +3,7 @@
 use super::choices::ChoiceFormat;
 use super::token_report::report_json;
 use crate::actors::request::output::{Delta, Finish, Scored, ToolCallDelta};
-use crate::http::reply::citations::file_citation;
+use crate::http::reply::citations::citation_of;
 use crate::http::reply::tokens;
 use crate::http::wire::json::object;
 use crate::text::parser::TextPart;
@@ -66,11 +66,12 @@ impl Chat {
     }
 }
 
-/// The citations of files, in the form in which OpenAI's chat has those of web pages.
+/// The citations of pages of the web, as OpenAI's chat has them, and those of files in the same form.
 fn annotations(delta: &Delta) -> Option<Value> {
-    let all: Vec<Value> = delta.citations.iter().filter_map(file_citation).collect();
-    let one = |citation: &Value| json!({"type": "file_citation", "file_citation": citation});
-    (!all.is_empty()).then(|| all.iter().map(one).collect())
+    let all = delta.citations.iter().filter_map(citation_of);
+    let all: Vec<Value> =
+        all.map(|(kind, fields)| object([("type", Some(json!(kind))), (kind, Some(fields))])).collect();
+    (!all.is_empty()).then(|| all.into())
 }
 
 fn chunk(choice: u32, delta: Value, logprobs: Value, reason: Option<Finish>) -> Value {

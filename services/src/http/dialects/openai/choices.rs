@@ -53,7 +53,8 @@ impl<S: ChoiceFormat> Chunks<S> {
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
             // These dialects have no word for a search: its text goes on behind it.
-            Output::Searching { .. } | Output::Searched(_) | Output::Calling(_) | Output::Called(_) => {}
+            Output::Searching { .. } | Output::Searched(_) => {}
+            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => {
                 self.open(choice, &mut chunks);
                 let object = self.shape.delta(choice, delta);
@@ -117,7 +118,8 @@ impl<S: ChoiceFormat> CollectedReply<S> {
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
             // These dialects have no word for a search: its text goes on behind it.
-            Output::Searching { .. } | Output::Searched(_) | Output::Calling(_) | Output::Called(_) => {}
+            Output::Searching { .. } | Output::Searched(_) => {}
+            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => append(&mut self.choices[choice as usize].0, delta),
             Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
             Output::End(account) => return Ok(Some(self.reply(&account))),

@@ -3,10 +3,10 @@
 use super::items::SEALED;
 use super::request::ThoughtsShown;
 use super::tools;
-use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
+use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored, WebAction};
 use crate::citations::Citation;
 use crate::hosted::is_approval_id;
-use crate::http::reply::citations::{file_citation, search_result};
+use crate::http::reply::citations::{citation_of, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
 use crate::http::reply::tokens;
@@ -30,6 +30,8 @@ pub(super) struct ResponseFormat {
     pub shows_results: bool,
     /// Servers whose tools the conversation has listed already.
     pub listed: HashSet<String>,
+    /// Show the addresses that a search of the web found.
+    pub shows_urls: bool,
     /// Takes the response when it is whole, if it is to be kept.
     pub keep: Option<KeepResponse>,
 }
@@ -214,6 +216,7 @@ impl Items<'_> {
             Part::Text(_) => "msg",
             Part::Call(_) => "fc",
             Part::Search(_) => "fs",
+            Part::Web(_) => "ws",
         };
         format!("{kind}_{}{at:02}", self.reply.trim_start_matches("resp_"))
     }
@@ -229,6 +232,21 @@ impl Items<'_> {
         item
     }
 
+    /// The item of something that was done on the web.
+    fn web(&self, action: &WebAction) -> Value {
+        let action = match action {
+            WebAction::Search { queries, urls, .. } => {
+                let mut search = json!({"type": "search", "query": queries.first(), "queries": queries});
+                if self.about.shows_urls {
+                    search["sources"] = urls.iter().map(|url| json!({"type": "url", "url": url})).collect();
+                }
+                search
+            }
+            WebAction::Open { url, .. } => json!({"type": "open_page", "url": url}),
+        };
+        json!({"type": "web_search_call", "action": action})
+    }
+
     /// An item of which nothing is there yet.
     fn begun(&self, at: usize, part: &Part) -> Value {
         let mut item = match part {
@@ -238,6 +256,7 @@ impl Items<'_> {
             Part::Search(search) => self.search(search, false),
             Part::Tools(list) => tools::list(list, false),
             Part::Run(run) => tools::run(run),
+            Part::Web(action) => self.web(action),
         };
         if matches!(part, Part::Thought(_) | Part::Text(_)) {
             item["content"] = json!([]);
@@ -261,11 +280,13 @@ impl Items<'_> {
             Part::Search(search) => self.search(search, true),
             Part::Tools(list) => tools::list(list, true),
             Part::Run(run) => tools::run(run),
+            Part::Web(action) => self.web(action),
         };
         let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
         item["id"] = json!(self.id(at, part));
         let status = match part {
             Part::Run(run) if matches!(run.result, Some(Err(_))) => "failed",
+            Part::Web(WebAction::Search { failed: true, .. } | WebAction::Open { failed: true, .. }) => "failed",
             _ if incomplete => "incomplete",
             _ => "completed",
         };
@@ -363,7 +384,9 @@ impl Items<'_> {
                 let (name, arguments) = (("name", json!(call.name)), ("arguments", json!(call.arguments)));
                 events.tell("response.function_call_arguments.done", [id, output, name, arguments]);
             }
-            (Part::Search(_) | Part::Tools(_) | Part::Run(_), _) => events.tell(tools::ended(part), place()),
+            (Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_), _) => {
+                events.tell(tools::ended(part), place())
+            }
             (Part::Thought(text), Some(names)) => {
                 let ([id, output], index) = (place(), (names.index, json!(0)));
                 events.tell(names.done, [id, output, index, ("text", json!(text))]);
@@ -397,7 +420,7 @@ impl Items<'_> {
             Part::Thought(_) if self.about.thoughts.as_summary => Some(SUMMARY),
             Part::Thought(_) => Some(THOUGHT),
             Part::Text(_) => Some(TEXT),
-            Part::Call(_) | Part::Search(_) | Part::Tools(_) | Part::Run(_) => None,
+            Part::Call(_) | Part::Search(_) | Part::Tools(_) | Part::Run(_) | Part::Web(_) => None,
         }
     }
 }
@@ -460,10 +483,10 @@ fn whole_text(mut part: Value, text: &PartText) -> Value {
     part
 }
 
-/// A citation of a file, as an annotation of a text.
+/// A citation, as an annotation of a text.
 fn annotation(citation: &Citation) -> Option<Value> {
-    let mut annotation = file_citation(citation)?;
-    annotation["type"] = "file_citation".into();
+    let (kind, mut annotation) = citation_of(citation)?;
+    annotation["type"] = kind.into();
     Some(annotation)
 }
 

@@ -6,11 +6,13 @@ use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
 use crate::http::body::tools::MCP;
+use crate::http::body::tools::web::{WEB_SEARCH, is_web_search};
 use crate::http::wire::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::metrics::count_ignored;
 use crate::text::template::written;
 use crate::turn::options::ChatRequest;
+use crate::web::WebOffer;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 
@@ -34,6 +36,8 @@ pub struct ResponsesRequest {
     pub thoughts: ThoughtsShown,
     /// The passages that a search found are shown.
     pub shows_results: bool,
+    /// The addresses that a search of the web found are in its item.
+    pub shows_urls: bool,
     /// Tools in a namespace: what the model calls them, and the namespace and name that the client does.
     pub namespaces: HashMap<String, (String, String)>,
     /// What the response says of its request.
@@ -90,6 +94,8 @@ const SERVERS_TOOLS: [&str; 3] = ["web_search", "image_generation", "tool_search
 const LOGPROBS: &str = "message.output_text.logprobs";
 /// The passages that a search of files found.
 const RESULTS: &str = "file_search_call.results";
+/// The addresses that a search of the web found.
+const URLS: &str = "web_search_call.action.sources";
 /// Blobs with thoughts that a client that keeps everything itself asks for.
 const SEALED_THOUGHTS: &str = "reasoning.encrypted_content";
 
@@ -129,7 +135,7 @@ impl ResponsesBody {
         }
         let thoughts = thoughts(&mut fields, included.sealed, &mut chat)?;
         text(&mut fields, &mut chat, &mut echo)?;
-        let namespaces = tools(&mut fields, &mut chat, &mut echo)?;
+        let namespaces = tools(&mut fields, (&mut chat, &mut echo), limits.web)?;
         if let Some(choice) = chat.remove("tool_choice") {
             chat.insert("tool_choice".into(), tool_choice(choice)?);
         }
@@ -137,8 +143,8 @@ impl ResponsesBody {
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
         let chat = chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?;
         let items = before.into_iter().chain(new).collect();
-        let shows_results = included.results;
-        Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, namespaces, echo })
+        let Included { results: shows_results, urls: shows_urls, .. } = included;
+        Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, echo })
     }
 }
 
@@ -164,6 +170,8 @@ struct Included {
     logprobs: bool,
     /// The passages that a search of files found.
     results: bool,
+    /// The addresses that a search of the web found.
+    urls: bool,
 }
 
 /// Reads what `include` asks for.
@@ -174,6 +182,7 @@ fn included(fields: &mut Fields) -> Result<Included, ApiError> {
             Some(SEALED_THOUGHTS) => included.sealed = true,
             Some(LOGPROBS) => included.logprobs = true,
             Some(RESULTS) => included.results = true,
+            Some(URLS) => included.urls = true,
             // Results of tools that are not there.
             _ => count_ignored("", "include"),
         }
@@ -211,8 +220,8 @@ fn text(fields: &mut Fields, chat: &mut Map<String, Json>, echo: &mut Map<String
 /// `tools`, those in namespaces under a name of their own each.
 fn tools(
     fields: &mut Fields,
-    chat: &mut Map<String, Json>,
-    echo: &mut Map<String, Json>,
+    (chat, echo): (&mut Map<String, Json>, &mut Map<String, Json>),
+    web: WebOffer,
 ) -> Result<HashMap<String, (String, String)>, ApiError> {
     let (mut functions, mut kept, mut namespaces) = (Vec::new(), Vec::new(), HashMap::new());
     for (i, tool) in fields.list("tools")?.unwrap_or_default().into_iter().enumerate() {
@@ -223,6 +232,7 @@ fn tools(
         match tool.string("type")?.as_deref() {
             Some("function") => functions.push(function(tool, None)?),
             Some(FILE_SEARCH | MCP) => functions.push(whole.clone()),
+            Some(kind) if web != WebOffer::default() && is_web_search(kind) => functions.push(whole.clone()),
             Some("namespace") => namespace(tool, &mut functions, &mut namespaces)?,
             Some(kind) if SERVERS_TOOLS.iter().any(|known| kind.starts_with(known)) => {
                 count_ignored("tools", "type");
@@ -290,6 +300,7 @@ fn tool_choice(choice: Json) -> Result<Json, ApiError> {
             Ok(json!({"type": "function", "function": {"name": name}}))
         }
         Some(FILE_SEARCH) => Ok(json!({"type": FILE_SEARCH})),
+        Some(kind) if is_web_search(kind) => Ok(json!({"type": WEB_SEARCH})),
         Some("allowed_tools") => {
             let allowed = choice.same(&["mode", "tools"]);
             Ok(json!({"type": "allowed_tools", "allowed_tools": allowed}))

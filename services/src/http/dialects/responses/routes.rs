@@ -38,11 +38,11 @@ pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
 /// `POST /v1/responses`: answers a conversation and keeps the answer if that is asked for.
 async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let ParsedBody { asked, bytes, room } = asked(&app, &request, payload).await?;
-    let ResponsesRequest { chat, items, store, thoughts, shows_results, namespaces, mut echo } = asked;
+    let ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, mut echo } = asked;
     let listed = listed_servers(&items);
     let keep = if store { keep(&app, &request, &items) } else { None };
     echo.insert("store".into(), keep.is_some().into());
-    let shape = ResponseFormat { echo, namespaces, thoughts, shows_results, listed, keep };
+    let shape = ResponseFormat { echo, namespaces, thoughts, shows_results, shows_urls, listed, keep };
     converse(&app, &request, ParsedBody { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
 }
 

@@ -40,6 +40,7 @@ pub(super) fn approval_request(shown: &str, arguments: &str) -> Value {
 pub(super) fn begun(part: &Part) -> &'static [&'static str] {
     match part {
         Part::Search(_) => &["response.file_search_call.in_progress", "response.file_search_call.searching"],
+        Part::Web(_) => &["response.web_search_call.in_progress", "response.web_search_call.searching"],
         Part::Tools(_) => &["response.mcp_list_tools.in_progress"],
         Part::Run(_) => &["response.mcp_call.in_progress"],
         Part::Thought(_) | Part::Text(_) | Part::Call(_) => &[],
@@ -53,6 +54,7 @@ pub(super) fn ended(part: &Part) -> &'static str {
         Part::Tools(_) => "response.mcp_list_tools.completed",
         Part::Run(run) if matches!(run.result, Some(Err(_))) => "response.mcp_call.failed",
         Part::Run(_) => "response.mcp_call.completed",
+        Part::Web(_) => "response.web_search_call.completed",
         _ => "response.file_search_call.completed",
     }
 }

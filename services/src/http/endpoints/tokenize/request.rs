@@ -70,7 +70,7 @@ impl TokenizeRequest {
 
 fn chat(fields: &mut Fields, limits: &ModelLimits) -> Result<TokenizeInput, ApiError> {
     let messages = messages::checked(fields.list("messages")?.unwrap_or_default())?;
-    let tools = tools::take(fields)?.functions.map(|t| t.declared).unwrap_or_default();
+    let tools = tools::take(fields, limits.web)?.functions.map(|t| t.declared).unwrap_or_default();
     Ok(TokenizeInput::Chat(Conversation {
         messages,
         tools: tools.into_iter().map(RawJson).collect(),

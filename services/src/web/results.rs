@@ -1,0 +1,85 @@
+//! What SearXNG says it found, several lists as one, and what a search comes to.
+
+use crate::citations::NumberedSource;
+use crate::outbound::OutboundError;
+use serde::Deserialize;
+use std::collections::HashMap;
+
+/// The constant of reciprocal rank fusion, as stores have it.
+const FUSION: f64 = 60.0;
+
+/// A page that a search found.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct WebHit {
+    pub(super) url: String,
+    pub(super) title: String,
+    /// Some of its words.
+    pub(super) content: String,
+}
+
+/// The answer of SearXNG, as far as it is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WebHits {
+    pub(super) results: Vec<WebHit>,
+}
+
+/// What a search or a page says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WebFinding {
+    /// Passages, the best first.
+    pub passages: Vec<NumberedSource>,
+    /// Addresses of the pages that were found or read.
+    pub urls: Vec<String>,
+}
+
+/// Why the web says nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    /// The page or the search could not be reached.
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
+    /// SearXNG gives no JSON.
+    #[error("SearXNG refuses format=json: its settings.yml must list json under search.formats")]
+    NoJson,
+    /// SearXNG or a page said something else than was asked for.
+    #[error("{0}")]
+    Unreadable(String),
+    /// Too much is read already.
+    #[error("too many pages are being read, try again later")]
+    Busy,
+}
+
+/// Several lists as one: a page counts by its places in all of them, ties in the order in which they came.
+pub(super) fn fused(lists: Vec<Vec<WebHit>>) -> Vec<WebHit> {
+    let (mut fused, mut places) = (Vec::<(f64, WebHit)>::new(), HashMap::<String, usize>::new());
+    for list in lists {
+        for (rank, hit) in list.into_iter().enumerate() {
+            let share = 1.0 / (FUSION + 1.0 + rank as f64);
+            match places.get(&hit.url).copied() {
+                Some(at) => fused[at].0 += share,
+                None => {
+                    places.insert(hit.url.clone(), fused.len());
+                    fused.push((share, hit));
+                }
+            }
+        }
+    }
+    fused.sort_by(|a, b| b.0.total_cmp(&a.0));
+    fused.into_iter().map(|(_, hit)| hit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_two_lists_stands_before_the_first_of_one() {
+        let list = |urls: &str| urls.chars().map(|c| WebHit { url: c.to_string(), ..WebHit::default() }).collect();
+        let urls = |lists| fused(lists).into_iter().map(|hit| hit.url).collect::<String>();
+        assert_eq!(urls(vec![list("abc"), list("dc")]), "cadb");
+        assert_eq!(urls(vec![list("ab"), list("")]), "ab");
+        assert_eq!(urls(vec![]), "");
+    }
+}
