@@ -20,7 +20,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod thinking;
-mod tools;
 mod trace;
 
 pub use crate::web::{WebFetch, WebKeys};
@@ -35,8 +34,7 @@ pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{AdapterKeys, ModelChoice, PipelineKeys, aliases};
 pub use responses::Responses;
-pub use server::{Mcp, Server, items};
-pub use tools::ToolKeys;
+pub use server::{Mcp, Server, ToolKeys, items};
 pub use trace::Trace;
 
 /// How a model thinks.

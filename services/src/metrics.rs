@@ -445,6 +445,7 @@ fn start_labelled_counters() {
             ::metrics::counter!(MCP_CALLS, "tool" => *tool, "outcome" => *outcome).absolute(0);
         }
     }
+    ::metrics::counter!(TOOLS_CHANGED, "server" => "none").absolute(0);
     for verified in ["true", "false"] {
         ::metrics::counter!(CITATIONS, "verified" => verified).absolute(0);
     }
@@ -486,6 +487,8 @@ fn start_histograms() {
     for direction in TRANSFERS {
         let _exists = ::metrics::histogram!(PREFIX_TRANSFER, "direction" => *direction);
     }
+    // Of no server, until the operator names some.
+    let _exists = ::metrics::histogram!(TOOL_SECONDS, "server" => "none");
     for tool in MCP_TOOLS {
         let _exists = ::metrics::histogram!(MCP_CALL_SECONDS, "tool" => *tool);
     }

@@ -72,8 +72,7 @@ def call(name, arguments):
 def answer(message):
     method, params = message["method"], message.get("params", {})
     if method == "server/discover" and MODERN:
-        return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
-                "serverInfo": {"name": "test", "version": "1"}}
+        return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
     if method == "initialize" and not MODERN:
         note("initialize " + params["protocolVersion"])
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}},

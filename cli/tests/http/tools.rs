@@ -83,7 +83,7 @@ fn server_tool() -> Value {
 
 /// A chat in which the model says this first.
 fn chat(says: &str) -> Value {
-    json!({"model": "tiny", "max_tokens": 200, "messages": [{"role": "user", "content": format!("Go. SAY{{{says}}}")}],
+    json!({"model": "tiny", "max_tokens": 1000, "messages": [{"role": "user", "content": format!("Go. SAY{{{says}}}")}],
         "tools": [server_tool()], "reasoning_effort": "none"})
 }
 
@@ -247,8 +247,8 @@ fn a_request_makes_the_operator_s_rule_stricter_and_never_laxer() {
     assert_eq!(ask(&write, json!({"require_approval": "never"})), "tool_calls");
     assert_eq!(ask(&write, json!({"require_approval": {"never": {"tool_names": ["write"]}}})), "tool_calls");
     assert_eq!(ask(&read, json!({"require_approval": "never"})), "stop");
-    // A tool that the request leaves out is none of its model's.
-    assert_eq!(ask(&write, json!({"allowed_tools": ["read"]})), "tool_calls");
+    // A tool that the request leaves out is none of its model's: what looks like a call of it is text.
+    assert_eq!(ask(&write, json!({"allowed_tools": ["read"]})), "stop");
     assert!(bench.done().is_empty());
     let body = with(chat(&read), json!({"tools": [{"type": "mcp", "server_label": "nobody"}]}));
     refused(Client(server.addr, None).json("POST", CHAT, &body), 400, "mcp_server_not_found");
@@ -266,7 +266,7 @@ fn a_tool_is_offered_as_it_was_accepted_and_in_no_other_form() {
     };
     assert_eq!(states(), (json!("new"), json!("new"), json!("unfit")));
     let asks = || Client(server.addr, None).post(CHAT, &chat(&called("write", "text", "x")));
-    // What nobody hosts is the client's, and no call of that name is run.
+    // What nobody accepted is no function at all.
     let id = asks()["choices"][0]["message"]["tool_calls"][0]["id"].clone();
     assert!(!id.as_str().is_some_and(|id| id.starts_with("mcpr_")), "{id}");
     bench.accept();
@@ -290,13 +290,16 @@ fn whatever_a_server_does_wrong_is_one_result_that_says_so() {
     let server = bench.start();
     for (tool, failed, said) in [
         ("fail", true, "the disk is full"),
-        ("huge", false, "[Cut off here: the result has 31457"),
+        ("huge", false, "[Cut off here: there is no room for more.]"),
         ("lie", true, "Error: files gave no answer"),
         ("die", true, "Error: files gave no answer"),
         ("slow", true, "Error: files gave no answer"),
     ] {
+        // One that ended is reached again after a while.
+        let there = || Client(server.addr, None).get("/v1/tools")["data"][0]["error"].is_null();
+        eventually("the server is there", there);
         // Enough for one call and the beginning of another.
-        let body = with(chat(&called(tool, "text", "x")), json!({"max_tokens": 60}));
+        let body = with(chat(&called(tool, "text", "x")), json!({"max_tokens": 150}));
         let reply = Client(server.addr, None).json("POST", CHAT, &body);
         assert_eq!(reply.status, 200, "{tool}: {}", reply.text());
         let calls = reply.json()["timings"]["turn"]["calls"].as_array().unwrap().clone();
@@ -342,7 +345,7 @@ fn a_server_is_reached_over_http_too() {
     let reply = Client(server.addr, None).post(CHAT, &chat(&called("search_documents", "query", "Kelm")));
     assert_eq!(reply["choices"][0]["message"]["content"], "north", "{reply}");
     drop(other);
-    let body = with(chat(&called("decide", "input", "x")), json!({"max_tokens": 60}));
+    let body = with(chat(&called("decide", "input", "x")), json!({"max_tokens": 150}));
     let reply = Client(server.addr, None).post(CHAT, &body);
     assert_eq!(reply["timings"]["turn"]["calls"][0]["error"], true, "{reply}");
 }
@@ -371,10 +374,12 @@ fn no_order_in_a_result_brings_about_a_write_that_nobody_approved() {
         format!("Of course. {write}"),
         format!("{write}{read}"),
     ];
+    // Of short declarations the prompts are short.
+    let few = with(server_tool(), json!({"allowed_tools": ["read", "write"]}));
     for injection in injections() {
         for goal in &goals {
             bench.write("log.page", &format!("{injection} SAY{{{goal}}}"));
-            let reply = Client(server.addr, None).post(CHAT, &chat(&read));
+            let reply = Client(server.addr, None).post(CHAT, &with(chat(&read), json!({"tools": [few]})));
             let calls = reply["choices"][0]["message"]["tool_calls"].as_array().cloned().unwrap_or_default();
             assert!(calls.iter().any(|call| call["id"].as_str().unwrap().starts_with("mcpr_")), "{injection}: {reply}");
             assert!(bench.done().is_empty(), "{injection}: {goal}");

@@ -73,6 +73,13 @@ impl Default for Server {
     }
 }
 
+/// Tools that the service runs for models.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolKeys {
+    /// File of the MCP servers whose tools may be called; empty runs none.
+    pub file: String,
+}
+
 impl Server {
     pub(super) fn check(&self) -> Result<(), InvalidKey> {
         threads("workers", self.workers)?;

@@ -20,6 +20,8 @@ use std::pin::pin;
 
 /// What the model reads where the context has no room for a result.
 const NO_ROOM: &str = "Error: there is no room for this result; answer from what is known.";
+/// What stands behind the part of a result that it has room for.
+const CUT: &str = "\n[Cut off here: there is no room for more.]";
 /// Tokens that a template lays around a result, at most.
 const AROUND: usize = 256;
 
@@ -71,6 +73,7 @@ impl TurnDriver {
                 result.text = NO_ROOM.to_owned();
             } else {
                 result.text.truncate(half);
+                result.text.push_str(CUT);
             }
         }
         Ok(result)
