@@ -375,6 +375,7 @@ def parser(description):
     ap.add_argument("--from-start", action="store_true", help="--minutes counts from the start of the process")
     ap.add_argument("--exam-scale", type=float, default=1.0, help="share of the questions of an exam")
     ap.add_argument("--exam-last", action="store_true", help="one exam at the end, of more questions, as a table")
+    ap.add_argument("--announce", type=pathlib.Path, help="a file that is made once the last weights are saved, before the last exam: behind.py waits for it")
     ap.add_argument("--mix", type=json.loads, help='shares by family as JSON, e.g. {"docs": 0.1, ...}')
     ap.add_argument("--muon-rate", type=float, default=0.02)
     ap.add_argument("--adam-rate", type=float, default=0.003)
@@ -451,6 +452,8 @@ def run(args, kind=Trainer):
         if trainer.step % args.save_every == 0:
             trainer.save(full=trainer.step % (4 * args.save_every) == 0)
     trainer.save(full=not args.exam_last)
+    if args.announce:
+        args.announce.touch()
     if args.exam_last and not args.exam_every:
         examiner = Examiner(trainer.net, STREAM, device, args.exam_scale)
     if examiner:
