@@ -12,6 +12,7 @@ import collections
 import lzma
 import random
 import re
+import sys
 import time
 
 import chat
@@ -30,6 +31,7 @@ SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère N
 # Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
 MIX = {"arithmetic": 0.13, "strings": 0.12, "context": 0.08, "extract": 0.05, "tools": 0.06, "facts": 0.02, "talk": 0.04, "beyond": 0.06,
        "conversation": 0.08, "followup": 0.06, "passages": 0.10, "toolbox": 0.13, "forms": 0.03, "docs": 0.04}
+REDRAWN_MAX = 5
 NOISED = 0.6                # of the passages of documentation have some tokens replaced, so that they are not learned by heart
 NOISE = 0.08                # of their tokens
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
@@ -156,10 +158,19 @@ class Stream:
     def document(self, family, rng):
         if family in ("docs", "prose"):
             return self.passage(rng) if family == "docs" else self.prose(rng)
-        sample = self.makers[family](rng)
+        sample = self.drawn(family, rng)
         if sample.tools is None and sample.messages[0]["role"] != "system" and rng.random() < 0.1:
             sample.messages.insert(0, {"role": "system", "content": rng.choice(SYSTEM)})
         return self.encode_sample(sample, rng)
+
+    def drawn(self, family, rng):
+        """A sample. One draw in millions that a generator cannot finish is told of and made anew: it must not end a run."""
+        for _ in range(REDRAWN_MAX):
+            try:
+                return self.makers[family](rng)
+            except (ValueError, IndexError, RecursionError) as error:
+                print(f"{family}: {error!r}", file=sys.stderr, flush=True)
+        raise ValueError(f"{family} fails time and again")
 
     def batch(self, number):
         """-> ids, segment (0 is padding), loss: numpy [rows, row_tokens]. Documents never straddle rows."""

@@ -375,6 +375,7 @@ def parser(description):
     ap.add_argument("--from-start", action="store_true", help="--minutes counts from the start of the process")
     ap.add_argument("--exam-scale", type=float, default=1.0, help="share of the questions of an exam")
     ap.add_argument("--exam-last", action="store_true", help="one exam at the end, of more questions, as a table")
+    ap.add_argument("--announce", type=pathlib.Path, help="a file that is made once the last weights are saved, before the last exam: behind.py waits for it")
     ap.add_argument("--mix", type=json.loads, help='shares by family as JSON, e.g. {"docs": 0.1, ...}')
     ap.add_argument("--muon-rate", type=float, default=0.02)
     ap.add_argument("--adam-rate", type=float, default=0.003)
@@ -425,29 +426,34 @@ def run(args, kind=Trainer):
 
     marked = time.time()
     started = PROCESS_STARTED if args.from_start else marked
-    since = 0
+    since = waited = 0
     while trainer.step < args.steps and time.time() - started < args.minutes * 60:
         told = trainer.update(batch)
+        began = time.time()
         batch = next(source)
+        waited += time.time() - began
         since += 1
         if trainer.step % 100 == 0 or trainer.step - first in (1, 10, 30):
             told = {k: round(v.item(), 4) for k, v in told.items()}
             now = time.time()
             speed = since * args.rows * args.row_tokens / (now - marked)
             trainer.spent += now - marked
-            report(step=trainer.step, **told, rate=round(trainer.rate(), 3), tokens_s=int(speed), minutes=round((now - started) / 60, 2))
-            marked, since = now, 0
+            report(step=trainer.step, **told, rate=round(trainer.rate(), 3), tokens_s=int(speed), waited=round(waited / (now - marked), 3),
+                   minutes=round((now - started) / 60, 2))
+            marked, since, waited = now, 0, 0
             assert math.isfinite(told["loss"]), "the loss is not finite"
             trainer.time_gone = (now - started) / (args.minutes * 60)
         if args.heldout_every and trainer.step % args.heldout_every == 0:
             report(**read_heldout())
-            marked, since = time.time(), 0
+            marked, since, waited = time.time(), 0, 0
         if args.exam_every and trainer.step % args.exam_every == 0:
             examine()
-            marked, since = time.time(), 0
+            marked, since, waited = time.time(), 0, 0
         if trainer.step % args.save_every == 0:
             trainer.save(full=trainer.step % (4 * args.save_every) == 0)
     trainer.save(full=not args.exam_last)
+    if args.announce:
+        args.announce.touch()
     if args.exam_last and not args.exam_every:
         examiner = Examiner(trainer.net, STREAM, device, args.exam_scale)
     if examiner:

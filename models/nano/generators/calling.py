@@ -6,6 +6,7 @@ from tasks import toolbox
 from tasks.sample import Sample, assistant, user
 
 from . import solve, values, words
+from .made import frames
 
 # A parameter as it is said: `phrase` has {v}; `schema` what the declaration has of it; `draw` gives the value and how it is said.
 Parameter = collections.namedtuple("Parameter", "name phrase schema draw")
@@ -81,6 +82,11 @@ def said(rng, author, tool):
     verb, what = author.goal(rng, tool.verb, tool.noun)
     goal = f"{verb} {what}"
     text = author.sentence(rng, goal[0].upper() + goal[1:] if rng.random() < 0.7 else goal, phrases)
+    if author.LEADS_SHARE and rng.random() < author.LEADS_SHARE:
+        begin = frames.lead(rng) if rng.random() < 0.5 else rng.choice(author.OPENERS)
+        text = begin + (text if rng.random() < 0.3 else text[0].lower() + text[1:])
+    if author.LEADS_SHARE and not phrases and rng.random() < 0.1:
+        text += frames.tail(rng)
     return text, verb if goal in text else verb[0].upper() + verb[1:], arguments
 
 
@@ -142,6 +148,16 @@ def place(rng):
     """A nested object: a street and a town."""
     value = {"street": f"{words.made_up(rng).capitalize()} {rng.randint(1, 99)}", "city": words.town(rng)}
     return value, f"{value['street']} in {value['city']}"
+
+
+def detailed(rng, details):
+    """One of a few words about a part of the thing: the schema and values, and how it is said."""
+    noun = rng.choice(details[0])
+    enum = rng.sample(details[1], rng.randint(2, 4))
+    schema, draw = chosen(rng, enum)
+    joint = rng.choice((f"with a {{v}} {noun}", f"with {{v}} {noun}", f"in {{v}} {noun}", f"of {{v}} {noun}", f"{noun} {{v}}", f"{noun}: {{v}}", f"with the {noun} {{v}}", f"having a {{v}} {noun}", f"to a {{v}} {noun}"))
+    name = rng.choice((noun, noun, f"{noun}_type", f"{noun}_kind"))
+    return parameter(rng, name, None, (joint,), f"The {noun}", schema, draw)
 
 
 PLACE = {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}, "required": ["street", "city"]}

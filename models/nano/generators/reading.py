@@ -2,12 +2,15 @@
 from tasks.sample import Sample, assistant, user
 
 from . import library, solve, words
+from .made import frames, grammar
 from .relations import World
 
 ABSENT_ONE_IN = 4
 COVERED_MAX = 0.7           # of the words of a question that a text must not answer
 TRIES = 60
 LONG_WORDS = (1800, 9000)   # of a long reading
+ANY_FRAME = 0.4             # of what training reads, in a layout that no author wrote
+MADE_RELATIONS = 14         # beside an author's own
 
 
 class Reading:
@@ -28,7 +31,10 @@ class Reading:
 
     def told(self, count):
         """Passages of small facts about a few people and things."""
-        self.world = World(self.rng, self.author.RELATIONS, count * self.rng.randint(1, 4) + 1)
+        relations = self.author.RELATIONS
+        if not self.held_out and self.rng.random() < 0.75:
+            relations = self.rng.sample(relations, self.rng.randint(3, 12)) + grammar.relations(self.rng, self.rng.randint(3, MADE_RELATIONS))
+        self.world = World(self.rng, relations, count * self.rng.randint(1, 4) + 1)
         texts, at = [], 0
         for i in range(count):
             share = self.world.told[at:at + max(1, round((len(self.world.told) - at) / (count - i)))]
@@ -85,7 +91,13 @@ def make(rng, author, thinking=None, there=None, natural=None, held_out=False, l
     messages, whole = [], reading.whole
     for i, (at, sentence, question, value) in enumerate(asked):
         number = numbers[at] if numbers and at is not None else None
-        messages += [user(dressed(rng, author, question))] if i else author.posed(rng, shown, dressed(rng, author, question), bool(numbers))
+        said = dressed(rng, author, question)
+        if i:
+            messages.append(user(said))
+        elif not held_out and rng.random() < ANY_FRAME:
+            messages.append(user(frames.together(rng, shown, frames.said(rng, said))))
+        else:
+            messages += author.posed(rng, shown, said, bool(numbers))
         thought = solve.looked_up(question, whole, sentence, number) if thinking and i == several - 1 else None
         messages.append(assistant(solve.quoted(sentence, number), thought))
     expect = (None, None) if sentence is None else (value, number)
@@ -104,7 +116,8 @@ def laid_out(rng, author, held_out, natural, long):
     numbers = None
     if count > 1 or rng.random() < 0.35:
         numbers = list(range(1, count + 1)) if rng.random() < 0.9 else sorted(rng.sample(range(1, count + 30), count))
-        shape, between = rng.choice(author.SHAPES), rng.choice(("\n", "\n\n", "\n\n"))
+        shape = frames.numbering(rng) if not held_out and rng.random() < ANY_FRAME else rng.choice(author.SHAPES)
+        between = rng.choice(("\n", "\n\n", "\n\n"))
         return reading, numbers, between.join(shape.format(i=i, t=t, h=words.phrase(rng, 1, 3).capitalize()) for i, t in zip(numbers, reading.texts))
     return reading, numbers, reading.texts[0]
 

@@ -5,10 +5,12 @@ from tasks import beyond
 from tasks.sample import Sample, assistant, user
 
 from . import library, solve, words
+from .made import smalltalk
 
 # What has no reply among those of the other families.
-OWN = {"statement": "I see. How can I help you?", "sorry": "No problem. How can I help you?", "anger": "I am sorry. I am a very small model and make mistakes.",
-       "okay": "OK. How can I help you?", "bored": "Let us try something: give me a sum, a word to reverse or a text with a question."}
+OFFER = beyond.CANNOT[beyond.CANNOT.index(beyond.MARK):]
+OWN = {"statement": f"I see. {OFFER} What shall it be?", "sorry": "No problem. How can I help you?", "anger": "I am sorry. I am a very small model and make mistakes.",
+       "okay": f"OK. {OFFER} What shall it be?", "bored": "Let us try something: give me a sum, a word to reverse or a text with a question."}
 FROM_PASSAGES = 0.3         # of the questions outside are about what some documentation says, and no text is there
 
 
@@ -39,8 +41,9 @@ def loose(rng, text):
 
 
 def talk(rng, author, thinking=None):
-    kind = rng.choice(list(author.TALK))
-    ask = loose(rng, filled(rng, rng.choice(author.TALK[kind])))
+    kind = "statement" if author.BY_RULE and rng.random() < 0.2 else rng.choice(list(author.TALK))
+    by_rule = author.BY_RULE and rng.random() < author.BY_RULE and smalltalk.made(rng, kind)
+    ask = loose(rng, by_rule or filled(rng, rng.choice(author.TALK[kind])))
     reply = OWN.get(kind) or solve.REPLIES[kind]
     thinking = rng.random() < 0.6 if thinking is None else thinking
     return Sample("said", ask, [user(ask), assistant(reply, solve.TALK_THOUGHT if thinking else None)], thinking)

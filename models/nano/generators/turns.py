@@ -5,6 +5,7 @@ from decimal import Decimal
 from tasks.sample import Sample, assistant, user
 
 from . import exercise, solve, values, words
+from .made import frames
 from .relations import World
 
 CHAIN_MAX = 2               # steps before the last one
@@ -13,6 +14,9 @@ RESULT_MAX = 9999
 
 def follow(rng, author, kind, **fields):
     form = rng.choice(author.FOLLOW[kind]).format(**fields)
+    if author.AHEAD and rng.random() < 0.3:
+        named = any(form.startswith(str(value)) for value in fields.values())
+        form = (rng.choice(author.AHEAD) if rng.random() < 0.8 else frames.lead(rng)) + (form if named or rng.random() < 0.3 else form[0].lower() + form[1:])
     return form[0].lower() + form[1:] if rng.random() < 0.1 else form.rstrip(".?") if rng.random() < 0.1 else form
 
 
@@ -87,7 +91,7 @@ def of_items(rng, author, items):
         return follow(rng, author, kind, x=new), f"The list, then {new}.", joined(items + [new]), joined(items + [new]), "text"
     if kind == "upper_items":
         return follow(rng, author, kind), solve.numbered(items), joined(items).upper(), joined(items).upper(), "exact"
-    n = rng.randint(2, len(items))
+    n = rng.randint(min(2, len(items)), len(items))
     return follow(rng, author, kind, n=words.NUMBER_WORDS[n] if rng.random() < 0.5 else n), solve.numbered(items[:n]), joined(items[:n]), joined(items[:n]), "text"
 
 

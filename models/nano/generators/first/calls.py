@@ -2,6 +2,7 @@
 import sys
 
 from .. import calling, words
+from ..made import events
 from ..calling import chosen
 
 VERBS = """open close start stop lock unlock order cancel book move send fill empty heat cool water feed paint clean repair check weigh measure count sort copy rename
@@ -33,6 +34,12 @@ ENUMS = [("priority urgency", ["low", "medium", "high"], ("with {v} priority", "
          ("side", ["north", "south", "east", "west"], ("on the {v} side",)), ("season", ["spring", "summer", "autumn", "winter"], ("in {v}",))]
 FRAMES = ["{g}{p}.", "{g}{p}.", "{g}{p}", "Please {g}{p}.", "Can you {g}{p}?", "Could you please {g}{p}?", "I want you to {g}{p}.", "{g}{p}, please.", "I need you to {g}{p}", "Would you {g}{p}?",
           "hey, {g}{p}", "Go and {g}{p}.", "Now {g}{p}!", "I'd like to {g}{p}.", "Time to {g}{p}.", "{g}{p} now", "Let us {g}{p}."]
+LEADS_SHARE = 0.3
+OPENERS = ["If you have a minute, ", "When you are free, ", "Would it be possible to ", "I was told to ask you: ", "Be so good and ", "My wish for today: ", "Listen, ", "One more thing: ", "Here is a job: ",
+           "As agreed, ", "For the evening: ", "Could someone ", "I would be glad if you could ", "What about this: ", "First of all, ", "Make sure to ", "The boss says: ", "Your turn: ", "It is time to ",
+           "Everybody waits for us to ", "We would like you to ", "They asked me to ", "Finally, ", "Quickly, ", "Sorry to bother you, but ", "Good evening, ", "Hello there, ", "Next on my list: ", "Do me a favour and "]
+DETAILS = ("handle edge surface border tone taste pattern cover frame label background grip shape hem ribbon lid sole lining texture glow smell rhythm mood theme accent style collar button strap base top".split(),
+           "soft hard bright dark thick thin round square plain striped wet dry hot cold sweet sour loud quiet narrow wide simple fancy glossy dull warm cool heavy light old new clear cloudy golden floral".split())
 SYSTEM = ["You control a house.", "You are the assistant of a small firm.", "Call tools where they help."]
 ASK_ALSO = {"get": ["show me", "give me"], "find": ["look for"], "delete": ["erase", "remove"], "buy": ["purchase"], "start": ["begin"], "stop": ["halt"], "repair": ["fix"], "book": ["reserve"],
             "postpone": ["put off"], "cancel": ["call off"], "show": ["display"], "enable": ["turn on"], "disable": ["turn off"], "fetch": ["bring"], "create": ["make"]}
@@ -47,6 +54,11 @@ def noun(rng):
 
 
 def parameter(rng, noun):
+    if rng.random() < 0.3:
+        phrase, kind, names = rng.choice(events.PARTS)
+        return calling.parameter(rng, names, kind, (phrase,), names.split()[-1].replace("_", " ").capitalize())
+    if rng.random() < 0.18:
+        return calling.detailed(rng, DETAILS)
     chance = rng.random()
     if chance < 0.72:
         names, kind, phrases, description = rng.choice(PLAIN)

@@ -4,6 +4,7 @@ import sys
 from .. import talking
 from . import passages      # whose questions are outside where no text is there
 
+BY_RULE = 0.5           # of the remarks
 TALK = {
     "hello": ["Hello!", "Hi!", "Good morning!", "Good evening.", "Hello, how do you do?", "Hi, I am {first}.", "Hey, {first} here.", "Greetings from {town}!", "Welcome!", "Hello computer", "Hi bot", "Dear Nano, hello."],
     "thanks": ["Thank you.", "Thanks!", "Thank you so much!", "That helped, thanks.", "Many thanks.", "I appreciate it.", "Wonderful, thank you.", "Thanks for your help.", "That was right, thanks!", "Very good."],

@@ -1,9 +1,10 @@
 """Extraction from sentences about people, things and events into a form that the question gives."""
 import json
+import sys
 
 from tasks.sample import Sample, assistant, user
 
-from .. import solve, values, words
+from .. import filling, solve, values, words
 
 # slots: kind and the keys that it may go by; the texts that have them
 KEYS = {"name": ("person", "name full_name person who"), "given": ("first", "name first_name given_name"), "age": ("small", "age years age_years"),
@@ -25,6 +26,9 @@ The {event} takes place in {city} on {date} at {time}.|On {weekday} at {time} {g
 For {dish} you need {foods} and {minutes} minutes.|{dish} takes {minutes} minutes. It contains {foods}.|The bus stops at {towns}.|{given} scored {numbers}.|The results were {numbers}.
 The file {file} has {size} bytes and version {version}.|{name} uploaded {file} on {date}.|{given} travelled to {towns} in {count} days.|Ticket {code} was opened by {name} at {time}.
 {name} bought a {thing} for {price} at {firm} in {city}.|{given} plays with {guests}. The hobby is {hobby}.|{firm} is based in {city} and has {count} employees.""".replace("\n", "|").split("|")
+ORDERS = {"named": ["Extract {f} as JSON.", "Give me {f} as JSON.", "Write {f} as a JSON object.", "Answer with JSON that has {f}.", "Which JSON holds {f}?", "I need {f} in JSON form."],
+          "shaped": ["Fill in this form: {f}", "{f}", "The answer has this form:\n{f}", "Answer as {f}", "Fill it from the text.\n{f}", "Give JSON of this kind:\n{f}", "JSON that fits this schema:\n{f}",
+                     "The form:\n{f}", "Complete the form {f}", "Write JSON after this pattern: {f}"]}
 NOISE = ["It was a good day.", "Nothing else happened.", "Please confirm.", "The weather was fine.", "More will follow.", "Many thanks.", "We are looking forward to it.", "See below."]
 ASK = ["Extract {f} as JSON: {t}", "Extract {f} as JSON.\n\n{t}", "{t}\n\nGive me {f} as JSON.", "Return {f} in JSON form. Text: {t}", "From the text, extract {f}. Answer with JSON.\n{t}",
        "Text: {t}\nJSON with {f}:", "Read: \"{t}\" Write {f} as a JSON object.", "{t} -> JSON ({f})", "Please turn this into JSON with the keys {f}: {t}", "Fields: {f}\nText: {t}\nAnswer in JSON only.",
@@ -87,3 +91,8 @@ def named(rng, keys):
     if chance < 0.7:
         return ", ".join(keys)
     return ", ".join(f'"{k}"' if chance < 0.85 else f"`{k}`" for k in keys)
+
+
+def filled(rng, thinking=None):
+    """The same task with texts and forms that are made by rule."""
+    return filling.make(rng, sys.modules[__name__], thinking)

@@ -43,7 +43,8 @@ def naming(rng, fact):
     if fact.verb not in ("is", "are", "was", "were"):
         return acting(rng, fact)
     form = rng.choice(("What {v} {s}?", "what {v} {s}", "What {v} {s} according to the text?", "Tell me what {s} {v}.", "What does the text say about {s}?",
-                       "How {v} {s} described?", "Explain: {s}", "What exactly {v} {s}?", "What can you tell me about {s}?"))
+                       "How {v} {s} described?", "Explain: {s}", "I would like to know what {s} {v}.", "Can you say what {s} {v}?", "Define {s}.", "What is known about {s}?", "What do you read about {s}?",
+                       "In short, what {v} {s}?", "Please explain what {s} {v}.", "What information is there on {s}?", "Do the sources say what {s} {v}?", "I do not know what {s} {v}.", "What is written on {s}?", "What exactly {v} {s}?", "What can you tell me about {s}?"))
     return form.format(v=fact.verb, s=fact.subject), start(fact.rest, 5)
 
 
@@ -52,7 +53,8 @@ def asked_for(rng, fact):
     rest = start(fact.rest, 11)
     if len(rest.split()) < 3:
         return None
-    form = rng.choice(("What {v} {r}?", "Which thing {v} {r}?", "What, according to the text, {v} {r}?", "What {v} {r}?"))
+    form = rng.choice(("What {v} {r}?", "Which thing {v} {r}?", "What, according to the text, {v} {r}?", "What {v} {r}?", "Find out what {v} {r}.", "Tell me which thing {v} {r}.", "Something {v} {r}. What is it?",
+                       "Do you see what {v} {r}?", "Who or what {v} {r}?", "Identify what {v} {r}.", "I am looking for something that {v} {r}.", "Please find what {v} {r}.", "Of which thing is it said that it {v} {r}?"))
     return form.format(v=fact.verb, r=rest), fact.subject
 
 
@@ -60,12 +62,13 @@ def acting(rng, fact):
     """What the subject does, can or must do."""
     if fact.verb in library.VERBS:
         verb = library.VERBS[fact.verb]
-        form = rng.choice(("What does {s} {v}?", "what does {s} {v}", "What will {s} {v}?", "Say what {s} does {v}.", "What is it that {s} does {v}?"))
+        form = rng.choice(("What does {s} {v}?", "what does {s} {v}", "What will {s} {v}?", "Say what {s} does {v}.", "I want to know what {s} does {v}.", "Can you tell what {s} will {v}?", "What can {s} {v}?", "What, by the text, does {s} {v}?", "Does {s} {v} anything, and what?",
+                           "Find what {s} does {v}.", "There is something that {s} will {v}. What?", "What is it that {s} does {v}?"))
         if rng.random() < 0.3:
             return asked_for(rng, fact)
         return form.format(s=fact.subject, v=verb), start(fact.rest, 4)
     rest = fact.rest.split()
-    form = rng.choice(("What {a} {s} {r}?", "How {a} {s} {r}?", "When {a} {s} {r}?", "Why {a} {s} {r}?", "{a} {s} {r}?"))
+    form = rng.choice(("What {a} {s} {r}?", "How {a} {s} {r}?", "When {a} {s} {r}?", "Why {a} {s} {r}?", "Tell me how {s} {a} {r}.", "Is it said that {s} {a} {r}?", "I ask myself whether {s} {a} {r}.", "In which way {a} {s} {r}?", "Find the sentence on how {s} {a} {r}.", "{a} {s} {r}?"))
     return form.format(a=fact.verb, s=fact.subject, r=" ".join(rest[:rng.randint(1, 4)])), " ".join(rest[:4])
 
 

@@ -50,3 +50,4 @@ def make(rng, thinking=None, **wanted):
 
 
 SYSTEM = ["You help."]
+LEADS_SHARE = 0         # its own words alone

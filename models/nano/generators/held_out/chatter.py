@@ -4,6 +4,7 @@ import sys
 from .. import talking
 from . import passages      # whose questions are outside where no text is there
 
+BY_RULE = 0             # its own words alone
 TALK = {
     "hello": ["Salutations!", "A very good day to you.", "Hello from my kitchen."], "thanks": ["I am grateful.", "Thanks a million!", "You were a great help."], "bye": ["I must be off.", "Have a nice evening!"],
     "who": ["May I know your name?", "With what am I conversing?"], "can": ["What would you say are your talents?", "In which matters may I turn to you?", "What can you do"], "feelings": ["Are you feeling fine?", "How have you been?"],

@@ -10,6 +10,7 @@ FIRST = {k: figures.ASK[k] for k in ("add", "sub", "mul", "div", "letter", "spel
     "words": figures.ASK["words_up"], "numbers": figures.ASK["numbers_up"], "count": figures.ASK["count_up"], "facts": ["Someone told me this: {t}\nMy colleague asks: {q}"],
     "form": ["{t} Now write the JSON: {f}"],
 }
+AHEAD = []              # its own words alone
 FOLLOW = {
     "add": ["Please put {c} on it.", "Now {c} is added to this; what do I have?"], "sub": ["Please pull {c} out of it."], "mul": ["Take this result {n} times."], "div": ["divide that by {c}", "Distribute this evenly over {c}."],
     "double": ["Make it twice as large."], "reverse_order": ["now in reverse order", "Could you list that the opposite way?"], "nth_item": ["Tell me which is {n} in it."], "how_many": ["How many did you list?"],

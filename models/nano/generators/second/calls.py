@@ -14,10 +14,17 @@ airspace runway manifest cargo lane fleet depot tariff quote premium claim ledge
 KNOWN = """id key value limit offset size depth level rank rate ratio score mode kind state scope owner region zone label prefix suffix pattern query path host port user group
 team channel topic version branch format locale currency unit width height count total interval retries threshold budget deadline alias origin""".split()
 KINDS = ["word", "word", "code", "code", "proper", "small", "int", "int", "decimal", "file", "url", "email", "phrase", "town", "person", "date", "time", "bool", "words", "codes", "numbers"]
-JOINTS = ["{n} {v}", "{n}: {v}", "{n}={v}", "{n} = {v}", "{n} is {v}", "{n} set to {v}", "the {n} {v}", "{v} as {n}", "{v} for {n}", "using {v} as the {n}"]
+JOINTS = ["{n} {v}", "{n}: {v}", "{n}={v}", "{n} = {v}", "{n} is {v}", "{n} set to {v}", "the {n} {v}", "{v} as {n}", "{v} for {n}", "using {v} as the {n}", "whose {n} is {v}", "having the {n} {v}", "{v} being the {n}", "{n} at {v}", "{n} of {v}", "with {n} {v}",
+          "where the {n} equals {v}", "{n} := {v}", "{n} -> {v}", "a {n} of {v}", "{v} ({n})", "and {v} for its {n}", "make the {n} {v}", "its {n} should be {v}", "put {v} into {n}", "{n}: \"{v}\"", "take {v} as {n}"]
 FRAMES = ["{g}{p}", "{g}{p}", "run it: {g}{p}", "Task: {g}{p}.", "We have to {g}{p}.", "todo: {g}{p}", "{g}{p} - thanks", "Kindly {g}{p}.", "It is necessary to {g}{p}.", "Next step, {g}{p}.",
           "You should {g}{p}.", "i need to {g}{p}", "{g}{p} ASAP", "> {g}{p}", "My job is to {g}{p}. Do it.", "Try to {g}{p}."]
 LEADS = [" with ", ", ", ": ", " where ", " ", " (", " using "]
+LEADS_SHARE = 0.3
+OPENERS = ["ticket 4711: ", "@bot ", "fyi team: ", "new request - ", "step 2: ", "[urgent] ", "msg from ops: ", "re: your question. ", "continue: ", "plan: ", "it would help to ", "let's ", "shall we ", "pls ",
+           "cmd> ", "$ ", "user story: as an admin i want to ", "the customer asks to ", "according to the runbook, ", "once more: ", "before lunch, ", "go ahead and ", "we agreed to ", "someone has to ",
+           "kick off: ", "action item: ", "could this bot ", "looks like we should ", "tomorrow is too late, so "]
+DETAILS = ("mode policy layout palette codec encoding protocol backend tier plan strategy order level variant flavor profile preset channel lane stage phase class family driver engine runtime cipher index grain".split(),
+           "basic strict lazy eager verbose silent hybrid local remote shared private public stable beta nightly legacy modern compact full partial cold hot primary secondary weekly daily random sorted flat deep".split())
 SYSTEM = ["You operate a platform through tools.", "Use the functions.", "Agent mode."]
 
 
@@ -30,6 +37,8 @@ def noun(rng):
 
 
 def parameter(rng, noun):
+    if rng.random() < 0.12:
+        return calling.detailed(rng, DETAILS)
     some = [rng.choice(KNOWN) if rng.random() < 0.55 else words.rare(rng)]
     if rng.random() < 0.3:
         some.insert(0, rng.choice((noun, words.rare(rng), "new", "max", "min", "target")))

@@ -4,6 +4,7 @@ import sys
 from .. import talking
 from . import passages      # whose questions are outside where no text is there
 
+BY_RULE = 0.5           # of the remarks
 TALK = {
     "hello": ["yo", "hiya", "heya", "sup", "hello?", "anyone there", "hi hi", "gm", "howdy", "ahoy", "hey bot", "hallo", "test", "ping", "{first} is here", "evening!"],
     "thanks": ["thx", "ty", "tysm", "cheers mate", "much obliged", "great stuff", "awesome", "nice one", "you rock", "brilliant", "perfect", "lovely, that does it", "super", "well done you"],

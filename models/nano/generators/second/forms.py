@@ -1,9 +1,10 @@
 """Extraction from records, mails, tables and logs into forms with nested objects, lists and keys that nobody knows."""
 import json
+import sys
 
 from tasks.sample import Sample, assistant, user
 
-from .. import solve, values, words
+from .. import filling, solve, values, words
 
 KINDS = sorted(values.KINDS)
 KNOWN = """id title owner status region team score batch author label channel device operator branch warehouse deadline contact budget route vendor model rating
@@ -13,6 +14,9 @@ TASKS = ["Produce JSON from the record below.\nKeys wanted: {f}\n\n{t}", "{t}\n\
 SHAPED = ["Target type:\n{f}\n\nInput:\n{t}\n\nOutput:", "{t}\n\nconforming to\n{f}", "Make an object of this type from the record.\n{f}\n\n{t}", "Use exactly these properties: {f}\n\n{t}",
           "{f}\n\n^ that is the structure. Data:\n{t}", "The reply must validate against {f}\nRecord: {t}"]
 TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "date": "string /* YYYY-MM-DD */", "strings": "string[]", "integers": "number[]"}
+ORDERS = {"named": ["Emit JSON: {f}", "keys = {f}", "Object wanted with {f}", "json({f})", "Map to JSON with the properties {f}.", "reply with JSON holding {f}"],
+          "shaped": ["Target: {f}", "Emit an object like {f}", "type:\n{f}", "structure\n{f}", "validate against {f}", "to JSON, fields as below\n{f}", "{f}\n^ fill", "serialize as {f}", "expected shape is {f}",
+                     "interface to satisfy:\n{f}"]}
 MAILS = ["Hi {a},\n\n{b}\n\nBest,\n{c}", "Dear team,\n{b}\nRegards, {c}", "From: {c}\nTo: {a}\n\n{b}", "[{c}] {b}"]
 
 
@@ -90,3 +94,8 @@ def make(rng, thinking=None, test=False):
         ask = rng.choice(SHAPED).format(f=shaped(rng, kinds), t=text)
     thinking = rng.random() < 0.4 if thinking is None else thinking
     return Sample("form", ask, [user(ask), assistant(solve.value_text(value), solve.fields(value) if thinking else None)], thinking, expect=value)
+
+
+def filled(rng, thinking=None):
+    """The same task with texts and forms that are made by rule."""
+    return filling.make(rng, sys.modules[__name__], thinking)

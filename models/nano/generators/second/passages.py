@@ -53,7 +53,8 @@ def by_topic(rng, fact):
         return by_words(rng, fact)
     some = " and ".join(rng.sample(said, rng.randint(1, 2)))
     form = rng.choice(("What have {s} and {w} to do with each other?", "How are {s} and {w} connected?", "{s}: what about {w}?", "Is there anything on {s} and {w}?",
-                       "In connection with {w}, what is said of {s}?", "and {s}, with regard to {w}?"))
+                       "In connection with {w}, what is said of {s}?", "{s} / {w}?", "relation of {s} to {w}", "{w} in the context of {s}", "what has {s} got to do with {w}", "something on {s} plus {w}",
+                       "link between {s} and {w}?", "{s}. {w}. explain", "where do {s} and {w} come up together?", "and {s}, with regard to {w}?"))
     return form.format(s=fact.subject, w=some), " ".join(fact.rest.split()[:3])
 
 
@@ -72,14 +73,14 @@ def claimed(rng, fact):
     """A claim that the sentence makes, to be shown."""
     rest = " ".join(fact.rest.split()[:rng.randint(5, 12)])
     form = rng.choice(("Where does it say that {s} {v} {r}?", "is it so that {s} {v} {r}?", "Show me that {s} {v} {r}.", "Does any source confirm that {s} {v} {r}?",
-                       "I heard that {s} {v} {r}. Right?"))
+                       "I heard that {s} {v} {r}. Right?", "prove that {s} {v} {r}", "citation for: {s} {v} {r}", "{s} {v} {r}, true?", "who says {s} {v} {r}", "evidence: {s} {v} {r}"))
     return form.format(s=fact.subject, v=fact.verb, r=rest), " ".join(fact.rest.split()[:3])
 
 
 def by_use(rng, fact):
     """What one would ask without the sentence in sight: the subject and the bare verb."""
     verb = library.VERBS.get(fact.verb)
-    form = rng.choice(("purpose of {s}?", "role of {s}", "{s} - what for?", "and {s}?", "Remind me what {s} is about.", "meaning of {s}", "details on {s}", "what's said regarding {s}"))
+    form = rng.choice(("purpose of {s}?", "role of {s}", "{s} - what for?", "and {s}?", "Remind me what {s} is about.", "meaning of {s}", "lookup {s}", "summary for {s}", "the gist on {s}", "any word on {s}?", "how does the source treat {s}", "fact about {s} pls", "details on {s}", "what's said regarding {s}"))
     if verb and rng.random() < 0.6:
         form = rng.choice(("{s} will {b} what?", "So {s} can {b} ... what?", "whatever does {s} {b}?", "the things {s} might {b}"))
     return form.format(s=fact.subject, b=verb), " ".join(fact.rest.split()[:3])
