@@ -393,7 +393,8 @@ pub const MCP_TOOLS_MAX: usize = 128;
 pub const MCP_TOOL_BYTES_MAX: usize = 64 << 10;
 /// Bytes of one message of an MCP server; a longer one ends its connection, or is dropped.
 pub const MCP_MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Seconds that connecting to an MCP server, listing its tools and each call may take, where the file says nothing else.
+/// Seconds that connecting to an MCP server, listing its tools and each call may take, where the file says nothing
+/// else.
 pub const MCP_SECONDS: u64 = 30;
 /// The most that the file may say.
 pub const MCP_SECONDS_MAX: u64 = 600;
@@ -410,7 +411,7 @@ pub const MCP_READS_AT_ONCE: usize = 4;
 /// Calls of one key that wait for its approval, or whose results are kept for the conversation they belong to; older
 /// ones go first.
 pub const APPROVALS_PER_KEY: usize = 64;
-/// The same of all keys.
+/// Such calls of all keys together.
 pub const APPROVALS_MAX: usize = 1024;
 /// Seconds that such a call waits, and its result is kept.
 pub const APPROVAL_SECONDS: u64 = 3600;

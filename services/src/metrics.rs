@@ -68,10 +68,16 @@ metrics! {
         "Steps of pipelines that were done, by what came of them.";
     PIPELINE_STEP_SECONDS Histogram(SECONDS) "chimere_pipeline_step_seconds" ["pipeline", "step"] "seconds"
         "Time of a pipeline's step, in seconds.";
-    TOOL_CALLS Counter "chimere_tool_calls_total" ["server", "tool", "outcome"] "calls" "Calls that the server ran itself, by the MCP server of the operator's file (none for its own functions), by tool and by what came of them: answered, refused (not run), failed, asked (it waits for an approval).";
-    TOOL_SECONDS Histogram(SECONDS) "chimere_tool_seconds" ["server"] "seconds" "Time that a call of an MCP server's tool took, in seconds.";
-    TOOLS_CHANGED Counter "chimere_tools_changed_total" ["server"] "tools" "Tools of MCP servers that are withheld because they changed since they were accepted.";
-    TOOL_FILES_REFUSED Counter "chimere_tool_files_refused_total" [] "files" "Files of tools that had a mistake when they changed, so that the tools stayed as they were.";
+    TOOL_CALLS Counter "chimere_tool_calls_total" ["server", "tool", "outcome"] "calls"
+        "Calls that the server ran itself, by the MCP server of the operator's file (none for its own functions), \
+            by tool and by what came of them: answered, refused (not run), failed, asked (it waits for an \
+            approval).";
+    TOOL_SECONDS Histogram(SECONDS) "chimere_tool_seconds" ["server"] "seconds"
+        "Time that a call of an MCP server's tool took, in seconds.";
+    TOOLS_CHANGED Counter "chimere_tools_changed_total" ["server"] "tools"
+        "Tools of MCP servers that are withheld because they changed since they were accepted.";
+    TOOL_FILES_REFUSED Counter "chimere_tool_files_refused_total" [] "files"
+        "Files of tools that had a mistake when they changed, so that the tools stayed as they were.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -144,7 +150,9 @@ metrics! {
     ENCODER_SECONDS Histogram(SECONDS) "chimere_encoder_seconds" [] "seconds" "Time of a request in the encoder.";
     MCP_CALLS Counter "chimere_mcp_calls_total" ["tool", "outcome"] "calls" "Calls over MCP, by tool and outcome.";
     MCP_CALL_SECONDS Histogram(SECONDS) "chimere_mcp_call_seconds" ["tool"] "seconds" "Time of a call over MCP.";
-    OUTBOUND_REFUSED   Counter   "chimere_outbound_refused_total" ["why"] "requests" "Requests out of the process that made no connection, by what was wrong with their destination: scheme, user, port, host (no name and no usual address), unlisted, address (not public), redirect.";
+    OUTBOUND_REFUSED   Counter   "chimere_outbound_refused_total" ["why"] "requests"
+        "Requests out of the process that made no connection, by what was wrong with their destination: scheme, \
+            user, port, host (no name and no usual address), unlisted, address (not public), redirect.";
     DECISIONS          Counter   "chimere_decisions_total" ["type"] "decisions"     "Questions decided, by type: predicate, choice, score, rerank (a document), sufficient (the passages of an answer).";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
     RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";

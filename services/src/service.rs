@@ -25,7 +25,7 @@ use crate::metrics::gateway::Gateway;
 use crate::replicas::{Replica, ReplicaParts};
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
-use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
+use crate::text::{Fingerprint, Lanes, TextModel};
 use crate::traces::Traces;
 use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
 use crate::web::Web;
@@ -172,9 +172,8 @@ impl Service {
             (parts.scheduler.context, parts.edge.patience.unread, text.tokenizer().clone());
         let handles = ServiceHandles { scheduler, context, tokenizer, clock, unread, gateway };
         let gate = gatekeeper(&parts.edge, parts.keys, (parts.audit, parts.trust_gateway), &parts.listener, &handles);
-        let bodies = bodies(parts.edge.patience.body, parts.body_bytes.0, parts.body_bytes.1);
-        let taught = (parts.learn_quality_min, parts.tables_period);
-        let engram = engram_parts(parts.tables, parts.strengths, text.tokenizer(), taught)?;
+        let engram =
+            engram_parts((parts.tables, parts.tables_period, parts.learn_quality_min), parts.strengths, &text)?;
         let turns = TurnServices {
             thoughts: parts.limits.thinking.clone(),
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone(), text.call_form())?,
@@ -205,7 +204,7 @@ impl Service {
             recorder,
             rendered: Default::default(),
             openapi: Default::default(),
-            bodies,
+            bodies: bodies(parts.edge.patience.body, parts.body_bytes.0, parts.body_bytes.1),
             uploads: Room::new(limits::DOCUMENT_UPLOADS_MAX, 1),
             parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,
@@ -364,11 +363,11 @@ fn text_threads() -> Result<Lanes, String> {
 
 /// Tables, what they are taught through, and the thread that looks after both.
 fn engram_parts(
-    tables: Arc<Tables>,
+    (tables, period, quality_min): (Arc<Tables>, Duration, f64),
     strengths: Arc<Strengths>,
-    tokenizer: &Tokenizer,
-    (quality_min, period): (f64, Duration),
+    text: &TextModel,
 ) -> Result<EngramParts, String> {
+    let tokenizer = text.tokenizer();
     let ids = Fingerprint::of(tokenizer);
     let words = Arc::new(tokenizer.word_starts());
     let store = tables.directory().map(|directory| Store::new(directory.to_owned(), ids));

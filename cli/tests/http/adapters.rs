@@ -1,4 +1,4 @@
-//! Adapters beside the model, over a socket: names, equal answers in company, what comes and goes while the service runs.
+//! Adapters beside the model, over a socket: names, equal answers in company, adapters that come and go.
 
 use crate::support::client::refused;
 use crate::support::{Options, Server, get, keys, post, request};

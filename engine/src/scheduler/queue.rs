@@ -24,7 +24,7 @@ struct QueueCounts {
     requests: u32,
     /// Those of them that are not exempt.
     places: u32,
-    /// Of their prompts.
+    /// Tokens of the prompts of these.
     prompt_tokens: u64,
 }
 

@@ -221,15 +221,23 @@ fn rows_with_and_without_an_adapter_have_the_bytes_that_they_have_alone() {
     }
 }
 
+/// How a test changes an adapter.
+type Change<'a> = &'a dyn Fn(&mut Parts);
+
+/// Checks that an adapter that was changed is refused with these words.
+fn refusals(model: &Model) -> impl Fn(Change<'_>, &[&str]) {
+    |change, said| {
+        let mut parts = Parts::of("moe");
+        change(&mut parts);
+        let error = parts.read(model).map(|_| ()).unwrap_err();
+        said.iter().for_each(|word| assert!(error.contains(word), "{error:?} does not say {word:?}"));
+    }
+}
+
 #[test]
 fn what_is_not_supported_is_refused_by_its_name() {
     let model = gguf("moe");
-    let refused = |change: &dyn Fn(&mut Parts), said: &[&str]| {
-        let mut parts = Parts::of("moe");
-        change(&mut parts);
-        let error = parts.read(&model).map(|_| ()).unwrap_err();
-        said.iter().for_each(|word| assert!(error.contains(word), "{error:?} does not say {word:?}"));
-    };
+    let refused = refusals(&model);
     for (key, value) in [
         ("use_dora", json!(true)),
         ("use_qalora", json!(true)),
@@ -257,6 +265,12 @@ fn what_is_not_supported_is_refused_by_its_name() {
         let name = if (key, &value) == ("r", &json!(5)) { "rank 5" } else { key };
         refused(&|parts| parts.config[key] = value.clone(), &[name]);
     }
+}
+
+#[test]
+fn modules_and_halves_that_do_not_fit_are_refused_by_their_name() {
+    let model = gguf("moe");
+    let refused = refusals(&model);
     let other = |from: &'static str, to: &'static str, said: &'static str| {
         refused(&|parts| *parts = std::mem::replace(parts, Parts::of("next")).rename(from, to), &[said]);
     };

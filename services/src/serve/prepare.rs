@@ -80,11 +80,9 @@ impl Prepared {
         let (setup, prefix, reserved) = set_up?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let claims = documents::claims(config)?;
-        let tables = tables(config, &text)?;
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
-        limits.adapters = adapters(config, &setup, &path)?;
-        limits.pipelines = pipelines(config, &limits, &embedder)?;
+        (limits.adapters, limits.pipelines) = named(config, &setup, &path, (&limits, &embedder))?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -95,11 +93,11 @@ impl Prepared {
             drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
+            tables: Arc::new(tables(config, &text)?),
             text,
             limits,
             keys: keys.clone(),
             audit: audit.clone(),
-            tables: Arc::new(tables),
             collections,
             tools: tools(config, &audit)?,
             embedder,
@@ -124,8 +122,7 @@ impl Prepared {
             build: build(model, setup, reserved, log.clone()),
         };
         let hello = hello(config, address, !keys.keys().is_empty(), parts.edge.tls.is_some());
-        let renewals = Renewals { keys, certificate, audit };
-        Ok(Self { parts, renewals, hello, claims })
+        Ok(Self { parts, renewals: Renewals { keys, certificate, audit }, hello, claims })
     }
 }
 
@@ -396,6 +393,21 @@ fn model_limits(
     })
 }
 
+/// What answers under names of its own beside the model's.
+fn named(
+    config: &Config,
+    setup: &Setup,
+    model: &Path,
+    (limits, embedder): (&ModelLimits, &Embedder),
+) -> Result<(Adapters, Pipelines), ServeError> {
+    let adapters = adapters(config, setup, model)?;
+    let names = adapters.names();
+    let taken = limits.names().chain(names.iter().map(String::as_str));
+    let taken: Vec<&str> = taken.chain(embedder.encoder().map(|encoder| encoder.name())).collect();
+    let pipelines = pipelines(config, &taken, limits.choices_max)?;
+    Ok((adapters, pipelines))
+}
+
 /// The adapters of the directory that the configuration names.
 fn adapters(config: &Config, setup: &Setup, model: &Path) -> Result<Adapters, ServeError> {
     let directory = &config.adapters.directory;
@@ -409,17 +421,14 @@ fn adapters(config: &Config, setup: &Setup, model: &Path) -> Result<Adapters, Se
     Adapters::open(Path::new(directory), model).map_err(|e| refused(e.to_string()))
 }
 
-/// Workflows under names of their own, which none of these models has.
-fn pipelines(config: &Config, limits: &ModelLimits, embedder: &Embedder) -> Result<Pipelines, ServeError> {
+/// Workflows under names that nothing else has.
+fn pipelines(config: &Config, taken: &[&str], choices_max: u32) -> Result<Pipelines, ServeError> {
     let PipelineKeys { directory, reload_seconds } = &config.pipelines;
     if directory.is_empty() {
         return Ok(Pipelines::default());
     }
-    let adapters = limits.adapters.names();
-    let taken = limits.names().chain(adapters.iter().map(String::as_str));
-    let taken: Vec<&str> = taken.chain(embedder.encoder().map(|encoder| encoder.name())).collect();
     let period = Duration::from_secs(*reload_seconds);
-    let opened = Pipelines::open(Path::new(directory), period, &taken, limits.choices_max);
+    let opened = Pipelines::open(Path::new(directory), period, taken, choices_max);
     opened.map_err(|e| ServeError::Start(format!("pipelines.directory: {e}")))
 }
 

@@ -111,8 +111,8 @@ impl<'a> Preparation<'a> {
         self
     }
 
-    /// The conversation that became the prompt, and the texts in it that may be cited, where the server may run calls in
-    /// the turn.
+    /// The conversation that became the prompt, and the texts in it that may be cited, where the server may run calls
+    /// in the turn.
     pub fn take_conversation(&mut self) -> Option<(Conversation, Vec<NumberedSource>)> {
         self.kept.take()
     }

@@ -1,7 +1,7 @@
 //! Adapters as llama.cpp's converter writes them: a GGUF file of the type `adapter`, whose tensors have the names of
 //! the model's with `.lora_a` or `.lora_b` behind them.
 
-use super::{Names, Pair};
+use super::{ModuleNames, Pair};
 use crate::format::{Gguf, LoadError, Problem};
 use crate::model::hf_tensors::layer_of;
 use crate::model::load::head_order_of;
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path, architecture: &str) -> Result<Vec<Pair>, LoadErr
             layer_of(base).ok_or_else(|| meta.error(Problem::tensor(name, "a matrix of a layer", base)))?;
         let module = module.strip_suffix(".weight").unwrap_or(module).to_owned();
         let scale = (alpha / a.rows() as f64) as f32;
-        let pair = Pair { module, layer, a: a.clone(), b: b.clone(), scale, names: Names::Gguf, order };
+        let pair = Pair { module, layer, a: a.clone(), b: b.clone(), scale, names: ModuleNames::Gguf, order };
         pairs.push(pair.checked(None).map_err(|problem| meta.error(problem))?);
     }
     Ok(pairs)

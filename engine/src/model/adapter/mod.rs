@@ -8,7 +8,7 @@ mod places;
 
 use super::{HeadOrder, Model};
 use crate::format::{LoadError, Problem, Tensor};
-use places::{Place, Places};
+use places::{MatrixPlace, Places};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ pub struct Adapter {
 #[derive(Clone, Debug)]
 pub struct LowRank {
     /// The matrix of the block.
-    pub matrix: Matrix,
-    /// Rows of A.
+    pub matrix: AdaptedMatrix,
+    /// How many rows A has.
     pub rank: usize,
     /// What the product is multiplied with.
     pub scale: f32,
-    /// `[rank, in]`.
+    /// The matrix A, `[rank, in]`.
     pub a: Arc<[f32]>,
     /// B transposed, `[rank, out]`, its columns in the order of the rows of the model's matrix.
     pub b: Arc<[f32]>,
@@ -46,7 +46,7 @@ pub struct LowRank {
 
 /// Which matrix of a block. Of a mixture of experts those are meant that every token takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Matrix {
+pub enum AdaptedMatrix {
     /// Queries, keys and values of the gated delta rule.
     Qkv,
     /// Output gates of the gated delta rule.
@@ -55,11 +55,11 @@ pub enum Matrix {
     Beta,
     /// Decays of the gated delta rule.
     Alpha,
-    /// Queries of attention, with their gates where there are some.
+    /// Queries of an attention block, with their gates where there are some.
     Query,
-    /// Keys of attention.
+    /// Keys of an attention block.
     Key,
-    /// Values of attention.
+    /// Values of an attention block.
     Value,
     /// What a mixer's heads are brought back to the residual stream by.
     Out,
@@ -108,7 +108,7 @@ impl Adapter {
     }
 
     /// What it adds to a matrix of a block; nothing to those of a draft head, which stand behind the others.
-    pub fn part(&self, block: usize, matrix: Matrix) -> Option<&LowRank> {
+    pub fn part(&self, block: usize, matrix: AdaptedMatrix) -> Option<&LowRank> {
         self.blocks.get(block)?.iter().find(|part| part.matrix == matrix)
     }
 }
@@ -147,25 +147,25 @@ struct Pair {
     module: String,
     /// The layer that the module is of.
     layer: usize,
-    /// `[rank, in]`.
+    /// The matrix A, `[rank, in]`.
     a: Tensor,
-    /// `[out, rank]`.
+    /// The matrix B, `[out, rank]`.
     b: Tensor,
     scale: f32,
-    names: Names,
+    names: ModuleNames,
     /// Of the value heads in it.
     order: HeadOrder,
 }
 
-/// Whose names the modules of a file have.
+/// The program whose names for modules a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Names {
+enum ModuleNames {
     HuggingFace,
     Gguf,
 }
 
 /// The pair as what it adds to one matrix of the model.
-fn low_rank(pair: &Pair, place: &Place) -> Result<LowRank, Problem> {
+fn low_rank(pair: &Pair, place: &MatrixPlace) -> Result<LowRank, Problem> {
     let (a, b) = (super::reader::finite_values(&pair.a)?, super::reader::finite_values(&pair.b)?);
     let rank = pair.rank();
     let a = match &place.columns {

@@ -1,6 +1,6 @@
 //! Adapters as PEFT saves them: `adapter_config.json` beside `adapter_model.safetensors`.
 
-use super::{Names, Pair};
+use super::{ModuleNames, Pair};
 use crate::format::hf::{AdapterDir, Json};
 use crate::format::{LoadError, Problem, Tensor};
 use crate::model::HeadOrder;
@@ -107,7 +107,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Pair>, LoadError> {
         };
         let whole = format!("layers.{layer}.{module}");
         let (rank, scale) = (config.rank_of(&whole), config.scale_of(&whole));
-        let (names, order) = (Names::HuggingFace, HeadOrder::Grouped);
+        let (names, order) = (ModuleNames::HuggingFace, HeadOrder::Grouped);
         Pair { module, layer, a, b, scale, names, order }.checked(Some(rank))
     };
     halves.into_iter().map(|half| pair(half).map_err(|problem| problem.in_file(path))).collect()

@@ -1,6 +1,6 @@
 //! Which matrix of a model a module's name stands for, and in which order a file has its rows and columns.
 
-use super::{Matrix, Names, Pair};
+use super::{AdaptedMatrix, ModuleNames, Pair};
 use crate::format::{Problem, Tensor};
 use crate::model::families::{ba_rows, qkvz_rows};
 use crate::model::{AttentionWeights, GdnWeights, HeadOrder, MlpWeights, Model, Op};
@@ -15,10 +15,10 @@ pub(super) struct Places<'a> {
 }
 
 /// One matrix that a pair changes.
-pub(super) struct Place {
+pub(super) struct MatrixPlace {
     /// The block among all.
     pub(super) block: usize,
-    pub(super) matrix: Matrix,
+    pub(super) matrix: AdaptedMatrix,
     /// Rows of B, if they are not all of them in their order.
     pub(super) rows: Option<Vec<usize>>,
     /// Columns of A, likewise.
@@ -26,33 +26,33 @@ pub(super) struct Place {
 }
 
 /// A matrix by the names that files have for it.
-type Named = (&'static [&'static str], &'static [Matrix]);
+type NamedMatrix = (&'static [&'static str], &'static [AdaptedMatrix]);
 
 /// The matrices of a gated-delta block by their names in a directory and in a GGUF file.
-const GDN: [Named; 7] = [
-    (&["linear_attn.in_proj_qkv", "attn_qkv"], &[Matrix::Qkv]),
-    (&["linear_attn.in_proj_z", "attn_gate"], &[Matrix::Z]),
-    (&["linear_attn.in_proj_b", "ssm_beta"], &[Matrix::Beta]),
-    (&["linear_attn.in_proj_a", "ssm_alpha"], &[Matrix::Alpha]),
-    (&["linear_attn.in_proj_qkvz", "ssm_in"], &[Matrix::Qkv, Matrix::Z]),
-    (&["linear_attn.in_proj_ba", "ssm_ba"], &[Matrix::Beta, Matrix::Alpha]),
-    (&["linear_attn.out_proj", "ssm_out"], &[Matrix::Out]),
+const GDN: [NamedMatrix; 7] = [
+    (&["linear_attn.in_proj_qkv", "attn_qkv"], &[AdaptedMatrix::Qkv]),
+    (&["linear_attn.in_proj_z", "attn_gate"], &[AdaptedMatrix::Z]),
+    (&["linear_attn.in_proj_b", "ssm_beta"], &[AdaptedMatrix::Beta]),
+    (&["linear_attn.in_proj_a", "ssm_alpha"], &[AdaptedMatrix::Alpha]),
+    (&["linear_attn.in_proj_qkvz", "ssm_in"], &[AdaptedMatrix::Qkv, AdaptedMatrix::Z]),
+    (&["linear_attn.in_proj_ba", "ssm_ba"], &[AdaptedMatrix::Beta, AdaptedMatrix::Alpha]),
+    (&["linear_attn.out_proj", "ssm_out"], &[AdaptedMatrix::Out]),
 ];
-const ATTENTION: [Named; 4] = [
-    (&["self_attn.q_proj", "attn_q"], &[Matrix::Query]),
-    (&["self_attn.k_proj", "attn_k"], &[Matrix::Key]),
-    (&["self_attn.v_proj", "attn_v"], &[Matrix::Value]),
-    (&["self_attn.o_proj", "attn_output"], &[Matrix::Out]),
+const ATTENTION: [NamedMatrix; 4] = [
+    (&["self_attn.q_proj", "attn_q"], &[AdaptedMatrix::Query]),
+    (&["self_attn.k_proj", "attn_k"], &[AdaptedMatrix::Key]),
+    (&["self_attn.v_proj", "attn_v"], &[AdaptedMatrix::Value]),
+    (&["self_attn.o_proj", "attn_output"], &[AdaptedMatrix::Out]),
 ];
-const MLP: [Named; 3] = [
-    (&["mlp.gate_proj", "ffn_gate"], &[Matrix::Gate]),
-    (&["mlp.up_proj", "ffn_up"], &[Matrix::Up]),
-    (&["mlp.down_proj", "ffn_down"], &[Matrix::Down]),
+const MLP: [NamedMatrix; 3] = [
+    (&["mlp.gate_proj", "ffn_gate"], &[AdaptedMatrix::Gate]),
+    (&["mlp.up_proj", "ffn_up"], &[AdaptedMatrix::Up]),
+    (&["mlp.down_proj", "ffn_down"], &[AdaptedMatrix::Down]),
 ];
-const SHARED: [Named; 3] = [
-    (&["mlp.shared_expert.gate_proj", "ffn_gate_shexp"], &[Matrix::Gate]),
-    (&["mlp.shared_expert.up_proj", "ffn_up_shexp"], &[Matrix::Up]),
-    (&["mlp.shared_expert.down_proj", "ffn_down_shexp"], &[Matrix::Down]),
+const SHARED: [NamedMatrix; 3] = [
+    (&["mlp.shared_expert.gate_proj", "ffn_gate_shexp"], &[AdaptedMatrix::Gate]),
+    (&["mlp.shared_expert.up_proj", "ffn_up_shexp"], &[AdaptedMatrix::Up]),
+    (&["mlp.shared_expert.down_proj", "ffn_down_shexp"], &[AdaptedMatrix::Down]),
 ];
 /// What is not supported, by the beginnings of names.
 const UNSUPPORTED: [(&str, &str); 5] = [
@@ -80,7 +80,7 @@ impl<'a> Places<'a> {
     }
 
     /// The matrices that a pair changes: several where the file has as one what the model has as several.
-    pub(super) fn find(&self, pair: &Pair) -> Result<Vec<Place>, Problem> {
+    pub(super) fn find(&self, pair: &Pair) -> Result<Vec<MatrixPlace>, Problem> {
         let layers = self.layers.len();
         let layer = self.layers.get(pair.layer).ok_or_else(|| {
             Problem::tensor(&pair.a.name, format_args!("one of {layers} layers"), format_args!("layer {}", pair.layer))
@@ -93,7 +93,7 @@ impl<'a> Places<'a> {
                 Op::Moe(moe) if moe.shared.is_some() => &SHARED,
                 _ => continue,
             };
-            let at = usize::from(pair.names == Names::Gguf);
+            let at = usize::from(pair.names == ModuleNames::Gguf);
             if let Some((_, matrices)) = named.iter().find(|(names, _)| names[at] == pair.module) {
                 return matrices.iter().map(|matrix| place(pair, *block, op, *matrix, matrices.len() > 1)).collect();
             }
@@ -106,12 +106,12 @@ impl<'a> Places<'a> {
 }
 
 /// Where one matrix of a pair lies. `fused`: the file has several as one.
-fn place(pair: &Pair, block: usize, op: &Op, matrix: Matrix, fused: bool) -> Result<Place, Problem> {
+fn place(pair: &Pair, block: usize, op: &Op, matrix: AdaptedMatrix, fused: bool) -> Result<MatrixPlace, Problem> {
     let target = tensor_of(op, matrix).expect("the operator has the matrices of its names");
     let (mut rows, mut columns) = (None, None);
     if let Op::Gdn(gdn) = op {
         rows = gdn_rows(gdn, matrix, pair.order, fused);
-        columns = (matrix == Matrix::Out).then(|| heads(gdn, pair.order, 0, gdn.config.value_dim)).flatten();
+        columns = (matrix == AdaptedMatrix::Out).then(|| heads(gdn, pair.order, 0, gdn.config.value_dim)).flatten();
     }
     let (out, into) = (rows.as_ref().map_or(pair.b.rows(), Vec::len), pair.a.cols());
     let whole = if fused { fused_rows(op, matrix) } else { target.rows() };
@@ -123,59 +123,61 @@ fn place(pair: &Pair, block: usize, op: &Op, matrix: Matrix, fused: bool) -> Res
         let want = format!("{} columns, as many as the matrix that it changes", target.cols());
         return Err(Problem::tensor(&pair.a.name, want, into));
     }
-    Ok(Place { block, matrix, rows, columns })
+    Ok(MatrixPlace { block, matrix, rows, columns })
 }
 
 /// Rows of the matrix that a file has in the place of this one and others.
-fn fused_rows(op: &Op, matrix: Matrix) -> usize {
+fn fused_rows(op: &Op, matrix: AdaptedMatrix) -> usize {
     let Op::Gdn(gdn) = op else { unreachable!("gated-delta blocks alone are fused") };
     match matrix {
-        Matrix::Qkv | Matrix::Z => gdn.config.channels() + gdn.config.values(),
+        AdaptedMatrix::Qkv | AdaptedMatrix::Z => gdn.config.channels() + gdn.config.values(),
         _ => 2 * gdn.config.value_heads,
     }
 }
 
-fn tensor_of(op: &Op, matrix: Matrix) -> Option<&Tensor> {
+fn tensor_of(op: &Op, matrix: AdaptedMatrix) -> Option<&Tensor> {
     let feed_forward = |w: &'_ MlpWeights, matrix| match matrix {
-        Matrix::Gate => w.gate.is_some(),
-        Matrix::Up | Matrix::Down => true,
+        AdaptedMatrix::Gate => w.gate.is_some(),
+        AdaptedMatrix::Up | AdaptedMatrix::Down => true,
         _ => false,
     };
     match (op, matrix) {
-        (Op::Gdn(GdnWeights { qkv, .. }), Matrix::Qkv) => Some(qkv),
-        (Op::Gdn(GdnWeights { z, .. }), Matrix::Z) => Some(z),
-        (Op::Gdn(GdnWeights { b, .. }), Matrix::Beta) => Some(b),
-        (Op::Gdn(GdnWeights { a, .. }), Matrix::Alpha) => Some(a),
-        (Op::Gdn(GdnWeights { out, .. }) | Op::Attention(AttentionWeights { out, .. }), Matrix::Out) => Some(out),
-        (Op::Attention(AttentionWeights { q, .. }), Matrix::Query) => Some(q),
-        (Op::Attention(AttentionWeights { k, .. }), Matrix::Key) => Some(k),
-        (Op::Attention(AttentionWeights { v, .. }), Matrix::Value) => Some(v),
+        (Op::Gdn(GdnWeights { qkv, .. }), AdaptedMatrix::Qkv) => Some(qkv),
+        (Op::Gdn(GdnWeights { z, .. }), AdaptedMatrix::Z) => Some(z),
+        (Op::Gdn(GdnWeights { b, .. }), AdaptedMatrix::Beta) => Some(b),
+        (Op::Gdn(GdnWeights { a, .. }), AdaptedMatrix::Alpha) => Some(a),
+        (Op::Gdn(GdnWeights { out, .. }) | Op::Attention(AttentionWeights { out, .. }), AdaptedMatrix::Out) => {
+            Some(out)
+        }
+        (Op::Attention(AttentionWeights { q, .. }), AdaptedMatrix::Query) => Some(q),
+        (Op::Attention(AttentionWeights { k, .. }), AdaptedMatrix::Key) => Some(k),
+        (Op::Attention(AttentionWeights { v, .. }), AdaptedMatrix::Value) => Some(v),
         (Op::Mlp(w), matrix) if feed_forward(w, matrix) => part_of(w, matrix),
         (Op::Moe(moe), matrix) => part_of(&moe.shared.as_ref()?.expert, matrix),
         _ => None,
     }
 }
 
-fn part_of(w: &MlpWeights, matrix: Matrix) -> Option<&Tensor> {
+fn part_of(w: &MlpWeights, matrix: AdaptedMatrix) -> Option<&Tensor> {
     match matrix {
-        Matrix::Gate => w.gate.as_ref(),
-        Matrix::Up => Some(&w.up),
-        Matrix::Down => Some(&w.down),
+        AdaptedMatrix::Gate => w.gate.as_ref(),
+        AdaptedMatrix::Up => Some(&w.up),
+        AdaptedMatrix::Down => Some(&w.down),
         _ => None,
     }
 }
 
 /// Rows of B in the order of the model's matrix, if that is another than the file's.
-fn gdn_rows(gdn: &GdnWeights, matrix: Matrix, order: HeadOrder, fused: bool) -> Option<Vec<usize>> {
+fn gdn_rows(gdn: &GdnWeights, matrix: AdaptedMatrix, order: HeadOrder, fused: bool) -> Option<Vec<usize>> {
     let c = &gdn.config;
     match (matrix, fused) {
-        (Matrix::Qkv, true) => Some(flat(&qkvz_rows(c).0)),
-        (Matrix::Z, true) => Some(flat(&qkvz_rows(c).1)),
-        (Matrix::Beta, true) => Some(flat(&ba_rows(c).0)),
-        (Matrix::Alpha, true) => Some(flat(&ba_rows(c).1)),
-        (Matrix::Qkv, false) => heads(gdn, order, 2 * c.key_heads * c.key_dim, c.value_dim),
-        (Matrix::Z, false) => heads(gdn, order, 0, c.value_dim),
-        (Matrix::Beta | Matrix::Alpha, false) => heads(gdn, order, 0, 1),
+        (AdaptedMatrix::Qkv, true) => Some(flat(&qkvz_rows(c).0)),
+        (AdaptedMatrix::Z, true) => Some(flat(&qkvz_rows(c).1)),
+        (AdaptedMatrix::Beta, true) => Some(flat(&ba_rows(c).0)),
+        (AdaptedMatrix::Alpha, true) => Some(flat(&ba_rows(c).1)),
+        (AdaptedMatrix::Qkv, false) => heads(gdn, order, 2 * c.key_heads * c.key_dim, c.value_dim),
+        (AdaptedMatrix::Z, false) => heads(gdn, order, 0, c.value_dim),
+        (AdaptedMatrix::Beta | AdaptedMatrix::Alpha, false) => heads(gdn, order, 0, 1),
         _ => None,
     }
 }

@@ -36,8 +36,8 @@ pub struct Terms {
     pub limits: KeyLimits,
     /// When the answer is of no use any more.
     pub deadline: Option<Micros>,
-    /// The service's own, or a part of a call that was taken before: what others have waiting is no reason to refuse it,
-    /// and it takes no place in the bounds of what may wait.
+    /// The service's own, or a part of a call that was taken before: what others have waiting is no reason to refuse
+    /// it, and it takes no place in the bounds of what may wait.
     pub exempt: bool,
 }
 

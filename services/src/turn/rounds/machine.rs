@@ -376,8 +376,8 @@ mod tests {
         assert_eq!(told(&turn.next(event("calls: search b"))), "done: length");
     }
 
-    /// Tools of four kinds: one that only reads, one that writes and is asked about, and of a server whose calls need no
-    /// approval one that writes, and one of which the request wants to be asked.
+    /// Tools of four kinds: one that only reads, one that writes and is asked about, and of a server whose calls need
+    /// no approval one that writes, and one of which the request wants to be asked.
     fn with_tools() -> Turn {
         let (files, open) =
             ("[mcp.files]\nargv = [\"x\"]\nread_only = [\"read\"]", "[mcp.open]\nargv = [\"x\"]\napproval = \"never\"");

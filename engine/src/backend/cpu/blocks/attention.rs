@@ -13,7 +13,7 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, PAGE, Store};
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
-use crate::model::{AttentionConfig, AttentionWeights, Matrix};
+use crate::model::{AdaptedMatrix, AttentionConfig, AttentionWeights};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, HeadRotation, Keep, QUERIES_MAX};
 use std::marker::PhantomData;
 
@@ -155,7 +155,7 @@ impl Attention {
     /// [`Operator::run`] from rows that are normed already.
     pub(super) fn run_normed(&self, step: &AttentionStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
-        let matrices = [Matrix::Query, Matrix::Key, Matrix::Value];
+        let matrices = [AdaptedMatrix::Query, AdaptedMatrix::Key, AdaptedMatrix::Value];
         pass.project(team, &self.inputs, [&p.qg, &p.k, &p.v], Some((at.block, matrices)));
         team.wait();
         match &pass.store.kv {
@@ -163,7 +163,7 @@ impl Attention {
             Kv::F16(kv) => self.attend(step, at, kv),
         }
         team.wait();
-        pass.mix(team, &self.out, step.out, at.scale, Some((at.block, Matrix::Out)));
+        pass.mix(team, &self.out, step.out, at.scale, Some((at.block, AdaptedMatrix::Out)));
     }
 
     /// This thread's share of the keys and values of all rows, and of nothing else of the block. Whoever calls it waits
@@ -172,7 +172,7 @@ impl Attention {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         let inputs: &[PackedMatrix; 2] = self.inputs.last_chunk().expect("keys and values are the last of three");
         pass.norm_for(team, at.norm, inputs);
-        pass.project(team, inputs, [&p.k, &p.v], Some((at.block, [Matrix::Key, Matrix::Value])));
+        pass.project(team, inputs, [&p.k, &p.v], Some((at.block, [AdaptedMatrix::Key, AdaptedMatrix::Value])));
         team.wait();
         for unit in team.share(pass.batch.rows() * self.config.kv_heads) {
             let (row, kv_head) = (unit / self.config.kv_heads, unit % self.config.kv_heads);

@@ -12,7 +12,7 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
-use crate::model::{GdnConfig, GdnWeights, Matrix};
+use crate::model::{AdaptedMatrix, GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
 use std::ops::Range;
 
@@ -118,7 +118,7 @@ impl Operator for Gdn {
     fn run(&self, step: &GdnStep<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.projections);
         pass.norm_for(team, at.norm, &self.inputs);
-        let matrices = [Matrix::Qkv, Matrix::Z, Matrix::Beta, Matrix::Alpha];
+        let matrices = [AdaptedMatrix::Qkv, AdaptedMatrix::Z, AdaptedMatrix::Beta, AdaptedMatrix::Alpha];
         pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a], Some((at.block, matrices)));
         team.wait();
         let mut own = 0..0;
@@ -129,7 +129,7 @@ impl Operator for Gdn {
         }
         prefetch(&self.out, team.share(self.out.tiles()));
         team.wait();
-        pass.mix(team, &self.out, step.out, at.scale, Some((at.block, Matrix::Out)));
+        pass.mix(team, &self.out, step.out, at.scale, Some((at.block, AdaptedMatrix::Out)));
         // SAFETY: the jobs that read the tails are behind a barrier.
         unsafe { self.params.conv.keep_tails(&p.qkv, at) };
     }

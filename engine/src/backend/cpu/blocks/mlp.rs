@@ -12,7 +12,7 @@ use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{relu2, swiglu};
 use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::format::{NotFinite, Tensor};
-use crate::model::{Matrix, MlpConfig, MlpWeights};
+use crate::model::{AdaptedMatrix, MlpConfig, MlpWeights};
 use std::ops::Range;
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
@@ -107,12 +107,12 @@ impl Operator for Mlp {
             self.activate(pass, pass.stream.normed, &pass.batch.pairs, units, *step, (None, Some(block)));
         });
         team.wait();
-        pass.mix(team, &self.down, step.act, scale, Some((block, Matrix::Down)));
+        pass.mix(team, &self.down, step.act, scale, Some((block, AdaptedMatrix::Down)));
     }
 }
 
 impl Mlp {
-    /// Matrix `index` of each stack.
+    /// AdaptedMatrix `index` of each stack.
     pub(super) fn pack_one(w: &MlpWeights, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let pack = |t: &Tensor| PackedMatrix::pack(t, index, exact);
         Ok(Self { gate: w.gate.as_ref().map(pack).transpose()?, up: pack(&w.up)?, down: pack(&w.down)? })
@@ -148,13 +148,13 @@ impl Mlp {
         let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);
         let (cols, tiles) = columns_of(units, width);
         let up = Some((&self.up, tiles.start));
-        let gate = self.gate.iter().map(|gate| (gate, Matrix::Gate, step.gate, up));
-        for (m, matrix, made, next) in gate.chain([(&self.up, Matrix::Up, step.up, next)]) {
+        let gate = self.gate.iter().map(|gate| (gate, AdaptedMatrix::Gate, step.gate, up));
+        for (m, matrix, made, next) in gate.chain([(&self.up, AdaptedMatrix::Up, step.up, next)]) {
             // SAFETY: these tiles of these rows are this thread's alone.
             let out = unsafe { pass.out(made, act.len(), width) };
             matmul_before(next, m, x, pairs, tiles.clone(), out);
             if let Some(block) = changed {
-                pass.adapt(AdaptedProduct { block, matrix, made }, x, cols.clone());
+                AdaptedProduct { block, matrix, made }.add(pass.batch, x, cols.clone());
             }
         }
         for (_, out) in pairs {

@@ -17,7 +17,7 @@ use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::{NotFinite, Tensor};
-use crate::model::{LatentWeights, Matrix, MoeConfig, MoeWeights, Router, SharedWeights};
+use crate::model::{AdaptedMatrix, LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::ExpertCut;
 use std::ops::Range;
 
@@ -402,7 +402,8 @@ impl Moe {
         // SAFETY: the tiles are this thread's share.
         let out = unsafe { pass.out(pass.stream.made, rows, hidden) };
         matmul(down, own.act, &pass.batch.pairs, tiles, out);
-        pass.adapt(AdaptedProduct { block, matrix: Matrix::Down, made: pass.stream.made }, own.act, cols.clone());
+        let product = AdaptedProduct { block, matrix: AdaptedMatrix::Down, made: pass.stream.made };
+        product.add(pass.batch, own.act, cols.clone());
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.

@@ -1,14 +1,14 @@
 //! What adapters add to a product: `scale * B (A x)` for the rows of pieces that have one, and nothing for the others.
 //!
-//! Each thread computes `A x` for itself, which is a few rows' worth of work, and adds its own columns of `B (A x)`. The
-//! sums are those of one row, so neither threads nor the batch show in a result.
+//! Each thread computes `A x` for itself, which is a few rows' worth of work, and adds its own columns of `B (A x)`.
+//! The sums are those of one row, so neither threads nor the batch show in a result.
 
-use super::forward::Pass;
+use super::batch::RowBatch;
 use crate::backend::cpu::matmul::RowsView;
 use crate::backend::cpu::simd::LANES;
 use crate::backend::cpu::simd::rowops::{add_weighted, dot};
 use crate::backend::cpu::team::shared::SharedBuffer;
-use crate::model::{ADAPTER_RANK_MAX, LowRank, Matrix};
+use crate::model::{ADAPTER_RANK_MAX, AdaptedMatrix, LowRank};
 use std::ops::Range;
 
 /// A product of all rows with a matrix that adapters may change.
@@ -16,21 +16,21 @@ use std::ops::Range;
 pub(crate) struct AdaptedProduct<'a> {
     /// The block among all.
     pub(crate) block: usize,
-    pub(crate) matrix: Matrix,
-    /// `[rows, out]`.
+    pub(crate) matrix: AdaptedMatrix,
+    /// What was made, `[rows, out]`.
     pub(crate) made: &'a SharedBuffer<f32>,
 }
 
-impl Pass<'_> {
-    /// Adds to the columns `cols` of a product, which are this thread's, what the adapters of the rows of `x` make.
-    pub(crate) fn adapt(&self, product: AdaptedProduct<'_>, x: RowsView<'_>, cols: Range<usize>) {
-        for piece in &self.batch.pieces {
-            let part = piece.adapter.as_ref().and_then(|adapter| adapter.part(product.block, product.matrix));
+impl AdaptedProduct<'_> {
+    /// Adds to the columns `cols`, which are this thread's, what the adapters of the rows of `x` make.
+    pub(crate) fn add(&self, batch: &RowBatch, x: RowsView<'_>, cols: Range<usize>) {
+        for piece in &batch.pieces {
+            let part = piece.adapter.as_ref().and_then(|adapter| adapter.part(self.block, self.matrix));
             let Some(part) = part.filter(|_| !cols.is_empty()) else { continue };
             for row in piece.first_row..piece.first_row + piece.rows {
                 let at = row * part.out();
                 // SAFETY: `x` was finished before the last barrier, and the columns are this thread's.
-                unsafe { add(part, x.row(row), product.made.get_mut(at + cols.start..at + cols.end), cols.start) };
+                unsafe { add(part, x.row(row), self.made.get_mut(at + cols.start..at + cols.end), cols.start) };
             }
         }
     }
@@ -50,7 +50,7 @@ fn add(part: &LowRank, x: &[f32], out: &mut [f32], start: usize) {
         unsafe { add_weighted(out, reduced, b.as_ptr(), width) };
         return;
     }
-    // The same sums for heads that fill no vector.
+    // Heads that fill no vector have their sums one by one, in this order too.
     for (i, out) in out.iter_mut().enumerate() {
         *out += reduced.iter().enumerate().fold(0.0f32, |sum, (r, h)| h.mul_add(b[r * width + i], sum));
     }

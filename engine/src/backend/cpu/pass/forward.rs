@@ -16,7 +16,7 @@ use crate::backend::cpu::simd::rowops::{add, add_weighted};
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::pool::Team;
 use crate::backend::cpu::team::shared::SharedBuffer;
-use crate::model::{Matrix, ModelConfig};
+use crate::model::{AdaptedMatrix, ModelConfig};
 use std::ops::Range;
 
 /// What all threads of a pass see of it in a block.
@@ -64,7 +64,7 @@ impl Pass<'_> {
         team: Team,
         inputs: &[PackedMatrix; N],
         outs: [&SharedBuffer<f32>; N],
-        changed: Option<(usize, [Matrix; N])>,
+        changed: Option<(usize, [AdaptedMatrix; N])>,
     ) {
         let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
@@ -74,7 +74,7 @@ impl Pass<'_> {
             matmul_before(next, &inputs[i], self.stream.normed, &self.batch.pairs, tiles.clone(), out);
             if let Some((block, matrices)) = changed {
                 let product = AdaptedProduct { block, matrix: matrices[i], made: outs[i] };
-                self.adapt(product, self.stream.normed, columns(&tiles, inputs[i].rows()));
+                product.add(self.batch, self.stream.normed, columns(&tiles, inputs[i].rows()));
             }
         });
     }
@@ -87,7 +87,7 @@ impl Pass<'_> {
         w: &PackedMatrix,
         x: RowsView<'_>,
         scale: f32,
-        changed: Option<(usize, Matrix)>,
+        changed: Option<(usize, AdaptedMatrix)>,
     ) {
         let tiles = team.share(w.tiles());
         let (hidden, rows, stream) = (w.rows(), self.batch.rows(), self.stream);
@@ -96,7 +96,7 @@ impl Pass<'_> {
         matmul(w, x, &self.batch.pairs, tiles.clone(), out);
         let cols = columns(&tiles, hidden);
         if let Some((block, matrix)) = changed {
-            self.adapt(AdaptedProduct { block, matrix, made: stream.made }, x, cols.clone());
+            AdaptedProduct { block, matrix, made: stream.made }.add(self.batch, x, cols.clone());
         }
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;

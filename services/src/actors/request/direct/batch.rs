@@ -24,8 +24,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Whoever stops waiting cancels what is not done yet. `outcome` is counted if all went well.
 ///
 /// One is in the scheduler's hands at first, and one more for each that ends. Once one of them was taken, the others
-/// take no place in the queue, and those of a key that may have no more requests now wait for it. An error means that nothing was
-/// taken, that a request can never run, that the deadline passed, or that the engine failed.
+/// take no place in the queue, and those of a key that may have no more requests now wait for it. An error means that
+/// nothing was taken, that a request can never run, that the deadline passed, or that the engine failed.
 pub(in crate::actors::request) async fn run<T, F>(
     handles: &ServiceHandles,
     outcome: &'static str,

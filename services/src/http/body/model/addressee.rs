@@ -9,7 +9,7 @@ use crate::turn::options::{ChatRequest, Generation};
 use chimere_engine::model::Adapter;
 use std::sync::Arc;
 
-/// Who answers.
+/// The one that answers a request.
 #[derive(Clone, Debug)]
 pub(in crate::http) enum Addressee {
     /// The model as it is.

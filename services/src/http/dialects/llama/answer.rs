@@ -115,8 +115,6 @@ impl WholeReply for LlamaAnswer {
     fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         match output {
             Output::Scored { .. } => {}
-            Output::Searching { .. } | Output::Searched(_) => {}
-            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => {
                 let (ids, probs) = (self.shape.reply.tokens, self.shape.reply.probs.is_some());
                 let answer = &mut self.answers[choice as usize];
@@ -127,6 +125,8 @@ impl WholeReply for LlamaAnswer {
             }
             Output::Finished { choice, reason } => self.answers[choice as usize].finish = Some(reason),
             Output::End(account) => return Ok(Some(self.whole(&account))),
+            Output::Searching { .. } | Output::Searched(_) => {}
+            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Failed(why) => return Err(engine_error(why)),
             Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }

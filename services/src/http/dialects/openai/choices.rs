@@ -117,12 +117,12 @@ impl<S: ChoiceFormat> CollectedReply<S> {
     pub(in crate::http) fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
-            // These dialects have no word for a search: its text goes on behind it.
-            Output::Searching { .. } | Output::Searched(_) => {}
-            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => append(&mut self.choices[choice as usize].0, delta),
             Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
             Output::End(account) => return Ok(Some(self.reply(&account))),
+            // These dialects have no word for a search: its text goes on behind it.
+            Output::Searching { .. } | Output::Searched(_) => {}
+            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Failed(why) => return Err(engine_error(why)),
             Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }

@@ -15,10 +15,10 @@ const GGUF: &str = ".gguf";
 
 /// The adapters that are loaded. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Adapters(Option<Arc<Shared>>);
+pub struct Adapters(Option<Arc<AdapterDirectory>>);
 
 #[derive(Debug)]
-struct Shared {
+struct AdapterDirectory {
     directory: PathBuf,
     /// The file that the model was read from.
     model: PathBuf,
@@ -33,7 +33,7 @@ pub enum AdapterError {
     NoDirectory,
     /// A name that no adapter can have.
     #[error(
-        "the name of an adapter has 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores and begins with a letter or a digit, got {0:?}"
+        "an adapter's name begins with a letter or a digit and has at most {NAME_BYTES_MAX} of them, `.`, `-` and `_`, got {0:?}"
     )]
     BadName(String),
     /// There is no such file.
@@ -70,7 +70,7 @@ impl Adapters {
     /// If the directory cannot be read, or one of its adapters is refused.
     pub fn open(directory: &Path, model: &Path) -> Result<Self, AdapterError> {
         let refused = |error: std::io::Error| AdapterError::Refused(format!("{}: {error}", directory.display()));
-        let shared = Shared { directory: directory.into(), model: model.into(), loaded: RwLock::default() };
+        let shared = AdapterDirectory { directory: directory.into(), model: model.into(), loaded: RwLock::default() };
         let all = Self(Some(Arc::new(shared)));
         let mut files = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(refused)? {
@@ -127,7 +127,7 @@ impl Adapters {
     }
 }
 
-impl Shared {
+impl AdapterDirectory {
     fn may_load(&self, name: &str) -> Result<(), AdapterError> {
         let loaded = self.loaded.read();
         if loaded.contains_key(name) {
