@@ -340,7 +340,7 @@ const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/backend/cuda/layout", &["cudarc", "Device"], "a layout is computed without a device"),
     ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
     ("services/src/turn", &["actix"], "a turn knows no HTTP"),
-    ("services/src/pipelines/machine.rs", &["tokio", "Instant", "async "], "a machine is data in, data out"),
+    ("services/src/pipelines", &["actix"], "a pipeline knows no HTTP"),
     ("services/src/decide", &["actix"], "a decision knows no HTTP"),
 ];
 
