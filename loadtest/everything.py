@@ -50,6 +50,8 @@ SCHEMAS = [
     {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 5},
 ]
 TOOL = {"name": "weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+# Of a service that is started here: a workflow, and a server of tools.
+PIPELINE, SERVER = "twice", "notes"
 CHAT = "/v1/chat/completions"
 
 
@@ -63,11 +65,12 @@ class Request:
 class Maker:
     """Draws requests for a model that takes prompts of some length."""
 
-    def __init__(self, model, max_words, store=None):
+    def __init__(self, model, max_words, store=None, own=False):
         self.model, self.max_words, self.store = model, max_words, store
         self.kinds = [self.plain, self.plain, self.thinking, self.form, self.tools, self.documents, self.choices, self.logprobs, self.streamed, self.leaving,
                       self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama, self.cited, self.decisions]
         self.kinds += [self.searched, self.written, self.mcp] if store else []
+        self.kinds += [self.piped, self.hosted] if own else []
 
     def any(self, rng):
         return rng.choice(self.kinds)(rng)
@@ -169,6 +172,15 @@ class Maker:
         call = {"name": "search_documents", "arguments": {"query": rng.choice(WORDS), "stores": [self.store], "max_results": 2}}
         return Request("mcp", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
 
+    def piped(self, rng):
+        return self.chat("piped", rng, model=PIPELINE, n=1)
+
+    def hosted(self, rng):
+        tool = {"type": "mcp", "server_label": SERVER, "allowed_tools": ["read"]}
+        messages = [{"role": "user", "content": f"Read what the {rng.choice(WORDS)} says."}]
+        return Request("hosted", CHAT, {"model": self.model, "messages": messages, "max_tokens": 120, "temperature": 0, "tools": [tool],
+                                        "tool_choice": rng.choice(["auto", "required"]), "stream": rng.random() < 0.5})
+
     def decisions(self, rng):
         questions = [{"type": "predicate", "name": "ship", "instructions": "It tells of a ship."},
                      {"type": "choice", "name": "word", "instructions": "Which word is in it?", "choices": rng.sample(WORDS, 4)}]
@@ -228,14 +240,14 @@ def misses_form(request, reply):
 class Run:
     """The users, and what they saw."""
 
-    def __init__(self, url, seconds, users, max_words):
+    def __init__(self, url, seconds, users, max_words, own=False):
         self.host, self.seconds, self.users = urllib.parse.urlparse(url).netloc, seconds, users
         self.lock, self.kinds, self.failures, self.first = threading.Lock(), collections.Counter(), [], {}
         self.compared = self.ended = 0
         self.longest_gap, self.last, self.over = 0.0, time.monotonic(), False
         card = json.loads(self.fetch("GET", "/v1/models")[1])["data"][0]
         # A word of a prompt is at most about a token and a half; the rest of the context is for the answer.
-        self.maker = Maker(card["id"], min(max_words, (card["max_model_len"] - 1200) // 2), self.stored())
+        self.maker = Maker(card["id"], min(max_words, (card["max_model_len"] - 1200) // 2), self.stored(), own)
         self.fixed = [self.maker.fixed(number) for number in range(FIXED)]
 
     def fetch(self, method, path, body=None, leaves=False, seconds=REPLY_SECONDS):
@@ -375,6 +387,24 @@ class Run:
         print("FAILED" if self.failures else "HELD", flush=True)
 
 
+def pipeline(folder):
+    """A workflow of two generations, for a service that begins."""
+    directory = folder / "pipelines"
+    directory.mkdir()
+    steps = '[[steps]]\nname = "draft"\ngenerate = { suffix = "Say it in a few words.", tokens = 40 }\n\n'
+    (directory / f"{PIPELINE}.toml").write_text(steps + '[[steps]]\ngenerate = { suffix = "A draft: {draft}" }\n')
+    return {"CHIMERE_PIPELINES__DIRECTORY": str(directory)}
+
+
+def tools(binary, folder):
+    """An MCP server with a tool that reads, accepted, for a service that begins."""
+    file, program = folder / "tools.toml", pathlib.Path(__file__).resolve().parent.parent / "cli/tests/data/mcp_server.py"
+    file.write_text(f'[mcp.{SERVER}]\nargv = {json.dumps([sys.executable, str(program), str(folder / "mcp.log")])}\nread_only = ["read"]\n')
+    file.chmod(0o600)
+    subprocess.run([binary, "mcp", "accept", SERVER, "--tools", file], check=True, stdout=subprocess.DEVNULL, timeout=START_SECONDS)
+    return {"CHIMERE_TOOLS__FILE": str(file)}
+
+
 @contextlib.contextmanager
 def service(binary, flags):
     """A service of its own; gives its address."""
@@ -385,6 +415,7 @@ def service(binary, flags):
         log = pathlib.Path(folder) / "service.log"
         with open(log, "w") as out:
             settings = os.environ | {"CHIMERE_DOCUMENTS__DIRECTORY": str(pathlib.Path(folder) / "documents"), "CHIMERE_MCP__SERVE": "true"}
+            settings |= pipeline(pathlib.Path(folder)) | tools(binary, pathlib.Path(folder))
             process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out, env=settings)
         try:
             end = time.monotonic() + START_SECONDS
@@ -416,7 +447,7 @@ def main():
         parser.error("either --chimere or --url")
     with contextlib.ExitStack() as stack:
         url, process = (args.url, None) if args.url else stack.enter_context(service(args.chimere.resolve(), args.flags))
-        run = Run(url, args.seconds, args.users, args.max_words)
+        run = Run(url, args.seconds, args.users, args.max_words, own=process is not None)
         run.go()
         if process is not None and process.poll() is not None:
             run.fail(f"the service ended with {process.returncode}")
