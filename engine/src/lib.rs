@@ -4,6 +4,7 @@
 //! are
 //! `Scheduler::plan`, [`backend::Backend::launch`] and `Scheduler::commit`, and only the middle one touches a device.
 
+pub mod adapter;
 pub mod backend;
 mod cache;
 pub mod constraint;

@@ -5,9 +5,9 @@
 //! is not known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
 use crate::CHUNK_TOKENS;
+use crate::adapter::Adapter;
 use crate::constraint::{Awaiting, Constraint, Rule, Source, Sources};
 use crate::ids::{CheckpointId, HostBlockId, PageId, SeqId, SlotId, StepId, TokenId, TransferId};
-use crate::model::Adapter;
 pub use crate::sampling::Certainty;
 use crate::sampling::SamplingParams;
 pub use chimere_kernels::reference::ExpertCut;

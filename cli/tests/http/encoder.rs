@@ -125,7 +125,7 @@ fn a_server_elsewhere_makes_the_vectors_of_collections_and_its_end_is_told() {
     assert_eq!(done(&server, &format!("{SHIPS}/search"), by_meaning.clone())["data"][0]["id"], "b");
     assert_eq!(get(server.addr, "/v1/models").json()["data"].as_array().unwrap().len(), 2, "it is not served here");
     let long = post(server.addr, &format!("{SHIPS}/add"), &items());
-    assert_eq!(refused(long, 502, "400 Bad Request")["code"], "embedder_failed");
+    assert_eq!(refused(long, 502, "gave no vectors: 400")["code"], "embedder_failed");
     let narrow = EmbedderSettings { dimensions: 31, ..elsewhere(&maker) };
     let other = tempfile::tempdir().unwrap();
     let narrow = start(narrow, Some(other.path()));

@@ -1,10 +1,10 @@
 //! What a request asks of the engine.
 
+use crate::adapter::Adapter;
 use crate::constraint::Sources;
 use crate::constraint::thinking::Thinking;
 use crate::format::blocks::SplitMix;
 use crate::ids::{CacheScope, TokenId};
-use crate::model::Adapter;
 use crate::sampling::SamplingParams;
 use crate::step::ExpertCut;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! Adapters against `peft` on tiny models, and files that are refused by name.
 
 use crate::support::{Driver, GgufParts, Golden, config, deviation, gguf, golden_dir, hugging_face, max_abs, piece};
+use chimere_engine::adapter::Adapter;
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Tensor};
 use chimere_engine::ids::{PageId, SeqId, SlotId, TokenId};
-use chimere_engine::model::{Adapter, Model, read_adapter};
+use chimere_engine::model::{Model, read_adapter};
 use chimere_engine::step::{Form, Piece};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
 use serde_json::{Value, json};

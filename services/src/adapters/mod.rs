@@ -1,6 +1,7 @@
 //! Adapters that are served beside the model, each under a name: those of one directory, which the operator names.
 
-use chimere_engine::model::{self, Adapter};
+use chimere_engine::adapter::Adapter;
+use chimere_engine::model::{self};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -55,6 +55,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "drafts",
             "sampling",
             "constraint",
+            "adapter",
             "step",
             "format",
             "model",

@@ -11,9 +11,9 @@ use crate::pipelines::Pipelines;
 use crate::text::Thoughts;
 use crate::web::WebOffer;
 use actix_web::http::StatusCode;
+use chimere_engine::adapter::Adapter;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
-use chimere_engine::model::Adapter;
 use std::sync::Arc;
 
 /// Characters of a model's name that the answer shows where there is none of that name.

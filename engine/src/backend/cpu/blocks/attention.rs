@@ -4,6 +4,7 @@
 mod pages;
 
 use super::{BlockThread, Operator, Packing, whole_blocks};
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
 use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
@@ -13,7 +14,7 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, PAGE, Store};
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
-use crate::model::{AdaptedMatrix, AttentionConfig, AttentionWeights};
+use crate::model::{AttentionConfig, AttentionWeights};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, HeadRotation, Keep, QUERIES_MAX};
 use std::marker::PhantomData;
 

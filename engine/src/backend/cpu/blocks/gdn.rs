@@ -4,6 +4,7 @@ mod rule;
 
 use super::conv::Convolution;
 use super::{BlockThread, Operator, Packing, whole_blocks};
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, prefetch};
 use crate::backend::cpu::pass::batch::{BatchPiece, RowBatch};
@@ -12,7 +13,7 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::NotFinite;
-use crate::model::{AdaptedMatrix, GdnConfig, GdnWeights};
+use crate::model::{GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
 use std::ops::Range;
 

@@ -1,6 +1,7 @@
 //! A dense feed-forward part, which is also what an expert is.
 
 use super::{BlockThread, Operator, Packing, whole_blocks};
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{
     ActivationRows, NextTiles, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul_before,
@@ -12,7 +13,7 @@ use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{relu2, swiglu};
 use crate::backend::cpu::team::shared::SharedBuffer;
 use crate::format::{NotFinite, Tensor};
-use crate::model::{AdaptedMatrix, MlpConfig, MlpWeights};
+use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.

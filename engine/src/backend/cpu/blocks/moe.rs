@@ -8,6 +8,7 @@
 
 use super::mlp::{self, Mlp, MlpBuffers, MlpStep};
 use super::{BlockThread, Operator, Packing, whole_blocks};
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cpu::error::CpuError;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul, matmul_before, prefetch};
 use crate::backend::cpu::pass::adapted::AdaptedProduct;
@@ -17,7 +18,7 @@ use crate::backend::cpu::pass::room::WorkspaceRoom;
 use crate::backend::cpu::simd::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::team::shared::{PerThread, SharedBuffer};
 use crate::format::{NotFinite, Tensor};
-use crate::model::{AdaptedMatrix, LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
+use crate::model::{LatentWeights, MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::ExpertCut;
 use std::ops::Range;
 

@@ -4,11 +4,11 @@
 //! The sums are those of one row, so neither threads nor the batch show in a result.
 
 use super::batch::RowBatch;
+use crate::adapter::{ADAPTER_RANK_MAX, AdaptedMatrix, LowRank};
 use crate::backend::cpu::matmul::RowsView;
 use crate::backend::cpu::simd::LANES;
 use crate::backend::cpu::simd::rowops::{add_weighted, dot};
 use crate::backend::cpu::team::shared::SharedBuffer;
-use crate::model::{ADAPTER_RANK_MAX, AdaptedMatrix, LowRank};
 use std::ops::Range;
 
 /// A product of all rows with a matrix that adapters may change.

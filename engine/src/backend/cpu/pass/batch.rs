@@ -1,9 +1,9 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
+use crate::adapter::Adapter;
 use crate::backend::BackendError;
 use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
-use crate::model::Adapter;
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
 use std::sync::Arc;
 

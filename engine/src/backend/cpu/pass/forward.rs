@@ -5,6 +5,7 @@
 //! sequence) and reads what earlier phases wrote. Nothing is summed across threads, so their number never shows in a
 //! result.
 
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cpu::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before};
 use crate::backend::cpu::pass::adapted::AdaptedProduct;
 use crate::backend::cpu::pass::batch::RowBatch;
@@ -16,7 +17,7 @@ use crate::backend::cpu::simd::rowops::{add, add_weighted};
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::team::pool::Team;
 use crate::backend::cpu::team::shared::SharedBuffer;
-use crate::model::{AdaptedMatrix, ModelConfig};
+use crate::model::ModelConfig;
 use std::ops::Range;
 
 /// What all threads of a pass see of it in a block.

@@ -6,7 +6,7 @@ use crate::http::body::fields::Fields;
 use crate::http::wire::error::ApiError;
 use crate::pipelines::NamedPipeline;
 use crate::turn::options::{ChatRequest, Generation};
-use chimere_engine::model::Adapter;
+use chimere_engine::adapter::Adapter;
 use std::sync::Arc;
 
 /// The one that answers a request.

@@ -1,0 +1,103 @@
+//! Low-rank adapters (LoRA): what a fine-tune adds to matrices of a model, `W x + scale * B (A x)` (Hu et al., 2021).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The largest rank that is read.
+pub const ADAPTER_RANK_MAX: usize = 512;
+
+/// What a file adds to a model's matrices.
+#[derive(Debug)]
+pub struct Adapter {
+    /// The name that requests know it by.
+    pub name: String,
+    /// Of all that were read in this process no two have one number: whatever is kept of what an adapter computed is
+    /// kept under it, and never under a name that may stand for another one tomorrow.
+    pub number: u64,
+    /// The matrices that are changed, for each block in the order of [`crate::model::ModelConfig::blocks`].
+    pub blocks: Vec<Vec<LowRank>>,
+}
+
+/// What is added to the product of one matrix: `scale * B (A x)`.
+#[derive(Clone, Debug)]
+pub struct LowRank {
+    /// The matrix of the block.
+    pub matrix: AdaptedMatrix,
+    /// How many rows A has.
+    pub rank: usize,
+    /// What the product is multiplied with.
+    pub scale: f32,
+    /// The matrix A, `[rank, in]`.
+    pub a: Arc<[f32]>,
+    /// B transposed, `[rank, out]`, its columns in the order of the rows of the model's matrix.
+    pub b: Arc<[f32]>,
+}
+
+/// Which matrix of a block. Of a mixture of experts those are meant that every token takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdaptedMatrix {
+    /// Queries, keys and values of the gated delta rule.
+    Qkv,
+    /// Output gates of the gated delta rule.
+    Z,
+    /// Write strengths of the gated delta rule.
+    Beta,
+    /// Decays of the gated delta rule.
+    Alpha,
+    /// Queries of an attention block, with their gates where there are some.
+    Query,
+    /// Keys of an attention block.
+    Key,
+    /// Values of an attention block.
+    Value,
+    /// What a mixer's heads are brought back to the residual stream by.
+    Out,
+    /// The gate of a feed-forward part.
+    Gate,
+    /// What the gate is multiplied with.
+    Up,
+    /// What a feed-forward part is brought back by.
+    Down,
+}
+
+impl PartialEq for Adapter {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl LowRank {
+    /// Rows of the matrix that it changes.
+    pub fn out(&self) -> usize {
+        self.b.len() / self.rank
+    }
+}
+
+impl Adapter {
+    /// What is added in each block, under a number of its own.
+    pub(crate) fn new(name: &str, blocks: Vec<Vec<LowRank>>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        Self { name: name.to_owned(), number: NUMBERS.fetch_add(1, Ordering::Relaxed), blocks }
+    }
+
+    /// Matrices that it changes.
+    pub fn matrices(&self) -> usize {
+        self.blocks.iter().map(Vec::len).sum()
+    }
+
+    /// The largest rank of them.
+    pub fn rank_max(&self) -> usize {
+        self.blocks.iter().flatten().map(|part| part.rank).max().unwrap_or(0)
+    }
+
+    /// Bytes of its matrices in memory.
+    pub fn bytes(&self) -> u64 {
+        let own = |part: &LowRank| size_of_val(&*part.b) as u64 + size_of_val(&*part.a) as u64;
+        self.blocks.iter().flatten().map(own).sum()
+    }
+
+    /// What it adds to a matrix of a block; nothing to those of a draft head, which stand behind the others.
+    pub fn part(&self, block: usize, matrix: AdaptedMatrix) -> Option<&LowRank> {
+        self.blocks.get(block)?.iter().find(|part| part.matrix == matrix)
+    }
+}
