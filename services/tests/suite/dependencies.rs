@@ -157,7 +157,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["history", "weights", "scan", "rank", "edit", "weight_sum", "edited_draw", "logprobs"],
     ),
     ("engine/src/backend/cpu/store", &["head", "drafted"]),
-    ("engine/src/backend/cpu/pass", &["experts", "routes", "batch", "probe", "room", "stream", "forward"]),
+    ("engine/src/backend/cpu/pass", &["experts", "routes", "batch", "adapted", "probe", "room", "stream", "forward"]),
     (
         "engine/src/backend/cpu/blocks",
         &["conv", "mlp", "attention", "gdn", "mamba2", "shortconv", "moe", "parallel", "scale"],
@@ -242,6 +242,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "hosted",
             "web",
             "decide",
+            "adapters",
             "responses",
             "config",
             "locate",
