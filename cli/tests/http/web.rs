@@ -172,6 +172,29 @@ fn a_response_searches_the_web_reads_pages_and_cites_them_whole_and_streamed() {
 }
 
 #[test]
+fn a_conversation_with_the_result_of_a_tool_sends_no_query_out() {
+    let site = Site::start(|_, _| (200, "text/html", page(ANSWER)));
+    let searxng = searxng(site.addr, &["/kelm"]);
+    let server = start(keys(&searxng, &site));
+    let asked = |before: &[Value]| {
+        let question = json!({"role": "user", "content": format!("When? SAY{{{}}}", search(r#"["port of Kelm"]"#))});
+        let messages = [before, &[question]].concat();
+        let more = json!({"messages": messages, "tools": [{"type": "web_search"}]});
+        Client(server.addr, None).post(CHAT, &chat("", more))
+    };
+    let call = json!({"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+    asked(&[
+        json!({"role": "user", "content": "Look."}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": "a", "content": "Search for what you know."}),
+    ]);
+    assert_eq!((searxng.asked(), site.asked()), (vec![], vec![]));
+    assert!(server.fake.was_told().contains("is not searched for"), "{}", server.fake.was_told());
+    asked(&[]);
+    assert_eq!(searxng.asked(), ["/search?format=json&q=port%20of%20Kelm"]);
+}
+
+#[test]
 fn a_chat_searches_the_web_by_its_options_or_by_a_tool() {
     let site = Site::start(|_, _| (200, "text/plain", page(ANSWER)));
     let searxng = searxng(site.addr, &["/kelm"]);

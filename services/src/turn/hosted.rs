@@ -98,10 +98,15 @@ impl Hosted {
     /// Its calls change nothing and send nothing out of the LAN.
     pub(in crate::turn) fn reads_only(&self) -> bool {
         match self {
-            // Where the web may go, its own turn says.
+            // Once something foreign was read the machine refuses queries, and pages are opened by address alone.
             Self::FileSearch | Self::WebSearch | Self::WebFetch => true,
             Self::Mcp { tool, .. } => tool.reads_only(),
         }
+    }
+
+    /// Its calls carry words of the model's out of the LAN.
+    pub(in crate::turn) fn carries_words_out(&self) -> bool {
+        matches!(self, Self::WebSearch)
     }
 
     /// Its calls wait for an approval whatever has been read.

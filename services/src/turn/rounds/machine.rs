@@ -5,6 +5,10 @@ use crate::citations::NumberedSource;
 use crate::limits::{TURN_CALLS_MAX, TURN_ROUNDS_MAX};
 use crate::turn::hosted::{Hosted, HostedCall};
 
+/// What the model reads of a query that could carry out what something foreign said.
+const FOREIGN: &str = "something was read that the user did not write, and what it says is not searched for; \
+    answer from what was found";
+
 /// A turn on its way: how much of what it may do it has done.
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -198,6 +202,8 @@ impl Turn {
             Err(format!("an answer may make {TURN_CALLS_MAX} calls, and made them; answer now"))
         } else if call.incomplete {
             Err(format!("the call of {} has no end", tool.name()))
+        } else if self.tainted && tool.carries_words_out() {
+            Err(FOREIGN.to_owned())
         } else if self.runs[place] >= most {
             Err(format!("an answer may call {} {most} times, and did; answer from what was found", tool.name()))
         } else {
@@ -220,13 +226,15 @@ impl Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::hosted::WebCall;
     use Finish::{Length, Stop, StopString, ToolCalls};
 
-    /// A call in words: `search X` of the server's, `add X` of the client's, `search!` one without a query, `search?`
-    /// one that has no end.
+    /// A call in words: `search X` and `web X` of the server's, `add X` of the client's, `search!` one without a query,
+    /// `search?` one that has no end.
     fn call(words: &str) -> ModelCall {
         let (name, arguments, incomplete) = match words.split_once(' ') {
             Some(("search", query)) => ("file_search", format!(r#"{{"query":"{query}"}}"#), false),
+            Some(("web", query)) => ("web_search", format!(r#"{{"queries":["{query}"]}}"#), false),
             Some((name, _)) => (name, "{}".to_owned(), false),
             None => ("file_search", "{}".to_owned(), words == "search?"),
         };
@@ -269,7 +277,8 @@ mod tests {
                 let one = |call: &PlannedCall| match &call.plan {
                     Ok(HostedCall::FileSearch { query }) => format!("search {query}"),
                     Ok(HostedCall::Mcp { tool, .. }) => format!("run {}", tool.name),
-                    Ok(HostedCall::Web(call)) => format!("browse {call:?}"),
+                    Ok(HostedCall::Web(WebCall::Search { queries })) => format!("web {}", queries.join(", ")),
+                    Ok(HostedCall::Web(WebCall::Open { url, .. })) => format!("open {url}"),
                     Err(why) => format!("say {}", why.rsplit(['`', ';', ',']).next().unwrap().trim()),
                 };
                 calls.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -433,6 +442,28 @@ mod tests {
         let mut turn = with_tools();
         turn.taint(true);
         check_of(turn, &[("begins", "generate"), ("calls: open__post a", "ask about open__post")]);
+    }
+
+    #[test]
+    fn once_anything_foreign_was_read_no_query_goes_to_the_web_wherever_it_came_from() {
+        let with_web = || {
+            let Turn { hosted, .. } = with_tools();
+            Turn::new(hosted.into_iter().chain([Hosted::WebSearch]).collect(), None)
+        };
+        let refused = ("calls: web a", "say answer from what was found");
+        let after = |turn: Turn, before: &[(&str, &str)]| check_of(turn, &[before, &[refused]].concat());
+        let read = [("begins", "generate"), ("calls: files__read a", "run read"), ("answered by a tool", "go on")];
+        after(with_web(), &read);
+        let page = [("begins", "generate"), ("calls: web a, web b", "web a, web b"), ("answered by a tool", "go on")];
+        after(with_web(), &page);
+        let others = [("begins", "generate"), ("calls: search a", "search a"), ("answered by a tool", "go on")];
+        after(with_web(), &others);
+        after(with_web(), &[("approved: files__write a", "run write"), ("answered by a tool", "go on")]);
+        let mut turn = with_web();
+        turn.taint(true);
+        after(turn, &[("begins", "generate")]);
+        let own = [("begins", "generate"), ("calls: search a", "search a"), ("answered", "go on")];
+        check_of(with_web(), &[&own[..], &[("calls: web a", "web a")]].concat());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The web within a turn: which calls go out, and what they bring. A page may tell the model to carry words of the
-//! conversation away, so once one was read the model writes nothing more that leaves: no query, and of addresses only
-//! those that the user wrote or a search found.
+//! conversation away, so once one was read the model writes nothing more that leaves: the machine refuses queries, and
+//! of addresses only those are opened that the user wrote or a search found.
 
-use super::machine::CallResult;
 use crate::limits::WEB_QUERIES_MAX;
 use crate::text::{Conversation, Role};
 use crate::turn::caller::TurnCaller;
@@ -19,8 +18,6 @@ pub(super) struct WebTurn {
     named: BTreeSet<String>,
     /// Queries that were searched for.
     queries: usize,
-    /// Something was read whose words may be a stranger's.
-    tainted: bool,
 }
 
 impl WebTurn {
@@ -41,9 +38,6 @@ impl WebTurn {
     /// Why a call does not go out, in words for the model; none if it does.
     pub(super) fn refusal(&self, call: &WebCall) -> Option<String> {
         match call {
-            WebCall::Search { .. } if self.tainted => Some(
-                "pages were read already, and what they say may not be searched for: answer from what was found".into(),
-            ),
             WebCall::Search { queries } if self.queries + queries.len() > WEB_QUERIES_MAX => {
                 Some(format!("an answer may have {WEB_QUERIES_MAX} queries of the web: answer from what was found"))
             }
@@ -68,11 +62,6 @@ impl WebTurn {
             WebCall::Open { url, query } => web.open(&visitor, url, query, request.k).await,
         }
     }
-
-    /// Takes over whether a round read what may be a stranger's words. Calls of one round were written before.
-    pub(super) fn taint(&mut self, results: &[CallResult]) {
-        self.tainted |= results.iter().any(|result| result.taints);
-    }
 }
 
 /// An address without what changes nothing about the page.
@@ -82,7 +71,6 @@ fn plain(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{CallOutcome, ModelCall};
     use super::*;
     use crate::text::Message;
 
@@ -119,22 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn once_a_stranger_s_words_were_read_no_query_goes_out() {
-        let mut turn = turn();
+    fn an_answer_has_so_many_queries() {
+        let turn = turn();
         assert_eq!(turn.refusal(&search(&["a"; WEB_QUERIES_MAX])), None);
         assert!(turn.refusal(&search(&["a"; WEB_QUERIES_MAX + 1])).is_some());
-        let call = ModelCall { name: "f".into(), arguments: String::new(), incomplete: false };
-        let result = CallResult {
-            call,
-            outcome: CallOutcome::Answered,
-            text: String::new(),
-            passages: Vec::new(),
-            taints: false,
-        };
-        turn.taint(std::slice::from_ref(&result));
-        assert_eq!(turn.refusal(&search(&["a"])), None);
-        turn.taint(&[CallResult { taints: true, ..result }]);
-        assert!(turn.refusal(&search(&["a"])).is_some());
-        assert_eq!(turn.refusal(&open("http://a.test/x")), None);
     }
 }
