@@ -9,8 +9,14 @@ use std::ops::Range;
 /// Families whose adapters are read: of the others a converter multiplies or reorders matrices.
 const FAMILIES: [&str; 5] = ["qwen35moe", "qwen35", "qwen3next", "qwen3moe", "qwen3"];
 
+/// The family whose gated-delta projections are two matrices.
+const FUSED: &str = "qwen3next";
+
 /// The matrices of a model.
 pub(super) struct Places<'a> {
+    /// Whether directories of the family have the projections of gated-delta blocks as two matrices. The order of rows
+    /// in such a matrix is the family's, so other families' adapters with these names would be read wrong.
+    fused: bool,
     layers: Vec<Vec<(usize, &'a Op)>>,
 }
 
@@ -76,7 +82,10 @@ impl<'a> Places<'a> {
             (block - 1, op)
         };
         let layers = model.weights.layers.iter();
-        Ok(Self { layers: layers.map(|layer| layer.iter().map(|block| number(&block.op)).collect()).collect() })
+        Ok(Self {
+            fused: family == FUSED,
+            layers: layers.map(|layer| layer.iter().map(|block| number(&block.op)).collect()).collect(),
+        })
     }
 
     /// The matrices that a pair changes: several where the file has as one what the model has as several.
@@ -94,7 +103,8 @@ impl<'a> Places<'a> {
                 _ => continue,
             };
             let at = usize::from(pair.names == ModuleNames::Gguf);
-            if let Some((_, matrices)) = named.iter().find(|(names, _)| names[at] == pair.module) {
+            let mut known = named.iter().filter(|(_, matrices)| self.fused || matrices.len() == 1);
+            if let Some((_, matrices)) = known.find(|(names, _)| names[at] == pair.module) {
                 return matrices.iter().map(|matrix| place(pair, *block, op, *matrix, matrices.len() > 1)).collect();
             }
         }
@@ -136,11 +146,6 @@ fn fused_rows(op: &Op, matrix: AdaptedMatrix) -> usize {
 }
 
 fn tensor_of(op: &Op, matrix: AdaptedMatrix) -> Option<&Tensor> {
-    let feed_forward = |w: &'_ MlpWeights, matrix| match matrix {
-        AdaptedMatrix::Gate => w.gate.is_some(),
-        AdaptedMatrix::Up | AdaptedMatrix::Down => true,
-        _ => false,
-    };
     match (op, matrix) {
         (Op::Gdn(GdnWeights { qkv, .. }), AdaptedMatrix::Qkv) => Some(qkv),
         (Op::Gdn(GdnWeights { z, .. }), AdaptedMatrix::Z) => Some(z),
@@ -152,7 +157,7 @@ fn tensor_of(op: &Op, matrix: AdaptedMatrix) -> Option<&Tensor> {
         (Op::Attention(AttentionWeights { q, .. }), AdaptedMatrix::Query) => Some(q),
         (Op::Attention(AttentionWeights { k, .. }), AdaptedMatrix::Key) => Some(k),
         (Op::Attention(AttentionWeights { v, .. }), AdaptedMatrix::Value) => Some(v),
-        (Op::Mlp(w), matrix) if feed_forward(w, matrix) => part_of(w, matrix),
+        (Op::Mlp(w), matrix) => part_of(w, matrix),
         (Op::Moe(moe), matrix) => part_of(&moe.shared.as_ref()?.expert, matrix),
         _ => None,
     }

@@ -113,7 +113,7 @@ impl Operator for Mlp {
 }
 
 impl Mlp {
-    /// AdaptedMatrix `index` of each stack.
+    /// Matrix `index` of each stack.
     pub(super) fn pack_one(w: &MlpWeights, index: usize, exact: bool) -> Result<Self, NotFinite> {
         let pack = |t: &Tensor| PackedMatrix::pack(t, index, exact);
         Ok(Self { gate: w.gate.as_ref().map(pack).transpose()?, up: pack(&w.up)?, down: pack(&w.down)? })
