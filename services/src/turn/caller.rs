@@ -20,3 +20,10 @@ pub struct TurnCaller {
     /// Terms of the request, which its trial and its vectors run under too.
     pub terms: Terms,
 }
+
+impl TurnCaller {
+    /// The turn's first generation was taken: what comes after it is a part of a call that is there.
+    pub(super) fn taken(&mut self) {
+        self.terms.exempt = true;
+    }
+}

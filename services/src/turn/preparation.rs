@@ -95,8 +95,6 @@ impl<'a> Preparation<'a> {
     ) -> Self {
         let mut preparation = Self::of_chat(services, caller, cache, (chat, 0));
         preparation.request.keeps_tokens = true;
-        // The turn was taken with its first round.
-        preparation.request.terms.exempt = true;
         if let Some(chat) = &mut preparation.chat {
             chat.made = Some(prompt);
         }

@@ -366,6 +366,7 @@ impl PipelineTurn {
         let entry = services.live.enter(self.caller.name.clone());
         let submitted = RequestActor::submit(request, vec![entry], services.handles.clone()).await;
         let outputs = submitted.map_err(StepError::Scheduler)?;
+        self.caller.taken();
         Ok(Hearing::of(outputs, plan.step.best_of, logprobs))
     }
 

@@ -155,7 +155,8 @@ impl LaterRounds {
     }
 
     /// The outputs of the whole turn, whose first generation was accepted.
-    pub fn outputs(self: Box<Self>, first: Outputs) -> TurnOutputs {
+    pub fn outputs(mut self: Box<Self>, first: Outputs) -> TurnOutputs {
+        self.caller.taken();
         let (out, told) = mpsc::channel(OUTPUTS_MAX);
         TurnOutputs::driven(told, TurnDriver::new(*self, first, out).run())
     }
@@ -385,7 +386,6 @@ impl TurnDriver {
                 count(tool, result.outcome.name());
             }
         }
-        self.later.web.taint(&results);
         Ok(TurnEvent::Called(results))
     }
 
