@@ -7,6 +7,14 @@ use std::net::{IpAddr, Ipv6Addr};
 /// SHA-256 of an API key. A key itself is written nowhere.
 pub type KeyHash = [u8; 32];
 
+/// What the hash of a text begins with, where it is written down.
+pub const HASHED: &str = "sha256:";
+
+/// SHA-256 of a text, as files and the audit have it.
+pub fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().fold(HASHED.to_owned(), |out, byte| out + &format!("{byte:02x}"))
+}
+
 /// A hash as operators write it in files.
 ///
 /// # Errors

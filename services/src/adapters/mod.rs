@@ -1,7 +1,8 @@
 //! Adapters that are served beside the model, each under a name: those of one directory, which the operator names.
 
 use chimere_engine::adapter::Adapter;
-use chimere_engine::model::{self};
+use chimere_engine::format::LoadError;
+use chimere_engine::model::{self, Model};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,28 +55,18 @@ pub enum AdapterError {
     Refused(String),
 }
 
-impl PartialEq for Adapters {
-    fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        }
-    }
-}
-
 impl Adapters {
-    /// All adapters of a directory, for the model in a file. The name of a directory in PEFT's layout is its adapter's,
-    /// and so is that of a GGUF file without its ending. Hidden files are left out.
+    /// All adapters of a directory, for a model and the file that it was read from. The name of a directory in PEFT's
+    /// layout is its adapter's, and so is that of a GGUF file without its ending. Hidden files are left out.
     ///
     /// # Errors
     /// If the directory cannot be read, or one of its adapters is refused.
-    pub fn open(directory: &Path, model: &Path) -> Result<Self, AdapterError> {
-        let refused = |error: std::io::Error| AdapterError::Refused(format!("{}: {error}", directory.display()));
-        let shared = AdapterDirectory { directory: directory.into(), model: model.into(), loaded: RwLock::default() };
-        let all = Self(Some(Arc::new(shared)));
+    pub fn open(directory: &Path, (model, file): (&Model, &Path)) -> Result<Self, AdapterError> {
+        let unreadable = |error: std::io::Error| AdapterError::Refused(format!("{}: {error}", directory.display()));
+        let shared = AdapterDirectory { directory: directory.into(), model: file.into(), loaded: RwLock::default() };
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(refused)? {
-            let entry = entry.map_err(refused)?;
+        for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_one = entry.path().join("adapter_config.json").exists() || name.ends_with(GGUF);
             if is_one && !name.starts_with('.') {
@@ -84,9 +75,10 @@ impl Adapters {
         }
         files.sort_unstable();
         for file in files {
-            all.load(file.strip_suffix(GGUF).unwrap_or(&file), Some(&file))?;
+            let name = checked(file.strip_suffix(GGUF).unwrap_or(&file))?;
+            shared.keep(model::read_adapter(&directory.join(&file), name, model).map_err(refused)?)?;
         }
-        Ok(all)
+        Ok(Self(Some(Arc::new(shared))))
     }
 
     /// The adapter of a name.
@@ -103,21 +95,10 @@ impl Adapters {
     pub fn load(&self, name: &str, file: Option<&str>) -> Result<(), AdapterError> {
         let shared = self.0.as_ref().ok_or(AdapterError::NoDirectory)?;
         let name = checked(name)?;
-        shared.may_load(name)?;
+        may_load(&shared.loaded.read(), name)?;
         let path = shared.path_of(file.unwrap_or(name))?;
-        let refused = |error: chimere_engine::format::LoadError| AdapterError::Refused(error.to_string());
         let model = model::load(&shared.model).map_err(refused)?;
-        let adapter = model::read_adapter(&path, name, &model).map_err(refused)?;
-        tracing::info!(
-            adapter = name,
-            matrices = adapter.matrices(),
-            rank = adapter.rank_max(),
-            bytes = adapter.bytes(),
-            "loaded"
-        );
-        shared.may_load(name)?;
-        shared.loaded.write().insert(name.to_owned(), Arc::new(adapter));
-        Ok(())
+        shared.keep(model::read_adapter(&path, name, &model).map_err(refused)?)
     }
 
     /// Forgets an adapter. Requests that have it keep it.
@@ -129,12 +110,13 @@ impl Adapters {
 }
 
 impl AdapterDirectory {
-    fn may_load(&self, name: &str) -> Result<(), AdapterError> {
-        let loaded = self.loaded.read();
-        if loaded.contains_key(name) {
-            return Err(AdapterError::Loaded(name.to_owned()));
-        }
-        if loaded.len() >= ADAPTERS_MAX { Err(AdapterError::TooMany) } else { Ok(()) }
+    fn keep(&self, adapter: Adapter) -> Result<(), AdapterError> {
+        let mut loaded = self.loaded.write();
+        may_load(&loaded, &adapter.name)?;
+        let (matrices, rank, bytes) = (adapter.matrices(), adapter.rank_max(), adapter.bytes());
+        tracing::info!(adapter = adapter.name, matrices, rank, bytes, "loaded");
+        loaded.insert(adapter.name.clone(), Arc::new(adapter));
+        Ok(())
     }
 
     /// The file or directory of a name, which lies in the directory itself.
@@ -145,6 +127,17 @@ impl AdapterDirectory {
         let both = [self.directory.join(name), self.directory.join(format!("{name}{GGUF}"))];
         both.into_iter().find(|path| path.exists()).ok_or_else(|| AdapterError::NoFile(name.to_owned()))
     }
+}
+
+fn refused(error: LoadError) -> AdapterError {
+    AdapterError::Refused(error.to_string())
+}
+
+fn may_load(loaded: &BTreeMap<String, Arc<Adapter>>, name: &str) -> Result<(), AdapterError> {
+    if loaded.contains_key(name) {
+        return Err(AdapterError::Loaded(name.to_owned()));
+    }
+    if loaded.len() >= ADAPTERS_MAX { Err(AdapterError::TooMany) } else { Ok(()) }
 }
 
 fn checked(name: &str) -> Result<&str, AdapterError> {
@@ -163,11 +156,16 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden")
     }
 
+    fn open(dir: &Path, preset: &str) -> Result<Adapters, AdapterError> {
+        let file = golden().join(preset).join("model.gguf");
+        Adapters::open(dir, (&model::load(&file).unwrap(), &file))
+    }
+
     /// A directory with an adapter of the preset `moe`, and the model.
     fn opened(name: &str) -> (tempfile::TempDir, Result<Adapters, AdapterError>) {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(golden().join("adapters/moe"), dir.path().join(name)).unwrap();
-        let adapters = Adapters::open(dir.path(), &golden().join("moe/model.gguf"));
+        let adapters = open(dir.path(), "moe");
         (dir, adapters)
     }
 
@@ -195,7 +193,7 @@ mod tests {
         }
         assert!(matches!(adapters.load("nobody", None), Err(AdapterError::NoFile(_))));
         assert!(matches!(Adapters::default().load("poet", None), Err(AdapterError::NoDirectory)));
-        let other = Adapters::open(dir.path(), &golden().join("qwen3/model.gguf"));
+        let other = open(dir.path(), "qwen3");
         assert!(matches!(other, Err(AdapterError::Refused(why)) if why.contains("in_proj")));
         assert!(opened(".hidden").1.unwrap().names().is_empty());
         assert!(matches!(opened("a poet").1, Err(AdapterError::BadName(_))));

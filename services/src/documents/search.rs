@@ -8,6 +8,7 @@ use super::members::{MemberInfo, MemberState};
 use super::passage::{Excerpt, Passage};
 use crate::limits::STORE_WHOLE_BYTES_MAX;
 use crate::metrics;
+use crate::semantic;
 use chimere_engine::ids::KeyId;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,8 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Reciprocal rank fusion: how little the first places differ (Cormack, Clarke and Büttcher, 2009).
-const FUSION: f32 = 60.0;
 /// Passages of each query that are fused, for each one that is wanted.
 const FUSED_OF_WANTED: usize = 4;
 
@@ -241,26 +240,9 @@ fn wanted_files(store: &VectorStore, filter: Option<&AttributeFilter>) -> Option
 
 /// Several lists as one: a passage counts by its places in all of them. A score of 1 is the first place in each.
 fn fused(lists: Vec<Vec<PassageHit>>, k: usize) -> Vec<PassageHit> {
-    let best = lists.len() as f32 / (FUSION + 1.0);
-    let (mut fused, mut places) = (Vec::<PassageHit>::new(), HashMap::<_, usize>::new());
-    for list in lists {
-        for (rank, hit) in list.into_iter().enumerate() {
-            let share = 1.0 / (FUSION + 1.0 + rank as f32) / best;
-            match places.get(&(hit.file_id.clone(), hit.start, hit.end)).copied() {
-                Some(at) => {
-                    fused[at].score += share;
-                    fused[at].legs = fused[at].legs.best(hit.legs);
-                }
-                None => {
-                    places.insert((hit.file_id.clone(), hit.start, hit.end), fused.len());
-                    fused.push(PassageHit { score: share, ..hit });
-                }
-            }
-        }
-    }
-    fused.sort_by(|a, b| b.score.total_cmp(&a.score));
-    fused.truncate(k);
-    fused
+    let place = |hit: &PassageHit| (hit.file_id.clone(), hit.start, hit.end);
+    let all = semantic::fused(lists, place, |kept, other| kept.legs = kept.legs.best(other.legs));
+    all.into_iter().take(k).map(|(score, hit)| PassageHit { score, ..hit }).collect()
 }
 
 #[cfg(test)]

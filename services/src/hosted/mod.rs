@@ -19,5 +19,5 @@ pub use file::{Approval, SEPARATOR, ServerEntry, ToolsFile};
 pub use import::imported;
 pub use pins::{PinFile, Pins};
 pub use server::{McpServer, ToolAnswer};
-pub use tool::{PinState, ServerTool, digest};
+pub use tool::{PinState, ServerTool};
 pub use toolbox::{ListedTools, ToolRecord, Toolbox};

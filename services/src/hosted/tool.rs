@@ -2,10 +2,10 @@
 
 use super::file::{Approval, SEPARATOR};
 use super::server::McpServer;
+use crate::holder::digest;
 use crate::limits;
 use crate::text::tools::Tool;
 use serde_json::{Value as Json, json};
-use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
@@ -115,9 +115,4 @@ impl fmt::Debug for ServerTool {
 /// A hash of all that a model is told of a tool.
 fn pin_of(name: &str, description: &str, schema: &Json) -> String {
     digest(&json!([name, description, schema]).to_string())
-}
-
-/// SHA-256 of a text, as files and the audit have it.
-pub fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().fold("sha256:".to_owned(), |out, byte| out + &format!("{byte:02x}"))
 }

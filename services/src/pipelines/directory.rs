@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// PipelineEnd of a pipeline's file.
+/// What a pipeline's file ends with.
 const ENDING: &str = "toml";
 
 /// The pipelines that are served; none without a directory. Clones are the same ones.
@@ -47,15 +47,6 @@ struct PipelineFile {
     /// What the file was when it was last read, well or not: a mistake is told once.
     seen: Option<Stamp>,
     entry: PipelineEntry,
-}
-
-impl PartialEq for Pipelines {
-    fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (a, b) => a.is_none() && b.is_none(),
-        }
-    }
 }
 
 impl Pipelines {

@@ -3,6 +3,7 @@
 
 mod collections;
 mod error;
+mod fusion;
 mod index;
 mod legs;
 mod self_test;
@@ -14,6 +15,7 @@ pub use error::CollectionError;
 pub use index::{CollectionQuery, FoundItem, Index, Item, ProbeQuery, Ranking};
 pub use self_test::{FoundAt, Hits, SelfTest};
 
+pub(crate) use fusion::fused;
 pub(crate) use legs::{Centred, Nearest, best, blend, found_with, share};
 pub(crate) use self_test::{SENTENCES_MAX, is_due, order, taken_out};
 pub(crate) use words::WordIndex;

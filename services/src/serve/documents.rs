@@ -8,7 +8,7 @@ use crate::embedder::Embedder;
 use crate::engram::DirectoryClaim;
 use crate::limits::WEB_PARSE_SECONDS;
 use crate::text::TextModel;
-use crate::web::Web;
+use crate::web::{Web, WebSettings};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,11 @@ pub(super) fn claims(config: &Config) -> Result<Vec<DirectoryClaim>, ServeError>
     Ok(claims)
 }
 
+/// What the configuration allows of the web.
+pub(super) fn web_settings(config: &Config) -> Result<WebSettings, ServeError> {
+    config.web.settings().map_err(|(key, why)| ServeError::Start(format!("web: {key}: {why}")))
+}
+
 /// The web, as far as the configuration allows it.
 pub(super) fn web(config: &Config, text: &TextModel, audit: Audit) -> Result<Web, ServeError> {
     let failed = |e: &dyn std::fmt::Display| ServeError::Start(format!("web: {e}"));
@@ -42,8 +47,7 @@ pub(super) fn web(config: &Config, text: &TextModel, audit: Audit) -> Result<Web
         chunk_tokens: config.documents.chunk_tokens,
         count: Arc::new(move |text| tokenizer.encode_plain(text).len()),
     };
-    let settings = config.web.settings().map_err(|(key, why)| failed(&format!("{key}: {why}")))?;
-    Web::new(settings, reader, audit).map_err(|e| failed(&e))
+    Web::new(web_settings(config)?, reader, audit).map_err(|e| failed(&e))
 }
 
 /// What accounts keep of documents.

@@ -9,7 +9,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::adapters::Adapters;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, WebFetch, aliases, items};
+use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
@@ -26,7 +26,6 @@ use crate::semantic::{Collections, Settings};
 use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
-use crate::web::WebOffer;
 use crate::{limits, locate, metrics};
 use chimere_engine::backend::cpu::Reservation;
 use chimere_engine::engram::{Strengths, StrengthsError};
@@ -82,7 +81,7 @@ impl Prepared {
         let claims = documents::claims(config)?;
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
-        (limits.adapters, limits.pipelines) = named(config, &setup, &path, (&limits, &embedder))?;
+        (limits.adapters, limits.pipelines) = named(config, &setup, (&model, &path), (&limits, &embedder))?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -389,7 +388,7 @@ fn model_limits(
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
         pipelines: Pipelines::default(),
         adapters: Adapters::default(),
-        web: WebOffer { search: !config.web.searxng_url.is_empty(), fetch: config.web.fetch != WebFetch::Off },
+        web: documents::web_settings(config)?.offer(),
     })
 }
 
@@ -397,7 +396,7 @@ fn model_limits(
 fn named(
     config: &Config,
     setup: &Setup,
-    model: &Path,
+    model: (&Model, &Path),
     (limits, embedder): (&ModelLimits, &Embedder),
 ) -> Result<(Adapters, Pipelines), ServeError> {
     let adapters = adapters(config, setup, model)?;
@@ -409,7 +408,7 @@ fn named(
 }
 
 /// The adapters of the directory that the configuration names.
-fn adapters(config: &Config, setup: &Setup, model: &Path) -> Result<Adapters, ServeError> {
+fn adapters(config: &Config, setup: &Setup, model: (&Model, &Path)) -> Result<Adapters, ServeError> {
     let directory = &config.adapters.directory;
     if directory.is_empty() {
         return Ok(Adapters::default());

@@ -2,11 +2,8 @@
 
 use crate::citations::NumberedSource;
 use crate::outbound::OutboundError;
+use crate::semantic;
 use serde::Deserialize;
-use std::collections::HashMap;
-
-/// The constant of reciprocal rank fusion, as stores have it.
-const FUSION: f64 = 60.0;
 
 /// A page that a search found.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -53,21 +50,8 @@ pub enum WebError {
 
 /// Several lists as one: a page counts by its places in all of them, ties in the order in which they came.
 pub(super) fn fused(lists: Vec<Vec<WebHit>>) -> Vec<WebHit> {
-    let (mut fused, mut places) = (Vec::<(f64, WebHit)>::new(), HashMap::<String, usize>::new());
-    for list in lists {
-        for (rank, hit) in list.into_iter().enumerate() {
-            let share = 1.0 / (FUSION + 1.0 + rank as f64);
-            match places.get(&hit.url).copied() {
-                Some(at) => fused[at].0 += share,
-                None => {
-                    places.insert(hit.url.clone(), fused.len());
-                    fused.push((share, hit));
-                }
-            }
-        }
-    }
-    fused.sort_by(|a, b| b.0.total_cmp(&a.0));
-    fused.into_iter().map(|(_, hit)| hit).collect()
+    let all = semantic::fused(lists, |hit| hit.url.clone(), |_, _| {});
+    all.into_iter().map(|(_, hit)| hit).collect()
 }
 
 #[cfg(test)]

@@ -33,6 +33,13 @@ pub struct WebSettings {
     pub bytes: usize,
 }
 
+impl WebSettings {
+    /// What requests may ask for.
+    pub fn offer(&self) -> WebOffer {
+        WebOffer { search: self.searxng.is_some(), fetch: self.reach.is_some() }
+    }
+}
+
 /// What requests may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebOffer {
@@ -73,14 +80,14 @@ struct FetchedPage {
 impl Web {
     /// The web as far as the operator allows it. Threads that read pages are there only where some are.
     pub fn new(settings: WebSettings, reader: PageReader, audit: Audit) -> std::io::Result<Self> {
-        let offered = settings.searxng.is_some() || settings.reach.is_some();
+        let offered = settings.offer() != WebOffer::default();
         let pool = offered.then(|| TextPool::in_the_background("web", WEB_THREADS, WEB_JOBS_MAX)).transpose()?;
         Ok(Self { settings, out: Outbound::default(), reader: Arc::new(reader), pool, audit })
     }
 
     /// What requests may ask for.
     pub fn offer(&self) -> WebOffer {
-        WebOffer { search: self.settings.searxng.is_some(), fetch: self.settings.reach.is_some() }
+        self.settings.offer()
     }
 
     /// Searches for all queries together: passages of the pages that may be read, and of the others the words that

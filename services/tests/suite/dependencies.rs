@@ -285,7 +285,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tools/src/engram", &["corpus", "build", "calibrate", "eval", "inspect", "merge", "prune", "rollback"]),
     ("tools/src/trace", &["file", "reuse", "card", "record", "draw"]),
     ("services/src/embedder", &["error", "settings", "digest", "encoder url"]),
-    ("services/src/semantic", &["error", "words", "self_test", "legs", "index", "store", "collections"]),
+    ("services/src/semantic", &["error", "fusion", "words", "self_test", "legs", "index", "store", "collections"]),
     (
         "services/src/turn",
         &[

@@ -255,6 +255,11 @@ fn real(options: &Options) -> Build {
     })
 }
 
+/// Those of the golden model.
+fn adapters(dir: &Path) -> Adapters {
+    Adapters::open(dir, (&chimere_engine::model::load(&golden()).unwrap(), &golden())).unwrap()
+}
+
 /// Beside the model's own names.
 fn pipelines(path: &Path) -> Pipelines {
     Pipelines::open(path, Duration::from_millis(50), &["tiny", "gpt-tiny"], 16).unwrap()
@@ -340,10 +345,7 @@ fn parts(
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
         pipelines: options.pipelines.as_deref().map_or_else(Default::default, pipelines),
-        adapters: options
-            .adapters
-            .as_deref()
-            .map_or_else(Default::default, |dir| Adapters::open(dir, &golden()).unwrap()),
+        adapters: options.adapters.as_deref().map_or_else(Default::default, adapters),
         web: web.offer(),
     };
     ServiceParts {

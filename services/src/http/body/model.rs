@@ -20,7 +20,7 @@ use std::sync::Arc;
 const NAME_CHARS_SHOWN: usize = 64;
 
 /// What a request is checked against.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ModelLimits {
     /// The name under which the model is served.
     pub name: String,

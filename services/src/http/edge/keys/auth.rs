@@ -4,7 +4,7 @@
 use super::cache;
 use crate::clock::{days_since_1970, unix_seconds};
 use crate::engram::Asker;
-use crate::holder::{account, key_hash};
+use crate::holder::{HASHED, account, digest, key_hash};
 use crate::http::wire::error::ApiError;
 use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
@@ -18,8 +18,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-/// What the hash of a key begins with in the file.
-const HASHED: &str = "sha256:";
 /// Where Anthropic's clients put a key.
 const X_API_KEY: &str = "x-api-key";
 /// Where a gateway says for whom it sends a request.
@@ -114,7 +112,7 @@ pub fn require_admin(request: &HttpRequest) -> Result<(), ApiError> {
 
 /// The line of the file for a key, without options.
 pub fn hashed(key: &str) -> String {
-    Sha256::digest(key).iter().fold(HASHED.to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    digest(key)
 }
 
 impl AcceptedKeys {
