@@ -597,6 +597,22 @@ class Tests(DocumentTests):
             page.wait_for_function("() => !document.querySelector('.list .busy')")
         return page
 
+    def a_key_right_after_new_conversation_is_for_the_new_one(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = ["Yes."]
+            self.chat(page, "First")
+            self.answered(page, 1)
+            # The next frame is late, as it is on a machine with much to do.
+            page.evaluate("() => { window.requestAnimationFrame = (draw) => setTimeout(draw, 1000); }")
+            page.click("text=New conversation")
+            self.chat(page, "Second")
+            page.wait_for_selector(".turn.user >> text=Second")
+            self.answered(page, 1)
+            assert page.locator(".turn.user").count() == 1, page.inner_text(".turns")
+            assert [m["content"] for m in scripted.asked[-1]["messages"]] == ["Second"], scripted.asked[-1]
+        return page
+
     def a_reload_during_an_answer_keeps_what_had_come(self):
         with Scripted(self.service) as scripted:
             page = self.page(scripted.url)

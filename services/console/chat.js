@@ -83,7 +83,7 @@ export function Chat({ model }) {
         <button type="button" ref=${opener} onClick=${() => setShowSettings(!showSettings)} aria-expanded=${showSettings}>Settings</button></div>
       <${Turns} key=${current.id} library=${library} conversation=${current} busy=${busy} actions=${actionsOf(library, current)} onSay=${say} />
       ${library.trouble && html`<p class="trouble" role="alert">${library.trouble}</p>`}
-      <${Composer} busy=${busy} onSay=${say} onStop=${stop} onTrouble=${(words) => library.say(words)} conversation=${current.id} settings=${current.settings} onChange=${change} />
+      <${Composer} key=${current.id} busy=${busy} onSay=${say} onStop=${stop} onTrouble=${(words) => library.say(words)} conversation=${current.id} settings=${current.settings} onChange=${change} />
     </section>
     ${showSettings && html`<${Settings} key=${current.id} settings=${current.settings} onChange=${change} onClose=${() => setShowSettings(false)} />`}
   </div>`;

@@ -1,6 +1,6 @@
 // Where a person writes. Each conversation has its own draft while the page is open.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { later } from "./later.js";
 
 const ChosenStores = later(async () => (await import("./choice.js")).ChosenStores);
@@ -19,10 +19,7 @@ export function Composer({ busy, onSay, onStop, onTrouble, conversation, setting
     drafts.set(conversation, text);
     setText(text);
   };
-  useEffect(() => {
-    setText(drafts.get(conversation) || "");
-    place.current?.focus();
-  }, [conversation]);
+  useLayoutEffect(() => place.current.focus(), []);
   const send = (event) => {
     event?.preventDefault();
     if (busy || !text.trim()) return;

@@ -64,8 +64,12 @@ class Library {
     this.waiting = true;
     requestAnimationFrame(() => {
       this.waiting = false;
-      for (const watcher of this.watchers) watcher();
+      this.draw();
     });
+  }
+
+  draw() {
+    for (const watcher of this.watchers) watcher();
   }
 
   say(trouble) {
@@ -78,7 +82,8 @@ class Library {
     this.current = c;
     this.trouble = "";
     sessionStorage.setItem(CHOSEN, c.id);
-    this.changed();
+    // Not at the next frame: a key that comes sooner would be for the conversation that was shown before.
+    this.draw();
   }
 
   begin() {
