@@ -25,15 +25,7 @@ fn add() -> (Value, &'static str) {
 
 /// The events of a stream, whose names stand before their data and in it.
 pub(crate) fn events(server: &Server, body: Value) -> Vec<Value> {
-    let mut stream = Stream::open(server.addr, MESSAGES, &with(body, json!({"stream": true})));
-    assert_eq!(stream.status, 200);
-    let event = |text: String| -> Value {
-        let (name, data) = text.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
-        let data: Value = serde_json::from_str(data).unwrap();
-        assert_eq!(data["type"], name);
-        data
-    };
-    stream.events().into_iter().map(event).collect()
+    Stream::open(server.addr, MESSAGES, &with(body, json!({"stream": true}))).named_events()
 }
 
 /// The message that a client puts together from a stream, as the official ones do.

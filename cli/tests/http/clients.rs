@@ -163,9 +163,8 @@ fn a_response_has_the_log_probabilities_of_its_text_whole_and_streamed() {
         assert!(token["logprob"].as_f64().unwrap() <= 0.0 && token["bytes"].is_array(), "{token}");
         assert_eq!(token["top_logprobs"].as_array().unwrap().len(), 2, "{token}");
     }
-    let events = Stream::open(server.addr, RESPONSES, &with(asked.clone(), json!({"stream": true}))).events();
-    let data = |event: &String| -> Value { serde_json::from_str(event.split_once("\ndata: ").unwrap().1).unwrap() };
-    let of = |kind: &str| events.iter().map(data).filter(|event| event["type"] == kind).collect::<Vec<_>>();
+    let events = Stream::open(server.addr, RESPONSES, &with(asked.clone(), json!({"stream": true}))).named_events();
+    let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).collect::<Vec<_>>();
     let deltas = of("response.output_text.delta");
     let streamed: Vec<Value> = deltas.iter().flat_map(|event| event["logprobs"].as_array().unwrap().clone()).collect();
     assert_eq!(streamed, *tokens);

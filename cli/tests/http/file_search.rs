@@ -89,11 +89,7 @@ fn a_response_has_the_search_as_an_item_before_its_message() {
     assert_eq!(reply["tools"], json!([tool(&store)]));
 
     let plain = json!({"input": question, "tools": [tool(&store)], "stream": true, "reasoning": still});
-    let events: Vec<Value> = Stream::open(server.addr, RESPONSES, &plain)
-        .events()
-        .iter()
-        .map(|event| serde_json::from_str(event.split_once("\ndata: ").unwrap().1).unwrap())
-        .collect();
+    let events = Stream::open(server.addr, RESPONSES, &plain).named_events();
     let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let before = ["output_item.added", "file_search_call.in_progress", "file_search_call.searching"];
     let after = ["file_search_call.completed", "output_item.done", "output_item.added"];

@@ -26,15 +26,11 @@ fn weather() -> (Value, &'static str) {
 
 /// The events of a stream, numbered from 0, whose names stand before their data and in it.
 fn events(server: &Server, body: Value) -> Vec<Value> {
-    let mut stream = Stream::open(server.addr, RESPONSES, &with(body, json!({"stream": true})));
-    assert_eq!(stream.status, 200);
-    let events = stream.events().into_iter().enumerate().map(|(i, text)| -> Value {
-        let (name, data) = text.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
-        let data: Value = serde_json::from_str(data).unwrap();
-        assert_eq!((&data["type"], &data["sequence_number"]), (&json!(name), &json!(i)));
-        data
-    });
-    events.collect()
+    let events = Stream::open(server.addr, RESPONSES, &with(body, json!({"stream": true}))).named_events();
+    for (i, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], json!(i));
+    }
+    events
 }
 
 fn answered(server: &Server, body: Value) -> Value {

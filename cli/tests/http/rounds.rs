@@ -2,6 +2,7 @@
 //! with what was found.
 
 use crate::documents::{Client, start};
+use crate::support::client::names_of_item;
 use crate::support::program::shipped_command;
 use crate::support::*;
 use chimere::clock::Clock;
@@ -154,14 +155,10 @@ fn a_response_has_each_search_as_an_item_where_it_was_made() {
     assert_eq!(output[3]["content"][0]["annotations"], json!([want]));
     assert!(server.fake.was_told().contains("No passage was found."));
 
-    let events = Stream::open(server.addr, RESPONSES, &with(body, json!({"stream": true}))).events();
-    let events: Vec<Value> =
-        events.iter().map(|event| serde_json::from_str(event.split_once("\ndata: ").unwrap().1).unwrap()).collect();
-    let of_second = events.iter().filter(|event| event["output_index"] == 2);
-    let names: Vec<&str> = of_second.map(|event| event["type"].as_str().unwrap()).collect();
+    let events = Stream::open(server.addr, RESPONSES, &with(body, json!({"stream": true}))).named_events();
     let states = ["file_search_call.in_progress", "file_search_call.searching", "file_search_call.completed"];
     let wanted = [&["output_item.added"], &states[..], &["output_item.done"]].concat();
-    assert_eq!(names, wanted.iter().map(|name| format!("response.{name}")).collect::<Vec<_>>());
+    assert_eq!(names_of_item(&events, 2), wanted);
     let streamed = events.last().unwrap()["response"]["output"].as_array().unwrap();
     assert_eq!(streamed.len(), 4);
     assert_eq!(streamed[3]["content"], output[3]["content"]);
@@ -202,9 +199,7 @@ fn a_message_is_the_text_of_all_rounds_whole_and_streamed() {
     assert_eq!((&cited["type"], &cited["source"]), (&json!("search_result_location"), &file));
     assert_eq!(cited["cited_text"], QUOTE);
 
-    let events = Stream::open(server.addr, MESSAGES, &with(body, json!({"stream": true}))).events();
-    let events: Vec<Value> =
-        events.iter().map(|event| serde_json::from_str(event.split_once("\ndata: ").unwrap().1).unwrap()).collect();
+    let events = Stream::open(server.addr, MESSAGES, &with(body, json!({"stream": true}))).named_events();
     let begun: Vec<u64> = events
         .iter()
         .filter(|event| event["type"] == "content_block_start")

@@ -2,7 +2,7 @@
 //! result that gives orders brings about.
 
 use crate::documents::Client;
-use crate::support::client::refused;
+use crate::support::client::{names_of_item, refused};
 use crate::support::*;
 use chimere::hosted::Toolbox;
 use serde_json::{Value, json};
@@ -174,15 +174,9 @@ fn a_response_has_items_for_tools_calls_and_approvals() {
     assert_eq!((&output[1]["output"], &output[1]["error"]), (&json!("one SAY{done}"), &Value::Null));
     assert_eq!(output[1]["arguments"], "{\"text\": \"one\"}");
 
-    let events = Stream::open(server.addr, RESPONSES, &with(body, json!({"stream": true}))).events();
-    let events: Vec<Value> =
-        events.iter().map(|event| serde_json::from_str(event.split_once("\ndata: ").unwrap().1).unwrap()).collect();
-    let of = |index: u64| -> Vec<String> {
-        let of = events.iter().filter(|event| event["output_index"] == index);
-        of.map(|event| event["type"].as_str().unwrap().trim_start_matches("response.").to_owned()).collect()
-    };
+    let events = Stream::open(server.addr, RESPONSES, &with(body, json!({"stream": true}))).named_events();
     let list = ["output_item.added", "mcp_list_tools.in_progress", "mcp_list_tools.completed", "output_item.done"];
-    assert_eq!(of(0), list);
+    assert_eq!(names_of_item(&events, 0), list);
     let call = [
         "output_item.added",
         "mcp_call.in_progress",
@@ -191,7 +185,7 @@ fn a_response_has_items_for_tools_calls_and_approvals() {
         "mcp_call.completed",
         "output_item.done",
     ];
-    assert_eq!(of(1), call);
+    assert_eq!(names_of_item(&events, 1), call);
 
     let says = called("write", "text", "hello");
     let next = json!({"input": format!("SAY{{{says}}}"), "previous_response_id": reply["id"], "tools": [server_tool()],

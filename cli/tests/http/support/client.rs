@@ -142,6 +142,19 @@ impl Stream {
         std::iter::from_fn(|| self.event()).collect()
     }
 
+    /// The JSON of all events that are left, each of which has its name before its data and as `type` in it.
+    #[track_caller]
+    pub fn named_events(&mut self) -> Vec<Value> {
+        assert_eq!(self.status, 200);
+        let one = |event: String| -> Value {
+            let (name, data) = event.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
+            let data: Value = serde_json::from_str(data).unwrap();
+            assert_eq!(data["type"], name);
+            data
+        };
+        self.events().into_iter().map(one).collect()
+    }
+
     /// All JSON chunks that are left; the stream ends with `[DONE]`.
     #[track_caller]
     pub fn chunks(&mut self) -> Vec<Value> {
@@ -149,6 +162,12 @@ impl Stream {
         assert_eq!(events.pop().as_deref(), Some("data: [DONE]"));
         events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap()).collect()
     }
+}
+
+/// The names of a response's events about the item of this number, without what all names begin with.
+pub fn names_of_item(events: &[Value], index: u64) -> Vec<&str> {
+    let of = events.iter().filter(|event| event["output_index"] == index);
+    of.map(|event| event["type"].as_str().unwrap().strip_prefix("response.").unwrap()).collect()
 }
 
 /// The body of a reply that all went well with.
