@@ -152,9 +152,19 @@ fn a_call_that_writes_waits_for_an_approval_of_its_own_key_and_runs_once() {
     assert_eq!(bench.done().len(), 1, "what was denied stays denied");
     let forged = with(call.clone(), json!({"id": "mcpr_0123"}));
     refused(ours.json("POST", CHAT, &answered(&forged, json!({"approve": true}))), 400, "approval_not_found");
+    // One that nobody knows takes nothing of the one beside it.
+    let good = ask();
+    let mut both = answered(&good, json!({"approve": true}));
+    let messages = both["messages"].as_array_mut().unwrap();
+    messages[1]["tool_calls"].as_array_mut().unwrap().push(forged.clone());
+    messages.push(json!({"role": "tool", "tool_call_id": forged["id"], "approve": true}));
+    refused(ours.json("POST", CHAT, &both), 400, "approval_not_found");
+    assert_eq!(bench.done().len(), 1);
+    ours.post(CHAT, &answered(&good, json!({"approve": true})));
+    assert_eq!(bench.done().len(), 2, "it waited all the while");
     let other = ours.json("POST", CHAT, &answered(&with(call, json!({"id": "call_1"})), json!({"approve": true})));
     assert_eq!((other.status, &other.json()["error"]["param"]), (400, &json!("messages[2].approve")));
-    assert_eq!(bench.done().len(), 1);
+    assert_eq!(bench.done().len(), 2);
 }
 
 #[test]
@@ -280,8 +290,9 @@ fn a_tool_is_offered_as_it_was_accepted_and_in_no_other_form() {
 
 #[test]
 fn whatever_a_server_does_wrong_is_one_result_that_says_so() {
-    let bench = Bench::new("timeout_seconds = 1\nread_only = [\"fail\", \"huge\", \"lie\", \"die\", \"slow\"]");
+    let bench = Bench::new("read_only = [\"fail\", \"huge\", \"lie\", \"die\", \"slow\"]");
     let server = bench.start();
+    let lines = std::fs::read_to_string(bench.file()).unwrap();
     for (tool, failed, said) in [
         ("fail", true, "the disk is full"),
         ("huge", false, "[Cut off here: there is no room for more.]"),
@@ -289,6 +300,10 @@ fn whatever_a_server_does_wrong_is_one_result_that_says_so() {
         ("die", true, "Error: files gave no answer"),
         ("slow", true, "Error: files gave no answer"),
     ] {
+        // The one call whose end nobody waits for has a short time, in which the server starts all the same.
+        if tool == "slow" {
+            bench.write("tools.toml", &format!("{lines}timeout_seconds = 5\n"));
+        }
         // One that ended is reached again after a while.
         let there = || Client(server.addr, None).get("/v1/tools")["data"][0]["error"].is_null();
         eventually("the server is there", there);

@@ -131,6 +131,11 @@ pub(super) fn head_order_of(architecture: &str) -> HeadOrder {
     conversion.map_or(HeadOrder::Grouped, |conversion| conversion.head_order)
 }
 
+/// Whether directories of an architecture have the input projections of gated-delta blocks as two matrices.
+pub(super) fn fuses_projections(architecture: &str) -> bool {
+    find(|f| f.gguf == architecture).and_then(|family| family.gdn.as_ref()).is_some_and(|packing| packing.is_fused)
+}
+
 fn find(is: impl Fn(&Family) -> bool) -> Option<&'static Family> {
     FAMILIES.iter().copied().find(|f| is(f))
 }

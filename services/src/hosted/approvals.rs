@@ -30,8 +30,8 @@ pub struct AskedCall {
 
 /// What is known of a call that an answer is given for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenCall {
-    /// It waited, and does so no more: whoever took it runs it, or does not.
+pub enum KnownCall {
+    /// It waits for an answer.
     Waiting(AskedCall),
     /// It was answered before, and this came of it.
     Over(Arc<str>),
@@ -51,6 +51,17 @@ struct KeptCall {
     outcome: Option<Arc<str>>,
 }
 
+impl KeptCall {
+    fn known(&self, account: KeyId) -> KnownCall {
+        let young = self.asked.elapsed() < Duration::from_secs(APPROVAL_SECONDS);
+        match &self.outcome {
+            _ if self.account != account || !young => KnownCall::Unknown,
+            Some(outcome) => KnownCall::Over(outcome.clone()),
+            None => KnownCall::Waiting(self.call.clone()),
+        }
+    }
+}
+
 /// What the model reads of a call that was begun, and of whose end nobody knows.
 const LOST: &str = "Error: the call was begun, and what came of it is not known.";
 
@@ -67,20 +78,21 @@ impl Approvals {
         id
     }
 
-    /// Takes a call of an account's, which nobody can take twice.
-    pub fn take(&self, account: KeyId, id: &str) -> TakenCall {
+    /// What is known of a call of an account's.
+    pub fn find(&self, account: KeyId, id: &str) -> KnownCall {
+        let kept = self.0.lock();
+        kept.get(id).map_or(KnownCall::Unknown, |kept| kept.known(account))
+    }
+
+    /// Takes a call of an account's, which nobody can take twice: whoever is told that it waits runs it.
+    pub fn take(&self, account: KeyId, id: &str) -> KnownCall {
         let mut all = self.0.lock();
-        let young = |kept: &&mut KeptCall| kept.asked.elapsed() < Duration::from_secs(APPROVAL_SECONDS);
-        let Some(kept) = all.get_mut(id).filter(|kept| kept.account == account).filter(young) else {
-            return TakenCall::Unknown;
-        };
-        match &kept.outcome {
-            Some(outcome) => TakenCall::Over(outcome.clone()),
-            None => {
-                kept.outcome = Some(LOST.into());
-                TakenCall::Waiting(kept.call.clone())
-            }
+        let Some(kept) = all.get_mut(id) else { return KnownCall::Unknown };
+        let known = kept.known(account);
+        if let KnownCall::Waiting(_) = known {
+            kept.outcome = Some(LOST.into());
         }
+        known
     }
 
     /// Keeps what came of a call that was taken, for the same conversation when it comes again.
@@ -117,13 +129,15 @@ mod tests {
         let (approvals, ours, theirs) = (Approvals::default(), KeyId(1), KeyId(2));
         let id = approvals.ask(ours, call("{}"));
         assert!(is_approval_id(&id));
-        assert_eq!(approvals.take(theirs, &id), TakenCall::Unknown);
-        assert_eq!(approvals.take(ours, "mcpr_0"), TakenCall::Unknown);
-        assert_eq!(approvals.take(ours, &id), TakenCall::Waiting(call("{}")));
-        assert_eq!(approvals.take(ours, &id), TakenCall::Over(LOST.into()), "it may have run");
+        assert_eq!(approvals.take(theirs, &id), KnownCall::Unknown);
+        assert_eq!(approvals.take(ours, "mcpr_0"), KnownCall::Unknown);
+        assert_eq!(approvals.find(theirs, &id), KnownCall::Unknown);
+        assert_eq!(approvals.find(ours, &id), KnownCall::Waiting(call("{}")), "to look is not to take");
+        assert_eq!(approvals.take(ours, &id), KnownCall::Waiting(call("{}")));
+        assert_eq!(approvals.take(ours, &id), KnownCall::Over(LOST.into()), "it may have run");
         approvals.settle(&id, "written");
-        assert_eq!(approvals.take(ours, &id), TakenCall::Over("written".into()));
-        assert_eq!(approvals.take(theirs, &id), TakenCall::Unknown);
+        assert_eq!(approvals.take(ours, &id), KnownCall::Over("written".into()));
+        assert_eq!(approvals.take(theirs, &id), KnownCall::Unknown);
     }
 
     #[test]
@@ -131,8 +145,8 @@ mod tests {
         let (approvals, ours, theirs) = (Approvals::default(), KeyId(1), KeyId(2));
         let kept = approvals.ask(theirs, call("t"));
         let ids: Vec<String> = (0..=APPROVALS_PER_KEY).map(|n| approvals.ask(ours, call(&n.to_string()))).collect();
-        assert_eq!(approvals.take(ours, &ids[0]), TakenCall::Unknown);
-        assert_eq!(approvals.take(ours, &ids[1]), TakenCall::Waiting(call("1")));
-        assert_eq!(approvals.take(theirs, &kept), TakenCall::Waiting(call("t")));
+        assert_eq!(approvals.take(ours, &ids[0]), KnownCall::Unknown);
+        assert_eq!(approvals.take(ours, &ids[1]), KnownCall::Waiting(call("1")));
+        assert_eq!(approvals.take(theirs, &kept), KnownCall::Waiting(call("t")));
     }
 }

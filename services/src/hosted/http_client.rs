@@ -126,11 +126,12 @@ async fn answered(
 
 /// The answer to a request, before which others may come in the same stream of events.
 async fn last_of(reply: &mut OutboundReply) -> Result<ServerJsonRpcMessage, HttpError> {
-    let mut text = Vec::new();
+    let (mut text, mut searched) = (Vec::new(), 0);
     while let Some(piece) = reply.next().await.map_err(StreamableHttpError::Client)? {
         text.extend(piece.iter().filter(|byte| **byte != b'\r'));
-        while let Some(end) = text.windows(2).position(|two| two == b"\n\n") {
-            let event: Vec<u8> = text.drain(..end + 2).collect();
+        while let Some(end) = text[searched..].windows(2).position(|two| two == b"\n\n") {
+            let event: Vec<u8> = text.drain(..searched + end + 2).collect();
+            searched = 0;
             let said = data_of(&String::from_utf8_lossy(&event));
             if let Ok(message @ (ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))) =
                 serde_json::from_str(&said)
@@ -138,6 +139,8 @@ async fn last_of(reply: &mut OutboundReply) -> Result<ServerJsonRpcMessage, Http
                 return Ok(message);
             }
         }
+        // An event's end may be cut in two by the pieces.
+        searched = text.len().saturating_sub(1);
     }
     Err(StreamableHttpError::UnexpectedEndOfStream)
 }

@@ -1,6 +1,7 @@
 //! Servers in the words of other programs: the `mcpServers` of a JSON file, made into lines of `tools.toml`.
 
 use serde_json::{Map, Value as Json};
+use std::collections::HashMap;
 
 /// The lines for all servers of such a file. Secrets stay where they are: of an environment only the names are told.
 ///
@@ -10,6 +11,15 @@ pub fn imported(text: &str) -> Result<String, String> {
     let json: Json = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
     let servers = json.get("mcpServers").or_else(|| json.get("servers")).and_then(Json::as_object);
     let servers = servers.ok_or("it has no object `mcpServers`")?;
+    let mut names = HashMap::new();
+    for name in servers.keys() {
+        if let Some(other) = names.insert(own_name(name), name) {
+            return Err(format!(
+                "mcpServers has {other:?} and {name:?}, which would both be {:?} here",
+                own_name(name)
+            ));
+        }
+    }
     let all: Result<Vec<String>, String> = servers.iter().map(|(name, server)| lines(name, server)).collect();
     Ok(all?.join("\n"))
 }
@@ -29,7 +39,8 @@ fn lines(name: &str, server: &Json) -> Result<String, String> {
         (None, None) => return Err(format!("mcpServers.{name} has neither `command` nor `url`")),
     }
     if let Some(env) = server.get("env").and_then(Json::as_object).filter(|env| !env.is_empty()) {
-        let names = env.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        // In a comment, which a line break would end.
+        let names = env.keys().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
         out += &format!("# {own}.env, mode 600, has a line NAME=value for each of: {names}\n");
         out += &format!("env_files = [{}]\n", toml::Value::from(format!("{own}.env")));
     }
@@ -74,6 +85,10 @@ mod tests {
         assert!(!lines.contains("s3cret") && lines.contains("for each of: TOKEN"), "{lines}");
         let file = ToolsFile::parse(&lines, Path::new("/x")).unwrap();
         assert_eq!(file.servers.keys().collect::<Vec<_>>(), ["my-files", "wiki"]);
+        let lines = imported(r#"{"mcpServers": {"a": {"command": "x", "env": {"A\nargv = 1": ""}}}}"#).unwrap();
+        assert!(ToolsFile::parse(&lines, Path::new("/x")).is_ok(), "{lines}");
+        let twice = imported(r#"{"mcpServers": {"a b": {"command": "x"}, "a-b": {"command": "y"}}}"#).unwrap_err();
+        assert!(twice.contains(r#""a b" and "a-b""#), "{twice}");
         assert!(imported("{}").unwrap_err().contains("mcpServers"));
         assert!(imported(r#"{"mcpServers": {"a": {}}}"#).unwrap_err().contains("neither"));
     }

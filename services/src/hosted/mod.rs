@@ -14,7 +14,7 @@ mod toolbox;
 #[cfg(test)]
 pub(crate) mod fakes;
 
-pub use approvals::{Approvals, AskedCall, TakenCall, is_approval_id};
+pub use approvals::{Approvals, AskedCall, KnownCall, is_approval_id};
 pub use file::{Approval, SEPARATOR, ServerEntry, ToolsFile};
 pub use import::imported;
 pub use pins::{PinFile, Pins};

@@ -7,6 +7,7 @@ use crate::limits;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, PaginatedRequestParams, Tool};
 use rmcp::service::{Peer, RoleClient};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -20,16 +21,22 @@ pub struct McpServer {
     entry: ServerEntry,
     /// Where connections live, however long a request does.
     runtime: Handle,
-    state: Mutex<ServerState>,
+    link: Mutex<ServerLink>,
+    /// The tools as they were listed last, or why they were not, and until when that counts. Held while they are
+    /// listed, so that one list serves all who wait for it, and calls wait for none.
+    listed: Mutex<Option<(Instant, ListedOutcome)>>,
+    /// Calls that run.
+    calls: AtomicU32,
 }
 
+type ListedOutcome = Result<Arc<Vec<Tool>>, String>;
+
 #[derive(Default)]
-struct ServerState {
+struct ServerLink {
     connection: Option<McpConnection>,
-    /// The tools as they were listed last, and when.
-    listed: Option<(Instant, Arc<Vec<Tool>>)>,
-    /// Connections that failed one after the other, why the last one did, and until when none is tried.
+    /// Attempts one after the other from which no list of tools came.
     failures: u32,
+    /// Why the last one gave none, and until when no other is made.
     failed: Option<(String, Instant)>,
 }
 
@@ -48,7 +55,8 @@ pub struct ToolAnswer {
 
 impl McpServer {
     pub(super) fn new(name: String, entry: ServerEntry, runtime: Handle) -> Self {
-        Self { name, entry, runtime, state: Mutex::default() }
+        let (link, listed) = (Mutex::default(), Mutex::default());
+        Self { name, entry, runtime, link, listed, calls: AtomicU32::new(0) }
     }
 
     /// Its name in the operator's file.
@@ -66,39 +74,44 @@ impl McpServer {
     /// # Errors
     /// If it cannot be reached or gives no list, in words.
     pub(super) async fn tools(&self) -> Result<Arc<Vec<Tool>>, String> {
-        let mut state = self.state.lock().await;
-        let old = Duration::from_secs(limits::MCP_LIST_SECONDS);
-        if let (Some((at, tools)), Some(connection)) = (&state.listed, &state.connection)
-            && at.elapsed() < old
-            && !connection.is_over()
-        {
-            return Ok(tools.clone());
+        let mut listed = self.listed.lock().await;
+        let is_open = || async { self.link.lock().await.open().is_some() };
+        match &*listed {
+            Some((until, outcome)) if *until > Instant::now() && is_open().await => return outcome.clone(),
+            _ => {}
         }
-        let peer = self.connected(&mut state).await?;
+        let peer = self.connected(&mut *self.link.lock().await).await?;
         let within = Duration::from_secs(self.entry.seconds);
-        let listed = tokio::time::timeout(within, list(&peer)).await;
-        let listed = listed.unwrap_or_else(|_| Err(format!("no list of tools within {} s", self.entry.seconds)));
-        match listed {
-            Ok(mut tools) => {
-                tools.sort_by(|a, b| a.name.cmp(&b.name));
-                tools.dedup_by(|a, b| a.name == b.name);
-                tools.truncate(limits::MCP_TOOLS_MAX);
-                let tools = Arc::new(tools);
-                (state.listed, state.failures) = (Some((Instant::now(), tools.clone())), 0);
-                Ok(tools)
+        let outcome = tokio::time::timeout(within, list(&peer)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(format!("no list of tools within {} s", self.entry.seconds)));
+        let outcome = outcome.map(Arc::new);
+        let mut link = self.link.lock().await;
+        let until = match &outcome {
+            Ok(_) => {
+                link.failures = 0;
+                Instant::now() + Duration::from_secs(limits::MCP_LIST_SECONDS)
             }
-            Err(why) => {
-                self.fail(&mut state, &why);
-                Err(why)
-            }
+            Err(why) => self.unlisted(&mut link, why),
+        };
+        *listed = Some((until, outcome.clone()));
+        outcome
+    }
+
+    /// No list came, and until when none is asked for. The connection ends, unless a call is at work behind it.
+    fn unlisted(&self, link: &mut ServerLink, why: &str) -> Instant {
+        tracing::warn!(server = self.name, why, "an MCP server does not list its tools");
+        if self.calls.load(Ordering::Relaxed) == 0 {
+            link.connection = None;
         }
+        link.retold(why)
     }
 
     /// Has a tool run.
     pub async fn call(&self, tool: &str, arguments: JsonObject) -> ToolAnswer {
         let (begun, within) = (Instant::now(), Duration::from_secs(self.entry.seconds));
+        let _running = RunningCall::of(&self.calls);
         let asked = async {
-            let peer = self.connected(&mut *self.state.lock().await).await?;
+            let peer = self.connected(&mut *self.link.lock().await).await?;
             let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
             peer.call_tool(params).await.map_err(|e| e.to_string())
         };
@@ -113,12 +126,12 @@ impl McpServer {
     }
 
     /// The way to a server that is connected, now if it was not.
-    async fn connected(&self, state: &mut ServerState) -> Result<Peer<RoleClient>, String> {
-        if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.is_over()) {
+    async fn connected(&self, link: &mut ServerLink) -> Result<Peer<RoleClient>, String> {
+        if let Some(connection) = link.open() {
             return Ok(connection.peer());
         }
-        state.connection = None;
-        if let Some((why, until)) = state.failed.as_ref().filter(|(_, until)| *until > Instant::now()) {
+        link.connection = None;
+        if let Some((why, until)) = link.failed.as_ref().filter(|(_, until)| *until > Instant::now()) {
             let seconds = until.duration_since(Instant::now()).as_secs() + 1;
             return Err(format!("{why}; it is tried again in {seconds} s"));
         }
@@ -128,31 +141,58 @@ impl McpServer {
             Ok(connection) => {
                 let peer = connection.peer();
                 // One that dies again and again is not a server that is there.
-                self.wait_longer(state, "its connection ended");
-                state.connection = Some(connection);
+                link.wait_longer("its connection ended");
+                link.connection = Some(connection);
                 Ok(peer)
             }
             Err(why) => {
-                self.fail(state, &why);
+                tracing::warn!(server = self.name, why, "an MCP server cannot be reached");
+                link.wait_longer(&why);
                 Err(why)
             }
         }
     }
+}
 
-    fn fail(&self, state: &mut ServerState, why: &str) {
-        tracing::warn!(server = self.name, why, "an MCP server cannot be used");
-        state.connection = None;
-        self.wait_longer(state, why);
+impl ServerLink {
+    /// The connection, if it is open.
+    fn open(&self) -> Option<&McpConnection> {
+        self.connection.as_ref().filter(|connection| !connection.is_over())
     }
 
-    /// Before the next attempt: 1, 2, 4 seconds and so on.
-    fn wait_longer(&self, state: &mut ServerState, why: &str) {
-        let seconds = 1_u64.checked_shl(state.failures).unwrap_or(u64::MAX).min(limits::MCP_RETRY_SECONDS_MAX);
-        state.failures = state.failures.saturating_add(1);
-        state.failed = Some((why.to_owned(), Instant::now() + Duration::from_secs(seconds)));
+    /// An attempt was made. The next one is made after 1, 2, 4 seconds and so on.
+    fn wait_longer(&mut self, why: &str) {
+        self.failures = self.failures.saturating_add(1);
+        self.retold(why);
+    }
+
+    /// Why the last attempt gave nothing, and until when no other is made.
+    fn retold(&mut self, why: &str) -> Instant {
+        let doublings = self.failures.saturating_sub(1);
+        let seconds = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX).min(limits::MCP_RETRY_SECONDS_MAX);
+        let until = Instant::now() + Duration::from_secs(seconds);
+        self.failed = Some((why.to_owned(), until));
+        until
     }
 }
 
+/// A call that runs, until it is dropped.
+struct RunningCall<'a>(&'a AtomicU32);
+
+impl<'a> RunningCall<'a> {
+    fn of(calls: &'a AtomicU32) -> Self {
+        calls.fetch_add(1, Ordering::Relaxed);
+        Self(calls)
+    }
+}
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The tools of a server, in the order of their names.
 async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
@@ -164,6 +204,9 @@ async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
             break;
         }
     }
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    tools.dedup_by(|a, b| a.name == b.name);
+    tools.truncate(limits::MCP_TOOLS_MAX);
     Ok(tools)
 }
 

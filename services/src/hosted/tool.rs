@@ -4,7 +4,6 @@ use super::file::{Approval, SEPARATOR};
 use super::server::McpServer;
 use crate::holder::digest;
 use crate::limits;
-use crate::text::tools::Tool;
 use serde_json::{Value as Json, json};
 use std::fmt;
 use std::sync::Arc;
@@ -90,11 +89,6 @@ impl ServerTool {
             Approval::Writes => !self.reads_only(),
             Approval::Never => false,
         }
-    }
-
-    /// Its name and the schema of its arguments.
-    pub fn tool(&self) -> Tool {
-        Tool { name: self.shown.clone(), parameters: self.schema.clone() }
     }
 }
 

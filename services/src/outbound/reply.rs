@@ -5,6 +5,8 @@ use super::network::ByteStream;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
 /// Bytes of a head, or of a line within a body.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 /// Lines of a head.
@@ -159,6 +161,8 @@ impl ReplyReader {
 
     /// Reads on. False at the connection's end, which many servers under TLS do not announce.
     async fn fill(&mut self) -> Result<bool, OutboundError> {
+        // It reads no more than the buffer has room for.
+        self.read.reserve(READ_BYTES);
         match self.stream.read_buf(&mut self.read).await {
             Ok(bytes) => Ok(bytes > 0),
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),

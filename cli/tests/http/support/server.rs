@@ -325,7 +325,7 @@ fn parts(
     let reader = PageReader {
         program: settings.program.clone(),
         memory_bytes: settings.parse_bytes,
-        seconds: 10,
+        seconds: settings.parse_seconds,
         chunk_tokens: settings.chunk_tokens,
         count: settings.count.clone(),
     };

@@ -2,7 +2,7 @@
 
 use super::json::Json;
 use super::tensors::Tensors;
-use crate::format::{LoadError, Problem, Tensor};
+use crate::format::{Files, LoadError, Problem, Tensor};
 use std::path::{Path, PathBuf};
 
 const CONFIG: &str = "adapter_config.json";
@@ -37,6 +37,11 @@ impl AdapterDir {
     /// What the configuration says.
     pub(crate) fn config(&self) -> &Json {
         &self.config
+    }
+
+    /// The file of its weights.
+    pub(crate) fn files(&self) -> &Files {
+        self.tensors.files()
     }
 
     /// Names of all tensors.

@@ -2,7 +2,7 @@
 //! the model's with `.lora_a` or `.lora_b` behind them.
 
 use super::{ModuleNames, Pair};
-use crate::format::{Gguf, LoadError, Problem};
+use crate::format::{Files, Gguf, LoadError, Problem};
 use crate::model::hf_tensors::layer_of;
 use crate::model::load::head_order_of;
 use std::path::Path;
@@ -11,8 +11,8 @@ use std::path::Path;
 const KNOWN: [&str; 4] = ["adapter.type", "adapter.lora.alpha", "GGUF.version", "quantize.imatrix"];
 const DESCRIPTION: &str = "general.";
 
-/// All pairs of a file for a model of this architecture.
-pub(super) fn read(path: &Path, architecture: &str) -> Result<Vec<Pair>, LoadError> {
+/// All pairs of a file for a model of this architecture, and the file.
+pub(super) fn read(path: &Path, architecture: &str) -> Result<(Vec<Pair>, Files), LoadError> {
     let file = Gguf::open(path)?;
     let meta = file.meta();
     for (key, want) in [("general.type", "adapter"), ("adapter.type", "lora"), ("general.architecture", architecture)] {
@@ -45,5 +45,5 @@ pub(super) fn read(path: &Path, architecture: &str) -> Result<Vec<Pair>, LoadErr
         let pair = Pair { module, layer, a: a.clone(), b: b.clone(), scale, names: ModuleNames::Gguf, order };
         pairs.push(pair.checked(None).map_err(|problem| meta.error(problem))?);
     }
-    Ok(pairs)
+    Ok((pairs, file.files().clone()))
 }

@@ -18,7 +18,7 @@ use std::path::Path;
 /// The file cannot be read, does not fit the model, has a part that is not supported, or changes nothing.
 pub fn read_adapter(path: &Path, name: &str, model: &Model) -> Result<Adapter, LoadError> {
     let places = Places::of(model).map_err(|problem| problem.in_file(path))?;
-    let pairs = if path.is_dir() { peft::read(path)? } else { gguf::read(path, model.config.architecture)? };
+    let (pairs, files) = if path.is_dir() { peft::read(path)? } else { gguf::read(path, model.config.architecture)? };
     let mut blocks = vec![Vec::new(); model.config.blocks().count()];
     let mut found = BTreeMap::new();
     for pair in &pairs {
@@ -32,6 +32,7 @@ pub fn read_adapter(path: &Path, name: &str, model: &Model) -> Result<Adapter, L
             blocks[place.block].push(part);
         }
     }
+    files.check()?;
     let adapter = Adapter::new(name, blocks);
     if adapter.blocks.iter().flatten().all(|part| part.b.iter().all(|x| *x == 0.0)) {
         let want = "a matrix that it changes";
@@ -96,6 +97,9 @@ impl Pair {
             if got != rank {
                 return Err(Problem::tensor(&tensor.name, format_args!("rank {rank}"), format_args!("rank {got}")));
             }
+        }
+        if !self.scale.is_finite() {
+            return Err(Problem::tensor(&self.b.name, "a finite alpha", self.scale));
         }
         Ok(self)
     }

@@ -2,9 +2,9 @@
 
 use super::{ModuleNames, Pair};
 use crate::format::hf::{AdapterDir, Json};
-use crate::format::{LoadError, Problem, Tensor};
+use crate::format::{Files, LoadError, Problem, Tensor};
 use crate::model::HeadOrder;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -71,6 +71,10 @@ const FIXED: [(&str, &[&str]); 14] = [
 /// Keys that are read.
 const READ: [&str; 5] = ["r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora"];
 
+/// Patterns of names in a configuration, and the bytes that each may take when it is compiled.
+const PATTERNS_MAX: usize = 1024;
+const PATTERN_BYTES_MAX: usize = 256 << 10;
+
 /// Ranks and factors of the modules, as the configuration says them.
 struct PeftConfig {
     rank: usize,
@@ -81,8 +85,8 @@ struct PeftConfig {
     rank_stabilized: bool,
 }
 
-/// All pairs of a directory.
-pub(super) fn read(path: &Path) -> Result<Vec<Pair>, LoadError> {
+/// All pairs of a directory, and its files.
+pub(super) fn read(path: &Path) -> Result<(Vec<Pair>, Files), LoadError> {
     let dir = AdapterDir::open(path)?;
     let config = PeftConfig::read(dir.config())?;
     let mut halves: BTreeMap<(usize, String), [Option<Tensor>; 2]> = BTreeMap::new();
@@ -110,7 +114,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Pair>, LoadError> {
         let (names, order) = (ModuleNames::HuggingFace, HeadOrder::Grouped);
         Pair { module, layer, a, b, scale, names, order }.checked(Some(rank))
     };
-    halves.into_iter().map(|half| pair(half).map_err(|problem| problem.in_file(path))).collect()
+    let pairs = halves.into_iter().map(|half| pair(half).map_err(|problem| problem.in_file(path)));
+    Ok((pairs.collect::<Result<_, _>>()?, dir.files().clone()))
 }
 
 /// Layer, module within it, and whether a tensor is A.
@@ -165,11 +170,17 @@ fn matching(patterns: &[(Regex, f64)], module: &str) -> Option<f64> {
 fn patterns(json: &Json, key: &str) -> Result<Vec<(Regex, f64)>, LoadError> {
     let Some(all) = json.get(key) else { return Ok(Vec::new()) };
     let all = all.as_object().ok_or_else(|| json.error(key, "an object", all))?;
+    if all.len() > PATTERNS_MAX {
+        return Err(json.error(key, format_args!("at most {PATTERNS_MAX} patterns"), all.len()));
+    }
     let one = |(pattern, value): (&String, &Value)| {
         let number = value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
         let number = number.ok_or_else(|| json.error(&format!("{key}.{pattern}"), "a number above 0", value))?;
-        let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{})$", pattern.trim_start_matches('^')));
-        Ok((regex.map_err(|error| json.error(key, "patterns of names", error))?, number))
+        let mut regex = RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{})$", pattern.trim_start_matches('^')));
+        Ok((
+            regex.size_limit(PATTERN_BYTES_MAX).build().map_err(|error| json.error(key, "patterns of names", error))?,
+            number,
+        ))
     };
     all.iter().map(one).collect()
 }

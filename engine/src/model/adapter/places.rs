@@ -3,14 +3,12 @@
 use super::{AdaptedMatrix, ModuleNames, Pair};
 use crate::format::{Problem, Tensor};
 use crate::model::families::{ba_rows, qkvz_rows};
+use crate::model::load::fuses_projections;
 use crate::model::{AttentionWeights, GdnWeights, HeadOrder, MlpWeights, Model, Op};
 use std::ops::Range;
 
 /// Families whose adapters are read: of the others a converter multiplies or reorders matrices.
 const FAMILIES: [&str; 5] = ["qwen35moe", "qwen35", "qwen3next", "qwen3moe", "qwen3"];
-
-/// The family whose gated-delta projections are two matrices.
-const FUSED: &str = "qwen3next";
 
 /// The matrices of a model.
 pub(super) struct Places<'a> {
@@ -83,7 +81,7 @@ impl<'a> Places<'a> {
         };
         let layers = model.weights.layers.iter();
         Ok(Self {
-            fused: family == FUSED,
+            fused: fuses_projections(family),
             layers: layers.map(|layer| layer.iter().map(|block| number(&block.op)).collect()).collect(),
         })
     }

@@ -75,6 +75,8 @@ pub(in crate::model) type Unpack = fn(&Layer<'_>, &GdnConfig) -> Result<Projecti
 
 /// How the input projections of gated-delta blocks are packed.
 pub(in crate::model) struct GdnPacking {
+    /// Hugging Face directories have them as two matrices, with rows in an order of the family's.
+    pub(in crate::model) is_fused: bool,
     pub(in crate::model) gguf: Unpack,
     pub(in crate::model) hugging_face: Unpack,
 }

@@ -36,6 +36,7 @@ pub(super) const FAMILY: Family = Family {
 
 /// The in-projections are four tensors in the file.
 pub(super) const SEPARATE: GdnPacking = GdnPacking {
+    is_fused: false,
     gguf: |layer, gdn| {
         separate(layer, gdn, ["attn_qkv.weight", "attn_gate.weight", "ssm_beta.weight", "ssm_alpha.weight"])
     },

@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
         qwen35::gguf_layers(keys, HeadOrder::Grouped, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe))
     },
     hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
-    gdn: Some(GdnPacking { gguf: gguf_projections, hugging_face: hugging_face_projections }),
+    gdn: Some(GdnPacking { is_fused: true, gguf: gguf_projections, hugging_face: hugging_face_projections }),
     hugging_face_tensors: None,
     conversion: Some(&CONVERSION),
 };

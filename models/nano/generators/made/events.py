@@ -29,7 +29,6 @@ PARTS = [("to {v}", "person", "recipient addressee to target client"), ("for {v}
          ("between {v}", "towns", "between route towns"), ("called {v}", "proper", "title name called"), ("on gate {v}", "small", "gate dock")]
 UNITS = "bags boxes crates bottles sheets rolls litres kilos tons pieces barrels packs buckets jars cartons pallets bundles metres cans trays".split()
 SORTS = "material substance ware contents goods stuff".split()
-PEOPLE_ENDS = [" ({v})", ", {v},"]
 
 
 def object_of(rng):
@@ -60,7 +59,7 @@ def sentence(rng):
     who = values.draw(rng, rng.choice(("person", "first", "person", "proper")))
     doer = (doers + " who name", "person", who[0])
     tail, told = " ".join(p for p, _ in said), [key for _, key in said]
-    first, rest = (said[0], said[1:]) if said else (None, [])
+    first, rest = said[0], said[1:]
     behind, beside = " ".join(p for p, _ in rest), [key for _, key in rest]
     front = first[0][0].upper() + first[0][1:]
     please = rng.choice(("Please {b}", "{B}", "You must {b}", "Remember to {b}", "Do not forget to {b}", "We need to {b}"))
@@ -74,15 +73,15 @@ def sentence(rng):
         lambda: (f"{thing[0].upper()}{thing[1:]} will be {participle} {tail}.", [*about, *told])))()
 
 
-def told(rng, most=2):
+def told(rng):
     """-> a text of a sentence or two, {key: (kind, value)} in the order of the text; no key twice."""
     texts, found = [], {}
-    for _ in range(rng.choice((1, 1, 1, most))):
+    for _ in range(rng.choice((1, 1, 1, 2))):
         text, parts = sentence(rng)
         texts.append(text)
         for keys, kind, value in parts:
             key = rng.choice(keys.split())
             if key in found:
-                return told(rng, most)
-            found[key] = ("bool" if isinstance(value, bool) else kind, value)
+                return told(rng)
+            found[key] = (kind, value)
     return " ".join(texts), found

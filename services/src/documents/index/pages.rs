@@ -8,6 +8,7 @@ use super::{FileSegment, PassageHit, PassageQuery, StoreIndex};
 use crate::limits::CHUNK_OVERLAP_TOKENS;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,26 +99,32 @@ impl PageReader {
         }
     }
 
+    /// The passages of a page, each with the number of its section; cut when they are asked for.
+    fn cut(&self, page: &ReadPage) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let cut = Cut { tokens: self.chunk_tokens, overlap: CHUNK_OVERLAP_TOKENS.min(self.chunk_tokens / 2) };
+        page.outline.iter().enumerate().flat_map(move |(i, section)| {
+            let ranges = passages(&page.text[section.start..section.end], cut, &*self.count).into_iter();
+            ranges.map(move |range| (i, section.start + range.start..section.start + range.end))
+        })
+    }
+
     /// The passages of pages that fit a query best, at most so many; the first ones where the query has no word.
     pub fn passages(&self, pages: &[ReadPage], query: &str, most: usize) -> Vec<PagePassage> {
-        let (mut index, mut first) = (StoreIndex::of_width(None), Vec::new());
-        let cut = Cut { tokens: self.chunk_tokens, overlap: CHUNK_OVERLAP_TOKENS.min(self.chunk_tokens / 2) };
+        if query.trim().is_empty() {
+            let all = pages.iter().enumerate().flat_map(|(at, page)| {
+                let text = move |(_, range): (usize, Range<usize>)| page.text[range].to_owned();
+                self.cut(page).map(move |place| PagePassage { page: at, text: text(place) })
+            });
+            return all.take(most).collect();
+        }
+        let mut index = StoreIndex::of_width(None);
         for (at, page) in pages.iter().enumerate() {
             let mut segment = FileSegment::of(&at.to_string(), page.outline.clone().into());
-            for (i, section) in page.outline.iter().enumerate() {
-                let words = &page.text[section.start..section.end];
-                for range in passages(words, cut, &*self.count) {
-                    let (start, end) = (section.start + range.start, section.start + range.end);
-                    let span = PassageSpan { start: start as u32, end: end as u32 };
-                    segment.push(&page.title, i, span, &words[range]);
-                    first.push(PagePassage { page: at, text: page.text[start..end].to_owned() });
-                }
+            for (section, range) in self.cut(page) {
+                let span = PassageSpan { start: range.start as u32, end: range.end as u32 };
+                segment.push(&page.title, section, span, &page.text[range]);
             }
             index.append(segment);
-        }
-        if query.trim().is_empty() {
-            first.truncate(most);
-            return first;
         }
         let found = index.find(&PassageQuery { text: query, vector: None }, 0.0, most, |_| true);
         let passage = |hit: PassageHit| {

@@ -5,7 +5,7 @@ use super::driver::{LaterRounds, count};
 use super::machine::{CallOutcome, CallResult, ModelCall, PlannedCall, TurnEvent, TurnStep};
 use super::tools::{record, reported, result_of, run, told_run};
 use crate::actors::request::output::ToolRun;
-use crate::hosted::{AskedCall, TakenCall, is_approval_id};
+use crate::hosted::{AskedCall, KnownCall, is_approval_id};
 use crate::text::{Message, Role};
 use crate::turn::error::TurnError;
 use crate::turn::hosted::{Hosted, HostedCall};
@@ -25,13 +25,13 @@ impl LaterRounds {
         let mut waiting = Vec::new();
         for (at, message) in messages.iter_mut().enumerate() {
             let Some(id) = asked_id(message) else { continue };
-            match self.services.tools.approvals.take(self.caller.account, &id) {
-                TakenCall::Over(outcome) => message.content = Some(outcome.to_string()),
-                TakenCall::Waiting(call) if message.content.is_none() => waiting.push((at, id, call)),
-                TakenCall::Waiting(call) => self.deny(&id, &call, message.content.as_deref().unwrap_or(DENIED)),
-                TakenCall::Unknown if message.content.is_some() => {}
-                TakenCall::Unknown if at < turn_begins => message.content = Some(FORGOTTEN.to_owned()),
-                TakenCall::Unknown => return Err(unknown(&id)),
+            match self.services.tools.approvals.find(self.caller.account, &id) {
+                KnownCall::Over(outcome) => message.content = Some(outcome.to_string()),
+                KnownCall::Waiting(call) if message.content.is_none() => waiting.push((at, id, call)),
+                KnownCall::Waiting(call) => self.deny(&id, &call, message.content.as_deref().unwrap_or(DENIED)),
+                KnownCall::Unknown if message.content.is_some() => {}
+                KnownCall::Unknown if at < turn_begins => message.content = Some(FORGOTTEN.to_owned()),
+                KnownCall::Unknown => return Err(unknown(&id)),
             }
         }
         self.run_approved(waiting, messages).await;
@@ -56,13 +56,26 @@ impl LaterRounds {
         let TurnStep::Call(planned) = self.turn.next(TurnEvent::Approved(calls)) else { return };
         let mut results = Vec::with_capacity(planned.len());
         for (planned, (at, id)) in planned.into_iter().zip(places) {
-            let (text, outcome) = self.run_one(&planned, &id).await;
-            count(&planned.tool, outcome.name());
-            self.settle(&mut messages[at], &id, text.clone());
+            let (text, outcome) = self.take_and_run(&planned, &id).await;
+            messages[at].content = Some(text.clone());
             results.push(CallResult { call: planned.call, outcome, text, passages: Vec::new(), taints: true });
         }
         // The results stand in the conversation already.
         let TurnStep::Generate(_) = self.turn.next(TurnEvent::Called(results)) else { return };
+    }
+
+    /// Takes a call just before it runs: one that was taken and never run, because the client went, would be lost.
+    async fn take_and_run(&mut self, planned: &PlannedCall, id: &str) -> (String, CallOutcome) {
+        match self.services.tools.approvals.take(self.caller.account, id) {
+            KnownCall::Waiting(_) => {
+                let (text, outcome) = self.run_one(planned, id).await;
+                count(&planned.tool, outcome.name());
+                self.services.tools.approvals.settle(id, &text);
+                (text, outcome)
+            }
+            KnownCall::Over(outcome) => (outcome.to_string(), CallOutcome::Refused),
+            KnownCall::Unknown => (FORGOTTEN.to_owned(), CallOutcome::Refused),
+        }
     }
 
     async fn run_one(&mut self, planned: &PlannedCall, id: &str) -> (String, CallOutcome) {
@@ -76,7 +89,8 @@ impl LaterRounds {
         self.report.calls.push(reported(tool, &answer));
         let told = told_run(tool, written, Some(id.to_owned()));
         self.tell_run(ToolRun { result: Some(result_of(&answer)), ..told });
-        (answer.text, if answer.failed { CallOutcome::Failed } else { CallOutcome::Answered })
+        let outcome = CallOutcome::of(&answer);
+        (answer.text, outcome)
     }
 
     fn settle(&self, message: &mut Message, id: &str, text: String) {
@@ -87,7 +101,7 @@ impl LaterRounds {
     fn deny(&self, id: &str, call: &AskedCall, said: &str) {
         self.services.tools.approvals.settle(id, said);
         if let Some(Hosted::Mcp { tool, .. }) = self.hosted(&call.shown) {
-            record(&self.services, &self.caller, tool, (&call.arguments, "denied"), Some(self.caller.account));
+            record(&self.services, &self.caller, tool, (&call.arguments, "denied"), None);
         }
     }
 

@@ -1,15 +1,15 @@
 //! From the MCP servers that a request names to functions that its model may call: those that the operator has
 //! accepted, that the request allows, and that its key may have run.
 
-use crate::hosted::{ListedTools, PinState, ServerTool};
+use crate::hosted::{ListedTools, McpServer, PinState, ServerTool};
 use crate::limits::TOOLS_MAX;
 use crate::text::RawJson;
-use crate::text::tools::Tool;
 use crate::turn::caller::TurnCaller;
 use crate::turn::error::TurnError;
 use crate::turn::hosted::{Hosted, ToolList};
 use crate::turn::options::{AskedCalls, ChatRequest, McpRequest};
 use crate::turn::services::TurnServices;
+use futures_util::future::join_all;
 use std::sync::Arc;
 
 /// Adds the tools of the servers that a request names to what its model may call. A server that gives none is told of,
@@ -22,15 +22,11 @@ pub async fn host_tools(
     caller: &TurnCaller,
     chat: &mut ChatRequest,
 ) -> Result<Vec<ToolList>, TurnError> {
+    let all = std::mem::take(&mut chat.mcp);
+    let servers: Vec<_> = all.iter().map(|asked| server_of(services, caller, asked)).collect::<Result<_, _>>()?;
+    let listed = join_all(servers.iter().map(|server| services.tools.list(server))).await;
     let mut lists = Vec::new();
-    for asked in std::mem::take(&mut chat.mcp) {
-        let Some(server) = services.tools.server(caller.account, &asked.server) else {
-            let shown: String = asked.server.chars().take(64).collect();
-            let field = format!("{}.server_label", asked.field);
-            let message = format!("`{field}` is {shown:?}, which is no MCP server that this key may use");
-            return Err(TurnError::coded(field, message, "mcp_server_not_found"));
-        };
-        let listed = services.tools.list(&server).await;
+    for (asked, listed) in all.into_iter().zip(listed) {
         let list = allowed(&asked, listed)?;
         for tool in &list.tools {
             host(chat, tool, &asked)?;
@@ -40,6 +36,16 @@ pub async fn host_tools(
     // Nobody can be made to call where there is nothing to call.
     chat.calls = chat.calls.take().filter(|calls| !calls.tools.is_empty());
     Ok(lists)
+}
+
+/// The server that a request names.
+fn server_of(services: &TurnServices, caller: &TurnCaller, asked: &McpRequest) -> Result<Arc<McpServer>, TurnError> {
+    services.tools.server(caller.account, &asked.server).ok_or_else(|| {
+        let shown: String = asked.server.chars().take(64).collect();
+        let field = format!("{}.server_label", asked.field);
+        let message = format!("`{field}` is {shown:?}, which is no MCP server that this key may use");
+        TurnError::coded(field, message, "mcp_server_not_found")
+    })
 }
 
 /// The accepted tools of a server that the request allows.
@@ -73,7 +79,7 @@ fn host(chat: &mut ChatRequest, tool: &Arc<ServerTool>, asked: &McpRequest) -> R
         AskedCalls::Of(names) => names.contains(&tool.name),
     };
     let hosted = Hosted::Mcp { tool: tool.clone(), asks: asks || tool.asks() };
-    let Tool { name, .. } = hosted.tool();
+    let name = hosted.name();
     let tools = chat.tools.get_or_insert_default();
     if !tools.add(hosted.tool()) {
         let message = format!("`tools` has a function {name:?}, which is the name of a tool of {}", asked.server);

@@ -2,6 +2,7 @@
 
 use crate::actors::request::output::Finish;
 use crate::citations::NumberedSource;
+use crate::hosted::ToolAnswer;
 use crate::limits::{TURN_CALLS_MAX, TURN_ROUNDS_MAX};
 use crate::turn::hosted::{Hosted, HostedCall};
 
@@ -113,6 +114,11 @@ pub(super) enum CallOutcome {
 }
 
 impl CallOutcome {
+    /// What an answer says of it.
+    pub(super) fn of(answer: &ToolAnswer) -> Self {
+        if answer.failed { Self::Failed } else { Self::Answered }
+    }
+
     /// Its label in the metrics.
     pub(super) fn name(self) -> &'static str {
         match self {

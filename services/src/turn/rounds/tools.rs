@@ -47,7 +47,7 @@ impl TurnDriver {
             self.tell(Output::Calling(told.clone())).await?;
             let Some(answer) = answers.next().await else { break };
             self.later.report.calls.push(reported(tool, &answer));
-            let outcome = if answer.failed { CallOutcome::Failed } else { CallOutcome::Answered };
+            let outcome = CallOutcome::of(&answer);
             let ended = ToolRun { result: Some(result_of(&answer)), ..told };
             let (text, passages) = (answer.text, Vec::new());
             let result = CallResult { call: call.clone(), outcome, text, passages, taints: true };
@@ -109,8 +109,7 @@ pub(super) async fn run(
     let answer = tool.server.call(&tool.name, arguments.clone()).await;
     let server = tool.server.name().to_owned();
     ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
-    let outcome = if answer.failed { "failed" } else { "answered" };
-    record(services, caller, tool, (written, outcome), approved);
+    record(services, caller, tool, (written, CallOutcome::of(&answer).name()), approved);
     answer
 }
 
