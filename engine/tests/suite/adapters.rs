@@ -261,6 +261,7 @@ fn what_is_not_supported_is_refused_by_its_name() {
         ("rank_pattern", json!({"q_proj": 0})),
         ("rank_pattern", json!({"(q_proj": 6})),
         ("rank_pattern", json!([1])),
+        ("rank_pattern", (0..1025).map(|i| (format!("m{i}"), json!(6))).collect::<serde_json::Map<_, _>>().into()),
         ("alpha_pattern", json!({"q_proj": "2"})),
     ] {
         let name = if (key, &value) == ("r", &json!(5)) { "rank 5" } else { key };
@@ -341,6 +342,7 @@ fn gguf_adapters_with_other_keys_or_halves_are_refused() {
     refused(&|file| file.set("general.architecture", MetaValue::Str("qwen35".into())), "`qwen35`");
     refused(&|file| file.set("adapter.alora.invocation_tokens", MetaValue::U32s(vec![1])), "invocation_tokens");
     refused(&|file| file.keys.retain(|(key, _)| key != "adapter.lora.alpha"), "adapter.lora.alpha");
+    refused(&|file| file.set("adapter.lora.alpha", MetaValue::F32(f32::INFINITY)), "a finite alpha");
     refused(&|file| _ = file.tensors.remove(0), "no pair");
     refused(&|file| _ = file.tensors.remove(1), "no pair");
     refused(&|file| file.tensors[0].0 = "blk.3.attn_k.weight".into(), "attn_k.weight");

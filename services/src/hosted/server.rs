@@ -25,7 +25,7 @@ pub struct McpServer {
     /// The tools as they were listed last, or why they were not, and until when that counts. Held while they are
     /// listed, so that one list serves all who wait for it, and calls wait for none.
     listed: Mutex<Option<(Instant, ListedOutcome)>>,
-    /// Calls that run.
+    /// How many calls of its tools are at work.
     calls: AtomicU32,
 }
 
