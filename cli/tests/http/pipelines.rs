@@ -2,7 +2,7 @@
 //! a pipeline takes ends with its client and with its budget.
 
 use crate::documents::Client;
-use crate::support::client::{bytes, connect};
+use crate::support::client::{bytes, connect, steps_of};
 use crate::support::*;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -102,6 +102,36 @@ fn the_last_generation_streams_and_earlier_ones_are_not_told() {
     assert_eq!(said.concat(), "second");
     assert!(said.len() > 1, "it comes in pieces: {said:?}");
     assert_eq!(steps(chunks.last().unwrap()), "plan stop, generate stop");
+}
+
+#[test]
+fn a_stream_that_asks_for_steps_tells_of_each_when_it_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = r#"steps = [
+        { retrieve = { store = "ours", k = 2 } },
+        { name = "plan", generate = { suffix = "SAY[first]" } },
+        { generate = { suffix = "SAY[second]" } },
+    ]"#;
+    let server = service(dir.path(), file);
+    Client(server.addr, None).store_of("ports.txt", b"The port of Kelm lies in the north.");
+    let body = with(asked("Kelm?"), json!({"stream": true, "stream_options": {"include_steps": true}}));
+    let chunks = Stream::open(server.addr, CHAT, &body).chunks();
+    let want = [
+        "file_search_call completed",
+        "pipeline_step completed retrieve",
+        "pipeline_step completed plan",
+        "pipeline_step completed generate",
+    ];
+    assert_eq!(steps_of(&chunks), want, "{chunks:?}");
+    let at = |wanted: &str| chunks.iter().position(|chunk| chunk["step"]["step"] == wanted).unwrap();
+    let first = chunks.iter().position(|chunk| chunk["choices"][0]["delta"]["content"].is_string()).unwrap();
+    assert!(at("plan") < first && first < at("generate"), "{chunks:?}");
+    let plan = &chunks[at("plan")]["step"];
+    assert_eq!((&plan["outcome"], plan["ms"].is_number()), (&json!("stop"), true));
+    // The last chunk has the same again, with the times that were told.
+    let ended = &chunks.last().unwrap()["timings"]["turn"]["pipeline"]["steps"];
+    assert_eq!((&ended[1]["ms"], &ended[1]["tokens"]), (&plan["ms"], &plan["tokens"]));
+    assert_eq!(chunks[0]["step"]["passages"], 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! with what was found.
 
 use crate::documents::{Client, start};
-use crate::support::client::names_of_item;
+use crate::support::client::{names_of_item, steps_of};
 use crate::support::program::shipped_command;
 use crate::support::*;
 use chimere::clock::Clock;
@@ -91,6 +91,24 @@ fn a_chat_s_model_searches_and_answers_with_citations_whole_and_streamed() {
     assert_eq!(json!(notes.flatten().collect::<Vec<_>>()), want);
     let last = chunks.last().unwrap();
     assert_eq!((&last["timings"]["turn"]["rounds"], &last["usage"]), (&json!(2), &reply["usage"]));
+    assert_eq!(steps_of(&chunks), [""; 0], "nobody asked for them");
+}
+
+#[test]
+fn a_chat_that_asks_for_steps_is_told_of_a_search_as_it_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, store, _) = service(dir.path(), ANSWER);
+    let says = format!("Let me look.{}", search("port of Kelm"));
+    let options = json!({"stream": true, "stream_options": {"include_steps": true}});
+    let chunks = Stream::open(server.addr, CHAT, &with(chat(&json!([tool(&store)]), &says), options)).chunks();
+    assert_eq!(steps_of(&chunks), ["file_search_call in_progress", "file_search_call completed"]);
+    let at = chunks.iter().rposition(|chunk| chunk["step"].is_object()).unwrap();
+    let step = &chunks[at]["step"];
+    assert_eq!((&step["queries"], &step["passages"]), (&json!(["port of Kelm"]), &json!(2)));
+    let said = |chunks: &[Value]| {
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect::<String>()
+    };
+    assert!(said(&chunks[..at]).starts_with("Let me look.") && said(&chunks[at..]).contains("Grüße"), "{chunks:?}");
 }
 
 #[test]

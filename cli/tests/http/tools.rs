@@ -2,7 +2,7 @@
 //! result that gives orders brings about.
 
 use crate::documents::Client;
-use crate::support::client::{names_of_item, refused};
+use crate::support::client::{names_of_item, refused, steps_of};
 use crate::support::*;
 use chimere::hosted::Toolbox;
 use serde_json::{Value, json};
@@ -107,6 +107,45 @@ fn a_tool_that_only_reads_runs_and_the_model_goes_on() {
     let metrics = get(server.addr, "/metrics").text().to_owned();
     let series = "chimere_tool_calls_total{server=\"files\",tool=\"read\",outcome=\"answered\"}";
     assert!(metrics.contains(series), "{metrics}");
+}
+
+#[test]
+fn a_stream_that_asks_for_steps_tells_of_calls_as_they_happen() {
+    let bench = Bench::new("read_only = [\"read\", \"fail\"]");
+    let server = bench.start();
+    let streamed = |body: &Value, more| {
+        Stream::open(server.addr, CHAT, &with(body.clone(), with(json!({"stream": true}), more))).chunks()
+    };
+    let options = json!({"stream_options": {"include_steps": true}});
+    let body = chat(&called("read", "text", "one"));
+    let chunks = streamed(&body, options.clone());
+    assert_eq!(steps_of(&chunks), ["mcp_call in_progress read", "mcp_call completed read"], "{chunks:?}");
+    let step = chunks.iter().rfind(|chunk| chunk["step"].is_object()).unwrap();
+    let call = json!({"type": "mcp_call", "status": "completed", "server_label": "files", "name": "read",
+        "arguments": "{\"text\": \"one\"}", "approval_request_id": null, "output": "one SAY{done}", "error": null});
+    assert_eq!((&step["step"], &step["choices"]), (&call, &json!([])));
+    // Without the option each chunk is one of the answer, as it was before there were steps.
+    let plain = streamed(&body, json!({}));
+    assert!(plain.iter().all(|chunk| chunk["choices"].as_array().unwrap().len() == 1), "{plain:?}");
+    assert!(plain.iter().all(|chunk| chunk.get("step").is_none()), "{plain:?}");
+
+    let failed = streamed(&chat(&called("fail", "text", "x")), options.clone());
+    assert_eq!(steps_of(&failed).last().unwrap(), "mcp_call failed fail");
+
+    // A call that was approved ran before the answer began, and is told first.
+    let asked = chat(&called("write", "text", "hello"));
+    let waits = streamed(&asked, options.clone());
+    assert!(steps_of(&waits).is_empty(), "nothing has run: {waits:?}");
+    let call = waits.iter().find_map(|chunk| chunk["choices"][0]["delta"]["tool_calls"][0]["id"].as_str()).unwrap();
+    let function = json!({"name": "files__write", "arguments": "{\"text\": \"hello\"}"});
+    let said = json!({"role": "assistant", "tool_calls": [{"id": call, "type": "function", "function": function}]});
+    let mut approved = asked.clone();
+    let answer = json!({"role": "tool", "tool_call_id": call, "approve": true});
+    approved["messages"].as_array_mut().unwrap().extend([said, answer]);
+    let chunks = streamed(&approved, options);
+    assert_eq!(steps_of(&chunks[..1]), ["mcp_call completed write"], "{chunks:?}");
+    assert_eq!(chunks[0]["step"]["approval_request_id"], call);
+    assert_eq!(steps_of(&streamed(&approved, json!({}))), [""; 0]);
 }
 
 #[test]

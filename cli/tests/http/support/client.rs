@@ -164,6 +164,16 @@ impl Stream {
     }
 }
 
+/// What the chunks of a chat tell of what the service did, in words: kind, status, and the tool or the step.
+pub fn steps_of(chunks: &[Value]) -> Vec<String> {
+    let steps = chunks.iter().map(|chunk| &chunk["step"]).filter(|step| step.is_object());
+    let words = |step: &Value| {
+        let named = ["name", "step"].map(|key| step[key].as_str().unwrap_or_default()).concat();
+        format!("{} {} {named}", step["type"].as_str().unwrap(), step["status"].as_str().unwrap()).trim().to_owned()
+    };
+    steps.map(words).collect()
+}
+
 /// The names of a response's events about the item of this number, without what all names begin with.
 pub fn names_of_item(events: &[Value], index: u64) -> Vec<&str> {
     let of = events.iter().filter(|event| event["output_index"] == index);

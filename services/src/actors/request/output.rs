@@ -1,6 +1,6 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
-use super::report::Report;
+use super::report::{PipelineStepReport, Report};
 use super::token_report::TokenReport;
 use crate::actors::messages::Refusal;
 use crate::citations::{Citation, NumberedSource};
@@ -48,6 +48,8 @@ pub enum Output {
     Browsing(WebAction),
     /// What began last on the web has ended.
     Browsed(WebAction),
+    /// A step of the pipeline that gives the answer is done.
+    PipelineStep(PipelineStepReport),
     /// No more of anything.
     End(RequestUsage),
     /// Something broke; nothing more comes.
@@ -67,6 +69,7 @@ impl Output {
                 | Self::Called(_)
                 | Self::Browsing(_)
                 | Self::Browsed(_)
+                | Self::PipelineStep(_)
         )
     }
 }

@@ -16,8 +16,17 @@ pub struct RequestSpec {
     pub stop: Vec<String>,
     /// Answer as server-sent events.
     pub stream: bool,
-    /// Send usage in a chunk of its own at the end of a stream.
+    /// What a stream tells beside the answer.
+    pub stream_options: StreamOptions,
+}
+
+/// What a stream tells beside the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Usage, in a chunk of its own at the end.
     pub include_usage: bool,
+    /// What the service does itself, in chunks of their own as it happens.
+    pub include_steps: bool,
 }
 
 impl RequestSpec {
@@ -52,8 +61,8 @@ mod tests {
 
     #[test]
     fn thoughts_that_certainty_may_shorten_have_it_reported() {
-        let spec =
-            RequestSpec { engine: Arc::new(Spec::greedy(9)), stop: Vec::new(), stream: false, include_usage: false };
+        let (engine, stream_options) = (Arc::new(Spec::greedy(9)), StreamOptions::default());
+        let spec = RequestSpec { engine, stop: Vec::new(), stream: false, stream_options };
         let plain = spec.clone().complete(7, None, Sources::only(Source::Tables), None, None).engine;
         assert_eq!((plain.sampling.seed, plain.sampling.certainty), (7, false));
         assert!(plain.waits_for.contains(Source::Tables) && plain.thinking.is_none());

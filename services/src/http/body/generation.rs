@@ -3,7 +3,7 @@
 use super::fields::{Fields, at_most, integer, number, wrong_type};
 use super::model::ModelLimits;
 use super::structured;
-use crate::actors::request::spec::RequestSpec;
+use crate::actors::request::spec::{RequestSpec, StreamOptions};
 use crate::http::wire::error::ApiError;
 use crate::limits;
 use crate::metrics::count_ignored;
@@ -38,7 +38,7 @@ impl Generation {
         max_tokens: Option<u32>,
         logprobs: Option<u8>,
     ) -> Result<Self, ApiError> {
-        let (stream, include_usage) = stream(fields)?;
+        let (stream, stream_options) = stream(fields)?;
         let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
         let (choices, priority, end_ids) = (choices(fields, limits)?, priority(fields)?, end_ids(fields, limits)?);
         let min_tokens = min_tokens(fields, max_tokens)?;
@@ -61,7 +61,7 @@ impl Generation {
         if let Some(AskedForm { field, .. }) = &form {
             structured::check_ends(field, &engine.end_ids, limits)?;
         }
-        let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, include_usage };
+        let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, stream_options };
         Ok(Self { spec, seed, engram, cache, form, prediction })
     }
 
@@ -96,11 +96,16 @@ pub(super) fn priority(fields: &mut Fields) -> Result<i32, ApiError> {
     Ok(fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32)
 }
 
-fn stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {
+fn stream(fields: &mut Fields) -> Result<(bool, StreamOptions), ApiError> {
     let stream = fields.bool("stream")?.unwrap_or(false);
     let path = fields.path("stream_options");
-    let Some(mut options) = fields.fields("stream_options")? else { return Ok((stream, false)) };
-    let include_usage = options.bool("include_usage")?.unwrap_or(false);
+    let Some(mut options) = fields.fields("stream_options")? else {
+        return Ok((stream, StreamOptions::default()));
+    };
+    let stream_options = StreamOptions {
+        include_usage: options.bool("include_usage")?.unwrap_or(false),
+        include_steps: options.bool("include_steps")?.unwrap_or(false),
+    };
     if options.bool("include_obfuscation")? == Some(true) {
         let path = options.path("include_obfuscation");
         return Err(ApiError::unsupported(&path, format!("`{path}` is not supported")));
@@ -109,7 +114,7 @@ fn stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {
     if !stream {
         return Err(ApiError::invalid(&path, format!("`{path}` is only allowed with `stream: true`")));
     }
-    Ok((stream, include_usage))
+    Ok((stream, stream_options))
 }
 
 fn choices(fields: &mut Fields, limits: &ModelLimits) -> Result<u32, ApiError> {

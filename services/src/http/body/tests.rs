@@ -1,4 +1,4 @@
-use crate::actors::request::spec::RequestSpec;
+use crate::actors::request::spec::{RequestSpec, StreamOptions};
 use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::http::request::{
     CacheRequest, ChatRequest, CompletionRequest, DetokenizeRequest, DocumentRequest, EngramRequest, Generation,
@@ -75,7 +75,7 @@ fn refused(result: Result<impl std::fmt::Debug, ApiError>, param: &str, message:
 fn the_least_request_has_neutral_values() {
     let request = chat(json!({})).unwrap();
     let g = request.generation;
-    assert_eq!((g.spec.stream, g.spec.include_usage, g.seed), (false, false, None));
+    assert_eq!((g.spec.stream, g.spec.stream_options, g.seed), (false, StreamOptions::default(), None));
     assert_eq!(*g.spec.engine, Spec { end_ids: [470, 468].into(), ..Spec::default() });
     assert_eq!(request.conversation.messages, [Message::new(Role::User, "hi")]);
     assert!(request.tools.is_none());
@@ -87,7 +87,7 @@ fn every_honoured_field_arrives() {
         "model": "nano", "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "seed": -1, "stop": ["a", "b"],
         "stop_token_ids": [7, 470], "max_completion_tokens": 9, "max_tokens": 9, "min_tokens": 2, "presence_penalty": 1.5,
         "frequency_penalty": -2, "repetition_penalty": 1.1, "logit_bias": {"9": -100, "3": 2.5}, "logprobs": true, "top_logprobs": 20,
-        "n": 16, "stream": true, "stream_options": {"include_usage": true}, "chat_template_kwargs": {"enable_thinking": false},
+        "n": 16, "stream": true, "stream_options": {"include_usage": true, "include_steps": true}, "chat_template_kwargs": {"enable_thinking": false},
         "engram": {"tables": ["docs", "facts"], "lambda": 0.95, "min_count": 2, "phase": "all", "documents": ["a text"],
                    "semantic": {"collection": "ours", "k": 3}},
         "cache": true, "cache_salt": "pepper", "drafts": false, "prediction": {"type": "content", "content": "as it was"},
@@ -119,8 +119,9 @@ fn every_honoured_field_arrives() {
         ..Spec::default()
     };
     let stop = vec!["a".into(), "b".into()];
+    let stream_options = StreamOptions { include_usage: true, include_steps: true };
     let generation = Generation {
-        spec: RequestSpec { engine: Arc::new(engine), stop, stream: true, include_usage: true },
+        spec: RequestSpec { engine: Arc::new(engine), stop, stream: true, stream_options },
         seed: Some(u64::MAX),
         engram: EngramRequest {
             settings: Overrides {

@@ -1,6 +1,7 @@
 //! What every dialect says about its answers: how outputs go out as a stream, and how they go out whole.
 
 use crate::actors::request::output::{FileSearch, Output};
+use crate::actors::request::spec::StreamOptions;
 use crate::http::wire::error::ApiError;
 use crate::turn::ToldTools;
 use bytes::{BufMut, BytesMut};
@@ -30,8 +31,8 @@ pub(in crate::http) struct Begun {
     pub envelope: Envelope,
     /// How many choices it has.
     pub choices: usize,
-    /// The client asked for a last chunk with the usage.
-    pub include_usage: bool,
+    /// What the client wants to be told beside the answer.
+    pub stream_options: StreamOptions,
     /// Tokens of all prompts.
     pub prompt_tokens: usize,
     /// Searches that were made for its prompt.

@@ -32,7 +32,7 @@ pub(super) async fn generate<S: Dialect>(
     log_prompts(app, &name, &generation.prompts);
     let (prompts, prompt_tokens) = (generation.prompts.len(), generation.prompt_tokens());
     let choices = generation.choices();
-    let (stream, include_usage) = (generation.spec.stream, generation.spec.include_usage);
+    let (stream, stream_options) = (generation.spec.stream, generation.spec.stream_options);
     let engine = &generation.spec.engine;
     let model = engine.adapter.as_ref().map_or(&app.limits.name, |adapter| &adapter.name).clone();
     let envelope = Envelope { model, ..envelope(app, id_prefix, engine.sampling.seed) };
@@ -51,7 +51,7 @@ pub(super) async fn generate<S: Dialect>(
         None => TurnOutputs::Once(outputs),
         Some(later) => later.outputs(outputs),
     };
-    let begun = Begun { envelope, choices, include_usage, prompt_tokens, searches, tools };
+    let begun = Begun { envelope, choices, stream_options, prompt_tokens, searches, tools };
     out(app, (outputs, room, stream), shape, begun).await
 }
 

@@ -6,5 +6,6 @@ pub(in crate::http) mod dialect;
 pub(in crate::http) mod generate;
 pub(in crate::http) mod parts;
 mod piped;
+pub(in crate::http) mod server_items;
 mod sse;
 pub(in crate::http) mod tokens;

@@ -95,7 +95,7 @@ impl Parts {
         mut tell: impl FnMut(PartStep<'_>),
     ) -> Result<Option<RequestUsage>, ApiError> {
         match output {
-            Output::Scored { .. } => {}
+            Output::Scored { .. } | Output::PipelineStep(_) => {}
             Output::Delta { delta, .. } => self.push(delta, tell),
             Output::Searching { query } => {
                 self.begin(

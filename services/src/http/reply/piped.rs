@@ -23,7 +23,7 @@ pub(super) async fn piped<S: Dialect>(
 ) -> Result<HttpResponse, ApiError> {
     let ParsedBody { asked: chat, bytes, room } = taken;
     let (caller, cache) = (turn_caller(app, request)?, cache_scope(request, &chat.generation.cache));
-    let (stream, include_usage) = (chat.generation.spec.stream, chat.generation.spec.include_usage);
+    let (stream, stream_options) = (chat.generation.spec.stream, chat.generation.spec.stream_options);
     let (name, model) = (caller.name.clone(), pipeline.name.to_string());
     let trace = trace(app, request, stream);
     let started = PipelineTurn::start(&app.turns, (caller, cache), (pipeline, chat, bytes), trace).await;
@@ -35,6 +35,6 @@ pub(super) async fn piped<S: Dialect>(
     tracing::info!(request = &*name, pipeline = model, prompt_tokens, stream, "accepted");
     let envelope = super::dialect::Envelope { model, ..envelope(app, id_prefix, seed) };
     let (searches, tools) = (Vec::new(), Default::default());
-    let begun = Begun { envelope, choices: 1, include_usage, prompt_tokens, searches, tools };
+    let begun = Begun { envelope, choices: 1, stream_options, prompt_tokens, searches, tools };
     out(app, (outputs, room, stream), shape, begun).await
 }

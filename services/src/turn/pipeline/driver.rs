@@ -31,8 +31,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Outputs that wait for a slow client before the driver does.
-const OUTPUTS_MAX: usize = 64;
-const _: () = assert!(PIPELINE_STEPS_MAX < OUTPUTS_MAX, "searches before the first generation are told to nobody yet");
+const OUTPUTS_MAX: usize = 128;
+/// A step tells of itself and perhaps of a search; steps before the first generation are told to nobody yet.
+const _: () = assert!(2 * PIPELINE_STEPS_MAX < OUTPUTS_MAX, "what waits before the first generation has places");
 /// The variable by which templates are told whether to think.
 const THINKING: &str = "enable_thinking";
 
@@ -251,18 +252,26 @@ impl PipelineTurn {
         let (event, outcomes) = done.unwrap_or_else(|| self.expired());
         for (at, name) in names.iter().enumerate() {
             let (outcome, tokens) = outcomes.get(at).copied().unwrap_or(("expired", 0));
-            self.step_done(name, outcome, took, tokens);
+            self.step_done(name, outcome, took, tokens).await?;
         }
         Ok(event)
     }
 
-    fn step_done(&mut self, name: &str, outcome: &'static str, took: Duration, tokens: u32) {
+    async fn step_done(
+        &mut self,
+        name: &str,
+        outcome: &'static str,
+        took: Duration,
+        tokens: u32,
+    ) -> Result<(), EarlyEnd> {
         let (pipeline, step) = (self.pipeline.name.to_string(), name.to_owned());
         let labels = [("pipeline", pipeline.clone()), ("step", step.clone()), ("outcome", outcome.to_owned())];
         ::metrics::counter!(metrics::PIPELINE_STEPS, &labels).increment(1);
         ::metrics::histogram!(metrics::PIPELINE_STEP_SECONDS, "pipeline" => pipeline, "step" => step)
             .record(took.as_secs_f64());
-        self.steps.push(PipelineStepReport { name: name.to_owned(), outcome, took, tokens });
+        let report = PipelineStepReport { name: name.to_owned(), outcome, took, tokens };
+        self.steps.push(report.clone());
+        self.tell(Output::PipelineStep(report)).await
     }
 
     /// What came of a step, and for each of its parts the outcome and its tokens.

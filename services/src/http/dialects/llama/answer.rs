@@ -90,7 +90,8 @@ impl Frames for LlamaAnswer {
         match output {
             Output::Scored { .. } => {}
             Output::Searching { .. } | Output::Searched(_) => {}
-            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
+            Output::Calling(_) | Output::Called(_) => {}
+            Output::Browsing(_) | Output::Browsed(_) | Output::PipelineStep(_) => {}
             Output::Delta { choice, delta } => {
                 let piece = self.piece(choice, &delta);
                 self.answers[choice as usize].see(&delta);
@@ -126,7 +127,8 @@ impl WholeReply for LlamaAnswer {
             Output::Finished { choice, reason } => self.answers[choice as usize].finish = Some(reason),
             Output::End(account) => return Ok(Some(self.whole(&account))),
             Output::Searching { .. } | Output::Searched(_) => {}
-            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
+            Output::Calling(_) | Output::Called(_) => {}
+            Output::Browsing(_) | Output::Browsed(_) | Output::PipelineStep(_) => {}
             Output::Failed(why) => return Err(engine_error(why)),
             Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }

@@ -3,7 +3,9 @@
 
 use super::report::write;
 use crate::actors::request::output::{Delta, Finish, Output, RequestUsage, Scored, Timings};
+use crate::actors::request::spec::StreamOptions;
 use crate::http::reply::dialect::{Begun, Dialect, Envelope, Frames, WholeReply, event};
+use crate::http::reply::server_items::step;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{engine_error, refused};
 use bytes::{BufMut, BytesMut};
@@ -35,16 +37,23 @@ pub(in crate::http) trait ChoiceFormat {
 pub(in crate::http) struct Chunks<S> {
     envelope: Envelope,
     shape: S,
-    include_usage: bool,
+    options: StreamOptions,
+    /// Steps from before the first output, until they are told.
+    before: Vec<Value>,
     opened: Vec<bool>,
     /// The last ending, kept until it is known whether it is the last chunk too.
     ending: Option<Value>,
 }
 
 impl<S: ChoiceFormat> Chunks<S> {
-    /// For a stream of this many choices. `include_usage` asks for a last chunk without choices.
-    pub(in crate::http) fn new(envelope: Envelope, shape: S, choices: usize, include_usage: bool) -> Self {
-        Self { envelope, shape, include_usage, opened: vec![false; choices], ending: None }
+    /// For a stream that begins. `include_usage` asks for a last chunk without choices, `include_steps` for such a
+    /// chunk for each thing that the service does itself.
+    pub(in crate::http) fn new(begun: Begun, shape: S) -> Self {
+        let Begun { envelope, choices, stream_options: options, searches, tools, .. } = begun;
+        let runs = tools.runs.into_iter().map(Output::Called);
+        let done = runs.chain(searches.into_iter().map(Output::Searched));
+        let before = done.filter(|_| options.include_steps).filter_map(|output| step(&output)).collect();
+        Self { envelope, shape, options, before, opened: vec![false; choices], ending: None }
     }
 
     /// The chunks that an output gives, or the error that ends the stream.
@@ -52,9 +61,6 @@ impl<S: ChoiceFormat> Chunks<S> {
         let mut chunks = Vec::new();
         match output {
             Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
-            // These dialects have no word for a search: its text goes on behind it.
-            Output::Searching { .. } | Output::Searched(_) => {}
-            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
             Output::Delta { choice, delta } => {
                 self.open(choice, &mut chunks);
                 let object = self.shape.delta(choice, delta);
@@ -68,6 +74,10 @@ impl<S: ChoiceFormat> Chunks<S> {
             Output::End(account) => chunks.extend(self.end(account)),
             Output::Failed(why) => return Err(engine_error(why)),
             Output::Refused(refusal) => return Err(refused(refusal, "messages")),
+            Output::Searching { .. } | Output::Searched(_) | Output::Calling(_) | Output::Called(_) => {
+                chunks.extend(self.told(&output));
+            }
+            Output::Browsing(_) | Output::Browsed(_) | Output::PipelineStep(_) => chunks.extend(self.told(&output)),
         }
         Ok(chunks)
     }
@@ -84,16 +94,28 @@ impl<S: ChoiceFormat> Chunks<S> {
     fn end(&mut self, account: RequestUsage) -> Vec<Value> {
         let ending = self.ending.take();
         let (mut before, mut last) = match ending {
-            Some(ending) if !self.include_usage => (None, ending),
+            Some(ending) if !self.options.include_usage => (None, ending),
             ending => (ending, self.chunk(Vec::new())),
         };
         account_into(&mut last, &account, self.envelope.seed);
         before.take().into_iter().chain([last]).collect()
     }
 
+    /// The chunk of what the service did itself, if the client wants to be told.
+    fn told(&self, output: &Output) -> Option<Value> {
+        step(output).filter(|_| self.options.include_steps).map(|item| self.step(item))
+    }
+
+    /// The chunk of a step. The answer's text goes on behind it.
+    fn step(&self, item: Value) -> Value {
+        let mut chunk = self.chunk(Vec::new());
+        chunk["step"] = item;
+        chunk
+    }
+
     fn chunk(&self, choices: Vec<Value>) -> Value {
         let mut chunk = envelope(&self.envelope, self.shape.objects().1, choices);
-        if self.include_usage {
+        if self.options.include_usage {
             chunk["usage"] = Value::Null;
         }
         chunk
@@ -120,9 +142,9 @@ impl<S: ChoiceFormat> CollectedReply<S> {
             Output::Delta { choice, delta } => append(&mut self.choices[choice as usize].0, delta),
             Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
             Output::End(account) => return Ok(Some(self.reply(&account))),
-            // These dialects have no word for a search: its text goes on behind it.
-            Output::Searching { .. } | Output::Searched(_) => {}
-            Output::Calling(_) | Output::Called(_) | Output::Browsing(_) | Output::Browsed(_) => {}
+            // A whole reply tells what the service did in `timings.turn`.
+            Output::Searching { .. } | Output::Searched(_) | Output::Calling(_) | Output::Called(_) => {}
+            Output::Browsing(_) | Output::Browsed(_) | Output::PipelineStep(_) => {}
             Output::Failed(why) => return Err(engine_error(why)),
             Output::Refused(refusal) => return Err(refused(refusal, "messages")),
         }
@@ -146,7 +168,7 @@ impl<S: ChoiceFormat + Unpin + 'static> Dialect for S {
     type Whole = CollectedReply<S>;
 
     fn streamed(self, begun: Begun) -> Chunks<S> {
-        Chunks::new(begun.envelope, self, begun.choices, begun.include_usage)
+        Chunks::new(begun, self)
     }
 
     fn collected(self, begun: Begun) -> CollectedReply<S> {
@@ -155,6 +177,12 @@ impl<S: ChoiceFormat + Unpin + 'static> Dialect for S {
 }
 
 impl<S: ChoiceFormat> Frames for Chunks<S> {
+    fn opening(&mut self, out: &mut BytesMut) {
+        for item in std::mem::take(&mut self.before) {
+            event(out, None, &self.step(item));
+        }
+    }
+
     fn output(&mut self, output: Output, out: &mut BytesMut) -> Result<(), ApiError> {
         let ends = matches!(output, Output::End(_));
         self.of(output)?.iter().for_each(|chunk| event(out, None, chunk));
@@ -228,12 +256,13 @@ fn append(all: &mut Delta, more: Delta) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::request::output::{ShownToken, ToolCallDelta};
+    use crate::actors::request::output::{ShownToken, ToolCallDelta, ToolRun};
     use crate::actors::request::report::Report;
     use crate::http::dialects::openai::chat::Chat;
     use crate::http::dialects::openai::completion::{Completion, Echo};
     use crate::http::wire::json::logprob;
     use crate::text::parser::TextPart;
+    use crate::turn::ToldTools;
     use chimere_engine::constraint::{Source, Sources};
 
     fn scored(text: &str, logprob: f32) -> Scored {
@@ -243,9 +272,15 @@ mod tests {
         Scored { token: piece(text, logprob), top, part: TextPart::Content, shown: true, report: None }
     }
 
-    fn chunks<S: ChoiceFormat>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
+    fn begun(choices: usize, stream_options: StreamOptions) -> Begun {
         let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
-        let mut chunks = Chunks::new(envelope, shape, choices, include_usage);
+        let (searches, tools) = (Vec::new(), ToldTools::default());
+        Begun { envelope, choices, stream_options, prompt_tokens: 1, searches, tools }
+    }
+
+    fn chunks<S: ChoiceFormat>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
+        let options = StreamOptions { include_usage, include_steps: false };
+        let mut chunks = Chunks::new(begun(choices, options), shape);
         let all = outputs.into_iter().flat_map(|o| chunks.of(o).unwrap());
         all.map(|mut c| {
             let got = c.as_object_mut().unwrap();
@@ -280,6 +315,31 @@ mod tests {
                 r#"[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}] usage timings"#,
             ]
         );
+    }
+
+    #[test]
+    fn steps_are_chunks_of_their_own_for_those_who_ask() {
+        let run = |result| ToolRun {
+            server: "files".into(),
+            tool: "read".into(),
+            arguments: "{}".into(),
+            approval: None,
+            result,
+        };
+        let approved = ToldTools { lists: Vec::new(), runs: vec![run(Some(Ok("yes".into())))] };
+        for include_steps in [false, true] {
+            let options = StreamOptions { include_usage: true, include_steps };
+            let begun = Begun { tools: approved.clone(), ..begun(1, options) };
+            let mut chunks = Chunks::new(begun, Chat { logprobs: false });
+            let mut opening = BytesMut::new();
+            chunks.opening(&mut opening);
+            let opening = String::from_utf8(opening.to_vec()).unwrap();
+            assert_eq!(opening.contains(r#""output":"yes""#), include_steps, "{opening}");
+            let told = chunks.of(Output::Calling(run(None))).unwrap();
+            let seen: Vec<_> = told.iter().map(|c| (&c["choices"], &c["usage"], &c["step"]["status"])).collect();
+            let wanted = (&json!([]), &Value::Null, &json!("in_progress"));
+            assert_eq!(seen, [wanted].into_iter().filter(|_| include_steps).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use super::token_report::origin_into;
 use crate::actors::request::report::{
-    CallReport, ChangedToken, EngramReport, ExamplesReport, PipelineReport, PipelineStepReport, ProbeReport, Report,
-    ThinkingReport, TurnReport,
+    CallReport, ChangedToken, EngramReport, ExamplesReport, PipelineReport, ProbeReport, Report, ThinkingReport,
+    TurnReport,
 };
 use crate::actors::request::speculation_report::{SourceDrafts, SpeculationReport};
+use crate::http::reply::server_items::pipeline_step;
 use chimere_engine::constraint::Source;
 use chimere_engine::engram::Origin;
 use serde_json::{Value, json};
@@ -42,11 +43,7 @@ fn turn_json(turn: &TurnReport) -> Value {
 }
 
 fn pipeline_json(pipeline: &PipelineReport) -> Value {
-    let step = |step: &PipelineStepReport| {
-        let ms = (step.took.as_secs_f64() * 1e5).round() / 100.0;
-        json!({"step": step.name, "outcome": step.outcome, "ms": ms, "tokens": step.tokens})
-    };
-    let steps: Vec<Value> = pipeline.steps.iter().map(step).collect();
+    let steps: Vec<Value> = pipeline.steps.iter().map(pipeline_step).collect();
     json!({"name": pipeline.name, "steps": steps, "out_of": pipeline.early})
 }
 

@@ -3,12 +3,13 @@
 use super::items::SEALED;
 use super::request::ThoughtsShown;
 use super::tools;
-use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored, WebAction};
+use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
 use crate::citations::Citation;
 use crate::hosted::is_approval_id;
 use crate::http::reply::citations::{citation_of, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
 use crate::http::reply::parts::{Part, PartCall, PartStep, PartText, Parts};
+use crate::http::reply::server_items::{file_search_call, mcp_call, run_status, web_search_call, web_status};
 use crate::http::reply::tokens;
 use crate::http::wire::error::ApiError;
 use crate::turn::ToldTools;
@@ -225,26 +226,11 @@ impl Items<'_> {
     fn search(&self, search: &FileSearch, ended: bool) -> Value {
         let shows = self.about.shows_results && ended;
         let results = shows.then(|| search.results.iter().filter_map(search_result).collect::<Vec<_>>());
-        let mut item = json!({"type": "file_search_call", "queries": search.queries, "results": results});
+        let mut item = file_search_call(search, results);
         if let Some(sufficiency) = search.sufficiency.filter(|_| ended) {
             item["sufficiency"] = sufficiency.into();
         }
         item
-    }
-
-    /// The item of something that was done on the web.
-    fn web(&self, action: &WebAction) -> Value {
-        let action = match action {
-            WebAction::Search { queries, urls, .. } => {
-                let mut search = json!({"type": "search", "query": queries.first(), "queries": queries});
-                if self.about.shows_urls {
-                    search["sources"] = urls.iter().map(|url| json!({"type": "url", "url": url})).collect();
-                }
-                search
-            }
-            WebAction::Open { url, .. } => json!({"type": "open_page", "url": url}),
-        };
-        json!({"type": "web_search_call", "action": action})
     }
 
     /// An item of which nothing is there yet.
@@ -255,8 +241,8 @@ impl Items<'_> {
             Part::Call(call) => self.call(call, ""),
             Part::Search(search) => self.search(search, false),
             Part::Tools(list) => tools::list(list, false),
-            Part::Run(run) => tools::run(run),
-            Part::Web(action) => self.web(action),
+            Part::Run(run) => mcp_call(run),
+            Part::Web(action) => web_search_call(action, self.about.shows_urls),
         };
         if matches!(part, Part::Thought(_) | Part::Text(_)) {
             item["content"] = json!([]);
@@ -279,14 +265,14 @@ impl Items<'_> {
             Part::Call(call) => self.call(call, &call.arguments),
             Part::Search(search) => self.search(search, true),
             Part::Tools(list) => tools::list(list, true),
-            Part::Run(run) => tools::run(run),
-            Part::Web(action) => self.web(action),
+            Part::Run(run) => mcp_call(run),
+            Part::Web(action) => web_search_call(action, self.about.shows_urls),
         };
         let incomplete = cut || matches!(part, Part::Call(call) if call.incomplete);
         item["id"] = json!(self.id(at, part));
         let status = match part {
-            Part::Run(run) if matches!(run.result, Some(Err(_))) => "failed",
-            Part::Web(WebAction::Search { failed: true, .. } | WebAction::Open { failed: true, .. }) => "failed",
+            Part::Run(run) if run_status(run) == "failed" => "failed",
+            Part::Web(action) if web_status(action) == "failed" => "failed",
             _ if incomplete => "incomplete",
             _ => "completed",
         };

@@ -1,7 +1,6 @@
 //! Items of tools that the service runs: a server's tools, calls of them, calls that wait for an approval; and the
 //! events that only such items have.
 
-use crate::actors::request::output::ToolRun;
 use crate::hosted::{SEPARATOR, ServerTool};
 use crate::http::reply::parts::Part;
 use crate::turn::ToolList;
@@ -17,17 +16,6 @@ pub(super) fn list(list: &ToolList, ended: bool) -> Value {
     };
     let tools: Vec<Value> = list.tools.iter().filter(|_| ended).map(one).collect();
     json!({"type": "mcp_list_tools", "server_label": list.server, "tools": tools, "error": list.error})
-}
-
-/// A call that was run.
-pub(super) fn run(run: &ToolRun) -> Value {
-    let (output, error) = match &run.result {
-        Some(Ok(output)) => (Some(output), None),
-        Some(Err(error)) => (None, Some(error)),
-        None => (None, None),
-    };
-    json!({"type": "mcp_call", "server_label": run.server, "name": run.tool, "arguments": run.arguments,
-        "approval_request_id": run.approval, "output": output, "error": error})
 }
 
 /// A call that waits for an approval.
