@@ -62,7 +62,9 @@ fn an_encoder_answers_under_its_own_name_and_the_model_under_its_own() {
     assert_eq!(listed, [&json!("tiny"), &json!("gpt-tiny"), &json!("encoder")]);
     let described = get(server.addr, "/openapi.json").json()["components"]["schemas"]["Embedding"].clone();
     assert_eq!(described["anyOf"][1]["properties"]["model"], json!({"enum": ["encoder"]}));
-    assert_eq!(get(server.addr, "/v1/models/Encoder").json()["max_model_len"], 24);
+    let encoder = get(server.addr, "/v1/models/Encoder").json();
+    assert_eq!((&encoder["max_model_len"], &encoder["type"]), (&json!(24), &json!("embeddings")));
+    assert!(models["data"][0].get("type").is_none(), "{models}");
     let golden: Value = serde_json::from_slice(&std::fs::read(directory().join("golden.json")).unwrap()).unwrap();
     let said =
         done(&server, EMBEDDINGS, json!({"model": "encoder", "input": [golden["texts"][0], golden["texts"][1]]}));

@@ -1,7 +1,7 @@
 //! Searches of the web and pages of it, against a SearXNG and a site on loopback that write down what they are asked.
 
 use crate::documents::Client;
-use crate::support::client::{names_of_item, refused};
+use crate::support::client::{names_of_item, refused, steps_of};
 use crate::support::*;
 use chimere::audit::Audit;
 use chimere::config::{WebFetch, WebKeys};
@@ -297,8 +297,14 @@ fn what_searxng_shows_stands_in_for_pages_that_cannot_be_read() {
     });
     let searxng = searxng(site.addr, &["/gone", "/huge"]);
     let server = start(WebKeys { bytes: 60_000, ..keys(&searxng, &site) });
-    let body = chat(&search(r#"["Kelm"]"#), json!({"web_search_options": {}}));
-    Client(server.addr, None).post(CHAT, &body);
+    assert_eq!(get(server.addr, "/v1/tools").json()["web_search"], true);
+    let options = json!({"stream": true, "stream_options": {"include_steps": true}});
+    let body = with(chat(&search(r#"["Kelm"]"#), json!({"web_search_options": {}})), options);
+    let chunks = Stream::open(server.addr, CHAT, &body).chunks();
+    assert_eq!(steps_of(&chunks), ["web_search_call in_progress", "web_search_call completed"], "{chunks:?}");
+    let action = &chunks.iter().rfind(|chunk| chunk["step"].is_object()).unwrap()["step"]["action"];
+    let found = action["sources"].as_array().unwrap().len();
+    assert_eq!((&action["queries"], found), (&json!(["Kelm"]), 2), "{action}");
     let told = server.fake.was_told();
     assert!(told.contains(SHOWN) && told.contains("Of /huge"), "{told}");
     assert!(!told.contains("xxxx"));
@@ -320,6 +326,7 @@ fn a_searxng_without_json_is_told_which_setting_to_change() {
 #[test]
 fn where_the_web_is_not_offered_a_chat_is_told_so_and_a_response_goes_without() {
     let server = Server::start(Options::default());
+    assert_eq!(get(server.addr, "/v1/tools").json(), json!({"object": "list", "data": [], "web_search": false}));
     for more in [json!({"web_search_options": {}}), json!({"tools": [{"type": "web_search"}]})] {
         let error = refused(post(server.addr, CHAT, &chat("a", more)), 400, "unsupported_parameter");
         assert!(error["message"].as_str().unwrap().contains("web.searxng_url"), "{error}");

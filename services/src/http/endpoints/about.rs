@@ -77,9 +77,13 @@ async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>)
     Ok(HttpResponse::Ok().json(object))
 }
 
-/// The encoder, which `/v1/embeddings` alone takes.
+/// The encoder, which `/v1/embeddings` alone takes. Its type, in LM Studio's word, keeps it out of choices of a model
+/// that answers.
 fn encoder_object(app: &App) -> Option<Value> {
-    app.turns.embedder.encoder().map(|encoder| model_object(app, encoder.name(), encoder.tokens_max()))
+    let encoder = app.turns.embedder.encoder()?;
+    let mut object = model_object(app, encoder.name(), encoder.tokens_max());
+    object["type"] = "embeddings".into();
+    Some(object)
 }
 
 /// An adapter of the served model, or a pipeline, whose generations are the model's.

@@ -1,9 +1,11 @@
-//! `GET /v1/tools`: the MCP servers that a key may use, their tools, and what the operator has said of each.
+//! `GET /v1/tools`: the MCP servers that a key may use, their tools, what the operator has said of each, and whether
+//! the web is offered beside them.
 
 use crate::hosted::{ListedTools, McpServer, PinState, ServerTool};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::wire::routing::{only, read};
+use crate::web::WebOffer;
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -19,7 +21,8 @@ async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
     let servers = tools.servers(Caller::of(&request).key);
     let listed = join_all(servers.iter().map(|server| tools.list(server))).await;
     let data: Vec<Value> = servers.iter().zip(&listed).map(|(server, listed)| of_server(server, listed)).collect();
-    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+    let web_search = app.limits.web != WebOffer::default();
+    HttpResponse::Ok().json(json!({"object": "list", "data": data, "web_search": web_search}))
 }
 
 fn of_server(server: &Arc<McpServer>, listed: &ListedTools) -> Value {
