@@ -27,6 +27,7 @@ import time
 import traceback
 
 from console_documents import DocumentTests
+from console_tools import ToolTests
 
 try:
     from playwright.sync_api import sync_playwright
@@ -172,7 +173,7 @@ class Service:
 class Scripted:
     """
     The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk.
-    A `shelf` answers for files and vector stores.
+    A `shelf` answers for files and vector stores, and `answers` has the object that a path gives.
     """
 
     def __init__(self, service, shelf=None):
@@ -182,6 +183,7 @@ class Scripted:
         self.uploads.set()
         self.pause = 0  # seconds between two pieces
         self.asked = []  # bodies of the requests
+        self.answers = {}
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def log_message(self, *_):
@@ -190,6 +192,8 @@ class Scripted:
             def do_GET(self):
                 if self.path == "/v1/console/steps":
                     return self.pass_on(200, [("content-type", "text/event-stream")], b"")  # it has no end
+                if self.path in outer.answers:
+                    return self.pass_on(200, [("content-type", "application/json")], json.dumps(outer.answers[self.path]).encode())
                 self.pass_through()
 
             def do_DELETE(self):
@@ -245,7 +249,7 @@ class Scripted:
         self.server.shutdown()
 
 
-class Tests(DocumentTests):
+class Tests(DocumentTests, ToolTests):
     """Each method whose name is a sentence is a test; it gets a page of its own."""
 
     def __init__(self, browser, args):
@@ -1213,7 +1217,7 @@ def main():
         if args.lan:
             Service.host = LAN
         tests = Tests(browser, args)
-        names = [n for n, f in (vars(Tests) | vars(DocumentTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
+        names = [n for n, f in (vars(Tests) | vars(DocumentTests) | vars(ToolTests)).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
         for name in names:
             try:
                 page = getattr(tests, name)()

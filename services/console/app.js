@@ -61,7 +61,7 @@ function App() {
   const [trouble, setTrouble] = useState(null);
   const [changesKey, setChangesKey] = useState(false);
   const ask = () => call("/v1/models").then((found) => {
-    library.model = found.data[0];
+    library.models = found.data.filter((of) => of.type !== "embeddings");
     setModel(found.data[0]);
     setTrouble(null);
   }, (error) => setTrouble(error));
@@ -87,7 +87,7 @@ function App() {
   };
   return html`<div class="frame">
     <header>
-      <a class="brand" href="#/chat"><img src="/console/icon.svg" alt="" width="24" height="24" /><span>Chimère</span></a>
+      <a class="brand" href="#/chat" aria-label="Chimère"><img src="/console/icon.svg" alt="" width="24" height="24" /><span>Chimère</span></a>
       <nav aria-label="Views">${Object.entries(VIEWS).map(([name, [title]]) =>
         html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${title}</a>`)}</nav>
       <span class="model" title="The model that is served">${model?.id || ""}</span>

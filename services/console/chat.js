@@ -1,6 +1,7 @@
 // The chat: conversations at the left, the shown path of one in the middle, settings at the right when asked for.
 
 import { html, useEffect, useLayoutEffect, useState } from "./vendor/preact-htm.js";
+import { plain } from "./annotations.js";
 import { Composer } from "./composer.js";
 import { useReturn } from "./focus.js";
 import { useLibrary } from "./library.js";
@@ -42,6 +43,16 @@ function Context({ used, most }) {
   return html`<span class="context" title="What the last answer and its prompt took of the context"><meter min="0" max=${most} high=${0.8 * most} value=${used} aria-label=${`Context used: ${words}`}></meter> <span>${words}</span></span>`;
 }
 
+/** Which model answers here: one that is served, one of its adapters, or a pipeline. */
+function ModelChoice({ models, value, onChange }) {
+  const names = models.map((model) => model.id);
+  if (names.length < 2 && !value) return null;
+  return html`<select class="which" aria-label="Model" value=${value} title="The model, adapter or pipeline that answers here" onChange=${(e) => onChange(e.target.value)}>
+    <option value="" selected=${!value}>${plain(names[0] || "…")}</option>
+    ${names.slice(1).map((name) => html`<option value=${name} selected=${name === value}>${plain(name)}</option>`)}
+    ${value && !names.slice(1).includes(value) && html`<option value=${value} selected>${plain(value)}, not served</option>`}</select>`;
+}
+
 export function Chat({ model }) {
   const library = useLibrary();
   const [showSettings, setShowSettings] = useState(false);
@@ -78,6 +89,7 @@ export function Chat({ model }) {
     <${List} library=${library} onShow=${() => setShowList(false)} />
     <section class="conversation" aria-label="Conversation">
       <div class="tools"><button type="button" class="narrow" ref=${lister} onClick=${() => setShowList(!showList)} aria-expanded=${showList}>Conversations</button>
+        <${ModelChoice} models=${library.models} value=${current.settings.model} onChange=${(model) => change({ ...current.settings, model })} />
         <span class="grow"></span>
         <${Context} used=${tree.used(current)} most=${model?.max_model_len} />
         <button type="button" ref=${opener} onClick=${() => setShowSettings(!showSettings)} aria-expanded=${showSettings}>Settings</button></div>

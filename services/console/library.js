@@ -18,7 +18,7 @@ class Library {
     this.heard = new Map(); // turns that other tabs write, and when they last said so
     this.watchers = new Set();
     this.trouble = "";
-    this.model = null;
+    this.models = []; // that are served, the one that is asked where none was chosen first
     this.onClosed = () => {};
     this.onKept = () => {}; // called as soon as it is known that there are conversations of earlier visits
     this.ready = this.open();
@@ -227,7 +227,7 @@ class Library {
   body(c, last) {
     this.say("");
     try {
-      return { model: this.model?.id, messages: tree.messages(c, last), stream: true, stream_options: { include_usage: true }, ...fields(c.settings) };
+      return { model: c.settings.model || this.models[0]?.id, messages: tree.messages(c, last), stream: true, stream_options: { include_usage: true }, ...fields(c.settings) };
     } catch (error) {
       this.say(error.message);
       return null;

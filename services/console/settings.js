@@ -8,7 +8,7 @@ const StoreChoice = later(async () => (await import("./choice.js")).StoreChoice)
 
 const NAME = "chimere.settings", PRESETS = "chimere.presets";
 
-export const DEFAULTS = { system: "", thinking: "", budget: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "", seed: "",
+export const DEFAULTS = { model: "", system: "", thinking: "", budget: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "", seed: "",
   presence_penalty: "", tools: "", tables: "", lambda: "", stores: "", passages: "", inspect: false };
 
 function stored(name) {
