@@ -172,7 +172,8 @@ class Service:
 
 class Scripted:
     """
-    The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk.
+    The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk;
+    a function is called, and may wait.
     A `shelf` answers for files and vector stores, and `answers` has the object that a path gives.
     """
 
@@ -226,6 +227,9 @@ class Scripted:
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
                 for i, piece in enumerate(outer.script):
+                    if callable(piece):
+                        piece()
+                        continue
                     self.event(piece if isinstance(piece, dict) else {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
                     if outer.pause or i % 50 == 49:
                         self.wfile.flush()

@@ -25,9 +25,13 @@ const actionsOf = (library, c) => ({
     const after = tree.below(c, turn).length - 1;
     if (confirm(after ? `Delete this turn and the ${after} after it?` : "Delete this turn?")) library.removeTurn(c, turn);
   },
-  result: async (turn, made, content) => {
-    const added = await library.add(c, c.leaf, { role: "tool", callId: made.id, name: made.name, content });
-    const answered = new Set(tree.path(c).filter((t) => t.role === "tool").map((t) => t.callId));
+  /** Answers a call with its result or, with `approve`, whether it may run. */
+  result: async (turn, made, content, approve) => {
+    const answers = () => new Set(tree.path(c).filter((t) => t.role === "tool").map((t) => t.callId));
+    // A second press before the first one is drawn.
+    if (answers().has(made.id)) return;
+    const added = await library.add(c, c.leaf, { role: "tool", callId: made.id, name: made.name, content, ...(approve === undefined ? {} : { approve }) });
+    const answered = answers();
     if (turn.calls.every((call) => answered.has(call.id))) library.answer(c, added);
   },
   sibling: (turn) => {

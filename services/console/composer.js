@@ -4,6 +4,7 @@ import { html, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js"
 import { later } from "./later.js";
 
 const ChosenStores = later(async () => (await import("./choice.js")).ChosenStores);
+const ChosenTools = later(async () => (await import("./tools.js")).ChosenTools);
 
 const FILE_MAX = 256 * 1024;
 
@@ -50,6 +51,7 @@ export function Composer({ busy, onSay, onStop, onTrouble, conversation, setting
       onKeyDown=${(e) => sends(e) && send(e)} onPaste=${taken} placeholder="Your message. Enter sends, Shift+Enter makes a new line, files become text."></textarea>
     <div class="row"><label class="button">Add a file<input type="file" class="unseen" multiple onChange=${(e) => { read([...e.target.files]); e.target.value = ""; }} /></label>
       <${ChosenStores} settings=${settings} onChange=${onChange} />
+      <${ChosenTools} settings=${settings} onChange=${onChange} />
       <span class="grow"></span>
       ${busy ? html`<button type="button" class="first" onClick=${onStop}>Stop <kbd>Esc</kbd></button>`
         : html`<button type="submit" class="first" disabled=${!text.trim()}>Send</button>`}</div>

@@ -2,6 +2,8 @@
 
 import { cleaned as cleanedCitation } from "./annotations.js";
 import { DEFAULTS } from "./settings.js";
+import { inWords } from "./steplist.js";
+import { cleaned as cleanedStep, isStep } from "./steps.js";
 import { speaker } from "./tree.js";
 
 const ROLES = ["user", "assistant", "tool"];
@@ -64,11 +66,11 @@ function cleaned(c) {
 
 function cleanedTurn(t, now) {
   const turn = { id: t.id, parent: t.parent, role: t.role, content: t.content, at: number(t.at, now) };
-  if (t.role === "tool") return { ...turn, callId: words(t.callId), name: words(t.name) };
+  if (t.role === "tool") return { ...turn, callId: words(t.callId), name: words(t.name), ...(typeof t.approve === "boolean" ? { approve: t.approve } : {}) };
   if (t.role === "user") return turn;
   Object.assign(turn, { reasoning: words(t.reasoning), error: words(t.error), finish: words(t.finish),
     calls: list(t.calls, (call) => call && typeof call === "object").map((call) => ({ id: words(call.id), name: words(call.name), arguments: words(call.arguments) })),
-    tokens: list(t.tokens, readable), annotations: list(t.annotations, cleanedCitation).map(cleanedCitation),
+    tokens: list(t.tokens, readable), steps: list(t.steps, isStep).map(cleanedStep), annotations: list(t.annotations, cleanedCitation).map(cleanedCitation),
     stores: list(t.stores, (id) => typeof id === "string") });
   if (Number.isFinite(t.usage?.prompt_tokens) && Number.isFinite(t.usage.completion_tokens)) turn.usage = t.usage;
   if (t.timings && typeof t.timings === "object" && usable(t.timings)) turn.timings = t.timings;
@@ -100,8 +102,9 @@ function cited({ content, annotations }) {
 export function markdown(title, path) {
   const parts = path.map((turn) => {
     const thought = turn.reasoning ? `${turn.reasoning.trim().replace(/^/gm, "> ")}\n\n` : "";
+    const steps = (turn.steps || []).map((step) => `- ${inWords(step)}\n`).join("");
     const calls = (turn.calls || []).map((call) => `\n\n\`${call.name}\` is called with\n\n\`\`\`json\n${call.arguments}\n\`\`\``).join("");
-    return `## ${speaker(turn)}\n\n${thought}${turn.content.trim()}${calls}${cited(turn)}\n`;
+    return `## ${speaker(turn)}\n\n${thought}${steps && `${steps}\n`}${turn.approve === undefined ? "" : turn.approve ? "Approved. " : "Refused. "}${turn.content.trim()}${calls}${cited(turn)}\n`;
   });
   return [`# ${title || "Conversation"}\n`, ...parts].join("\n");
 }

@@ -2,6 +2,7 @@
 
 import { characters, kept } from "./annotations.js";
 import { events } from "./api.js";
+import { take as takeSteps } from "./steps.js";
 
 const SAVE_MS = 1000; // text that a closed page may lose
 
@@ -59,6 +60,7 @@ export class Generation {
         const delta = chunk.choices?.[0]?.delta;
         if (!turn.first && (delta?.content || delta?.reasoning_content)) turn.first = performance.now() - begun;
         take(turn, chunk, base);
+        takeSteps(turn, chunk, performance.now());
         if (chunk.usage) turn.usage = joined(before, chunk.usage);
         this.grown();
       }

@@ -214,7 +214,7 @@ class Library {
   async answer(c, parent) {
     const body = this.body(c, parent);
     if (!body) return;
-    const turn = tree.add(c, parent.id, { role: "assistant", content: "", reasoning: "", calls: [], tokens: [], annotations: [], stores: storesOf(body.tools) });
+    const turn = tree.add(c, parent.id, { role: "assistant", content: "", reasoning: "", calls: [], tokens: [], steps: [], annotations: [], stores: storesOf(body.tools) });
     await this.generate(c, turn, body);
   }
 
@@ -227,7 +227,8 @@ class Library {
   body(c, last) {
     this.say("");
     try {
-      return { model: c.settings.model || this.models[0]?.id, messages: tree.messages(c, last), stream: true, stream_options: { include_usage: true }, ...fields(c.settings) };
+      const asked = fields(c.settings), runsTools = (asked.tools || []).some((tool) => tool.type === "mcp");
+      return { model: c.settings.model || this.models[0]?.id, messages: tree.messages(c, last, runsTools), stream: true, stream_options: { include_usage: true, include_steps: true }, ...asked };
     } catch (error) {
       this.say(error.message);
       return null;

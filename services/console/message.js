@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { byPlace } from "./annotations.js";
+import { Answered, Approval, asks } from "./approval.js";
 import { passages, sources } from "./citations.js";
 import { copied, copy } from "./clipboard.js";
 import { sends } from "./composer.js";
@@ -10,6 +11,7 @@ import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
 import { Passage } from "./passage.js";
 import { Plain } from "./pieces.js";
+import { running as runningStep, Steps } from "./steplist.js";
 import { speaker } from "./tree.js";
 
 /** Text that grows, drawn by `Drawer`. */
@@ -155,12 +157,14 @@ function Answer({ turn, running, conversation }) {
     ${!running && html`<${Sources} engram=${turn.timings?.engram} />`}</div>`;
 }
 
-export function Message({ turn, siblings, running, busy, last, elsewhere, answered, actions, conversation }) {
+export function Message({ turn, siblings, running, busy, last, elsewhere, answered, answerable, actions, conversation }) {
   const [editing, setEditing] = useState(false);
   const editor = useReturn(editing);
   const [inspecting, setInspecting] = useState(false);
   const grows = running || elsewhere;
   const who = speaker(turn);
+  const doing = runningStep(turn.steps);
+  const opens = (made) => answerable && !grows && !answered.includes(made.id);
   const at = siblings.findIndex((s) => s.id === turn.id);
   const save = (content) => {
     setEditing(false);
@@ -174,11 +178,15 @@ export function Message({ turn, siblings, running, busy, last, elsewhere, answer
         ${at + 1} / ${siblings.length}<button type="button" aria-label="Later version" disabled=${busy || at === siblings.length - 1} onClick=${() => actions.sibling(siblings[at + 1])}>›</button></span>`}</div>
     ${turn.reasoning && html`<details class="thought" open=${grows && !turn.content}><summary>Thought${turn.usage?.completion_tokens_details?.reasoning_tokens
       ? `, ${number(turn.usage.completion_tokens_details.reasoning_tokens)} tokens` : ""}</summary><${AsItIs} text=${turn.reasoning} /></details>`}
+    ${turn.steps?.length > 0 && html`<${Steps} turn=${turn} grows=${grows} />`}
     ${editing ? html`<${Editor} turn=${turn} onSave=${save} onLeave=${() => setEditing(false)} />`
       : inspecting ? html`<${Inspector} tokens=${turn.tokens} />`
+      : turn.approve !== undefined ? html`<${Answered} turn=${turn} />`
       : turn.role === "assistant" ? html`<${Answer} turn=${turn} running=${grows} conversation=${conversation} />` : html`<${AsItIs} text=${turn.content} />`}
-    ${running && !turn.content && !turn.reasoning && !turn.calls?.length && html`<p class="waiting" role="status">Reading…</p>`}
-    ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} running=${running} open=${!grows && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
+    ${running && (doing || (!turn.content && !turn.reasoning && !turn.calls?.length)) && html`<p class="waiting" role="status">${doing || "Reading"}…</p>`}
+    ${turn.calls?.map((made) => (asks(made)
+      ? html`<${Approval} key=${made.id} made=${made} running=${grows} open=${opens(made)} onAnswer=${(approve, reason) => actions.result(turn, made, reason, approve)} />`
+      : html`<${Call} key=${made.id} made=${made} running=${running} open=${opens(made)} onResult=${(r) => actions.result(turn, made, r)} />`))}
     ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}
     ${!running && !editing && html`<footer>${turn.role === "assistant" && html`<span class="took"><${End} turn=${turn} elsewhere=${elsewhere} />${took(turn)}</span>`}
       <${Actions} turn=${turn} busy=${busy} last=${last} elsewhere=${elsewhere} inspecting=${inspecting} editor=${editor} onEdit=${() => setEditing(true)} onInspect=${() => setInspecting(!inspecting)} actions=${actions} /></footer>`}

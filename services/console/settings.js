@@ -5,11 +5,12 @@ import { html, useState } from "./vendor/preact-htm.js";
 import { later } from "./later.js";
 
 const StoreChoice = later(async () => (await import("./choice.js")).StoreChoice);
+const ToolChoice = later(async () => (await import("./tools.js")).ToolChoice);
 
 const NAME = "chimere.settings", PRESETS = "chimere.presets";
 
 export const DEFAULTS = { model: "", system: "", thinking: "", budget: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "", seed: "",
-  presence_penalty: "", tools: "", tables: "", lambda: "", stores: "", passages: "", inspect: false };
+  presence_penalty: "", tools: "", tables: "", lambda: "", stores: "", passages: "", servers: "", web: false, inspect: false };
 
 function stored(name) {
   try {
@@ -44,21 +45,31 @@ const PASSAGES = 8; // that an answer gets to read
 /** Ids of the stores that an answer is from. */
 export const chosen = (s) => (s.stores || "").split(",").filter(Boolean);
 
+/** Labels of the servers whose tools the model may call. */
+export const chosenServers = (s) => (s.servers || "").split(",").filter(Boolean);
+
 /** The fields of a request. Throws with words if something is not right. */
 export function fields(s) {
   const body = {};
   for (const [name] of NUMBERS) if (s[name] !== "") body[name] = Number(s[name]);
   if (s.thinking === "budget") body.reasoning = { max_tokens: Number(s.budget || 0) };
   else if (s.thinking) body.reasoning_effort = s.thinking;
-  if (s.tools.trim()) body.tools = parsed(s.tools);
-  const stores = chosen(s);
-  if (stores.length) body.tools = [...(body.tools || []), { type: "file_search", vector_store_ids: stores, max_num_results: Number(s.passages || PASSAGES) }];
+  const tools = [...(s.tools.trim() ? parsed(s.tools) : []), ...serviceTools(s)];
+  if (tools.length) body.tools = tools;
   const engram = {};
   if (s.tables.trim()) engram.tables = s.tables.split(",").map((t) => t.trim()).filter(Boolean);
   if (s.lambda !== "") engram.lambda = Number(s.lambda);
   if (Object.keys(engram).length) body.engram = { ...engram, sources: true };
   if (s.inspect) Object.assign(body, { logprobs: true, top_logprobs: 8, report: true });
   return body;
+}
+
+/** What the service runs for the model: searches of stores and of the web, tools of servers. */
+function serviceTools(s) {
+  const stores = chosen(s);
+  const search = { type: "file_search", vector_store_ids: stores, max_num_results: Number(s.passages || PASSAGES) };
+  const servers = chosenServers(s).map((label) => ({ type: "mcp", server_label: label }));
+  return [...(stores.length ? [search] : []), ...(s.web ? [{ type: "web_search" }] : []), ...servers];
 }
 
 function parsed(text) {
@@ -148,8 +159,9 @@ export function Settings({ settings, onChange, onClose }) {
     <details open=${Boolean(settings.tables || settings.lambda)}><summary>Engram</summary>
       <label>Tables <small>(names, with commas between)</small><input value=${settings.tables} onInput=${set("tables")} /></label>
       <label>Strength <small>(0 is silent, 0.95 the most)</small><input type="number" min="0" max="0.95" step="0.05" value=${settings.lambda} onInput=${set("lambda")} /></label></details>
-    <details open=${Boolean(settings.tools)}><summary>Tools</summary>
-      <label>A JSON list of functions<textarea rows="4" spellcheck="false" class="mono" value=${settings.tools} onInput=${set("tools")}></textarea></label></details>
+    <details open=${Boolean(settings.tools || settings.servers || settings.web)}><summary>Tools</summary>
+      <${ToolChoice} settings=${settings} onChange=${onChange} />
+      <label>A JSON list of functions that you answer yourself<textarea rows="4" spellcheck="false" class="mono" value=${settings.tools} onInput=${set("tools")}></textarea></label></details>
     <label class="check"><input type="checkbox" checked=${settings.inspect} onChange=${set("inspect")} /> Keep each token's alternatives and what stood behind it, for the inspector</label>
     <div class="row"><button type="button" onClick=${asDefault}>Use for new conversations</button>
       <button type="button" onClick=${() => onChange({ ...DEFAULTS })}>Back to the model's own</button></div>

@@ -3,6 +3,7 @@
 //   {id, title, created, updated, settings, leaf, turns: {id: {id, parent, role, content, ...}}}
 
 import { identity } from "./identity.js";
+import { resultOf } from "./steps.js";
 
 /** A conversation without turns. */
 export function conversation(settings) {
@@ -23,7 +24,7 @@ export function add(c, parent, turn) {
 const SPEAKERS = { user: "You", assistant: "Chimère" };
 
 /** The name that a turn is shown under. */
-export const speaker = (turn) => SPEAKERS[turn.role] || turn.name || "Tool";
+export const speaker = (turn) => (turn.approve === undefined ? SPEAKERS[turn.role] || turn.name || "Tool" : SPEAKERS.user);
 
 /** The turns that are shown, first to last. */
 export function path(c) {
@@ -84,15 +85,28 @@ export function below(c, turn) {
   return found;
 }
 
-/** The messages of the API that lead to this turn, itself included. */
-export function messages(c, turn) {
-  const found = [];
-  for (let at = turn; at; at = c.turns[at.parent]) found.unshift(message(at));
+/** The messages of the API that lead to this turn, itself included, for a request that names servers of tools or none. */
+export function messages(c, turn, runsTools) {
+  const path = [];
+  for (let at = turn; at; at = c.turns[at.parent]) path.unshift(at);
+  // What was answered just now is for the service to run or to refuse.
+  const asked = path.findLastIndex((at) => at.role !== "tool");
+  const found = path.map((at, i) => message(at, runsTools || i > asked, path));
   return c.settings.system.trim() ? [{ role: "system", content: c.settings.system }, ...found] : found;
 }
 
-function message(turn) {
-  if (turn.role === "tool") return { role: "tool", tool_call_id: turn.callId, content: turn.content };
+const APPROVED = "The call was approved. Its result is not kept.";
+
+/** What answers a call. A request that could run nothing has the result of an earlier one in words. */
+function answer({ callId, content, approve }, runsTools, path) {
+  const of = { role: "tool", tool_call_id: callId };
+  if (approve === undefined) return { ...of, content };
+  if (approve && !runsTools) return { ...of, content: resultOf(path, callId) || APPROVED };
+  return { ...of, approve, ...(content ? { content } : {}) };
+}
+
+function message(turn, runsTools, path) {
+  if (turn.role === "tool") return answer(turn, runsTools, path);
   const said = { role: turn.role, content: turn.content };
   if (turn.calls?.length) {
     said.tool_calls = turn.calls.map((c) => ({ id: c.id, type: "function", function: { name: c.name, arguments: c.arguments } }));

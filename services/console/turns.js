@@ -7,7 +7,7 @@ import * as tree from "./tree.js";
 // Turns need what most of the page's bytes are for: Markdown, code, formulas. A page without any needs none of it.
 const Message = later(async () => (await import("./message.js")).Message);
 /** The files of a turn, for a page that will show one as soon as the store is read. */
-export const MESSAGE_FILES = ["message", "citations", "clipboard", "code", "footnotes", "formula", "inspector", "markdown", "nesting", "passage", "pieces", "slices",
+export const MESSAGE_FILES = ["message", "approval", "citations", "clipboard", "code", "footnotes", "formula", "inspector", "markdown", "nesting", "passage", "pieces", "slices", "steplist", "system",
   "vendor/marked", "vendor/purify"];
 
 const SUGGESTIONS = ["Who are you?", "What is 48 + 276?", "Reverse the word lantern."];
@@ -49,8 +49,10 @@ export function Turns({ library, conversation, busy, actions, onSay }) {
   }
   const running = library.generation(conversation)?.turn;
   const answered = path.filter((t) => t.role === "tool").map((t) => t.callId);
+  // A call is answered right behind it, or not at all.
+  const asked = path.findLastIndex((t) => t.role !== "tool");
   return html`<div class="turns" ref=${place} onScroll=${scrolled} tabindex="0" role="log" aria-label="Turns" aria-busy=${busy}><div ref=${inner}>
     ${path.map((turn, i) => html`<${Message} key=${turn.id} turn=${turn} siblings=${tree.siblings(conversation, turn)} running=${running === turn} busy=${busy} last=${i === path.length - 1}
-      elsewhere=${library.elsewhere(turn)} conversation=${conversation} answered=${answered} actions=${actions} />`)}</div></div>
+      elsewhere=${library.elsewhere(turn)} conversation=${conversation} answered=${answered} answerable=${i === asked} actions=${actions} />`)}</div></div>
     ${away && html`<div class="jump"><button type="button" onClick=${jump}>Jump to the end ↓</button></div>`}`;
 }

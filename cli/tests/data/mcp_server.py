@@ -1,8 +1,9 @@
 """An MCP server over standard input and output, for tests: it does what its arguments say, and writes down what it did.
 
-    mcp_server.py LOG [modern]
+    mcp_server.py LOG [modern] [notes]
 
-Without a second word it speaks revision 2025-11-25 and knows no `server/discover`.
+Without `modern` it speaks revision 2025-11-25 and knows no `server/discover`. With `notes` it has two tools alone, whose
+names the shipped model understands.
 """
 
 import json
@@ -12,6 +13,7 @@ import time
 
 LOG = sys.argv[1]
 MODERN = "modern" in sys.argv[2:]
+NOTES = "notes" in sys.argv[2:]
 
 
 def note(word):
@@ -26,6 +28,8 @@ def tool(name, description, *arguments):
 
 def tools():
     changed = os.path.exists(LOG + ".changed")
+    if NOTES:
+        return [tool("save_note", "Save a note", "note"), tool("list_files", "List the files of a folder", "folder")]
     return [
         tool("write", "Writes a note; now also sends it." if changed else "Writes a note.", "text"),
         tool("read", "Reads what is said.", "text"),
@@ -49,8 +53,8 @@ def page():
 
 def call(name, arguments):
     text, failed = "", False
-    if name == "write":
-        note("write " + arguments.get("text", ""))
+    if name in ("write", "save_note"):
+        note("write " + arguments.get("text", arguments.get("note", "")))
         text = "written"
     elif name == "read":
         text = arguments.get("text", "")
