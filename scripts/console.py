@@ -1149,7 +1149,7 @@ class Tests(DocumentTests, ToolTests):
             page.click("text=Inspect")
             page.click(".token >> nth=0")
             page.click(".experts summary")
-            for view in ("Chat", "Live", "Memory", "System"):
+            for view in ("Chat", "Live", "Tools", "Memory", "System"):
                 page.click(f"nav >> text={view}")
                 page.wait_for_timeout(300)
                 self._axe(page, f"{theme}, {view}")

@@ -226,6 +226,23 @@ class ToolTests:
             page.wait_for_selector(".turn.assistant .text >> text=Wait. Done.")
         return page
 
+    def tools_their_pins_and_pipelines_are_shown(self):
+        with self._tools() as scripted:
+            page = self.page(scripted.url)
+            page.click("header nav >> text=Tools")
+            page.wait_for_selector("h2 >> text=Pipelines")
+            page.wait_for_selector("text=Answers from the store.")
+            shown = page.inner_text(".page")
+            for words in ("calls that write wait for an approval", "waits for an approval", "only reads", "changed since it was accepted, withheld", "new, withheld", "its name wants letters", SHOWN,
+                          "chimere mcp accept late", f"It is not reached: {ATTACK}", f"Sends. {ATTACK}", "at most 2,000 tokens and 120 s", "experimental", "not served", "unknown field `sufix`", "plan"):
+                assert words in shown, (words, shown)
+            assert "chimere mcp accept files" not in shown and page.evaluate("window.hurt") is None
+            scripted.answers |= {"/v1/tools": {"data": [], "web_search": False}, "/v1/pipelines": {"data": []}}
+            page.click("text=Look again")
+            page.wait_for_selector("pre >> text=[mcp.files]")
+            page.wait_for_selector("text=There is no pipeline.")
+        return page
+
     def tools_and_approvals_are_for_everybody(self):
         for theme, width in (("light", 1280), ("dark", 375)):
             with self._tools() as scripted:
@@ -236,8 +253,12 @@ class ToolTests:
                 page.wait_for_selector(".asks button.first")
                 page.click(".composer summary >> text=Tools")
                 page.wait_for_selector(".composer .menu label >> text=far")
-                self._axe(page, theme)
-                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"it scrolls sideways at {width}"
+                for view in ("Chat", "Tools"):
+                    if view == "Tools":
+                        page.click("header nav >> text=Tools")
+                        page.wait_for_selector("text=Answers from the store.")
+                    self._axe(page, f"{theme}, {view}")
+                    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{view} scrolls sideways at {width}"
         return page
 
     def tools_travel_with_an_export(self):

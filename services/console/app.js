@@ -11,6 +11,7 @@ const VIEWS = {
   chat: ["Chat", Chat],
   documents: ["Documents", later(async () => (await import("./documents.js")).DocumentsView)],
   live: ["Live", later(async () => (await import("./live.js")).Live)],
+  tools: ["Tools", later(async () => (await import("./toolview.js")).ToolView)],
   memory: ["Memory", later(async () => (await import("./memory.js")).Memory)],
   system: ["System", later(async () => (await import("./system.js")).System)],
 };

@@ -32,12 +32,13 @@ const switched = (settings, label, on) => ({ ...settings, servers: [...chosenSer
 function Checks({ list, web, failure, settings, onChange }) {
   if (failure) return html`<p role="status">There are no tools: ${failure.message}.</p>`;
   if (!list) return html`<p role="status">…</p>`;
-  if (!list.length && !web) return html`<p role="status">This service runs no tools for you.</p>`;
+  if (!list.length && !web) return html`<p role="status">This service runs no tools for you. <a href="#/tools">How it would</a></p>`;
   const chosen = chosenServers(settings);
   return html`<fieldset><legend>The model may use</legend>
     ${web && html`<label class="check"><input type="checkbox" checked=${settings.web} onChange=${(e) => onChange({ ...settings, web: e.target.checked })} /> Searches of the web</label>`}
     ${list.map((server) => html`<label class="check" key=${server.server_label}><input type="checkbox" checked=${chosen.includes(server.server_label)}
-      onChange=${(e) => onChange(switched(settings, server.server_label, e.target.checked))} /> <span><bdi>${plain(server.server_label)}</bdi> <small>${standing(server)}</small></span></label>`)}</fieldset>`;
+      onChange=${(e) => onChange(switched(settings, server.server_label, e.target.checked))} /> <span><bdi>${plain(server.server_label)}</bdi> <small>${standing(server)}</small></span></label>`)}</fieldset>
+    <p><a href="#/tools">What they are</a></p>`;
 }
 
 /** Servers and the web, each to be chosen or not. */

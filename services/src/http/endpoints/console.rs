@@ -112,6 +112,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "stores.js",
         "system.js",
         "tools.js",
+        "toolview.js",
         "tree.js",
         "turns.js",
         "unset.js",
