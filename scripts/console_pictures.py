@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes pictures of the console: ten states, at 1,280 and 375 pixels, light and dark, as DIR/STATE-WIDTH-THEME.png.
+"""Makes pictures of the console: twelve states, at 1,280 and 375 pixels, light and dark, as DIR/STATE-WIDTH-THEME.png.
 
     scripts/console_pictures.py DIR --chimere target/release/chimere [--files services/console] [--only STATE]
 
@@ -12,6 +12,7 @@ import tempfile
 from playwright.sync_api import sync_playwright
 
 from console import FLAGS, FORMULAS, Scripted, Service, Tests
+from console_tools import PIPELINES, SERVERS, call, waits
 
 SIZES = {1280: 850, 375: 720}
 ANSWER = """Here is a **plan** with `code`, a table and a note[^1].
@@ -102,6 +103,18 @@ class States:
         page.evaluate("""() => Promise.all([60, 90, 120].map(n => fetch('/v1/completions', { method: 'POST', headers: { 'content-type': 'application/json' },
             body: JSON.stringify({ prompt: 'Count: 1, 2, 3,', max_tokens: n, ignore_eos: true }) }).then(r => r.text())))""")
         page.wait_for_timeout(600)
+        return page
+
+    def approval(self):
+        page = self.asked("Write it down.", [call("read", "completed", output="hello"), "I write it down.", waits('{"path": "a.txt", "text": "hello"}')])
+        page.wait_for_selector("button:has-text('Approve')")
+        return page
+
+    def tools(self):
+        self.scripted.answers = {"/v1/tools": {"data": SERVERS, "web_search": True}, "/v1/pipelines": {"data": PIPELINES}}
+        page = self.page()
+        page.click("header nav >> text=Tools")
+        page.wait_for_selector("text=Answers from the store.")
         return page
 
     def memory(self):
