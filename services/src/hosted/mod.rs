@@ -3,6 +3,7 @@
 
 mod approvals;
 mod connection;
+mod events;
 mod file;
 mod http_client;
 mod import;
