@@ -5,6 +5,7 @@
 mod caller;
 mod context;
 pub mod decisions;
+mod early_end;
 mod error;
 mod grammar;
 mod hosted;

@@ -7,7 +7,6 @@ use super::round::Round;
 use super::usage::add;
 use super::web::WebTurn;
 use crate::actors::live::LiveEntry;
-use crate::actors::messages::Refusal;
 use crate::actors::request::generation_request::GenerationRequest;
 use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, ToolRun};
 use crate::actors::request::report::{Report, TurnReport};
@@ -18,6 +17,7 @@ use crate::text::grammar::Calls;
 use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
+use crate::turn::early_end::EarlyEnd;
 use crate::turn::error::TurnError;
 use crate::turn::hosted::{Hosted, HostedCall, ToolList, WebCall};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
@@ -166,22 +166,6 @@ impl LaterRounds {
     }
 }
 
-/// Why a turn ends before its answer does.
-pub(super) enum Broken {
-    /// Nobody hears its outputs any more.
-    Unheard,
-    /// For a reason that the client is told.
-    Failed(String),
-    /// The scheduler takes no further generation now.
-    Refused(Refusal),
-}
-
-impl From<TurnError> for Broken {
-    fn from(error: TurnError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
 /// A turn that is carried out.
 pub(super) struct TurnDriver {
     pub(super) later: LaterRounds,
@@ -217,16 +201,15 @@ impl TurnDriver {
 
     async fn run(mut self) {
         let told = match self.steps().await {
-            Ok(()) | Err(Broken::Unheard) => Ok(()),
-            Err(Broken::Failed(why)) => self.tell(Output::Failed(why)).await,
-            Err(Broken::Refused(refusal)) => self.tell(Output::Refused(refusal)).await,
+            Ok(()) | Err(EarlyEnd::Unheard) => Ok(()),
+            Err(EarlyEnd::Told(output)) => self.tell(output).await,
         };
         // A client that is gone needs no reason.
         drop(told);
         ::metrics::histogram!(metrics::TURN_ROUNDS).record(f64::from(self.later.turn.rounds()));
     }
 
-    async fn steps(&mut self) -> Result<(), Broken> {
+    async fn steps(&mut self) -> Result<(), EarlyEnd> {
         // A turn that began with calls which were approved has its first generation behind these.
         let begins = self.later.turn.rounds() > 0;
         let mut step = if begins { TurnStep::Generate(Vec::new()) } else { self.later.turn.next(TurnEvent::Begin) };
@@ -241,16 +224,16 @@ impl TurnDriver {
         }
     }
 
-    pub(super) async fn tell(&self, output: Output) -> Result<(), Broken> {
-        self.out.send(output).await.map_err(|_| Broken::Unheard)
+    pub(super) async fn tell(&self, output: Output) -> Result<(), EarlyEnd> {
+        self.out.send(output).await.map_err(|_| EarlyEnd::Unheard)
     }
 
-    pub(super) async fn tell_delta(&self, delta: Delta) -> Result<(), Broken> {
+    pub(super) async fn tell_delta(&self, delta: Delta) -> Result<(), EarlyEnd> {
         if delta.is_empty() { Ok(()) } else { self.tell(Output::Delta { choice: 0, delta }).await }
     }
 
     /// Has the model go on, and forwards what it says.
-    async fn generate(&mut self, results: Vec<CallResult>) -> Result<TurnEvent, Broken> {
+    async fn generate(&mut self, results: Vec<CallResult>) -> Result<TurnEvent, EarlyEnd> {
         let outputs = match self.first.take() {
             Some(first) => Some(first),
             None => self.submit(results).await?,
@@ -275,15 +258,15 @@ impl TurnDriver {
                     self.said = (std::mem::take(&mut round.text), std::mem::take(&mut round.reasoning));
                     return Ok(TurnEvent::Generated(round.ended(finish, tokens)));
                 }
-                Some(Output::Failed(why)) => return Err(Broken::Failed(why)),
+                Some(failed @ Output::Failed(_)) => return Err(EarlyEnd::Told(failed)),
                 Some(other) => self.tell(other).await?,
-                None => return Err(Broken::Failed("the stream broke off".into())),
+                None => return Err(EarlyEnd::failed("the stream broke off")),
             }
         }
     }
 
     /// Submits the next generation. `None` if the context has no room for it.
-    async fn submit(&mut self, results: Vec<CallResult>) -> Result<Option<Outputs>, Broken> {
+    async fn submit(&mut self, results: Vec<CallResult>) -> Result<Option<Outputs>, EarlyEnd> {
         let services = self.later.services.clone();
         let prompt = self.prompt(&results).await?;
         if prompt.ids.len() > services.room(&self.later.asked.generation.spec.engine) {
@@ -305,7 +288,7 @@ impl TurnDriver {
         let request = preparation.complete().await?;
         let entry = services.live.enter(self.later.caller.name.clone());
         let submitted = RequestActor::submit(request, vec![entry], services.handles.clone()).await;
-        submitted.map(Some).map_err(Broken::Refused)
+        submitted.map(Some).map_err(|refusal| EarlyEnd::Told(Output::Refused(refusal)))
     }
 
     /// The prompt behind these answers: behind the model's own tokens wherever its template allows it, so that the
@@ -359,7 +342,7 @@ impl TurnDriver {
 
     /// Answers calls, one after the other: each takes of the context what those before it left. Those that only read
     /// run at once.
-    async fn call(&mut self, calls: Vec<PlannedCall>) -> Result<TurnEvent, Broken> {
+    async fn call(&mut self, calls: Vec<PlannedCall>) -> Result<TurnEvent, EarlyEnd> {
         if self.characters > 0 && !self.said.0.is_empty() {
             // What follows is another paragraph of the answer.
             self.characters += BETWEEN.len();
@@ -390,7 +373,7 @@ impl TurnDriver {
     }
 
     /// Searches, or says in words for the model why that cannot be. `before` are the answers of this round so far.
-    async fn search(&mut self, call: &ModelCall, query: String, before: &[CallResult]) -> Result<CallResult, Broken> {
+    async fn search(&mut self, call: &ModelCall, query: String, before: &[CallResult]) -> Result<CallResult, EarlyEnd> {
         self.tell(Output::Searching { query: query.clone() }).await?;
         let (services, caller) = (&self.later.services, &self.later.caller);
         let wanted = self.later.search.as_ref().expect("file_search is hosted where stores are named");
@@ -410,7 +393,7 @@ impl TurnDriver {
     }
 
     /// Searches the web or reads a page of it, or says in words for the model why that cannot be.
-    async fn browse(&mut self, call: ModelCall, asked: WebCall, before: &[CallResult]) -> Result<CallResult, Broken> {
+    async fn browse(&mut self, call: ModelCall, asked: WebCall, before: &[CallResult]) -> Result<CallResult, EarlyEnd> {
         if let Some(why) = self.later.web.refusal(&asked) {
             return Ok(without_answer(call, CallOutcome::Refused, &why));
         }
@@ -462,7 +445,7 @@ impl TurnDriver {
         Ok(answer(&found))
     }
 
-    async fn end(&mut self, finish: Finish) -> Result<(), Broken> {
+    async fn end(&mut self, finish: Finish) -> Result<(), EarlyEnd> {
         self.tell(Output::Finished { choice: 0, reason: finish }).await?;
         let mut usage = std::mem::take(&mut self.usage);
         let now = self.later.services.handles.clock.now();

@@ -1,7 +1,7 @@
 //! Calls of MCP servers' tools: run, told to the client, and put into the context as far as it has room; and calls that
 //! the client is asked about first.
 
-use super::driver::{Broken, TurnDriver, count};
+use super::driver::{TurnDriver, count};
 use super::machine::{CallOutcome, CallResult, PlannedCall, TurnEvent};
 use crate::actors::request::output::{Delta, Output, ToolCallDelta, ToolRun};
 use crate::actors::request::report::CallReport;
@@ -11,6 +11,7 @@ use crate::limits::MCP_READS_AT_ONCE;
 use crate::metrics;
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::room;
+use crate::turn::early_end::EarlyEnd;
 use crate::turn::hosted::{Hosted, HostedCall};
 use crate::turn::services::TurnServices;
 use chimere_engine::ids::KeyId;
@@ -32,7 +33,7 @@ impl TurnDriver {
         &mut self,
         calls: &[PlannedCall],
         results: &mut Vec<CallResult>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), EarlyEnd> {
         let (services, caller) = (self.later.services.clone(), self.later.caller.clone());
         let runs = calls.iter().filter_map(|planned| match &planned.plan {
             Ok(HostedCall::Mcp { tool, arguments }) => {
@@ -59,7 +60,7 @@ impl TurnDriver {
     }
 
     /// The result, cut to what leaves room for the model's own words. `before` are the answers of this round so far.
-    async fn with_room(&self, mut result: CallResult, before: &[CallResult]) -> Result<CallResult, Broken> {
+    async fn with_room(&self, mut result: CallResult, before: &[CallResult]) -> Result<CallResult, EarlyEnd> {
         let room = room(self.later.services.handles.context, self.later.turn.tokens_left());
         let known = self.later.tokens.len() + before.iter().map(|result| result.text.len() + AROUND).sum::<usize>();
         // No token has less than a byte, so what is short enough need not be tokenized.
@@ -81,7 +82,7 @@ impl TurnDriver {
     }
 
     /// Tells the client of calls that wait for its approval, as calls that it has to answer.
-    pub(super) async fn ask(&mut self, calls: &[PlannedCall]) -> Result<TurnEvent, Broken> {
+    pub(super) async fn ask(&mut self, calls: &[PlannedCall]) -> Result<TurnEvent, EarlyEnd> {
         for (index, PlannedCall { call, tool, .. }) in (0..).zip(calls) {
             count(tool, "asked");
             let Hosted::Mcp { tool, .. } = tool else { continue };
