@@ -59,6 +59,7 @@ def call(name, arguments):
     elif name == "read":
         text = arguments.get("text", "")
     elif name == "slow":
+        note("slow")
         time.sleep(60)
     elif name == "huge":
         text = "x" * (3 << 20)

@@ -4,11 +4,13 @@
 use crate::documents::Client;
 use crate::support::client::{names_of_item, refused};
 use crate::support::*;
+use chimere::audit::Audit;
 use chimere::hosted::Toolbox;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
@@ -358,6 +360,25 @@ fn a_server_is_reached_over_http_too() {
     let body = with(chat(&called("decide", "input", "x")), json!({"max_tokens": 150}));
     let reply = Client(server.addr, None).post(CHAT, &body);
     assert_eq!(reply["timings"]["turn"]["calls"][0]["error"], true, "{reply}");
+}
+
+#[test]
+fn a_call_whose_client_leaves_while_it_runs_is_in_the_audit() {
+    let bench = Bench::new("read_only = [\"slow\"]");
+    let lines = Arc::new(Mutex::new(String::new()));
+    let audit = Audit::to({
+        let lines = lines.clone();
+        move |line| *lines.lock().unwrap() += line
+    });
+    let server = Server::start(Options { tools: Some(bench.file()), context: 4096, audit, ..Options::default() });
+    let body = with(chat(&called("slow", "text", "x")), json!({"stream": true}));
+    let stream = Stream::open(server.addr, CHAT, &body);
+    let log = || std::fs::read_to_string(bench.log()).unwrap_or_default();
+    eventually("the call runs", || log().contains("slow"));
+    drop(stream);
+    server.wait_for_live(0);
+    let said = lines.lock().unwrap().clone();
+    assert!(said.contains(r#""on":"files__slow""#) && said.contains(r#""outcome":"cancelled""#), "{said}");
 }
 
 /// A server of the test's own over HTTP, until it is dropped.

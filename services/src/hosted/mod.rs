@@ -21,4 +21,4 @@ pub use import::imported;
 pub use pins::{PinFile, Pins};
 pub use server::{McpServer, ToolAnswer};
 pub use tool::{PinState, ServerTool};
-pub use toolbox::{ListedTools, ToolRecord, Toolbox};
+pub use toolbox::{ListedTools, Toolbox};

@@ -5,7 +5,7 @@ use super::file::{ServerEntry, ToolsFile};
 use super::pins::{PinFile, Pins};
 use super::server::McpServer;
 use super::tool::{PinState, ServerTool};
-use crate::audit::{Audit, AuditRecord};
+use crate::audit::Audit;
 use crate::metrics;
 use chimere_engine::files::Stamp;
 use chimere_engine::ids::KeyId;
@@ -22,7 +22,8 @@ pub struct Toolbox {
     open: Option<OpenToolbox>,
     /// Calls that wait for an approval.
     pub approvals: Approvals,
-    audit: Audit,
+    /// Where calls are written down.
+    pub audit: Audit,
 }
 
 struct OpenToolbox {
@@ -47,22 +48,6 @@ pub struct ListedTools {
     pub tools: Vec<Arc<ServerTool>>,
     /// Why there are none.
     pub error: Option<String>,
-}
-
-/// A call for the audit.
-pub struct ToolRecord<'a> {
-    /// The name that the model calls the tool by.
-    pub tool: &'a str,
-    /// The account that it is run for.
-    pub account: KeyId,
-    /// Name of the request in the log.
-    pub request: &'a str,
-    /// Hash of the arguments.
-    pub arguments: &'a str,
-    /// The account that approved it, if one was asked.
-    pub approved: Option<KeyId>,
-    /// A word for what came of it.
-    pub outcome: &'a str,
 }
 
 impl Toolbox {
@@ -138,17 +123,6 @@ impl Toolbox {
     /// The tools that are accepted, and where that is written down.
     pub fn pins(&self) -> Option<(Arc<Pins>, &Path)> {
         self.open.as_ref().map(|open| (open.pins.pins(), open.pins.path()))
-    }
-
-    /// Writes a call down: in the audit, and in the metrics under the names that the operator's files have.
-    pub fn record(&self, record: &ToolRecord<'_>) {
-        self.audit.record(&AuditRecord {
-            account: Some(record.account),
-            request: Some(record.request),
-            arguments: Some(record.arguments),
-            approved: record.approved,
-            ..AuditRecord::own("tool.call", Some(record.tool), record.outcome)
-        });
     }
 }
 

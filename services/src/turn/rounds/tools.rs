@@ -5,8 +5,9 @@ use super::driver::{TurnDriver, count};
 use super::machine::{CallOutcome, CallResult, PlannedCall, TurnEvent};
 use crate::actors::request::output::{Delta, Output, ToolCallDelta, ToolRun};
 use crate::actors::request::report::CallReport;
+use crate::audit::AuditRecord;
 use crate::holder::digest;
-use crate::hosted::{AskedCall, ServerTool, ToolAnswer, ToolRecord};
+use crate::hosted::{AskedCall, ServerTool, ToolAnswer};
 use crate::limits::MCP_READS_AT_ONCE;
 use crate::metrics;
 use crate::turn::caller::TurnCaller;
@@ -89,7 +90,7 @@ impl TurnDriver {
             let (services, caller) = (&self.later.services, &self.later.caller);
             let (shown, arguments, pin) = (call.name.clone(), call.arguments.clone(), tool.pin.clone());
             let asked = AskedCall { shown: shown.clone(), arguments: arguments.clone(), pin };
-            record(services, caller, tool, (&arguments, "asked"), None);
+            record(services, caller, tool, (&arguments, "asked"));
             let id = services.tools.approvals.ask(caller.account, asked);
             let start = Some((id, shown));
             let tool_calls = vec![ToolCallDelta { index, start, arguments, incomplete: false }];
@@ -107,24 +108,34 @@ pub(super) async fn run(
     (arguments, written): (&Map<String, Json>, &str),
     approved: Option<KeyId>,
 ) -> ToolAnswer {
+    let hash = digest(written);
+    // A client may leave while it runs, and the server may have done it all the same.
+    let deed = services.tools.audit.begin(AuditRecord { approved, ..recorded(caller, tool, &hash, "") });
     let answer = tool.server.call(&tool.name, arguments.clone()).await;
     let server = tool.server.name().to_owned();
     ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
-    record(services, caller, tool, (written, CallOutcome::of(&answer).name()), approved);
+    deed.ends(CallOutcome::of(&answer).name());
     answer
 }
 
-/// Writes a call down in the audit.
+/// Writes down what came of a call that does not run.
 pub(super) fn record(
     services: &TurnServices,
     caller: &TurnCaller,
     tool: &ServerTool,
     (arguments, outcome): (&str, &str),
-    approved: Option<KeyId>,
 ) {
-    let (account, request, arguments) = (caller.account, &*caller.name, digest(arguments));
-    let record = ToolRecord { tool: &tool.shown, account, request, arguments: &arguments, approved, outcome };
-    services.tools.record(&record);
+    services.tools.audit.record(&recorded(caller, tool, &digest(arguments), outcome));
+}
+
+/// A call as the audit has it, with a hash of its arguments.
+fn recorded<'a>(caller: &'a TurnCaller, tool: &'a ServerTool, arguments: &'a str, outcome: &'a str) -> AuditRecord<'a> {
+    AuditRecord {
+        account: Some(caller.account),
+        request: Some(&caller.name),
+        arguments: Some(arguments),
+        ..AuditRecord::own("tool.call", Some(&tool.shown), outcome)
+    }
 }
 
 /// A call as the client is told of it, before it has ended.
