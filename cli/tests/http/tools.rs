@@ -5,7 +5,7 @@ use crate::documents::Client;
 use crate::support::client::{names_of_item, refused};
 use crate::support::*;
 use chimere::audit::Audit;
-use chimere::hosted::Toolbox;
+use chimere::hosted::{PinState, ServerTool, Toolbox};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -379,6 +379,23 @@ fn a_call_whose_client_leaves_while_it_runs_is_in_the_audit() {
     server.wait_for_live(0);
     let said = lines.lock().unwrap().clone();
     assert!(said.contains(r#""on":"files__slow""#) && said.contains(r#""outcome":"cancelled""#), "{said}");
+}
+
+#[test]
+fn tools_are_judged_anew_when_their_list_or_what_was_accepted_changes_and_else_not() {
+    let bench = Bench::unaccepted("", "");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let tools = Toolbox::for_operator(&bench.file()).unwrap();
+    let server = tools.all_servers().remove(0);
+    let list = || runtime.block_on(tools.list(&server)).tools;
+    let are_same = |a: &[Arc<ServerTool>], b: &[Arc<ServerTool>]| a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b));
+    let (first, second) = (list(), list());
+    assert!(first.len() > 5 && are_same(&first, &second));
+    assert_eq!(first[1].state, PinState::New);
+    runtime.block_on(tools.accept(&server)).unwrap();
+    let accepted = list();
+    assert_eq!((&*accepted[1].name, &accepted[1].state), ("die", &PinState::Accepted));
+    assert!(are_same(&accepted, &list()));
 }
 
 /// A server of the test's own over HTTP, until it is dropped.

@@ -10,6 +10,7 @@ use crate::metrics;
 use chimere_engine::files::Stamp;
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
+use rmcp::model::Tool;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,16 @@ struct ToolboxState {
     /// What the file was when it was last looked at, read or not: a mistake is told once.
     seen: Option<Stamp>,
     servers: Arc<BTreeMap<String, Arc<McpServer>>>,
+    /// The tools of these servers as they were judged last.
+    judged: BTreeMap<String, JudgedTools>,
+}
+
+/// A server's tools, and the list and the pins by which they were judged: as long as both are the same, so are they,
+/// and no request hashes their schemas again.
+struct JudgedTools {
+    listed: Arc<Vec<Tool>>,
+    pins: Arc<Pins>,
+    tools: Vec<Arc<ServerTool>>,
 }
 
 /// A server's tools, each with what the operator has said of it.
@@ -60,7 +71,7 @@ impl Toolbox {
         let seen = Stamp::at(path);
         let (file, pins, runtime) = (ToolsFile::read(path)?, PinFile::beside(path)?, ToolThread::start()?);
         let servers = Arc::new(servers_of(file, &BTreeMap::new(), &runtime.handle));
-        let state = Mutex::new(ToolboxState { seen, servers });
+        let state = Mutex::new(ToolboxState { seen, servers, judged: BTreeMap::new() });
         let open = OpenToolbox { path: path.to_owned(), pins, state, runtime, told: Mutex::default() };
         Ok(Self { open: Some(open), approvals: Approvals::default(), audit })
     }
@@ -96,14 +107,7 @@ impl Toolbox {
             Ok(tools) => tools,
             Err(why) => return ListedTools { tools: Vec::new(), error: Some(why) },
         };
-        let pins = open.pins.pins();
-        let judged = |tool| {
-            let tool = ServerTool::listed(server, tool);
-            Arc::new(ServerTool { state: pins.state(&tool), ..tool })
-        };
-        let tools: Vec<Arc<ServerTool>> = tools.iter().map(judged).collect();
-        tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| open.tell(tool));
-        ListedTools { tools, error: None }
+        ListedTools { tools: open.judged(server, tools), error: None }
     }
 
     /// Accepts all tools of a server as they are, and gives them.
@@ -133,7 +137,11 @@ impl OpenToolbox {
         if now != state.seen {
             state.seen = now;
             match ToolsFile::read(&self.path) {
-                Ok(file) => state.servers = Arc::new(servers_of(file, &state.servers, &self.runtime.handle)),
+                Ok(file) => {
+                    state.servers = Arc::new(servers_of(file, &state.servers, &self.runtime.handle));
+                    // They would keep the connections of servers that are named no more.
+                    state.judged.clear();
+                }
                 Err(error) => {
                     ::metrics::counter!(metrics::TOOL_FILES_REFUSED).increment(1);
                     tracing::error!(error, "the tools stay as they were");
@@ -141,6 +149,30 @@ impl OpenToolbox {
             }
         }
         state.servers.clone()
+    }
+
+    /// What the operator says of the tools that a server lists.
+    fn judged(&self, server: &Arc<McpServer>, listed: Arc<Vec<Tool>>) -> Vec<Arc<ServerTool>> {
+        let pins = self.pins.pins();
+        let is_same = |before: &&JudgedTools| {
+            let same_server = before.tools.iter().all(|tool| Arc::ptr_eq(&tool.server, server));
+            same_server && Arc::ptr_eq(&before.listed, &listed) && Arc::ptr_eq(&before.pins, &pins)
+        };
+        if let Some(before) = self.state.lock().judged.get(server.name()).filter(is_same) {
+            return before.tools.clone();
+        }
+        let judged = |tool| {
+            let tool = ServerTool::listed(server, tool);
+            Arc::new(ServerTool { state: pins.state(&tool), ..tool })
+        };
+        let tools: Vec<Arc<ServerTool>> = listed.iter().map(judged).collect();
+        tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| self.tell(tool));
+        let mut state = self.state.lock();
+        if state.servers.get(server.name()).is_some_and(|named| Arc::ptr_eq(named, server)) {
+            let judged = JudgedTools { listed, pins, tools: tools.clone() };
+            state.judged.insert(server.name().to_owned(), judged);
+        }
+        tools
     }
 
     fn tell(&self, tool: &ServerTool) {
