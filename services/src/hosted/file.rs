@@ -1,6 +1,7 @@
 //! The file of the operator's tools, `tools.toml`: which MCP servers there are, and what each of them may do. Its owner
 //! alone may read it, because it names programs that run here.
 
+use super::tool::SEPARATOR;
 use crate::holder::AdmittedAccounts;
 use crate::limits;
 use crate::outbound::OperatorsServer;
@@ -8,9 +9,6 @@ use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Between the name of a server and that of its tool.
-pub const SEPARATOR: &str = "__";
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,12 +1,20 @@
 //! A tool of an MCP server as its server tells of it, and whether the operator has accepted it.
 
-use super::file::{Approval, SEPARATOR};
+use super::file::Approval;
 use super::server::McpServer;
 use crate::holder::digest;
 use crate::limits;
 use serde_json::{Value as Json, json};
 use std::fmt;
 use std::sync::Arc;
+
+/// Between the name of a server, or of a namespace of the client's own, and that of its tool.
+pub const SEPARATOR: &str = "__";
+
+/// The name that a model calls a server's or a namespace's tool by.
+pub fn shown_name(server: &str, tool: &str) -> String {
+    format!("{server}{SEPARATOR}{tool}")
+}
 
 /// A tool that a model may call.
 #[derive(Clone)]
@@ -55,7 +63,7 @@ impl PinState {
 impl ServerTool {
     /// A tool as a server lists it, before anybody looked whether it is accepted.
     pub(super) fn new(server: Arc<McpServer>, name: String, description: String, schema: Json) -> Self {
-        let shown = format!("{}{SEPARATOR}{name}", server.name());
+        let shown = shown_name(server.name(), &name);
         let pin = pin_of(&name, &description, &schema);
         let bytes = description.len() + schema.to_string().len();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');

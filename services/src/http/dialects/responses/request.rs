@@ -1,7 +1,7 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
 use super::items;
-use super::tool_items::{SEPARATOR, flat};
+use crate::hosted::{SEPARATOR, shown_name};
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
@@ -283,7 +283,7 @@ fn namespace(
 fn function(mut tool: Fields, namespace: Option<&str>) -> Result<Json, ApiError> {
     let mut function = tool.same(&["name", "description", "strict", "parameters"]);
     if let (Some(space), Some(name)) = (namespace, function.get("name").and_then(Json::as_str)) {
-        let name = flat(space, name);
+        let name = shown_name(space, name);
         function.insert("name".into(), name.into());
     }
     tool.ignore_rest();
