@@ -22,7 +22,7 @@ use crate::turn::error::TurnError;
 use crate::turn::hosted::{Hosted, HostedCall, ToolList, WebCall};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
 use crate::turn::preparation::Preparation;
-use crate::turn::prompts::{prompt_of, work};
+use crate::turn::prompts::{INLINE_BYTES, prompt_of, work};
 use crate::turn::services::TurnServices;
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{CacheScope, Micros, TokenId};
@@ -298,22 +298,21 @@ impl TurnDriver {
         let mut whole = Vec::with_capacity(results.len() + 2);
         whole.push(Message::new(Role::User, "."));
         whole.extend(self.exchange(results));
-        let bytes = results.iter().map(|result| result.text.len()).sum();
-        let conversation = Conversation { messages: whole, ..self.without_messages() };
-        let (text, ends) = (services.text.clone(), later.ends().to_vec());
+        let bytes: usize = results.iter().map(|result| result.text.len() + result.call.arguments.len()).sum();
+        let said = self.said.0.len() + self.said.1.len();
+        let (tools, is_few) = services.text.tools_behind(&later.conversation.tools);
+        let options = later.conversation.options.clone();
+        let conversation = Conversation { messages: whole, tools, options, continues: false };
+        let (text, ends, here) = (services.text.clone(), later.ends().to_vec(), is_few && bytes + said <= INLINE_BYTES);
         let job = move || text.continuation(&conversation, &ends);
-        if let Some(next) = work(&services.lanes, later.caller.holder, bytes, false, job).await? {
+        if let Some(next) = work(&services.lanes, later.caller.holder, bytes, here, job).await? {
             return Ok(next.behind(&later.tokens, &later.turns, later.ends()));
         }
         let before = later.conversation.messages.iter().cloned();
         let messages = before.chain(self.exchange(results)).collect();
-        let conversation = Conversation { messages, ..self.without_messages() };
+        let Conversation { tools, options, .. } = &later.conversation;
+        let conversation = Conversation { messages, tools: tools.clone(), options: options.clone(), continues: false };
         prompt_of(services, later.caller.holder, conversation, later.bytes + bytes, usize::MAX).await
-    }
-
-    fn without_messages(&self) -> Conversation {
-        let Conversation { tools, options, .. } = &self.later.conversation;
-        Conversation { messages: Vec::new(), tools: tools.clone(), options: options.clone(), continues: false }
     }
 
     /// What the model said last, with the calls that these answer, and the answers.
