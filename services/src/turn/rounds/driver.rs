@@ -17,8 +17,7 @@ use crate::text::grammar::Calls;
 use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
-use crate::turn::early_end::EarlyEnd;
-use crate::turn::error::TurnError;
+use crate::turn::error::{EarlyEnd, TurnError};
 use crate::turn::hosted::{Hosted, HostedCall, ToolList, WebCall};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
 use crate::turn::preparation::Preparation;
@@ -280,6 +279,8 @@ impl TurnDriver {
         let draws = |seed| SplitMix::nth(seed, u64::from(self.later.turn.rounds() - 1));
         asked.generation.seed = asked.generation.seed.map(draws);
         let engine = Arc::make_mut(&mut asked.generation.spec.engine);
+        // Before turns of its key that have not begun: behind all of these its prompt would be in no cache any more.
+        engine.priority = engine.priority.saturating_sub(1);
         engine.max_tokens = self.later.turn.tokens_left();
         engine.min_tokens = engine.min_tokens.saturating_sub(self.usage.completion_tokens);
         let (caller, cache) = (self.later.caller.clone(), self.later.cache);
