@@ -136,7 +136,7 @@ fn a_conversation_with_a_tool_comes_back_as_it_was_said() {
     assistant.insert(0, json!({"type": "thinking", "thinking": "once upon a time", "signature": "of another server"}));
     assistant.insert(1, json!({"type": "redacted_thinking", "data": "eA=="}));
     let result = json!({"type": "tool_result", "tool_use_id": id, "is_error": true,
-        "content": [{"type": "text", "text": "no such number"}, {"type": "tool_reference", "tool_name": "mcp__x__add"}]});
+        "content": [{"type": "text", "text": "no such number"}, {"type": "tool_reference", "tool_name": "x__add"}]});
     let messages = json!([
         {"role": "system", "content": "one"},
         {"role": "user", "content": [{"type": "text", "text": "go", "cache_control": {"type": "ephemeral"}}]},
@@ -153,7 +153,7 @@ fn a_conversation_with_a_tool_comes_back_as_it_was_said() {
         "zero\n\none",
         "<parameter=a>\n17\n",
         "Error: no such number",
-        "mcp__x__add can be called now",
+        "The tool x__add can be called now",
         "<system-reminder>\ntwo\n",
     ] {
         assert!(told.contains(said), "{said:?} in {told}");

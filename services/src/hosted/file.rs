@@ -1,7 +1,6 @@
 //! The file of the operator's tools, `tools.toml`: which MCP servers there are, and what each of them may do. Its owner
 //! alone may read it, because it names programs that run here.
 
-use super::tool::SEPARATOR;
 use crate::holder::AdmittedAccounts;
 use crate::limits;
 use crate::outbound::OperatorsServer;
@@ -9,6 +8,14 @@ use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Between the name of a server, or of a namespace of the client's own, and that of its tool.
+pub const SEPARATOR: &str = "__";
+
+/// The name that a model calls a server's or a namespace's tool by.
+pub fn shown_name(server: &str, tool: &str) -> String {
+    format!("{server}{SEPARATOR}{tool}")
+}
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq)]

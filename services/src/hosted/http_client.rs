@@ -1,5 +1,6 @@
 //! HTTP of MCP: each message is a request through the one way out, and its answer is one message, as JSON or at the end
-//! of a stream of events, which may be cut into several. The stream that a server may open by itself is not listened to.
+//! of a stream of events, which may be cut into several. The stream that a server may open by itself is not listened
+//! to.
 
 use super::events::AnswerEvents;
 use crate::limits::{MCP_MESSAGE_BYTES_MAX, MCP_RESUMES_MAX};

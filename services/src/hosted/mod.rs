@@ -16,9 +16,9 @@ mod toolbox;
 pub(crate) mod fakes;
 
 pub use approvals::{Approvals, AskedCall, KnownCall, is_approval_id};
-pub use file::{Approval, ServerEntry, ToolsFile};
+pub use file::{Approval, SEPARATOR, ServerEntry, ToolsFile, shown_name};
 pub use import::imported;
 pub use pins::{PinFile, Pins};
 pub use server::{McpServer, ToolAnswer};
-pub use tool::{PinState, SEPARATOR, ServerTool, shown_name};
+pub use tool::{PinState, ServerTool};
 pub use toolbox::{ListedTools, Toolbox};

@@ -192,8 +192,8 @@ impl Drop for RunningCall<'_> {
     }
 }
 
-/// The result of a call. A server of 2026-07-28 may keep nothing of a call that it has begun: it says how far it is, and
-/// is asked again with these words. It has no questions to its client, which has declared that it answers none.
+/// The result of a call. A server of 2026-07-28 may keep nothing of a call that it has begun: it says how far it is,
+/// and is asked again with these words. It has no questions to its client, which has declared that it answers none.
 async fn finished(peer: &Peer<RoleClient>, mut params: CallToolRequestParams) -> Result<CallToolResult, String> {
     for _ in 0..=limits::MCP_RESUMES_MAX {
         match peer.call_tool_once(params.clone()).await.map_err(|e| e.to_string())? {

@@ -1,20 +1,12 @@
 //! A tool of an MCP server as its server tells of it, and whether the operator has accepted it.
 
-use super::file::Approval;
+use super::file::{Approval, shown_name};
 use super::server::McpServer;
 use crate::holder::digest;
 use crate::limits;
 use serde_json::{Value as Json, json};
 use std::fmt;
 use std::sync::Arc;
-
-/// Between the name of a server, or of a namespace of the client's own, and that of its tool.
-pub const SEPARATOR: &str = "__";
-
-/// The name that a model calls a server's or a namespace's tool by.
-pub fn shown_name(server: &str, tool: &str) -> String {
-    format!("{server}{SEPARATOR}{tool}")
-}
 
 /// A tool that a model may call.
 #[derive(Clone)]

@@ -5,7 +5,6 @@
 mod caller;
 mod context;
 pub mod decisions;
-mod early_end;
 mod error;
 mod grammar;
 mod hosted;

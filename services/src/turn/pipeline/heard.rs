@@ -5,7 +5,7 @@ use crate::actors::request::Outputs;
 use crate::actors::request::output::{Delta, Finish, Output, RequestUsage};
 use crate::pipelines::Said;
 use crate::text::parser::TextPart;
-pub(super) use crate::turn::early_end::EarlyEnd;
+pub(super) use crate::turn::error::EarlyEnd;
 use tokio::sync::mpsc;
 
 /// A generation that runs.

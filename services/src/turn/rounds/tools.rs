@@ -12,7 +12,7 @@ use crate::limits::MCP_READS_AT_ONCE;
 use crate::metrics;
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::room;
-use crate::turn::early_end::EarlyEnd;
+use crate::turn::error::EarlyEnd;
 use crate::turn::hosted::{Hosted, HostedCall};
 use crate::turn::services::TurnServices;
 use chimere_engine::ids::KeyId;
