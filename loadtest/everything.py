@@ -397,9 +397,9 @@ def pipeline(folder):
 
 
 def tools(binary, folder):
-    """An MCP server with a tool that reads, accepted, for a service that begins."""
+    """An MCP server with tools that read, accepted, for a service that begins."""
     file, program = folder / "tools.toml", pathlib.Path(__file__).resolve().parent.parent / "cli/tests/data/mcp_server.py"
-    file.write_text(f'[mcp.{SERVER}]\nargv = {json.dumps([sys.executable, str(program), str(folder / "mcp.log")])}\nread_only = ["read"]\n')
+    file.write_text(f'[mcp.{SERVER}]\nargv = {json.dumps([sys.executable, str(program), str(folder / "mcp.log")])}\nread_only = ["read", "environment"]\n')
     file.chmod(0o600)
     subprocess.run([binary, "mcp", "accept", SERVER, "--tools", file], check=True, stdout=subprocess.DEVNULL, timeout=START_SECONDS)
     return {"CHIMERE_TOOLS__FILE": str(file)}

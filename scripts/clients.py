@@ -33,7 +33,7 @@ PINNED = {
     "openai": ["openai==3.54.0"],
     "litellm": ["litellm==1.106.0", "mcp==2.3.0"],   # which it imports and does not ask for
     "pydantic-ai": ["pydantic-ai-slim[openai]==2.68.0"],
-    "openai-agents": ["openai-agents==0.24.0"],
+    "openai-agents": ["openai-agents==0.24.0", "openai==3.57.0", "mcp==2.3.0"],
     "langchain-openai": ["langchain-openai==1.7.3"],
     "instructor": ["instructor==1.17.0", "anthropic==2.14.0"],
     "guidellm": ["guidellm==0.8.1"],
@@ -66,7 +66,8 @@ PINNED = {
 # Those whose first package is installed without what it asks for.
 ALONE = {"open-webui-rag"}
 # Those that are run in the environment of another one.
-WITHIN = {"openai-file-search": "openai-documents", "anthropic-documents": "anthropic", "openai-agents-documents": "openai-agents"}
+WITHIN = {"openai-file-search": "openai-documents", "anthropic-documents": "anthropic", "openai-agents-documents": "openai-agents",
+          "openai-agents-tools": "openai-agents"}
 
 # Those of JavaScript: the package, and the script that drives it.
 NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "openai-node-documents": ("openai@6.49.0", "documents.mjs"),
@@ -314,6 +315,9 @@ if MINILM := os.environ.get("CHIMERE_MINILM_DIR"):
     SETTINGS |= {name: SETTINGS.get(name, {}) | {"CHIMERE_DOCUMENTS__EMBEDDER__DIRECTORY": MINILM}
                  for name in ("langchain-documents", "open-webui-rag")}
 SETTINGS["mcp"] = {"CHIMERE_DOCUMENTS__DIRECTORY": "{home}", "CHIMERE_MCP__SERVE": "true"}
+SETTINGS["openai-agents-tools"] = SETTINGS["mcp"] | {"CHIMERE_TOOLS__FILE": "{home}/tools.toml"}
+# What has to be there before such a service begins, by the binary, the program's interpreter and the directory.
+PREPARED = {"openai-agents-tools": agents.accept_weather}
 SECONDS = {"schemathesis": 1800, "open-webui": 900}
 
 
@@ -329,6 +333,7 @@ PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "o
             "openai-responses": openai_responses, "openai-documents": documents.openai_documents, "mcp": agents.mcp,
             "openai-file-search": documents.openai_file_search, "anthropic-documents": documents.anthropic,
             "langchain-documents": documents.langchain, "openai-agents-documents": documents.openai_agents,
+            "openai-agents-tools": agents.openai_agents,
             "open-webui-rag": documents.open_webui_rag, "ollama": ollama, "schemathesis": schemathesis, "llm": terminals.llm,
             "aider": terminals.aider, "smolagents": frameworks.smolagents, "haystack": frameworks.haystack,
             "semantic-kernel": frameworks.semantic_kernel, "crewai": frameworks.crewai,
@@ -453,6 +458,20 @@ def drive(name, venvs, server):
     return good
 
 
+def drive_apart(name, venvs, binary):
+    """The same with a service of its own."""
+    with tempfile.TemporaryDirectory() as home:
+        settings = {key: value.format(home=home) for key, value in SETTINGS[name].items()}
+        try:
+            if name in PREPARED:
+                PREPARED[name](binary, python_of(name, venvs), pathlib.Path(home))
+        except Skip:
+            # Nor is its program there, which is told below.
+            settings = {}
+        with Server(binary, settings) as server:
+            return drive(name, venvs, server)
+
+
 def chosen(names, only):
     """Those with `only` in their name, or the one that it names."""
     return [only] if only in names else [name for name in names if not only or only in name]
@@ -480,10 +499,7 @@ def main():
         parser.error(f"no program has {args.only} in its name")
     with Server(binary) as server:
         results = [drive(name, venvs, server) for name in names if name not in SETTINGS]
-    for name in (name for name in names if name in SETTINGS):
-        with tempfile.TemporaryDirectory() as home, \
-                Server(binary, {key: value.format(home=home) for key, value in SETTINGS[name].items()}) as server:
-            results.append(drive(name, venvs, server))
+    results += [drive_apart(name, venvs, binary) for name in names if name in SETTINGS]
     skipped, failed = results.count(None), results.count(False)
     print(f"{results.count(True)} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0

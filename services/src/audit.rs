@@ -13,6 +13,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The target of its records where they go to the log of everything else.
 pub const TARGET: &str = "chimere::audit";
 
+/// The outcome of what nobody waited for any more.
+const CANCELLED: &str = "cancelled";
+
 /// Where records go. Clones share it.
 #[derive(Clone, Default)]
 pub struct Audit(Option<AuditSink>);
@@ -85,6 +88,11 @@ impl Audit {
         Self(Some(Arc::new(sink)))
     }
 
+    /// Something begins that is written down at its end, as cancelled if it does not come to it.
+    pub fn begin<'a>(&'a self, record: AuditRecord<'a>) -> AuditedDeed<'a> {
+        AuditedDeed { audit: self, record: AuditRecord { outcome: CANCELLED, ..record } }
+    }
+
     /// Writes a record down.
     pub fn record(&self, record: &AuditRecord<'_>) {
         #[derive(Serialize)]
@@ -102,6 +110,26 @@ impl Audit {
     }
 }
 
+/// Something that is being done and is written down at its end. That nobody waits for its end any more is one too: what
+/// was begun may have had its effect.
+pub struct AuditedDeed<'a> {
+    audit: &'a Audit,
+    record: AuditRecord<'a>,
+}
+
+impl AuditedDeed<'_> {
+    /// It has come to its end by itself, with this outcome.
+    pub fn ends(mut self, outcome: &'static str) {
+        self.record.outcome = outcome;
+    }
+}
+
+impl Drop for AuditedDeed<'_> {
+    fn drop(&mut self) {
+        self.audit.record(&self.record);
+    }
+}
+
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Audit(own sink)" } else { "Audit(log)" })
@@ -112,6 +140,20 @@ impl fmt::Debug for Audit {
 mod tests {
     use super::*;
     use parking_lot::Mutex;
+
+    #[test]
+    fn a_deed_is_written_down_once_with_its_end_or_as_cancelled() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let audit = Audit::to({
+            let lines = lines.clone();
+            move |line| lines.lock().push(line.to_owned())
+        });
+        audit.begin(AuditRecord::own("web.fetch", Some("a"), "")).ends("read");
+        drop(audit.begin(AuditRecord::own("web.fetch", Some("b"), "")));
+        let lines = lines.lock();
+        assert!(lines[0].ends_with(r#""on":"a","outcome":"read"}"#), "{lines:?}");
+        assert!(lines[1].ends_with(r#""on":"b","outcome":"cancelled"}"#) && lines.len() == 2, "{lines:?}");
+    }
 
     #[test]
     fn a_record_is_a_line_of_json_with_what_is_known_and_nothing_else() {

@@ -393,6 +393,9 @@ pub const MCP_TOOLS_MAX: usize = 128;
 pub const MCP_TOOL_BYTES_MAX: usize = 64 << 10;
 /// Bytes of one message of an MCP server; a longer one ends its connection, or is dropped.
 pub const MCP_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// How often the stream of an answer that an MCP server cut off is asked for again, and how often a call that it does
+/// not finish is.
+pub const MCP_RESUMES_MAX: usize = 16;
 /// Seconds that connecting to an MCP server, listing its tools and each call may take, where the file says nothing
 /// else.
 pub const MCP_SECONDS: u64 = 30;

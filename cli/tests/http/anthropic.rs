@@ -136,7 +136,7 @@ fn a_conversation_with_a_tool_comes_back_as_it_was_said() {
     assistant.insert(0, json!({"type": "thinking", "thinking": "once upon a time", "signature": "of another server"}));
     assistant.insert(1, json!({"type": "redacted_thinking", "data": "eA=="}));
     let result = json!({"type": "tool_result", "tool_use_id": id, "is_error": true,
-        "content": [{"type": "text", "text": "no such number"}]});
+        "content": [{"type": "text", "text": "no such number"}, {"type": "tool_reference", "tool_name": "x__add"}]});
     let messages = json!([
         {"role": "system", "content": "one"},
         {"role": "user", "content": [{"type": "text", "text": "go", "cache_control": {"type": "ephemeral"}}]},
@@ -149,7 +149,13 @@ fn a_conversation_with_a_tool_comes_back_as_it_was_said() {
         "context_management": {"edits": []}, "metadata": {"user_id": "u"}, "service_tier": "standard_only"});
     assert_eq!(whole(&server, second.clone())["content"][0]["text"], "42");
     let told = server.fake.was_told();
-    for said in ["zero\n\none", "<parameter=a>\n17\n", "Error: no such number", "<system-reminder>\ntwo\n"] {
+    for said in [
+        "zero\n\none",
+        "<parameter=a>\n17\n",
+        "Error: no such number",
+        "The tool x__add can be called now",
+        "<system-reminder>\ntwo\n",
+    ] {
         assert!(told.contains(said), "{said:?} in {told}");
     }
     assert!(!told.contains("billing"), "{told}");

@@ -76,7 +76,20 @@ fn a_response_says_what_was_asked_and_what_came_of_it() {
     );
     assert!(server.fake.was_told().contains("be brief"));
 
+    for (name, value) in [
+        ("top_logprobs", json!(0)),
+        ("temperature", json!(1.0)),
+        ("presence_penalty", json!(0.0)),
+        ("max_tool_calls", Value::Null),
+        ("safety_identifier", Value::Null),
+        ("prompt_cache_key", Value::Null),
+    ] {
+        assert_eq!(response.get(name), Some(&value), "{name}: what was not asked for is there too");
+    }
+    assert!(response["completed_at"].as_u64() >= response["created_at"].as_u64(), "{response}");
+
     let cut = answered(&server, with(say("LOOP[a ]"), json!({"max_output_tokens": 5})));
+    assert_eq!((cut.get("completed_at"), cut.get("instructions")), (Some(&Value::Null), Some(&Value::Null)));
     assert_eq!(
         (&cut["status"], &cut["incomplete_details"]["reason"]),
         (&json!("incomplete"), &json!("max_output_tokens"))

@@ -345,6 +345,39 @@ fn a_client_that_leaves_in_a_later_round_frees_all_that_the_turn_held() {
 }
 
 #[test]
+fn a_turn_that_has_begun_goes_before_those_that_have_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { documents: Some(dir.path().to_owned()), slots: 1, context: 4096, ..Options::default() };
+    let (server, store, _) = with_store(Server::start(options), "done");
+    server.wait_for_live(0);
+    let before = server.fake.plans().len();
+    let streamed = |body: Value| Stream::open(server.addr, CHAT, &with(body, json!({"stream": true})));
+    server.fake.allow(0);
+    let turn = streamed(chat(&json!([tool(&store)]), &search("Kelm")));
+    server.wait_for_live(2);
+    // One that takes the slot while the turn searches and never ends, and one that waits.
+    let endless = streamed(with(ask("LOOP[on and on ]"), json!({"max_tokens": 3000})));
+    server.wait_for_live(3);
+    let waiting = streamed(ask("SAY[next]"));
+    server.wait_for_live(4);
+    server.fake.allow_all();
+    let begun = || {
+        let plans = server.fake.plans();
+        let mut seqs: Vec<_> = plans[before..].iter().flat_map(|plan| &plan.pieces).map(|piece| piece.seq).collect();
+        let mut seen = std::collections::HashSet::new();
+        seqs.retain(|seq| seen.insert(*seq));
+        seqs
+    };
+    eventually("the next one has the slot", || begun().len() == 2);
+    eventually("the later round waits", || server.live() == 4);
+    drop(endless);
+    server.wait_for_live(0);
+    drop((turn, waiting));
+    let begun = begun();
+    assert!(begun.len() == 4 && begun[2] > begun[3], "the round came last and goes first: {begun:?}");
+}
+
+#[test]
 fn the_deadline_of_a_request_is_that_of_all_its_rounds() {
     let dir = tempfile::tempdir().unwrap();
     let (server, body) = hanging_in_the_second_round(dir.path());

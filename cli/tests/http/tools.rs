@@ -4,10 +4,13 @@
 use crate::documents::Client;
 use crate::support::client::{names_of_item, refused, steps_of};
 use crate::support::*;
-use chimere::hosted::Toolbox;
+use chimere::audit::Audit;
+use chimere::hosted::{PinState, ServerTool, Toolbox};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
@@ -396,6 +399,98 @@ fn a_server_is_reached_over_http_too() {
     let body = with(chat(&called("decide", "input", "x")), json!({"max_tokens": 150}));
     let reply = Client(server.addr, None).post(CHAT, &body);
     assert_eq!(reply["timings"]["turn"]["calls"][0]["error"], true, "{reply}");
+}
+
+#[test]
+fn a_call_whose_client_leaves_while_it_runs_is_in_the_audit() {
+    let bench = Bench::new("read_only = [\"slow\"]");
+    let lines = Arc::new(Mutex::new(String::new()));
+    let audit = Audit::to({
+        let lines = lines.clone();
+        move |line| *lines.lock().unwrap() += line
+    });
+    let server = Server::start(Options { tools: Some(bench.file()), context: 4096, audit, ..Options::default() });
+    let body = with(chat(&called("slow", "text", "x")), json!({"stream": true}));
+    let stream = Stream::open(server.addr, CHAT, &body);
+    let log = || std::fs::read_to_string(bench.log()).unwrap_or_default();
+    eventually("the call runs", || log().contains("slow"));
+    drop(stream);
+    server.wait_for_live(0);
+    let said = lines.lock().unwrap().clone();
+    assert!(said.contains(r#""on":"files__slow""#) && said.contains(r#""outcome":"cancelled""#), "{said}");
+}
+
+#[test]
+fn tools_are_judged_anew_when_their_list_or_what_was_accepted_changes_and_else_not() {
+    let bench = Bench::unaccepted("", "");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let tools = Toolbox::for_operator(&bench.file()).unwrap();
+    let server = tools.all_servers().remove(0);
+    let list = || runtime.block_on(tools.list(&server)).tools;
+    let are_same = |a: &[Arc<ServerTool>], b: &[Arc<ServerTool>]| a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b));
+    let (first, second) = (list(), list());
+    assert!(first.len() > 5 && are_same(&first, &second));
+    assert_eq!(first[1].state, PinState::New);
+    runtime.block_on(tools.accept(&server)).unwrap();
+    let accepted = list();
+    assert_eq!((&*accepted[1].name, &accepted[1].state), ("die", &PinState::Accepted));
+    assert!(are_same(&accepted, &list()));
+}
+
+/// A server of the test's own over HTTP, until it is dropped.
+struct HttpServer(std::process::Child);
+
+impl HttpServer {
+    fn start(bench: &Bench) -> Self {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mcp_server.py");
+        let mut command = std::process::Command::new("python3");
+        command.arg(program).arg(bench.log()).arg("http").stdout(std::process::Stdio::piped());
+        let mut server = Self(command.spawn().unwrap());
+        let (mut port, out) = (String::new(), server.0.stdout.take().unwrap());
+        BufReader::new(out).read_line(&mut port).unwrap();
+        let port = port.trim();
+        bench.write(
+            "tools.toml",
+            &format!("[mcp.files]\nurl = \"http://127.0.0.1:{port}/mcp\"\nread_only = [\"read\"]\n"),
+        );
+        server
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_that_its_server_cuts_off_is_asked_for_again_where_it_went_on() {
+    let bench = Bench { dir: tempfile::tempdir().unwrap() };
+    bench.says("done");
+    // It also answers `server/discover`, which it does not know, with an empty result.
+    let _other = HttpServer::start(&bench);
+    bench.accept();
+    let server = bench.start();
+    let reply = Client(server.addr, None).post(CHAT, &chat(&called("read", "text", "seven")));
+    assert_eq!(reply["timings"]["turn"]["calls"][0]["error"], false, "{reply}");
+    assert!(server.fake.was_told().contains("seven SAY{done}"), "{}", server.fake.was_told());
+    let log = std::fs::read_to_string(bench.log()).unwrap();
+    assert!(log.ends_with("again e1 s1 2025-11-25\n"), "{log}");
+}
+
+#[test]
+fn a_call_that_is_not_finished_is_asked_for_again_and_one_that_asks_somebody_says_that_nobody_is_there() {
+    let bench = Bench::unaccepted("read_only = [\"later\", \"asks\"]", "modern");
+    bench.accept();
+    let server = bench.start();
+    for (tool, failed, said) in [("later", false, "done"), ("asks", true, "the tool asks its user something")] {
+        let body = with(chat(&called(tool, "text", "x")), json!({"max_tokens": 150}));
+        let reply = Client(server.addr, None).post(CHAT, &body);
+        assert_eq!(reply["timings"]["turn"]["calls"][0]["error"], failed, "{tool}: {reply}");
+        let told = server.fake.was_told();
+        assert!(told.contains(said), "{tool}: {}", &told[told.len().saturating_sub(600)..]);
+    }
 }
 
 /// Ways in which a result tells a model what to do.

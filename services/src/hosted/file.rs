@@ -9,8 +9,13 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Between the name of a server and that of its tool.
+/// Between the name of a server, or of a namespace of the client's own, and that of its tool.
 pub const SEPARATOR: &str = "__";
+
+/// The name that a model calls a server's or a namespace's tool by.
+pub fn shown_name(server: &str, tool: &str) -> String {
+    format!("{server}{SEPARATOR}{tool}")
+}
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq)]

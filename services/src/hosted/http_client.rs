@@ -1,22 +1,25 @@
 //! HTTP of MCP: each message is a request through the one way out, and its answer is one message, as JSON or at the end
-//! of a stream of events. The stream that a server may open by itself is not listened to.
+//! of a stream of events, which may be cut into several. The stream that a server may open by itself is not listened
+//! to.
 
-use crate::limits::MCP_MESSAGE_BYTES_MAX;
+use super::events::AnswerEvents;
+use crate::limits::{MCP_MESSAGE_BYTES_MAX, MCP_RESUMES_MAX};
 use crate::outbound::{Destination, Method, Outbound, OutboundBounds, OutboundError, OutboundReply, OutboundRequest};
 use crate::outbound::{OperatorsServer, Refused};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerJsonRpcMessage, ServerResult};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SESSION: &str = "mcp-session-id";
+const REVISION: &str = "mcp-protocol-version";
 /// Bytes of a refusal that its reader sees.
 const SHOWN: usize = 200;
 
@@ -42,6 +45,70 @@ impl HttpClient {
         let bounds = OutboundBounds { time: self.time, bytes: MCP_MESSAGE_BYTES_MAX };
         self.outbound.open(destination, request, bounds).await.map_err(StreamableHttpError::Client)
     }
+
+    /// The answer to a request in a stream of events. A stream that ends before the answer is asked for again.
+    async fn heard(
+        &self,
+        mut reply: OutboundReply,
+        request: &RequestId,
+        headers: Vec<(String, String)>,
+    ) -> Result<ServerJsonRpcMessage, HttpError> {
+        let (end, mut events) = (Instant::now() + self.time, AnswerEvents::to(request.clone()));
+        for _ in 0..=MCP_RESUMES_MAX {
+            while let Some(piece) = reply.next().await.map_err(StreamableHttpError::Client)? {
+                if let Some(answer) = events.take(&piece) {
+                    return Ok(answer);
+                }
+            }
+            let Some((last, pause)) = events.broken_off().filter(|(_, pause)| Instant::now() + *pause < end) else {
+                break;
+            };
+            tokio::time::sleep(pause).await;
+            let mut headers = headers.clone();
+            headers.push(("last-event-id".to_owned(), last));
+            reply = self.ask(&OutboundRequest { method: Method::Get, headers, body: Bytes::new() }).await?;
+            if reply.status() != 200 {
+                break;
+            }
+        }
+        Err(StreamableHttpError::UnexpectedEndOfStream)
+    }
+
+    /// What the answer to a message says.
+    async fn answered(
+        &self,
+        reply: OutboundReply,
+        message: &ClientJsonRpcMessage,
+        session: Option<&str>,
+        headers: &HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let status = reply.status();
+        if matches!(status, 202 | 204) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if status == 404 && session.is_some() {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        let given = reply.header(SESSION).map(str::to_owned);
+        let is_events =
+            reply.header("content-type").is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"));
+        if !(200..300).contains(&status) {
+            let body = reply.whole().await.map_err(StreamableHttpError::Client)?;
+            return refused(status, &body, message, session.is_some());
+        }
+        let answer = match message {
+            ClientJsonRpcMessage::Request(request) if is_events => {
+                let headers = resuming(headers, given.as_deref().or(session));
+                self.heard(reply, &request.id, headers).await?
+            }
+            ClientJsonRpcMessage::Request(_) => {
+                serde_json::from_slice(&reply.whole().await.map_err(StreamableHttpError::Client)?)?
+            }
+            // Nothing answers what is no request.
+            _ => return Ok(StreamableHttpPostResponse::Accepted),
+        };
+        Ok(StreamableHttpPostResponse::Json(understood(answer, message), given))
+    }
 }
 
 impl StreamableHttpClient for HttpClient {
@@ -63,7 +130,7 @@ impl StreamableHttpClient for HttpClient {
         all.extend(session.as_ref().map(|session| (SESSION.to_owned(), session.to_string())));
         let body = Bytes::from(serde_json::to_vec(&message)?);
         let reply = self.ask(&OutboundRequest { method: Method::Post, headers: all, body }).await?;
-        answered(reply, &message, session.is_some()).await
+        self.answered(reply, &message, session.as_deref(), &headers).await
     }
 
     async fn delete_session(
@@ -95,60 +162,27 @@ fn written(headers: &HashMap<HeaderName, HeaderValue>) -> Vec<(String, String)> 
     headers.iter().filter_map(text).collect()
 }
 
-/// What an answer says.
-async fn answered(
-    mut reply: OutboundReply,
-    message: &ClientJsonRpcMessage,
-    in_session: bool,
-) -> Result<StreamableHttpPostResponse, HttpError> {
-    let status = reply.status();
-    if matches!(status, 202 | 204) {
-        return Ok(StreamableHttpPostResponse::Accepted);
-    }
-    if status == 404 && in_session {
-        return Err(StreamableHttpError::SessionExpired);
-    }
-    let session = reply.header(SESSION).map(str::to_owned);
-    let is_events = reply.header("content-type").is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"));
-    if !(200..300).contains(&status) {
-        let body = reply.whole().await.map_err(StreamableHttpError::Client)?;
-        return refused(status, &body, message, in_session);
-    }
-    if is_events {
-        return Ok(StreamableHttpPostResponse::Json(last_of(&mut reply).await?, session));
-    }
-    let body = reply.whole().await.map_err(StreamableHttpError::Client)?;
-    if body.is_empty() && !matches!(message, ClientJsonRpcMessage::Request(_)) {
-        return Ok(StreamableHttpPostResponse::Accepted);
-    }
-    Ok(StreamableHttpPostResponse::Json(serde_json::from_slice(&body)?, session))
+/// The headers with which a stream of events is asked for again.
+fn resuming(headers: &HashMap<HeaderName, HeaderValue>, session: Option<&str>) -> Vec<(String, String)> {
+    let mut all = vec![("accept".to_owned(), "text/event-stream".to_owned())];
+    all.extend(written(headers).into_iter().filter(|(name, _)| name == REVISION));
+    all.extend(session.map(|session| (SESSION.to_owned(), session.to_owned())));
+    all
 }
 
-/// The answer to a request, before which others may come in the same stream of events.
-async fn last_of(reply: &mut OutboundReply) -> Result<ServerJsonRpcMessage, HttpError> {
-    let (mut text, mut searched) = (Vec::new(), 0);
-    while let Some(piece) = reply.next().await.map_err(StreamableHttpError::Client)? {
-        text.extend(piece.iter().filter(|byte| **byte != b'\r'));
-        while let Some(end) = text[searched..].windows(2).position(|two| two == b"\n\n") {
-            let event: Vec<u8> = text.drain(..searched + end + 2).collect();
-            searched = 0;
-            let said = data_of(&String::from_utf8_lossy(&event));
-            if let Ok(message @ (ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))) =
-                serde_json::from_str(&said)
-            {
-                return Ok(message);
-            }
+/// The answer to a request. Some servers of before 2026 have an empty result for every request that they do not know:
+/// then it is an error, as others say that they know no `server/discover`.
+fn understood(answer: ServerJsonRpcMessage, message: &ClientJsonRpcMessage) -> ServerJsonRpcMessage {
+    match (&answer, message) {
+        (ServerJsonRpcMessage::Response(response), ClientJsonRpcMessage::Request(request))
+            if matches!(request.request, ClientRequest::DiscoverRequest(_))
+                && !matches!(response.result, ServerResult::DiscoverResult(_)) =>
+        {
+            let error = ErrorData::invalid_request("the answer is no description of a server", None);
+            ServerJsonRpcMessage::error(error, Some(request.id.clone()))
         }
-        // An event's end may be cut in two by the pieces.
-        searched = text.len().saturating_sub(1);
+        _ => answer,
     }
-    Err(StreamableHttpError::UnexpectedEndOfStream)
-}
-
-/// The data of an event.
-fn data_of(event: &str) -> String {
-    let lines = event.lines().filter_map(|line| line.strip_prefix("data:"));
-    lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// A refusal: an error of the protocol, or none that it knows. A server that does not know `server/discover` may say so
@@ -178,16 +212,5 @@ fn refused(
     match error {
         Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None)),
         None => Err(StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}: {said}").into())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_data_of_an_event_is_its_lines_without_their_names() {
-        assert_eq!(data_of("event: message\ndata: {\"a\":\ndata:1}\nid: 7\n\n"), "{\"a\":\n1}");
-        assert_eq!(data_of(": still here\n\n"), "");
     }
 }

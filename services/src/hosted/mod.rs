@@ -3,6 +3,7 @@
 
 mod approvals;
 mod connection;
+mod events;
 mod file;
 mod http_client;
 mod import;
@@ -15,9 +16,9 @@ mod toolbox;
 pub(crate) mod fakes;
 
 pub use approvals::{Approvals, AskedCall, KnownCall, is_approval_id};
-pub use file::{Approval, SEPARATOR, ServerEntry, ToolsFile};
+pub use file::{Approval, SEPARATOR, ServerEntry, ToolsFile, shown_name};
 pub use import::imported;
 pub use pins::{PinFile, Pins};
 pub use server::{McpServer, ToolAnswer};
 pub use tool::{PinState, ServerTool};
-pub use toolbox::{ListedTools, ToolRecord, Toolbox};
+pub use toolbox::{ListedTools, Toolbox};

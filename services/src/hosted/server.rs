@@ -4,7 +4,8 @@
 use super::connection::McpConnection;
 use super::file::ServerEntry;
 use crate::limits;
-use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, PaginatedRequestParams, Tool};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, InputRequiredResult};
+use rmcp::model::{JsonObject, PaginatedRequestParams, Tool};
 use rmcp::service::{Peer, RoleClient};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,8 +113,7 @@ impl McpServer {
         let _running = RunningCall::of(&self.calls);
         let asked = async {
             let peer = self.connected(&mut *self.link.lock().await).await?;
-            let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-            peer.call_tool(params).await.map_err(|e| e.to_string())
+            finished(&peer, CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments)).await
         };
         let result = tokio::time::timeout(within, asked).await;
         let result = result.unwrap_or_else(|_| Err(format!("no answer within {} s", self.entry.seconds)));
@@ -190,6 +190,26 @@ impl Drop for RunningCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// The result of a call. A server of 2026-07-28 may keep nothing of a call that it has begun: it says how far it is,
+/// and is asked again with these words. It has no questions to its client, which has declared that it answers none.
+async fn finished(peer: &Peer<RoleClient>, mut params: CallToolRequestParams) -> Result<CallToolResult, String> {
+    for _ in 0..=limits::MCP_RESUMES_MAX {
+        match peer.call_tool_once(params.clone()).await.map_err(|e| e.to_string())? {
+            CallToolResponse::Complete(result) => return Ok(result),
+            CallToolResponse::InputRequired(InputRequiredResult {
+                input_requests: None,
+                request_state: Some(state),
+                ..
+            }) => params = params.with_request_state(state),
+            CallToolResponse::InputRequired(_) => {
+                return Err("the tool asks its user something, and nobody is asked here".into());
+            }
+            _ => return Err("it gives a task and no result".into()),
+        }
+    }
+    Err(format!("it does not finish within {} requests", limits::MCP_RESUMES_MAX + 1))
 }
 
 /// The tools of a server, in the order of their names.

@@ -1,6 +1,6 @@
 //! A tool of an MCP server as its server tells of it, and whether the operator has accepted it.
 
-use super::file::{Approval, SEPARATOR};
+use super::file::{Approval, shown_name};
 use super::server::McpServer;
 use crate::holder::digest;
 use crate::limits;
@@ -55,7 +55,7 @@ impl PinState {
 impl ServerTool {
     /// A tool as a server lists it, before anybody looked whether it is accepted.
     pub(super) fn new(server: Arc<McpServer>, name: String, description: String, schema: Json) -> Self {
-        let shown = format!("{}{SEPARATOR}{name}", server.name());
+        let shown = shown_name(server.name(), &name);
         let pin = pin_of(&name, &description, &schema);
         let bytes = description.len() + schema.to_string().len();
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');

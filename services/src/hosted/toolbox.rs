@@ -5,11 +5,12 @@ use super::file::{ServerEntry, ToolsFile};
 use super::pins::{PinFile, Pins};
 use super::server::McpServer;
 use super::tool::{PinState, ServerTool};
-use crate::audit::{Audit, AuditRecord};
+use crate::audit::Audit;
 use crate::metrics;
 use chimere_engine::files::Stamp;
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
+use rmcp::model::Tool;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub struct Toolbox {
     open: Option<OpenToolbox>,
     /// Calls that wait for an approval.
     pub approvals: Approvals,
-    audit: Audit,
+    /// Where calls are written down.
+    pub audit: Audit,
 }
 
 struct OpenToolbox {
@@ -38,6 +40,16 @@ struct ToolboxState {
     /// What the file was when it was last looked at, read or not: a mistake is told once.
     seen: Option<Stamp>,
     servers: Arc<BTreeMap<String, Arc<McpServer>>>,
+    /// The tools of these servers as they were judged last.
+    judged: BTreeMap<String, JudgedTools>,
+}
+
+/// A server's tools, and the list and the pins by which they were judged: as long as both are the same, so are they,
+/// and no request hashes their schemas again.
+struct JudgedTools {
+    listed: Arc<Vec<Tool>>,
+    pins: Arc<Pins>,
+    tools: Vec<Arc<ServerTool>>,
 }
 
 /// A server's tools, each with what the operator has said of it.
@@ -47,22 +59,6 @@ pub struct ListedTools {
     pub tools: Vec<Arc<ServerTool>>,
     /// Why there are none.
     pub error: Option<String>,
-}
-
-/// A call for the audit.
-pub struct ToolRecord<'a> {
-    /// The name that the model calls the tool by.
-    pub tool: &'a str,
-    /// The account that it is run for.
-    pub account: KeyId,
-    /// Name of the request in the log.
-    pub request: &'a str,
-    /// Hash of the arguments.
-    pub arguments: &'a str,
-    /// The account that approved it, if one was asked.
-    pub approved: Option<KeyId>,
-    /// A word for what came of it.
-    pub outcome: &'a str,
 }
 
 impl Toolbox {
@@ -75,7 +71,7 @@ impl Toolbox {
         let seen = Stamp::at(path);
         let (file, pins, runtime) = (ToolsFile::read(path)?, PinFile::beside(path)?, ToolThread::start()?);
         let servers = Arc::new(servers_of(file, &BTreeMap::new(), &runtime.handle));
-        let state = Mutex::new(ToolboxState { seen, servers });
+        let state = Mutex::new(ToolboxState { seen, servers, judged: BTreeMap::new() });
         let open = OpenToolbox { path: path.to_owned(), pins, state, runtime, told: Mutex::default() };
         Ok(Self { open: Some(open), approvals: Approvals::default(), audit })
     }
@@ -111,14 +107,7 @@ impl Toolbox {
             Ok(tools) => tools,
             Err(why) => return ListedTools { tools: Vec::new(), error: Some(why) },
         };
-        let pins = open.pins.pins();
-        let judged = |tool| {
-            let tool = ServerTool::listed(server, tool);
-            Arc::new(ServerTool { state: pins.state(&tool), ..tool })
-        };
-        let tools: Vec<Arc<ServerTool>> = tools.iter().map(judged).collect();
-        tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| open.tell(tool));
-        ListedTools { tools, error: None }
+        ListedTools { tools: open.judged(server, tools), error: None }
     }
 
     /// Accepts all tools of a server as they are, and gives them.
@@ -139,17 +128,6 @@ impl Toolbox {
     pub fn pins(&self) -> Option<(Arc<Pins>, &Path)> {
         self.open.as_ref().map(|open| (open.pins.pins(), open.pins.path()))
     }
-
-    /// Writes a call down: in the audit, and in the metrics under the names that the operator's files have.
-    pub fn record(&self, record: &ToolRecord<'_>) {
-        self.audit.record(&AuditRecord {
-            account: Some(record.account),
-            request: Some(record.request),
-            arguments: Some(record.arguments),
-            approved: record.approved,
-            ..AuditRecord::own("tool.call", Some(record.tool), record.outcome)
-        });
-    }
 }
 
 impl OpenToolbox {
@@ -159,7 +137,11 @@ impl OpenToolbox {
         if now != state.seen {
             state.seen = now;
             match ToolsFile::read(&self.path) {
-                Ok(file) => state.servers = Arc::new(servers_of(file, &state.servers, &self.runtime.handle)),
+                Ok(file) => {
+                    state.servers = Arc::new(servers_of(file, &state.servers, &self.runtime.handle));
+                    // They would keep the connections of servers that are named no more.
+                    state.judged.clear();
+                }
                 Err(error) => {
                     ::metrics::counter!(metrics::TOOL_FILES_REFUSED).increment(1);
                     tracing::error!(error, "the tools stay as they were");
@@ -167,6 +149,30 @@ impl OpenToolbox {
             }
         }
         state.servers.clone()
+    }
+
+    /// What the operator says of the tools that a server lists.
+    fn judged(&self, server: &Arc<McpServer>, listed: Arc<Vec<Tool>>) -> Vec<Arc<ServerTool>> {
+        let pins = self.pins.pins();
+        let is_same = |before: &&JudgedTools| {
+            let same_server = before.tools.iter().all(|tool| Arc::ptr_eq(&tool.server, server));
+            same_server && Arc::ptr_eq(&before.listed, &listed) && Arc::ptr_eq(&before.pins, &pins)
+        };
+        if let Some(before) = self.state.lock().judged.get(server.name()).filter(is_same) {
+            return before.tools.clone();
+        }
+        let judged = |tool| {
+            let tool = ServerTool::listed(server, tool);
+            Arc::new(ServerTool { state: pins.state(&tool), ..tool })
+        };
+        let tools: Vec<Arc<ServerTool>> = listed.iter().map(judged).collect();
+        tools.iter().filter(|tool| tool.state != PinState::Accepted).for_each(|tool| self.tell(tool));
+        let mut state = self.state.lock();
+        if state.servers.get(server.name()).is_some_and(|named| Arc::ptr_eq(named, server)) {
+            let judged = JudgedTools { listed, pins, tools: tools.clone() };
+            state.judged.insert(server.name().to_owned(), judged);
+        }
+        tools
     }
 
     fn tell(&self, tool: &ServerTool) {

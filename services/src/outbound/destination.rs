@@ -48,17 +48,13 @@ impl PublicReach {
         Self::default()
     }
 
-    /// Only what the configuration lists: a host's name stands for that host and those below it, at public addresses;
-    /// a name or an address with a port for exactly that server, wherever it stands.
-    pub fn listed(entries: &[String]) -> Result<Self, Refused> {
-        let mut reach = Self { hosts: Some(Vec::new()), servers: Vec::new() };
-        for entry in entries {
-            reach.allow(entry)?;
-        }
-        Ok(reach)
+    /// Only what is allowed by name.
+    pub fn listed() -> Self {
+        Self { hosts: Some(Vec::new()), servers: Vec::new() }
     }
 
-    /// Adds an entry of the configuration's list.
+    /// Adds an entry of the configuration's list: a host's name stands for that host and those below it, at public
+    /// addresses; a name or an address with a port for exactly that server, wherever it stands.
     pub fn allow(&mut self, entry: &str) -> Result<(), Refused> {
         let wrong = || Refused::Host { got: entry.to_owned() };
         let (host, port) = parted(entry).ok_or_else(wrong)?;

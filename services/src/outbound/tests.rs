@@ -243,8 +243,11 @@ fn the_operator_s_server_may_stand_anywhere_and_no_redirect_leaves_it() {
 
 #[test]
 fn where_hosts_are_listed_others_are_refused() {
-    let entries = ["docs.test".to_owned(), "127.0.0.1:8091".into()];
-    let reach = Arc::new(PublicReach::listed(&entries).unwrap());
+    let mut reach = PublicReach::listed();
+    for entry in ["docs.test", "127.0.0.1:8091"] {
+        reach.allow(entry).unwrap();
+    }
+    let reach = Arc::new(reach);
     let scene = Scene::new(names, &[OK]);
     let read = |url: &str| Destination::public(url, &reach).map_err(OutboundError::from).and_then(|to| scene.get(to));
     for url in ["http://docs.test/a", "http://www.docs.test/", "http://127.0.0.1:8091/x"] {

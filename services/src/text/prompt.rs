@@ -1,12 +1,13 @@
 //! What a model knows about text, in one place: its tokenizer, its template, and what they say about a prompt.
 
-use super::conversation::{Conversation, Message, Role};
+use super::conversation::{Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 use super::guard::Guard;
 use super::template::{ChatTemplate, TemplateError, TemplateGlobals};
 use super::tokenizer::{TokenKind, Tokenizer, TokenizerError};
 use super::tools::CallForm;
 use chimere_engine::format::TextAssets;
 use chimere_engine::ids::TokenId;
+use serde_json::json;
 use std::sync::Arc;
 
 /// Tokenizer and template of the served model.
@@ -16,6 +17,8 @@ pub struct TextModel {
     template: Option<ChatTemplate>,
     /// The control token with which the template opens a turn, if it does so with one.
     opener: Option<TokenId>,
+    /// What the template writes behind a question is the same whichever tools it declares before it.
+    declares_apart: bool,
     calls: CallForm,
 }
 
@@ -100,9 +103,10 @@ impl TextModel {
             (template, of_tools) => template.or(of_tools),
         };
         let opener = template.as_ref().and_then(|template| opener(template, &tokenizer));
+        let declares_apart = template.as_ref().is_some_and(declares_apart);
         let calls =
             assets.tool_template.as_deref().or(assets.chat_template.as_deref()).map(CallForm::of).unwrap_or_default();
-        Ok(Self { tokenizer, template, opener, calls })
+        Ok(Self { tokenizer, template, opener, declares_apart, calls })
     }
 
     /// Shared with the detokenizers of running requests.
@@ -164,6 +168,16 @@ impl TextModel {
         Some(PromptTail { ids, turns, thinking: Thinking::after(&text) })
     }
 
+    /// The tools that a conversation needs for [`Self::continuation`], and whether these are few, however many it
+    /// declares.
+    pub fn tools_behind(&self, declared: &[RawJson]) -> (Vec<RawJson>, bool) {
+        match declared {
+            [] => (Vec::new(), true),
+            _ if self.declares_apart => (vec![declaration("f")], true),
+            _ => (declared.to_vec(), false),
+        }
+    }
+
     /// A text as what a user says, up to where the assistant begins to speak: what a model for conversations knows best
     /// how to read. The text alone where there is no template, or where it does not do with that. What looks like a
     /// control token is text.
@@ -197,6 +211,33 @@ fn opener(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<TokenId> {
     (tokenizer.kind(first) == TokenKind::Special).then_some(first)
 }
 
+/// Whether a template writes the same behind a question, a call and its result, whichever tools there are.
+fn declares_apart(template: &ChatTemplate) -> bool {
+    let call = ToolCall {
+        id: Some("call00000".into()),
+        name: "f".into(),
+        arguments: RawJson(json!({"a": "b"})),
+        id_place: IdPlace::BeforeFunction,
+    };
+    let said = Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "a") };
+    let result = Message { tool_call_id: Some("call00000".into()), ..Message::new(Role::Tool, "a") };
+    let behind = |tools: Vec<RawJson>| {
+        let asked = Conversation { messages: vec![Message::new(Role::User, "a")], tools, ..Conversation::default() };
+        let mut whole = asked.clone();
+        whole.messages.extend([said.clone(), result.clone()]);
+        let (question, whole) = (template.render_closed(&asked).ok()?, template.render(&whole).ok()?);
+        whole.strip_prefix(&question).map(str::to_owned)
+    };
+    let one = behind(vec![declaration("f")]);
+    one.is_some() && one == behind(vec![declaration("g"), declaration("f"), declaration("h")])
+}
+
+/// A tool of this name that takes nothing.
+fn declaration(name: &str) -> RawJson {
+    let parameters = json!({"type": "object", "properties": {}});
+    RawJson(json!({"type": "function", "function": {"name": name, "description": name, "parameters": parameters}}))
+}
+
 impl Thinking {
     /// What a prompt's end says.
     pub fn after(prompt: &str) -> Self {
@@ -214,9 +255,7 @@ impl Thinking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::{IdPlace, RawJson, ToolCall};
     use chimere_engine::format::{GenerationDefaults, TokenizerSource};
-    use serde_json::json;
 
     fn model(template: Option<&str>) -> TextModel {
         let file = include_bytes!("../../../engine/tests/golden/moe/tokenizer.json");
@@ -334,6 +373,24 @@ mod tests {
         let stopped = model.continuation(&called("found"), &[end]).unwrap();
         let stopped = stopped.behind(&earlier[..earlier.len() - 1], &[], &[end]);
         assert!(stopped.ids.starts_with(&earlier));
+    }
+
+    #[test]
+    fn what_comes_behind_an_answer_needs_few_tools_unless_a_template_looks_at_them_there() {
+        let template = include_str!("../../../engine/tests/golden/moe/chat_template.jinja");
+        let declared: Vec<_> = ["search", "read", "write"].map(declaration).to_vec();
+        let end = model(None).tokenizer().id("<|im_end|>").unwrap();
+        let tail =
+            |model: &TextModel, tools| model.continuation(&Conversation { tools, ..called("x") }, &[end]).unwrap();
+        let usual = model(Some(template));
+        let (few, is_few) = usual.tools_behind(&declared);
+        assert_eq!((few.len(), is_few), (1, true));
+        assert_eq!(tail(&usual, few), tail(&usual, declared.clone()));
+        let counting =
+            model(Some(&template.replace("{{ '\\n<tool_response>", "{{ tools|length }}{{ '\\n<tool_response>")));
+        assert_ne!(tail(&counting, declared[..1].to_vec()), tail(&counting, declared.clone()));
+        assert_eq!(counting.tools_behind(&declared), (declared, false));
+        assert_eq!(usual.tools_behind(&[]), (Vec::new(), true));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Why a turn has no generation. Whoever asked for the turn puts it into words that its client reads.
+//! Why a turn has no generation, which whoever asked for the turn puts into words that its client reads; and why one
+//! that runs ends before its answer does.
 
 use crate::actors::phase::Phase;
 use crate::actors::request::direct::DirectError;
+use crate::actors::request::output::Output;
 use crate::documents::DocumentError;
 use crate::embedder::EmbedderError;
 use crate::semantic::CollectionError;
@@ -107,5 +109,26 @@ impl TurnError {
             Self::Invalid { field, message, code, .. } => Self::Invalid { field, message, code, reason: Some(counted) },
             other => other,
         }
+    }
+}
+
+/// Why a turn that runs ends before its answer does.
+pub(super) enum EarlyEnd {
+    /// Nobody hears its outputs any more.
+    Unheard,
+    /// The client is told this in the place of more.
+    Told(Output),
+}
+
+impl EarlyEnd {
+    /// The engine failed, for this reason.
+    pub(super) fn failed(why: impl Into<String>) -> Self {
+        Self::Told(Output::Failed(why.into()))
+    }
+}
+
+impl From<TurnError> for EarlyEnd {
+    fn from(error: TurnError) -> Self {
+        Self::failed(error.to_string())
     }
 }

@@ -63,7 +63,7 @@ impl WebKeys {
         let listed = |entry: &str| ("allow", entry.to_owned());
         let mut reach = match self.fetch {
             WebFetch::Off => None,
-            WebFetch::Listed => Some(PublicReach::listed(&[]).map_err(|e| listed(&e.to_string()))?),
+            WebFetch::Listed => Some(PublicReach::listed()),
             WebFetch::Public => Some(PublicReach::everywhere()),
         };
         for entry in self.entries() {

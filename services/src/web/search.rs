@@ -160,25 +160,19 @@ impl Web {
         };
         let destination = Destination::public(url, reach).map_err(OutboundError::from);
         let host = destination.as_ref().map_or_else(|_| "refused".to_owned(), Destination::host);
+        let visit = self.audit.begin(AuditRecord {
+            account: Some(visitor.account),
+            request: Some(&visitor.request),
+            ..AuditRecord::own("web.fetch", Some(&host), "")
+        });
         let fetched = match destination {
             Ok(destination) => self.fetched(destination).await,
             Err(refused) => Err(refused.into()),
         };
-        let outcome = match &fetched {
+        visit.ends(match &fetched {
             Ok(_) => "read",
             Err(WebError::Outbound(OutboundError::Refused(refused))) => refused.why(),
             Err(_) => "failed",
-        };
-        self.audit.record(&AuditRecord {
-            action: "web.fetch",
-            on: Some(&host),
-            account: Some(visitor.account),
-            address: None,
-            times: None,
-            request: Some(&visitor.request),
-            arguments: None,
-            approved: None,
-            outcome,
         });
         let FetchedPage { url, format, bytes } = fetched?;
         let reader = self.reader.clone();

@@ -92,12 +92,6 @@ pub enum RefusedTurn {
     Engine(String),
 }
 
-impl From<TurnError> for EarlyEnd {
-    fn from(error: TurnError) -> Self {
-        Self::Told(Output::Failed(error.to_string()))
-    }
-}
-
 /// Why a step was not carried out.
 enum StepError {
     Turn(TurnError),

@@ -5,15 +5,8 @@ use crate::actors::request::Outputs;
 use crate::actors::request::output::{Delta, Finish, Output, RequestUsage};
 use crate::pipelines::Said;
 use crate::text::parser::TextPart;
+pub(super) use crate::turn::error::EarlyEnd;
 use tokio::sync::mpsc;
-
-/// Why a turn ends before its answer does.
-pub(super) enum EarlyEnd {
-    /// Nobody hears its outputs any more.
-    Unheard,
-    /// The client is told this in the place of more.
-    Told(Output),
-}
 
 /// A generation that runs.
 pub(super) struct Hearing {
@@ -96,7 +89,7 @@ impl Hearing {
                 }
                 Some(end @ (Output::Failed(_) | Output::Refused(_))) => return Err(EarlyEnd::Told(end)),
                 Some(_) => {}
-                None => return Err(EarlyEnd::Told(Output::Failed("the stream broke off".into()))),
+                None => return Err(EarlyEnd::failed("the stream broke off")),
             }
         }
     }

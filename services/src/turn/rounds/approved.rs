@@ -101,7 +101,7 @@ impl LaterRounds {
     fn deny(&self, id: &str, call: &AskedCall, said: &str) {
         self.services.tools.approvals.settle(id, said);
         if let Some(Hosted::Mcp { tool, .. }) = self.hosted(&call.shown) {
-            record(&self.services, &self.caller, tool, (&call.arguments, "denied"), None);
+            record(&self.services, &self.caller, tool, (&call.arguments, "denied"));
         }
     }
 

@@ -7,7 +7,6 @@ use super::round::Round;
 use super::usage::add;
 use super::web::WebTurn;
 use crate::actors::live::LiveEntry;
-use crate::actors::messages::Refusal;
 use crate::actors::request::generation_request::GenerationRequest;
 use crate::actors::request::output::{Delta, FileSearch, Finish, Output, RequestUsage, ToolRun};
 use crate::actors::request::report::{Report, TurnReport};
@@ -18,11 +17,11 @@ use crate::text::grammar::Calls;
 use crate::text::{ChatPrompt, Conversation, IdPlace, Message, RawJson, Role, ToolCall};
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::{BETWEEN, best_passages, numbered_passages, room};
-use crate::turn::error::TurnError;
+use crate::turn::error::{EarlyEnd, TurnError};
 use crate::turn::hosted::{Hosted, HostedCall, ToolList, WebCall};
 use crate::turn::options::{ChatRequest, FileSearchRequest, Generation, QueryWriter};
 use crate::turn::preparation::Preparation;
-use crate::turn::prompts::{prompt_of, work};
+use crate::turn::prompts::{INLINE_BYTES, prompt_of, work};
 use crate::turn::services::TurnServices;
 use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{CacheScope, Micros, TokenId};
@@ -166,22 +165,6 @@ impl LaterRounds {
     }
 }
 
-/// Why a turn ends before its answer does.
-pub(super) enum Broken {
-    /// Nobody hears its outputs any more.
-    Unheard,
-    /// For a reason that the client is told.
-    Failed(String),
-    /// The scheduler takes no further generation now.
-    Refused(Refusal),
-}
-
-impl From<TurnError> for Broken {
-    fn from(error: TurnError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
 /// A turn that is carried out.
 pub(super) struct TurnDriver {
     pub(super) later: LaterRounds,
@@ -217,16 +200,15 @@ impl TurnDriver {
 
     async fn run(mut self) {
         let told = match self.steps().await {
-            Ok(()) | Err(Broken::Unheard) => Ok(()),
-            Err(Broken::Failed(why)) => self.tell(Output::Failed(why)).await,
-            Err(Broken::Refused(refusal)) => self.tell(Output::Refused(refusal)).await,
+            Ok(()) | Err(EarlyEnd::Unheard) => Ok(()),
+            Err(EarlyEnd::Told(output)) => self.tell(output).await,
         };
         // A client that is gone needs no reason.
         drop(told);
         ::metrics::histogram!(metrics::TURN_ROUNDS).record(f64::from(self.later.turn.rounds()));
     }
 
-    async fn steps(&mut self) -> Result<(), Broken> {
+    async fn steps(&mut self) -> Result<(), EarlyEnd> {
         // A turn that began with calls which were approved has its first generation behind these.
         let begins = self.later.turn.rounds() > 0;
         let mut step = if begins { TurnStep::Generate(Vec::new()) } else { self.later.turn.next(TurnEvent::Begin) };
@@ -241,16 +223,16 @@ impl TurnDriver {
         }
     }
 
-    pub(super) async fn tell(&self, output: Output) -> Result<(), Broken> {
-        self.out.send(output).await.map_err(|_| Broken::Unheard)
+    pub(super) async fn tell(&self, output: Output) -> Result<(), EarlyEnd> {
+        self.out.send(output).await.map_err(|_| EarlyEnd::Unheard)
     }
 
-    pub(super) async fn tell_delta(&self, delta: Delta) -> Result<(), Broken> {
+    pub(super) async fn tell_delta(&self, delta: Delta) -> Result<(), EarlyEnd> {
         if delta.is_empty() { Ok(()) } else { self.tell(Output::Delta { choice: 0, delta }).await }
     }
 
     /// Has the model go on, and forwards what it says.
-    async fn generate(&mut self, results: Vec<CallResult>) -> Result<TurnEvent, Broken> {
+    async fn generate(&mut self, results: Vec<CallResult>) -> Result<TurnEvent, EarlyEnd> {
         let outputs = match self.first.take() {
             Some(first) => Some(first),
             None => self.submit(results).await?,
@@ -275,15 +257,15 @@ impl TurnDriver {
                     self.said = (std::mem::take(&mut round.text), std::mem::take(&mut round.reasoning));
                     return Ok(TurnEvent::Generated(round.ended(finish, tokens)));
                 }
-                Some(Output::Failed(why)) => return Err(Broken::Failed(why)),
+                Some(failed @ Output::Failed(_)) => return Err(EarlyEnd::Told(failed)),
                 Some(other) => self.tell(other).await?,
-                None => return Err(Broken::Failed("the stream broke off".into())),
+                None => return Err(EarlyEnd::failed("the stream broke off")),
             }
         }
     }
 
     /// Submits the next generation. `None` if the context has no room for it.
-    async fn submit(&mut self, results: Vec<CallResult>) -> Result<Option<Outputs>, Broken> {
+    async fn submit(&mut self, results: Vec<CallResult>) -> Result<Option<Outputs>, EarlyEnd> {
         let services = self.later.services.clone();
         let prompt = self.prompt(&results).await?;
         if prompt.ids.len() > services.room(&self.later.asked.generation.spec.engine) {
@@ -297,6 +279,8 @@ impl TurnDriver {
         let draws = |seed| SplitMix::nth(seed, u64::from(self.later.turn.rounds() - 1));
         asked.generation.seed = asked.generation.seed.map(draws);
         let engine = Arc::make_mut(&mut asked.generation.spec.engine);
+        // Before turns of its key that have not begun: behind all of these its prompt would be in no cache any more.
+        engine.priority = engine.priority.saturating_sub(1);
         engine.max_tokens = self.later.turn.tokens_left();
         engine.min_tokens = engine.min_tokens.saturating_sub(self.usage.completion_tokens);
         let (caller, cache) = (self.later.caller.clone(), self.later.cache);
@@ -305,7 +289,7 @@ impl TurnDriver {
         let request = preparation.complete().await?;
         let entry = services.live.enter(self.later.caller.name.clone());
         let submitted = RequestActor::submit(request, vec![entry], services.handles.clone()).await;
-        submitted.map(Some).map_err(Broken::Refused)
+        submitted.map(Some).map_err(|refusal| EarlyEnd::Told(Output::Refused(refusal)))
     }
 
     /// The prompt behind these answers: behind the model's own tokens wherever its template allows it, so that the
@@ -315,22 +299,21 @@ impl TurnDriver {
         let mut whole = Vec::with_capacity(results.len() + 2);
         whole.push(Message::new(Role::User, "."));
         whole.extend(self.exchange(results));
-        let bytes = results.iter().map(|result| result.text.len()).sum();
-        let conversation = Conversation { messages: whole, ..self.without_messages() };
-        let (text, ends) = (services.text.clone(), later.ends().to_vec());
+        let bytes: usize = results.iter().map(|result| result.text.len() + result.call.arguments.len()).sum();
+        let said = self.said.0.len() + self.said.1.len();
+        let (tools, is_few) = services.text.tools_behind(&later.conversation.tools);
+        let options = later.conversation.options.clone();
+        let conversation = Conversation { messages: whole, tools, options, continues: false };
+        let (text, ends, here) = (services.text.clone(), later.ends().to_vec(), is_few && bytes + said <= INLINE_BYTES);
         let job = move || text.continuation(&conversation, &ends);
-        if let Some(next) = work(&services.lanes, later.caller.holder, bytes, false, job).await? {
+        if let Some(next) = work(&services.lanes, later.caller.holder, bytes, here, job).await? {
             return Ok(next.behind(&later.tokens, &later.turns, later.ends()));
         }
         let before = later.conversation.messages.iter().cloned();
         let messages = before.chain(self.exchange(results)).collect();
-        let conversation = Conversation { messages, ..self.without_messages() };
+        let Conversation { tools, options, .. } = &later.conversation;
+        let conversation = Conversation { messages, tools: tools.clone(), options: options.clone(), continues: false };
         prompt_of(services, later.caller.holder, conversation, later.bytes + bytes, usize::MAX).await
-    }
-
-    fn without_messages(&self) -> Conversation {
-        let Conversation { tools, options, .. } = &self.later.conversation;
-        Conversation { messages: Vec::new(), tools: tools.clone(), options: options.clone(), continues: false }
     }
 
     /// What the model said last, with the calls that these answer, and the answers.
@@ -359,7 +342,7 @@ impl TurnDriver {
 
     /// Answers calls, one after the other: each takes of the context what those before it left. Those that only read
     /// run at once.
-    async fn call(&mut self, calls: Vec<PlannedCall>) -> Result<TurnEvent, Broken> {
+    async fn call(&mut self, calls: Vec<PlannedCall>) -> Result<TurnEvent, EarlyEnd> {
         if self.characters > 0 && !self.said.0.is_empty() {
             // What follows is another paragraph of the answer.
             self.characters += BETWEEN.len();
@@ -390,7 +373,7 @@ impl TurnDriver {
     }
 
     /// Searches, or says in words for the model why that cannot be. `before` are the answers of this round so far.
-    async fn search(&mut self, call: &ModelCall, query: String, before: &[CallResult]) -> Result<CallResult, Broken> {
+    async fn search(&mut self, call: &ModelCall, query: String, before: &[CallResult]) -> Result<CallResult, EarlyEnd> {
         self.tell(Output::Searching { query: query.clone() }).await?;
         let (services, caller) = (&self.later.services, &self.later.caller);
         let wanted = self.later.search.as_ref().expect("file_search is hosted where stores are named");
@@ -410,7 +393,7 @@ impl TurnDriver {
     }
 
     /// Searches the web or reads a page of it, or says in words for the model why that cannot be.
-    async fn browse(&mut self, call: ModelCall, asked: WebCall, before: &[CallResult]) -> Result<CallResult, Broken> {
+    async fn browse(&mut self, call: ModelCall, asked: WebCall, before: &[CallResult]) -> Result<CallResult, EarlyEnd> {
         if let Some(why) = self.later.web.refusal(&asked) {
             return Ok(without_answer(call, CallOutcome::Refused, &why));
         }
@@ -462,7 +445,7 @@ impl TurnDriver {
         Ok(answer(&found))
     }
 
-    async fn end(&mut self, finish: Finish) -> Result<(), Broken> {
+    async fn end(&mut self, finish: Finish) -> Result<(), EarlyEnd> {
         self.tell(Output::Finished { choice: 0, reason: finish }).await?;
         let mut usage = std::mem::take(&mut self.usage);
         let now = self.later.services.handles.clock.now();

@@ -1,16 +1,18 @@
 //! Calls of MCP servers' tools: run, told to the client, and put into the context as far as it has room; and calls that
 //! the client is asked about first.
 
-use super::driver::{Broken, TurnDriver, count};
+use super::driver::{TurnDriver, count};
 use super::machine::{CallOutcome, CallResult, PlannedCall, TurnEvent};
 use crate::actors::request::output::{Delta, Output, ToolCallDelta, ToolRun};
 use crate::actors::request::report::CallReport;
+use crate::audit::AuditRecord;
 use crate::holder::digest;
-use crate::hosted::{AskedCall, ServerTool, ToolAnswer, ToolRecord};
+use crate::hosted::{AskedCall, ServerTool, ToolAnswer};
 use crate::limits::MCP_READS_AT_ONCE;
 use crate::metrics;
 use crate::turn::caller::TurnCaller;
 use crate::turn::context::room;
+use crate::turn::error::EarlyEnd;
 use crate::turn::hosted::{Hosted, HostedCall};
 use crate::turn::services::TurnServices;
 use chimere_engine::ids::KeyId;
@@ -32,7 +34,7 @@ impl TurnDriver {
         &mut self,
         calls: &[PlannedCall],
         results: &mut Vec<CallResult>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), EarlyEnd> {
         let (services, caller) = (self.later.services.clone(), self.later.caller.clone());
         let runs = calls.iter().filter_map(|planned| match &planned.plan {
             Ok(HostedCall::Mcp { tool, arguments }) => {
@@ -59,7 +61,7 @@ impl TurnDriver {
     }
 
     /// The result, cut to what leaves room for the model's own words. `before` are the answers of this round so far.
-    async fn with_room(&self, mut result: CallResult, before: &[CallResult]) -> Result<CallResult, Broken> {
+    async fn with_room(&self, mut result: CallResult, before: &[CallResult]) -> Result<CallResult, EarlyEnd> {
         let room = room(self.later.services.handles.context, self.later.turn.tokens_left());
         let known = self.later.tokens.len() + before.iter().map(|result| result.text.len() + AROUND).sum::<usize>();
         // No token has less than a byte, so what is short enough need not be tokenized.
@@ -81,14 +83,14 @@ impl TurnDriver {
     }
 
     /// Tells the client of calls that wait for its approval, as calls that it has to answer.
-    pub(super) async fn ask(&mut self, calls: &[PlannedCall]) -> Result<TurnEvent, Broken> {
+    pub(super) async fn ask(&mut self, calls: &[PlannedCall]) -> Result<TurnEvent, EarlyEnd> {
         for (index, PlannedCall { call, tool, .. }) in (0..).zip(calls) {
             count(tool, "asked");
             let Hosted::Mcp { tool, .. } = tool else { continue };
             let (services, caller) = (&self.later.services, &self.later.caller);
             let (shown, arguments, pin) = (call.name.clone(), call.arguments.clone(), tool.pin.clone());
             let asked = AskedCall { shown: shown.clone(), arguments: arguments.clone(), pin };
-            record(services, caller, tool, (&arguments, "asked"), None);
+            record(services, caller, tool, (&arguments, "asked"));
             let id = services.tools.approvals.ask(caller.account, asked);
             let start = Some((id, shown));
             let tool_calls = vec![ToolCallDelta { index, start, arguments, incomplete: false }];
@@ -106,24 +108,34 @@ pub(super) async fn run(
     (arguments, written): (&Map<String, Json>, &str),
     approved: Option<KeyId>,
 ) -> ToolAnswer {
+    let hash = digest(written);
+    // A client may leave while it runs, and the server may have done it all the same.
+    let deed = services.tools.audit.begin(AuditRecord { approved, ..recorded(caller, tool, &hash, "") });
     let answer = tool.server.call(&tool.name, arguments.clone()).await;
     let server = tool.server.name().to_owned();
     ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
-    record(services, caller, tool, (written, CallOutcome::of(&answer).name()), approved);
+    deed.ends(CallOutcome::of(&answer).name());
     answer
 }
 
-/// Writes a call down in the audit.
+/// Writes down what came of a call that does not run.
 pub(super) fn record(
     services: &TurnServices,
     caller: &TurnCaller,
     tool: &ServerTool,
     (arguments, outcome): (&str, &str),
-    approved: Option<KeyId>,
 ) {
-    let (account, request, arguments) = (caller.account, &*caller.name, digest(arguments));
-    let record = ToolRecord { tool: &tool.shown, account, request, arguments: &arguments, approved, outcome };
-    services.tools.record(&record);
+    services.tools.audit.record(&recorded(caller, tool, &digest(arguments), outcome));
+}
+
+/// A call as the audit has it, with a hash of its arguments.
+fn recorded<'a>(caller: &'a TurnCaller, tool: &'a ServerTool, arguments: &'a str, outcome: &'a str) -> AuditRecord<'a> {
+    AuditRecord {
+        account: Some(caller.account),
+        request: Some(&caller.name),
+        arguments: Some(arguments),
+        ..AuditRecord::own("tool.call", Some(&tool.shown), outcome)
+    }
 }
 
 /// A call as the client is told of it, before it has ended.

@@ -148,6 +148,10 @@ fn block(path: &str, value: Json, within: Within, citable: &mut Citable) -> Resu
         "tool_result" => result(&mut fields, citable)?,
         "document" => MessageBlock::Text(document(&mut fields, within, citable)?),
         "search_result" => MessageBlock::Text(search_result(&mut fields, within, citable)?),
+        // What a client's own search of its tools found; they are declared from now on.
+        "tool_reference" if within == Within::ToolResult => {
+            MessageBlock::Text(format!("[The tool {} can be called now.]", required(&mut fields, "tool_name")?))
+        }
         other if within == Within::ToolResult => MessageBlock::Text(left_out(other)),
         other => {
             let message = format!("`{path}` is of type {other:?}, which is not supported: this model reads text");

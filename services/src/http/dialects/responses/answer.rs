@@ -5,6 +5,7 @@ use super::request::ThoughtsShown;
 use super::tools;
 use crate::actors::request::output::{FileSearch, Finish, Output, RequestUsage, Scored};
 use crate::citations::Citation;
+use crate::clock::unix_seconds;
 use crate::hosted::is_approval_id;
 use crate::http::reply::citations::{citation_of, search_result};
 use crate::http::reply::dialect::{Begun, Dialect, Frames, WholeReply, event};
@@ -145,6 +146,7 @@ impl ResponseAnswer {
             "id": envelope.id,
             "object": "response",
             "created_at": envelope.created,
+            "completed_at": (status == "completed").then(unix_seconds),
             "status": status,
             "background": false,
             "error": null,

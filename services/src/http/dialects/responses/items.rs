@@ -1,6 +1,7 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
-use super::tool_items::{self as tools, flat};
+use super::tool_items as tools;
+use crate::hosted::shown_name;
 use crate::http::body::fields::{Fields, call_arguments, missing};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, joined, left_out, text_of};
 use crate::http::wire::error::ApiError;
@@ -106,7 +107,7 @@ fn call(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {
     let (id_path, name_path, path) = (fields.path("call_id"), fields.path("name"), fields.path("arguments"));
     let id = fields.string("call_id")?.ok_or_else(|| missing(&id_path, "a string"))?;
     let name = fields.string("name")?.ok_or_else(|| missing(&name_path, "a string"))?;
-    let name = fields.string("namespace")?.map_or(name.clone(), |space| flat(&space, &name));
+    let name = fields.string("namespace")?.map_or(name.clone(), |space| shown_name(&space, &name));
     let text = fields.string("arguments")?.unwrap_or_default();
     turns.call(id, &name, call_arguments(&path, &text)?);
     Ok(())

@@ -1,6 +1,7 @@
 //! OpenAI's second API, whose answers are kept: responses.
 
 mod answer;
+mod echo;
 mod items;
 mod references;
 pub(in crate::http) mod request;

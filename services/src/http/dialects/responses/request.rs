@@ -1,7 +1,8 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
+use super::echo;
 use super::items;
-use super::tool_items::{SEPARATOR, flat};
+use crate::hosted::{SEPARATOR, shown_name};
 use crate::http::body::documents::FILE_SEARCH;
 use crate::http::body::fields::{Fields, missing, wrong_type};
 use crate::http::body::model::{ModelLimits, OURS, take_model};
@@ -66,20 +67,6 @@ const SAME: [&str; 10] = [
     "parallel_tool_calls",
     "tool_choice",
 ];
-/// What the response says of its request as it was.
-const ECHOED: [&str; 11] = [
-    "instructions",
-    "max_output_tokens",
-    "metadata",
-    "parallel_tool_calls",
-    "previous_response_id",
-    "prompt_cache_key",
-    "safety_identifier",
-    "temperature",
-    "tool_choice",
-    "top_logprobs",
-    "top_p",
-];
 /// What the fields of chat are called here, for errors.
 const NAMES: [(&str, &str); 5] = [
     ("max_tokens", "max_output_tokens"),
@@ -111,7 +98,7 @@ impl ResponsesBody {
     pub fn checked(self, before: Vec<Json>, limits: &ModelLimits) -> Result<ResponsesRequest, ApiError> {
         let Self { mut fields, previous } = self;
         let addressee = take_model(&mut fields, limits)?;
-        let mut echo: Map<String, Json> = fields.copied(&ECHOED);
+        let mut echo = echo::as_it_came(&fields);
         echo.insert("previous_response_id".into(), previous.into());
         refuse(&mut fields)?;
         let input = fields.any("input").ok_or_else(|| missing("input", "a string or an array of items"))?;
@@ -142,6 +129,7 @@ impl ResponsesBody {
         fields.ignore_rest();
         let chat = ChatRequest::about(messages, Fields::in_chat_words(chat), limits);
         let chat = chat.and_then(|chat| chat.through(addressee)).map_err(|e| e.renamed(&NAMES))?;
+        echo::complete(&mut echo, &chat.generation.spec.engine.sampling);
         let items = before.into_iter().chain(new).collect();
         let Included { results: shows_results, urls: shows_urls, .. } = included;
         Ok(ResponsesRequest { chat, items, store, thoughts, shows_results, shows_urls, namespaces, echo })
@@ -246,7 +234,7 @@ fn tools(
             }
             None => return Err(missing(&kind_path, "\"function\" or \"namespace\"")),
         }
-        kept.push(written::plain(&whole));
+        kept.push(echo::tool(&whole));
     }
     echo.insert("tools".into(), kept.into());
     chat.insert("tools".into(), functions.into());
@@ -283,7 +271,7 @@ fn namespace(
 fn function(mut tool: Fields, namespace: Option<&str>) -> Result<Json, ApiError> {
     let mut function = tool.same(&["name", "description", "strict", "parameters"]);
     if let (Some(space), Some(name)) = (namespace, function.get("name").and_then(Json::as_str)) {
-        let name = flat(space, name);
+        let name = shown_name(space, name);
         function.insert("name".into(), name.into());
     }
     tool.ignore_rest();

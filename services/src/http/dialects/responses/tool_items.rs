@@ -1,6 +1,7 @@
 //! Items of tools that the service ran, as they come back in the conversation: calls and their results, calls that were
 //! asked about, and what somebody said to these.
 
+use crate::hosted::shown_name;
 use crate::http::body::fields::{Fields, call_arguments, missing};
 use crate::http::body::turns::{TurnsBuilder, answered};
 use crate::http::wire::error::ApiError;
@@ -43,18 +44,10 @@ fn call(fields: &mut Fields) -> Result<(String, Json), ApiError> {
     let label = fields.string("server_label")?.ok_or_else(|| missing(&label_path, "a string"))?;
     let name = fields.string("name")?.ok_or_else(|| missing(&name_path, "a string"))?;
     let text = fields.string("arguments")?.unwrap_or_default();
-    Ok((flat(&label, &name), call_arguments(&path, &text)?))
+    Ok((shown_name(&label, &name), call_arguments(&path, &text)?))
 }
 
 fn id_of(fields: &Fields, head: &Map<String, Json>) -> Result<String, ApiError> {
     let id = head.get("id").and_then(Json::as_str);
     id.map(str::to_owned).ok_or_else(|| missing(&fields.path("id"), "an item's id"))
-}
-
-/// Between a namespace and a name.
-pub(super) const SEPARATOR: &str = "__";
-
-/// What the model calls a tool of a namespace.
-pub(super) fn flat(namespace: &str, name: &str) -> String {
-    format!("{namespace}{SEPARATOR}{name}")
 }
