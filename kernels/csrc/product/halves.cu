@@ -10,13 +10,17 @@
 // Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
 //
 // -D: ROWS, COLS, CODES, SCALES, LEVELS0..3, ROW_FACTORS and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, WK, WT, DEPTH, REGISTERS (at most, a thread),
-// COLUMN_BYTES (of the dynamic part of shared memory), PLANES (1, which int8_rows.cuh asks for).
+// COLUMN_BYTES (of the dynamic part of shared memory), PLANES (1, which int8_rows.cuh asks for), LORA: whether adapters add to the sums
+// (common/lora.cuh).
 #include "arguments.cuh"
 #include "rows/half_rows.cuh"
 #include "weights/layout.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #include "weights/halves.cuh"
+#if LORA
+#include "common/lora.cuh"
+#endif
 
 #define TILES ((ROWS + 15) / 16)
 #define WARPS (WT * WK)
@@ -180,7 +184,11 @@ __device__ __forceinline__ void finish(const Arguments &args, const float *sums,
             if (WK > 1) sum += of_tile[k * (COLUMNS * 16)];
         if (row >= ROWS) continue;
         sum = W::times_factor(sum, W::factor_of(args.weights + (u64)(row / 16) * W::TILE_BYTES, r) * WEIGHT_FACTOR);
-        args.out[(u64)c * args.stride + row] = sum * factors.of(args, c);
+        sum *= factors.of(args, c);
+#if LORA
+        sum = with_lora(args.lora, c, row, sum);
+#endif
+        args.out[(u64)c * args.stride + row] = sum;
     }
 }
 

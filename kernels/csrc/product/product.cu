@@ -18,10 +18,13 @@
 // -D: ROWS, COLS, CODES, SCALES, LEVELS0..3, ROW_FACTORS and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT,
 // CLUSTER, DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a
 // time), COLUMN_BYTES (of the dynamic part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS
-// values each.
+// values each, LORA: whether adapters add to the sums (common/lora.cuh).
 #include "common/epilogues.cuh"
 #include "product/columns.cuh"
 #include "arguments.cuh"
+#if LORA
+#include "common/lora.cuh"
+#endif
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #define TILES ((ROWS + 15) / 16)
@@ -44,6 +47,15 @@ struct Made {
     __device__ __forceinline__ float at(int wt, int c, int r) const { return plain(wt, c, r) * norms[c]; }
 };
 
+// Output `row` of column c, with what an adapter adds.
+__device__ __forceinline__ float adapted(const Arguments &args, int c, int row, float value) {
+#if LORA
+    return with_lora(args.lora, c, row, value);
+#else
+    return value;
+#endif
+}
+
 // A warp has an int8 block at a time, a lane a value of it.
 __device__ __forceinline__ void finish_activated(const Arguments &args, const Made &made, int group) {
     const int lane = threadIdx.x % WARP;
@@ -52,7 +64,9 @@ __device__ __forceinline__ void finish_activated(const Arguments &args, const Ma
         if (block >= TILES / BLOCK_TILES) continue;
         float value;
         if constexpr (EPILOGUE == GATED) {
-            float gate = made.at(first + lane / 8, c, lane % 8), up = made.at(first + lane / 8, c, lane % 8 + 8);
+            const int row = (group * WT + first + lane / 8) * 16 + lane % 8;
+            float gate = adapted(args, c, row, made.at(first + lane / 8, c, lane % 8));
+            float up = adapted(args, c, row + 8, made.at(first + lane / 8, c, lane % 8 + 8));
             value = silu(gate) * up;
         } else {
             value = made.at(first + lane / 16, c, lane % 16);
@@ -66,7 +80,7 @@ __device__ __forceinline__ void finish_activated(const Arguments &args, const Ma
 __device__ __forceinline__ void finish_plain(const Arguments &args, const Made &made, int group) {
     for (int i = threadIdx.x; i < WT * args.count * 16; i += THREADS) {
         int r = i % 16, c = i / 16 % args.count, wt = i / 16 / args.count, row = (group * WT + wt) * 16 + r;
-        if (row < ROWS) args.out[(u64)c * args.stride + row] = made.at(wt, c, r);
+        if (row < ROWS) args.out[(u64)c * args.stride + row] = adapted(args, c, row, made.at(wt, c, r));
     }
 }
 
@@ -77,7 +91,7 @@ finish_residual(const Arguments &args, const Made &made, int group, float old, f
     for (int c = warp; c < args.count; c += WARPS) {
         float *x = args.out + (u64)c * args.stride + group * 32 + lane;
         if (c != warp) old = *x;
-        float value = __fmaf_rn(made.plain(lane / 16, c, lane % 16), made.norms[c], old);
+        float value = adapted(args, c, group * 32 + lane, __fmaf_rn(made.plain(lane / 16, c, lane % 16), made.norms[c], old));
         *x = value;
         float squares = block_squares(value);
         if (lane == 0) args.next_squares[(u64)c * (ROWS / 32) + group] = squares;

@@ -7,6 +7,9 @@
 #if HALF_ROWS
 #include "rows/half_rows.cuh"
 #endif
+#if LORA
+#include "common/lora.cuh"
+#endif
 
 #if SPLIT > 1
 // By all threads of a cluster, whose blocks have the same columns and so come here equally often. The hardware starts the blocks of a cluster
@@ -98,6 +101,14 @@ __device__ __forceinline__ void put_halves(u16 *out, float4 v, int left, bool al
     if (left > 3) out[3] = (u16)(two.y >> 16);
 }
 
+// Four outputs from `row` of the matrix on, with what the adapter of the column adds.
+__device__ __forceinline__ float4 adapted(const Arguments &args, const Target &to, int row, float4 v) {
+#if LORA
+    if (to.store) return with_lora(args.lora, to.row, row, ROWS - row, v);
+#endif
+    return v;
+}
+
 // Each finishes piece `piece` of a column, of 32 outputs: a lane those 4t.. and 16 + 4t.., which is how an int8 block is made (quantize_quads).
 template <int KIND> struct Epilogue;
 
@@ -110,6 +121,7 @@ template <> struct Epilogue<PLAIN> {
             float4 v = sums.at(in_block);
             const u64 at = to.row * args.out_stride + r;
             if (!to.store) continue;
+            v = adapted(args, to, r, v);
             if (args.half_out) put_halves((u16 *)args.out + at, v, ROWS - r, args.aligned);
             else put_floats(args.out + at, v, ROWS - r, args.aligned);
         }
@@ -128,6 +140,7 @@ template <> struct Epilogue<RESIDUAL> {
             float4 old = to.store ? *x : make_float4(0, 0, 0, 0), norm = __ldg((const float4 *)(args.weight + r + at));
             float f = sums.factor;
             v[half] = make_float4(__fmaf_rn(sum.x, f, old.x), __fmaf_rn(sum.y, f, old.y), __fmaf_rn(sum.z, f, old.z), __fmaf_rn(sum.w, f, old.w));
+            v[half] = adapted(args, to, r + at, v[half]);
             w[half] = make_float4(v[half].x * norm.x, v[half].y * norm.y, v[half].z * norm.z, v[half].w * norm.w);
             if (to.store) *x = v[half];
         }
@@ -169,7 +182,8 @@ template <> struct Epilogue<GATED> {
         for (int half = 0; half < 2; half++) {
             // Eight values are a tile: 4t.. of 16 are the first or second four of tile t / 2.
             int at = piece * 64 + half * 32 + to.t / 2 * 16 + to.t % 2 * 4;
-            float4 gate = sums.at(at), up = sums.at(at + 8);
+            const int row = to.tile0 * 16 + at;
+            float4 gate = adapted(args, to, row, sums.at(at)), up = adapted(args, to, row + 8, sums.at(at + 8));
             v[half] = make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
         }
         put_hidden(args, to, r, v);

@@ -1,0 +1,111 @@
+// reduced[row][n] = scale * norm(row) * sum_k a[n][k] x[row][k] of the adapter of each row: h of common/lora.cuh
+//
+// a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
+// their norm; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
+//
+// A warp has one row of A and TILE rows of x, a lane of each 256 inputs eight: two quads of an int8 block. Its sums are added in order, then the
+// lanes' as a tree, so that h of a row depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
+//
+// -D PLANES.
+#include "arguments.cuh"
+#include "rows/half_rows.cuh"
+#include "common/lora.cuh"
+
+#define WARPS 8
+#define TILE 4
+
+// Eight values of A: quads t and t + 4 of a block.
+struct Eight {
+    float v[8];
+
+    __device__ __forceinline__ explicit Eight(const u16 *a, u32 at) {
+        const u16 *from = a + at / 4 * 32 + at % 4 * 4;
+        const uint2 low = *(const uint2 *)from, high = *(const uint2 *)(from + 16);
+        const u32 words[4] = {low.x, low.y, high.x, high.y};
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[2 * i] = low_half(words[i]), v[2 * i + 1] = high_half(words[i]);
+    }
+    __device__ __forceinline__ float dot(const float (&x)[8]) const {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum = __fmaf_rn(v[i], x[i], sum);
+        return sum;
+    }
+    // With codes of a plane.
+    __device__ __forceinline__ float dot(int2 codes) const {
+        float x[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) x[i] = (float)(i8)((u32)(i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+        return dot(x);
+    }
+};
+
+// Product of the eight with those of a row at the same place, behind `sum`.
+__device__ __forceinline__ float add_int8(const Arguments &args, u64 row, u32 at, const Eight &a, float sum) {
+    const u64 block = row * (args.cols / 32) + at / 4;
+    const i8 *codes = args.codes + block * (32 * PLANES) + at % 4 * 8;
+#pragma unroll
+    for (int plane = 0; plane < PLANES; plane++)
+        sum = __fmaf_rn(a.dot(*(const int2 *)(codes + 32 * plane)), args.meta[block * PLANES + plane].x, sum);
+    return sum;
+}
+__device__ __forceinline__ float add_halves(const Arguments &args, u64 row, u32 at, const Eight &a, float sum) {
+    float x[8];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const u32 piece = at / 4 * 4 + 2 * half;
+        const u32 even = *(const u32 *)(args.halves + half_place(piece, row, args.half_rows) + at % 4 * 2);
+        const u32 odd = *(const u32 *)(args.halves + half_place(piece + 1, row, args.half_rows) + at % 4 * 2);
+        x[4 * half] = low_half(even), x[4 * half + 1] = low_half(odd), x[4 * half + 2] = high_half(even), x[4 * half + 3] = high_half(odd);
+    }
+    return __fadd_rn(sum, a.dot(x));
+}
+
+__device__ __forceinline__ float row_scale(const Arguments &args, u64 row) {
+    if (args.halves) return args.row_scales[row];
+    if (args.norm_blocks == 0) return 1.0f;
+    float sum = 0;
+    for (int i = threadIdx.x % WARP; i < args.norm_blocks; i += WARP) sum += args.squares[row * args.norm_blocks + i];
+    return __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / (32 * args.norm_blocks), args.eps)));
+}
+
+// N neighbouring rows of one adapter times row `number` of its A.
+template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u64 row, int adapter, u32 number) {
+    const LoraGroup group = lora_group(args.lora, adapter);
+    const u32 part = number / max(group.rank, 1u);
+    if (part >= 4 || !(group.parts >> part & 1)) return;
+    const u16 *a = (const u16 *)(lora_memory(args.lora, adapter) + (u64)group.a * 16) + (u64)number * args.cols;
+    float sums[N] = {};
+    for (u32 at = threadIdx.x % WARP; at < args.cols / 8; at += WARP) {
+        const Eight of_a(a, at);
+#pragma unroll
+        for (int n = 0; n < N; n++) sums[n] = args.halves ? add_halves(args, row + n, at, of_a, sums[n]) : add_int8(args, row + n, at, of_a, sums[n]);
+    }
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const float sum = warp_sum(sums[n]), scale = group.scales[part] * row_scale(args, row + n);
+        if (threadIdx.x % WARP == 0) args.reduced[(row + n) * args.lora.stride + number] = sum * scale;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS *WARP) lora_shrink(const Arguments args) {
+    let_next_start();
+    wait_for_inputs();
+    const u32 number = blockIdx.x * WARPS + threadIdx.x / WARP, first = blockIdx.y * TILE;
+    int adapters[TILE];
+    bool alike = first + TILE <= args.rows;
+#pragma unroll
+    for (int i = 0; i < TILE; i++) {
+        adapters[i] = first + i < args.rows ? lora_adapter(args.lora, first + i) : -1;
+        alike = alike && adapters[i] == adapters[0];
+    }
+    if (alike) {
+        if (adapters[0] >= 0) shrink<TILE>(args, first, adapters[0], number);
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < TILE; i++) {
+        const int adapter = first + i < args.rows ? lora_adapter(args.lora, first + i) : -1;
+        if (adapter >= 0) shrink<1>(args, first + i, adapter, number);
+    }
+}
