@@ -19,11 +19,12 @@ __device__ __forceinline__ LoraGroup lora_group(const LoraParts &lora, int adapt
     const uint4 at = head[0], scales = head[1];
     return {at.x, at.y, at.z, at.w, {__uint_as_float(scales.x), __uint_as_float(scales.y), __uint_as_float(scales.z), __uint_as_float(scales.w)}};
 }
-// The adapter of a row, or -1.
-__device__ __forceinline__ int lora_adapter(const LoraParts &lora, u64 row) {
+// The adapter of a row, or -1, and the bits of what its sequence multiplies h with.
+__device__ __forceinline__ int2 lora_of_row(const LoraParts &lora, u64 row) {
     const int slot = lora.row_slots[row];
-    return slot < 0 ? -1 : lora.adapters[slot];
+    return slot < 0 ? make_int2(-1, 0) : lora.adapters[slot];
 }
+__device__ __forceinline__ int lora_adapter(const LoraParts &lora, u64 row) { return lora_of_row(lora, row).x; }
 
 // `value`, output `column` of the row, with what its adapter adds.
 __device__ __forceinline__ float with_lora(const LoraParts &lora, u64 row, int adapter, int column, float value) {

@@ -1,7 +1,7 @@
-// reduced[row][n] = scale * norm(row) * sum_k a[n][k] x[row][k] of the adapter of each row: h of common/lora.cuh
+// reduced[row][n] = scale * scale(row) * norm(row) * sum_k a[n][k] x[row][k] of the adapter of each row: h of common/lora.cuh
 //
 // a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
-// their norm; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
+// their norm; scale(row): of its sequence; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
 //
 // A warp has one row of A and TILE rows of x, a lane of each 256 inputs eight: two quads of an int8 block. Its sums are added in order, then the
 // lanes' as a tree, so that h of a row depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
@@ -83,7 +83,7 @@ template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u
     }
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        const float sum = warp_sum(sums[n]), scale = group.scales[part] * row_scale(args, row + n);
+        const float sum = warp_sum(sums[n]), scale = group.scales[part] * __int_as_float(lora_of_row(args.lora, row + n).y) * row_scale(args, row + n);
         if (threadIdx.x % WARP == 0) args.reduced[(row + n) * args.lora.stride + number] = sum * scale;
     }
 }

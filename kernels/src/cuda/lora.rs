@@ -68,7 +68,8 @@ pub struct Lora<'a> {
     pub memory: &'a CudaSlice<u8>,
     /// Bytes from one slot to the next, a multiple of [`PLACE_BYTES`].
     pub slot_bytes: usize,
-    /// By slot of a sequence: the slot of its adapter, or -1.
+    /// By slot of a sequence: the slot of its adapter, or -1, and the bits of the f32 by which the sequence multiplies
+    /// what the adapter adds, `[sequences, 2]`.
     pub adapters: &'a CudaSlice<i32>,
     /// By row: the slot of its sequence, or -1.
     pub row_slots: &'a CudaView<'a, i32>,
@@ -89,7 +90,7 @@ device_struct! {
     #[derive(Default)]
     pub(in crate::cuda) struct LoraParts {
         memory: Ptr<u8>,
-        adapters: Ptr<i32>,
+        adapters: Ptr<[i32; 2]>,
         row_slots: Ptr<i32>,
         columns: Ptr<u8>,
         reduced: Ptr<f32>,

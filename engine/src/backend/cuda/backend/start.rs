@@ -81,7 +81,7 @@ fn info(config: &CudaConfig, vocab: usize, host: Option<&HostCopies>) -> Backend
         context: config.context,
         drafts: config.draft_room(),
         threads: 0,
-        adapter_slots: 0,
+        adapter_slots: config.adapters.slots,
     }
 }
 

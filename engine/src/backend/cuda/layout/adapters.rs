@@ -88,7 +88,7 @@ impl AdapterPlan {
     /// Bytes of the device's memory, for so many rows and slots of sequences.
     pub(crate) fn bytes(&self, rows: usize, sequences: usize) -> u64 {
         let columns: usize = self.groups.iter().map(|group| group.width).sum();
-        (self.room.slots * self.slot_bytes() + 4 * rows * self.reduced() + 4 * sequences + columns) as u64
+        (self.room.slots * self.slot_bytes() + 4 * rows * self.reduced() + 8 * sequences + columns) as u64
     }
 
     /// The bytes of an adapter, as many as its rank takes, by several threads.

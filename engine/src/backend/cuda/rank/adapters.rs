@@ -3,12 +3,12 @@
 
 use super::pinned::{Pinned, send_to};
 use super::staging::{Staging, stage};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, ResidentAdapter};
 use crate::backend::cuda::error::{CudaResult, During};
 use crate::backend::cuda::layout::adapters::{AdapterPlan, BlockGroups};
 use crate::backend::cuda::layout::products::RowCount;
 use crate::ids::SlotId;
-use crate::step::{Piece, StepPlan};
+use crate::step::StepPlan;
 use chimere_kernels::cuda::lora::{Lora, LoraShrink};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::Source;
@@ -17,15 +17,18 @@ use cudarc::driver::{CudaSlice, CudaView, DevicePtrMut};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+/// That a sequence has no adapter.
+const NONE: [i32; 2] = [-1, 0];
+
 /// The slots of a device for adapters.
 pub(crate) struct AdapterStore {
     plan: AdapterPlan,
     /// `[slots, slot_bytes]`.
     memory: CudaSlice<u8>,
-    /// By slot of a sequence: the slot of its adapter, or -1.
+    /// By slot of a sequence: the slot of its adapter, or -1, and the bits of its scale.
     of_sequences: CudaSlice<i32>,
     /// What lies there.
-    on_device: Vec<i32>,
+    on_device: Vec<[i32; 2]>,
     /// By slot: the number of its adapter.
     resident: Vec<Option<u64>>,
     /// By group, which part each output is of.
@@ -68,11 +71,11 @@ impl AdapterStore {
         planes: Planes,
     ) -> CudaResult<Self> {
         let (stream, doing) = (device.stream(), "allocating memory for adapters");
-        let on_device = vec![-1; sequences];
+        let on_device = vec![NONE; sequences];
         let columns = plan.groups.iter().map(|group| stream.clone_htod(&group.columns()).during(doing));
         Ok(Self {
             memory: stream.alloc_zeros(plan.room.slots * plan.slot_bytes()).during(doing)?,
-            of_sequences: stream.clone_htod(&on_device).during(doing)?,
+            of_sequences: stream.clone_htod(on_device.as_flattened()).during(doing)?,
             on_device,
             resident: vec![None; plan.room.slots],
             columns: columns.collect::<CudaResult<_>>()?,
@@ -89,12 +92,13 @@ impl AdapterStore {
     /// If the host has no memory, or the driver refuses.
     pub(crate) fn begin(&mut self, device: &Device, plan: &StepPlan, staging: &Staging) -> CudaResult<()> {
         for piece in &plan.pieces {
-            if let Some((adapter, slot)) = slot_of(piece) {
-                self.bring(device, adapter, slot)?;
+            let (sequence, mut adapted) = (piece.slot.0 as usize, NONE);
+            if let Some(ResidentAdapter { adapter, slot, scale }) = &piece.adapter {
+                self.bring(device, adapter, usize::from(slot.0))?;
+                adapted = [i32::from(slot.0), scale.to_bits() as i32];
             }
-            let (sequence, adapter) = (piece.slot.0 as usize, slot_of(piece).map_or(-1, |(_, slot)| slot as i32));
-            if std::mem::replace(&mut self.on_device[sequence], adapter) != adapter {
-                stage(device, staging, &mut self.of_sequences, sequence, &[adapter])?;
+            if std::mem::replace(&mut self.on_device[sequence], adapted) != adapted {
+                stage(device, staging, &mut self.of_sequences, 2 * sequence, &adapted)?;
             }
         }
         Ok(())
@@ -102,7 +106,7 @@ impl AdapterStore {
 
     /// Whether any of these sequences had an adapter in the last step.
     pub(crate) fn any(&self, mut sequences: impl Iterator<Item = SlotId>) -> bool {
-        sequences.any(|slot| self.on_device.get(slot.0 as usize).is_some_and(|adapter| *adapter >= 0))
+        sequences.any(|slot| self.on_device.get(slot.0 as usize).is_some_and(|adapted| *adapted != NONE))
     }
 
     /// For a block, and rows of the sequences in these slots.
@@ -140,10 +144,6 @@ impl AdapterStore {
         unsafe { image.as_mut_slice() }.copy_from_slice(&bytes);
         Ok(image)
     }
-}
-
-fn slot_of(piece: &Piece) -> Option<(&Arc<Adapter>, usize)> {
-    piece.adapter.as_ref().map(|placed| (&placed.adapter, usize::from(placed.slot)))
 }
 
 impl<'a> BlockAdapters<'a> {
