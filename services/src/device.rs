@@ -11,6 +11,7 @@ pub use card::{CardPlan, plan_for_card};
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, PrefixCacheMode, Residents};
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
 use crate::{limits, memory};
+use chimere_engine::adapter::ADAPTERS_MAX;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, CpuError, KvType as CpuKvType, MemoryUse};
 use chimere_engine::backend::cuda::{
@@ -382,6 +383,14 @@ impl Setup {
         match self {
             Setup::Cpu(c) => c.pages,
             Setup::Cuda(c, _) => c.pages,
+        }
+    }
+
+    /// Different adapters that the rows of one step may have.
+    pub fn adapter_slots(&self) -> usize {
+        match self {
+            Setup::Cpu(_) => ADAPTERS_MAX,
+            Setup::Cuda(..) => 0,
         }
     }
 

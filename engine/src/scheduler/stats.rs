@@ -63,6 +63,8 @@ pub struct Stats {
     pub output_tokens_total: u64,
     /// Since the start: positions computed, recomputed and wasted ones included.
     pub rows_total: u64,
+    /// Since the start: adapters that gave up their slot to another one.
+    pub adapter_swaps_total: u64,
     /// Nothing is admitted any more.
     pub draining: bool,
 }
@@ -115,6 +117,7 @@ impl Scheduler {
             prompt_tokens_total: self.totals.prompt_tokens,
             output_tokens_total: self.totals.output_tokens,
             rows_total: self.totals.rows,
+            adapter_swaps_total: self.adapters.swaps(),
             draining: self.door != Door::Open,
         }
     }

@@ -1,10 +1,10 @@
 //! Adapters against `peft` on tiny models, and files that are refused by name.
 
 use crate::support::{Driver, GgufParts, Golden, config, deviation, gguf, golden_dir, hugging_face, max_abs, piece};
-use chimere_engine::adapter::Adapter;
+use chimere_engine::adapter::{Adapter, ResidentAdapter};
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Tensor};
-use chimere_engine::ids::{PageId, SeqId, SlotId, TokenId};
+use chimere_engine::ids::{AdapterSlotId, PageId, SeqId, SlotId, TokenId};
 use chimere_engine::model::{Model, read_adapter};
 use chimere_engine::step::{Form, Piece};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
@@ -29,7 +29,9 @@ fn adapter(preset: &str, model: &Model) -> Arc<Adapter> {
 fn piece_of(number: u32, adapter: Option<&Arc<Adapter>>, start: usize, ids: &[TokenId]) -> Piece {
     let plain = piece(if ids.len() == 1 { Form::Recurrent } else { Form::Chunked }, start, ids);
     let pages = plain.pages.iter().map(|page| PageId(page.0 + 4 * number)).collect();
-    Piece { seq: SeqId(number.into()), slot: SlotId(number), pages, adapter: adapter.cloned(), ..plain }
+    let resident =
+        |adapter: &Arc<Adapter>| ResidentAdapter { adapter: adapter.clone(), slot: AdapterSlotId(0), scale: 1.0 };
+    Piece { seq: SeqId(number.into()), slot: SlotId(number), pages, adapter: adapter.map(resident), ..plain }
 }
 
 /// An adapter as a test changes it.

@@ -91,6 +91,7 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
         queue_requests_max: 1 << 11,
         queue_prompt_tokens_max: 1 << 20,
         steps_in_flight_max: 2,
+        adapter_slots: 8,
         prefix: PrefixConfig {
             checkpoints: setup.checkpoints,
             checkpoint_bytes: 4,

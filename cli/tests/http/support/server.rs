@@ -280,6 +280,7 @@ fn parts(
         queue_requests_max: options.queue_requests,
         queue_prompt_tokens_max: options.queue_tokens,
         steps_in_flight_max: chimere::limits::STEPS_IN_FLIGHT_MAX,
+        adapter_slots: 8,
         prefix: PrefixConfig::OFF,
     };
     let info = BackendInfo {
@@ -293,7 +294,7 @@ fn parts(
         context: options.context,
         drafts: DraftRoom::default(),
         threads: 1,
-        adapters: true,
+        adapter_slots: 8,
     };
     let build: Build = if options.real {
         real(&options)

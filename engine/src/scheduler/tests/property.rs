@@ -100,6 +100,7 @@ pub(super) fn config() -> impl Strategy<Value = SchedulerConfig> {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 600,
             steps_in_flight_max,
+            adapter_slots: 8,
             prefix,
         },
     )
@@ -485,6 +486,7 @@ fn conversations_come_back_from_the_host() {
         queue_requests_max: 8,
         queue_prompt_tokens_max: 6_000,
         steps_in_flight_max: 2,
+        adapter_slots: 8,
         prefix,
     };
     let mut world = World::new(config, Pace::default());
@@ -524,6 +526,7 @@ fn crowds_that_share_beginnings_come_back_from_the_host() {
             queue_requests_max: 16,
             queue_prompt_tokens_max: 9_000,
             steps_in_flight_max: 1 + draw(4, 2) as u32,
+            adapter_slots: 8,
             prefix,
         };
         let mut world = World::new(config, Pace::default());

@@ -108,6 +108,7 @@ pub(super) const CONFIG: SchedulerConfig = SchedulerConfig {
     queue_requests_max: 256,
     queue_prompt_tokens_max: 1 << 20,
     steps_in_flight_max: 2,
+    adapter_slots: 8,
     prefix: PrefixConfig::OFF,
 };
 

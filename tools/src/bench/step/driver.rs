@@ -449,7 +449,7 @@ mod tests {
             context: 320,
             drafts: DraftRoom::default(),
             threads: 1,
-            adapters: true,
+            adapter_slots: 8,
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }

@@ -79,7 +79,7 @@ fn info(config: &CudaConfig, vocab: usize, host: Option<&HostCopies>) -> Backend
         context: config.context,
         drafts: config.draft_room(),
         threads: 0,
-        adapters: false,
+        adapter_slots: 0,
     }
 }
 
