@@ -226,6 +226,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "limits",
             "holder",
+            "access",
+            "names",
             "clock",
             "printable",
             "audit",

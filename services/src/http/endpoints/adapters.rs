@@ -43,10 +43,6 @@ async fn load(app: web::Data<App>, request: HttpRequest, payload: web::Payload) 
     require_admin(&request)?;
     let asked = parsed(&app, &request, payload, |body, _| AdapterCall::parse(body)).await?;
     let AdapterCall { name, file } = asked;
-    if app.limits.answers_to(&name) || app.limits.pipelines.find(&name).is_some() {
-        let message = format!("`lora_name` must be a name that no model and no pipeline has, got {name:?}");
-        return Err(ApiError::invalid("lora_name", message));
-    }
     let (adapters, own) = (app.limits.adapters.clone(), name.clone());
     let read = move || adapters.load(&own, file.as_deref());
     let holder = app.holder(&request);
@@ -66,10 +62,10 @@ async fn unload(app: web::Data<App>, request: HttpRequest, payload: web::Payload
 fn refusal(error: AdapterError) -> ApiError {
     let message = error.to_string();
     match error {
-        AdapterError::BadName(_) | AdapterError::Loaded(_) | AdapterError::TooMany => {
+        AdapterError::BadName(_) | AdapterError::Taken(..) | AdapterError::TooMany => {
             ApiError::invalid("lora_name", message)
         }
-        AdapterError::Refused(_) => ApiError::invalid("lora_path", message),
+        AdapterError::Refused(_) | AdapterError::NoRoom { .. } => ApiError::invalid("lora_path", message),
         AdapterError::NoDirectory => ApiError::new(StatusCode::CONFLICT, "invalid_request_error", message),
         AdapterError::NoFile(_) => not_found("lora_path", message),
         AdapterError::NotLoaded(_) => not_found("lora_name", message),
