@@ -41,6 +41,11 @@ impl Default for AdapterKeys {
 }
 
 impl AdapterKeys {
+    /// The slots, where adapters are served at all.
+    pub fn slots_used(&self) -> usize {
+        if self.directory.is_empty() { 0 } else { self.slots }
+    }
+
     pub(super) fn check(&self) -> Result<(), InvalidKey> {
         within("slots", self.slots, 1..=ADAPTERS_MAX)?;
         within("rank_max", self.rank_max, 1..=chimere_engine::adapter::ADAPTER_RANK_MAX)?;

@@ -407,7 +407,7 @@ fn scheduler_config(config: &Config, setup: &Setup, prefix: PrefixConfig) -> Sch
         queue_requests_max: config.limits.queue_requests,
         queue_prompt_tokens_max: config.limits.queue_prompt_tokens,
         steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
-        adapter_slots: setup.adapter_slots().min(config.adapters.slots),
+        adapter_slots: setup.adapter_slots().min(config.adapters.slots_used()),
         prefix,
     }
 }

@@ -139,6 +139,6 @@ async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
         ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept")
     };
     let recorder = app.recorder.as_ref().ok_or_else(off)?;
-    let text = app.rendered.text(|| recorder.render()).await;
+    let text = app.rendered.text(|| app.turns.handles.gateway.with_adapters(recorder.render())).await;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }
