@@ -540,6 +540,9 @@ pub const ADAPTER_RANK_MAX: usize = 64;
 pub const ADAPTER_HOST_MIB: u64 = 4096;
 /// The most mebibytes that the configuration may ask for: 16 TiB.
 pub const ADAPTER_HOST_MIB_MAX: u64 = 1 << 24;
+/// Nats that an adapter may change what the model says by, on average over the prompts of its probe, unless the
+/// configuration says otherwise.
+pub const ADAPTER_KL_MAX: f64 = 2.0;
 /// The largest factor that a request may give its adapter.
 pub const ADAPTER_SCALE_MAX: f64 = 4.0;
 /// Pipelines of one directory.

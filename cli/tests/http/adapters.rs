@@ -125,7 +125,7 @@ fn an_administrator_loads_and_unloads_adapters_while_the_service_runs() {
 #[test]
 fn others_than_administrators_load_nothing() {
     let dir = directory();
-    let options = Options { adapters: Some(dir.path().into()), keys: keys("one"), ..Options::default() };
+    let options = Options { real: true, adapters: Some(dir.path().into()), keys: keys("one"), ..Options::default() };
     let server = Server::start(options);
     let body = json!({"lora_name": "again", "lora_path": "poet"}).to_string();
     let auth = [("authorization", "Bearer one"), ("content-type", "application/json")];
@@ -172,7 +172,7 @@ fn an_adapter_of_some_keys_does_not_exist_for_the_others() {
     let access = format!("[adapters.poet]\nkeys = [\"{}\"]\n", hash.trim_start_matches("sha256:"));
     std::fs::write(dir.path().join("access.toml"), access).unwrap();
     let keys = keys("ours\ntheirs\nroot scope=admin\n");
-    let server = Server::start(Options { keys, adapters: Some(dir.path().into()), ..Options::default() });
+    let server = Server::start(Options { keys, real: true, adapters: Some(dir.path().into()), ..Options::default() });
     let names = |key: &str, path: &str, field: &str| {
         let list = with_key(&server, key, "GET", path, &json!(null)).json();
         let entries = if field == "id" { &list["data"] } else { &list };
@@ -271,4 +271,18 @@ fn llama_s_numbers_choose_one_adapter_for_a_request_or_for_all_that_name_none() 
     assert_eq!(apply(json!([])).status, 200);
     assert_eq!(said(json!({})), base);
     assert_eq!(apply(json!({"id": 0})).status, 400);
+}
+
+#[test]
+fn an_adapter_that_changes_nothing_or_too_much_is_refused_and_its_name_stays_free() {
+    let dir = directory();
+    let server = server(dir.path());
+    for (name, alpha, why) in [("idle", 0.0, "has no effect"), ("wild", 1e5, "(adapters.kl_max)"), ("mad", 1e30, "")] {
+        write_adapter(&dir.path().join(name), alpha);
+        let reply = post(server.addr, "/v1/load_lora_adapter", &json!({"lora_name": "new", "lora_path": name}));
+        assert!(reply.status == 400 && reply.text().contains(why), "{name}: {}", reply.text());
+        assert!(reply.text().contains("lora_path"), "{}", reply.text());
+    }
+    let loaded = post(server.addr, "/v1/load_lora_adapter", &json!({"lora_name": "new", "lora_path": "poet"}));
+    assert_eq!(loaded.status, 200, "{}", loaded.text());
 }

@@ -3,7 +3,7 @@
 use super::access::AdapterAccess;
 use super::error::AdapterError;
 use crate::access::AccessFile;
-use crate::limits::{ADAPTER_HOST_MIB, ADAPTER_RANK_MAX, ADAPTERS_MAX, SERVED_NAME_BYTES_MAX};
+use crate::limits::{ADAPTER_HOST_MIB, ADAPTER_KL_MAX, ADAPTER_RANK_MAX, ADAPTERS_MAX, SERVED_NAME_BYTES_MAX};
 use crate::names::{NameOwner, ServedNames, is_served_name};
 use chimere_engine::adapter::{Adapter, ScaledAdapter};
 use chimere_engine::model::{self, AdapterTargets};
@@ -16,17 +16,19 @@ use std::sync::Arc;
 pub(super) const GGUF: &str = ".gguf";
 
 /// Bounds of what is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterSettings {
     /// The largest rank.
     pub rank_max: usize,
     /// Bytes of all adapters in the host's memory.
     pub host_bytes_max: u64,
+    /// Nats that an adapter may change what the model says by, on average over the prompts of its probe.
+    pub kl_max: f64,
 }
 
 impl Default for AdapterSettings {
     fn default() -> Self {
-        Self { rank_max: ADAPTER_RANK_MAX, host_bytes_max: ADAPTER_HOST_MIB << 20 }
+        Self { rank_max: ADAPTER_RANK_MAX, host_bytes_max: ADAPTER_HOST_MIB << 20, kl_max: ADAPTER_KL_MAX }
     }
 }
 
@@ -35,7 +37,7 @@ pub(super) struct AdapterDirectory {
     path: PathBuf,
     targets: AdapterTargets,
     names: ServedNames,
-    settings: AdapterSettings,
+    pub(super) settings: AdapterSettings,
     pub(super) access: AccessFile<AdapterAccess>,
     pub(super) loaded: RwLock<BTreeMap<String, LoadedAdapter>>,
     /// What requests in llama.cpp's words have that name none.

@@ -95,6 +95,11 @@ impl Adapters {
         self.directory.as_ref().ok_or(AdapterError::NoDirectory)?.read(name, file)
     }
 
+    /// Nats that an adapter may change what the model says by.
+    pub fn kl_max(&self) -> f64 {
+        self.directory.as_ref().map_or(0.0, |directory| directory.settings.kl_max)
+    }
+
     /// Serves what was read.
     pub fn keep(&self, read: ReadAdapter) -> Result<(), AdapterError> {
         self.directory.as_ref().ok_or(AdapterError::NoDirectory)?.keep(read)

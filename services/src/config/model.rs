@@ -1,7 +1,9 @@
 //! The sections `model`, `adapters` and `pipelines`: what answers to which name.
 
 use super::check::{InvalidKey, within};
-use crate::limits::{self, ADAPTER_HOST_MIB, ADAPTER_HOST_MIB_MAX, ADAPTER_SLOTS, ADAPTERS_MAX, SECONDS_MAX};
+use crate::limits::{
+    self, ADAPTER_HOST_MIB, ADAPTER_HOST_MIB_MAX, ADAPTER_KL_MAX, ADAPTER_SLOTS, ADAPTERS_MAX, SECONDS_MAX,
+};
 use serde::{Deserialize, Serialize};
 
 /// The model and the name that it answers to.
@@ -31,12 +33,15 @@ pub struct AdapterKeys {
     pub rank_max: usize,
     /// Mebibytes of the host's memory that all loaded adapters may take.
     pub host_mib: u64,
+    /// Nats that an adapter may change what the model says by, on average over the prompts of its probe.
+    pub kl_max: f64,
 }
 
 impl Default for AdapterKeys {
     fn default() -> Self {
         let directory = String::new();
-        Self { directory, slots: ADAPTER_SLOTS, rank_max: limits::ADAPTER_RANK_MAX, host_mib: ADAPTER_HOST_MIB }
+        let (slots, rank_max, host_mib) = (ADAPTER_SLOTS, limits::ADAPTER_RANK_MAX, ADAPTER_HOST_MIB);
+        Self { directory, slots, rank_max, host_mib, kl_max: ADAPTER_KL_MAX }
     }
 }
 
@@ -49,7 +54,8 @@ impl AdapterKeys {
     pub(super) fn check(&self) -> Result<(), InvalidKey> {
         within("slots", self.slots, 1..=ADAPTERS_MAX)?;
         within("rank_max", self.rank_max, 1..=chimere_engine::adapter::ADAPTER_RANK_MAX)?;
-        within("host_mib", self.host_mib, 1..=ADAPTER_HOST_MIB_MAX)
+        within("host_mib", self.host_mib, 1..=ADAPTER_HOST_MIB_MAX)?;
+        within("kl_max", self.kl_max, 0.0..=f64::MAX)
     }
 }
 

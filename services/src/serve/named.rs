@@ -38,7 +38,8 @@ fn adapters(config: &Config, setup: &Setup, model: &Model, names: &ServedNames) 
     if setup.adapter_slots() == 0 {
         return Err(refused("adapters are computed on a CPU only so far: use engine.device = \"cpu\"".into()));
     }
-    let settings = AdapterSettings { rank_max: keys.rank_max, host_bytes_max: keys.host_mib << 20 };
+    let settings =
+        AdapterSettings { rank_max: keys.rank_max, host_bytes_max: keys.host_mib << 20, kl_max: keys.kl_max };
     let opened = Adapters::open(Path::new(&keys.directory), AdapterTargets::of(model), names.clone(), settings);
     opened.map_err(|e| refused(e.to_string()))
 }

@@ -119,7 +119,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "engine/src/scheduler/plan",
-        &["pause", "guesses", "drafts", "builder", "fork", "preemption", "prefix", "overlap", "walk"],
+        &["pause", "guesses", "drafts", "builder", "adapters", "fork", "preemption", "prefix", "overlap", "walk"],
     ),
     (
         "engine/src/backend/cpu",
@@ -304,6 +304,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "search",
             "idle",
             "decisions",
+            "probe",
             "reader",
             "tables",
             "context",

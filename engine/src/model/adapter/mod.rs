@@ -4,12 +4,14 @@
 mod gguf;
 mod peft;
 mod places;
+mod random;
 mod targets;
 
 use super::HeadOrder;
 use crate::adapter::{ADAPTER_RANK_MAX, AdaptedMatrix, Adapter, LowRank};
 use crate::format::{LoadError, Problem, Tensor};
 use places::MatrixPlace;
+pub use random::{RandomAdapterError, write_random_adapter};
 use std::collections::BTreeMap;
 use std::path::Path;
 pub use targets::AdapterTargets;

@@ -22,7 +22,7 @@ pub(super) struct MatrixPlace {
 }
 
 /// A matrix by the names that files have for it.
-type NamedMatrix = (&'static [&'static str], &'static [AdaptedMatrix]);
+pub(super) type NamedMatrix = (&'static [&'static str], &'static [AdaptedMatrix]);
 
 /// The matrices of a gated-delta block by their names in a directory and in a GGUF file.
 const GDN: [NamedMatrix; 7] = [
@@ -59,6 +59,16 @@ const UNSUPPORTED: [(&str, &str); 5] = [
     ("mlp.gate", "an adapter of a router"),
 ];
 
+/// The matrices of an operator by their names.
+pub(super) fn names_of(kind: TargetKind) -> &'static [NamedMatrix] {
+    match kind {
+        TargetKind::Gdn(_) => &GDN,
+        TargetKind::Attention => &ATTENTION,
+        TargetKind::Mlp => &MLP,
+        TargetKind::SharedExpert => &SHARED,
+    }
+}
+
 impl AdapterTargets {
     /// The matrices that a pair changes: several where the file has as one what the model has as several.
     pub(super) fn find(&self, pair: &Pair) -> Result<Vec<MatrixPlace>, Problem> {
@@ -70,12 +80,7 @@ impl AdapterTargets {
         // have them so: other families' adapters with these names would be read wrong.
         let fused = fuses_projections(self.architecture);
         for block in layer {
-            let named = match block.kind {
-                TargetKind::Gdn(_) => &GDN[..],
-                TargetKind::Attention => &ATTENTION,
-                TargetKind::Mlp => &MLP,
-                TargetKind::SharedExpert => &SHARED,
-            };
+            let named = names_of(block.kind);
             let at = usize::from(pair.names == ModuleNames::Gguf);
             let mut known = named.iter().filter(|(_, matrices)| fused || matrices.len() == 1);
             if let Some((_, matrices)) = known.find(|(names, _)| names[at] == pair.module) {

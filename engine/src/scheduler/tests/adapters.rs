@@ -75,7 +75,7 @@ fn an_idle_device_swaps_at_once_and_a_busy_one_keeps_the_time_between_two_swaps(
     let config = SchedulerConfig { adapter_slots: 1, steps_in_flight_max: 1, ..CONFIG };
     let (mut scheduler, adapters) = (Scheduler::new(config), adapters(3));
     let mut device = super::device::FakeDevice::new(&config);
-    let mut admit = |scheduler: &mut Scheduler, id: u64, adapter: Option<usize>| {
+    let admit = |scheduler: &mut Scheduler, id: u64, adapter: Option<usize>| {
         let adapter = adapter.and_then(|at| adapters[at].clone());
         let spec = Spec { adapter, ..Spec::greedy(1_000) };
         scheduler.admit(Request::new(RequestId(id), vec![1; 10], spec), Micros(0)).unwrap();
