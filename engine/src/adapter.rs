@@ -22,6 +22,15 @@ pub struct Adapter {
     pub blocks: Vec<Vec<LowRank>>,
 }
 
+/// An adapter as a request asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaledAdapter {
+    /// The adapter.
+    pub adapter: Arc<Adapter>,
+    /// The request's factor of all that the adapter adds; 1 leaves it as the file says. Never 0.
+    pub scale: f32,
+}
+
 /// An adapter in the place of the device's memory that the rows of a step find it in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResidentAdapter {
@@ -30,7 +39,7 @@ pub struct ResidentAdapter {
     pub adapter: Arc<Adapter>,
     /// The slot. Of one step all pieces with a slot have one adapter, and all pieces with an adapter one slot.
     pub slot: AdapterSlotId,
-    /// The caller's factor of all that the adapter adds, beside [`LowRank::scale`]; 1 leaves it as the file says. Never 0.
+    /// [`ScaledAdapter::scale`], beside [`LowRank::scale`].
     pub scale: f32,
 }
 

@@ -1,5 +1,6 @@
 //! The streaming inference service: HTTP, text, actors and metrics around `chimere-engine`.
 
+mod access;
 pub mod actors;
 pub mod adapters;
 pub mod audit;
@@ -20,6 +21,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod names;
 pub mod outbound;
 pub mod pipelines;
 pub mod printable;

@@ -72,10 +72,16 @@ impl AdapterSlots {
         }
     }
 
-    /// Lets a sequence that starts in the middle of a plan have an empty slot for its adapter, if one is left.
+    /// Lets a sequence that starts in the middle of a plan have an empty slot for its adapter, if one is left; otherwise
+    /// the adapter waits.
     pub(crate) fn take_empty(&mut self, number: u64, now: Micros) {
-        let free = self.slots.iter().position(Option::is_none).filter(|_| !self.holds(number));
-        free.into_iter().for_each(|at| self.put(at, number, now));
+        if self.holds(number) {
+            return;
+        }
+        match self.slots.iter().position(Option::is_none) {
+            Some(at) => self.put(at, number, now),
+            None => _ = self.waiting.entry(number).or_insert(now),
+        }
     }
 
     fn put(&mut self, at: usize, number: u64, now: Micros) {
@@ -98,6 +104,11 @@ impl AdapterSlots {
         let at = self.slots.iter().position(of).expect("rows without a slot for their adapter are not planned");
         self.slots[at].as_mut().expect("it was found just now").used = now;
         AdapterSlotId(at as u16)
+    }
+
+    /// Adapters that are wanted and have no slot.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.len() as u32
     }
 
     /// Adapters that gave up their slot to another one, since the start.

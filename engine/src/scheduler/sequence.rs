@@ -185,7 +185,7 @@ impl Sequence {
 
     /// The number of its adapter, if it has one.
     pub(crate) fn adapter_number(&self) -> Option<u64> {
-        self.request.spec.adapter.as_ref().map(|adapter| adapter.number)
+        self.request.spec.adapter.as_ref().map(|scaled| scaled.adapter.number)
     }
 
     /// Of one that runs.

@@ -12,6 +12,7 @@ mod idle;
 pub mod options;
 mod pipeline;
 mod preparation;
+pub mod probe;
 pub mod prompts;
 mod reader;
 mod rounds;

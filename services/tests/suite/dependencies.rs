@@ -119,7 +119,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "engine/src/scheduler/plan",
-        &["pause", "guesses", "drafts", "builder", "fork", "preemption", "prefix", "overlap", "walk"],
+        &["pause", "guesses", "drafts", "builder", "adapters", "fork", "preemption", "prefix", "overlap", "walk"],
     ),
     (
         "engine/src/backend/cpu",
@@ -226,6 +226,8 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "limits",
             "holder",
+            "access",
+            "names",
             "clock",
             "printable",
             "audit",
@@ -302,6 +304,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "search",
             "idle",
             "decisions",
+            "probe",
             "reader",
             "tables",
             "context",

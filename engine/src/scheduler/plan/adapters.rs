@@ -1,7 +1,7 @@
 //! Adapters of a step: the sequences whose adapter lies in no slot wait, and keep what they have.
 
 use super::builder::PlanBuilder;
-use crate::adapter::ResidentAdapter;
+use crate::adapter::{ResidentAdapter, ScaledAdapter};
 use crate::ids::Micros;
 use crate::scheduler::Scheduler;
 use crate::scheduler::sequence::Sequence;
@@ -35,9 +35,9 @@ impl Scheduler {
 
     /// The adapter of the sequence at `at` where the step's rows find it.
     pub(super) fn resident_adapter(&mut self, at: usize, builder: &PlanBuilder<'_>) -> Option<ResidentAdapter> {
-        let adapter = self.running[at].request.spec.adapter.clone()?;
+        let ScaledAdapter { adapter, scale } = self.running[at].request.spec.adapter.clone()?;
         let slot = self.adapters.slot_of(adapter.number, builder.now);
-        Some(ResidentAdapter { adapter, slot, scale: 1.0 })
+        Some(ResidentAdapter { adapter, slot, scale })
     }
 
     fn adapters_wanted(&self) -> BTreeSet<u64> {
