@@ -4,6 +4,7 @@ use super::check::{InvalidKey, within};
 use crate::limits::{
     self, ADAPTER_HOST_MIB, ADAPTER_HOST_MIB_MAX, ADAPTER_KL_MAX, ADAPTER_SLOTS, ADAPTERS_MAX, SECONDS_MAX,
 };
+use chimere_engine::backend::cuda::AdapterRoom;
 use serde::{Deserialize, Serialize};
 
 /// The model and the name that it answers to.
@@ -49,6 +50,11 @@ impl AdapterKeys {
     /// The slots, where adapters are served at all.
     pub fn slots_used(&self) -> usize {
         if self.directory.is_empty() { 0 } else { self.slots }
+    }
+
+    /// What a GPU keeps of them.
+    pub fn room(&self) -> AdapterRoom {
+        AdapterRoom { slots: self.slots_used(), rank_max: self.rank_max }
     }
 
     pub(super) fn check(&self) -> Result<(), InvalidKey> {

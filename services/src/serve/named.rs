@@ -3,7 +3,6 @@
 use super::ServeError;
 use crate::adapters::{AdapterSettings, Adapters};
 use crate::config::{Config, PipelineKeys};
-use crate::device::Setup;
 use crate::embedder::Embedder;
 use crate::http::request::ModelLimits;
 use crate::names::{NameOwner, ServedNames};
@@ -15,7 +14,6 @@ use std::time::Duration;
 /// The adapters and the pipelines, each under a name that nothing else has.
 pub(super) fn named(
     config: &Config,
-    setup: &Setup,
     model: &Model,
     (limits, embedder): (&ModelLimits, &Embedder),
 ) -> Result<(Adapters, Pipelines), ServeError> {
@@ -24,20 +22,17 @@ pub(super) fn named(
         let taken = |owner: NameOwner| ServeError::Usage(format!("documents.embedder.name: a name of {owner}"));
         names.claim(encoder.name(), NameOwner::Encoder).map_err(taken)?;
     }
-    let adapters = adapters(config, setup, model, &names)?;
+    let adapters = adapters(config, model, &names)?;
     Ok((adapters, pipelines(config, names, limits.choices_max)?))
 }
 
 /// The adapters of the directory that the configuration names.
-fn adapters(config: &Config, setup: &Setup, model: &Model, names: &ServedNames) -> Result<Adapters, ServeError> {
+fn adapters(config: &Config, model: &Model, names: &ServedNames) -> Result<Adapters, ServeError> {
     let keys = &config.adapters;
     if keys.directory.is_empty() {
         return Ok(Adapters::default());
     }
     let refused = |why: String| ServeError::Start(format!("adapters.directory: {why}"));
-    if setup.adapter_slots() == 0 {
-        return Err(refused("adapters are computed on a CPU only so far: use engine.device = \"cpu\"".into()));
-    }
     let settings =
         AdapterSettings { rank_max: keys.rank_max, host_bytes_max: keys.host_mib << 20, kl_max: keys.kl_max };
     let opened = Adapters::open(Path::new(&keys.directory), AdapterTargets::of(model), names.clone(), settings);

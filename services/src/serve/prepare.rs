@@ -82,7 +82,7 @@ impl Prepared {
         let claims = documents::claims(config)?;
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
-        (limits.adapters, limits.pipelines) = named(config, &setup, &model, (&limits, &embedder))?;
+        (limits.adapters, limits.pipelines) = named(config, &model, (&limits, &embedder))?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -331,7 +331,8 @@ fn set_up(
     look: EarlyLook,
     log: &ProcessLog,
 ) -> Result<(Setup, PrefixConfig, Option<Reservation>), ServeError> {
-    let wanted = DeviceRequest::of(&config.engine, device::context(&config.engine, model).map_err(ServeError::Usage)?);
+    let context = device::context(&config.engine, model).map_err(ServeError::Usage)?;
+    let wanted = DeviceRequest { adapters: config.adapters.room(), ..DeviceRequest::of(&config.engine, context) };
     let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),
