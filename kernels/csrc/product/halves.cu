@@ -186,7 +186,7 @@ __device__ __forceinline__ void finish(const Arguments &args, const float *sums,
         sum = W::times_factor(sum, W::factor_of(args.weights + (u64)(row / 16) * W::TILE_BYTES, r) * WEIGHT_FACTOR);
         sum *= factors.of(args, c);
 #if LORA
-        sum = with_lora(args.lora, c, row, sum);
+        sum = LoraRow(args.lora, c).add(row, sum);
 #endif
         args.out[(u64)c * args.stride + row] = sum;
     }
@@ -202,6 +202,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) half_product(con
     // A tile past the last one repeats it; its outputs are not stored.
     Share share(args.weights + (u64)min((int)blockIdx.x * WT + me.warp / WK, TILES - 1) * W::TILE_BYTES, me.warp % WK);
     fetch_grid(grid);
+#if LORA
+    const int first = threadIdx.x, first_row = (blockIdx.x * WT + first / 16 / args.count) * 16 + first % 16;
+    if (first < WT * args.count * 16 && first_row < ROWS) lora_ahead(args.lora, first / 16 % args.count, first_row);
+#endif
     wait_for_inputs();
 
     put_rows(columns, factors, args);

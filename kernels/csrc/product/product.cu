@@ -50,9 +50,25 @@ struct Made {
 // Output `row` of column c, with what an adapter adds.
 __device__ __forceinline__ float adapted(const Arguments &args, int c, int row, float value) {
 #if LORA
-    return with_lora(args.lora, c, row, value);
+    return LoraRow(args.lora, c).add(row, value);
 #else
     return value;
+#endif
+}
+
+// Asks for what adapters add to the thread's first output, before it is there.
+__device__ __forceinline__ void adapters_ahead(const Arguments &args, int group) {
+#if LORA
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, i = threadIdx.x;
+    if constexpr (EPILOGUE == RESIDUAL) {
+        if (warp < args.count) lora_ahead(args.lora, warp, group * 32 + lane);
+    } else if constexpr (EPILOGUE == PLAIN) {
+        const int row = (group * WT + i / 16 / args.count) * 16 + i % 16;
+        if (i < WT * args.count * 16 && row < ROWS) lora_ahead(args.lora, i / 16 % args.count, row);
+    } else if (warp < WT / BLOCK_TILES * args.count) {
+        const int row = (group * WT + warp / args.count * BLOCK_TILES + lane / 8) * 16 + lane % 8;
+        if (row < ROWS) lora_ahead(args.lora, warp % args.count, row), lora_ahead(args.lora, warp % args.count, row + 8);
+    }
 #endif
 }
 
@@ -122,6 +138,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
             factors[i] = W::factor_of(args.weights + (u64)min(group * WT + i / 16, TILES - 1) * W::TILE_BYTES, i % 16);
     float next = 0, old = 0;
     if (EPILOGUE == RESIDUAL && rank == 0) next = __ldg(args.next + group * 32 + lane);
+    if (rank == 0) adapters_ahead(args, group);
     wait_for_inputs();
 
     Norms<NORM_BLOCKS, WARPS> norm;

@@ -3,8 +3,8 @@
 // a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
 // their norm; scale(row): of its sequence; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
 //
-// A warp has one row of A and TILE rows of x, a lane of each 256 inputs eight: two quads of an int8 block. Its sums are added in order, then the
-// lanes' as a tree, so that h of a row depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
+// A warp has one row of A, and one row of x, or TILE rows of prompts. A lane has of each 256 inputs eight: two quads of an int8 block. Its sums are
+// added in order, then the lanes' as a tree, so that h of a row depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
 //
 // -D PLANES.
 #include "arguments.cuh"
@@ -13,15 +13,21 @@
 
 #define WARPS 8
 #define TILE 4
+// Eights of A that a lane reads before the wait.
+#define AHEAD 8
 
 // Eight values of A: quads t and t + 4 of a block.
 struct Eight {
     float v[8];
 
-    __device__ __forceinline__ explicit Eight(const u16 *a, u32 at) {
+    static __device__ __forceinline__ uint4 read(const u16 *a, u32 at) {
         const u16 *from = a + at / 4 * 32 + at % 4 * 4;
         const uint2 low = *(const uint2 *)from, high = *(const uint2 *)(from + 16);
-        const u32 words[4] = {low.x, low.y, high.x, high.y};
+        return make_uint4(low.x, low.y, high.x, high.y);
+    }
+    __device__ __forceinline__ Eight(const u16 *a, u32 at) : Eight(read(a, at)) {}
+    __device__ __forceinline__ explicit Eight(uint4 w) {
+        const u32 words[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) v[2 * i] = low_half(words[i]), v[2 * i + 1] = high_half(words[i]);
     }
@@ -69,43 +75,83 @@ __device__ __forceinline__ float row_scale(const Arguments &args, u64 row) {
     return __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / (32 * args.norm_blocks), args.eps)));
 }
 
+// Row `number` of A of an adapter, if it has one.
+struct RowOfA {
+    const u16 *a;
+    float scale;
+
+    __device__ __forceinline__ RowOfA(const Arguments &args, int adapter, u32 number) : a(nullptr), scale(0) {
+        if (adapter < 0) return;
+        const LoraGroup group = lora_group(args.lora, adapter);
+        const u32 part = number / max(group.rank, 1u);
+        if (!group.changes(part)) return;
+        a = (const u16 *)(lora_memory(args.lora, adapter) + (u64)group.a * 16) + (u64)number * args.cols;
+        scale = part == 0 ? group.scales[0] : part == 1 ? group.scales[1] : part == 2 ? group.scales[2] : group.scales[3];
+    }
+};
+
+__device__ __forceinline__ float add(const Arguments &args, u64 row, u32 at, const Eight &a, float sum) {
+    return args.halves ? add_halves(args, row, at, a, sum) : add_int8(args, row, at, a, sum);
+}
+__device__ __forceinline__ void put(const Arguments &args, u64 row, u32 number, float scale, float sum) {
+    sum = warp_sum(sum), scale *= __int_as_float(lora_of_row(args.lora, row).y) * row_scale(args, row);
+    if (threadIdx.x % WARP == 0) args.reduced[row * args.lora.stride + number] = sum * scale;
+}
+
 // N neighbouring rows of one adapter times row `number` of its A.
 template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u64 row, int adapter, u32 number) {
-    const LoraGroup group = lora_group(args.lora, adapter);
-    const u32 part = number / max(group.rank, 1u);
-    if (part >= 4 || !(group.parts >> part & 1)) return;
-    const u16 *a = (const u16 *)(lora_memory(args.lora, adapter) + (u64)group.a * 16) + (u64)number * args.cols;
+    const RowOfA of(args, adapter, number);
+    if (!of.a) return;
     float sums[N] = {};
     for (u32 at = threadIdx.x % WARP; at < args.cols / 8; at += WARP) {
-        const Eight of_a(a, at);
+        const Eight of_a(of.a, at);
 #pragma unroll
-        for (int n = 0; n < N; n++) sums[n] = args.halves ? add_halves(args, row + n, at, of_a, sums[n]) : add_int8(args, row + n, at, of_a, sums[n]);
+        for (int n = 0; n < N; n++) sums[n] = add(args, row + n, at, of_a, sums[n]);
     }
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-        const float sum = warp_sum(sums[n]), scale = group.scales[part] * __int_as_float(lora_of_row(args.lora, row + n).y) * row_scale(args, row + n);
-        if (threadIdx.x % WARP == 0) args.reduced[(row + n) * args.lora.stride + number] = sum * scale;
-    }
+    for (int n = 0; n < N; n++) put(args, row + n, number, of.scale, sums[n]);
+}
+
+// One row, whose A is read before the wait: of as many inputs as a lane has registers for.
+__device__ __forceinline__ void shrink_early(const Arguments &args, u64 row, u32 number) {
+    const RowOfA of(args, lora_of_row(args.lora, row).x, number);
+    const u32 lane = threadIdx.x % WARP, all = args.cols / 8;
+    uint4 ahead[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        if (of.a && lane + i * WARP < all) ahead[i] = Eight::read(of.a, lane + i * WARP);
+    wait_for_inputs();
+    if (!of.a) return;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        if (lane + i * WARP < all) sum = add(args, row, lane + i * WARP, Eight(ahead[i]), sum);
+#pragma unroll 4
+    for (u32 at = lane + AHEAD * WARP; at < all; at += WARP) sum = add(args, row, at, Eight(of.a, at), sum);
+    put(args, row, number, of.scale, sum);
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS *WARP) lora_shrink(const Arguments args) {
     let_next_start();
+    const u32 number = blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (args.lora.early) {
+        shrink_early(args, blockIdx.y, number);
+        return;
+    }
     wait_for_inputs();
-    const u32 number = blockIdx.x * WARPS + threadIdx.x / WARP, first = blockIdx.y * TILE;
+    const u32 first = blockIdx.y * TILE;
     int adapters[TILE];
     bool alike = first + TILE <= args.rows;
 #pragma unroll
     for (int i = 0; i < TILE; i++) {
-        adapters[i] = first + i < args.rows ? lora_adapter(args.lora, first + i) : -1;
+        adapters[i] = first + i < args.rows ? lora_of_row(args.lora, first + i).x : -1;
         alike = alike && adapters[i] == adapters[0];
     }
     if (alike) {
         if (adapters[0] >= 0) shrink<TILE>(args, first, adapters[0], number);
         return;
     }
-#pragma unroll 1
-    for (int i = 0; i < TILE; i++) {
-        const int adapter = first + i < args.rows ? lora_adapter(args.lora, first + i) : -1;
-        if (adapter >= 0) shrink<1>(args, first + i, adapter, number);
-    }
+#pragma unroll
+    for (int i = 0; i < TILE; i++)
+        if (adapters[i] >= 0) shrink<1>(args, first + i, adapters[i], number);
 }

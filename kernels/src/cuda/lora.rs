@@ -83,6 +83,8 @@ pub struct Lora<'a> {
     pub group: usize,
     /// Which of the outputs is the product's first.
     first: usize,
+    /// Whether adapters, and who has which, are there before the launch ahead of these begins.
+    early: bool,
 }
 
 device_struct! {
@@ -98,7 +100,7 @@ device_struct! {
         group: u32,
         stride: i32,
         first: i32,
-        reserved: i32,
+        early: i32,
     }
 }
 
@@ -126,7 +128,12 @@ impl<'a> Lora<'a> {
         (group, columns): (usize, &'a CudaSlice<u8>),
         (reduced, stride): (&'a CudaSlice<f32>, usize),
     ) -> Self {
-        Self { memory, slot_bytes, adapters, row_slots, columns, reduced, stride, group, first: 0 }
+        Self { memory, slot_bytes, adapters, row_slots, columns, reduced, stride, group, first: 0, early: false }
+    }
+
+    /// Of a captured pass, which begins when adapters, and who has which, are there.
+    pub fn early(self, early: bool) -> Self {
+        Self { early, ..self }
     }
 
     /// For the product whose first output is number `first` of the group's.
@@ -146,7 +153,7 @@ impl<'a> Lora<'a> {
             group: self.group as u32,
             stride: self.stride as i32,
             first: self.first as i32,
-            reserved: 0,
+            early: i32::from(self.early),
         }
     }
 
@@ -274,9 +281,11 @@ impl LoraShrink {
             norm_blocks: norm_blocks as i32,
             eps: inputs.eps,
         };
-        let grid = Grid { blocks: (a_rows.div_ceil(WARPS) as u32, rows.div_ceil(TILE) as u32), threads: 32 * WARPS as u32 };
-        // SAFETY: the buffers were found large enough, the caller vouches for the adapters. Nothing is read before the
-        // wait.
+        let tile = if lora.early { 1 } else { TILE };
+        let blocks = (a_rows.div_ceil(WARPS) as u32, rows.div_ceil(tile) as u32);
+        let grid = Grid { blocks, threads: 32 * WARPS as u32 };
+        // SAFETY: the buffers were found large enough, the caller vouches for the adapters. What is read before the wait is
+        // there.
         unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }

@@ -180,6 +180,8 @@ impl<'a> BlockAdapters<'a> {
             (number, &store.columns[number]),
             (&store.reduced, store.plan.reduced()),
         );
+        // Prompts are not captured: what stages their rows may still run.
+        let lora = lora.early(!rows.prefill);
         let (count, a_rows) = ((rows.count, group.cols), group.a_rows(rank));
         // SAFETY: `pack` writes heads that name what lies behind them, and a sequence has the slot of its adapter.
         unsafe { store.shrink.launch(device, count, norm, &x, lora, a_rows) }?;
