@@ -129,7 +129,6 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
     programs.extend(two_planes()?);
-    programs.extend(adapted()?);
     Ok(programs)
 }
 
@@ -254,6 +253,14 @@ fn every_kernel_compiles_for_old_and_new_chips() {
     let archs = std::env::var("CHIMERE_KERNEL_ARCHS").unwrap_or_else(|_| "sm_80,sm_90a,sm_120a".into());
     let archs: Vec<Arch> = archs.split(',').map(|a| a.parse().unwrap()).collect();
     compile_all(&programs().unwrap(), &archs);
+}
+
+#[test]
+fn products_that_adapters_add_to_compile() {
+    if compiler().is_none() {
+        return;
+    }
+    compile_all(&adapted().unwrap(), &["sm_80".parse().unwrap(), "sm_90a".parse().unwrap()]);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn rows_with_adapters_follow_the_cpu_in_any_mixture() {
                 let change = relative_rms(&mixture.on_cpu(&model, 0, &ids), &want);
                 println!("{name}, sequence {seq}: RMS {error:.2e}, the adapter changes {change:.2e}");
                 assert!(error < RMS, "{name}: sequence {seq} {error:e}");
-                assert!(mixture.adapter(seq).is_none() || change > 10.0 * RMS, "{name}: it changes {change:e}");
+                assert!(mixture.adapter(seq).is_none() || change > 20.0 * error, "{name}: it changes {change:e}");
             }
         }
     }

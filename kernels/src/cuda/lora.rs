@@ -26,8 +26,9 @@ pub const HEAD_BYTES: usize = 32;
 pub const PLACE_BYTES: usize = 16;
 
 const NAME: &str = "lora_shrink";
-/// Rows of A that a block has, and rows of activations, as in the source.
-const WARPS: usize = 8;
+/// Threads of a block, rows of A that it has, and rows of a prompt, as in the source.
+const THREADS: usize = 256;
+const A_ROWS: usize = 4;
 const TILE: usize = 4;
 
 /// The define of programs whose products adapters add to.
@@ -282,8 +283,8 @@ impl LoraShrink {
             eps: inputs.eps,
         };
         let tile = if lora.early { 1 } else { TILE };
-        let blocks = (a_rows.div_ceil(WARPS) as u32, rows.div_ceil(tile) as u32);
-        let grid = Grid { blocks, threads: 32 * WARPS as u32 };
+        let blocks = (a_rows.div_ceil(A_ROWS) as u32, rows.div_ceil(tile) as u32);
+        let grid = Grid { blocks, threads: THREADS as u32 };
         // SAFETY: the buffers were found large enough, the caller vouches for the adapters. What is read before the wait is
         // there.
         unsafe { self.kernel.launch(device, grid, &arguments) }
