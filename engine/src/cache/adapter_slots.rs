@@ -168,6 +168,7 @@ mod tests {
         slots.settle(&[2].into(), at(2));
         slots.settle(&[2, 3].into(), at(60));
         assert!(slots.holds(3), "it has waited since 60 ms, and 2 has its slot since 0 ms");
+        slots.settle(&[2, 3].into(), at(61));
         assert_eq!(slots.first_waiting(), Some(2));
     }
 }
