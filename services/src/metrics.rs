@@ -178,7 +178,7 @@ metrics! {
     VLLM_KV_USAGE      Gauge     "vllm:kv_cache_usage_perc" ["model_name", "engine"] "0 to 1" "Share in use of KV pages or of state slots, whichever is greater, 0 to 1.";
     VLLM_CACHE_CONFIG  Gauge     "vllm:cache_config_info" ["block_size", "num_gpu_blocks", "model_name", "engine"] "always 1" "Always 1; the labels are the tokens of a KV page and the number of pages, on a CPU too.";
     VLLM_LORA Gauge "vllm:lora_requests_info"
-        ["max_lora", "running_lora_adapters", "waiting_lora_adapters", "model_name", "engine"] "seconds"
+        ["max_lora", "running_lora_adapters", "waiting_lora_adapters", "model_name", "engine"] "Unix time"
         "When this was written, with the adapters whose requests run and those whose wait, by name; 0 while there are \
             none. max_lora is the number of slots.";
     VLLM_PROMPT_TOKENS Counter   "vllm:prompt_tokens_total" ["model_name", "engine"] "tokens" "Prompt tokens of requests that started.";
