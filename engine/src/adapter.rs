@@ -25,7 +25,7 @@ pub struct Adapter {
 /// An adapter as a request asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaledAdapter {
-    /// The adapter.
+    /// The adapter that is meant.
     pub adapter: Arc<Adapter>,
     /// The request's factor of all that the adapter adds; 1 leaves it as the file says. Never 0.
     pub scale: f32,
@@ -39,7 +39,7 @@ pub struct ResidentAdapter {
     pub adapter: Arc<Adapter>,
     /// The slot. Of one step all pieces with a slot have one adapter, and all pieces with an adapter one slot.
     pub slot: AdapterSlotId,
-    /// [`ScaledAdapter::scale`], beside [`LowRank::scale`].
+    /// The request's factor ([`ScaledAdapter::scale`]), beside [`LowRank::scale`].
     pub scale: f32,
 }
 

@@ -1,6 +1,5 @@
 //! The streaming inference service: HTTP, text, actors and metrics around `chimere-engine`.
 
-mod access;
 pub mod actors;
 pub mod adapters;
 pub mod audit;

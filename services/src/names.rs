@@ -19,7 +19,7 @@ pub enum NameOwner {
     Encoder,
     /// An adapter of the model.
     Adapter,
-    /// A pipeline.
+    /// A pipeline of the operator.
     Pipeline,
 }
 

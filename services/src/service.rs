@@ -28,7 +28,7 @@ use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
 use crate::traces::Traces;
-use crate::turn::probe::probe;
+use crate::turn::decisions::adapter_probe::probe;
 use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
 use crate::web::Web;
 use crate::{limits, metrics};

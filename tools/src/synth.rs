@@ -39,7 +39,7 @@ pub struct SynthArgs {
     /// With a draft head behind the layers (multi-token prediction).
     #[arg(long)]
     pub draft_head: bool,
-    /// Write an adapter of this model instead: a directory in PEFT's layout that changes all matrices that adapters may.
+    /// Write an adapter of this model instead: a directory in PEFT's layout that changes all matrices that it may.
     #[arg(long, value_name = "MODEL",
         conflicts_with_all = ["shape", "mix", "layers", "experts", "vocab", "draft_head"])]
     pub adapter: Option<PathBuf>,

@@ -8,8 +8,8 @@
 use crate::ids::{AdapterSlotId, Micros};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Microseconds between two swaps. A copy to a device takes some milliseconds, in which no row is computed; so little of
-/// the time goes to copies however many adapters take turns.
+/// Microseconds between two swaps. A copy to a device takes some milliseconds, in which no row is computed; so little
+/// of the time goes to copies however many adapters take turns.
 pub(crate) const ADAPTER_SWAP_US: u64 = 50_000;
 
 /// See the file's head.
@@ -72,8 +72,8 @@ impl AdapterSlots {
         }
     }
 
-    /// Lets a sequence that starts in the middle of a plan have an empty slot for its adapter, if one is left; otherwise
-    /// the adapter waits.
+    /// Lets a sequence that starts in the middle of a plan have an empty slot for its adapter, if one is left;
+    /// otherwise the adapter waits.
     pub(crate) fn take_empty(&mut self, number: u64, now: Micros) {
         if self.holds(number) {
             return;
@@ -168,6 +168,7 @@ mod tests {
         slots.settle(&[2].into(), at(2));
         slots.settle(&[2, 3].into(), at(60));
         assert!(slots.holds(3), "it has waited since 60 ms, and 2 has its slot since 0 ms");
+        slots.settle(&[2, 3].into(), at(61));
         assert_eq!(slots.first_waiting(), Some(2));
     }
 }

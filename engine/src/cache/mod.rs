@@ -1,5 +1,5 @@
-//! Who holds which part of the device's memory: KV pages, state slots, checkpoints and slots of adapters. Bookkeeping only; the memory
-//! itself is the backend's.
+//! Who holds which part of the device's memory: KV pages, state slots, checkpoints and slots of adapters. Bookkeeping
+//! only; the memory itself is the backend's.
 
 mod adapter_slots;
 mod config;

@@ -33,8 +33,8 @@ pub struct Spec {
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
     /// requests that ask otherwise.
     pub experts: Option<ExpertCut>,
-    /// What is added to the model's matrices for this request, which finds prompts of the same adapter and scale alone in
-    /// the prefix cache.
+    /// What is added to the model's matrices for this request, which finds prompts of the same adapter and scale alone
+    /// in the prefix cache.
     pub adapter: Option<ScaledAdapter>,
     /// Deferred sources of rules about its tokens: every row waits for them.
     pub waits_for: Sources,

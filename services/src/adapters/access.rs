@@ -1,8 +1,8 @@
 //! Which API key may use which adapter: the file `access.toml` in the directory of adapters.
 
-use crate::access::parsed;
 use crate::engram::Asker;
 use crate::holder::KeyList;
+use crate::holder::access::parsed;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub(super) struct AdapterAccess(HashMap<String, KeyList>);
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct RawAccess {
+struct RawAdapterAccess {
     adapters: HashMap<String, RawAdapter>,
     /// Those of tables and of documents, which may lie in the same directory.
     tables: IgnoredAny,
@@ -29,7 +29,7 @@ struct RawAdapter {
 
 impl AdapterAccess {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let raw: RawAccess = parsed(text)?;
+        let raw: RawAdapterAccess = parsed(text)?;
         let lists = raw.adapters.into_iter().map(|(name, adapter)| {
             let keys = KeyList::of(&adapter.keys).map_err(|e| format!("adapters.{name}.keys: {e}"))?;
             Ok((name, keys))

@@ -2,7 +2,7 @@
 
 use super::access::AdapterAccess;
 use super::error::AdapterError;
-use crate::access::AccessFile;
+use crate::holder::access::AccessFile;
 use crate::limits::{ADAPTER_HOST_MIB, ADAPTER_KL_MAX, ADAPTER_RANK_MAX, ADAPTERS_MAX, SERVED_NAME_BYTES_MAX};
 use crate::names::{NameOwner, ServedNames, is_served_name};
 use chimere_engine::adapter::{Adapter, ScaledAdapter};
@@ -18,7 +18,7 @@ pub(super) const GGUF: &str = ".gguf";
 /// Bounds of what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterSettings {
-    /// The largest rank.
+    /// The largest rank that is accepted.
     pub rank_max: usize,
     /// Bytes of all adapters in the host's memory.
     pub host_bytes_max: u64,
@@ -49,7 +49,7 @@ pub(super) struct AdapterDirectory {
 /// An adapter that is served.
 #[derive(Clone, Debug)]
 pub struct LoadedAdapter {
-    /// The adapter itself.
+    /// The adapter that is served.
     pub adapter: Arc<Adapter>,
     /// Its place among all that this process has loaded, from 0 on: what llama.cpp's clients know it by.
     pub id: u32,
@@ -60,7 +60,7 @@ pub struct LoadedAdapter {
 /// An adapter that was read and is not served yet. Its name is free again when this is dropped.
 #[derive(Debug)]
 pub struct ReadAdapter {
-    /// The adapter itself.
+    /// The adapter that was read.
     pub adapter: Arc<Adapter>,
     path: PathBuf,
     claim: NameClaim,

@@ -11,7 +11,8 @@ pub enum AdapterError {
     NoDirectory,
     /// A name that no adapter can have.
     #[error(
-        "an adapter's name has 1 to {SERVED_NAME_BYTES_MAX} letters, digits, `.`, `-` and `_`, and does not begin with `.`, got {0:?}"
+        "an adapter's name has 1 to {SERVED_NAME_BYTES_MAX} letters, digits, `.`, `-` and `_`, and does not begin with \
+         `.`, got {0:?}"
     )]
     BadName(String),
     /// There is no such file.
@@ -28,10 +29,11 @@ pub enum AdapterError {
     TooMany,
     /// The host has no room for it.
     #[error(
-        "{name:?} takes {bytes} bytes of memory beside the {used} of the adapters that are loaded, at most {max} together (adapters.host_mib)"
+        "{name:?} takes {bytes} bytes of memory beside the {used} of the adapters that are loaded, at most {max} \
+         together (adapters.host_mib)"
     )]
     NoRoom {
-        /// The adapter's name.
+        /// The name that it was to have.
         name: String,
         /// Bytes that it takes.
         bytes: u64,

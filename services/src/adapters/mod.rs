@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Adapters {
     directory: Option<Arc<AdapterDirectory>>,
-    /// Whose they are shown to; without one all are.
+    /// The caller that they are shown to; without one all are shown.
     asker: Option<Asker>,
 }
 

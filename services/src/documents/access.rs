@@ -1,8 +1,8 @@
 //! Which accounts may read the stores of others: the file `access.toml` in the directory of documents. It is read again
 //! when it changes; one with a mistake changes nothing.
 
-use crate::access::{AccessFile, parsed};
 use crate::holder::AdmittedAccounts;
+use crate::holder::access::{AccessFile, parsed};
 use chimere_engine::ids::KeyId;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -67,7 +67,7 @@ impl SharedStores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::ACCESS_FILE as FILE;
+    use crate::holder::access::ACCESS_FILE as FILE;
     use crate::holder::account;
 
     #[test]

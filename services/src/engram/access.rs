@@ -2,7 +2,7 @@
 
 use super::defaults::{Defaults, Overrides};
 use super::name::TableName;
-use crate::access::{ACCESS_FILE_BYTES_MAX, parsed};
+use crate::holder::access::{ACCESS_FILE_BYTES_MAX, parsed};
 use crate::holder::{KeyHash, KeyList, key_hash};
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 // The suffix of the file's name is not that of a table.
-pub(super) use crate::access::ACCESS_FILE as FILE;
+pub(super) use crate::holder::access::ACCESS_FILE as FILE;
 
 /// Who asks for tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

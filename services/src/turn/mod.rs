@@ -12,7 +12,6 @@ mod idle;
 pub mod options;
 mod pipeline;
 mod preparation;
-pub mod probe;
 pub mod prompts;
 mod reader;
 mod rounds;

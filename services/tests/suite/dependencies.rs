@@ -226,7 +226,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "limits",
             "holder",
-            "access",
             "names",
             "clock",
             "printable",
@@ -304,7 +303,6 @@ const ROOMS: &[(&str, &[&str])] = &[
             "search",
             "idle",
             "decisions",
-            "probe",
             "reader",
             "tables",
             "context",

@@ -62,9 +62,9 @@ const UNSUPPORTED: [(&str, &str); 5] = [
 /// The matrices of an operator by their names.
 pub(super) fn names_of(kind: TargetKind) -> &'static [NamedMatrix] {
     match kind {
-        TargetKind::Gdn(_) => &GDN,
-        TargetKind::Attention => &ATTENTION,
-        TargetKind::Mlp => &MLP,
+        TargetKind::DeltaNet(_) => &GDN,
+        TargetKind::SelfAttention => &ATTENTION,
+        TargetKind::FeedForward => &MLP,
         TargetKind::SharedExpert => &SHARED,
     }
 }
@@ -99,7 +99,7 @@ fn place(pair: &Pair, block: &TargetBlock, matrix: AdaptedMatrix, fused: bool) -
     let missing = || Problem::tensor(&pair.a.name, "a matrix that the block has", format_args!("`{}`", pair.module));
     let size @ (target_rows, target_cols) = block.size_of(matrix).ok_or_else(missing)?;
     let (mut rows, mut columns, mut whole) = (None, None, target_rows);
-    if let TargetKind::Gdn(gdn) = &block.kind {
+    if let TargetKind::DeltaNet(gdn) = &block.kind {
         rows = gdn_rows(gdn, matrix, pair.order, fused);
         columns = (matrix == AdaptedMatrix::Out).then(|| heads(gdn, pair.order, 0, gdn.value_dim)).flatten();
         whole = if fused { fused_rows(gdn, matrix) } else { target_rows };

@@ -48,9 +48,9 @@ pub(super) struct TargetBlock {
 /// The operator that the matrices are of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TargetKind {
-    Gdn(GdnConfig),
-    Attention,
-    Mlp,
+    DeltaNet(GdnConfig),
+    SelfAttention,
+    FeedForward,
     /// Of a mixture, the expert that every token takes.
     SharedExpert,
 }
@@ -87,9 +87,9 @@ impl AdapterTargets {
 impl TargetBlock {
     fn of(number: usize, op: &Op) -> Option<Self> {
         let kind = match op {
-            Op::Gdn(gdn) => TargetKind::Gdn(gdn.config),
-            Op::Attention(_) => TargetKind::Attention,
-            Op::Mlp(_) => TargetKind::Mlp,
+            Op::Gdn(gdn) => TargetKind::DeltaNet(gdn.config),
+            Op::Attention(_) => TargetKind::SelfAttention,
+            Op::Mlp(_) => TargetKind::FeedForward,
             Op::Moe(moe) if moe.shared.is_some() => TargetKind::SharedExpert,
             _ => return None,
         };

@@ -71,7 +71,7 @@ pub async fn score(
     Ok(out)
 }
 
-/// The scores of tokens behind one prompt, with an adapter or without, once all that others want is done.
+/// The scores of tokens behind one prompt, with an adapter or without.
 pub async fn scores_behind(
     handles: &ServiceHandles,
     live: &LiveRequests,
@@ -79,7 +79,7 @@ pub async fn scores_behind(
     (asked, adapter): (PromptScores, Option<ScaledAdapter>),
 ) -> Result<Vec<Score>, DirectError> {
     let entry = live.enter("probe".into());
-    let spec = Spec { score_prompt: Some(asked), adapter, priority: i32::MAX, ..Spec::greedy(0) };
+    let spec = Spec { score_prompt: Some(asked), adapter, ..Spec::greedy(0) };
     let request = Request::new(entry.id, prompt, spec);
     let terms = Terms { exempt: true, ..Terms::default() };
     Ok(read_one(handles, entry, request, terms).await?.0.scores)

@@ -9,7 +9,7 @@ use crate::http::intake::bodies::parsed;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::busy;
 use crate::http::wire::routing::only;
-use crate::turn::probe::probe;
+use crate::turn::decisions::adapter_probe::probe;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 

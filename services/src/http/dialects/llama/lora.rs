@@ -7,18 +7,15 @@ use crate::http::body::model::ModelLimits;
 use crate::http::edge::keys::auth::{asker, require_admin};
 use crate::http::intake::bodies::{SeenApp, parsed};
 use crate::http::wire::error::ApiError;
-use crate::http::wire::routing::{only, read};
+use crate::http::wire::routing::{read, several};
 use crate::limits::{ADAPTER_SCALE_MAX, ADAPTERS_MAX};
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::adapter::ScaledAdapter;
 use serde_json::{Value as Json, json};
 
 pub(super) fn routes(config: &mut web::ServiceConfig) {
-    config.service(only("/lora-adapters", "GET", read().to(list))).service(only(
-        "/lora-adapters",
-        "POST",
-        web::post().to(apply),
-    ));
+    let both = several("/lora-adapters", "GET, POST");
+    config.service(both.route(read().to(list)).route(web::post().to(apply)));
 }
 
 /// The adapter of a request by llama.cpp's numbers, if it says which, or if an administrator did.

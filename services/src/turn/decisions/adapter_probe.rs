@@ -1,10 +1,10 @@
-//! The probe of an adapter: the model reads fixed prompts with it and without, as ordinary requests that come after all
-//! others. An adapter that changes nothing, or that spoils the model, is not served.
+//! The probe of an adapter: the model reads fixed prompts with it and without, as ordinary requests. An adapter
+//! that changes nothing, or that spoils the model, is not served.
 
-use super::services::TurnServices;
 use crate::actors::request::direct::DirectError;
 use crate::actors::request::score::scores_behind;
 use crate::limits::TOP_LOGPROBS_MAX;
+use crate::turn::services::TurnServices;
 use chimere_engine::adapter::{Adapter, ScaledAdapter};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::PromptScores;
@@ -27,14 +27,15 @@ const PROMPTS: [&str; 8] = [
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// No probability of any prompt is another one with it.
-    #[error("it has no effect: the model says the same behind all {} prompts of the probe with it and without", PROMPTS.len())]
+    #[error("it has no effect: the model says the same behind all {} prompts with it and without", PROMPTS.len())]
     NoEffect,
     /// A probability is no number.
     #[error("the model's logits with it are not finite")]
     NotFinite,
     /// It is too far from the model.
     #[error(
-        "it changes what the model says by {got:.2} nats on average over the probe's prompts, at most {max} (adapters.kl_max)"
+        "it changes what the model says by {got:.2} nats on average over the probe's prompts, at most {max} \
+         (adapters.kl_max)"
     )]
     TooFar {
         /// The mean divergence from the model, over its most probable tokens.
@@ -89,8 +90,8 @@ async fn ask(
     finite.then_some(scores).ok_or(ProbeError::NotFinite)
 }
 
-/// Kullback and Leibler's divergence of the second from the first, over these tokens and all others taken as one: of the
-/// whole vocabulary it is no less.
+/// Kullback and Leibler's divergence of the second from the first, over these tokens and all others taken as one: over
+/// the whole vocabulary it is no less.
 fn divergence(base: &[f32], own: &[f32]) -> f64 {
     let term = |p: f64, q: f64| if p > 0.0 { p * (p / q.max(f64::MIN_POSITIVE)).ln() } else { 0.0 };
     let p = |logprobs: &[f32]| logprobs.iter().map(|x| f64::from(*x).exp()).collect::<Vec<_>>();
