@@ -5,7 +5,7 @@ use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::matmul::Isa;
 use chimere_engine::backend::{cpu, cuda};
 use chimere_engine::format::TokenizerSource;
-use chimere_engine::model::{self, Model, ModelConfig, MoeConfig, StateShape, Summary};
+use chimere_engine::model::{self, AdapterTargets, Model, ModelConfig, MoeConfig, StateShape, Summary};
 use chimere_tools::figures::{bytes_text, count_text};
 use chimere_tools::{CliError, find_model};
 use std::fmt::Write;
@@ -36,7 +36,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), CliError> {
 
 /// What an adapter changes of a model.
 fn adapter_text(path: &Path, model: &Model) -> Result<String, CliError> {
-    let adapter = model::read_adapter(path, "adapter", model).map_err(|e| CliError::Failed(e.to_string()))?;
+    let adapter = model::read_adapter(path, "adapter", &AdapterTargets::of(model))
+        .map_err(|e| CliError::Failed(e.to_string()))?;
     let (matrices, rank) = (adapter.matrices(), adapter.rank_max());
     let blocks = adapter.blocks.iter().filter(|block| !block.is_empty()).count();
     let bytes = bytes_text(adapter.bytes());

@@ -27,6 +27,7 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
         queue_requests_max: SEQUENCES,
         queue_prompt_tokens_max: u64::MAX,
         steps_in_flight_max: 2,
+        adapter_slots: 8,
         prefix: PrefixConfig::OFF,
     });
     let prompt: Arc<[u32]> = (0..prompt_tokens).collect();

@@ -1,10 +1,14 @@
 //! Low-rank adapters (LoRA): what a fine-tune adds to matrices of a model, `W x + scale * B (A x)` (Hu et al., 2021).
 
+use crate::ids::AdapterSlotId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest rank that is read.
 pub const ADAPTER_RANK_MAX: usize = 512;
+
+/// Adapters that a process may have loaded at a time.
+pub const ADAPTERS_MAX: usize = 256;
 
 /// What a file adds to a model's matrices.
 #[derive(Debug)]
@@ -16,6 +20,27 @@ pub struct Adapter {
     pub number: u64,
     /// The matrices that are changed, for each block in the order of [`crate::model::ModelConfig::blocks`].
     pub blocks: Vec<Vec<LowRank>>,
+}
+
+/// An adapter as a request asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaledAdapter {
+    /// The adapter that is meant.
+    pub adapter: Arc<Adapter>,
+    /// The request's factor of all that the adapter adds; 1 leaves it as the file says. Never 0.
+    pub scale: f32,
+}
+
+/// An adapter in the place of the device's memory that the rows of a step find it in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResidentAdapter {
+    /// The adapter that the slot holds, from the copies before the step on: its number says whether it lies there
+    /// already.
+    pub adapter: Arc<Adapter>,
+    /// The slot. Of one step all pieces with a slot have one adapter, and all pieces with an adapter one slot.
+    pub slot: AdapterSlotId,
+    /// The request's factor ([`ScaledAdapter::scale`]), beside [`LowRank::scale`].
+    pub scale: f32,
 }
 
 /// What is added to the product of one matrix: `scale * B (A x)`.

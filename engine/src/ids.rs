@@ -47,6 +47,10 @@ id! {
     HostBlockId(u32)
 }
 id! {
+    /// A place of the device's memory for the matrices of one adapter.
+    AdapterSlotId(u16)
+}
+id! {
     /// A copy between the device's memory and the host's, counted from 0. Never reused.
     TransferId(u64)
 }

@@ -5,7 +5,7 @@
 //! is not known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
 use crate::CHUNK_TOKENS;
-use crate::adapter::Adapter;
+use crate::adapter::ResidentAdapter;
 use crate::constraint::{Awaiting, Constraint, Rule, Source, Sources};
 use crate::ids::{CheckpointId, HostBlockId, PageId, SeqId, SlotId, StepId, TokenId, TransferId};
 pub use crate::sampling::Certainty;
@@ -183,9 +183,11 @@ pub struct Piece {
     pub ends: Arc<[TokenId]>,
     /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
-    /// What is added to the model's matrices for these rows; of a sequence always the same. Only backends that
-    /// [take](crate::backend::BackendInfo::adapters) them get one.
-    pub adapter: Option<Arc<Adapter>>,
+    /// What is added to the model's matrices for these rows; of a sequence always the same adapter and scale, in any
+    /// slot. A backend gets at most [as many](crate::backend::BackendInfo::adapter_slots) in one step as it has slots.
+    /// Where a slot holds another number than the piece says, the backend copies the adapter there before the step's
+    /// rows and behind those of the steps before.
+    pub adapter: Option<ResidentAdapter>,
     /// Report [`PooledUnit`]s of the rows from this position on. Only for prompt pieces, which begin at a multiple of
     /// [`crate::CHUNK_TOKENS`].
     pub pool_from: Option<u32>,

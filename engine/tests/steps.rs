@@ -6,7 +6,7 @@
 mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
-use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KvStorage, probe};
+use chimere_engine::backend::cuda::{Activations, AdapterRoom, CudaBackend, CudaConfig, KvStorage, probe};
 use chimere_engine::backend::{Backend, BackendError, EarlyRules};
 use chimere_engine::constraint::{Effect, RowRule, Rule, Source, Sources, StepRules};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
@@ -50,6 +50,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         host_embedding: false,
         expert_bytes: None,
         replayed: false,
+        adapters: AdapterRoom::default(),
         kernel_cache: None,
     };
     Box::new(CudaBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())

@@ -14,7 +14,7 @@ use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{
-    addresses, carry, combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler, uses,
+    addresses, carry, combine, draft_head, embed, gather, gdn_prefill, history, lora, pool, router, sampler, uses,
 };
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
@@ -132,6 +132,20 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
+/// Products that adapters add to: every epilogue, of few and of many rows.
+fn adapted() -> Result<Vec<Program>, CudaError> {
+    let matrix = MatrixShape::new(Layout::Q4_K, 2048, 512)?.with_adapters(true);
+    let mut programs = vec![lora::program(Planes::One), lora::program(Planes::Two)];
+    programs.extend(product::programs(matrix, Some(128), 132));
+    programs.extend(Residual::programs(matrix, 132));
+    programs.extend(Activated::programs(matrix, Epilogue::Gated, Some(128), 132));
+    for epilogue in [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated] {
+        let shape = wide::WideShape::new(matrix, epilogue, Some(64), true)?;
+        programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
+    }
+    Ok(programs)
+}
+
 /// Products in f16 of every layout, each way to cut one up and every epilogue, with the rows that they
 /// read.
 fn in_halves() -> Result<Vec<Program>, CudaError> {
@@ -148,6 +162,13 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
         let tiling = warpgroup::WarpgroupTiling { groups, tiles, columns, stages: 3, turns: 0, segments };
         programs.push(warpgroup::program(shape, tiling)?);
         programs.extend(product::halves::programs(shape.matrix(), Some(64), 132));
+    }
+    let adapted = MatrixShape::new(Layout::Q4_K, 2048, 512)?.with_adapters(true);
+    programs.extend(product::halves::programs(adapted, Some(64), 132));
+    for epilogue in [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated] {
+        let shape = wide::WideShape::new(adapted, epilogue, Some(64), true)?;
+        let tiling = warpgroup::WarpgroupTiling { groups: 2, tiles: 1, columns: 64, stages: 3, turns: 0, segments: 1 };
+        programs.push(warpgroup::program(shape, tiling)?);
     }
     let down = wide::WideShape::new(MatrixShape::new(Layout::Q4_K, 2048, 512)?, wide::Epilogue::Plain, None, false)?;
     let gate_up =
@@ -232,6 +253,14 @@ fn every_kernel_compiles_for_old_and_new_chips() {
     let archs = std::env::var("CHIMERE_KERNEL_ARCHS").unwrap_or_else(|_| "sm_80,sm_90a,sm_120a".into());
     let archs: Vec<Arch> = archs.split(',').map(|a| a.parse().unwrap()).collect();
     compile_all(&programs().unwrap(), &archs);
+}
+
+#[test]
+fn products_that_adapters_add_to_compile() {
+    if compiler().is_none() {
+        return;
+    }
+    compile_all(&adapted().unwrap(), &["sm_80".parse().unwrap(), "sm_90a".parse().unwrap()]);
 }
 
 #[test]

@@ -97,6 +97,7 @@ impl Config {
             ("engram", config.engram.check()),
             ("documents", config.documents.check()),
             ("decide", config.decide.check()),
+            ("adapters", config.adapters.check()),
             ("pipelines", config.pipelines.check()),
             ("web", config.web.check()),
             ("responses", config.responses.check()),

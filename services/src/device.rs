@@ -11,10 +11,11 @@ pub use card::{CardPlan, plan_for_card};
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, PrefixCacheMode, Residents};
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
 use crate::{limits, memory};
+use chimere_engine::adapter::ADAPTERS_MAX;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, CpuError, KvType as CpuKvType, MemoryUse};
 use chimere_engine::backend::cuda::{
-    self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
+    AdapterRoom, self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
 };
 use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
@@ -69,6 +70,8 @@ pub struct DeviceRequest {
     pub drafts: u32,
     /// The model's own draft head drafts too.
     pub draft_head: bool,
+    /// Low-rank adapters that a GPU holds; none by default.
+    pub adapters: AdapterRoom,
     /// Memory for all that the process takes on its device.
     pub budget: Budget,
 }
@@ -90,6 +93,7 @@ impl DeviceRequest {
             replayed: false,
             drafts: engine.drafts.0.drafts_max(),
             draft_head: engine.draft_sources.0.have_head(),
+            adapters: AdapterRoom::default(),
             budget: engine.vram_budget,
         }
     }
@@ -159,6 +163,7 @@ impl DeviceRequest {
             host_embedding: self.embedding == Embedding::Host,
             expert_bytes: None,
             replayed: self.replayed,
+            adapters: self.adapters,
             kernel_cache: None,
         }
     }
@@ -382,6 +387,14 @@ impl Setup {
         match self {
             Setup::Cpu(c) => c.pages,
             Setup::Cuda(c, _) => c.pages,
+        }
+    }
+
+    /// Different adapters that the rows of one step may have.
+    pub fn adapter_slots(&self) -> usize {
+        match self {
+            Setup::Cpu(_) => ADAPTERS_MAX,
+            Setup::Cuda(config, ..) => config.adapters.slots,
         }
     }
 

@@ -20,6 +20,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod names;
 pub mod outbound;
 pub mod pipelines;
 pub mod printable;

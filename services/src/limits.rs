@@ -531,6 +531,23 @@ pub const AUDIT_NAME_CHARS: usize = 128;
 pub const LOG_BYTES_MAX: usize = 1 << 20;
 /// Range of `Retry-After`, in seconds: what a forecast says beyond it is cut.
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
+/// Bytes of the name of an adapter or a pipeline.
+pub const SERVED_NAME_BYTES_MAX: usize = 64;
+/// Adapters that may be loaded at a time.
+pub const ADAPTERS_MAX: usize = chimere_engine::adapter::ADAPTERS_MAX;
+/// Different adapters that the rows of one step may have, unless the configuration says otherwise.
+pub const ADAPTER_SLOTS: usize = 8;
+/// The largest rank of an adapter, unless the configuration says otherwise.
+pub const ADAPTER_RANK_MAX: usize = 64;
+/// Mebibytes of the host's memory that all loaded adapters may take, unless the configuration says otherwise.
+pub const ADAPTER_HOST_MIB: u64 = 4096;
+/// The most mebibytes that the configuration may ask for: 16 TiB.
+pub const ADAPTER_HOST_MIB_MAX: u64 = 1 << 24;
+/// Nats that an adapter may change what the model says by, on average over the prompts of its probe, unless the
+/// configuration says otherwise.
+pub const ADAPTER_KL_MAX: f64 = 2.0;
+/// The largest factor that a request may give its adapter.
+pub const ADAPTER_SCALE_MAX: f64 = 4.0;
 /// Pipelines of one directory.
 pub const PIPELINES_MAX: usize = 64;
 /// Bytes of a pipeline's file.

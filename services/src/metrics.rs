@@ -105,6 +105,10 @@ metrics! {
     KV_PAGES           Gauge     "chimere_kv_pages" ["state"] "pages"                "KV pages, by state: used, free.";
     STATE_SLOTS        Gauge     "chimere_state_slots" ["state"] "slots"             "State slots, by state: used, free.";
     ROWS_SAT_OUT       Counter   "chimere_rows_sat_out_total" [] "positions"         "Decode rows that sat out a step, so that prompts of another key, or of a step of their own, came sooner.";
+    ADAPTER_SWAPS Counter "chimere_adapter_swaps_total" [] "swaps"
+        "Adapters that gave up their slot on the device to another one.";
+    ADAPTER_ROWS Counter "chimere_adapter_rows_total" ["adapter"] "rows"
+        "Rows of steps that were computed with an adapter, by its name.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
     PREFIX_QUERIES     Counter   "chimere_prefix_queries_total" [] "requests"        "Prompts looked up in the prefix cache: those of requests that started and did not opt out.";
     PREFIX_HITS        Counter   "chimere_prefix_hits_total" [] "requests"           "Prompts that went on from an entry of the prefix cache.";
@@ -173,7 +177,10 @@ metrics! {
     VLLM_WAITING       Gauge     "vllm:num_requests_waiting" ["model_name", "engine"] "requests" "Requests waiting for a slot.";
     VLLM_KV_USAGE      Gauge     "vllm:kv_cache_usage_perc" ["model_name", "engine"] "0 to 1" "Share in use of KV pages or of state slots, whichever is greater, 0 to 1.";
     VLLM_CACHE_CONFIG  Gauge     "vllm:cache_config_info" ["block_size", "num_gpu_blocks", "model_name", "engine"] "always 1" "Always 1; the labels are the tokens of a KV page and the number of pages, on a CPU too.";
-    VLLM_LORA          Gauge     "vllm:lora_requests_info" ["max_lora", "running_lora_adapters", "waiting_lora_adapters", "model_name", "engine"] "always 0" "No adapters are served: 0, with empty lists.";
+    VLLM_LORA Gauge "vllm:lora_requests_info"
+        ["max_lora", "running_lora_adapters", "waiting_lora_adapters", "model_name", "engine"] "Unix time"
+        "When this was written, with the adapters whose requests run and those whose wait, by name; 0 while there are \
+            none. max_lora is the number of slots.";
     VLLM_PROMPT_TOKENS Counter   "vllm:prompt_tokens_total" ["model_name", "engine"] "tokens" "Prompt tokens of requests that started.";
     VLLM_GENERATION_TOKENS Counter "vllm:generation_tokens_total" ["model_name", "engine"] "tokens" "Tokens generated and delivered.";
     VLLM_SUCCESS       Counter   "vllm:request_success_total" ["finished_reason", "model_name", "engine"] "requests" "Requests ended, by reason: stop (tool calls too), length, abort (the client left), error.";
@@ -402,6 +409,7 @@ fn start_series() {
         EXPERT_HOST_BYTES,
         EXPERT_SWAPS,
         PREEMPTIONS,
+        ADAPTER_SWAPS,
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
         ENCODER_TOKENS,
@@ -430,6 +438,7 @@ fn start_series() {
 }
 
 fn start_labelled_counters() {
+    ::metrics::counter!(ADAPTER_ROWS, "adapter" => "none").absolute(0);
     for outcome in OUTCOMES {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);
     }

@@ -10,6 +10,7 @@ use crate::actors::request::ServiceHandles;
 use crate::actors::scheduler::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::watchdog::StepLimits;
+use crate::adapters::LoadedAdapter;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::decide::DecideSettings;
@@ -27,6 +28,7 @@ use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
 use crate::traces::Traces;
+use crate::turn::decisions::adapter_probe::probe;
 use crate::turn::{GrammarMaker, TurnServices, keep_stores, keep_tested};
 use crate::web::Web;
 use crate::{limits, metrics};
@@ -140,6 +142,7 @@ pub struct Service {
     probes: Option<ServerHandle>,
     /// Tests collections while nothing else is to do, and looks at the files of pipelines.
     upkeep: JoinHandle<()>,
+    app: web::Data<App>,
 }
 
 impl Service {
@@ -213,7 +216,7 @@ impl Service {
         });
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
         let (server, probes) = listen(app.clone(), parts.listener, (parts.workers, parts.connections), parts.edge)?;
-        Ok(Self { address, replica, live, server, probes, upkeep: upkeep(app) })
+        Ok(Self { address, replica, live, server, probes, upkeep: upkeep(app.clone()), app })
     }
 
     /// The address that it listens on.
@@ -236,7 +239,7 @@ impl Service {
         self.replica.phase.clone()
     }
 
-    /// Runs one small request through the whole engine, then opens the doors.
+    /// Runs one small request through the whole engine, opens the doors, and asks the model about its adapters.
     pub async fn warm_up(&self) -> Result<(), String> {
         let entry = self.live.enter("warm-up".into());
         let request = Request::new(entry.id, [0], Spec::greedy(2));
@@ -256,7 +259,13 @@ impl Service {
                 });
             }
         }
-        self.replica.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
+        self.replica.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))?;
+        let adapters = &self.app.limits.adapters;
+        for LoadedAdapter { adapter, .. } in adapters.loaded() {
+            let probed = probe(&self.app.turns, &adapter, adapters.kl_max()).await;
+            probed.map_err(|e| format!("adapters.directory: {:?} is refused: {e}", adapter.name))?;
+        }
+        Ok(())
     }
 
     /// Takes nothing new, and ends what still runs when the time is over. Returns when all replies are on their way.

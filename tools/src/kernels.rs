@@ -4,7 +4,7 @@ use super::CliError;
 use chimere::config::{Activations, Device, Embedding, Engine, KvType};
 use chimere::device::DeviceRequest;
 use chimere::limits;
-use chimere_engine::backend::cuda::{self, Arch, Chip, CudaBackendError, CudaError, KernelCache, Program};
+use chimere_engine::backend::cuda::{self, AdapterRoom, Arch, Chip, CudaBackendError, CudaError, KernelCache, Program};
 use chimere_engine::format::synth::{self, Mix, SynthOptions};
 use chimere_engine::model::{self, Model};
 use std::io::{IsTerminal, Write};
@@ -119,6 +119,8 @@ fn programs(model: &Model, arch: Arch, chip: Chip) -> Result<Vec<Program>, CudaB
                 embedding,
                 // Larger steps take all kernels of smaller ones.
                 step_tokens: limits::STEP_TOKENS_GPU[0],
+                // Their number and rank are data.
+                adapters: AdapterRoom { slots: 1, rank_max: 1 },
                 ..DeviceRequest::of(&Engine::default(), model.config.context)
             };
             let more = cuda::programs(model, &wanted.cuda(), arch, Some(chip))?;

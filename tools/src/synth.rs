@@ -4,8 +4,9 @@
 use super::CliError;
 use super::figures::{ByteProgress, bytes_text};
 use chimere_engine::format::synth::{self, Mix, SynthError, SynthOptions};
+use chimere_engine::model::{self, AdapterTargets, RandomAdapterError};
 use clap::builder::PossibleValuesParser;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Writes a GGUF file with random weights. It can be served; what it says means nothing.
@@ -38,6 +39,13 @@ pub struct SynthArgs {
     /// With a draft head behind the layers (multi-token prediction).
     #[arg(long)]
     pub draft_head: bool,
+    /// Write an adapter of this model instead: a directory in PEFT's layout that changes all matrices that it may.
+    #[arg(long, value_name = "MODEL",
+        conflicts_with_all = ["shape", "mix", "layers", "experts", "vocab", "draft_head"])]
+    pub adapter: Option<PathBuf>,
+    /// Rank of the adapter.
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "adapter")]
+    pub rank: usize,
     /// Seed of the weights; equal options make equal bytes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -45,6 +53,10 @@ pub struct SynthArgs {
 
 /// Writes the file, or lists the shapes that there are.
 pub fn run(args: &SynthArgs) -> Result<(), CliError> {
+    let file = args.out.as_ref().or(args.file.as_ref()).expect("clap asks for one of them");
+    if let Some(model) = &args.adapter {
+        return write_adapter(file, model, args);
+    }
     let options = SynthOptions {
         shape: args.shape.clone(),
         mix: Mix::named(&args.mix).expect("clap lets only known names through"),
@@ -54,7 +66,6 @@ pub fn run(args: &SynthArgs) -> Result<(), CliError> {
         draft_head: args.draft_head,
         seed: args.seed,
     };
-    let file = args.out.as_ref().or(args.file.as_ref()).expect("clap asks for one of them");
     let mut progress = ByteProgress::new("writing");
     let begin = Instant::now();
     let size = synth::write(file, &options, |done, all| progress.show(done, all)).map_err(|e| match e {
@@ -64,6 +75,17 @@ pub fn run(args: &SynthArgs) -> Result<(), CliError> {
     progress.end();
     let seconds = begin.elapsed().as_secs_f64();
     println!("{}: {} of {} {} in {seconds:.1} s", file.display(), bytes_text(size), args.shape, args.mix);
+    Ok(())
+}
+
+fn write_adapter(path: &Path, model: &Path, args: &SynthArgs) -> Result<(), CliError> {
+    let model = model::load(model).map_err(|e| CliError::Failed(e.to_string()))?;
+    let (targets, rank) = (AdapterTargets::of(&model), args.rank);
+    let size = model::write_random_adapter(path, &targets, rank, args.seed).map_err(|e| match e {
+        RandomAdapterError::Refused(_) => CliError::Usage(e.to_string()),
+        RandomAdapterError::Io(_) => CliError::Failed(format!("{}: {e}", path.display())),
+    })?;
+    println!("{}: {} of an adapter of rank {rank}", path.display(), bytes_text(size));
     Ok(())
 }
 
@@ -88,6 +110,29 @@ mod tests {
         assert!(refused(&["--out", "y.gguf"]).unwrap().contains("--out"), "one file is enough");
         assert!(Cli::try_parse_from(["synth", "--out", "y.gguf"]).is_ok());
         assert!(Cli::try_parse_from(["synth"]).is_err());
+    }
+
+    #[test]
+    fn a_random_adapter_changes_all_matrices_of_its_model_and_is_its_seed_s() {
+        let dir = tempfile::tempdir().unwrap();
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe/model.gguf");
+        let args = |name: &str, rank: &str, seed: &str| {
+            let path = dir.path().join(name);
+            let words = ["synth", path.to_str().unwrap(), "--adapter", model.to_str().unwrap()];
+            Cli::parse_from([&words[..], &["--rank", rank, "--seed", seed]].concat()).args
+        };
+        let bytes = |name: &str, seed: &str| {
+            run(&args(name, "3", seed)).unwrap();
+            std::fs::read(dir.path().join(name).join("adapter_model.safetensors")).unwrap()
+        };
+        let (first, again, other) = (bytes("a", "1"), bytes("b", "1"), bytes("c", "2"));
+        assert!(first == again && first != other);
+        let targets = AdapterTargets::of(&model::load(&model).unwrap());
+        let read = model::read_adapter(&dir.path().join("a"), "a", &targets).unwrap();
+        assert_eq!((read.rank_max(), read.matrices()), (3, 31));
+        assert!(
+            matches!(run(&args("d", "513", "1")), Err(CliError::Usage(why)) if why.contains("a rank from 1 to 512"))
+        );
     }
 
     #[test]

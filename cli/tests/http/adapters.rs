@@ -1,23 +1,28 @@
 //! Adapters beside the model, over a socket: names, equal answers in company, adapters that come and go.
 
-use crate::support::client::refused;
+use crate::support::client::{Reply, refused};
 use crate::support::{Options, Server, get, keys, post, request};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// A directory with two adapters of the golden model: `poet`, and `clerk`, whose factor is another.
 fn directory() -> tempfile::TempDir {
-    let (dir, golden) = (tempfile::tempdir().unwrap(), golden_adapter());
-    for (name, alpha) in [("poet", 8.0), ("clerk", -8.0)] {
-        let own = dir.path().join(name);
-        std::fs::create_dir(&own).unwrap();
-        std::fs::copy(golden.join("adapter_model.safetensors"), own.join("adapter_model.safetensors")).unwrap();
-        let text = std::fs::read(golden.join("adapter_config.json")).unwrap();
-        let mut config: Value = serde_json::from_slice(&text).unwrap();
-        config["lora_alpha"] = json!(alpha);
-        std::fs::write(own.join("adapter_config.json"), config.to_string()).unwrap();
-    }
+    let dir = tempfile::tempdir().unwrap();
+    write_adapter(&dir.path().join("poet"), 8.0);
+    write_adapter(&dir.path().join("clerk"), -8.0);
     dir
+}
+
+/// The golden adapter with another factor.
+fn write_adapter(own: &Path, alpha: f64) {
+    let golden = golden_adapter();
+    std::fs::create_dir(own).unwrap();
+    std::fs::copy(golden.join("adapter_model.safetensors"), own.join("adapter_model.safetensors")).unwrap();
+    let text = std::fs::read(golden.join("adapter_config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    config["lora_alpha"] = json!(alpha);
+    config["alpha_pattern"] = json!({});
+    std::fs::write(own.join("adapter_config.json"), config.to_string()).unwrap();
 }
 
 fn golden_adapter() -> PathBuf {
@@ -121,11 +126,164 @@ fn an_administrator_loads_and_unloads_adapters_while_the_service_runs() {
 #[test]
 fn others_than_administrators_load_nothing() {
     let dir = directory();
-    let options = Options { adapters: Some(dir.path().into()), keys: keys("one"), ..Options::default() };
+    let options = Options { real: true, adapters: Some(dir.path().into()), keys: keys("one"), ..Options::default() };
     let server = Server::start(options);
     let body = json!({"lora_name": "again", "lora_path": "poet"}).to_string();
     let auth = [("authorization", "Bearer one"), ("content-type", "application/json")];
     for path in ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"] {
         assert_eq!(request(server.addr, "POST", path, &auth, body.as_bytes()).status, 403, "{path}");
     }
+}
+
+/// What a key is told at a path.
+fn with_key(server: &Server, key: &str, method: &str, path: &str, body: &Value) -> Reply {
+    let auth = format!("Bearer {key}");
+    let headers = [("authorization", auth.as_str()), ("content-type", "application/json")];
+    request(server.addr, method, path, &headers, body.to_string().as_bytes())
+}
+
+#[test]
+fn nine_keys_with_nine_adapters_over_eight_slots_all_get_their_own_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..9).map(|n| format!("a{n}")).collect();
+    names.iter().enumerate().for_each(|(n, name)| write_adapter(&dir.path().join(name), 4.0 + n as f64));
+    let lines: String = (0..9).map(|n| format!("key{n}\n")).collect();
+    let options = Options { keys: keys(&lines), real: true, adapters: Some(dir.path().into()), ..Options::default() };
+    let server = Server::start(options);
+    let said = |n: usize| {
+        let body =
+            json!({"model": names[n], "prompt": "a b c d", "max_tokens": 200, "temperature": 0, "ignore_eos": true});
+        let reply = with_key(&server, &format!("key{n}"), "POST", "/v1/completions", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let alone: Vec<_> = (0..9).map(said).collect();
+    std::thread::scope(|scope| {
+        for n in 0..9 {
+            let (alone, said) = (&alone, &said);
+            scope.spawn(move || (0..2).for_each(|_| assert_eq!(said(n), alone[n], "a{n} among nine")));
+        }
+    });
+}
+
+#[test]
+fn an_adapter_of_some_keys_does_not_exist_for_the_others() {
+    let dir = directory();
+    let hash = chimere::http::auth::hashed("ours");
+    let access = format!("[adapters.poet]\nkeys = [\"{}\"]\n", hash.trim_start_matches("sha256:"));
+    std::fs::write(dir.path().join("access.toml"), access).unwrap();
+    let keys = keys("ours\ntheirs\nroot scope=admin\n");
+    let server = Server::start(Options { keys, real: true, adapters: Some(dir.path().into()), ..Options::default() });
+    let names = |key: &str, path: &str, field: &str| {
+        let list = with_key(&server, key, "GET", path, &json!(null)).json();
+        let entries = if field == "id" { &list["data"] } else { &list };
+        entries.as_array().unwrap().iter().map(|m| m[field].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("ours", "/v1/models", "id"), ["tiny", "gpt-tiny", "clerk", "poet"]);
+    assert_eq!(names("theirs", "/v1/models", "id"), ["tiny", "gpt-tiny", "clerk"]);
+    assert_eq!(names("root", "/lora-adapters", "name"), ["clerk", "poet"]);
+    assert_eq!(names("theirs", "/lora-adapters", "name"), ["clerk"]);
+    for (path, field) in [
+        ("/v1/completions", "prompt"),
+        ("/v1/responses", "input"),
+        ("/completion", "prompt"),
+        ("/tokenize", "prompt"),
+        ("/api/generate", "prompt"),
+        ("/v1/embeddings", "input"),
+    ] {
+        let mut body = json!({"model": "tiny:poet"});
+        body[field] = json!("hi");
+        let theirs = with_key(&server, "theirs", "POST", path, &body);
+        assert_eq!(theirs.status, 404, "{path}: {}", theirs.text());
+        body["model"] = json!("nobody");
+        let nobody = with_key(&server, "theirs", "POST", path, &body);
+        let named = theirs.text().replace("tiny:poet", "nobody");
+        assert_eq!(named, nobody.text(), "{path}: as an adapter that does not exist");
+    }
+    assert_eq!(with_key(&server, "theirs", "GET", "/v1/models/poet", &json!(null)).status, 404);
+    assert_eq!(with_key(&server, "ours", "GET", "/v1/models/poet", &json!(null)).status, 200);
+    let body = json!({"model": "poet", "prompt": "hi", "max_tokens": 2});
+    assert_eq!(with_key(&server, "ours", "POST", "/v1/completions", &body).status, 200);
+}
+
+#[test]
+fn a_scale_changes_the_answer_and_at_zero_it_is_the_models_own() {
+    let dir = directory();
+    let server = server(dir.path());
+    let said = |model: &str, scale: Value| {
+        let prompt = "a b c d e f g h ".repeat(12);
+        let mut body =
+            json!({"model": model, "prompt": prompt, "max_tokens": 12, "temperature": 0, "ignore_eos": true});
+        if !scale.is_null() {
+            body["scale"] = scale;
+        }
+        let reply = post(server.addr, "/v1/completions", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let (plain, whole, base) = (said("poet", json!(1)), said("poet", Value::Null), said("tiny", Value::Null));
+    assert_eq!(plain, whole);
+    // One after the other, so that what each leaves in the prefix cache would show in the next.
+    for (scale, want) in [(0.0, &base), (1.0, &whole), (0.0, &base)] {
+        assert_eq!(&said("poet", json!(scale)), want, "at {scale}");
+    }
+    assert_ne!(said("poet", json!(4)), whole);
+    for (model, scale) in [("poet", json!(4.5)), ("poet", json!(-1)), ("poet", json!("1")), ("tiny", json!(1))] {
+        let body = json!({"model": model, "prompt": "a", "scale": scale});
+        let reply = post(server.addr, "/v1/completions", &body);
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("scale")), "{body}");
+    }
+    let chat = json!({"model": "tiny", "scale": 1, "messages": [{"role": "user", "content": "hi"}]});
+    assert_eq!(post(server.addr, "/v1/chat/completions", &chat).status, 400);
+}
+
+#[test]
+fn llama_s_numbers_choose_one_adapter_for_a_request_or_for_all_that_name_none() {
+    let dir = directory();
+    let server = server(dir.path());
+    let listed = |at: usize| get(server.addr, "/lora-adapters").json()[at]["scale"].clone();
+    let said = |more: Value| {
+        let mut body = json!({"prompt": "a b c d", "n_predict": 12, "temperature": 0, "ignore_eos": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let reply = post(server.addr, "/completion", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["content"].as_str().unwrap().to_owned()
+    };
+    let (base, clerk, poet) = (said(json!({})), said(json!({"model": "clerk"})), said(json!({"model": "poet"})));
+    assert_eq!(said(json!({"lora": [{"id": 0, "scale": 1.0}]})), clerk);
+    assert_eq!(said(json!({"lora": [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 1.0}]})), poet);
+    assert_eq!(said(json!({"lora": [{"id": 1}]})), base, "without a scale it does not act");
+    for (lora, why) in [
+        (json!([{"id": 0, "scale": 1}, {"id": 1, "scale": 1}]), "`clerk` and `poet`"),
+        (json!([{"id": 7, "scale": 1}]), "`lora[0].id` is no adapter's number, got 7"),
+        (json!([{"scale": 1}]), "lora[0].id"),
+        (json!([{"id": 0, "scale": 9}]), "lora[0].scale"),
+    ] {
+        let reply = post(server.addr, "/completion", &json!({"prompt": "a", "lora": lora}));
+        assert!(reply.status == 400 && reply.text().contains(why), "{}", reply.text());
+    }
+    let apply = |entries: Value| post(server.addr, "/lora-adapters", &entries);
+    assert_eq!(apply(json!([{"id": 1, "scale": 1.0}])).json(), json!({"success": true}));
+    assert_eq!((listed(0), listed(1)), (json!(0.0), json!(1.0)));
+    assert_eq!(
+        (said(json!({})), said(json!({"lora": []})), said(json!({"model": "clerk"}))),
+        (poet, base.clone(), clerk)
+    );
+    assert_eq!(apply(json!([])).status, 200);
+    assert_eq!(said(json!({})), base);
+    assert_eq!(apply(json!({"id": 0})).status, 400);
+}
+
+#[test]
+fn an_adapter_that_changes_nothing_or_too_much_is_refused_and_its_name_stays_free() {
+    let dir = directory();
+    let server = server(dir.path());
+    for (name, alpha, why) in [("idle", 0.0, "has no effect"), ("mad", 1e30, "refused")] {
+        write_adapter(&dir.path().join(name), alpha);
+        let reply = post(server.addr, "/v1/load_lora_adapter", &json!({"lora_name": "new", "lora_path": name}));
+        assert!(reply.status == 400 && reply.text().contains(why), "{name}: {}", reply.text());
+        assert!(reply.text().contains("lora_path"), "{}", reply.text());
+    }
+    let loaded = post(server.addr, "/v1/load_lora_adapter", &json!({"lora_name": "new", "lora_path": "poet"}));
+    assert_eq!(loaded.status, 200, "{}", loaded.text());
 }

@@ -209,7 +209,7 @@ fn a_file_with_a_mistake_changes_nothing_and_one_that_is_mended_is_taken() {
     std::fs::write(dir.path().join("tiny.toml"), "steps = [{ generate = {} }]").unwrap();
     eventually("another file is seen", || client.get("/v1/pipelines")["data"].as_array().unwrap().len() == 2);
     let other = client.get("/v1/pipelines")["data"][1].clone();
-    assert_eq!(other["error"], "tiny.toml: a model that is served has this name, choose another one");
+    assert_eq!(other["error"], "tiny.toml: the served model has this name, choose another one");
     std::fs::remove_file(&file).unwrap();
     eventually("the file is gone", || client.get("/v1/models")["data"].as_array().unwrap().len() == 2);
     refusal(client.json("POST", CHAT, &asked("hi")), 404);

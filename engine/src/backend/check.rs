@@ -1,10 +1,11 @@
 //! Whether a plan fits a backend's capacity: the same answer from every backend.
 
 use super::{BackendError, BackendInfo};
+use crate::adapter::ResidentAdapter;
 use crate::constraint::{Effect, Source, Sources};
 use crate::step::{Form, Piece, PieceTokens, SCORED_NEXT_MAX, SampleRow, StateCopy, StateStart, StepPlan, Transfer};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Capacities, page tables, token ids. A plan that fails here is a bug of the scheduler, told apart from a crash.
 pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendError> {
@@ -39,6 +40,7 @@ pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendEr
         let (all, max) = (plan.pieces.len(), info.drafts.follow_rows_max);
         return fail(format!("{follow} of {all} pieces follow others, with {rows} rows: all or none, at most {max}"));
     }
+    check_adapters(plan).or_else(fail)?;
     let mut slots = vec![false; info.slots as usize];
     let mut written = HashSet::new();
     if let Some(export) = plan.pieces.iter().flat_map(|p| &p.exports).find(|export| !written.insert(export.to)) {
@@ -48,6 +50,18 @@ pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendEr
         check_piece(piece, info).or_else(|why| fail(format!("sequence {}: {why}", piece.seq)))?;
         if std::mem::replace(&mut slots[piece.slot.0 as usize], true) {
             return fail(format!("two pieces write slot {}", piece.slot));
+        }
+    }
+    Ok(())
+}
+
+/// Of one step a slot has one adapter, and an adapter one slot.
+fn check_adapters(plan: &StepPlan) -> Result<(), String> {
+    let (mut adapters, mut slots) = (HashMap::new(), HashMap::new());
+    for ResidentAdapter { adapter, slot, .. } in plan.pieces.iter().filter_map(|piece| piece.adapter.as_ref()) {
+        let other = *adapters.entry(*slot).or_insert(adapter.number);
+        if other != adapter.number || *slots.entry(adapter.number).or_insert(*slot) != *slot {
+            return Err(format!("adapters {other} and {} in slot {slot} and another", adapter.number));
         }
     }
     Ok(())
@@ -146,8 +160,10 @@ fn check_guesses(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
 }
 
 fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
-    if piece.adapter.is_some() && !info.adapters {
-        return Err(format!("an adapter, which {} does not compute", info.device));
+    if let Some(slot) = piece.adapter.as_ref().map(|adapter| adapter.slot)
+        && usize::from(slot.0) >= info.adapter_slots
+    {
+        return Err(format!("slot {slot} for an adapter, of {} of {}", info.adapter_slots, info.device));
     }
     if piece.is_empty() {
         return Err("a piece without tokens".into());

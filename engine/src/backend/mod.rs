@@ -65,8 +65,8 @@ pub struct BackendInfo {
     pub drafts: DraftRoom,
     /// Threads of the host that compute its steps; 0 if a device does.
     pub threads: u32,
-    /// Whether rows may have an adapter.
-    pub adapters: bool,
+    /// Different adapters that the rows of one step may have, each in a slot of its own; 0 where they are not computed.
+    pub adapter_slots: usize,
 }
 
 /// A launched step. Waited for on the completion thread, never on the one that launches, unless it [is

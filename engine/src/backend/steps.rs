@@ -259,7 +259,7 @@ pub(super) mod tests {
                 context: 32,
                 drafts: DraftRoom::default(),
                 threads: 1,
-                adapters: true,
+                adapter_slots: 8,
             };
             Self {
                 capacity,

@@ -1,6 +1,7 @@
-//! Who holds which part of the device's memory: KV pages, state slots and checkpoints. Bookkeeping only; the memory
-//! itself is the backend's.
+//! Who holds which part of the device's memory: KV pages, state slots, checkpoints and slots of adapters. Bookkeeping
+//! only; the memory itself is the backend's.
 
+mod adapter_slots;
 mod config;
 mod experts;
 mod host;
@@ -10,6 +11,7 @@ mod prefix;
 mod prompts;
 mod slots;
 
+pub(crate) use adapter_slots::AdapterSlots;
 pub use config::PrefixConfig;
 pub use experts::{ExpertPlace, ExpertPlaces, ExpertUses, Going, reserves as expert_reserves};
 pub(crate) use experts::{GOING_MAX as EXPERTS_GOING_MAX, RESERVES_MAX as EXPERT_RESERVES_MAX};

@@ -21,7 +21,7 @@ mod reader;
 mod summary;
 pub(crate) mod unread;
 
-pub use adapter::read_adapter;
+pub use adapter::{AdapterTargets, RandomAdapterError, read_adapter, write_random_adapter};
 pub use blocks::{
     Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, LatentWeights,
     Mamba2Config, Mamba2Weights, MlpConfig, MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig,

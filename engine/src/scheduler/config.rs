@@ -22,6 +22,8 @@ pub struct SchedulerConfig {
     pub queue_prompt_tokens_max: u64,
     /// Launched steps that are not committed yet.
     pub steps_in_flight_max: u32,
+    /// Different adapters that the rows of one step may have; 0 takes no request with one.
+    pub adapter_slots: usize,
     /// What prompts leave behind for others.
     pub prefix: PrefixConfig,
 }

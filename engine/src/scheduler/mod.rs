@@ -39,7 +39,7 @@ pub use spec::{Pooling, PromptScores, Spec};
 pub use speculation::{DraftSettings, DraftTotals, MakeSource};
 pub use stats::{Stats, WaitReason};
 
-use crate::cache::{Pages, PrefixCache, Slots, pages_for};
+use crate::cache::{AdapterSlots, Pages, PrefixCache, Slots, pages_for};
 use crate::ids::{KeyId, Micros, RequestId, SeqId};
 use forecast::Extent;
 use launched::LaunchedStep;
@@ -62,6 +62,7 @@ pub struct Scheduler {
     door: Door,
     pages: Pages,
     slots: Slots,
+    adapters: AdapterSlots,
     prefix: PrefixCache,
     /// Sequences with a slot: those of the key that was served least first, within a key by rank.
     running: Vec<Sequence>,
@@ -125,6 +126,7 @@ impl Scheduler {
             door: Door::Open,
             pages: Pages::new(config.pages),
             slots: Slots::new(config.slots),
+            adapters: AdapterSlots::new(config.adapter_slots),
             prefix: PrefixCache::new(&config.prefix),
             running: Vec::with_capacity(config.slots as usize),
             queue: Queue::default(),
@@ -158,6 +160,11 @@ impl Scheduler {
         assert!(
             request.spec.pool.is_none() || reads_only,
             "request {} wants tokens beside its hidden state",
+            request.id
+        );
+        assert!(
+            request.spec.adapter.is_none() || self.config.adapter_slots > 0,
+            "request {} has an adapter, and there is no slot for one",
             request.id
         );
         if self.door != Door::Open {

@@ -33,7 +33,7 @@ pub(crate) enum ChoiceRole {
 /// What a sequence can compute next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextRows {
-    /// Nothing until an outcome arrives.
+    /// Nothing until an outcome arrives, or its adapter gets a slot.
     Nothing,
     /// Prompt positions, in canonical pieces.
     Prompt,
@@ -99,6 +99,8 @@ pub(crate) struct Sequence {
     pub(crate) slot: Option<SlotId>,
     /// Page table: covers `computed` positions and those of drafts and guesses in flight, no page more.
     pub(crate) pages: Vec<PageId>,
+    /// Its adapter lies in no slot, so nothing of it can be planned.
+    pub(crate) lacks_adapter: bool,
     pub(crate) role: ChoiceRole,
     pub(crate) preemptions: u32,
     /// What constrains its outputs.
@@ -138,6 +140,7 @@ impl Sequence {
             computed: 0,
             slot: None,
             pages: Vec::new(),
+            lacks_adapter: false,
             role,
             preemptions: 0,
             rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
@@ -165,7 +168,8 @@ impl Sequence {
     pub(crate) fn next(&self) -> NextRows {
         let prompt_done = self.computed >= self.prompt_len();
         let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
-        if self.role == ChoiceRole::Follower || enough || self.in_doubt() || self.rules.reads_further(self.pending) {
+        let waits = self.lacks_adapter || self.in_doubt() || self.rules.reads_further(self.pending);
+        if self.role == ChoiceRole::Follower || enough || waits {
             NextRows::Nothing
         } else if prompt_done {
             NextRows::Output(self.len() - self.computed)
@@ -177,6 +181,11 @@ impl Sequence {
     /// Is it unknown how many of its tokens in flight count?
     pub(crate) fn in_doubt(&self) -> bool {
         self.drafted > 0 || self.follow_up.is_some()
+    }
+
+    /// The number of its adapter, if it has one.
+    pub(crate) fn adapter_number(&self) -> Option<u64> {
+        self.request.spec.adapter.as_ref().map(|scaled| scaled.adapter.number)
     }
 
     /// Of one that runs.

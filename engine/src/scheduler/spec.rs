@@ -1,6 +1,6 @@
 //! What a request asks of the engine.
 
-use crate::adapter::Adapter;
+use crate::adapter::ScaledAdapter;
 use crate::constraint::Sources;
 use crate::constraint::thinking::Thinking;
 use crate::format::blocks::SplitMix;
@@ -33,9 +33,9 @@ pub struct Spec {
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
     /// requests that ask otherwise.
     pub experts: Option<ExpertCut>,
-    /// What is added to the model's matrices for this request, which finds prompts of the same adapter alone in the
-    /// prefix cache.
-    pub adapter: Option<Arc<Adapter>>,
+    /// What is added to the model's matrices for this request, which finds prompts of the same adapter and scale alone
+    /// in the prefix cache.
+    pub adapter: Option<ScaledAdapter>,
     /// Deferred sources of rules about its tokens: every row waits for them.
     pub waits_for: Sources,
     /// Report the prompt's hidden state. Such a request has one choice and wants no token.
@@ -73,11 +73,14 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// The scope of the prefix cache that it looks in and leaves its prompt in: that of `cache`, and of its adapter
-    /// alone where it has one, for an adapter changes what a prompt leaves behind.
+    /// The scope of the prefix cache that it looks in and leaves its prompt in: that of `cache`, and of its adapter and
+    /// scale alone where it has one, for an adapter changes what a prompt leaves behind.
     pub(crate) fn cache_scope(&self) -> Option<CacheScope> {
-        let own = |half| u128::from(SplitMix::nth(self.adapter.as_ref().map_or(0, |adapter| adapter.number), half));
-        let apart = self.adapter.as_ref().map_or(0, |_| own(1) << 64 | own(2));
+        let own = |scaled: &ScaledAdapter, half| {
+            let number = SplitMix::nth(scaled.adapter.number, half);
+            u128::from(SplitMix::nth(number ^ u64::from(scaled.scale.to_bits()), half))
+        };
+        let apart = self.adapter.as_ref().map_or(0, |scaled| own(scaled, 1) << 64 | own(scaled, 2));
         self.cache.map(|scope| CacheScope(scope.0 ^ apart))
     }
 
@@ -136,18 +139,21 @@ impl Pooling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::Adapter;
 
     #[test]
     fn an_adapter_finds_its_own_prompts_alone() {
+        let scaled = |adapter: &Arc<Adapter>, scale| ScaledAdapter { adapter: adapter.clone(), scale };
         let (first, second) = (Arc::new(Adapter::new("a", Vec::new())), Arc::new(Adapter::new("a", Vec::new())));
-        let scope = |cache: Option<u128>, adapter: Option<&Arc<Adapter>>| {
+        let (first, second, half) = (scaled(&first, 1.0), scaled(&second, 1.0), scaled(&first, 0.5));
+        let scope = |cache: Option<u128>, adapter: Option<&ScaledAdapter>| {
             Spec { cache: cache.map(CacheScope), adapter: adapter.cloned(), ..Spec::default() }.cache_scope()
         };
         assert_eq!((scope(Some(7), None), scope(None, Some(&first))), (Some(CacheScope(7)), None));
         assert_eq!(scope(Some(7), Some(&first)), scope(Some(7), Some(&first.clone())));
-        let all = [(7, None), (7, Some(&first)), (7, Some(&second)), (8, Some(&first)), (8, None)];
+        let all = [(7, None), (7, Some(&first)), (7, Some(&second)), (8, Some(&first)), (8, None), (7, Some(&half))];
         let all: std::collections::HashSet<_> =
             all.iter().map(|(cache, adapter)| scope(Some(*cache), *adapter)).collect();
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 6);
     }
 }

@@ -63,6 +63,10 @@ pub struct Stats {
     pub output_tokens_total: u64,
     /// Since the start: positions computed, recomputed and wasted ones included.
     pub rows_total: u64,
+    /// Adapters whose sequences wait for a slot for it.
+    pub adapters_waiting: u32,
+    /// Since the start: adapters that gave up their slot to another one.
+    pub adapter_swaps_total: u64,
     /// Nothing is admitted any more.
     pub draining: bool,
 }
@@ -83,6 +87,13 @@ impl Scheduler {
     /// Since the start: decode rows that were paused for the prompt of another key, each once a step.
     pub fn paused_rows(&self) -> u64 {
         self.totals.paused_rows
+    }
+
+    /// The adapter of each sequence that has one, by name, and whether its rows may run.
+    pub fn adapters_named(&self) -> impl Iterator<Item = (&str, bool)> {
+        let running = self.running.iter().map(|seq| (seq, !seq.lacks_adapter));
+        let all = running.chain(self.queue.iter().map(|seq| (seq, false)));
+        all.filter_map(|(seq, runs)| Some((seq.request.spec.adapter.as_ref()?.adapter.name.as_str(), runs)))
     }
 
     /// What prompts left behind.
@@ -115,6 +126,8 @@ impl Scheduler {
             prompt_tokens_total: self.totals.prompt_tokens,
             output_tokens_total: self.totals.output_tokens,
             rows_total: self.totals.rows,
+            adapters_waiting: self.adapters.waiting(),
+            adapter_swaps_total: self.adapters.swaps(),
             draining: self.door != Door::Open,
         }
     }

@@ -4,7 +4,7 @@ use super::support;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::Pending;
 use chimere_engine::backend::cpu::CpuConfig;
-use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KvStorage};
+use chimere_engine::backend::cuda::{Activations, AdapterRoom, CudaBackend, CudaConfig, KvStorage};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
@@ -29,6 +29,7 @@ pub(super) fn config(slots: u32, pages: u32) -> CudaConfig {
         host_embedding: false,
         expert_bytes: None,
         replayed: false,
+        adapters: AdapterRoom::default(),
         kernel_cache: None,
     }
 }

@@ -110,6 +110,7 @@ pub(super) const SYNTHETIC: [(&str, usize, [f64; 2]); 6] = [
 pub(super) fn small(shape: &str, layers: usize) -> SynthOptions {
     let experts = match shape {
         "granite-4-h-tiny" | "nemotron-3-nano-30b-a3b" | "qwen3-30b-a3b" => Some(8),
+        "qwen3.5-35b-a3b" => Some(16),
         // A token uses 22.
         "nemotron-3-super-120b-a12b" => Some(24),
         _ => None,

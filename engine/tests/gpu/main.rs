@@ -6,6 +6,7 @@
 //! lengthens the last test.
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
 
+mod adapters;
 mod batches;
 mod compiles;
 mod driver;
@@ -29,7 +30,8 @@ use std::process::ExitCode;
 type Test = (&'static str, fn());
 
 /// Tests that want a device.
-const ON_A_GPU: [&[Test]; 11] = [
+const ON_A_GPU: [&[Test]; 12] = [
+    adapters::TESTS,
     follow::TESTS,
     formats::TESTS,
     batches::TESTS,

@@ -129,6 +129,7 @@ pub(super) fn scheduler_config(info: &chimere_engine::backend::BackendInfo) -> S
         queue_requests_max: 1 << 16,
         queue_prompt_tokens_max: 1 << 30,
         steps_in_flight_max: 2,
+        adapter_slots: info.adapter_slots,
         prefix: PrefixConfig::OFF,
     }
 }

@@ -1,11 +1,11 @@
 //! Adapters against `peft` on tiny models, and files that are refused by name.
 
 use crate::support::{Driver, GgufParts, Golden, config, deviation, gguf, golden_dir, hugging_face, max_abs, piece};
-use chimere_engine::adapter::Adapter;
+use chimere_engine::adapter::{Adapter, ResidentAdapter};
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Tensor};
-use chimere_engine::ids::{PageId, SeqId, SlotId, TokenId};
-use chimere_engine::model::{Model, read_adapter};
+use chimere_engine::ids::{AdapterSlotId, PageId, SeqId, SlotId, TokenId};
+use chimere_engine::model::{AdapterTargets, Model, read_adapter};
 use chimere_engine::step::{Form, Piece};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize_to_file};
 use serde_json::{Value, json};
@@ -22,14 +22,16 @@ fn adapter_dir(preset: &str) -> PathBuf {
 }
 
 fn adapter(preset: &str, model: &Model) -> Arc<Adapter> {
-    Arc::new(read_adapter(&adapter_dir(preset), preset, model).unwrap())
+    Arc::new(read_adapter(&adapter_dir(preset), preset, &AdapterTargets::of(model)).unwrap())
 }
 
 /// A piece of the sequence, slot and pages of this number.
 fn piece_of(number: u32, adapter: Option<&Arc<Adapter>>, start: usize, ids: &[TokenId]) -> Piece {
     let plain = piece(if ids.len() == 1 { Form::Recurrent } else { Form::Chunked }, start, ids);
     let pages = plain.pages.iter().map(|page| PageId(page.0 + 4 * number)).collect();
-    Piece { seq: SeqId(number.into()), slot: SlotId(number), pages, adapter: adapter.cloned(), ..plain }
+    let resident =
+        |adapter: &Arc<Adapter>| ResidentAdapter { adapter: adapter.clone(), slot: AdapterSlotId(0), scale: 1.0 };
+    Piece { seq: SeqId(number.into()), slot: SlotId(number), pages, adapter: adapter.map(resident), ..plain }
 }
 
 /// An adapter as a test changes it.
@@ -61,7 +63,7 @@ impl Parts {
     fn read(&self, model: &Model) -> Result<Adapter, String> {
         let dir = tempfile::tempdir().unwrap();
         self.write(dir.path());
-        read_adapter(dir.path(), "a", model).map_err(|e| e.to_string())
+        read_adapter(dir.path(), "a", &AdapterTargets::of(model)).map_err(|e| e.to_string())
     }
 
     /// Names of the tensors with this in them.
@@ -181,7 +183,7 @@ fn gguf_adapters_give_the_logits_of_the_directory_that_they_were_made_of() {
     let ids = Golden::of("moe").ids("input_ids");
     for model in [gguf("moe"), hugging_face("moe")] {
         let logits = |path: &Path| {
-            let adapter = Arc::new(read_adapter(path, "a", &model).unwrap());
+            let adapter = Arc::new(read_adapter(path, "a", &AdapterTargets::of(&model)).unwrap());
             exact_logits(&model, Some(&adapter), &ids, 8)
         };
         assert_eq!(logits(&path), logits(dir.path()));
@@ -307,14 +309,31 @@ fn modules_and_halves_that_do_not_fit_are_refused_by_their_name() {
         parts.tensors.iter_mut().filter(|(name, _)| name.contains("lora_B")).for_each(|(_, (_, x))| x.fill(0.0));
     };
     refused(&zeros, &["zeros in all of lora_B"]);
-    assert!(4 * first.len() + 35 > 150, "many files were tried");
+    assert!(8 * first.len() + 11 > 200, "many files were tried");
+}
+
+#[test]
+fn files_that_are_cut_short_are_refused_by_their_name() {
+    let targets = AdapterTargets::of(&gguf("moe"));
+    for name in ["adapter_model.safetensors", "adapter_config.json"] {
+        let whole = std::fs::read(adapter_dir("moe").join(name)).unwrap();
+        for part in 0..24 {
+            let dir = tempfile::tempdir().unwrap();
+            Parts::of("moe").write(dir.path());
+            std::fs::write(dir.path().join(name), &whole[..whole.len() * part / 24]).unwrap();
+            let error = read_adapter(dir.path(), "a", &targets).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(name), "{part} of 24 parts: {error:?} does not say {name:?}");
+        }
+    }
 }
 
 #[test]
 fn pickles_and_adapters_of_other_models_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     Parts::of("moe").write(dir.path());
-    let error = |dir: &Path, preset: &str| read_adapter(dir, "a", &gguf(preset)).map(|_| ()).unwrap_err().to_string();
+    let error = |dir: &Path, preset: &str| {
+        read_adapter(dir, "a", &AdapterTargets::of(&gguf(preset))).map(|_| ()).unwrap_err().to_string()
+    };
     // The two presets have matrices of equal sizes; their rows lie otherwise.
     assert!(error(&adapter_dir("next"), "moe").contains("in_proj_ba"));
     assert!(error(dir.path(), "mamba2").contains("mamba2"));
@@ -335,7 +354,7 @@ fn gguf_adapters_with_other_keys_or_halves_are_refused() {
         change(&mut file);
         let path = dir.path().join("a.gguf");
         std::fs::write(&path, file.bytes()).unwrap();
-        let error = read_adapter(&path, "a", &model).map(|_| ()).unwrap_err().to_string();
+        let error = read_adapter(&path, "a", &AdapterTargets::of(&model)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(said), "{error:?} does not say {said:?}");
     };
     refused(&|file| file.set("adapter.type", MetaValue::Str("loha".into())), "`loha`");

@@ -107,6 +107,7 @@ fn run(model: &Model, setup: Setup) -> Run {
         queue_requests_max: 64,
         queue_prompt_tokens_max: 1 << 20,
         steps_in_flight_max: setup.in_flight,
+        adapter_slots: 8,
         prefix: PrefixConfig::OFF,
     };
     let mut backend = CpuBackend::new(

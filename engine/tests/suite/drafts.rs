@@ -1,13 +1,14 @@
 //! Drafts change no byte: the real scheduler drives the real backend with sources that are right, wrong or random, and
 //! every token and log-probability is that of a run without drafts.
 
-use crate::support::drafts::{CONTEXT, Setup, check, check_head, check_many};
+use crate::support::drafts::{CONTEXT, Setup, check, check_adapters, check_head, check_many};
 use crate::support::{self, Driver};
 use chimere_engine::PAGE_TOKENS;
+use chimere_engine::adapter::{Adapter, ScaledAdapter};
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::drafts::DraftMode;
 use chimere_engine::ids::{PageId, SeqId, SlotId, TokenId};
-use chimere_engine::model::{DraftIds, GdnConfig, Model};
+use chimere_engine::model::{AdapterTargets, DraftIds, GdnConfig, Model, read_adapter};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{Form, Piece, SampleRow, StateStart};
 use std::sync::Arc;
@@ -54,6 +55,17 @@ fn drafts_change_no_byte_of_quantised_weights() {
 fn a_hundred_thousand_tokens_are_those_without_drafts_while_requests_come_go_and_are_preempted() {
     let model = support::gguf("moe");
     check_many("moe", |setup, rows| on_the_cpu(&model, setup, rows));
+}
+
+#[test]
+fn rows_with_an_adapter_have_their_bytes_when_they_are_drafted_cached_and_preempted() {
+    let model = support::gguf("moe");
+    let (file, targets) = (support::golden_dir("adapters").join("moe"), AdapterTargets::of(&model));
+    let read = || Arc::new(read_adapter(&file, "a", &targets).unwrap());
+    let (first, second) = (read(), read());
+    let scaled = |adapter: &Arc<Adapter>, scale| ScaledAdapter { adapter: adapter.clone(), scale };
+    let adapters = vec![scaled(&first, 1.0), scaled(&first, 0.5), scaled(&second, 2.0)];
+    check_adapters("moe", adapters, |setup, rows| on_the_cpu(&model, setup, rows));
 }
 
 #[test]

@@ -136,6 +136,7 @@ fn config(backend: &dyn Backend, setting: Setting) -> SchedulerConfig {
         queue_requests_max: 1 << 16,
         queue_prompt_tokens_max: 1 << 30,
         steps_in_flight_max: 2,
+        adapter_slots: info.adapter_slots,
         prefix: PrefixConfig {
             checkpoints: setting.checkpoints,
             checkpoint_bytes: 4,

@@ -2,6 +2,7 @@
 //! wrong or random, and every token and log-probability must be that of a run without drafts.
 
 use super::Random;
+use chimere_engine::adapter::ScaledAdapter;
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::drafts::{DraftKind, DraftKinds, DraftMode, DraftSource, Guess};
 use chimere_engine::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
@@ -37,7 +38,7 @@ fn sampling(id: u64) -> SamplingParams {
     }
 }
 
-fn request(number: u64) -> Request {
+fn request(number: u64, adapters: &[ScaledAdapter]) -> Request {
     // More requests than kinds of them differ in their random numbers.
     let id = number % REQUESTS;
     let mut random = Random(id % 3 * 91 + 4);
@@ -53,6 +54,8 @@ fn request(number: u64) -> Request {
         sampling: Arc::new(SamplingParams { seed: number * 3 + 1, ..sampling(id) }),
         experts: (id % 7 == 1).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
         cache: (!id.is_multiple_of(3)).then_some(CacheScope(1)),
+        // Prompts 1, 7 and 13 are equal, and so are the adapters of the first and the last.
+        adapter: adapters.get(id as usize / 3 % 4).cloned(),
         prediction: (id % 4 == 1).then(|| (0..50).map(|i| i * 11 % VOCAB as u32).collect()),
         ..Spec::default()
     };
@@ -73,6 +76,8 @@ pub struct Setup {
     /// Seed of the order and the times of arrival; `None` runs one request after the other.
     arrivals: Option<u64>,
     requests: u64,
+    /// Those of three in four requests, in two slots.
+    adapters: Vec<ScaledAdapter>,
 }
 
 struct Run {
@@ -91,6 +96,7 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
         queue_requests_max: 1 << 11,
         queue_prompt_tokens_max: 1 << 20,
         steps_in_flight_max: 2,
+        adapter_slots: 2,
         prefix: PrefixConfig {
             checkpoints: setup.checkpoints,
             checkpoint_bytes: 4,
@@ -104,10 +110,11 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
     if let Some(source) = &setup.source {
         scheduler = scheduler.with_draft_source(DraftKind::Ngram, source.clone());
     }
-    drive(scheduler, backend, setup.arrivals, setup.requests)
+    drive(scheduler, backend, setup)
 }
 
-fn drive(mut scheduler: Scheduler, mut backend: impl Backend, arrivals: Option<u64>, requests: u64) -> Run {
+fn drive(mut scheduler: Scheduler, mut backend: impl Backend, setup: &Setup) -> Run {
+    let Setup { arrivals, requests, .. } = *setup;
     let mut random = Random(arrivals.unwrap_or(0));
     let mut waiting: VecDeque<u64> = (0..requests).collect();
     let mut run = Run { outputs: Outputs::new(), preemptions: 0, cached: 0, totals: DraftTotals::default() };
@@ -121,7 +128,7 @@ fn drive(mut scheduler: Scheduler, mut backend: impl Backend, arrivals: Option<u
             let at = if arrivals.is_some() { random.below(waiting.len() as u64) as usize } else { 0 };
             let id = waiting.remove(at).unwrap();
             let terms = Terms { key: KeyId(id % 3), ..Terms::default() };
-            scheduler.admit_under(request(id), &terms, now, &pace).unwrap();
+            scheduler.admit_under(request(id, &setup.adapters), &terms, now, &pace).unwrap();
         }
         while let Some(plan) = scheduler.plan_within(now, &pace) {
             let shape = pace.shape(&plan);
@@ -231,6 +238,28 @@ pub fn check<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B
     compare(preset, &mut backend, &want, numbers);
 }
 
+/// As [`check`] in a few ways, for requests with adapters, of which one needs to wait for a slot now and then.
+pub fn check_adapters<B: Backend>(
+    preset: &str,
+    adapters: Vec<ScaledAdapter>,
+    mut backend: impl FnMut(&Setup, u32) -> B,
+) {
+    let off = Setup { adapters, ..off() };
+    let want = run(&mut backend, &off);
+    let plain = run(&mut backend, &Setup { adapters: Vec::new(), ..off.clone() });
+    let changed = want.outputs.iter().filter(|(key, output)| plain.outputs[*key] != **output).count();
+    assert!(changed >= 12, "{changed} outputs are changed by adapters");
+    let all = Arc::new(want.outputs.clone());
+    let crowd = Setup { slots: 6, threads: 2, arrivals: Some(77), drafts: DraftMode::Fixed(7), ..off.clone() };
+    let numbers = vec![
+        ("right, crowd".into(), Setup { source: told(&all, Guesser::Right), ..crowd.clone() }),
+        ("shipped, cache".into(), Setup { checkpoints: 32, arrivals: None, ..crowd.clone() }),
+        ("few pages".into(), Setup { pages: 26, source: told(&all, Guesser::Random), ..crowd.clone() }),
+        ("cache, few pages".into(), Setup { pages: 30, checkpoints: 8, ..crowd }),
+    ];
+    compare(preset, &mut backend, &want, numbers);
+}
+
 /// As [`check`], with the model's own draft head for the only source.
 pub fn check_head<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B) {
     let (off, want) = without(&mut backend);
@@ -286,6 +315,7 @@ fn off() -> Setup {
         checkpoints: 0,
         arrivals: None,
         requests: REQUESTS,
+        adapters: Vec::new(),
     }
 }
 

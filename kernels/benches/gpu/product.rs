@@ -199,7 +199,7 @@ fn in_halves(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>) -> Outcome {
     let kernel = Product::in_halves(&gpu.device, &gpu.cache, shape, case.norm())?;
     for n in [1, 2, 4, 8, 16] {
         let (y, mut out) = (ResidualRows::new(gpu, n, case.cols)?, gpu.device.stream().alloc_zeros(n * case.rows)?);
-        let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
+        let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view(), lora: None };
         let squares = y.squares.as_view();
         let time = graph_time(gpu, (2 * copies).max(4), |i| {
             let matrix = weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
@@ -277,7 +277,7 @@ fn time_of(
     let columns = product::COLUMNS.into_iter().find(|c| n <= *c).expect("few rows");
     let copies = weights.len() / bytes;
     let matrix = |i: usize| weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
-    let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
+    let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view(), lora: None };
     let launches = (2 * copies).max(4);
     let (shape, device, cache) = (case.shape(), &gpu.device, &gpu.cache);
     let tilings = [(columns, tiling)];
@@ -384,7 +384,7 @@ impl Layer {
             let (router, gate) = (routers[i % ROUTERS].as_view(), routers[i % ROUTERS].slice(EXPERTS * HIDDEN..));
             let weights =
                 LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, bias: None, eps: 1e-6 };
-            let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
+            let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view(), lora: None };
             let norm = Norm { squares: &y.squares.as_view(), eps: 1e-6 };
             let next = NextRows {
                 weight: &x.weight.as_view(),

@@ -218,7 +218,7 @@ fn time_halves(gpu: &Gpu) -> Outcome {
         let (kernel, out) =
             (Halves::load(&gpu.device, &gpu.cache, cols, None)?, HalfRows::new(&gpu.device, rows, rows * cols)?);
         let (codes, meta) = (codes.as_view(), meta.as_view());
-        let x = Inputs { codes: &codes, meta: &meta, squares: None, eps: 0.0, factor: 1.0 };
+        let x = Inputs { codes: &codes, meta: &meta, squares: None, eps: 0.0, factor: 1.0, lora: None };
         let seconds = graph_time(gpu, 16, |_| kernel.launch(&gpu.device, rows, x, &out))?;
         println!("| {rows} | {cols} | {:.2} |", seconds * 1e6);
     }
@@ -286,7 +286,7 @@ fn product_time(
     let out_rows = stream.clone_htod(&(0..pairs as i32).collect::<Vec<_>>())?;
     let launches = if case.used.is_some() { 32.min(32768 / n) } else { copies.clamp(4, 32.max(4096 / n)) };
     let (codes, meta, squares) = (codes.as_view(), meta.as_view(), squares.as_view());
-    let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
+    let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0, lora: None };
     // Made of the rows once, and not timed.
     let place = Rc::new(HalfPlace::new(HalfRows::new(&gpu.device, in_count, in_count * case.cols)?));
     let (kernel, x) = (Many::load(&gpu.device, &gpu.cache, shape, form, &place)?, Source::new(x));

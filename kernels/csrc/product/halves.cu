@@ -10,13 +10,17 @@
 // Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
 //
 // -D: ROWS, COLS, CODES, SCALES, LEVELS0..3, ROW_FACTORS and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, WK, WT, DEPTH, REGISTERS (at most, a thread),
-// COLUMN_BYTES (of the dynamic part of shared memory), PLANES (1, which int8_rows.cuh asks for).
+// COLUMN_BYTES (of the dynamic part of shared memory), PLANES (1, which int8_rows.cuh asks for), LORA: whether adapters add to the sums
+// (common/lora.cuh).
 #include "arguments.cuh"
 #include "rows/half_rows.cuh"
 #include "weights/layout.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #include "weights/halves.cuh"
+#if LORA
+#include "common/lora.cuh"
+#endif
 
 #define TILES ((ROWS + 15) / 16)
 #define WARPS (WT * WK)
@@ -180,7 +184,11 @@ __device__ __forceinline__ void finish(const Arguments &args, const float *sums,
             if (WK > 1) sum += of_tile[k * (COLUMNS * 16)];
         if (row >= ROWS) continue;
         sum = W::times_factor(sum, W::factor_of(args.weights + (u64)(row / 16) * W::TILE_BYTES, r) * WEIGHT_FACTOR);
-        args.out[(u64)c * args.stride + row] = sum * factors.of(args, c);
+        sum *= factors.of(args, c);
+#if LORA
+        sum = LoraRow(args.lora, c).add(row, sum);
+#endif
+        args.out[(u64)c * args.stride + row] = sum;
     }
 }
 
@@ -194,6 +202,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) half_product(con
     // A tile past the last one repeats it; its outputs are not stored.
     Share share(args.weights + (u64)min((int)blockIdx.x * WT + me.warp / WK, TILES - 1) * W::TILE_BYTES, me.warp % WK);
     fetch_grid(grid);
+#if LORA
+    const int first = threadIdx.x, first_row = (blockIdx.x * WT + first / 16 / args.count) * 16 + first % 16;
+    if (first < WT * args.count * 16 && first_row < ROWS) lora_ahead(args.lora, first / 16 % args.count, first_row);
+#endif
     wait_for_inputs();
 
     put_rows(columns, factors, args);

@@ -18,10 +18,13 @@
 // -D: ROWS, COLS, CODES, SCALES, LEVELS0..3, ROW_FACTORS and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT,
 // CLUSTER, DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a
 // time), COLUMN_BYTES (of the dynamic part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS
-// values each.
+// values each, LORA: whether adapters add to the sums (common/lora.cuh).
 #include "common/epilogues.cuh"
 #include "product/columns.cuh"
 #include "arguments.cuh"
+#if LORA
+#include "common/lora.cuh"
+#endif
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3, ROW_FACTORS>;
 #define TILES ((ROWS + 15) / 16)
@@ -44,6 +47,31 @@ struct Made {
     __device__ __forceinline__ float at(int wt, int c, int r) const { return plain(wt, c, r) * norms[c]; }
 };
 
+// Output `row` of column c, with what an adapter adds.
+__device__ __forceinline__ float adapted(const Arguments &args, int c, int row, float value) {
+#if LORA
+    return LoraRow(args.lora, c).add(row, value);
+#else
+    return value;
+#endif
+}
+
+// Asks for what adapters add to the thread's first output, before it is there.
+__device__ __forceinline__ void adapters_ahead(const Arguments &args, int group) {
+#if LORA
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, i = threadIdx.x;
+    if constexpr (EPILOGUE == RESIDUAL) {
+        if (warp < args.count) lora_ahead(args.lora, warp, group * 32 + lane);
+    } else if constexpr (EPILOGUE == PLAIN) {
+        const int row = (group * WT + i / 16 / args.count) * 16 + i % 16;
+        if (i < WT * args.count * 16 && row < ROWS) lora_ahead(args.lora, i / 16 % args.count, row);
+    } else if (warp < WT / BLOCK_TILES * args.count) {
+        const int row = (group * WT + warp / args.count * BLOCK_TILES + lane / 8) * 16 + lane % 8;
+        if (row < ROWS) lora_ahead(args.lora, warp % args.count, row), lora_ahead(args.lora, warp % args.count, row + 8);
+    }
+#endif
+}
+
 // A warp has an int8 block at a time, a lane a value of it.
 __device__ __forceinline__ void finish_activated(const Arguments &args, const Made &made, int group) {
     const int lane = threadIdx.x % WARP;
@@ -52,7 +80,9 @@ __device__ __forceinline__ void finish_activated(const Arguments &args, const Ma
         if (block >= TILES / BLOCK_TILES) continue;
         float value;
         if constexpr (EPILOGUE == GATED) {
-            float gate = made.at(first + lane / 8, c, lane % 8), up = made.at(first + lane / 8, c, lane % 8 + 8);
+            const int row = (group * WT + first + lane / 8) * 16 + lane % 8;
+            float gate = adapted(args, c, row, made.at(first + lane / 8, c, lane % 8));
+            float up = adapted(args, c, row + 8, made.at(first + lane / 8, c, lane % 8 + 8));
             value = silu(gate) * up;
         } else {
             value = made.at(first + lane / 16, c, lane % 16);
@@ -66,7 +96,7 @@ __device__ __forceinline__ void finish_activated(const Arguments &args, const Ma
 __device__ __forceinline__ void finish_plain(const Arguments &args, const Made &made, int group) {
     for (int i = threadIdx.x; i < WT * args.count * 16; i += THREADS) {
         int r = i % 16, c = i / 16 % args.count, wt = i / 16 / args.count, row = (group * WT + wt) * 16 + r;
-        if (row < ROWS) args.out[(u64)c * args.stride + row] = made.at(wt, c, r);
+        if (row < ROWS) args.out[(u64)c * args.stride + row] = adapted(args, c, row, made.at(wt, c, r));
     }
 }
 
@@ -77,7 +107,7 @@ finish_residual(const Arguments &args, const Made &made, int group, float old, f
     for (int c = warp; c < args.count; c += WARPS) {
         float *x = args.out + (u64)c * args.stride + group * 32 + lane;
         if (c != warp) old = *x;
-        float value = __fmaf_rn(made.plain(lane / 16, c, lane % 16), made.norms[c], old);
+        float value = adapted(args, c, group * 32 + lane, __fmaf_rn(made.plain(lane / 16, c, lane % 16), made.norms[c], old));
         *x = value;
         float squares = block_squares(value);
         if (lane == 0) args.next_squares[(u64)c * (ROWS / 32) + group] = squares;
@@ -108,6 +138,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
             factors[i] = W::factor_of(args.weights + (u64)min(group * WT + i / 16, TILES - 1) * W::TILE_BYTES, i % 16);
     float next = 0, old = 0;
     if (EPILOGUE == RESIDUAL && rank == 0) next = __ldg(args.next + group * 32 + lane);
+    if (rank == 0) adapters_ahead(args, group);
     wait_for_inputs();
 
     Norms<NORM_BLOCKS, WARPS> norm;

@@ -7,6 +7,9 @@
 #if HALF_ROWS
 #include "rows/half_rows.cuh"
 #endif
+#if LORA
+#include "common/lora.cuh"
+#endif
 
 #if SPLIT > 1
 // By all threads of a cluster, whose blocks have the same columns and so come here equally often. The hardware starts the blocks of a cluster
@@ -98,11 +101,28 @@ __device__ __forceinline__ void put_halves(u16 *out, float4 v, int left, bool al
     if (left > 3) out[3] = (u16)(two.y >> 16);
 }
 
+// What the adapter of a column adds.
+struct Adapted {
+#if LORA
+    LoraRow of_row;
+    bool store;
+
+    // Rows that are not stored may lie behind the last one.
+    __device__ __forceinline__ Adapted(const Arguments &args, const Target &to) : of_row(args.lora, to.store ? to.row : 0), store(to.store) {}
+    // Four outputs from `row` of the matrix on.
+    __device__ __forceinline__ float4 add(int row, float4 v) const { return store ? of_row.add(row, ROWS - row, v) : v; }
+#else
+    __device__ __forceinline__ Adapted(const Arguments &, const Target &) {}
+    __device__ __forceinline__ float4 add(int, float4 v) const { return v; }
+#endif
+};
+
 // Each finishes piece `piece` of a column, of 32 outputs: a lane those 4t.. and 16 + 4t.., which is how an int8 block is made (quantize_quads).
 template <int KIND> struct Epilogue;
 
 template <> struct Epilogue<PLAIN> {
     static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
+        const Adapted adapted(args, to);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int in_block = piece * 32 + half * 16 + 4 * to.t, r = to.tile0 * 16 + in_block;
@@ -110,6 +130,7 @@ template <> struct Epilogue<PLAIN> {
             float4 v = sums.at(in_block);
             const u64 at = to.row * args.out_stride + r;
             if (!to.store) continue;
+            v = adapted.add(r, v);
             if (args.half_out) put_halves((u16 *)args.out + at, v, ROWS - r, args.aligned);
             else put_floats(args.out + at, v, ROWS - r, args.aligned);
         }
@@ -120,6 +141,7 @@ template <> struct Epilogue<RESIDUAL> {
     static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
         int r = to.tile0 * 16 + piece * 32;
         if (piece * 32 < to.skip || r >= ROWS) return;
+        const Adapted adapted(args, to);
         float4 v[2], w[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -128,6 +150,7 @@ template <> struct Epilogue<RESIDUAL> {
             float4 old = to.store ? *x : make_float4(0, 0, 0, 0), norm = __ldg((const float4 *)(args.weight + r + at));
             float f = sums.factor;
             v[half] = make_float4(__fmaf_rn(sum.x, f, old.x), __fmaf_rn(sum.y, f, old.y), __fmaf_rn(sum.z, f, old.z), __fmaf_rn(sum.w, f, old.w));
+            v[half] = adapted.add(r + at, v[half]);
             w[half] = make_float4(v[half].x * norm.x, v[half].y * norm.y, v[half].z * norm.z, v[half].w * norm.w);
             if (to.store) *x = v[half];
         }
@@ -164,12 +187,14 @@ template <> struct Epilogue<GATED> {
     static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
         int r = to.tile0 * 8 + piece * 32;
         if (piece * 64 < to.skip || r >= ROWS / 2) return;
+        const Adapted adapted(args, to);
         float4 v[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             // Eight values are a tile: 4t.. of 16 are the first or second four of tile t / 2.
             int at = piece * 64 + half * 32 + to.t / 2 * 16 + to.t % 2 * 4;
-            float4 gate = sums.at(at), up = sums.at(at + 8);
+            const int row = to.tile0 * 16 + at;
+            float4 gate = adapted.add(row, sums.at(at)), up = adapted.add(row + 8, sums.at(at + 8));
             v[half] = make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
         }
         put_hidden(args, to, r, v);

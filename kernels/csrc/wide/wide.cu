@@ -27,7 +27,7 @@
 //
 // -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLACED, PLANES; SEGMENTS, a power of
 // two, or 0 for whatever order the tiling gives, and BY_HALVES: whether the first two and the last two blocks of units have sums of their own
-// in a segment, of which the first has the minima.
+// in a segment, of which the first has the minima; LORA: whether adapters add to the sums (common/lora.cuh).
 #include "wide/columns.cuh"
 #include "wide/multiply.cuh"
 

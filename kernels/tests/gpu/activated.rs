@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
         self.written((first, n), |given, (out_codes, out_meta)| {
             let norm = normed.then_some(Norm { squares: given.squares, eps: EPS });
             let out = ActivatedRows { codes: out_codes, meta: out_meta, stride: self.stride(), factor: FACTOR };
-            let x = Activations { codes: given.codes, meta: given.meta };
+            let x = Activations { codes: given.codes, meta: given.meta, lora: None };
             self.few.launch(&self.gpu.device, &self.weights.as_view(), x, norm, n, out)
         })
     }
@@ -180,7 +180,7 @@ impl<'a> Bench<'a> {
     fn many(&self) -> Result<QuantizedRows, Box<dyn Error>> {
         self.written((0, ROWS), |given, (out_codes, out_meta)| {
             let Given { codes, meta, squares } = given;
-            let x = Inputs { codes, meta, squares: Some(squares), eps: EPS, factor: FACTOR };
+            let x = Inputs { codes, meta, squares: Some(squares), eps: EPS, factor: FACTOR, lora: None };
             let out = Output::Activated { codes: out_codes, meta: out_meta, stride: self.stride() };
             // SAFETY: the columns are not listed.
             unsafe { self.many.launch(&self.gpu.device, &self.weights.as_view(), x, Columns::First(ROWS), out) }

@@ -224,7 +224,7 @@ fn halves_are_those_of_the_int8_rows(
     assert!(whole.bytes(gpu)? == out.bytes(gpu)?, "{shape:?}: int8 rows differ by row");
     let halves = Halves::load(device, &gpu.cache, cols, Some(cols))?;
     let (codes, meta, squares) = (whole.codes.as_view(), whole.meta.as_view(), whole.squares.as_view());
-    let inputs = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
+    let inputs = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0, lora: None };
     halves.launch(device, n, inputs, &want)?;
     let ((made, made_scales), (want, want_scales)) = (made.on_host(device)?, want.on_host(device)?);
     for row in (0..n).filter(|row| slots[*row] >= 0) {

@@ -504,6 +504,7 @@ impl<'a> Bench<'a> {
             squares: Some(&from_squares),
             eps: EPS,
             factor: 0.5,
+            lora: None,
         };
         let made = HalfRows::of_hidden(&self.gpu.device, n, n * self.outputs())?;
         let next = self.next.as_view();

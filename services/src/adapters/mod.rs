@@ -1,171 +1,142 @@
 //! Adapters that are served beside the model, each under a name: those of one directory, which the operator names.
 
-use chimere_engine::adapter::Adapter;
-use chimere_engine::format::LoadError;
-use chimere_engine::model::{self, Model};
-use parking_lot::RwLock;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod access;
+mod directory;
+mod error;
 
-/// Bytes of a name.
-const NAME_BYTES_MAX: usize = 64;
-/// Adapters that may be loaded at a time.
-const ADAPTERS_MAX: usize = 256;
-/// What the name of a GGUF file ends with.
-const GGUF: &str = ".gguf";
+pub use directory::{AdapterSettings, LoadedAdapter, ReadAdapter};
+pub use error::AdapterError;
+
+use crate::engram::Asker;
+use crate::names::ServedNames;
+use chimere_engine::adapter::{Adapter, ScaledAdapter};
+use chimere_engine::model::AdapterTargets;
+use directory::AdapterDirectory;
+use std::path::Path;
+use std::sync::Arc;
 
 /// The adapters that are loaded. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Adapters(Option<Arc<AdapterDirectory>>);
-
-#[derive(Debug)]
-struct AdapterDirectory {
-    directory: PathBuf,
-    /// The file that the model was read from.
-    model: PathBuf,
-    loaded: RwLock<BTreeMap<String, Arc<Adapter>>>,
-}
-
-/// Why an adapter is not loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum AdapterError {
-    /// No directory is named in the configuration.
-    #[error("there is no directory for adapters: set adapters.directory")]
-    NoDirectory,
-    /// A name that no adapter can have.
-    #[error(
-        "an adapter's name begins with a letter or a digit and has at most {NAME_BYTES_MAX} of them, `.`, `-` and `_`, got {0:?}"
-    )]
-    BadName(String),
-    /// There is no such file.
-    #[error("the directory of adapters has no {0:?}")]
-    NoFile(String),
-    /// None of this name is loaded.
-    #[error("no adapter {0:?} is loaded")]
-    NotLoaded(String),
-    /// One of this name is loaded.
-    #[error("an adapter {0:?} is loaded already")]
-    Loaded(String),
-    /// There are as many as there may be.
-    #[error("{ADAPTERS_MAX} adapters are loaded, and no more may be")]
-    TooMany,
-    /// The file cannot be read, or does not fit the model.
-    #[error("{0}")]
-    Refused(String),
+pub struct Adapters {
+    directory: Option<Arc<AdapterDirectory>>,
+    /// The caller that they are shown to; without one all are shown.
+    asker: Option<Asker>,
 }
 
 impl Adapters {
-    /// All adapters of a directory, for a model and the file that it was read from. The name of a directory in PEFT's
-    /// layout is its adapter's, and so is that of a GGUF file without its ending. Hidden files are left out.
+    /// All adapters of a directory, for the matrices of a model. The name of a directory in PEFT's layout is its
+    /// adapter's, and so is that of a GGUF file without its ending. Hidden files are left out.
     ///
     /// # Errors
     /// If the directory cannot be read, or one of its adapters is refused.
-    pub fn open(directory: &Path, (model, file): (&Model, &Path)) -> Result<Self, AdapterError> {
-        let unreadable = |error: std::io::Error| AdapterError::Refused(format!("{}: {error}", directory.display()));
-        let shared = AdapterDirectory { directory: directory.into(), model: file.into(), loaded: RwLock::default() };
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_one = entry.path().join("adapter_config.json").exists() || name.ends_with(GGUF);
-            if is_one && !name.starts_with('.') {
-                files.push(name);
-            }
+    pub fn open(
+        path: &Path,
+        targets: AdapterTargets,
+        names: ServedNames,
+        settings: AdapterSettings,
+    ) -> Result<Self, AdapterError> {
+        let directory = AdapterDirectory::open(path, targets, names, settings)?;
+        let all = Self { directory: Some(Arc::new(directory)), asker: None };
+        for file in AdapterDirectory::files_of(path)? {
+            all.load(file.strip_suffix(directory::GGUF).unwrap_or(&file), Some(&file))?;
         }
-        files.sort_unstable();
-        for file in files {
-            let name = checked(file.strip_suffix(GGUF).unwrap_or(&file))?;
-            shared.keep(model::read_adapter(&directory.join(&file), name, model).map_err(refused)?)?;
-        }
-        Ok(Self(Some(Arc::new(shared))))
+        Ok(all)
+    }
+
+    /// Those that a caller may use; `None` if that is all of them.
+    pub fn seen_by(&self, asker: Asker) -> Option<Self> {
+        let directory = self.directory.as_ref()?;
+        let restricted = !directory.access.now().is_open();
+        restricted.then(|| Self { directory: Some(directory.clone()), asker: Some(asker) })
+    }
+
+    /// All that are loaded and shown, in the order in which they were loaded.
+    pub fn loaded(&self) -> Vec<LoadedAdapter> {
+        let Some(directory) = &self.directory else { return Vec::new() };
+        let mut all: Vec<_> =
+            directory.loaded.read().values().filter(|one| self.shows(&one.adapter)).cloned().collect();
+        all.sort_unstable_by_key(|one| one.id);
+        all
     }
 
     /// The adapter of a name.
     pub fn find(&self, name: &str) -> Option<Arc<Adapter>> {
-        self.0.as_ref()?.loaded.read().get(name).cloned()
+        let found = self.directory.as_ref()?.loaded.read().get(name).map(|one| one.adapter.clone());
+        found.filter(|adapter| self.shows(adapter))
     }
 
-    /// The names of all that are loaded.
+    /// The adapter that requests in llama.cpp's words have which name none.
+    pub fn applied(&self) -> Option<ScaledAdapter> {
+        let applied = self.directory.as_ref()?.applied.lock().clone();
+        applied.filter(|scaled| self.shows(&scaled.adapter))
+    }
+
+    /// Says which adapter these are to have.
+    pub fn apply(&self, chosen: Option<ScaledAdapter>) {
+        if let Some(directory) = &self.directory {
+            *directory.applied.lock() = chosen;
+        }
+    }
+
+    /// The names of all that are shown.
     pub fn names(&self) -> Vec<String> {
-        self.0.as_ref().map_or_else(Vec::new, |shared| shared.loaded.read().keys().cloned().collect())
+        let Some(directory) = &self.directory else { return Vec::new() };
+        let loaded = directory.loaded.read();
+        loaded.values().filter(|one| self.shows(&one.adapter)).map(|one| one.adapter.name.clone()).collect()
     }
 
-    /// Loads a file of the directory under a name: the one that has the name, unless another is said. Reads the disk.
+    fn shows(&self, adapter: &Adapter) -> bool {
+        let (Some(directory), Some(asker)) = (&self.directory, &self.asker) else { return true };
+        directory.access.now().allows(asker, &adapter.name)
+    }
+
+    /// Reads a file of the directory under a name, which it takes: the file that has the name, unless another is said.
+    pub fn read(&self, name: &str, file: Option<&str>) -> Result<ReadAdapter, AdapterError> {
+        self.directory.as_ref().ok_or(AdapterError::NoDirectory)?.read(name, file)
+    }
+
+    /// Nats that an adapter may change what the model says by.
+    pub fn kl_max(&self) -> f64 {
+        self.directory.as_ref().map_or(0.0, |directory| directory.settings.kl_max)
+    }
+
+    /// Serves what was read.
+    pub fn keep(&self, read: ReadAdapter) -> Result<(), AdapterError> {
+        self.directory.as_ref().ok_or(AdapterError::NoDirectory)?.keep(read)
+    }
+
+    /// Reads a file and serves it.
     pub fn load(&self, name: &str, file: Option<&str>) -> Result<(), AdapterError> {
-        let shared = self.0.as_ref().ok_or(AdapterError::NoDirectory)?;
-        let name = checked(name)?;
-        may_load(&shared.loaded.read(), name)?;
-        let path = shared.path_of(file.unwrap_or(name))?;
-        let model = model::load(&shared.model).map_err(refused)?;
-        shared.keep(model::read_adapter(&path, name, &model).map_err(refused)?)
+        self.keep(self.read(name, file)?)
     }
 
     /// Forgets an adapter. Requests that have it keep it.
     pub fn unload(&self, name: &str) -> Result<(), AdapterError> {
-        let shared = self.0.as_ref().ok_or(AdapterError::NoDirectory)?;
-        let gone = shared.loaded.write().remove(name);
-        gone.map(drop).ok_or_else(|| AdapterError::NotLoaded(name.to_owned()))
+        self.directory.as_ref().ok_or(AdapterError::NoDirectory)?.unload(name)
     }
-}
-
-impl AdapterDirectory {
-    fn keep(&self, adapter: Adapter) -> Result<(), AdapterError> {
-        let mut loaded = self.loaded.write();
-        may_load(&loaded, &adapter.name)?;
-        let (matrices, rank, bytes) = (adapter.matrices(), adapter.rank_max(), adapter.bytes());
-        tracing::info!(adapter = adapter.name, matrices, rank, bytes, "loaded");
-        loaded.insert(adapter.name.clone(), Arc::new(adapter));
-        Ok(())
-    }
-
-    /// The file or directory of a name, which lies in the directory itself.
-    fn path_of(&self, file: &str) -> Result<PathBuf, AdapterError> {
-        // A path that names the directory too, as other programs write it.
-        let name = Path::new(file).strip_prefix(&self.directory).ok().and_then(Path::to_str).unwrap_or(file);
-        let name = checked(name.trim_end_matches('/'))?;
-        let both = [self.directory.join(name), self.directory.join(format!("{name}{GGUF}"))];
-        both.into_iter().find(|path| path.exists()).ok_or_else(|| AdapterError::NoFile(name.to_owned()))
-    }
-}
-
-fn refused(error: LoadError) -> AdapterError {
-    AdapterError::Refused(error.to_string())
-}
-
-fn may_load(loaded: &BTreeMap<String, Arc<Adapter>>, name: &str) -> Result<(), AdapterError> {
-    if loaded.contains_key(name) {
-        return Err(AdapterError::Loaded(name.to_owned()));
-    }
-    if loaded.len() >= ADAPTERS_MAX { Err(AdapterError::TooMany) } else { Ok(()) }
-}
-
-fn checked(name: &str) -> Result<&str, AdapterError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let fine = name.len() <= NAME_BYTES_MAX
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(plain);
-    if fine { Ok(name) } else { Err(AdapterError::BadName(name.chars().take(NAME_BYTES_MAX).collect())) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::NameOwner;
+    use chimere_engine::model;
+    use std::path::PathBuf;
 
     fn golden() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden")
     }
 
-    fn open(dir: &Path, preset: &str) -> Result<Adapters, AdapterError> {
-        let file = golden().join(preset).join("model.gguf");
-        Adapters::open(dir, (&model::load(&file).unwrap(), &file))
+    fn open(dir: &Path, preset: &str, settings: AdapterSettings) -> Result<Adapters, AdapterError> {
+        let targets = AdapterTargets::of(&model::load(&golden().join(preset).join("model.gguf")).unwrap());
+        Adapters::open(dir, targets, ServedNames::of_model(["tiny"].into_iter()), settings)
     }
 
     /// A directory with an adapter of the preset `moe`, and the model.
     fn opened(name: &str) -> (tempfile::TempDir, Result<Adapters, AdapterError>) {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(golden().join("adapters/moe"), dir.path().join(name)).unwrap();
-        let adapters = open(dir.path(), "moe");
+        let adapters = open(dir.path(), "moe", AdapterSettings::default());
         (dir, adapters)
     }
 
@@ -175,12 +146,19 @@ mod tests {
         let adapters = adapters.unwrap();
         assert_eq!(adapters.names(), ["poet"]);
         let first = adapters.find("poet").unwrap();
-        assert!(matches!(adapters.load("poet", None), Err(AdapterError::Loaded(_))));
+        for (name, owner) in [("poet", NameOwner::Adapter), ("POET", NameOwner::Adapter), ("Tiny", NameOwner::Model)] {
+            let refused = adapters.load(name, Some("poet"));
+            assert!(matches!(refused, Err(AdapterError::Taken(_, other)) if other == owner), "{name}");
+        }
         adapters.load("again", Some(dir.path().join("poet").to_str().unwrap())).unwrap();
         assert_ne!(adapters.find("again").unwrap(), first, "read again, it has a number of its own");
         adapters.unload("poet").unwrap();
         assert!(matches!(adapters.unload("poet"), Err(AdapterError::NotLoaded(_))));
         assert_eq!((adapters.names(), adapters.find("poet")), (vec!["again".to_owned()], None));
+        drop(adapters.read("poet", None).unwrap());
+        adapters.load("poet", None).unwrap();
+        let ids: Vec<_> = adapters.loaded().into_iter().map(|one| (one.id, one.adapter.name.clone())).collect();
+        assert_eq!(ids, [(1, "again".to_owned()), (2, "poet".to_owned())]);
     }
 
     #[test]
@@ -193,9 +171,29 @@ mod tests {
         }
         assert!(matches!(adapters.load("nobody", None), Err(AdapterError::NoFile(_))));
         assert!(matches!(Adapters::default().load("poet", None), Err(AdapterError::NoDirectory)));
-        let other = open(dir.path(), "qwen3");
+        let other = open(dir.path(), "qwen3", AdapterSettings::default());
         assert!(matches!(other, Err(AdapterError::Refused(why)) if why.contains("in_proj")));
         assert!(opened(".hidden").1.unwrap().names().is_empty());
         assert!(matches!(opened("a poet").1, Err(AdapterError::BadName(_))));
+        assert!(matches!(opened("tiny").1, Err(AdapterError::Taken(_, NameOwner::Model))));
+    }
+
+    #[test]
+    fn ranks_and_bytes_beyond_the_bounds_are_refused_by_the_figure() {
+        let (dir, adapters) = opened("poet");
+        let bytes = adapters.unwrap().find("poet").unwrap().bytes();
+        let small = AdapterSettings { rank_max: 4, ..AdapterSettings::default() };
+        let refused = open(dir.path(), "moe", small).unwrap_err().to_string();
+        assert!(refused.contains("a rank from 1 to 4") && refused.contains("got 6"), "{refused}");
+        let one = open(dir.path(), "moe", AdapterSettings { host_bytes_max: bytes, ..small_enough() }).unwrap();
+        let refused = one.load("again", Some("poet")).unwrap_err().to_string();
+        let want = format!("\"again\" takes {bytes} bytes of memory beside the {bytes} of the adapters");
+        assert!(refused.contains(&want) && refused.contains(&format!("at most {bytes} together")), "{refused}");
+        one.unload("poet").unwrap();
+        one.load("again", Some("poet")).unwrap();
+    }
+
+    fn small_enough() -> AdapterSettings {
+        AdapterSettings { rank_max: 6, ..AdapterSettings::default() }
     }
 }

@@ -1,7 +1,10 @@
 //! The sections `model`, `adapters` and `pipelines`: what answers to which name.
 
 use super::check::{InvalidKey, within};
-use crate::limits::SECONDS_MAX;
+use crate::limits::{
+    self, ADAPTER_HOST_MIB, ADAPTER_HOST_MIB_MAX, ADAPTER_KL_MAX, ADAPTER_SLOTS, ADAPTERS_MAX, SECONDS_MAX,
+};
+use chimere_engine::backend::cuda::AdapterRoom;
 use serde::{Deserialize, Serialize};
 
 /// The model and the name that it answers to.
@@ -21,10 +24,45 @@ pub fn aliases(list: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Adapters that are served beside the model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdapterKeys {
     /// Directory of adapters: directories in PEFT's layout and GGUF files; empty serves none.
     pub directory: String,
+    /// Different adapters that the rows of one step may have.
+    pub slots: usize,
+    /// The largest rank that is accepted.
+    pub rank_max: usize,
+    /// Mebibytes of the host's memory that all loaded adapters may take.
+    pub host_mib: u64,
+    /// Nats that an adapter may change what the model says by, on average over the prompts of its probe.
+    pub kl_max: f64,
+}
+
+impl Default for AdapterKeys {
+    fn default() -> Self {
+        let directory = String::new();
+        let (slots, rank_max, host_mib) = (ADAPTER_SLOTS, limits::ADAPTER_RANK_MAX, ADAPTER_HOST_MIB);
+        Self { directory, slots, rank_max, host_mib, kl_max: ADAPTER_KL_MAX }
+    }
+}
+
+impl AdapterKeys {
+    /// The slots, where adapters are served at all.
+    pub fn slots_used(&self) -> usize {
+        if self.directory.is_empty() { 0 } else { self.slots }
+    }
+
+    /// What a GPU keeps of them.
+    pub fn room(&self) -> AdapterRoom {
+        AdapterRoom { slots: self.slots_used(), rank_max: self.rank_max }
+    }
+
+    pub(super) fn check(&self) -> Result<(), InvalidKey> {
+        within("slots", self.slots, 1..=ADAPTERS_MAX)?;
+        within("rank_max", self.rank_max, 1..=chimere_engine::adapter::ADAPTER_RANK_MAX)?;
+        within("host_mib", self.host_mib, 1..=ADAPTER_HOST_MIB_MAX)?;
+        within("kl_max", self.kl_max, 0.0..=f64::MAX)
+    }
 }
 
 /// Workflows that are asked for by a model's name.

@@ -2,31 +2,16 @@
 //! when it changes; one with a mistake changes nothing.
 
 use crate::holder::AdmittedAccounts;
-use chimere_engine::files::{Stamp, read_regular_text};
+use crate::holder::access::{AccessFile, parsed};
 use chimere_engine::ids::KeyId;
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-/// Name of the file.
-const FILE: &str = "access.toml";
-/// Bytes of the file.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-
 /// See the file's head.
-pub(super) struct StoreAccess {
-    path: PathBuf,
-    state: Mutex<AccessState>,
-}
-
-struct AccessState {
-    /// What the file was when it was last looked at, read or not: a mistake is told once.
-    seen: Option<Stamp>,
-    shared: Arc<SharedStores>,
-}
+pub(super) struct StoreAccess(AccessFile<SharedStores>);
 
 /// The readers of each store that is shared.
 #[derive(Debug, Default, PartialEq)]
@@ -39,6 +24,7 @@ struct RawAccess {
     /// Those of Engram's tables, which may lie in the same directory.
     tables: IgnoredAny,
     keys: IgnoredAny,
+    adapters: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -53,39 +39,18 @@ impl StoreAccess {
     /// # Errors
     /// If the file has a mistake, with its place.
     pub(super) fn open(directory: &Path) -> Result<Self, String> {
-        let path = directory.join(FILE);
-        // Before it is read: what changes meanwhile is seen at the next look.
-        let seen = Stamp::at(&path);
-        let shared = Arc::new(SharedStores::read(&path)?);
-        Ok(Self { path, state: Mutex::new(AccessState { seen, shared }) })
+        AccessFile::open(directory, SharedStores::parse).map(Self)
     }
 
     /// Who may read which store now.
     pub(super) fn shared(&self) -> Arc<SharedStores> {
-        let mut state = self.state.lock();
-        let now = Stamp::at(&self.path);
-        if now != state.seen {
-            state.seen = now;
-            match SharedStores::read(&self.path) {
-                Ok(shared) => state.shared = Arc::new(shared),
-                Err(error) => tracing::error!(error, "who may read which store stays as it was"),
-            }
-        }
-        state.shared.clone()
+        self.0.now()
     }
 }
 
 impl SharedStores {
-    fn read(path: &Path) -> Result<Self, String> {
-        match read_regular_text(path, FILE_BYTES_MAX) {
-            Ok(text) => Self::parse(&text).map_err(|e| format!("{}: {e}", path.display())),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(e) => Err(format!("{}: {e}", path.display())),
-        }
-    }
-
     fn parse(text: &str) -> Result<Self, String> {
-        let raw: RawAccess = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
+        let raw: RawAccess = parsed(text)?;
         let shared = raw.stores.into_iter().map(|(id, store)| {
             let readers = AdmittedAccounts::of(&store.keys).map_err(|e| format!("stores.{id}.keys: {e}"))?;
             Ok((id, readers))
@@ -102,6 +67,7 @@ impl SharedStores {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::access::ACCESS_FILE as FILE;
     use crate::holder::account;
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::defaults::{Defaults, Overrides};
 use super::name::TableName;
+use crate::holder::access::{ACCESS_FILE_BYTES_MAX, parsed};
 use crate::holder::{KeyHash, KeyList, key_hash};
 use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
@@ -9,11 +10,8 @@ use serde::de::IgnoredAny;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Name of the file. Its suffix is not that of a table.
-pub(super) const FILE: &str = "access.toml";
-
-/// Bytes of the file.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+// The suffix of the file's name is not that of a table.
+pub(super) use crate::holder::access::ACCESS_FILE as FILE;
 
 /// Who asks for tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +40,7 @@ struct Raw {
     keys: HashMap<String, Overrides>,
     /// Those of documents, which may lie in the same directory.
     stores: IgnoredAny,
+    adapters: IgnoredAny,
 }
 
 #[derive(Deserialize)]
@@ -54,7 +53,7 @@ impl Access {
     /// The file of a directory; without one everybody may use every table.
     pub(super) fn read(directory: &Path, below: &Defaults) -> Result<Self, String> {
         let path = directory.join(FILE);
-        match read_regular_text(&path, FILE_BYTES_MAX) {
+        match read_regular_text(&path, ACCESS_FILE_BYTES_MAX) {
             Ok(text) => Self::parse(&text, below).map_err(|e| format!("{}: {e}", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(e) => Err(format!("{}: {e}", path.display())),
@@ -62,7 +61,7 @@ impl Access {
     }
 
     fn parse(text: &str, below: &Defaults) -> Result<Self, String> {
-        let raw: Raw = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
+        let raw: Raw = parsed(text)?;
         let mut access = Self { restricted: true, ..Self::default() };
         for (name, table) in raw.tables {
             TableName::new(&name).map_err(|e| format!("tables: {e}"))?;

@@ -3,9 +3,12 @@
 //! additions.
 
 use super::*;
+use crate::clock::unix_seconds;
 use ::metrics::{Counter, Gauge, Histogram, Label};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::scheduler::{SchedulerConfig, Stats};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The engine's number among those of one server, which is a label; there is one.
@@ -55,6 +58,16 @@ pub struct Gateway {
     decode: Histogram,
     request_prompt: Histogram,
     request_generation: Histogram,
+    adapters: Mutex<AdaptersAtWork>,
+}
+
+/// Names of the adapters that requests have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdaptersAtWork {
+    /// Those of sequences that run.
+    pub running: BTreeSet<String>,
+    /// Those of sequences that wait, for a slot of theirs or for their turn.
+    pub waiting: BTreeSet<String>,
 }
 
 impl Gateway {
@@ -71,9 +84,12 @@ impl Gateway {
         let ended = |reason: &str| ::metrics::counter!(VLLM_SUCCESS, all(&[("finished_reason", reason.to_owned())]));
         let cache = all(&[("block_size", PAGE_TOKENS.to_string()), ("num_gpu_blocks", config.pages.to_string())]);
         ::metrics::gauge!(VLLM_CACHE_CONFIG, cache).set(1.0);
-        let no_adapters = [("max_lora", "0"), ("running_lora_adapters", ""), ("waiting_lora_adapters", "")];
-        ::metrics::gauge!(VLLM_LORA, all(&no_adapters.map(|(name, value)| (name, value.to_owned())))).set(0.0);
+        let slots = config.adapter_slots.to_string();
+        let no_adapters =
+            [("max_lora", slots), ("running_lora_adapters", "".into()), ("waiting_lora_adapters", "".into())];
+        ::metrics::gauge!(VLLM_LORA, all(&no_adapters)).set(0.0);
         Self {
+            adapters: Mutex::default(),
             running: gauge(VLLM_RUNNING),
             waiting: gauge(VLLM_WAITING),
             kv_usage: gauge(VLLM_KV_USAGE),
@@ -111,6 +127,34 @@ impl Gateway {
         self.kv_usage.set(usage(now));
         self.preemptions.increment(preemptions);
         self.prompt_tokens.increment(prompt_tokens);
+    }
+
+    /// Which adapters requests have now.
+    pub fn has_adapters(&self, now: AdaptersAtWork) {
+        *self.adapters.lock() = now;
+    }
+
+    /// Rendered metrics, in which the series of adapters says how things stand: as labels are names, a series for each
+    /// state would stay for ever.
+    pub fn with_adapters(&self, text: String) -> String {
+        let AdaptersAtWork { running, waiting } = self.adapters.lock().clone();
+        if running.is_empty() && waiting.is_empty() {
+            return text;
+        }
+        let list = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(",");
+        let series = [("running_lora_adapters", list(running)), ("waiting_lora_adapters", list(waiting))];
+        let stated = |line: &str| {
+            let line = line.strip_suffix(" 0").unwrap_or(line);
+            let line = series.iter().fold(line.to_owned(), |line, (label, names)| {
+                line.replace(&format!("{label}=\"\""), &format!("{label}=\"{names}\""))
+            });
+            format!("{line} {}", unix_seconds())
+        };
+        let lines = text.lines().map(|line| {
+            let own = line.starts_with(VLLM_LORA) && line.ends_with(" 0");
+            if own { stated(line) } else { line.to_owned() }
+        });
+        lines.collect::<Vec<_>>().join("\n") + "\n"
     }
 
     /// So many more prompt tokens were looked up in the prefix cache, and so many of them found.

@@ -1,10 +1,10 @@
 //! The directory of pipelines: read at the start and looked at again and again; a file with a mistake changes nothing.
 
 use super::error::PipelineError;
-use super::names::is_pipeline_name;
 use super::pipeline::NamedPipeline;
 use crate::limits::{PIPELINE_FILE_BYTES_MAX, PIPELINES_MAX};
 use crate::metrics;
+use crate::names::{NameOwner, ServedNames, is_served_name};
 use chimere_engine::files::{Stamp, read_regular_text};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ struct Directory {
     path: PathBuf,
     /// Between two looks; zero for never.
     period: Duration,
-    /// Names that are models' already, in small letters.
-    taken: Vec<String>,
+    /// Names of all that answers.
+    names: ServedNames,
     /// Choices that a request may have.
     choices_max: u32,
     files: Mutex<BTreeMap<String, PipelineFile>>,
@@ -50,15 +50,14 @@ struct PipelineFile {
 }
 
 impl Pipelines {
-    /// Those of a directory, beside models of these names, with at most so many choices a request.
+    /// Those of a directory, beside all that has these names, with at most so many choices a request.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn open(path: &Path, period: Duration, taken: &[&str], choices_max: u32) -> Result<Self, String> {
+    pub fn open(path: &Path, period: Duration, names: ServedNames, choices_max: u32) -> Result<Self, String> {
         std::fs::read_dir(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let taken = taken.iter().map(|name| name.to_ascii_lowercase()).collect();
         let files = Mutex::default();
-        let directory = Directory { path: path.to_owned(), period, taken, choices_max, files };
+        let directory = Directory { path: path.to_owned(), period, names, choices_max, files };
         directory.look();
         Ok(Self(Some(Arc::new(directory))))
     }
@@ -103,7 +102,13 @@ impl Directory {
             Err(error) => return tracing::error!(error, "the pipelines stay as they were"),
         };
         let mut files = self.files.lock();
-        files.retain(|name, _| found.iter().any(|(other, _)| other == name));
+        files.retain(|name, file| {
+            let stays = found.iter().any(|(other, _)| other == name);
+            if !stays && file.entry.pipeline.is_some() {
+                self.names.release(name);
+            }
+            stays
+        });
         for (name, path) in found {
             let now = Stamp::at(&path);
             let known = files.get(&name);
@@ -124,9 +129,6 @@ impl Directory {
         known: &BTreeMap<String, PipelineFile>,
     ) -> Result<NamedPipeline, PipelineError> {
         let wrong = |message: String| PipelineError { file: format!("{name}.{ENDING}"), message };
-        if self.taken.contains(&name.to_ascii_lowercase()) {
-            return Err(wrong("a model that is served has this name, choose another one".into()));
-        }
         let same = |other: &&String| **other != *name && other.eq_ignore_ascii_case(name);
         if let Some(other) = known.keys().find(same) {
             return Err(wrong(format!("{other}.{ENDING} has the same name but for capitals")));
@@ -138,6 +140,11 @@ impl Directory {
         let (wanted, max) = (pipeline.choices(), self.choices_max);
         if wanted > max {
             return Err(wrong(format!("best_of.n is {wanted}, and this service runs at most {max} choices at once")));
+        }
+        // Whoever is served already has its name.
+        if known.get(name).is_none_or(|file| file.entry.pipeline.is_none()) {
+            let taken = |owner: NameOwner| wrong(format!("{owner} has this name, choose another one"));
+            self.names.claim(name, NameOwner::Pipeline).map_err(taken)?;
         }
         Ok(pipeline)
     }
@@ -181,7 +188,7 @@ pub fn read_directory(path: &Path) -> Result<Vec<Result<NamedPipeline, PipelineE
 
 fn read_file(name: &str, path: &Path) -> Result<NamedPipeline, PipelineError> {
     let wrong = |message: String| PipelineError { file: format!("{name}.{ENDING}"), message };
-    if !is_pipeline_name(name) {
+    if !is_served_name(name) {
         let wanted = "a pipeline's name has 1 to 64 of A to Z, a to z, 0 to 9, _, . and -, the first no point";
         return Err(wrong(format!("{wanted}, got {:?}", name.chars().take(64).collect::<String>())));
     }

@@ -5,6 +5,7 @@ mod documents;
 mod files;
 mod hello;
 mod log;
+mod named;
 mod prepare;
 mod reload;
 

@@ -2,6 +2,7 @@
 
 use super::hello::Hello;
 use super::log::ProcessLog;
+use super::named::named;
 use super::reload::Renewals;
 use super::{ServeError, audit, documents, files};
 use crate::actors::engine::Build;
@@ -9,7 +10,7 @@ use crate::actors::watchdog::StepLimits;
 use crate::adapters::Adapters;
 use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, Engine, PipelineKeys, PrefixCacheMode, aliases, items};
+use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::decide::{DecideSettings, TemperaturesError};
 use crate::device::{self, DeviceError, DeviceRequest, EarlyLook, Setup};
 use crate::embedder::{Embedder, VectorMaker};
@@ -81,7 +82,7 @@ impl Prepared {
         let claims = documents::claims(config)?;
         let mut limits = model_limits(&model, &text, name, &setup, config)?;
         let (embedder, collections) = collections(config, &text, &limits, log)?;
-        (limits.adapters, limits.pipelines) = named(config, &setup, (&model, &path), (&limits, &embedder))?;
+        (limits.adapters, limits.pipelines) = named(config, &model, (&limits, &embedder))?;
         let parts = ServiceParts {
             listener,
             workers: workers(config),
@@ -330,7 +331,8 @@ fn set_up(
     look: EarlyLook,
     log: &ProcessLog,
 ) -> Result<(Setup, PrefixConfig, Option<Reservation>), ServeError> {
-    let wanted = DeviceRequest::of(&config.engine, device::context(&config.engine, model).map_err(ServeError::Usage)?);
+    let context = device::context(&config.engine, model).map_err(ServeError::Usage)?;
+    let wanted = DeviceRequest { adapters: config.adapters.room(), ..DeviceRequest::of(&config.engine, context) };
     let (mut setup, said) = device::choose(&wanted, model, look).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),
@@ -392,45 +394,6 @@ fn model_limits(
     })
 }
 
-/// What answers under names of its own beside the model's.
-fn named(
-    config: &Config,
-    setup: &Setup,
-    model: (&Model, &Path),
-    (limits, embedder): (&ModelLimits, &Embedder),
-) -> Result<(Adapters, Pipelines), ServeError> {
-    let adapters = adapters(config, setup, model)?;
-    let names = adapters.names();
-    let taken = limits.names().chain(names.iter().map(String::as_str));
-    let taken: Vec<&str> = taken.chain(embedder.encoder().map(|encoder| encoder.name())).collect();
-    let pipelines = pipelines(config, &taken, limits.choices_max)?;
-    Ok((adapters, pipelines))
-}
-
-/// The adapters of the directory that the configuration names.
-fn adapters(config: &Config, setup: &Setup, model: (&Model, &Path)) -> Result<Adapters, ServeError> {
-    let directory = &config.adapters.directory;
-    if directory.is_empty() {
-        return Ok(Adapters::default());
-    }
-    let refused = |why: String| ServeError::Start(format!("adapters.directory: {why}"));
-    if setup.gpu().is_some() {
-        return Err(refused("adapters are computed on a CPU only so far: use engine.device = \"cpu\"".into()));
-    }
-    Adapters::open(Path::new(directory), model).map_err(|e| refused(e.to_string()))
-}
-
-/// Workflows under names that nothing else has.
-fn pipelines(config: &Config, taken: &[&str], choices_max: u32) -> Result<Pipelines, ServeError> {
-    let PipelineKeys { directory, reload_seconds } = &config.pipelines;
-    if directory.is_empty() {
-        return Ok(Pipelines::default());
-    }
-    let period = Duration::from_secs(*reload_seconds);
-    let opened = Pipelines::open(Path::new(directory), period, taken, choices_max);
-    opened.map_err(|e| ServeError::Start(format!("pipelines.directory: {e}")))
-}
-
 /// How many experts a token takes; `None` for a dense model.
 fn experts(model: &Model) -> Option<u32> {
     model.config.each::<MoeConfig>().map(|moe| moe.used).max().and_then(|used| u32::try_from(used).ok())
@@ -445,6 +408,7 @@ fn scheduler_config(config: &Config, setup: &Setup, prefix: PrefixConfig) -> Sch
         queue_requests_max: config.limits.queue_requests,
         queue_prompt_tokens_max: config.limits.queue_prompt_tokens,
         steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
+        adapter_slots: setup.adapter_slots().min(config.adapters.slots_used()),
         prefix,
     }
 }

@@ -143,6 +143,8 @@ pub struct Generation {
     pub form: Option<AskedForm>,
     /// A text that the answer may be, to compute it sooner: it would be the same without.
     pub prediction: Option<String>,
+    /// How strongly its adapter acts, if it says so and has one.
+    pub adapter_scale: Option<f32>,
 }
 
 /// Engram's options in a request; the rest comes from the configuration.

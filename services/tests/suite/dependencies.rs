@@ -119,7 +119,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     (
         "engine/src/scheduler/plan",
-        &["pause", "guesses", "drafts", "builder", "fork", "preemption", "prefix", "overlap", "walk"],
+        &["pause", "guesses", "drafts", "builder", "adapters", "fork", "preemption", "prefix", "overlap", "walk"],
     ),
     (
         "engine/src/backend/cpu",
@@ -226,6 +226,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "limits",
             "holder",
+            "names",
             "clock",
             "printable",
             "audit",

@@ -13,12 +13,15 @@ use chimere::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup}
 use chimere::memory::MemoryPlan;
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::BackendError;
-use chimere_engine::model::{self, Summary};
+use chimere_engine::adapter::Adapter;
+use chimere_engine::backend::cuda::AdapterRoom;
+use chimere_engine::model::{self, AdapterTargets, Model, Summary};
 use driver::Driver;
 pub(super) use driver::MeasuredBackend;
 use replay::Replay;
 use report::{Decode, DecodeCase, Moved, Prefill, StepReport};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 use traffic::{KvBytes, Traffic};
 
@@ -94,6 +97,15 @@ pub struct BenchStepArgs {
     /// sequence of it for each of the batch, token after token through all measurements. On a GPU only.
     #[arg(long, value_name = "FILE", conflicts_with = "drafts")]
     pub expert_trace: Option<PathBuf>,
+    /// Random low-rank adapters that the rows have in turn; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub adapters: u16,
+    /// The rank of each of them.
+    #[arg(long, value_name = "R", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub rank: u16,
+    /// Rows of a batch that have an adapter: all, unless named. With 0 the backend holds adapters that nobody has.
+    #[arg(long, value_name = "N", requires = "adapters")]
+    pub adapter_rows: Option<u32>,
     /// Seed of the tokens fed and sampled.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -141,9 +153,26 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     let mut driver = driver.map_err(|e| CliError::Failed(format!("completion thread: {e}")))?;
     report.guesses = if driver.guesses() { guesses(args) } else { 0 };
     driver.replay(trace);
+    driver.adapt(adapters(args, &model)?, args.adapter_rows.unwrap_or(u32::MAX));
     print!("{}", report.title());
     measure(&mut driver, &cases, args, &traffic, &mut report).map_err(|e| CliError::Failed(e.to_string()))?;
     report.write(args.json.as_deref())
+}
+
+/// Random adapters for the rows.
+fn adapters(args: &BenchStepArgs, model: &Model) -> Result<Vec<Arc<Adapter>>, CliError> {
+    let failed = |error: String| CliError::Failed(format!("--adapters: {error}"));
+    let targets = AdapterTargets::of(model);
+    let adapter = |number: u16| {
+        let path = std::env::temp_dir().join(format!("chimere-bench-{}-{number}", std::process::id()));
+        let seed = args.seed.wrapping_add(number.into());
+        let written = model::write_random_adapter(&path, &targets, args.rank.into(), seed);
+        let read = written.map(|_| model::read_adapter(&path, &format!("a{number}"), &targets));
+        // What is left is a few megabytes where the system looks after them.
+        drop(std::fs::remove_dir_all(&path));
+        read.map_err(|e| failed(e.to_string()))?.map(Arc::new).map_err(|e| failed(e.to_string()))
+    };
+    (0..args.adapters).map(adapter).collect()
 }
 
 /// The cases to measure, checked against the model.
@@ -207,6 +236,7 @@ impl Cases {
             replayed: args.expert_trace.is_some(),
             drafts: args.drafts,
             draft_head: guesses(args) > 0,
+            adapters: AdapterRoom { slots: args.adapters.into(), rank_max: args.rank.into() },
             budget: args.vram_budget,
         }
     }

@@ -5,7 +5,7 @@ use chimere::actors::engine::Build;
 use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::actors::watchdog::StepLimits;
-use chimere::adapters::Adapters;
+use chimere::adapters::{AdapterSettings, Adapters};
 use chimere::clock::Clock;
 use chimere::documents::{DocumentSettings, Documents, PageReader};
 use chimere::embedder::{Embedder, EmbedderSettings, VectorMaker};
@@ -14,6 +14,7 @@ use chimere::hosted::Toolbox;
 use chimere::http::auth::AcceptedKeys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
+use chimere::names::ServedNames;
 use chimere::pipelines::Pipelines;
 use chimere::semantic::{Collections, Settings};
 use chimere::service::{Service, ServiceParts};
@@ -22,6 +23,7 @@ use chimere::web::Web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::drafts::{DraftKinds, DraftMode};
+use chimere_engine::model::{self, AdapterTargets};
 use chimere_engine::scheduler::{DraftSettings, Pace, PrefixConfig, SchedulerConfig};
 use chimere_engine::step::DraftRoom;
 use std::net::SocketAddr;
@@ -170,7 +172,7 @@ impl Server {
         let probes = listener.as_ref().map(|listener| listener.local_addr().unwrap());
         let thread = std::thread::spawn(move || {
             actix_rt::System::new().block_on(async move {
-                let mut assets = chimere_engine::model::load(&golden()).unwrap().text;
+                let mut assets = model::load(&golden()).unwrap().text;
                 let own = || std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap();
                 assets.chat_template = Some(options.template.map_or_else(own, str::to_owned));
                 let text = TextModel::new(&assets).unwrap();
@@ -250,19 +252,20 @@ fn real(options: &Options) -> Build {
         draft_head: true,
     };
     Box::new(move || {
-        let model = chimere_engine::model::load(&golden()).map_err(|e| e.to_string())?;
+        let model = model::load(&golden()).map_err(|e| e.to_string())?;
         Ok(Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?))
     })
 }
 
 /// Those of the golden model.
-fn adapters(dir: &Path) -> Adapters {
-    Adapters::open(dir, (&chimere_engine::model::load(&golden()).unwrap(), &golden())).unwrap()
+fn adapters(dir: &Path, names: ServedNames) -> Adapters {
+    let targets = AdapterTargets::of(&model::load(&golden()).unwrap());
+    Adapters::open(dir, targets, names, AdapterSettings::default()).unwrap()
 }
 
 /// Beside the model's own names.
-fn pipelines(path: &Path) -> Pipelines {
-    Pipelines::open(path, Duration::from_millis(50), &["tiny", "gpt-tiny"], 16).unwrap()
+fn pipelines(path: &Path, names: ServedNames) -> Pipelines {
+    Pipelines::open(path, Duration::from_millis(50), names, 16).unwrap()
 }
 
 fn parts(
@@ -280,6 +283,7 @@ fn parts(
         queue_requests_max: options.queue_requests,
         queue_prompt_tokens_max: options.queue_tokens,
         steps_in_flight_max: chimere::limits::STEPS_IN_FLIGHT_MAX,
+        adapter_slots: 8,
         prefix: PrefixConfig::OFF,
     };
     let info = BackendInfo {
@@ -293,7 +297,7 @@ fn parts(
         context: options.context,
         drafts: DraftRoom::default(),
         threads: 1,
-        adapters: true,
+        adapter_slots: 8,
     };
     let build: Build = if options.real {
         real(&options)
@@ -333,6 +337,7 @@ fn parts(
     let documents = Documents::open(options.documents.as_deref(), settings).unwrap();
     let tools = options.tools.as_deref().map(|file| Toolbox::open(file, options.audit.clone()).unwrap());
     let tools = tools.unwrap_or_default();
+    let names = ServedNames::of_model(["tiny", "gpt-tiny"].into_iter());
     let limits = ModelLimits {
         name: "tiny".into(),
         aliases: vec!["gpt-tiny".into()],
@@ -344,8 +349,8 @@ fn parts(
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
-        pipelines: options.pipelines.as_deref().map_or_else(Default::default, pipelines),
-        adapters: options.adapters.as_deref().map_or_else(Default::default, adapters),
+        adapters: options.adapters.as_deref().map_or_else(Default::default, |dir| adapters(dir, names.clone())),
+        pipelines: options.pipelines.as_deref().map_or_else(Default::default, |dir| pipelines(dir, names)),
         web: web.offer(),
     };
     ServiceParts {

@@ -8,6 +8,7 @@
 
 use crate::backend::cuda::blocks::{BlockPass, BlockPlace, Bound, Kernels};
 use crate::backend::cuda::error::{CudaBackendError, CudaResult};
+use crate::backend::cuda::layout::adapters::AdapterPlan;
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::operators::OpQuery;
 use crate::backend::cuda::layout::operators::operator::Setting;
@@ -15,6 +16,7 @@ use crate::backend::cuda::layout::products::{ProductChoice, ProductKind, RowCoun
 use crate::backend::cuda::layout::programs::embed_shape;
 use crate::backend::cuda::layout::weights;
 use crate::backend::cuda::layout::workspace::{half_rows, routed_blocks, shared_half_rows};
+use crate::backend::cuda::rank::adapters::AdapterStore;
 use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::{Product, ProductKernels};
@@ -57,6 +59,8 @@ pub(crate) struct Network {
     pub(crate) head: Matrix,
     pub(crate) head_product: Product,
     pub(crate) beside: Device,
+    /// If there may be some.
+    pub(crate) adapters: Option<AdapterStore>,
 }
 
 pub(crate) struct Block {
@@ -105,7 +109,8 @@ impl<'a> BlockLoader<'a> {
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
-        let choice = ProductChoice { chip: Chip::of(device), replayed: config.replayed };
+        let adapters = AdapterPlan::of(c, config.adapters).is_some();
+        let choice = ProductChoice { chip: Chip::of(device), replayed: config.replayed, adapters };
         let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
         Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })
     }
@@ -155,6 +160,7 @@ impl Network {
             head_product: products.of(ProductKind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
             head: weights.head,
             beside: device.beside()?,
+            adapters: None,
         })
     }
 
@@ -202,7 +208,8 @@ impl Network {
                 None => NextBlock { norm: &self.norm, matrix: &self.head, halves: None },
             };
             let (beside, norm, place) = (&self.beside, &block.norm, block.place);
-            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
+            let adapters = self.adapters.as_ref().filter(|_| pass.adapted).map(|all| all.block(i, &pass.slots));
+            let at = BlockPass { device, beside, pass, norm, next, adapters, place, hidden, eps };
             block.op.launch(&mut self.kernels[block.shape], at, memory)?;
         }
         Ok(())

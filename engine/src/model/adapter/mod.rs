@@ -4,25 +4,31 @@
 mod gguf;
 mod peft;
 mod places;
+mod random;
+mod targets;
 
-use super::{HeadOrder, Model};
+use super::HeadOrder;
 use crate::adapter::{ADAPTER_RANK_MAX, AdaptedMatrix, Adapter, LowRank};
 use crate::format::{LoadError, Problem, Tensor};
-use places::{MatrixPlace, Places};
+use places::MatrixPlace;
+pub use random::{RandomAdapterError, write_random_adapter};
 use std::collections::BTreeMap;
 use std::path::Path;
+pub use targets::AdapterTargets;
 
-/// Reads an adapter for a model, which requests are to know by a name: a directory in PEFT's layout, or a GGUF file.
+/// Reads an adapter for the matrices of a model, which requests are to know by a name: a directory in PEFT's layout, or
+/// a GGUF file.
 ///
 /// # Errors
 /// The file cannot be read, does not fit the model, has a part that is not supported, or changes nothing.
-pub fn read_adapter(path: &Path, name: &str, model: &Model) -> Result<Adapter, LoadError> {
-    let places = Places::of(model).map_err(|problem| problem.in_file(path))?;
-    let (pairs, files) = if path.is_dir() { peft::read(path)? } else { gguf::read(path, model.config.architecture)? };
-    let mut blocks = vec![Vec::new(); model.config.blocks().count()];
+pub fn read_adapter(path: &Path, name: &str, targets: &AdapterTargets) -> Result<Adapter, LoadError> {
+    targets.check_family().map_err(|problem| problem.in_file(path))?;
+    let (pairs, files) = if path.is_dir() { peft::read(path)? } else { gguf::read(path, targets.architecture)? };
+    let mut blocks = vec![Vec::new(); targets.blocks];
     let mut found = BTreeMap::new();
     for pair in &pairs {
-        for place in places.find(pair).map_err(|problem| problem.in_file(path))? {
+        pair.check_rank(targets.rank_max).map_err(|problem| problem.in_file(path))?;
+        for place in targets.find(pair).map_err(|problem| problem.in_file(path))? {
             let key = (place.block, place.matrix);
             if let Some(other) = found.insert(key, &pair.module) {
                 let got = format!("`{}` and `{other}`", pair.module);
@@ -74,12 +80,20 @@ fn low_rank(pair: &Pair, place: &MatrixPlace) -> Result<LowRank, Problem> {
     };
     let all: Vec<usize> = place.rows.clone().unwrap_or_else(|| (0..pair.b.rows()).collect());
     let b: Vec<f32> = (0..rank).flat_map(|r| all.iter().map(|row| b[row * rank + r]).collect::<Vec<_>>()).collect();
-    Ok(LowRank { matrix: place.matrix, rank, scale: pair.scale, a: a.into(), b: b.into() })
+    let part = LowRank { matrix: place.matrix, rank, scale: pair.scale, a: a.into(), b: b.into() };
+    assert_eq!((part.out(), part.a.len() / rank), place.size, "{} is what its matrix is", pair.module);
+    Ok(part)
 }
 
 impl Pair {
     fn rank(&self) -> usize {
         self.a.rows()
+    }
+
+    fn check_rank(&self, max: usize) -> Result<(), Problem> {
+        let rank = self.rank();
+        let fine = (1..=max).contains(&rank);
+        fine.then_some(()).ok_or_else(|| Problem::tensor(&self.a.name, format_args!("a rank from 1 to {max}"), rank))
     }
 
     /// A pair whose two matrices fit each other and, where the file says it, the rank that it says.
@@ -90,9 +104,7 @@ impl Pair {
             }
         }
         let rank = rank.unwrap_or(self.rank());
-        if !(1..=ADAPTER_RANK_MAX).contains(&rank) {
-            return Err(Problem::tensor(&self.a.name, format_args!("a rank from 1 to {ADAPTER_RANK_MAX}"), rank));
-        }
+        self.check_rank(ADAPTER_RANK_MAX)?;
         for (tensor, got) in [(&self.a, self.rank()), (&self.b, self.b.cols())] {
             if got != rank {
                 return Err(Problem::tensor(&tensor.name, format_args!("rank {rank}"), format_args!("rank {got}")));

@@ -1,28 +1,20 @@
 //! Which matrix of a model a module's name stands for, and in which order a file has its rows and columns.
 
+use super::targets::{AdapterTargets, TargetBlock, TargetKind};
 use super::{AdaptedMatrix, ModuleNames, Pair};
-use crate::format::{Problem, Tensor};
+use crate::format::Problem;
 use crate::model::families::{ba_rows, qkvz_rows};
 use crate::model::load::fuses_projections;
-use crate::model::{AttentionWeights, GdnWeights, HeadOrder, MlpWeights, Model, Op};
+use crate::model::{GdnConfig, HeadOrder};
 use std::ops::Range;
-
-/// Families whose adapters are read: of the others a converter multiplies or reorders matrices.
-const FAMILIES: [&str; 5] = ["qwen35moe", "qwen35", "qwen3next", "qwen3moe", "qwen3"];
-
-/// The matrices of a model.
-pub(super) struct Places<'a> {
-    /// Whether directories of the family have the projections of gated-delta blocks as two matrices. The order of rows
-    /// in such a matrix is the family's, so other families' adapters with these names would be read wrong.
-    fused: bool,
-    layers: Vec<Vec<(usize, &'a Op)>>,
-}
 
 /// One matrix that a pair changes.
 pub(super) struct MatrixPlace {
     /// The block among all.
     pub(super) block: usize,
     pub(super) matrix: AdaptedMatrix,
+    /// Rows and columns of the model's matrix.
+    pub(super) size: (usize, usize),
     /// Rows of B, if they are not all of them in their order.
     pub(super) rows: Option<Vec<usize>>,
     /// Columns of A, likewise.
@@ -30,7 +22,7 @@ pub(super) struct MatrixPlace {
 }
 
 /// A matrix by the names that files have for it.
-type NamedMatrix = (&'static [&'static str], &'static [AdaptedMatrix]);
+pub(super) type NamedMatrix = (&'static [&'static str], &'static [AdaptedMatrix]);
 
 /// The matrices of a gated-delta block by their names in a directory and in a GGUF file.
 const GDN: [NamedMatrix; 7] = [
@@ -67,43 +59,32 @@ const UNSUPPORTED: [(&str, &str); 5] = [
     ("mlp.gate", "an adapter of a router"),
 ];
 
-impl<'a> Places<'a> {
-    pub(super) fn of(model: &'a Model) -> Result<Self, Problem> {
-        let family = model.config.architecture;
-        if !FAMILIES.contains(&family) {
-            let want = format!("a model of {}", FAMILIES.join(", "));
-            return Err(Problem::container("adapter's model", want, family));
-        }
-        let mut block = 0;
-        let mut number = |op| {
-            block += 1;
-            (block - 1, op)
-        };
-        let layers = model.weights.layers.iter();
-        Ok(Self {
-            fused: fuses_projections(family),
-            layers: layers.map(|layer| layer.iter().map(|block| number(&block.op)).collect()).collect(),
-        })
+/// The matrices of an operator by their names.
+pub(super) fn names_of(kind: TargetKind) -> &'static [NamedMatrix] {
+    match kind {
+        TargetKind::DeltaNet(_) => &GDN,
+        TargetKind::SelfAttention => &ATTENTION,
+        TargetKind::FeedForward => &MLP,
+        TargetKind::SharedExpert => &SHARED,
     }
+}
 
+impl AdapterTargets {
     /// The matrices that a pair changes: several where the file has as one what the model has as several.
     pub(super) fn find(&self, pair: &Pair) -> Result<Vec<MatrixPlace>, Problem> {
         let layers = self.layers.len();
         let layer = self.layers.get(pair.layer).ok_or_else(|| {
             Problem::tensor(&pair.a.name, format_args!("one of {layers} layers"), format_args!("layer {}", pair.layer))
         })?;
-        for (block, op) in layer {
-            let named = match op {
-                Op::Gdn(_) => &GDN[..],
-                Op::Attention(_) => &ATTENTION,
-                Op::Mlp(_) => &MLP,
-                Op::Moe(moe) if moe.shared.is_some() => &SHARED,
-                _ => continue,
-            };
+        // Of the projections of gated-delta blocks as two matrices the order of rows is the family's whose directories
+        // have them so: other families' adapters with these names would be read wrong.
+        let fused = fuses_projections(self.architecture);
+        for block in layer {
+            let named = names_of(block.kind);
             let at = usize::from(pair.names == ModuleNames::Gguf);
-            let mut known = named.iter().filter(|(_, matrices)| self.fused || matrices.len() == 1);
+            let mut known = named.iter().filter(|(_, matrices)| fused || matrices.len() == 1);
             if let Some((_, matrices)) = known.find(|(names, _)| names[at] == pair.module) {
-                return matrices.iter().map(|matrix| place(pair, *block, op, *matrix, matrices.len() > 1)).collect();
+                return matrices.iter().map(|matrix| place(pair, block, *matrix, matrices.len() > 1)).collect();
             }
         }
         let unsupported = UNSUPPORTED.iter().find(|(start, _)| pair.module.starts_with(start));
@@ -114,81 +95,52 @@ impl<'a> Places<'a> {
 }
 
 /// Where one matrix of a pair lies. `fused`: the file has several as one.
-fn place(pair: &Pair, block: usize, op: &Op, matrix: AdaptedMatrix, fused: bool) -> Result<MatrixPlace, Problem> {
-    let target = tensor_of(op, matrix).expect("the operator has the matrices of its names");
-    let (mut rows, mut columns) = (None, None);
-    if let Op::Gdn(gdn) = op {
+fn place(pair: &Pair, block: &TargetBlock, matrix: AdaptedMatrix, fused: bool) -> Result<MatrixPlace, Problem> {
+    let missing = || Problem::tensor(&pair.a.name, "a matrix that the block has", format_args!("`{}`", pair.module));
+    let size @ (target_rows, target_cols) = block.size_of(matrix).ok_or_else(missing)?;
+    let (mut rows, mut columns, mut whole) = (None, None, target_rows);
+    if let TargetKind::DeltaNet(gdn) = &block.kind {
         rows = gdn_rows(gdn, matrix, pair.order, fused);
-        columns = (matrix == AdaptedMatrix::Out).then(|| heads(gdn, pair.order, 0, gdn.config.value_dim)).flatten();
+        columns = (matrix == AdaptedMatrix::Out).then(|| heads(gdn, pair.order, 0, gdn.value_dim)).flatten();
+        whole = if fused { fused_rows(gdn, matrix) } else { target_rows };
     }
     let (out, into) = (rows.as_ref().map_or(pair.b.rows(), Vec::len), pair.a.cols());
-    let whole = if fused { fused_rows(op, matrix) } else { target.rows() };
-    if pair.b.rows() != whole || out != target.rows() {
+    if pair.b.rows() != whole || out != target_rows {
         let want = format!("{whole} rows, as many as the matrix that it changes");
         return Err(Problem::tensor(&pair.b.name, want, pair.b.rows()));
     }
-    if into != target.cols() {
-        let want = format!("{} columns, as many as the matrix that it changes", target.cols());
+    if into != target_cols {
+        let want = format!("{target_cols} columns, as many as the matrix that it changes");
         return Err(Problem::tensor(&pair.a.name, want, into));
     }
-    Ok(MatrixPlace { block, matrix, rows, columns })
+    Ok(MatrixPlace { block: block.number, matrix, size, rows, columns })
 }
 
-/// Rows of the matrix that a file has in the place of this one and others.
-fn fused_rows(op: &Op, matrix: AdaptedMatrix) -> usize {
-    let Op::Gdn(gdn) = op else { unreachable!("gated-delta blocks alone are fused") };
+/// Rows of the matrix that a file has in the place of this one and another.
+fn fused_rows(gdn: &GdnConfig, matrix: AdaptedMatrix) -> usize {
     match matrix {
-        AdaptedMatrix::Qkv | AdaptedMatrix::Z => gdn.config.channels() + gdn.config.values(),
-        _ => 2 * gdn.config.value_heads,
-    }
-}
-
-fn tensor_of(op: &Op, matrix: AdaptedMatrix) -> Option<&Tensor> {
-    match (op, matrix) {
-        (Op::Gdn(GdnWeights { qkv, .. }), AdaptedMatrix::Qkv) => Some(qkv),
-        (Op::Gdn(GdnWeights { z, .. }), AdaptedMatrix::Z) => Some(z),
-        (Op::Gdn(GdnWeights { b, .. }), AdaptedMatrix::Beta) => Some(b),
-        (Op::Gdn(GdnWeights { a, .. }), AdaptedMatrix::Alpha) => Some(a),
-        (Op::Gdn(GdnWeights { out, .. }) | Op::Attention(AttentionWeights { out, .. }), AdaptedMatrix::Out) => {
-            Some(out)
-        }
-        (Op::Attention(AttentionWeights { q, .. }), AdaptedMatrix::Query) => Some(q),
-        (Op::Attention(AttentionWeights { k, .. }), AdaptedMatrix::Key) => Some(k),
-        (Op::Attention(AttentionWeights { v, .. }), AdaptedMatrix::Value) => Some(v),
-        (Op::Mlp(w), matrix) => part_of(w, matrix),
-        (Op::Moe(moe), matrix) => part_of(&moe.shared.as_ref()?.expert, matrix),
-        _ => None,
-    }
-}
-
-fn part_of(w: &MlpWeights, matrix: AdaptedMatrix) -> Option<&Tensor> {
-    match matrix {
-        AdaptedMatrix::Gate => w.gate.as_ref(),
-        AdaptedMatrix::Up => Some(&w.up),
-        AdaptedMatrix::Down => Some(&w.down),
-        _ => None,
+        AdaptedMatrix::Qkv | AdaptedMatrix::Z => gdn.channels() + gdn.values(),
+        _ => 2 * gdn.value_heads,
     }
 }
 
 /// Rows of B in the order of the model's matrix, if that is another than the file's.
-fn gdn_rows(gdn: &GdnWeights, matrix: AdaptedMatrix, order: HeadOrder, fused: bool) -> Option<Vec<usize>> {
-    let c = &gdn.config;
+fn gdn_rows(c: &GdnConfig, matrix: AdaptedMatrix, order: HeadOrder, fused: bool) -> Option<Vec<usize>> {
     match (matrix, fused) {
         (AdaptedMatrix::Qkv, true) => Some(flat(&qkvz_rows(c).0)),
         (AdaptedMatrix::Z, true) => Some(flat(&qkvz_rows(c).1)),
         (AdaptedMatrix::Beta, true) => Some(flat(&ba_rows(c).0)),
         (AdaptedMatrix::Alpha, true) => Some(flat(&ba_rows(c).1)),
-        (AdaptedMatrix::Qkv, false) => heads(gdn, order, 2 * c.key_heads * c.key_dim, c.value_dim),
-        (AdaptedMatrix::Z, false) => heads(gdn, order, 0, c.value_dim),
-        (AdaptedMatrix::Beta | AdaptedMatrix::Alpha, false) => heads(gdn, order, 0, 1),
+        (AdaptedMatrix::Qkv, false) => heads(c, order, 2 * c.key_heads * c.key_dim, c.value_dim),
+        (AdaptedMatrix::Z, false) => heads(c, order, 0, c.value_dim),
+        (AdaptedMatrix::Beta | AdaptedMatrix::Alpha, false) => heads(c, order, 0, 1),
         _ => None,
     }
 }
 
 /// Where the file has what the model has in each place: `start` places of their own order, then value heads of
 /// `width`. None where the orders are one.
-fn heads(gdn: &GdnWeights, order: HeadOrder, start: usize, width: usize) -> Option<Vec<usize>> {
-    let c = &gdn.config;
+fn heads(c: &GdnConfig, order: HeadOrder, start: usize, width: usize) -> Option<Vec<usize>> {
     if order == c.head_order {
         return None;
     }

@@ -3,9 +3,10 @@
 //!
 //! `walk` goes over the sequences in order and fills a plan ([`builder`]); `overlap` plans a step behind one whose
 //! outcome is not known yet. `pause` says which rows leave a step to others, `drafts` and `guesses` how many rows
-//! verify drafts and what the draft head is asked for, `preemption` who gives memory back, `prefix` what the prefix
-//! cache spares, and `fork` parts the choices of a request at the prompt's end.
+//! verify drafts and what the draft head is asked for, `preemption` who gives memory back, `adapters` whose adapter
+//! has a slot, `prefix` what the prefix cache spares, and `fork` parts the choices of a request at the prompt's end.
 
+mod adapters;
 pub(super) mod builder;
 mod drafts;
 mod fork;

@@ -6,6 +6,7 @@
 //! (`follow_up`) counts when the outcome before it is known.
 
 use super::pause::Paused;
+use crate::adapter::ResidentAdapter;
 use crate::cache::pages_for;
 use crate::ids::{Micros, TokenId};
 use crate::scheduler::Scheduler;
@@ -31,7 +32,8 @@ impl Scheduler {
         let guesses = follow_ups.iter().map(|f| f.guesses).sum();
         builder.expected = self.speculation.expected(decodes, (drafted, ProposerClass::Head), (passes, guesses), pace);
         for (at, follow_up) in follow_ups.into_iter().enumerate() {
-            let (piece, launched) = self.follow(at, follow_up);
+            let adapter = self.resident_adapter(at, &builder);
+            let (piece, launched) = self.follow(at, adapter, follow_up);
             builder.pieces.push(piece);
             builder.launched.push(launched);
         }
@@ -65,6 +67,7 @@ impl Scheduler {
     /// Is it a row behind which guesses are made that has all that it needs to go on by itself?
     fn may_follow(&self, seq: &Sequence) -> bool {
         seq.guesses_due > 0
+            && !seq.lacks_adapter
             && seq.pending == 1
             && seq.follow_up.is_none()
             && self.speculation.takes(&seq.request.spec)
@@ -95,7 +98,7 @@ impl Scheduler {
         lacking + self.running.len() as u32 <= self.pages.available()
     }
 
-    fn follow(&mut self, at: usize, follow_up: FollowUp) -> (Piece, LaunchedPiece) {
+    fn follow(&mut self, at: usize, adapter: Option<ResidentAdapter>, follow_up: FollowUp) -> (Piece, LaunchedPiece) {
         let reach = follow_up.reach(&self.running[at]);
         self.claim_spare(at, reach);
         let seq = &mut self.running[at];
@@ -118,7 +121,7 @@ impl Scheduler {
             samples,
             score: None,
             experts: seq.request.spec.experts,
-            adapter: seq.request.spec.adapter.clone(),
+            adapter,
             ends: seq.request.spec.end_ids.clone(),
             pool_from: None,
             exports: Vec::new(),

@@ -56,6 +56,7 @@ impl Scheduler {
             return None;
         }
         self.make_way();
+        self.settle_adapters(now);
         let mut builder = self.builder(now, pace, self.paused(now, pace));
         self.walk(&mut builder);
         if builder.pieces.is_empty() && !builder.out.is_nobody() {
@@ -65,6 +66,10 @@ impl Scheduler {
         }
         if builder.pieces.is_empty() && builder.loading > 0 {
             // Nobody else is held up if the step itself waits.
+            builder = PlanBuilder { waits_for_loads: true, ..self.builder(now, pace, Paused::nobody()) };
+            self.walk(&mut builder);
+        }
+        if builder.pieces.is_empty() && self.in_flight.is_empty() && self.hurry_adapter(now) {
             builder = PlanBuilder { waits_for_loads: true, ..self.builder(now, pace, Paused::nobody()) };
             self.walk(&mut builder);
         }
@@ -116,6 +121,7 @@ impl Scheduler {
         loop {
             let mut seq = self.queue.pop_first_of(key).expect("a leader's followers wait behind it");
             seq.slot = Some(self.slots.claim().expect("counted by can_start"));
+            self.place_adapter(&mut seq, builder.now);
             if seq.role != ChoiceRole::Follower {
                 self.look_up(&mut seq, builder.pace);
             }
@@ -256,6 +262,7 @@ impl Scheduler {
         let drafts = drafted.as_ref().map_or_else(Vec::new, |offer| offer.tokens.clone());
         rows.extend(self.running[at].drafted_rows(drafts.len() as u32));
         let ranks = self.running[samples].iter().map(|seq| seq.rank).collect();
+        let adapter = self.resident_adapter(at, builder);
         let seq = &self.running[at];
         let piece = Piece {
             seq: seq.rank.seq,
@@ -272,7 +279,7 @@ impl Scheduler {
             score,
             follows: None,
             experts: seq.request.spec.experts.filter(|_| form == Form::Recurrent),
-            adapter: seq.request.spec.adapter.clone(),
+            adapter,
             ends: seq.request.spec.end_ids.clone(),
             pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
             exports,

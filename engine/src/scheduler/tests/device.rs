@@ -8,7 +8,7 @@
 use super::transfers::Copier;
 use crate::backend::Followed;
 use crate::constraint::Constraint;
-use crate::ids::{PageId, SlotId, TokenId};
+use crate::ids::{PageId, SeqId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
 use crate::step::{
@@ -16,7 +16,7 @@ use crate::step::{
     StepOutcome, StepPlan, TokenLogprobs,
 };
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Tokens are below this: few enough that chosen end ids do occur.
 pub(super) const VOCAB: u32 = 50;
@@ -28,6 +28,9 @@ pub(super) struct FakeDevice {
     checkpoints: Vec<Vec<u64>>,
     pages: Vec<[u64; PAGE_TOKENS as usize]>,
     rows_max: u32,
+    /// The adapter in each slot for one, and the adapter that each sequence has had so far.
+    adapters: Vec<Option<u64>>,
+    adapter_of: HashMap<SeqId, Option<u64>>,
     copier: Copier,
     followed: Followed,
     /// Of a hundred guesses of its draft head those that are right, if it has such a head.
@@ -54,6 +57,8 @@ impl FakeDevice {
             checkpoints: vec![Vec::new(); config.prefix.checkpoints as usize],
             pages: vec![[0; PAGE_TOKENS as usize]; config.pages as usize],
             rows_max: config.step_rows_max(),
+            adapters: vec![None; config.adapter_slots],
+            adapter_of: HashMap::new(),
             copier: Copier::new(config),
             followed: Followed::default(),
             guesses_right: Some(80),
@@ -67,6 +72,7 @@ impl FakeDevice {
         let rows: u32 = plan.pieces.iter().map(Piece::len).sum();
         assert!(rows > 0 && rows <= self.rows_max, "{rows} rows, at most {} may be", self.rows_max);
         Self::check_disjoint(plan);
+        self.check_adapters(plan);
         plan.copies.iter().for_each(|copy| self.copy(copy));
         let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| piece.state.load() == Some(transfer.id));
         let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(planned);
@@ -85,6 +91,20 @@ impl FakeDevice {
         self.copier.report(plan, &mut memory, &mut outcome);
         self.followed = Followed::of(&plan.pieces, &outcome);
         outcome
+    }
+
+    /// A sequence has one adapter always, and of a step each slot for adapters has one.
+    fn check_adapters(&mut self, plan: &StepPlan) {
+        for piece in plan.pieces.iter().filter(|piece| piece.adapter.is_some()) {
+            let own = piece.adapter.as_ref().expect("only such pieces");
+            self.adapters[usize::from(own.slot.0)] = Some(own.adapter.number);
+        }
+        for piece in &plan.pieces {
+            let own = piece.adapter.as_ref().map(|own| own.adapter.number);
+            let held = piece.adapter.as_ref().and_then(|own| self.adapters[usize::from(own.slot.0)]);
+            assert_eq!(held, own, "sequence {} meets another adapter", piece.seq);
+            assert_eq!(*self.adapter_of.entry(piece.seq).or_insert(own), own, "sequence {} changes it", piece.seq);
+        }
     }
 
     /// No two pieces share a sequence, a state, a page that one of them writes, or a place for a sampled token.

@@ -21,6 +21,7 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     queue_requests_max: 512,
     queue_prompt_tokens_max: 1 << 24,
     steps_in_flight_max: 2,
+    adapter_slots: 8,
     prefix: PrefixConfig::OFF,
 };
 

@@ -1,5 +1,6 @@
 //! The scheduler against a device that checks what it is told to compute.
 
+mod adapters;
 mod device;
 mod drafts;
 mod gate;

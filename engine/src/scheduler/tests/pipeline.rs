@@ -16,6 +16,7 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     queue_requests_max: 64,
     queue_prompt_tokens_max: 60_000,
     steps_in_flight_max: 2,
+    adapter_slots: 8,
     prefix: PrefixConfig::OFF,
 };
 

@@ -3,6 +3,7 @@
 
 use super::device::{FakeDevice, VOCAB, pooled_of};
 use super::{thought_of, undisturbed};
+use crate::adapter::ScaledAdapter;
 use crate::constraint::thinking::{Adaptive, Level, Thinking, Thought};
 use crate::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
@@ -100,6 +101,7 @@ pub(super) fn config() -> impl Strategy<Value = SchedulerConfig> {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 600,
             steps_in_flight_max,
+            adapter_slots: 1 + pages as usize % 3,
             prefix,
         },
     )
@@ -133,6 +135,8 @@ pub(super) struct World {
     /// Each with its duration in microseconds.
     in_flight: VecDeque<(StepOutcome, u64)>,
     streams: BTreeMap<RequestId, Stream>,
+    /// Those of four in seven requests.
+    adapters: Vec<ScaledAdapter>,
     clock: u64,
 }
 
@@ -144,6 +148,7 @@ impl World {
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             streams: BTreeMap::new(),
+            adapters: super::adapters::adapters(4).into_iter().flatten().collect(),
             clock: 0,
         }
     }
@@ -179,6 +184,7 @@ impl World {
                     prediction: id.0.is_multiple_of(3).then(|| (0..20).map(|i| (i * 7) % VOCAB).collect()),
                     thinking: thinking.clone().map(Arc::new),
                     pool,
+                    adapter: self.adapters.get(id.0 as usize % 7).cloned(),
                     // Two scopes, and some who neither look nor leave anything.
                     cache: Some(CacheScope(u128::from(*key))).filter(|_| *key < 2),
                     ..Spec::default()
@@ -238,8 +244,11 @@ impl World {
     fn launch(&mut self) -> bool {
         let now = self.now();
         let again = format!("{:?}", self.pipeline.scheduler);
+        let waited = self.pipeline.scheduler.stats().adapters_waiting > 0;
         let NextStep::Launch(plan) = self.pipeline.next(now) else {
-            assert_eq!(again, format!("{:?}", self.pipeline.scheduler), "no plan, no change");
+            // Who waits for the slot of an adapter is noted.
+            let waits = waited || self.pipeline.scheduler.stats().adapters_waiting > 0;
+            assert!(waits || again == format!("{:?}", self.pipeline.scheduler), "no plan, no change");
             return false;
         };
         self.check_budget(&plan);
@@ -485,6 +494,7 @@ fn conversations_come_back_from_the_host() {
         queue_requests_max: 8,
         queue_prompt_tokens_max: 6_000,
         steps_in_flight_max: 2,
+        adapter_slots: 8,
         prefix,
     };
     let mut world = World::new(config, Pace::default());
@@ -524,6 +534,7 @@ fn crowds_that_share_beginnings_come_back_from_the_host() {
             queue_requests_max: 16,
             queue_prompt_tokens_max: 9_000,
             steps_in_flight_max: 1 + draw(4, 2) as u32,
+            adapter_slots: 8,
             prefix,
         };
         let mut world = World::new(config, Pace::default());

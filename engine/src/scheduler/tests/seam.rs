@@ -116,6 +116,7 @@ proptest! {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 600,
             steps_in_flight_max: 1,
+            adapter_slots: 8,
             prefix: PrefixConfig::OFF,
         };
         let (mut scheduler, mut device) = (Scheduler::new(config), FakeDevice::new(&config));

@@ -3,6 +3,7 @@
 //! one key can do to another.
 
 use super::device::FakeDevice;
+use crate::adapter::ScaledAdapter;
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::forecast::Extent;
@@ -83,6 +84,8 @@ pub(super) struct World {
     device: FakeDevice,
     in_flight: VecDeque<InFlight>,
     clients: Vec<Client>,
+    /// Those of the first clients, if they have some.
+    pub(super) adapters: Vec<Option<ScaledAdapter>>,
     /// When each client sends its next request.
     pub(super) due: Vec<Option<u64>>,
     pub(super) turned_away: Vec<TurnedAway>,
@@ -108,6 +111,7 @@ pub(super) const CONFIG: SchedulerConfig = SchedulerConfig {
     queue_requests_max: 256,
     queue_prompt_tokens_max: 1 << 20,
     steps_in_flight_max: 2,
+    adapter_slots: 8,
     prefix: PrefixConfig::OFF,
 };
 
@@ -120,7 +124,7 @@ impl World {
         Self::on(COSTS, config, Pace { target_us, ..Pace::default() }, clients)
     }
 
-    fn on(costs: Costs, config: SchedulerConfig, pace: Pace, clients: &[Client]) -> Self {
+    pub(super) fn on(costs: Costs, config: SchedulerConfig, pace: Pace, clients: &[Client]) -> Self {
         Self {
             pipeline: Pipeline::around(Scheduler::new(config), pace),
             costs,
@@ -128,6 +132,7 @@ impl World {
             in_flight: VecDeque::new(),
             due: clients.iter().enumerate().map(|(i, _)| Some(i as u64 * 1_000)).collect(),
             clients: clients.to_vec(),
+            adapters: Vec::new(),
             turned_away: Vec::new(),
             seen: BTreeMap::new(),
             now: 0,
@@ -226,7 +231,8 @@ impl World {
         let end_ids = if self.varied { vec![id.0 as u32 % 50] } else { Vec::new() };
         let sampling = SamplingParams { seed: id.0, ..SamplingParams::default() };
         let (end_ids, sampling) = (end_ids.into(), sampling.into());
-        Request::new(id, tokens, Spec { max_tokens: Some(outputs), end_ids, sampling, ..Spec::default() })
+        let adapter = self.adapters.get(client).cloned().flatten();
+        Request::new(id, tokens, Spec { max_tokens: Some(outputs), end_ids, sampling, adapter, ..Spec::default() })
     }
 
     fn commit(&mut self) {
@@ -249,12 +255,12 @@ impl World {
 }
 
 impl Seen {
-    fn ttft(&self) -> Option<u64> {
+    pub(super) fn ttft(&self) -> Option<u64> {
         self.tokens.first().map(|first| first - self.admitted)
     }
 
     /// Times between its tokens.
-    fn gaps(&self) -> Vec<u64> {
+    pub(super) fn gaps(&self) -> Vec<u64> {
         self.tokens.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 }

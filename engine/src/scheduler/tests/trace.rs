@@ -70,6 +70,7 @@ impl Stage {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 10_000,
             steps_in_flight_max: 1,
+            adapter_slots: 8,
             prefix: PrefixConfig::OFF,
         };
         let mut pace = Pace::default();

@@ -5,7 +5,7 @@
 //!
 //! [`Warpgroup`]: crate::cuda::wide::warpgroup::Warpgroup
 
-use super::{Arguments, Epilogue, Kernels, MatrixShape, Product, ProductTiling, defines};
+use super::{Arguments, Epilogue, LoraParts, Kernels, MatrixShape, Product, ProductTiling, defines};
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
@@ -59,7 +59,7 @@ pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Produc
 
 fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: ProductTiling) -> Program {
     let defines = defines(shape, norm, columns, tiling, column_bytes(shape.cols, columns));
-    Program::of::<Arguments>(NAME, source!("product/halves.cu"), defines)
+    Program::naming::<LoraParts, Arguments>(NAME, source!("product/halves.cu"), defines)
 }
 
 /// The programs of a shape, as [`Product::in_halves`] wants them. `norm`: as of [`super::program`].

@@ -13,6 +13,7 @@ pub mod sample;
 pub use activated::{Activated, ActivatedRows};
 pub use residual::{NextRows, Residual};
 
+use crate::cuda::lora::{LORA, Lora, LoraParts};
 use crate::cuda::rows::quantized::{BLOCK, Planes};
 use crate::cuda::runtime::arguments::{Ptr, PtrMut, device_struct};
 use crate::cuda::runtime::compiler::source;
@@ -66,6 +67,7 @@ pub struct MatrixShape {
     rows: usize,
     cols: usize,
     planes: Planes,
+    adapted: bool,
 }
 
 impl MatrixShape {
@@ -80,12 +82,22 @@ impl MatrixShape {
                 format!("a matrix of {rows} x {cols}: inputs must be a multiple of {UNIT}"),
             ));
         }
-        Ok(Self { layout, rows, cols, planes: Planes::One })
+        Ok(Self { layout, rows, cols, planes: Planes::One, adapted: false })
     }
 
     /// Sets the number of int8 codes for each activation, read or written by an epilogue; it is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { planes, ..self }
+    }
+
+    /// Sets whether adapters add to the products: see [`crate::cuda::lora`].
+    pub fn with_adapters(self, adapted: bool) -> Self {
+        Self { adapted, ..self }
+    }
+
+    /// Whether adapters add to the products.
+    pub fn adapted(&self) -> bool {
+        self.adapted
     }
 
     /// Planes of the activations' int8 form.
@@ -211,7 +223,7 @@ fn program_of(
     let (turn, bytes) = tiling.turn(shape, columns);
     let mut defines = defines(shape, norm, columns, tiling, bytes);
     defines.extend([("EPILOGUE", epilogue as i64), ("CLUSTER", tiling.cluster as i64), ("TURN_UNITS", turn as i64)]);
-    Program::of::<Arguments>("product", source!("product/product.cu"), defines)
+    Program::naming::<LoraParts, Arguments>("product", source!("product/product.cu"), defines)
 }
 
 /// What a kernel for `columns` rows has to know of the matrix and of how it is cut up. `bytes`: of shared memory for
@@ -237,6 +249,7 @@ fn defines(
         ("COLUMN_BYTES", bytes as i64),
         shape.planes.define(),
     ]);
+    defines.extend(shape.adapted.then_some(LORA));
     defines
 }
 
@@ -284,6 +297,8 @@ pub struct Activations<'a> {
     pub codes: &'a CudaView<'a, i8>,
     /// `[rows, cols / 32 * planes, 2]`.
     pub meta: &'a CudaView<'a, f32>,
+    /// What adapters add, of shapes that have some.
+    pub lora: Option<Lora<'a>>,
 }
 
 /// What a folded norm still owes its readers.
@@ -326,6 +341,7 @@ device_struct! {
         next_meta: PtrMut<[f32; 2]>,
         /// `[count, rows / 32]`.
         next_squares: PtrMut<f32>,
+        lora: LoraParts,
         count: i32,
         stride: i32,
         factor: f32,
@@ -401,7 +417,8 @@ impl Kernels {
         if (self.norm_blocks > 0) != norm.is_some() {
             return Err(CudaError::shape("product", "a norm is given and none folded, or the other way round"));
         }
-        fits("squares", norm.map_or(0, |n| n.squares.len()), rows * self.norm_blocks)
+        fits("squares", norm.map_or(0, |n| n.squares.len()), rows * self.norm_blocks)?;
+        Lora::check("product", x.lora.as_ref(), self.shape.adapted, rows, self.shape.rows)
     }
 
     /// What all epilogues read for `rows` rows, of which [`Kernels::check`] says whether it is there. What is written
@@ -421,6 +438,7 @@ impl Kernels {
             codes: Ptr::of(x.codes, stream),
             meta: Ptr::of(x.meta, stream),
             squares: Ptr::of_some(norm.map(|n| n.squares), stream),
+            lora: x.lora.map_or_else(LoraParts::default, |lora| lora.parts(stream)),
             factor,
             eps: norm.map_or(0.0, |n| n.eps),
             ..Arguments::default()
@@ -450,6 +468,7 @@ impl Kernels {
                 next_codes: all.next_codes.skip(first * next_codes),
                 next_meta: all.next_meta.skip(first * next_codes / BLOCK),
                 next_squares: all.next_squares.skip(first * outputs / BLOCK),
+                lora: all.lora.skip(first),
                 count: count as i32,
                 ..all
             };

@@ -37,7 +37,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 68] = files![
+const FILES: [(&str, &str); 69] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -53,6 +53,7 @@ const FILES: [(&str, &str); 68] = files![
     "common/counters.cuh",
     "common/epilogues.cuh",
     "common/int8_rows.cuh",
+    "common/lora.cuh",
     "common/mbarrier.cuh",
     "common/waits.cuh",
     "encode/minimum.cuh",
@@ -121,6 +122,15 @@ impl Program {
         defines: Vec<(&'static str, i64)>,
     ) -> Self {
         Self { name, source, arguments: arguments::file(&[A::declaration()]), defines }
+    }
+
+    /// A program whose kernels take an `A`, of which a field is an `N`.
+    pub(in crate::cuda) fn naming<N: DeviceStruct, A: DeviceStruct>(
+        name: &'static str,
+        source: &'static str,
+        defines: Vec<(&'static str, i64)>,
+    ) -> Self {
+        Self { name, source, arguments: arguments::file(&[N::declaration(), A::declaration()]), defines }
     }
 
     fn options(&self, arch: Arch) -> Vec<String> {

@@ -78,7 +78,7 @@ impl HalfRows {
     }
 
     /// Values, then the rows' scales, for kernels that read them.
-    pub(super) fn pointers(&self, device: &Device) -> (Ptr<u16>, Ptr<f32>) {
+    pub(in crate::cuda) fn pointers(&self, device: &Device) -> (Ptr<u16>, Ptr<f32>) {
         (Ptr::of(&self.values, device.stream()), Ptr::of(&self.scales, device.stream()))
     }
 

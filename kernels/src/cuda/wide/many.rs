@@ -3,6 +3,7 @@
 use super::halves::{self, HalfRows, Halves};
 use super::warpgroup::{self, Warpgroup};
 use super::{Columns, Inputs, Output, Wide, WideShape, WideTiling};
+use crate::cuda::lora::Lora;
 use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaView;
@@ -36,6 +37,7 @@ impl WideArithmetic {
 }
 
 /// Int8 rows that products read, one after another. f16 is made of them once.
+#[derive(Clone)]
 pub struct Source<'a> {
     inputs: Inputs<'a>,
     halved: Cell<Option<Halved>>,
@@ -67,9 +69,25 @@ impl<'a> Source<'a> {
         Self { made: rows, ..self }
     }
 
+    /// With what adapters add to the products of these rows.
+    pub fn adapted(self, lora: Option<Lora<'a>>) -> Self {
+        Self { inputs: Inputs { lora, ..self.inputs }, ..self }
+    }
+
+    /// Of these, for a matrix whose first output is this one of all that adapters add to.
+    pub fn from_output(self, first: usize) -> Self {
+        let lora = self.inputs.lora.map(|lora| lora.from_output(first));
+        self.adapted(lora)
+    }
+
+    /// The rows, where they were never anything but f16.
+    pub(in crate::cuda) fn only_halves(&self) -> Option<&'a HalfRows> {
+        self.made
+    }
+
     /// Int8 rows without a norm.
     pub fn plain(codes: &'a CudaView<'a, i8>, meta: &'a CudaView<'a, f32>) -> Self {
-        Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 })
+        Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0, lora: None })
     }
 
     /// Int8 rows that the source was made of.
@@ -193,7 +211,8 @@ impl Many {
                     None => place.filled(device, halves, columns.rows(), x)?,
                 };
                 // SAFETY: as above.
-                unsafe { product.launch(device, weights, warpgroup::HalfInputs { rows, factor }, columns, out) }
+                let x = warpgroup::HalfInputs { rows, factor, lora: x.inputs.lora };
+                unsafe { product.launch(device, weights, x, columns, out) }
             }
         }
     }

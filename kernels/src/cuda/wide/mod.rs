@@ -13,6 +13,7 @@ pub use crate::cuda::product::Epilogue;
 pub use many::{HalfPlace, Halved, Many, Source, WideArithmetic};
 pub use tiling::{Chip, Order, WideTiling, tiling, tiling_in};
 
+use crate::cuda::lora::{LORA, Lora, LoraParts};
 use crate::cuda::product::layout::{Codes, UNIT};
 use crate::cuda::product::{self, layout_defines};
 use crate::cuda::rows::quantized::{BLOCK, Planes};
@@ -67,6 +68,11 @@ impl WideShape {
     /// Sets the number of int8 codes for each activation, which is one by default.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { matrix: self.matrix.with_planes(planes), ..self }
+    }
+
+    /// Sets whether adapters add to the products: see [`crate::cuda::lora`].
+    pub fn with_adapters(self, adapted: bool) -> Self {
+        Self { matrix: self.matrix.with_adapters(adapted), ..self }
     }
 
     /// Sets whether matrices lie wherever a table says ([`Stack::Placed`]) or, by default, one after another.
@@ -139,6 +145,7 @@ impl WideShape {
         if self.half_rows {
             defines.push(("HIDDEN_FACTOR", halves::HIDDEN_FACTOR));
         }
+        defines.extend(self.matrix.adapted().then_some(LORA));
         defines
     }
 }
@@ -166,7 +173,7 @@ pub fn program(shape: WideShape, tiling: WideTiling) -> Result<Program, CudaErro
         ("BY_HALVES", tiling.order.map_or(0, |order| i64::from(order.by_halves))),
         shape.matrix.planes().define(),
     ]);
-    Ok(Program::of::<Arguments>("wide", source!("wide/wide.cu"), defines))
+    Ok(Program::naming::<LoraParts, Arguments>("wide", source!("wide/wide.cu"), defines))
 }
 
 /// The kernel of one shape and tiling.
@@ -190,6 +197,8 @@ pub struct Inputs<'a> {
     pub eps: f32,
     /// Factor of every sum, applied before the epilogue.
     pub factor: f32,
+    /// What adapters add, of shapes that have some.
+    pub lora: Option<Lora<'a>>,
 }
 
 /// Which rows are multiplied with what.
@@ -295,6 +304,8 @@ device_struct! {
         out_squares: PtrMut<f32>,
         /// With `PLACED`: where the place of each matrix begins.
         places: Ptr<u64>,
+        /// Of shapes with adapters.
+        lora: LoraParts,
         /// Matrix, first, count, nothing; or null: columns 0 to `count` of matrix 0.
         slots: Ptr<[i32; 4]>,
         /// With slots, by column: row of codes.
@@ -366,6 +377,7 @@ impl Wide {
             codes: Ptr::of(x.codes, device.stream()),
             meta: Ptr::of(x.meta, device.stream()),
             squares: Ptr::of_some(x.squares, device.stream()),
+            lora: self.shape.lora("wide", x.lora, columns.rows(), device)?,
             eps: x.eps,
             factor: x.factor,
             ..work.arguments
@@ -478,6 +490,18 @@ fn fits(what: &str, got: usize, need: usize, n: usize, (rows, cols): (usize, usi
 }
 
 impl WideShape {
+    /// What adapters add to `rows` rows, as the kernels are given it.
+    fn lora(
+        &self,
+        name: &'static str,
+        lora: Option<Lora<'_>>,
+        rows: usize,
+        device: &Device,
+    ) -> Result<LoraParts, CudaError> {
+        Lora::check(name, lora.as_ref(), self.matrix.adapted(), rows, self.matrix.size().0)?;
+        Ok(lora.map_or_else(LoraParts::default, |lora| lora.parts(device.stream())))
+    }
+
     fn check_inputs(&self, x: &Inputs<'_>, n: usize) -> Result<(), CudaError> {
         let (size, planes) = (self.matrix.size(), self.matrix.planes().count());
         fits("codes", x.codes.len(), n * size.1 * planes, n, size)?;

@@ -7,6 +7,7 @@
 use super::halves::HalfRows;
 use super::tiling::{Chip, SHARED_BYTES_MAX};
 use super::{Arguments, Columns, Epilogue, Output, WideLaunch, WideShape};
+use crate::cuda::lora::{Lora, LoraParts};
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::compiler::source;
@@ -263,7 +264,7 @@ pub fn program(shape: WideShape, tiling: WarpgroupTiling) -> Result<Program, Cud
         defines.extend([("GROUPS", groups), ("TW", tiles), ("C8", columns), segments]);
         source!("wide/warpgroup.cu")
     };
-    Ok(Program::of::<Arguments>(tiling.name(), source, defines))
+    Ok(Program::naming::<LoraParts, Arguments>(tiling.name(), source, defines))
 }
 
 /// Rows of f16 that a product reads, and their factor.
@@ -273,6 +274,8 @@ pub struct HalfInputs<'a> {
     pub rows: &'a HalfRows,
     /// Factor of every sum, applied before the epilogue.
     pub factor: f32,
+    /// What adapters add, of shapes that have some.
+    pub lora: Option<Lora<'a>>,
 }
 
 /// The kernel of one shape and tiling.
@@ -329,7 +332,8 @@ impl Warpgroup {
         x.rows.check(n, cols)?;
         let work = WideLaunch::of(device, self.shape, &weights.into(), columns, out, self.tiling.columns)?;
         let (halves, row_scales) = x.rows.pointers(device);
-        let arguments = Arguments { halves, row_scales, half_rows: n as i32, factor: x.factor, ..work.arguments };
+        let lora = self.shape.lora(NAME, x.lora, n, device)?;
+        let arguments = Arguments { halves, row_scales, lora, half_rows: n as i32, factor: x.factor, ..work.arguments };
         if work.column_blocks == 0 {
             return Ok(());
         }

@@ -71,17 +71,17 @@ fn few_rows_have_the_bytes_of_many(
         // How rows lie depends on how many there are.
         let made = HalfRows::new(&gpu.device, n, n * cols)?;
         let (codes, meta, squares) = (codes.as_view(), meta.as_view(), d_squares.as_view());
-        let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
+        let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0, lora: None };
         halves.launch(&gpu.device, n, x, &made)?;
         let [mut of_many, mut of_few] =
             [stream.clone_htod(&vec![f32::NAN; n * stride])?, stream.clone_htod(&vec![f32::NAN; n * stride])?];
-        let (of_halves, mut values) = (warpgroup::HalfInputs { rows: &made, factor: 0.5 }, of_many.as_view_mut());
+        let (of_halves, mut values) = (warpgroup::HalfInputs { rows: &made, factor: 0.5, lora: None }, of_many.as_view_mut());
         let out = Output::Plain { values: &mut values, stride };
         // SAFETY: the columns are not listed.
         unsafe { many.launch(&gpu.device, &weights.as_view(), of_halves, Columns::First(n), out)? };
         let out = product::Output { values: &mut of_few.as_view_mut(), stride, factor: 0.5 };
         let norm = x.squares.map(|squares| Norm { squares, eps: EPS });
-        few.launch(&gpu.device, &weights.as_view(), Activations { codes: x.codes, meta: x.meta }, norm, n, out)?;
+        few.launch(&gpu.device, &weights.as_view(), Activations { codes: x.codes, meta: x.meta, lora: None }, norm, n, out)?;
         let bits = |v: &CudaSlice<f32>| -> Result<Vec<u32>, Box<dyn Error>> {
             Ok(stream.clone_dtoh(v)?.into_iter().map(f32::to_bits).collect())
         };
@@ -156,7 +156,7 @@ fn same_as_product(gpu: &Gpu, shape: WideShape) -> Outcome {
     few.launch(
         &gpu.device,
         &weights.as_view(),
-        product::Activations { codes: &codes, meta: &meta },
+        product::Activations { codes: &codes, meta: &meta, lora: None },
         Some(norm),
         COLUMNS,
         out,
@@ -168,7 +168,7 @@ fn same_as_product(gpu: &Gpu, shape: WideShape) -> Outcome {
         let tiling = WideTiling { stages, ..tiling };
         let wide = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
         let mut got = stream.alloc_zeros::<f32>(COLUMNS * rows)?;
-        let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 0.5 };
+        let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 0.5, lora: None };
         let out = Output::Plain { values: &mut got.as_view_mut(), stride: rows };
         // SAFETY: the columns are not listed.
         unsafe { wide.launch(&gpu.device, &weights.as_view(), x, Columns::First(COLUMNS), out)? };

@@ -180,6 +180,7 @@ mod tests {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 1024,
             steps_in_flight_max: 2,
+            adapter_slots: 0,
             prefix: PrefixConfig::OFF,
         };
         let (outcomes, launched) = outcomes();

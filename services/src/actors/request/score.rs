@@ -5,6 +5,7 @@ use super::ServiceHandles;
 use super::direct::{DirectError, DirectRequest, batch};
 use crate::actors::live::{LiveEntry, LiveRequests};
 use chimere_engine::CHUNK_TOKENS;
+use chimere_engine::adapter::ScaledAdapter;
 use chimere_engine::ids::{CacheScope, TokenId};
 use chimere_engine::scheduler::{Event, PromptScores, Request, RequestTimes, Spec, Terms};
 use chimere_engine::step::{SCORED_NEXT_MAX, Score};
@@ -68,6 +69,20 @@ pub async fn score(
     };
     batch::run(handles, "decided", work.first(), scoring.terms, start, finished).await?;
     Ok(out)
+}
+
+/// The scores of tokens behind one prompt, with an adapter or without.
+pub async fn scores_behind(
+    handles: &ServiceHandles,
+    live: &LiveRequests,
+    prompt: Arc<[TokenId]>,
+    (asked, adapter): (PromptScores, Option<ScaledAdapter>),
+) -> Result<Vec<Score>, DirectError> {
+    let entry = live.enter("probe".into());
+    let spec = Spec { score_prompt: Some(asked), adapter, ..Spec::greedy(0) };
+    let request = Request::new(entry.id, prompt, spec);
+    let terms = Terms { exempt: true, ..Terms::default() };
+    Ok(read_one(handles, entry, request, terms).await?.0.scores)
 }
 
 /// Tokens that [`score`] computes where nothing is cached before: common beginnings once, and of each request what does

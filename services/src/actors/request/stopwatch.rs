@@ -121,6 +121,7 @@ pub(in crate::actors) mod tests {
             queue_requests_max: 1,
             queue_prompt_tokens_max: 1,
             steps_in_flight_max: 1,
+            adapter_slots: 0,
             prefix: PrefixConfig::OFF,
         }
     }

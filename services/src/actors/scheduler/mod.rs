@@ -304,6 +304,7 @@ impl SchedulerActor {
         self.watch.expect(self.awaited());
         let scheduler = self.pipeline.scheduler();
         self.meter.keeps(scheduler.prefix_stats());
+        self.meter.has_adapters(scheduler.adapters_named());
         self.meter.stands(scheduler.stats(), scheduler.waiting_by_key());
         self.meter.drafted(scheduler.draft_totals());
     }

@@ -3,7 +3,7 @@
 
 use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
 use crate::metrics;
-use crate::metrics::gateway::Gateway;
+use crate::metrics::gateway::{AdaptersAtWork, Gateway};
 use crate::metrics::keys::WaitingByKey;
 use ::metrics::Counter;
 use chimere_engine::constraint::Source;
@@ -64,6 +64,8 @@ pub(super) struct StepMeter {
     /// What was told of the prefix cache last.
     kept: Option<PrefixStats>,
     gateway: Arc<Gateway>,
+    /// What it was told last.
+    adapters: AdaptersAtWork,
     /// Prompt tokens of the warm-up, which nobody asked for.
     uncounted: u64,
     /// For those who look at single steps.
@@ -83,6 +85,7 @@ impl StepMeter {
             prefix: config.prefix,
             kept: None,
             gateway,
+            adapters: AdaptersAtWork::default(),
             uncounted: 0,
             log,
             watched: VecDeque::new(),
@@ -96,6 +99,10 @@ impl StepMeter {
 
     /// A step is about to be launched.
     pub(super) fn launched(&mut self, plan: &StepPlan, step: &StepInFlight) {
+        for (own, rows) in plan.pieces.iter().filter_map(|piece| Some((piece.adapter.as_ref()?, piece.len()))) {
+            let name = own.adapter.name.clone();
+            ::metrics::counter!(metrics::ADAPTER_ROWS, "adapter" => name).increment(rows.into());
+        }
         add(step.paused_rows, || ::metrics::counter!(metrics::ROWS_SAT_OUT));
         if self.log.is_watched() {
             self.watched.push_back((plan.id, rows_of(plan)));
@@ -283,6 +290,21 @@ impl StepMeter {
         add(now.lost - old.lost, || ::metrics::counter!(metrics::DRAFT_LOST));
     }
 
+    /// Which adapters sequences have, by name; of each whether it runs.
+    pub(super) fn has_adapters<'a>(&mut self, named: impl Iterator<Item = (&'a str, bool)>) {
+        let mut now = AdaptersAtWork::default();
+        for (name, runs) in named {
+            let names = if runs { &mut now.running } else { &mut now.waiting };
+            if !names.contains(name) {
+                names.insert(name.to_owned());
+            }
+        }
+        if now != self.adapters {
+            self.gateway.has_adapters(now.clone());
+            self.adapters = now;
+        }
+    }
+
     /// How things stand: gauges as they are, counters by what was added since the last time.
     pub(super) fn stands(&mut self, mut now: Stats, waiting_by_key: impl Iterator<Item = (KeyId, u32)>) {
         // A request that started before the warm-up was admitted has been told in full; what is told never falls.
@@ -296,6 +318,8 @@ impl StepMeter {
         ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
         let preemptions = now.preemptions_total - self.told.preemptions_total;
         let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
+        let swaps = now.adapter_swaps_total - self.told.adapter_swaps_total;
+        add(swaps, || ::metrics::counter!(metrics::ADAPTER_SWAPS));
         add(preemptions, || ::metrics::counter!(metrics::PREEMPTIONS));
         add(prompt_tokens, || ::metrics::counter!(metrics::PROMPT_TOKENS));
         self.waiting.tell(&now, waiting_by_key);

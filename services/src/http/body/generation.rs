@@ -51,6 +51,7 @@ impl Generation {
         let engine =
             Spec { choices, max_tokens, min_tokens, end_ids, sampling, priority, experts, drafts, ..Spec::default() };
         let prediction = prediction(fields)?;
+        let adapter_scale = fields.number("scale", 0.0..=limits::ADAPTER_SCALE_MAX)?.map(|scale| scale as f32);
         let (engram, cache) = (EngramRequest::take(fields)?, CacheRequest::take(fields)?);
         without_effect(fields)?;
         only_as_it_is(fields)?;
@@ -62,7 +63,7 @@ impl Generation {
             structured::check_ends(field, &engine.end_ids, limits)?;
         }
         let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, stream_options };
-        Ok(Self { spec, seed, engram, cache, form, prediction })
+        Ok(Self { spec, seed, engram, cache, form, prediction, adapter_scale })
     }
 
     /// Has each token reported with what stood behind it, how sure the model was among it.

@@ -6,6 +6,7 @@ pub(in crate::http) use addressee::{Addressee, take_adapter, take_model};
 
 use super::fields::Fields;
 use crate::adapters::Adapters;
+use crate::engram::Asker;
 use crate::http::wire::error::ApiError;
 use crate::pipelines::Pipelines;
 use crate::text::Thoughts;
@@ -14,6 +15,7 @@ use actix_web::http::StatusCode;
 use chimere_engine::adapter::Adapter;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Characters of a model's name that the answer shows where there is none of that name.
@@ -62,6 +64,14 @@ impl ModelLimits {
         self.names().map(str::to_owned).chain(more).collect()
     }
 
+    /// These without adapters that are others' alone.
+    pub fn seen_by(&self, asker: Asker) -> Cow<'_, Self> {
+        match self.adapters.seen_by(asker) {
+            None => Cow::Borrowed(self),
+            Some(adapters) => Cow::Owned(Self { adapters, ..self.clone() }),
+        }
+    }
+
     /// The adapter that a name means: its own, or the model's with its own behind a colon.
     pub fn adapter(&self, name: &str) -> Option<Arc<Adapter>> {
         let behind = name.split_once(':').filter(|(base, _)| self.answers_to(base)).map(|(_, own)| own);
@@ -75,7 +85,7 @@ impl ModelLimits {
 }
 
 /// Fields of ours that every dialect of conversations takes beside its own.
-pub(in crate::http) const OURS: [&str; 19] = [
+pub(in crate::http) const OURS: [&str; 20] = [
     "cache",
     "cache_prompt",
     "cache_salt",
@@ -92,6 +102,7 @@ pub(in crate::http) const OURS: [&str; 19] = [
     "presence_penalty",
     "priority",
     "repetition_penalty",
+    "scale",
     "seed",
     "stop_token_ids",
     "top_k",

@@ -139,6 +139,7 @@ fn every_honoured_field_arrives() {
         cache: CacheRequest { on: true, salt: Some("pepper".into()) },
         form: None,
         prediction: Some("as it was".into()),
+        adapter_scale: None,
     };
     assert_eq!(request.generation, generation);
 }

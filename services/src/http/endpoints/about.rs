@@ -5,6 +5,7 @@ use crate::clock::rfc3339;
 use crate::http::app::App;
 use crate::http::body::model::Addressee;
 use crate::http::body::model::unknown_model;
+use crate::http::edge::keys::auth::asker;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::{only, read};
 use actix_web::http::StatusCode;
@@ -30,14 +31,15 @@ pub(in crate::http) fn probes(config: &mut web::ServiceConfig) {
 /// `GET /v1/models`: the model that is served, under each of its names, pipelines, and the encoder where there is one;
 /// to Anthropic's clients, which ask for no vectors, the first two in the shape of theirs.
 async fn models(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    let limits = app.limits.seen_by(asker(&request));
     if !is_anthropics(&request) {
         let models = app.limits.names().map(|name| model_object(&app, name, app.turns.handles.context as usize));
-        let more = [app.limits.adapters.names(), app.limits.pipelines.names()].concat();
+        let more = [limits.adapters.names(), limits.pipelines.names()].concat();
         let more = more.iter().map(|name| child_object(&app, name));
         let data: Vec<Value> = models.chain(more).chain(encoder_object(&app)).collect();
         return HttpResponse::Ok().json(json!({"object": "list", "data": data}));
     }
-    let names = app.limits.all_names();
+    let names = limits.all_names();
     let data: Vec<Value> = names.iter().map(|name| anthropics_model(&app, name)).collect();
     HttpResponse::Ok()
         .json(json!({"data": data, "has_more": false, "first_id": names.first(), "last_id": names.last()}))
@@ -60,15 +62,13 @@ async fn model(app: web::Data<App>, request: HttpRequest, id: web::Path<String>)
     if let Some(object) = encoder.and_then(|_| encoder_object(&app)).filter(|_| !is_anthropics(&request)) {
         return Ok(HttpResponse::Ok().json(object));
     }
-    if let Some(name) = Addressee::named(&id, &app.limits)?.name() {
+    let limits = app.limits.seen_by(asker(&request));
+    if let Some(name) = Addressee::named(&id, &limits)?.name() {
         let object = if is_anthropics(&request) { anthropics_model(&app, &name) } else { child_object(&app, &name) };
         return Ok(HttpResponse::Ok().json(object));
     }
-    let name = app
-        .limits
-        .names()
-        .find(|name| name.eq_ignore_ascii_case(&id))
-        .ok_or_else(|| unknown_model(&id, &app.limits))?;
+    let own = limits.names().find(|name| name.eq_ignore_ascii_case(&id));
+    let name = own.ok_or_else(|| unknown_model(&id, &limits))?;
     let object = if is_anthropics(&request) {
         anthropics_model(&app, name)
     } else {
@@ -143,6 +143,6 @@ async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
         ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept")
     };
     let recorder = app.recorder.as_ref().ok_or_else(off)?;
-    let text = app.rendered.text(|| recorder.render()).await;
+    let text = app.rendered.text(|| app.turns.handles.gateway.with_adapters(recorder.render())).await;
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }

@@ -9,6 +9,7 @@ use crate::http::intake::bodies::parsed;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::busy;
 use crate::http::wire::routing::only;
+use crate::turn::decisions::adapter_probe::probe;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 
@@ -38,19 +39,18 @@ impl AdapterCall {
     }
 }
 
-/// `POST /v1/load_lora_adapter`: reads the adapter on a thread of long texts.
+/// `POST /v1/load_lora_adapter`: reads the adapter on a thread of long texts, and asks the model about it.
 async fn load(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     require_admin(&request)?;
     let asked = parsed(&app, &request, payload, |body, _| AdapterCall::parse(body)).await?;
     let AdapterCall { name, file } = asked;
-    if app.limits.answers_to(&name) || app.limits.pipelines.find(&name).is_some() {
-        let message = format!("`lora_name` must be a name that no model and no pipeline has, got {name:?}");
-        return Err(ApiError::invalid("lora_name", message));
-    }
     let (adapters, own) = (app.limits.adapters.clone(), name.clone());
-    let read = move || adapters.load(&own, file.as_deref());
+    let read = move || adapters.read(&own, file.as_deref());
     let holder = app.holder(&request);
-    app.turns.lanes.for_bytes(usize::MAX).run(holder, read).await.map_err(busy)?.map_err(refusal)?;
+    let read = app.turns.lanes.for_bytes(usize::MAX).run(holder, read).await.map_err(busy)?.map_err(refusal)?;
+    let probed = probe(&app.turns, &read.adapter, app.limits.adapters.kl_max()).await;
+    probed.map_err(|error| ApiError::invalid("lora_path", format!("the adapter {name:?} is refused: {error}")))?;
+    app.limits.adapters.keep(read).map_err(refusal)?;
     Ok(HttpResponse::Ok().body(format!("Success: LoRA adapter '{name}' added successfully.")))
 }
 
@@ -66,10 +66,10 @@ async fn unload(app: web::Data<App>, request: HttpRequest, payload: web::Payload
 fn refusal(error: AdapterError) -> ApiError {
     let message = error.to_string();
     match error {
-        AdapterError::BadName(_) | AdapterError::Loaded(_) | AdapterError::TooMany => {
+        AdapterError::BadName(_) | AdapterError::Taken(..) | AdapterError::TooMany => {
             ApiError::invalid("lora_name", message)
         }
-        AdapterError::Refused(_) => ApiError::invalid("lora_path", message),
+        AdapterError::Refused(_) | AdapterError::NoRoom { .. } => ApiError::invalid("lora_path", message),
         AdapterError::NoDirectory => ApiError::new(StatusCode::CONFLICT, "invalid_request_error", message),
         AdapterError::NoFile(_) => not_found("lora_path", message),
         AdapterError::NotLoaded(_) => not_found("lora_name", message),

@@ -5,7 +5,7 @@ use crate::embedder::{EmbeddedTexts, LocalEncoder, Overlong};
 use crate::http::app::App;
 use crate::http::body::embedding::{AskedEmbedding, EmbeddingRequest, EncoderRequest, Encoding};
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::intake::bodies::parsed;
+use crate::http::intake::bodies::{SeenApp, parsed};
 use crate::http::intake::caller::turn_caller;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
@@ -31,7 +31,7 @@ async fn embeddings(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| {
+    let parse = |body: &[u8], app: &SeenApp<'_>| {
         let encoder = app.turns.embedder.encoder().map(|encoder| (encoder.name(), encoder.width() as u32));
         AskedEmbedding::parse(body, &app.limits, encoder)
     };

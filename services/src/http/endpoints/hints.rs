@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 43] = [
+pub(super) const PATHS: [&str; 44] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -34,6 +34,7 @@ pub(super) const PATHS: [&str; 43] = [
     "/infill",
     "/props",
     "/slots",
+    "/lora-adapters",
     "/v1/models",
     "/v1/pipelines",
     "/v1/tools",

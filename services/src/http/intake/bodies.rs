@@ -1,9 +1,12 @@
 //! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
 //! of them share, and hold that room until whoever reads them has let go of what they said.
 
+use crate::engram::Asker;
 use crate::holder::Holder;
 use crate::http::app::App;
+use crate::http::body::model::ModelLimits;
 use crate::http::edge::encoding::Coding;
+use crate::http::edge::keys::auth::asker;
 use crate::http::edge::shares::{Room, Share};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::json::weight;
@@ -12,6 +15,8 @@ use crate::text::Lanes;
 use crate::turn::prompts::work;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
+use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,20 +33,41 @@ pub(in crate::http) struct ParsedBody<T> {
     pub(in crate::http) room: Option<Share>,
 }
 
+/// The service as a caller sees it: without adapters that are others' alone.
+pub(in crate::http) struct SeenApp<'a> {
+    app: &'a App,
+    /// What the caller's request is checked against.
+    pub(in crate::http) limits: Cow<'a, ModelLimits>,
+}
+
+impl<'a> SeenApp<'a> {
+    pub(in crate::http) fn by(app: &'a App, asker: Asker) -> Self {
+        Self { app, limits: app.limits.seen_by(asker) }
+    }
+}
+
+impl Deref for SeenApp<'_> {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        self.app
+    }
+}
+
 /// Reads a body and takes it apart.
 pub(in crate::http) async fn take<T: Send + 'static>(
     app: &web::Data<App>,
     request: &HttpRequest,
     payload: web::Payload,
-    parse: impl FnOnce(&[u8], &App) -> Result<T, ApiError> + Send + 'static,
+    parse: impl FnOnce(&[u8], &SeenApp<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<ParsedBody<T>, ApiError> {
     let holder = app.holder(request);
     let coding = Coding::of(request)?;
     let body = app.bodies.arrived(payload, request, holder).await?;
-    let (came, known) = (Came { bytes: body.len(), coding }, app.clone());
+    let (came, known, asker) = (Came { bytes: body.len(), coding }, app.clone(), asker(request));
     let job = move || {
         let body = known.bodies.decoded(body, coding, holder)?;
-        apart(&known.parsed, holder, &body, |body| parse(body, &known))
+        apart(&known.parsed, holder, &body, |body| parse(body, &SeenApp::by(&known, asker)))
     };
     came.run(&app.turns.lanes, holder, job).await?
 }
@@ -82,7 +108,7 @@ pub(in crate::http) async fn parsed<T: Send + 'static>(
     app: &web::Data<App>,
     request: &HttpRequest,
     payload: web::Payload,
-    parse: impl FnOnce(&[u8], &App) -> Result<T, ApiError> + Send + 'static,
+    parse: impl FnOnce(&[u8], &SeenApp<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     Ok(take(app, request, payload, parse).await?.asked)
 }

@@ -34,7 +34,7 @@ pub(super) async fn generate<S: Dialect>(
     let choices = generation.choices();
     let (stream, stream_options) = (generation.spec.stream, generation.spec.stream_options);
     let engine = &generation.spec.engine;
-    let model = engine.adapter.as_ref().map_or(&app.limits.name, |adapter| &adapter.name).clone();
+    let model = engine.adapter.as_ref().map_or(&app.limits.name, |scaled| &scaled.adapter.name).clone();
     let envelope = Envelope { model, ..envelope(app, id_prefix, engine.sampling.seed) };
     let entries = generation.prompts.iter().map(|_| app.turns.live.enter(name.clone())).collect();
     if let Some(later) = &mut later {

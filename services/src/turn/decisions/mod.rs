@@ -2,6 +2,7 @@
 //! temperature 1 and without edits, and the options share what they have together. The same request has the same bytes
 //! in any batch.
 
+pub mod adapter_probe;
 mod rerank;
 mod stems;
 mod sufficiency;

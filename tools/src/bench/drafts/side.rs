@@ -79,6 +79,7 @@ impl Side {
             queue_requests_max: users,
             queue_prompt_tokens_max: u64::from(users) * u64::from(positions),
             steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
+            adapter_slots: setup.adapter_slots(),
             prefix: PrefixConfig::OFF,
         };
         let mode = if drafts { DraftMode::Auto } else { DraftMode::Off };

@@ -7,7 +7,8 @@ use chimere::limits::STEPS_IN_FLIGHT_MAX;
 use chimere_engine::backend::cpu::CpuBackend;
 use chimere_engine::backend::cuda::CudaBackend;
 use chimere_engine::backend::{Backend, BackendError, Pending};
-use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+use chimere_engine::adapter::{Adapter, ResidentAdapter};
+use chimere_engine::ids::{AdapterSlotId, PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
@@ -96,6 +97,8 @@ pub(super) struct Driver<'a> {
     step_tokens: u32,
     flight: Flight,
     replay: Option<Replay>,
+    /// What sequences have in turn, and how many of the first have one.
+    adapters: (Vec<Arc<Adapter>>, u32),
 }
 
 impl<'a> Driver<'a> {
@@ -118,12 +121,25 @@ impl<'a> Driver<'a> {
             step_tokens,
             flight: Flight::start()?,
             replay: None,
+            adapters: (Vec::new(), 0),
         })
     }
 
     /// From now on decoded rows use the experts of a trace, if there is one.
     pub(super) fn replay(&mut self, trace: Option<Replay>) {
         self.replay = trace;
+    }
+
+    /// From now on the first `rows` sequences have these adapters in turn.
+    pub(super) fn adapt(&mut self, adapters: Vec<Arc<Adapter>>, rows: u32) {
+        self.adapters = (adapters, rows);
+    }
+
+    /// Of a sequence.
+    fn adapter(&self, seq: u32) -> Option<ResidentAdapter> {
+        let (adapters, rows) = &self.adapters;
+        let slot = (seq < *rows && !adapters.is_empty()).then(|| seq as usize % adapters.len())?;
+        Some(ResidentAdapter { adapter: adapters[slot].clone(), slot: AdapterSlotId(slot as u16), scale: 1.0 })
     }
 
     /// Gives each of `sequences` sequences room for this many positions, until the next call.
@@ -323,7 +339,7 @@ impl<'a> Driver<'a> {
             samples,
             score: None,
             experts: None,
-            adapter: None,
+            adapter: self.adapter(seq),
             follows: None,
             ends: Arc::default(),
             pool_from: None,
@@ -449,7 +465,7 @@ mod tests {
             context: 320,
             drafts: DraftRoom::default(),
             threads: 1,
-            adapters: true,
+            adapter_slots: 8,
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }

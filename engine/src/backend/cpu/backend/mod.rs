@@ -5,6 +5,7 @@ mod guesses;
 pub(crate) mod memory;
 pub(crate) mod reservation;
 
+use crate::adapter::ADAPTERS_MAX;
 use crate::backend::cpu::backend::memory::{MemoryUse, take_buffers};
 use crate::backend::cpu::backend::reservation::Reservation;
 use crate::backend::cpu::config::CpuConfig;
@@ -104,7 +105,7 @@ impl CpuBackend {
                 context: config.context,
                 drafts: config.draft_room(),
                 threads: config.threads as u32,
-                adapters: true,
+                adapter_slots: ADAPTERS_MAX,
             },
             store: Store::new(shape, config),
             workspace,

@@ -4,7 +4,7 @@
 //! The sums are those of one row, so neither threads nor the batch show in a result.
 
 use super::batch::RowBatch;
-use crate::adapter::{ADAPTER_RANK_MAX, AdaptedMatrix, LowRank};
+use crate::adapter::{ADAPTER_RANK_MAX, AdaptedMatrix, LowRank, ResidentAdapter};
 use crate::backend::cpu::matmul::RowsView;
 use crate::backend::cpu::simd::LANES;
 use crate::backend::cpu::simd::rowops::{add_weighted, dot};
@@ -25,23 +25,26 @@ impl AdaptedProduct<'_> {
     /// Adds to the columns `cols`, which are this thread's, what the adapters of the rows of `x` make.
     pub(crate) fn add(&self, batch: &RowBatch, x: RowsView<'_>, cols: Range<usize>) {
         for piece in &batch.pieces {
-            let part = piece.adapter.as_ref().and_then(|adapter| adapter.part(self.block, self.matrix));
+            let Some(ResidentAdapter { adapter, scale, .. }) = &piece.adapter else { continue };
+            let part = adapter.part(self.block, self.matrix);
             let Some(part) = part.filter(|_| !cols.is_empty()) else { continue };
             for row in piece.first_row..piece.first_row + piece.rows {
                 let at = row * part.out();
                 // SAFETY: `x` was finished before the last barrier, and the columns are this thread's.
-                unsafe { add(part, x.row(row), self.made.get_mut(at + cols.start..at + cols.end), cols.start) };
+                unsafe {
+                    add((part, *scale), x.row(row), self.made.get_mut(at + cols.start..at + cols.end), cols.start)
+                };
             }
         }
     }
 }
 
 /// Adds what a change makes of a row to the columns of its output from `start` on.
-fn add(part: &LowRank, x: &[f32], out: &mut [f32], start: usize) {
-    let (width, mut reduced) = (part.out(), [0.0; ADAPTER_RANK_MAX]);
+fn add((part, scale): (&LowRank, f32), x: &[f32], out: &mut [f32], start: usize) {
+    let (width, scale, mut reduced) = (part.out(), part.scale * scale, [0.0; ADAPTER_RANK_MAX]);
     let reduced = &mut reduced[..part.rank];
     for (into, a) in reduced.iter_mut().zip(part.a.chunks_exact(x.len())) {
-        *into = part.scale * dot(a, x);
+        *into = scale * dot(a, x);
     }
     let b = &part.b[start..];
     if out.len().is_multiple_of(LANES) {

@@ -1,11 +1,10 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
-use crate::adapter::Adapter;
+use crate::adapter::ResidentAdapter;
 use crate::backend::BackendError;
 use crate::backend::cpu::store::Store;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
-use std::sync::Arc;
 
 /// All rows of a step.
 pub(crate) struct RowBatch {
@@ -34,7 +33,7 @@ pub(crate) struct BatchPiece {
     pub(crate) slot: usize,
     pub(crate) pages: Vec<usize>,
     pub(crate) experts: Option<ExpertCut>,
-    pub(crate) adapter: Option<Arc<Adapter>>,
+    pub(crate) adapter: Option<ResidentAdapter>,
     /// Rows after which the state is kept, and where, as if it were a slot.
     pub(crate) exports: Vec<(usize, usize)>,
 }

@@ -20,19 +20,19 @@ use chimere_kernels::cuda::gdn_prefill::chunks_max;
 
 impl CudaBackend {
     /// The first kernels of a decode pass with drafts.
-    pub(super) fn enqueue_first(&mut self, PassShape { rows, drafts }: PassShape) -> CudaResult<()> {
+    pub(super) fn enqueue_first(&mut self, PassShape { rows, drafts, adapted }: PassShape) -> CudaResult<()> {
         if !drafts {
             return Ok(());
         }
-        let pass = Pass::decode(rows, &self.decode_rows, drafts);
+        let pass = Pass::decode(rows, &self.decode_rows, drafts).adapted(adapted);
         let memory = &mut RankMemory { store: &mut self.store, work: &mut self.work };
         self.network.begin(&self.device, &pass, memory)
     }
 
     /// Kernels of a decode pass, but for the first of one with drafts, up to its rows' logits.
-    pub(super) fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> CudaResult<()> {
+    pub(super) fn enqueue_decode(&mut self, PassShape { rows, drafts, adapted }: PassShape) -> CudaResult<()> {
         let Self { device, network, store, work, draft_model, decode_rows, .. } = self;
-        let pass = Pass::decode(rows, decode_rows, drafts);
+        let pass = Pass::decode(rows, decode_rows, drafts).adapted(adapted);
         match drafts {
             true => network.go_on(device, &pass, &mut RankMemory { store, work })?,
             false => network.forward(device, &pass, &mut RankMemory { store, work })?,
@@ -74,6 +74,9 @@ impl CudaBackend {
             experts.begin(&self.device, &staging)?;
         }
         self.prepare(plan, &staging)?;
+        if let Some(adapters) = &mut self.network.adapters {
+            adapters.begin(&self.device, plan, &staging)?;
+        }
         if let Some(host) = &mut self.host {
             host.grow();
         }
@@ -172,7 +175,8 @@ impl CudaBackend {
         let exports = exports.then(|| self.exports.as_view());
         let (list, tiled, counts) = (self.pieces.as_view(), self.tiles.as_view(), (rows.pieces.len(), tiles.len()));
         let prompts_of = PromptPieces { exports: exports.as_ref(), ..PromptPieces::new(&list, &tiled, counts) };
-        let pass = Pass::prompts(n, &self.prefill_rows, prompts_of);
+        let adapted = self.adapted(rows.pieces.iter().map(PieceRows::slot));
+        let pass = Pass::prompts(n, &self.prefill_rows, prompts_of).adapted(adapted);
         self.last_rows = n;
         let memory = &mut RankMemory { store: &mut self.store, work: &mut self.work };
         self.network.forward(&self.device, &pass, memory)?;
@@ -222,7 +226,8 @@ impl CudaBackend {
             }
             decoded = bucket(pass.len());
             stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
-            let shape = PassShape { rows: decoded, drafts: rows::takes_drafts(pass) };
+            let adapted = self.adapted(pass.iter().map(Row::slot));
+            let shape = PassShape { rows: decoded, drafts: rows::takes_drafts(pass), adapted };
             self.launch_pass(shape)?;
             if let (Some(model), false) = (&mut self.draft_model, shape.drafts) {
                 model.defer(pass);
@@ -237,8 +242,14 @@ impl CudaBackend {
         let (Some(model), Some(pass)) = (&mut self.draft_model, rows.passes.last()) else { return Ok(0) };
         let (count, what) = (bucket(pass.len()), (&pass[..], &rows.behind[..], leader));
         model.follow(&self.device, staging, what, &mut self.decode_rows, &mut self.sampling)?;
-        self.launch_pass(PassShape { rows: count, drafts: true })?;
+        let adapted = self.adapted(pass.iter().map(Row::slot));
+        self.launch_pass(PassShape { rows: count, drafts: true, adapted })?;
         Ok(count)
+    }
+
+    /// Whether a sequence in these slots has an adapter.
+    fn adapted(&self, slots: impl Iterator<Item = SlotId>) -> bool {
+        self.network.adapters.as_ref().is_some_and(|adapters| adapters.any(slots))
     }
 
     fn launch_pass(&mut self, shape: PassShape) -> CudaResult<()> {

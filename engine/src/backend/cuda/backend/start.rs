@@ -5,6 +5,7 @@ use super::laps::Laps;
 use crate::backend::BackendInfo;
 use crate::backend::cuda::draft_head::{self, DraftModel, ModelRank};
 use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
+use crate::backend::cuda::layout::adapters::AdapterPlan;
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::draft_head::proposals_max;
 use crate::backend::cuda::layout::operators;
@@ -13,6 +14,7 @@ use crate::backend::cuda::layout::programs::programs;
 use crate::backend::cuda::layout::shape::{Counts, SLOTS_MAX, Widths, passes};
 use crate::backend::cuda::layout::store::StoreShape;
 use crate::backend::cuda::network::{BlockLoader, Network};
+use crate::backend::cuda::rank::adapters::AdapterStore;
 use crate::backend::cuda::rank::experts::ExpertTier;
 use crate::backend::cuda::rank::graphs::Graphs;
 use crate::backend::cuda::rank::memory::RankMemory;
@@ -79,7 +81,7 @@ fn info(config: &CudaConfig, vocab: usize, host: Option<&HostCopies>) -> Backend
         context: config.context,
         drafts: config.draft_room(),
         threads: 0,
-        adapters: false,
+        adapter_slots: config.adapters.slots,
     }
 }
 
@@ -122,7 +124,11 @@ impl CudaBackend {
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         let (weights, experts) = load(model, config, &device, &cache, progress)?;
         laps.end("kernels and weights are there");
-        let (network, draft_model) = layers(&device, &cache, (model, c), config, weights)?;
+        let (mut network, draft_model) = layers(&device, &cache, (model, c), config, weights)?;
+        if let Some(plan) = AdapterPlan::of(c, config.adapters) {
+            let counts = (counts.rows(), counts.slots);
+            network.adapters = Some(AdapterStore::new(&device, &cache, plan, counts, planes)?);
+        }
         laps.end("the network is put together");
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
@@ -177,7 +183,7 @@ impl CudaBackend {
 
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
     fn capture(&mut self) -> CudaResult<()> {
-        for pass in passes(self.counts) {
+        for pass in passes(self.counts, self.network.adapters.is_some()) {
             self.device
                 .stream()
                 .memcpy_htod(&columns(&[], pass.rows), &mut self.decode_rows)

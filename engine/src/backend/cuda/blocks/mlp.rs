@@ -40,7 +40,7 @@ impl BoundMlp {
     /// All rows through the shared expert, into [`Workspace::shared_out`].
     pub(crate) fn launch_shared(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         let x = work.stream.rows.read(at.eps);
-        self.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
+        self.launch_gate_up(at, &at.adapted_inputs(x.source())?, &mut work.shared_hidden)?;
         self.launch_down(at, &work.shared_hidden, &mut work.shared_out.as_view_mut())
     }
 
@@ -63,8 +63,9 @@ impl BoundMlp {
         let (rows, columns) = (at.pass.rows, Columns::First(at.pass.rows.count));
         let (codes, meta) = hidden.views();
         let out = Output::Plain { values, stride: at.hidden };
+        let x = at.adapted_output(Source::plain(&codes, &meta))?;
         // SAFETY: the columns are not listed.
-        unsafe { self.down.launch(at.device, rows, &self.weights.down, &Source::plain(&codes, &meta), columns, out) }
+        unsafe { self.down.launch(at.device, rows, &self.weights.down, &x, columns, out) }
     }
 }
 
@@ -87,8 +88,9 @@ impl OperatorRun for MlpConfig {
     fn launch(bound: &BoundMlp, _kernels: &mut (), at: BlockPass<'_>, memory: &mut RankMemory<'_>) -> CudaResult<()> {
         let work = &mut *memory.work;
         let x = work.stream.rows.read(at.eps);
-        bound.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
-        let down = (&bound.down, &bound.weights.down);
-        work.stream.add_product(at.device, at.pass.rows, down, &work.shared_hidden, at.next)
+        bound.launch_gate_up(at, &at.adapted_inputs(x.source())?, &mut work.shared_hidden)?;
+        let (codes, meta) = work.shared_hidden.views();
+        let hidden = at.adapted_output(Source::plain(&codes, &meta))?;
+        work.stream.add_product_of(at.device, at.pass.rows, (&bound.down, &bound.weights.down), &hidden, at.next)
     }
 }

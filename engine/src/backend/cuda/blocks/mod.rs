@@ -16,13 +16,14 @@ use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::operators::operator::{OperatorPlan, Setting};
 use crate::backend::cuda::layout::operators::{Op, for_each_operator, refused};
 use crate::backend::cuda::layout::products::RowCount;
+use crate::backend::cuda::rank::adapters::{AdaptedSide, BlockAdapters};
 use crate::backend::cuda::rank::memory::RankMemory;
 use crate::backend::cuda::rank::pass::Pass;
 use crate::backend::cuda::rank::products::ProductKernels;
 use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::model::{AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, MoeConfig, OpConfig, ParallelConfig};
-use chimere_kernels::cuda::wide::HalfPlace;
+use chimere_kernels::cuda::wide::{HalfPlace, Source};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
 
@@ -47,9 +48,39 @@ pub(crate) struct BlockPass<'a> {
     /// Weight of the norm before the operator: it is folded into the rows already.
     pub(crate) norm: &'a CudaSlice<f32>,
     pub(crate) next: NextBlock<'a>,
+    /// What adapters of the rows add here, if any have one.
+    pub(crate) adapters: Option<BlockAdapters<'a>>,
     pub(crate) place: BlockPlace,
     pub(crate) hidden: usize,
     pub(crate) eps: f32,
+}
+
+impl<'a> BlockPass<'a> {
+    /// Rows of the stream for the matrices that read it, with what adapters add to their products.
+    pub(crate) fn adapted_inputs<'b>(&self, x: Source<'b>) -> CudaResult<Source<'b>>
+    where
+        'a: 'b,
+    {
+        self.adapted(AdaptedSide::Inputs { norm: self.hidden }, x)
+    }
+
+    /// Rows for the matrix that writes the stream, likewise.
+    pub(crate) fn adapted_output<'b>(&self, x: Source<'b>) -> CudaResult<Source<'b>>
+    where
+        'a: 'b,
+    {
+        self.adapted(AdaptedSide::Output, x)
+    }
+
+    fn adapted<'b>(&self, side: AdaptedSide, x: Source<'b>) -> CudaResult<Source<'b>>
+    where
+        'a: 'b,
+    {
+        match self.adapters {
+            Some(adapters) => adapters.read(self.device, self.pass.rows, side, x),
+            None => Ok(x),
+        }
+    }
 }
 
 /// The weights of an operator on the device, before their products are loaded.

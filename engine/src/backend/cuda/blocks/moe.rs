@@ -147,7 +147,10 @@ impl OperatorRun for MoeConfig {
         memory: &mut RankMemory<'_>,
     ) -> CudaResult<()> {
         let work = &mut *memory.work;
+        // One launch of all experts knows no adapters of the shared one.
+        let adapted = at.adapters.is_some_and(|adapters| adapters.change());
         let few = bound.few.as_ref().filter(|few| at.pass.rows.count <= few.rows_max() && at.pass.prompts.is_none());
+        let few = few.filter(|_| !adapted);
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
         }
@@ -373,7 +376,7 @@ impl BoundMoe {
                 factors: [&routed.down, &shared.down].map(|m| m.factor),
             },
             routing,
-            Activations { codes, meta },
+            Activations { codes, meta, lora: None },
             Norm { squares: read.squares(), eps: at.eps },
             at.pass.rows.count,
             between,

@@ -29,7 +29,7 @@ impl BoundProjections {
     ) -> CudaResult<Self> {
         let Projections { inputs, out } = weights;
         let inputs = Stacked::new(products, inputs, hidden)?;
-        let out_product = products.of(ProductKind::dense(&out, Epilogue::Residual, None)?)?;
+        let out_product = products.of(ProductKind::dense(&out, Epilogue::Residual, None)?.adaptable())?;
         Ok(Self { inputs, out_product, out, may_mix_halves: false })
     }
 
@@ -59,13 +59,13 @@ impl BoundProjections {
     pub(crate) fn read_as(&self, at: BlockPass<'_>, work: &mut Workspace, halves: bool) -> CudaResult<()> {
         let rows = work.stream.rows.read(at.eps);
         let out = (&mut work.inputs.as_view_mut(), halves);
-        self.inputs.launch(at.device, at.pass.rows, &rows.source(), out)
+        self.inputs.launch(at.device, at.pass.rows, at.adapted_inputs(rows.source())?, out)
     }
 
     /// From the mixed rows into the residual stream.
     pub(crate) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> CudaResult<()> {
         let (codes, meta) = work.mixed.views();
-        let x = Source::plain(&codes, &meta).made(self.mixes_halves(at).then_some(&work.made));
+        let x = at.adapted_output(Source::plain(&codes, &meta).made(self.mixes_halves(at).then_some(&work.made)))?;
         work.stream.add_product_of(at.device, at.pass.rows, (&self.out_product, &self.out), &x, at.next)
     }
 

@@ -167,7 +167,7 @@ impl HeadLayer {
         memory.work.stream.add_product(device, pass.rows, (&self.fc_product, &self.fc), &self.input, next(0))?;
         for (i, block) in self.blocks.iter().enumerate() {
             let (norm, place, next) = (&block.norm, block.place, next(i + 1));
-            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps };
+            let at = BlockPass { device, beside, pass, norm, next, adapters: None, place, hidden, eps };
             let kernels = &mut kernels[block.shape];
             if remember {
                 return block.op.remember(kernels, at, memory);

@@ -1,5 +1,6 @@
 //! Sizes of a CUDA backend as they are configured, before a model is known.
 
+use super::adapters::AdapterRoom;
 use chimere_kernels::cuda::attention::KvType;
 use std::path::PathBuf;
 
@@ -58,6 +59,8 @@ pub struct CudaConfig {
     pub expert_bytes: Option<u64>,
     /// Decode rows take the experts that [`crate::backend::cuda::CudaBackend::give_experts`] says and choose none: for benchmarks.
     pub replayed: bool,
+    /// Room for low-rank adapters; none by default.
+    pub adapters: AdapterRoom,
     /// Where compiled kernels are kept; `None` takes [`crate::backend::cuda::KernelCache::default_dir`].
     pub kernel_cache: Option<PathBuf>,
 }
@@ -102,6 +105,7 @@ impl CudaConfig {
             host_embedding: false,
             expert_bytes: None,
             replayed: false,
+            adapters: AdapterRoom::default(),
             kernel_cache: None,
         }
     }

@@ -1,5 +1,6 @@
 //! Memory that a CUDA backend takes, by use, known before any of it is taken.
 
+use super::adapters::AdapterPlan;
 use super::config::CudaConfig;
 use super::draft_head::guessing_bytes;
 use super::outputs::{history_bytes, pooling_bytes, sampling_bytes};
@@ -84,7 +85,8 @@ impl CudaMemory {
         let outputs = sampling_bytes(counts)
             + pooling_bytes(c.hidden, counts)
             + history_bytes(config.context)
-            + guessing_bytes((model, c), counts, planes);
+            + guessing_bytes((model, c), counts, planes)
+            + adapter_bytes(c, config);
         Self {
             weights: weights.device(),
             workspace: workspace::bytes(c, counts, planes) + scratch_bytes(c, config) + outputs,
@@ -110,6 +112,7 @@ impl CudaMemory {
             ("sums of hidden states", pooling_bytes(c.hidden, counts)),
             ("tokens of a prompt", history_bytes(config.context)),
             ("buffers of the draft head", guessing_bytes((model, c), counts, planes)),
+            ("adapters", adapter_bytes(c, config)),
         ];
         let all = [
             ("weights", weights.device_parts().to_vec()),
@@ -141,7 +144,14 @@ pub struct MemoryPart {
 /// share most of their memory.
 fn graphs(config: &CudaConfig) -> usize {
     let counts = Counts::of(config);
-    passes(counts).len() + if config.draft_head { buckets(counts.slots).len() } else { 0 }
+    let adapters = config.adapters.slots > 0;
+    passes(counts, adapters).len() + if config.draft_head { buckets(counts.slots).len() } else { 0 }
+}
+
+/// Adapters on the device.
+fn adapter_bytes(c: &ModelConfig, config: &CudaConfig) -> u64 {
+    let counts = Counts::of(config);
+    AdapterPlan::of(c, config.adapters).map_or(0, |plan| plan.bytes(counts.rows(), counts.slots))
 }
 
 /// What the driver takes for itself on a backend's behalf.

@@ -42,6 +42,8 @@ pub(crate) struct ProductChoice {
     pub(crate) chip: Chip,
     /// Whether few rows take the experts that they are given.
     pub(crate) replayed: bool,
+    /// Whether there may be adapters.
+    pub(crate) adapters: bool,
 }
 
 /// How many rows a product's tiles are chosen for.
@@ -69,6 +71,8 @@ pub(crate) struct ProductKind {
     pub(crate) of_experts: bool,
     /// Whether it runs beside others, so that its rows become f16 in a place of their own.
     pub(crate) beside: bool,
+    /// Whether adapters may add to it.
+    pub(crate) adaptable: bool,
     /// The product that alone reads what it makes, of the same rows, if that is known: then this may be f16 at once.
     feeds: Option<wide::WideShape>,
 }
@@ -78,7 +82,7 @@ impl ProductKind {
     pub(crate) fn dense(matrix: &impl Packed, epilogue: Epilogue, norm: Option<usize>) -> CudaResult<Self> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
-        Ok(Self { shape, share: None, of_experts: false, beside: false, feeds: None })
+        Ok(Self { shape, share: None, of_experts: false, beside: false, adaptable: false, feeds: None })
     }
 
     /// One of `experts` matrices, of which a row uses `used`.
@@ -91,13 +95,24 @@ impl ProductKind {
         let MatrixForm { layout, rows, cols, placed, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
         let shape = shape.with_places(placed);
-        Ok(Self { shape, share: Some((used, experts)), of_experts: true, beside: false, feeds: None })
+        let share = Some((used, experts));
+        Ok(Self { shape, share, of_experts: true, beside: false, adaptable: false, feeds: None })
     }
 
     /// This kind for activations of so many planes.
     pub(crate) fn with_planes(self, planes: Planes) -> Self {
         let feeds = self.feeds.map(|shape| shape.with_planes(planes));
         Self { shape: self.shape.with_planes(planes), feeds, ..self }
+    }
+
+    /// This kind where adapters may add to the product.
+    pub(crate) fn adaptable(self) -> Self {
+        Self { adaptable: true, ..self }
+    }
+
+    /// This kind where adapters do.
+    pub(crate) fn adapted(self) -> Self {
+        Self { shape: self.shape.with_adapters(true), ..self }
     }
 
     /// This kind where the product `next` reads the output.
@@ -170,8 +185,16 @@ impl ProductKind {
         all
     }
 
-    /// Programs for those classes, and for few rows.
+    /// Programs for those classes, and for few rows, without adapters and with some where there may be.
     pub(crate) fn programs(&self, classes: &[Class], choice: ProductChoice) -> CudaResult<Vec<Program>> {
+        let mut all = self.own_programs(classes, choice)?;
+        if self.adaptable && choice.adapters {
+            all.extend(self.adapted().own_programs(classes, choice)?);
+        }
+        Ok(all)
+    }
+
+    fn own_programs(&self, classes: &[Class], choice: ProductChoice) -> CudaResult<Vec<Program>> {
         let mut all = Vec::new();
         for (shape, form) in self.forms(classes, choice) {
             all.extend(form.programs(shape)?);
@@ -223,9 +246,9 @@ mod tests {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         let matrix = product::MatrixShape::new(Layout::Q4_K, 1024, 2048).unwrap();
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
-        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None };
+        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, adaptable: false, feeds: None };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false }).1;
+            let form = |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), WideArithmetic::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
@@ -240,8 +263,8 @@ mod tests {
         let segments = |(rows, cols), layout, of_experts, chip| {
             let matrix = product::MatrixShape::new(layout, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
-            let kind = ProductKind { shape, share: None, of_experts, beside: false, feeds: None };
-            let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false }).1 {
+            let kind = ProductKind { shape, share: None, of_experts, beside: false, adaptable: false, feeds: None };
+            let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false, adapters: false }).1 {
                 WideArithmetic::F16(tiling) => Some(tiling.segments),
                 WideArithmetic::Int8(_) => None,
             };
@@ -263,10 +286,10 @@ mod tests {
         let kind = |(rows, cols), epilogue| {
             let matrix = product::MatrixShape::new(Layout::Q4_K, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, epilogue, None, false).unwrap();
-            ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, feeds: None }
+            ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, adaptable: false, feeds: None }
         };
         let made = |gate_up: ProductKind, rows, chip| {
-            let (shape, form) = gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false });
+            let (shape, form) = gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false });
             form.programs(shape).unwrap();
             shape.makes_half_rows()
         };

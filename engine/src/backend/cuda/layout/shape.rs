@@ -18,6 +18,8 @@ pub(crate) struct PassShape {
     pub(crate) rows: usize,
     /// Whether rows are drafted or lack drafted positions.
     pub(crate) drafts: bool,
+    /// Whether rows may have adapters.
+    pub(crate) adapted: bool,
 }
 
 /// What a graph of guesses was captured for.
@@ -39,11 +41,17 @@ pub(crate) fn buckets(rows: usize) -> Vec<usize> {
     BUCKETS.into_iter().take_while(|b| *b < rows).chain([bucket(rows)]).collect()
 }
 
-/// The decode passes that a backend of these counts has graphs for: those without drafts, then those with some.
-pub(crate) fn passes(counts: Counts) -> Vec<PassShape> {
-    let of = |rows: usize, drafts: bool| buckets(rows).into_iter().map(move |rows| PassShape { rows, drafts });
-    let drafting = (counts.drafts > 0).then(|| of(counts.decode, true));
-    of(bucket(counts.slots), false).chain(drafting.into_iter().flatten()).collect()
+/// The decode passes that a backend of these counts has graphs for: those without drafts, then those with some; where
+/// there may be adapters, all of them once more.
+pub(crate) fn passes(counts: Counts, adapters: bool) -> Vec<PassShape> {
+    let of = |rows: usize, drafts: bool, adapted: bool| {
+        buckets(rows).into_iter().map(move |rows| PassShape { rows, drafts, adapted })
+    };
+    let both = |adapted| {
+        let drafting = (counts.drafts > 0).then(|| of(counts.decode, true, adapted));
+        of(bucket(counts.slots), false, adapted).chain(drafting.into_iter().flatten())
+    };
+    both(false).chain(adapters.then(|| both(true)).into_iter().flatten()).collect()
 }
 
 /// Widths of a model's rows on the device: of each kind the widest that any block has.

@@ -1,5 +1,6 @@
 //! One device: memory that is taken there, what is brought to it, and the kernels of products.
 
+pub(crate) mod adapters;
 pub(crate) mod experts;
 pub(crate) mod graphs;
 pub(crate) mod memory;

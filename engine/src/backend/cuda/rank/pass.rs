@@ -17,6 +17,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) cuts: CudaView<'a, i32>,
     /// Decode rows may be drafted, or lack drafted positions.
     pub(crate) drafts: bool,
+    /// Rows may have adapters.
+    pub(crate) adapted: bool,
     pub(crate) prompts: Option<PromptPieces<'a>>,
 }
 
@@ -58,7 +60,12 @@ impl<'a> Pass<'a> {
         // The cuts are read as pairs, so they stand behind an even number of arrays.
         let (cuts, pending, drafted) = (words.slice(4 * room..4 * room + 2 * count), part(6), part(7));
         let (tokens, slots, positions, prompt_lens) = (part(0), part(1), part(2), part(3));
-        Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, drafts, prompts }
+        Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, drafts, adapted: false, prompts }
+    }
+
+    /// This pass, of rows that may have adapters if it is so.
+    pub(crate) fn adapted(self, adapted: bool) -> Self {
+        Self { adapted, ..self }
     }
 
     /// A decode pass of `count` rows.

@@ -58,16 +58,22 @@ impl<'a> ProductKernels<'a> {
         }
     }
 
-    /// The kernels of a product, by class.
+    /// The kernels of a product, and where adapters may add to it those that know of them.
     pub(crate) fn of(&mut self, kind: ProductKind) -> CudaResult<Product> {
         let kind = kind.with_planes(self.planes);
+        let adapted = (kind.adaptable && self.choice.adapters).then(|| self.by_class(kind.adapted())).transpose()?;
+        Ok(Product { plain: self.by_class(kind)?, adapted })
+    }
+
+    /// The kernels of a kind, by class.
+    fn by_class(&mut self, kind: ProductKind) -> CudaResult<RowKernels> {
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
             by_class.push((class, self.many(kind.chosen(class, self.choice), kind.beside)?));
         }
         // Experts' few rows have an order of their own.
         let few = if kind.of_experts { None } else { Some(self.few(kind)?) };
-        Ok(Product { by_class, few })
+        Ok(RowKernels { by_class, few })
     }
 
     fn many(&mut self, (shape, form): (wide::WideShape, WideArithmetic), beside: bool) -> CudaResult<Many> {
@@ -126,25 +132,22 @@ impl<'a> ProductKernels<'a> {
 
 /// A product with its kernels.
 pub(crate) struct Product {
+    plain: RowKernels,
+    /// Those that add what adapters make of the rows.
+    adapted: Option<RowKernels>,
+}
+
+/// Kernels for any number of rows.
+struct RowKernels {
     by_class: Vec<(Class, Many)>,
     few: Option<Few>,
 }
 
-impl Product {
+impl RowKernels {
     fn kernel(&self, rows: RowCount) -> &Many {
         let class = rows.class();
         let place = class.among(self.by_class.iter().map(|k| k.0));
         &self.by_class[place.expect("there is a class for every kind of rows that the backend takes")].1
-    }
-
-    /// Whether so many rows become f16 for it.
-    pub(crate) fn takes_halves(&self, rows: RowCount) -> bool {
-        self.half_place(rows).is_some()
-    }
-
-    /// Whether what it makes of so many rows is f16 at once.
-    pub(crate) fn makes_half_rows(&self, rows: RowCount) -> bool {
-        self.kernel(rows).makes_half_rows()
     }
 
     /// The kernels for few rows, if there are and these are few.
@@ -152,19 +155,7 @@ impl Product {
         self.few.as_ref().filter(|few| !rows.prefill && rows.count <= few.rows_max())
     }
 
-    /// Where these become f16 for it, if they do before it reads them.
-    pub(crate) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
-        match self.kernel(rows) {
-            Many::F16(_, _, place) if self.few_for(rows).is_none() => Some(place),
-            _ => None,
-        }
-    }
-
-    /// Enqueues it over a matrix.
-    ///
-    /// # Safety
-    /// As [`Many::launch`].
-    pub(crate) unsafe fn launch(
+    unsafe fn launch(
         &self,
         device: &Device,
         rows: RowCount,
@@ -179,6 +170,45 @@ impl Product {
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { self.kernel(rows).launch(device, matrix.stack(), (x, factor), columns, out) }?)
+    }
+}
+
+impl Product {
+    /// Whether so many rows become f16 for it.
+    pub(crate) fn takes_halves(&self, rows: RowCount) -> bool {
+        self.half_place(rows).is_some()
+    }
+
+    /// Whether what it makes of so many rows is f16 at once.
+    pub(crate) fn makes_half_rows(&self, rows: RowCount) -> bool {
+        self.plain.kernel(rows).makes_half_rows()
+    }
+
+    /// Where these become f16 for it, if they do before it reads them.
+    pub(crate) fn half_place(&self, rows: RowCount) -> Option<&HalfPlace> {
+        match self.plain.kernel(rows) {
+            Many::F16(_, _, place) if self.plain.few_for(rows).is_none() => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Enqueues it over a matrix, with what adapters add if the rows say so.
+    ///
+    /// # Safety
+    /// As [`Many::launch`].
+    pub(crate) unsafe fn launch(
+        &self,
+        device: &Device,
+        rows: RowCount,
+        matrix: &Matrix,
+        x: &Source<'_>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> CudaResult<()> {
+        // Kernels that know no adapters refuse rows that have some.
+        let adapted = self.adapted.as_ref().filter(|_| x.inputs().lora.is_some());
+        // SAFETY: the caller's promise.
+        unsafe { adapted.unwrap_or(&self.plain).launch(device, rows, matrix, x, columns, out) }
     }
 }
 
@@ -200,7 +230,7 @@ impl Few {
         x: Inputs<'_>,
         out: Output<'_, '_>,
     ) -> CudaResult<()> {
-        let (weights, y) = (matrix.bytes(), Activations { codes: x.codes, meta: x.meta });
+        let (weights, y) = (matrix.bytes(), Activations { codes: x.codes, meta: x.meta, lora: x.lora });
         let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
         match (self, out) {
             (Self::Plain(product), Output::Plain { values, stride }) => {
@@ -228,7 +258,7 @@ pub(crate) struct Stacked {
 
 impl Stacked {
     pub(crate) fn new(kernels: &mut ProductKernels<'_>, segments: Segments<Matrix>, norm: usize) -> CudaResult<Self> {
-        let kinds = segments.parts.iter().map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)));
+        let kinds = segments.parts.iter().map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)).map(ProductKind::adaptable));
         let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
         Ok(Self { segments, products })
     }
@@ -253,7 +283,7 @@ impl Stacked {
         &self,
         device: &Device,
         rows: RowCount,
-        x: &Source<'_>,
+        mut x: Source<'_>,
         (out, halves): (&mut CudaViewMut<'_, f32>, bool),
     ) -> CudaResult<()> {
         let stride = self.width();
@@ -264,8 +294,9 @@ impl Stacked {
                 true => Output::Halves { values: &mut values, stride },
                 false => Output::Plain { values: &mut values, stride },
             };
+            x = x.from_output(segment.first);
             // SAFETY: the columns are not listed.
-            unsafe { product.launch(device, rows, &segment.matrix, x, Columns::First(rows.count), out) }?;
+            unsafe { product.launch(device, rows, &segment.matrix, &x, Columns::First(rows.count), out) }?;
         }
         Ok(())
     }

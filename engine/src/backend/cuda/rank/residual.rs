@@ -87,7 +87,7 @@ impl FoldedView<'_> {
     /// As products take them.
     pub(crate) fn source(&self) -> Source<'_> {
         let (squares, eps) = (Some(&self.squares), self.eps);
-        let inputs = Inputs { codes: &self.codes, meta: &self.meta, squares, eps, factor: 1.0 };
+        let inputs = Inputs { codes: &self.codes, meta: &self.meta, squares, eps, factor: 1.0, lora: None };
         Source::halved(inputs, self.halved)
     }
 

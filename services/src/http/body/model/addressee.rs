@@ -6,7 +6,7 @@ use crate::http::body::fields::Fields;
 use crate::http::wire::error::ApiError;
 use crate::pipelines::NamedPipeline;
 use crate::turn::options::{ChatRequest, Generation};
-use chimere_engine::adapter::Adapter;
+use chimere_engine::adapter::{Adapter, ScaledAdapter};
 use std::sync::Arc;
 
 /// The one that answers a request.
@@ -67,13 +67,23 @@ pub(in crate::http) fn take_adapter(
     take_model(fields, limits)?.adapter()
 }
 
+fn no_adapter(addressee: &str) -> ApiError {
+    ApiError::invalid("scale", format!("`scale` says how strongly an adapter acts, and `model` is {addressee}"))
+}
+
 impl Generation {
-    /// This generation by an adapter, if there is one.
-    pub(in crate::http) fn by(mut self, adapter: Option<Arc<Adapter>>) -> Self {
-        if adapter.is_some() {
-            Arc::make_mut(&mut self.spec.engine).adapter = adapter;
+    /// This generation by an adapter, if there is one, as strongly as it says. At 0 it is the model's own.
+    pub(in crate::http) fn by(mut self, adapter: Option<Arc<Adapter>>) -> Result<Self, ApiError> {
+        match (adapter, self.adapter_scale) {
+            (None, None) => {}
+            (None, Some(_)) => return Err(no_adapter("the model")),
+            (Some(adapter), scale) => {
+                let scale = scale.unwrap_or(1.0);
+                let scaled = (scale != 0.0).then_some(ScaledAdapter { adapter, scale });
+                Arc::make_mut(&mut self.spec.engine).adapter = scaled;
+            }
         }
-        self
+        Ok(self)
     }
 }
 
@@ -81,13 +91,16 @@ impl ChatRequest {
     /// This request, to be answered by whom it names.
     pub(in crate::http) fn through(self, addressee: Addressee) -> Result<Self, ApiError> {
         let pipeline = match addressee {
-            Addressee::Model => return Ok(self),
+            Addressee::Model => return Ok(Self { generation: self.generation.by(None)?, ..self }),
             Addressee::Adapter(adapter) => {
-                return Ok(Self { generation: self.generation.by(Some(adapter)), ..self });
+                return Ok(Self { generation: self.generation.by(Some(adapter))?, ..self });
             }
             Addressee::Pipeline(pipeline) => pipeline,
         };
         let name = &pipeline.name;
+        if self.generation.adapter_scale.is_some() {
+            return Err(no_adapter(&format!("the pipeline `{name}`")));
+        }
         let choices = self.generation.spec.engine.choices;
         if choices != 1 {
             let message = format!("`n` must be 1 for the pipeline `{name}`, got {choices}");

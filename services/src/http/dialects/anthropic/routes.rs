@@ -3,7 +3,7 @@
 use super::answer::MessageFormat;
 use super::request::MessagesRequest;
 use crate::http::app::App;
-use crate::http::intake::bodies::{ParsedBody, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
 use crate::http::reply::converse::{converse, prompt_of_chat};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
@@ -18,7 +18,7 @@ pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
 
 /// Answers a conversation with a message.
 async fn messages(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| MessagesRequest::parse(body, &app.limits);
     let ParsedBody { asked: MessagesRequest { chat, shows_thoughts }, bytes, room } =
         take(&app, &request, payload, parse).await?;
     let shape = MessageFormat { stop: chat.generation.spec.stop.clone(), shows_thoughts };
@@ -31,7 +31,7 @@ async fn count_tokens(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| MessagesRequest::parse(body, &app.limits);
     let ParsedBody { asked, bytes, room: _room } = take(&app, &request, payload, parse).await?;
     let prompt = prompt_of_chat(&app, &request, (asked.chat, bytes)).await?;
     Ok(HttpResponse::Ok().json(json!({"input_tokens": prompt.ids.len()})))

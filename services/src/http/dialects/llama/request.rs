@@ -1,5 +1,6 @@
 //! llama.cpp's own `POST /completion` and `/embedding`: its words for prompts, made into requests of ours.
 
+use super::lora::take_lora;
 use crate::http::body::embedding::{EmbeddingRequest, one_text};
 use crate::http::body::fields::{Fields, at_most, missing, whole, wrong_type};
 use crate::http::body::generation::output_limit;
@@ -11,6 +12,7 @@ use crate::limits::{LLAMA_RANDOM_SEED, PROMPTS_MAX, RESPONSE_FIELDS_MAX, TOP_LOG
 use crate::turn::options::Generation;
 use crate::turn::options::Prompt;
 use serde_json::{Map, Value as Json};
+use std::sync::Arc;
 
 /// A body of `/completion`, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +62,8 @@ impl LlamaRequest {
     /// Reads and checks a body.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
-        let adapter = take_adapter(&mut fields, limits)?;
+        let named = take_adapter(&mut fields, limits)?;
+        let lora = take_lora(&mut fields, limits, named.is_some())?;
         let wanted = "a string, an array of token ids and strings, or an array of these";
         let prompt = fields.any("prompt").ok_or_else(|| missing("prompt", wanted))?;
         let prompts = prompts("prompt", prompt, limits.vocab, PROMPTS_MAX, wanted)?;
@@ -74,7 +77,11 @@ impl LlamaRequest {
         let scored = streams || reply.tokens || prompts.len() > 1;
         let logprobs = reply.probs.or(scored.then_some(0));
         let generation = Generation::take(&mut words, limits, max_tokens, logprobs).map_err(|e| e.renamed(&NAMES))?;
-        Ok(Self { generation: generation.by(adapter), prompts, reply })
+        let mut generation = generation.by(named)?;
+        if let Some(adapter) = lora {
+            Arc::make_mut(&mut generation.spec.engine).adapter = adapter;
+        }
+        Ok(Self { generation, prompts, reply })
     }
 }
 
@@ -104,10 +111,8 @@ fn off(fields: &mut Fields) -> Result<(), ApiError> {
             _ => {}
         }
     }
-    for name in ["lora", "image_data"] {
-        if fields.list(name)?.is_some_and(|list| !list.is_empty()) {
-            return Err(ApiError::unsupported(name, format!("`{name}` is not supported: it must be empty")));
-        }
+    if fields.list("image_data")?.is_some_and(|list| !list.is_empty()) {
+        return Err(ApiError::unsupported("image_data", "`image_data` is not supported: it must be empty"));
     }
     Ok(())
 }

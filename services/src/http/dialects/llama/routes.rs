@@ -1,12 +1,13 @@
 //! llama.cpp's own endpoints: prompts without a template, vectors, and what its programs ask about the server.
 
 use super::answer::{Llama, LlamaPrompt};
+use super::lora;
 use super::request::{LlamaRequest, parse_embedding};
 use crate::actors::request::embed::Texts;
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
 use crate::http::edge::keys::terms::terms_of;
-use crate::http::intake::bodies::{ParsedBody, parsed, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, parsed, take};
 use crate::http::reply::converse::go_on_from;
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 /// What llama.cpp's programs call.
 pub(in crate::http::dialects) fn routes(config: &mut web::ServiceConfig) {
+    lora::routes(config);
     config
         .service(only("/completion", "POST", web::post().to(completion)))
         .service(only("/completions", "POST", web::post().to(completion)))
@@ -38,7 +40,7 @@ async fn completion(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| LlamaRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| LlamaRequest::parse(body, &app.limits);
     let ParsedBody { asked: LlamaRequest { generation, prompts, reply }, room, .. } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);

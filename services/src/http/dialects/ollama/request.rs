@@ -88,7 +88,8 @@ impl OllamaRequest {
             if chat.has("response_format") {
                 return Err(ApiError::unsupported("format", "`format` is not supported with `raw`"));
             }
-            let generation = Box::new(generation.map_err(|e| e.renamed(&NAMES))?.by(adapter));
+            let generation = generation.and_then(|generation| generation.by(adapter));
+            let generation = Box::new(generation.map_err(|e| e.renamed(&NAMES))?);
             return Ok(Self::Raw { prompt, generation });
         }
         let system = system.filter(|text| !text.is_empty()).map(|text| Message::new(Role::System, text));

@@ -6,6 +6,7 @@ use crate::actors::request::embed::Texts;
 use crate::clock::{rfc3339, unix_seconds};
 use crate::http::app::App;
 use crate::http::body::embedding::EmbeddingRequest;
+use crate::http::edge::keys::auth::asker;
 use crate::http::edge::keys::terms::terms_of;
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{ParsedBody, parsed, take};
@@ -118,8 +119,9 @@ async fn version() -> HttpResponse {
 }
 
 /// `GET /api/tags`: the models that are there.
-async fn tags(app: web::Data<App>) -> HttpResponse {
-    let models: Vec<Value> = app.limits.all_names().iter().map(|name| model(&app, name)).collect();
+async fn tags(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    let models: Vec<Value> =
+        app.limits.seen_by(asker(&request)).all_names().iter().map(|name| model(&app, name)).collect();
     HttpResponse::Ok().json(json!({"models": models}))
 }
 

@@ -35,7 +35,7 @@ impl CompletionRequest {
         let echo = fields.bool("echo")?.unwrap_or(false);
         let max_tokens = output_limit(&mut fields, "max_tokens", 0)?;
         let logprobs = fields.integer("logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?.map(|n| n as u8);
-        let mut generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?.by(adapter);
+        let mut generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?.by(adapter)?;
         Arc::make_mut(&mut generation.spec.engine).score_prompt = logprobs.filter(|_| echo).map(PromptScores::whole);
         refuse_semantic(generation.engram.semantic.as_ref())?;
         fields.refuse("suffix", "is not supported: the model does not fill in")?;

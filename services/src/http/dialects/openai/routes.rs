@@ -4,7 +4,7 @@ use super::chat::Chat;
 use super::completion::{Completion, Echo};
 use super::request::CompletionRequest;
 use crate::http::app::App;
-use crate::http::intake::bodies::{ParsedBody, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
 use crate::http::reply::converse::{converse, go_on_from};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
@@ -34,7 +34,7 @@ async fn completions(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| CompletionRequest::parse(body, &app.limits);
     let ParsedBody { asked: CompletionRequest { generation, prompts, echo }, room, .. } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);

@@ -6,7 +6,7 @@ use crate::embedder::Purpose;
 use crate::engram::TableName;
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
-use crate::http::intake::bodies::parsed;
+use crate::http::intake::bodies::{SeenApp, parsed};
 use crate::http::intake::caller::{owner, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::{busy, collection_error};
@@ -80,7 +80,7 @@ async fn add(
     let (owner, name) = (owner(&request, "collections")?, name.into_inner());
     let collection = name.clone();
     // On the thread that takes them apart: the room for their words is counted by reading them.
-    let parse = move |body: &[u8], app: &App| {
+    let parse = move |body: &[u8], app: &SeenApp<'_>| {
         let items = parse_items(body)?;
         app.turns.collections.check_room(owner, &collection, &items).map_err(|e| collection_error(&e))?;
         Ok(items)

@@ -2,7 +2,7 @@
 
 use super::rerank::RerankBody;
 use crate::http::app::App;
-use crate::http::intake::bodies::{ParsedBody, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::reply::RequestName;
@@ -16,7 +16,7 @@ pub(super) async fn ranked(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| RerankBody::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| RerankBody::parse(body, &app.limits);
     let ParsedBody { asked, room: _room, .. } = take(&app, &request, payload, parse).await?;
     let RerankBody { request: mut wanted, cache, return_documents } = asked;
     wanted.cache = cache_scope(&request, &cache);

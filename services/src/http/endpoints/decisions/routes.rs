@@ -4,7 +4,7 @@ use super::ranking::ranked;
 use super::request::DecisionBody;
 use crate::decide::{Decision, DecisionQuestion, OptionValue, confidence};
 use crate::http::app::App;
-use crate::http::intake::bodies::{ParsedBody, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
 use crate::http::intake::caller::{cache_scope, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
@@ -22,7 +22,7 @@ pub(in crate::http::endpoints) fn routes(config: &mut web::ServiceConfig) {
 
 /// Answers every question about the input.
 async fn decisions(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| DecisionBody::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| DecisionBody::parse(body, &app.limits);
     let ParsedBody { asked, room: _room, .. } = take(&app, &request, payload, parse).await?;
     let DecisionBody { request: mut wanted, cache } = asked;
     wanted.cache = cache_scope(&request, &cache);

@@ -6,7 +6,7 @@ use super::{aside, objects};
 use crate::http::app::App;
 use crate::http::edge::keys::auth::Caller;
 use crate::http::endpoints::collections::request::parse_nothing;
-use crate::http::intake::bodies::parsed;
+use crate::http::intake::bodies::{SeenApp, parsed};
 use crate::http::intake::caller::{owner, turn_caller};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::refusals::document_error;
@@ -34,7 +34,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 async fn create(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let owner = owner(&request, "vector stores")?;
     // Some clients send no body where they have nothing to say.
-    let parse = |body: &[u8], _: &App| if body.is_empty() { Ok(Default::default()) } else { new_store(body) };
+    let parse = |body: &[u8], _: &SeenApp<'_>| if body.is_empty() { Ok(Default::default()) } else { new_store(body) };
     let new = parsed(&app, &request, payload, parse).await?;
     let store = aside(&app, move |documents| documents.create_store(owner, new)).await?;
     Ok(HttpResponse::Ok().json(objects::store(&store)))

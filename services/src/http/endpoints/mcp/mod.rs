@@ -9,7 +9,7 @@ mod revision;
 mod tools;
 
 use crate::http::app::App;
-use crate::http::intake::bodies::{ParsedBody, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
 use crate::http::wire::error::ApiError;
 use crate::http::wire::routing::only;
 use actix_web::http::StatusCode;
@@ -28,7 +28,7 @@ async fn speak(app: web::Data<App>, request: HttpRequest, payload: web::Payload)
     if !app.mcp {
         return Err(not_served());
     }
-    let parse = |body: &[u8], _: &App| Ok(McpMessage::parse(body));
+    let parse = |body: &[u8], _: &SeenApp<'_>| Ok(McpMessage::parse(body));
     let ParsedBody { asked, room: _room, .. } = take(&app, &request, payload, parse).await?;
     let answer = match asked {
         Ok(message) => answered(&app, &request, message).await,

@@ -3,7 +3,7 @@
 
 use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::http::app::App;
-use crate::http::intake::bodies::{ParsedBody, take};
+use crate::http::intake::bodies::{ParsedBody, SeenApp, take};
 use crate::http::intake::written::written;
 use crate::http::reply::converse::prompt_of_chat;
 use crate::http::wire::error::ApiError;
@@ -47,7 +47,7 @@ async fn tokenizer_info(app: web::Data<App>) -> HttpResponse {
 
 /// Counts and shows the tokens of a text or of a conversation.
 async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| TokenizeRequest::parse(body, &app.limits);
     let ParsedBody { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let holder = app.holder(&request);
@@ -81,7 +81,7 @@ async fn detokenize(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8], app: &App| DetokenizeRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| DetokenizeRequest::parse(body, &app.limits);
     let ParsedBody { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let tokenizer = app.turns.text.tokenizer().clone();
@@ -120,7 +120,7 @@ async fn chat_prompt(
     request: &HttpRequest,
     payload: web::Payload,
 ) -> Result<(ChatPrompt, usize), ApiError> {
-    let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
+    let parse = |body: &[u8], app: &SeenApp<'_>| ChatRequest::parse(body, &app.limits);
     let ParsedBody { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
     Ok((prompt_of_chat(app, request, (asked, bytes)).await?, bytes))
 }

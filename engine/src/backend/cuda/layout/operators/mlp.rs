@@ -66,8 +66,8 @@ impl<M: Packed> ExpertMatrices<M> {
     pub(crate) fn kinds(&self, norm: Option<usize>, place: ExpertRole) -> CudaResult<[ProductKind; 2]> {
         let kind = |m: &M, epilogue, norm| match place {
             ExpertRole::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
-            ExpertRole::Shared { few } => ProductKind::dense(m, epilogue, norm).map(|kind| kind.beside_experts(few)),
-            ExpertRole::Alone => ProductKind::dense(m, epilogue, norm),
+            ExpertRole::Shared { few } => Ok(ProductKind::dense(m, epilogue, norm)?.beside_experts(few).adaptable()),
+            ExpertRole::Alone => Ok(ProductKind::dense(m, epilogue, norm)?.adaptable()),
         };
         let activated = match self.activation {
             Activation::SiluGated => Epilogue::Gated,

@@ -46,9 +46,9 @@ impl<M: Packed> Projections<M> {
     /// Adds their products to those that blocks want.
     pub(crate) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         for segment in &self.inputs.parts {
-            wanted.kinds.push(ProductKind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
+            wanted.kinds.push(ProductKind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?.adaptable());
         }
-        wanted.kinds.push(ProductKind::dense(&self.out, Epilogue::Residual, None)?);
+        wanted.kinds.push(ProductKind::dense(&self.out, Epilogue::Residual, None)?.adaptable());
         Ok(())
     }
 }

@@ -117,6 +117,11 @@ impl Heads {
         values / self.own * self.padded
     }
 
+    /// Where value `i` stands.
+    pub(crate) fn place(self, i: usize) -> usize {
+        i / self.own * self.padded + i % self.own
+    }
+
     /// Which value stands in place `at`, if it is not a zero.
     pub(crate) fn value(self, at: usize) -> Option<usize> {
         let (head, i) = (at / self.padded, at % self.padded);

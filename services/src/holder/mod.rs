@@ -1,5 +1,7 @@
 //! On whose account something is done or held: what is shared is shared between these.
 
+pub(crate) mod access;
+
 use chimere_engine::ids::KeyId;
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv6Addr};
