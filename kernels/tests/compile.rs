@@ -11,10 +11,10 @@ use chimere_kernels::cuda::gdn_decode::{self, Heads};
 use chimere_kernels::cuda::mamba2::{self, Mamba2Shape};
 use chimere_kernels::cuda::product::{self, Activated, MatrixShape, Residual, layout::Layout, sample::LAYOUTS};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
+use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, lora_shrink, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{
-    addresses, carry, combine, draft_head, embed, gather, gdn_prefill, history, lora, pool, router, sampler, uses,
+    addresses, carry, combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler, uses,
 };
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
 /// Products that adapters add to: every epilogue, of few and of many rows.
 fn adapted() -> Result<Vec<Program>, CudaError> {
     let matrix = MatrixShape::new(Layout::Q4_K, 2048, 512)?.with_adapters(true);
-    let mut programs = vec![lora::program(Planes::One), lora::program(Planes::Two)];
+    let mut programs = vec![lora_shrink::program(Planes::One), lora_shrink::program(Planes::Two)];
     programs.extend(product::programs(matrix, Some(128), 132));
     programs.extend(Residual::programs(matrix, 132));
     programs.extend(Activated::programs(matrix, Epilogue::Gated, Some(128), 132));

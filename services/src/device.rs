@@ -15,7 +15,7 @@ use chimere_engine::adapter::ADAPTERS_MAX;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, CpuError, KvType as CpuKvType, MemoryUse};
 use chimere_engine::backend::cuda::{
-    AdapterRoom, self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
+    self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
 };
 use chimere_engine::model::{Model, OpConfig};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
@@ -24,8 +24,7 @@ use std::thread;
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 pub const ORDINAL: usize = 0;
-/// Never planned with when the budget is what is free on a GPU: other programs, and what the driver takes for itself
-/// later.
+/// Never planned with when the budget is what is free on a GPU: for other programs, and for the driver later.
 const GPU_MARGIN_BYTES: u64 = 256 << 20;
 /// Lines of a message that are shown: a compiler can say the same thing a thousand times.
 const MESSAGE_LINES_MAX: usize = 12;
@@ -71,7 +70,7 @@ pub struct DeviceRequest {
     /// The model's own draft head drafts too.
     pub draft_head: bool,
     /// Low-rank adapters that a GPU holds; none by default.
-    pub adapters: AdapterRoom,
+    pub adapters: cuda::AdapterRoom,
     /// Memory for all that the process takes on its device.
     pub budget: Budget,
 }
@@ -93,7 +92,7 @@ impl DeviceRequest {
             replayed: false,
             drafts: engine.drafts.0.drafts_max(),
             draft_head: engine.draft_sources.0.have_head(),
-            adapters: AdapterRoom::default(),
+            adapters: cuda::AdapterRoom::default(),
             budget: engine.vram_budget,
         }
     }
@@ -392,10 +391,7 @@ impl Setup {
 
     /// Different adapters that the rows of one step may have.
     pub fn adapter_slots(&self) -> usize {
-        match self {
-            Setup::Cpu(_) => ADAPTERS_MAX,
-            Setup::Cuda(config, ..) => config.adapters.slots,
-        }
+        if let Setup::Cuda(config, ..) = self { config.adapters.slots } else { ADAPTERS_MAX }
     }
 
     /// Positions that a step should compute, where the caller named no number.

@@ -137,8 +137,7 @@ fn documents_and_search_results_are_read_where_they_are_text() {
 
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}});
     let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA"}});
-    let told =
-        said(&messages_with(json!([text, blocks, found, image, pdf, {"type": "tool_reference", "tool_name": "x"}])));
+    let told = said(&messages_with(json!([text, blocks, found, image, pdf, {"type": "sound"}])));
     let others = [LEFT_OUT, "[A document was left out here", "[A part was left out here"];
     assert!(all.iter().chain(&others).all(|part| told.contains(part)), "{told}");
 

@@ -117,7 +117,8 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 
 fn rows_with_adapters_follow_the_cpu_in_any_mixture() {
     let first = |n: u32| (0..n).collect::<Vec<_>>();
-    let batches = [vec![0], vec![1], vec![2], vec![4], first(3), vec![4, 3, 2], first(8), first(9), first(20), first(64)];
+    let batches =
+        [vec![0], vec![1], vec![2], vec![4], first(3), vec![4, 3, 2], first(8), first(9), first(20), first(64)];
     for (name, model) in models() {
         let (vocab, mixture) = (model.config.vocab, Mixture::of(&model));
         for activations in [Activations::Int8, Activations::Int16] {

@@ -1,17 +1,15 @@
 //! Low-rank adapters in products of rows (Hu et al., 2021): `y = W x + B h` with `h = scale * A x`, each row with the
 //! adapter of its sequence, and rows that have none as if there were no adapters.
 //!
-//! A launch of [`LoraShrink`] makes `h` of rows that some matrices read, a group of up to [`PARTS_MAX`]; their products
-//! ([`MatrixShape::with_adapters`]) add `B h` where they finish a sum. The memory of an adapter is a slot of equal size:
-//! [`GroupHead`]s, and behind them the matrices of each group. [`crate::reference::lora`] is the definition.
+//! A launch of `LoraShrink` ([`crate::cuda::wide`]) makes `h` of rows that some matrices read, a group of up to
+//! [`PARTS_MAX`]; their products ([`MatrixShape::with_adapters`]) add `B h` where they finish a sum. The memory of an
+//! adapter is a slot of equal size: [`GroupHead`]s, and behind them the matrices of each group.
+//! [`crate::reference::lora`] is the definition.
 //!
 //! [`MatrixShape::with_adapters`]: crate::cuda::product::MatrixShape::with_adapters
 
-use crate::cuda::rows::quantized::{BLOCK, Planes};
-use crate::cuda::runtime::arguments::{Field, Ptr, PtrMut, device_struct};
-use crate::cuda::runtime::compiler::source;
-use crate::cuda::wide::Source;
-use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::cuda::CudaError;
+use crate::cuda::runtime::arguments::{Field, Ptr, device_struct};
 use cudarc::driver::{CudaSlice, CudaStream, CudaView};
 
 /// Matrices of a group.
@@ -24,12 +22,6 @@ pub const NO_PART: u8 = u8::MAX;
 pub const HEAD_BYTES: usize = 32;
 /// Places in the memory of an adapter are counted in these.
 pub const PLACE_BYTES: usize = 16;
-
-const NAME: &str = "lora_shrink";
-/// Threads of a block, rows of A that it has, and rows of a prompt, as in the source.
-const THREADS: usize = 256;
-const A_ROWS: usize = 4;
-const TILE: usize = 4;
 
 /// The define of programs whose products adapters add to.
 pub(in crate::cuda) const LORA: (&str, i64) = ("LORA", 1);
@@ -76,16 +68,16 @@ pub struct Lora<'a> {
     pub row_slots: &'a CudaView<'a, i32>,
     /// By output of the group: which of its parts it is of, or [`NO_PART`].
     pub columns: &'a CudaSlice<u8>,
-    /// `[rows, stride]`, what [`LoraShrink`] makes.
+    /// `[rows, stride]`, what `LoraShrink` makes.
     pub reduced: &'a CudaSlice<f32>,
     /// Values from one row of `reduced` to the next: [`PARTS_MAX`] times the largest rank.
     pub stride: usize,
-    /// Number of the group's head.
+    /// Number of the group, and of its head.
     pub group: usize,
     /// Which of the outputs is the product's first.
     first: usize,
     /// Whether adapters, and who has which, are there before the launch ahead of these begins.
-    early: bool,
+    pub(in crate::cuda) early: bool,
 }
 
 device_struct! {
@@ -138,7 +130,7 @@ impl<'a> Lora<'a> {
     }
 
     /// For the product whose first output is number `first` of the group's.
-    pub(in crate::cuda) fn from_output(self, first: usize) -> Self {
+    pub(in crate::cuda) fn at_output(self, first: usize) -> Self {
         Self { first, ..self }
     }
 
@@ -176,7 +168,8 @@ impl<'a> Lora<'a> {
         };
         let (columns, slots) = (lora.columns.len(), lora.row_slots.len());
         let room = lora.reduced.len() / lora.stride.max(1);
-        if columns < lora.first + outputs || slots < rows || room < rows || !lora.slot_bytes.is_multiple_of(PLACE_BYTES) {
+        if columns < lora.first + outputs || slots < rows || room < rows || !lora.slot_bytes.is_multiple_of(PLACE_BYTES)
+        {
             let what = format!(
                 "adapters of {columns} outputs and of rows {slots}, {room}, in slots of {} bytes: {rows} rows of \
                  {outputs} outputs from {} on",
@@ -185,109 +178,6 @@ impl<'a> Lora<'a> {
             return Err(CudaError::shape(name, what));
         }
         Ok(())
-    }
-}
-
-/// The program, for activations of so many planes.
-pub fn program(planes: Planes) -> Program {
-    Program::naming::<LoraParts, Arguments>(NAME, source!("rows/lora_shrink.cu"), vec![planes.define()])
-}
-
-device_struct! {
-    /// Parameters of the kernel.
-    #[derive(Default)]
-    struct Arguments {
-        /// `[rows, cols * planes]`.
-        codes: Ptr<i8>,
-        /// `[rows, cols / 32 * planes]`.
-        meta: Ptr<[f32; 2]>,
-        /// `[rows, norm_blocks]`.
-        squares: Ptr<f32>,
-        /// Instead of codes, `[cols / 64, half_rows, 64]` f16, and what each row is multiplied with.
-        halves: Ptr<u16>,
-        row_scales: Ptr<f32>,
-        /// `[rows, stride]`.
-        reduced: PtrMut<f32>,
-        lora: LoraParts,
-        rows: u32,
-        cols: u32,
-        half_rows: u32,
-        norm_blocks: i32,
-        eps: f32,
-    }
-}
-
-/// The kernel that makes `h` of rows.
-#[derive(Debug)]
-pub struct LoraShrink {
-    planes: Planes,
-    kernel: Kernel<Arguments>,
-}
-
-impl LoraShrink {
-    /// Loads the kernel of [`program`].
-    ///
-    /// # Errors
-    /// If it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, planes: Planes) -> Result<Self, CudaError> {
-        Ok(Self { planes, kernel: device.module(cache, &program(planes))?.kernel(NAME)? })
-    }
-
-    /// Enqueues it for `rows` rows of `cols` inputs, whole blocks of 32, of which `norm` have a norm folded in. A has at
-    /// most `a_rows` rows.
-    ///
-    /// # Errors
-    /// If a buffer is too small, or the driver refuses.
-    ///
-    /// # Safety
-    /// What the heads of the group name lies in the slots that the rows' sequences have.
-    pub unsafe fn launch(
-        &self,
-        device: &Device,
-        (rows, cols): (usize, usize),
-        norm: Option<usize>,
-        x: &Source<'_>,
-        lora: Lora<'_>,
-        a_rows: usize,
-    ) -> Result<(), CudaError> {
-        let (stream, inputs) = (device.stream(), x.inputs());
-        Lora::check(NAME, Some(&lora), true, rows, 0)?;
-        let (norm_blocks, planes) = (norm.unwrap_or(0) / BLOCK, self.planes.count());
-        let squares = inputs.squares.map_or(0, |s| s.len());
-        let halves = x.only_halves();
-        let short = halves.is_none()
-            && (inputs.codes.len() < rows * cols * planes
-                || inputs.meta.len() < rows * cols / 16 * planes
-                || squares < rows * norm_blocks);
-        if !cols.is_multiple_of(BLOCK) || short || a_rows > lora.stride {
-            let what = format!("{rows} rows of {cols}, {a_rows} rows of A and {} values a row of h", lora.stride);
-            return Err(CudaError::shape(NAME, what));
-        }
-        halves.map_or(Ok(()), |halves| halves.check(rows, cols))?;
-        if rows == 0 {
-            return Ok(());
-        }
-        let (halves, row_scales) = halves.map_or_else(Default::default, |halves| halves.pointers(device));
-        let arguments = Arguments {
-            codes: Ptr::of(inputs.codes, stream),
-            meta: Ptr::of(inputs.meta, stream),
-            squares: Ptr::of_some(inputs.squares, stream),
-            halves,
-            row_scales,
-            reduced: PtrMut::of_shared(lora.reduced, stream),
-            lora: lora.parts(stream),
-            rows: rows as u32,
-            cols: cols as u32,
-            half_rows: rows as u32,
-            norm_blocks: norm_blocks as i32,
-            eps: inputs.eps,
-        };
-        let tile = if lora.early { 1 } else { TILE };
-        let blocks = (a_rows.div_ceil(A_ROWS) as u32, rows.div_ceil(tile) as u32);
-        let grid = Grid { blocks, threads: THREADS as u32 };
-        // SAFETY: the buffers were found large enough, the caller vouches for the adapters. What is read before the wait is
-        // there.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }
 

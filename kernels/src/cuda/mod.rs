@@ -4,9 +4,9 @@
 //! is a pure function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
 //!
 //! From the ground up: [`runtime`] compiles, loads and launches; [`rows`] are activations and what moves or sums them;
-//! [`product`] and [`wide`] multiply matrices with few rows and with many, and [`lora`] adds what adapters change; [`attention`], [`gdn`], [`mamba2`] and
-//! [`moe`] are the operators of layers; [`sampler`] and [`draft_head`] stand behind the last one. Operations are also
-//! named without their folder, as `cuda::router`.
+//! [`product`] and [`wide`] multiply matrices with few rows and with many, and [`lora`] is what adapters add there;
+//! [`attention`], [`gdn`], [`mamba2`] and [`moe`] are the operators of layers; [`sampler`] and [`draft_head`] stand
+//! behind the last one. Operations are also named without their folder, as `cuda::router`.
 
 pub mod attention;
 pub mod carry;

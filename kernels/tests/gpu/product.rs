@@ -152,7 +152,11 @@ fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(
     let d_squares = if blocks > 0 { Some(stream.clone_htod(&squares)?) } else { None };
     let run = |first: usize, n: usize| -> Result<Vec<f32>, Box<dyn Error>> {
         let mut out = stream.clone_htod(&vec![f32::NAN; n * stride])?;
-        let x = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..), lora: None };
+        let x = Activations {
+            codes: &codes.slice(first * codes_each..),
+            meta: &meta.slice(first * codes_each / 16..),
+            lora: None,
+        };
         let output = Output { values: &mut out.as_view_mut(), stride, factor: 0.5 };
         let of_row = d_squares.as_ref().map(|s| s.slice(first * blocks..));
         let norm = of_row.as_ref().map(|squares| Norm { squares, eps: EPS });
@@ -260,8 +264,11 @@ fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
     let run = |first: usize, n: usize| {
         with_stream(gpu, &old[first * rows..(first + n) * rows], (rows, shape.planes()), &weight, |x, next| {
-            let y =
-                Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..), lora: None };
+            let y = Activations {
+                codes: &codes.slice(first * codes_each..),
+                meta: &meta.slice(first * codes_each / 16..),
+                lora: None,
+            };
             kernel.launch(&gpu.device, &weights.as_view(), y, 0.25, n, x, next)
         })
     };

@@ -37,6 +37,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "stack",
             "sampler",
             "rows",
+            "lora",
             "product",
             "wide",
             "attention",

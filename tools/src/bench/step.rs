@@ -12,8 +12,8 @@ use chimere::config::{Activations, Budget, Device, DraftIds, Embedding, KvType, 
 use chimere::device::{self, Built, DeviceError, DeviceRequest, EarlyLook, Setup};
 use chimere::memory::MemoryPlan;
 use chimere_engine::PAGE_TOKENS;
-use chimere_engine::backend::BackendError;
 use chimere_engine::adapter::Adapter;
+use chimere_engine::backend::BackendError;
 use chimere_engine::backend::cuda::AdapterRoom;
 use chimere_engine::model::{self, AdapterTargets, Model, Summary};
 use driver::Driver;

@@ -26,8 +26,7 @@ pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Nvml, Pr
 pub use encode::{CudaEncoder, encoder_programs};
 pub use error::{CudaBackendError, CudaResult};
 pub use gpu::{GpuInfo, probe};
-pub use layout::adapters::AdapterRoom;
-pub use layout::config::{Activations, CudaConfig, KvStorage};
+pub use layout::config::{Activations, AdapterRoom, CudaConfig, KvStorage};
 pub use layout::matrix::matrix_bytes;
 pub use layout::memory::{CudaMemory, MemoryPart};
 pub use layout::programs::programs;

@@ -8,9 +8,9 @@
 
 use crate::backend::cuda::blocks::{BlockPass, BlockPlace, Bound, Kernels};
 use crate::backend::cuda::error::{CudaBackendError, CudaResult};
-use crate::backend::cuda::layout::adapters::AdapterPlan;
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::operators::OpQuery;
+use crate::backend::cuda::layout::operators::adapter_plan::AdapterPlan;
 use crate::backend::cuda::layout::operators::operator::Setting;
 use crate::backend::cuda::layout::products::{ProductChoice, ProductKind, RowCount, classes};
 use crate::backend::cuda::layout::programs::embed_shape;

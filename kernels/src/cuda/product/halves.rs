@@ -5,7 +5,7 @@
 //!
 //! [`Warpgroup`]: crate::cuda::wide::warpgroup::Warpgroup
 
-use super::{Arguments, Epilogue, LoraParts, Kernels, MatrixShape, Product, ProductTiling, defines};
+use super::{Arguments, Epilogue, Kernels, LoraParts, MatrixShape, Product, ProductTiling, defines};
 use crate::cuda::rows::quantized::Planes;
 use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, KernelCache, Program};

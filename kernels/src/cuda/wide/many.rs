@@ -75,8 +75,8 @@ impl<'a> Source<'a> {
     }
 
     /// Of these, for a matrix whose first output is this one of all that adapters add to.
-    pub fn from_output(self, first: usize) -> Self {
-        let lora = self.inputs.lora.map(|lora| lora.from_output(first));
+    pub fn at_output(self, first: usize) -> Self {
+        let lora = self.inputs.lora.map(|lora| lora.at_output(first));
         self.adapted(lora)
     }
 
@@ -210,8 +210,8 @@ impl Many {
                     Some(rows) => rows,
                     None => place.filled(device, halves, columns.rows(), x)?,
                 };
-                // SAFETY: as above.
                 let x = warpgroup::HalfInputs { rows, factor, lora: x.inputs.lora };
+                // SAFETY: as above.
                 unsafe { product.launch(device, weights, x, columns, out) }
             }
         }

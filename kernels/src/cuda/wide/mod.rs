@@ -5,6 +5,7 @@
 //! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
 
 pub mod halves;
+pub mod lora_shrink;
 mod many;
 mod tiling;
 pub mod warpgroup;

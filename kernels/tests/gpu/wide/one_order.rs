@@ -75,13 +75,21 @@ fn few_rows_have_the_bytes_of_many(
         halves.launch(&gpu.device, n, x, &made)?;
         let [mut of_many, mut of_few] =
             [stream.clone_htod(&vec![f32::NAN; n * stride])?, stream.clone_htod(&vec![f32::NAN; n * stride])?];
-        let (of_halves, mut values) = (warpgroup::HalfInputs { rows: &made, factor: 0.5, lora: None }, of_many.as_view_mut());
+        let (of_halves, mut values) =
+            (warpgroup::HalfInputs { rows: &made, factor: 0.5, lora: None }, of_many.as_view_mut());
         let out = Output::Plain { values: &mut values, stride };
         // SAFETY: the columns are not listed.
         unsafe { many.launch(&gpu.device, &weights.as_view(), of_halves, Columns::First(n), out)? };
         let out = product::Output { values: &mut of_few.as_view_mut(), stride, factor: 0.5 };
         let norm = x.squares.map(|squares| Norm { squares, eps: EPS });
-        few.launch(&gpu.device, &weights.as_view(), Activations { codes: x.codes, meta: x.meta, lora: None }, norm, n, out)?;
+        few.launch(
+            &gpu.device,
+            &weights.as_view(),
+            Activations { codes: x.codes, meta: x.meta, lora: None },
+            norm,
+            n,
+            out,
+        )?;
         let bits = |v: &CudaSlice<f32>| -> Result<Vec<u32>, Box<dyn Error>> {
             Ok(stream.clone_dtoh(v)?.into_iter().map(f32::to_bits).collect())
         };

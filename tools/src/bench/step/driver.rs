@@ -4,10 +4,10 @@
 
 use super::replay::Replay;
 use chimere::limits::STEPS_IN_FLIGHT_MAX;
+use chimere_engine::adapter::{Adapter, ResidentAdapter};
 use chimere_engine::backend::cpu::CpuBackend;
 use chimere_engine::backend::cuda::CudaBackend;
 use chimere_engine::backend::{Backend, BackendError, Pending};
-use chimere_engine::adapter::{Adapter, ResidentAdapter};
 use chimere_engine::ids::{AdapterSlotId, PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
@@ -135,7 +135,7 @@ impl<'a> Driver<'a> {
         self.adapters = (adapters, rows);
     }
 
-    /// Of a sequence.
+    /// What a sequence has of these.
     fn adapter(&self, seq: u32) -> Option<ResidentAdapter> {
         let (adapters, rows) = &self.adapters;
         let slot = (seq < *rows && !adapters.is_empty()).then(|| seq as usize % adapters.len())?;

@@ -5,10 +5,10 @@ use super::laps::Laps;
 use crate::backend::BackendInfo;
 use crate::backend::cuda::draft_head::{self, DraftModel, ModelRank};
 use crate::backend::cuda::error::{CudaBackendError, CudaResult, During};
-use crate::backend::cuda::layout::adapters::AdapterPlan;
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::draft_head::proposals_max;
 use crate::backend::cuda::layout::operators;
+use crate::backend::cuda::layout::operators::adapter_plan::AdapterPlan;
 use crate::backend::cuda::layout::outputs::units_max;
 use crate::backend::cuda::layout::programs::programs;
 use crate::backend::cuda::layout::shape::{Counts, SLOTS_MAX, Widths, passes};
@@ -95,7 +95,11 @@ fn layers(
 ) -> CudaResult<(Network, Option<Box<dyn DraftModel>>)> {
     let (own, planes) = (weights.draft.take(), config.activations.planes(model));
     let mut loader = BlockLoader::new(device, cache, c, config, (planes, weights.embed.ty))?;
-    let network = Network::new(&mut loader, c, weights)?;
+    let mut network = Network::new(&mut loader, c, weights)?;
+    if let Some(plan) = AdapterPlan::of(c, config.adapters) {
+        let counts = Counts::of(config);
+        network.adapters = Some(AdapterStore::new(device, cache, plan, (counts.rows(), counts.slots), planes)?);
+    }
     let draft_model = own.map(|own| draft_head::load(&mut loader, &network, model, &c.draft, own)).transpose()?;
     Ok((network, draft_model))
 }
@@ -124,11 +128,7 @@ impl CudaBackend {
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         let (weights, experts) = load(model, config, &device, &cache, progress)?;
         laps.end("kernels and weights are there");
-        let (mut network, draft_model) = layers(&device, &cache, (model, c), config, weights)?;
-        if let Some(plan) = AdapterPlan::of(c, config.adapters) {
-            let counts = (counts.rows(), counts.slots);
-            network.adapters = Some(AdapterStore::new(&device, &cache, plan, counts, planes)?);
-        }
+        let (network, draft_model) = layers(&device, &cache, (model, c), config, weights)?;
         laps.end("the network is put together");
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");

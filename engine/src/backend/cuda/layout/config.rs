@@ -1,6 +1,5 @@
 //! Sizes of a CUDA backend as they are configured, before a model is known.
 
-use super::adapters::AdapterRoom;
 use chimere_kernels::cuda::attention::KvType;
 use std::path::PathBuf;
 
@@ -13,6 +12,15 @@ pub enum KvStorage {
     Q8Q8,
     /// Keys Q8_0 after a Hadamard rotation, values Q4_0: 8.5 and 4.5 bits.
     Q8Q4,
+}
+
+/// How many adapters a device holds at a time, and how large they may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdapterRoom {
+    /// Adapters whose matrices lie on the device; 0 for a backend without.
+    pub slots: usize,
+    /// Largest rank of any matrix.
+    pub rank_max: usize,
 }
 
 /// Bits of an activation, of which 32 share a scale.

@@ -1,8 +1,8 @@
 //! Memory that a CUDA backend takes, by use, known before any of it is taken.
 
-use super::adapters::AdapterPlan;
 use super::config::CudaConfig;
 use super::draft_head::guessing_bytes;
+use super::operators::adapter_plan::AdapterPlan;
 use super::outputs::{history_bytes, pooling_bytes, sampling_bytes};
 use super::programs::scratch_bytes;
 use super::shape::{Counts, buckets, passes};

@@ -2,7 +2,6 @@
 //! kernels that are compiled, rows and bytes of every buffer. Nothing here opens a device.
 
 pub(crate) mod activations;
-pub(crate) mod adapters;
 pub(crate) mod config;
 pub(crate) mod draft_head;
 pub(crate) mod effective_config;

@@ -246,9 +246,17 @@ mod tests {
         let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
         let matrix = product::MatrixShape::new(Layout::Q4_K, 1024, 2048).unwrap();
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
-        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, adaptable: false, feeds: None };
+        let kind = ProductKind {
+            shape,
+            share: Some((8, 256)),
+            of_experts: true,
+            beside: false,
+            adaptable: false,
+            feeds: None,
+        };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false }).1;
+            let form =
+                |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), WideArithmetic::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
@@ -289,7 +297,8 @@ mod tests {
             ProductKind { shape, share: Some((8, 256)), of_experts: true, beside: false, adaptable: false, feeds: None }
         };
         let made = |gate_up: ProductKind, rows, chip| {
-            let (shape, form) = gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false });
+            let (shape, form) =
+                gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false });
             form.programs(shape).unwrap();
             shape.makes_half_rows()
         };

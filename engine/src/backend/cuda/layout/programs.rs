@@ -1,9 +1,9 @@
 //! Which kernels a model's layers take: known from its shape and encodings alone, so that they can be compiled without
 //! a device.
 
-use super::adapters::AdapterPlan;
 use super::config::CudaConfig;
 use super::draft_head::{input_product, listed_product, shortlist};
+use super::operators::adapter_plan::AdapterPlan;
 use super::operators::operator::{Setting, WantedExperts, WantedProducts};
 use super::operators::{self, OpQuery};
 use super::products::{ProductChoice, ProductKind, classes};
@@ -14,9 +14,9 @@ use crate::format::BlockType;
 use crate::model::{Model, ModelConfig};
 use chimere_kernels::cuda::embed::{self, TableEncoding};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{Chip, Epilogue};
+use chimere_kernels::cuda::wide::{Chip, Epilogue, lora_shrink};
 use chimere_kernels::cuda::{
-    Arch, Program, addresses, carry, draft_head, experts, gather, history, lora, pool, sampler, uses,
+    Arch, Program, addresses, carry, draft_head, experts, gather, history, pool, sampler, uses,
 };
 use std::collections::HashSet;
 
@@ -67,7 +67,7 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     let classes = classes(setting.counts.decode, setting.counts.prefill);
     let adapters = AdapterPlan::of(c, config.adapters).is_some();
     let choice = ProductChoice { chip, replayed: config.replayed, adapters };
-    all.extend(adapters.then(|| lora::program(planes)));
+    all.extend(adapters.then(|| lora_shrink::program(planes)));
     let mut seen = HashSet::new();
     for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
         let few = few?.with_planes(planes).with_replay(config.replayed);

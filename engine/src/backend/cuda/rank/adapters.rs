@@ -5,13 +5,14 @@ use super::pinned::{Pinned, send_to};
 use super::staging::{Staging, stage};
 use crate::adapter::{Adapter, ResidentAdapter};
 use crate::backend::cuda::error::{CudaResult, During};
-use crate::backend::cuda::layout::adapters::{AdapterPlan, BlockGroups};
+use crate::backend::cuda::layout::operators::adapter_plan::{AdapterPlan, BlockGroups};
 use crate::backend::cuda::layout::products::RowCount;
 use crate::ids::SlotId;
 use crate::step::StepPlan;
-use chimere_kernels::cuda::lora::{Lora, LoraShrink};
+use chimere_kernels::cuda::lora::Lora;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::Source;
+use chimere_kernels::cuda::wide::lora_shrink::LoraShrink;
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtrMut};
 use std::collections::HashMap;
@@ -23,11 +24,11 @@ const NONE: [i32; 2] = [-1, 0];
 /// The slots of a device for adapters.
 pub(crate) struct AdapterStore {
     plan: AdapterPlan,
-    /// `[slots, slot_bytes]`.
+    /// Adapters as they were packed, `[slots, slot_bytes]`.
     memory: CudaSlice<u8>,
     /// By slot of a sequence: the slot of its adapter, or -1, and the bits of its scale.
     of_sequences: CudaSlice<i32>,
-    /// What lies there.
+    /// What the device was told of each sequence.
     on_device: Vec<[i32; 2]>,
     /// By slot: the number of its adapter.
     resident: Vec<Option<u64>>,

@@ -258,7 +258,10 @@ pub(crate) struct Stacked {
 
 impl Stacked {
     pub(crate) fn new(kernels: &mut ProductKernels<'_>, segments: Segments<Matrix>, norm: usize) -> CudaResult<Self> {
-        let kinds = segments.parts.iter().map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)).map(ProductKind::adaptable));
+        let kinds = segments
+            .parts
+            .iter()
+            .map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)).map(ProductKind::adaptable));
         let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
         Ok(Self { segments, products })
     }
@@ -294,7 +297,7 @@ impl Stacked {
                 true => Output::Halves { values: &mut values, stride },
                 false => Output::Plain { values: &mut values, stride },
             };
-            x = x.from_output(segment.first);
+            x = x.at_output(segment.first);
             // SAFETY: the columns are not listed.
             unsafe { product.launch(device, rows, &segment.matrix, &x, Columns::First(rows.count), out) }?;
         }

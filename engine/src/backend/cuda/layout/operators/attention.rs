@@ -6,8 +6,10 @@
 
 use super::operator::{Memory, OperatorPlan, Setting, WantedProducts, supported};
 use super::projections::Projections;
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, TensorRows, VectorPlan};
+use crate::backend::cuda::layout::operators::adapter_groups::GroupPlan;
 use crate::backend::cuda::layout::pack::Heads;
 use crate::backend::cuda::layout::shape::Widths;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
@@ -115,6 +117,14 @@ impl OperatorPlan for AttentionConfig {
 
     fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         w.projections.products(hidden, wanted)
+    }
+
+    fn adapter_groups(&self, hidden: usize) -> [Option<GroupPlan>; 2] {
+        let (heads, queries, keys) = (heads(self), self.query_rows(), self.keys());
+        let parts = vec![(AdaptedMatrix::Query, queries), (AdaptedMatrix::Key, keys), (AdaptedMatrix::Value, keys)];
+        let mixed = heads.map_or(self.queries(), |heads| heads.widened(self.queries()));
+        let out = GroupPlan::whole(AdaptedMatrix::Out, mixed, hidden).of_heads(heads);
+        [Some(GroupPlan::stacked(hidden, parts, heads, 0)), Some(out)]
     }
 
     fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {

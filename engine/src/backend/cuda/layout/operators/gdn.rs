@@ -3,8 +3,10 @@
 
 use super::operator::{Memory, OperatorPlan, Setting, WantedProducts, supported};
 use super::projections::Projections;
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, TensorRows, VectorPlan};
+use crate::backend::cuda::layout::operators::adapter_groups::GroupPlan;
 use crate::backend::cuda::layout::pack::Home;
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::format::BlockType;
@@ -100,6 +102,19 @@ impl OperatorPlan for GdnConfig {
 
     fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut WantedProducts) -> CudaResult<()> {
         w.projections.products(hidden, wanted)
+    }
+
+    fn adapter_groups(&self, hidden: usize) -> [Option<GroupPlan>; 2] {
+        let (values, heads) = (self.values(), self.value_heads);
+        let parts = vec![
+            (AdaptedMatrix::Qkv, self.channels()),
+            (AdaptedMatrix::Z, values),
+            (AdaptedMatrix::Beta, heads),
+            (AdaptedMatrix::Alpha, heads),
+        ];
+        // What rounding left of the write strengths and decays stands behind them.
+        let inputs = GroupPlan::stacked(hidden, parts, None, 2 * heads);
+        [Some(inputs), Some(GroupPlan::whole(AdaptedMatrix::Out, values, hidden))]
     }
 
     fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {

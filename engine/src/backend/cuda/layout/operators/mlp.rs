@@ -2,8 +2,10 @@
 //! down. A dense part's down is a product into the residual stream; what experts make is summed by whoever chose them.
 
 use super::operator::{OperatorPlan, Setting, WantedProducts};
+use crate::adapter::AdaptedMatrix;
 use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed};
+use crate::backend::cuda::layout::operators::adapter_groups::GroupPlan;
 use crate::backend::cuda::layout::products::ProductKind;
 use crate::backend::cuda::layout::shape::Widths;
 use crate::model::{Activation, MlpConfig, MlpWeights};
@@ -118,6 +120,13 @@ impl OperatorPlan for MlpConfig {
     ) -> CudaResult<()> {
         wanted.kinds.extend(w.kinds(Some(hidden), ExpertRole::Alone)?);
         Ok(())
+    }
+
+    fn adapter_groups(&self, hidden: usize) -> [Option<GroupPlan>; 2] {
+        let gate_up = || GroupPlan::interleaved(hidden, self.width);
+        let down = || GroupPlan::whole(AdaptedMatrix::Down, self.width, hidden);
+        let gated = self.activation.is_gated();
+        [gated.then(gate_up), gated.then(down)]
     }
 
     fn programs(&self, _: &Setting) -> CudaResult<Vec<Program>> {

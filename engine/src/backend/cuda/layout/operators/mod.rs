@@ -4,6 +4,8 @@
 //! `blocks` that launches it, and a line in [`for_each_operator`]: the only place of this backend that tells
 //! operators apart. One that is not in the list is refused by name.
 
+pub(crate) mod adapter_groups;
+pub(crate) mod adapter_plan;
 pub(crate) mod attention;
 pub(crate) mod gdn;
 pub(crate) mod latent;
@@ -16,6 +18,7 @@ pub(crate) mod projections;
 
 use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
+use crate::backend::cuda::layout::operators::adapter_groups::GroupPlan;
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{
     self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig, ParallelConfig,
@@ -95,6 +98,14 @@ macro_rules! planned_operators {
                 match self.0 {
                     $(OpConfig::$kind(config) => config.programs(setting),)*
                     op => Err(refused(op)),
+                }
+            }
+
+            /// Matrices that adapters change: [`OperatorPlan::adapter_groups`].
+            pub(crate) fn adapter_groups(self, hidden: usize) -> [Option<GroupPlan>; 2] {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.adapter_groups(hidden),)*
+                    _ => [None, None],
                 }
             }
 

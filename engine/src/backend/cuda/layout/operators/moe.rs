@@ -11,6 +11,7 @@ use super::mlp::{ExpertMatrices, ExpertRole};
 use super::operator::{OperatorPlan, Setting, WantedExperts, WantedProducts, supported};
 use crate::backend::cuda::error::CudaResult;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, MatrixUse, Packed, VectorPlan};
+use crate::backend::cuda::layout::operators::adapter_groups::GroupPlan;
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::{MoeConfig, MoeWeights, Router as Routing};
 use chimere_kernels::cuda::combine;
@@ -176,6 +177,13 @@ impl OperatorPlan for MoeConfig {
             None => wanted.kinds.extend(shared(false)?),
         }
         Ok(())
+    }
+
+    fn adapter_groups(&self, hidden: usize) -> [Option<GroupPlan>; 2] {
+        let Some(shared) = self.shared.filter(|_| self.latent.is_none()) else { return [None, None] };
+        let [gate_up, down] = shared.expert.adapter_groups(hidden);
+        // One without a gate has a gate of zeros, which is open by half.
+        [gate_up, down.map(|down| down.times(if shared.gated { 1.0 } else { 2.0 }))]
     }
 
     fn programs(&self, s: &Setting) -> CudaResult<Vec<Program>> {

@@ -3,6 +3,7 @@
 use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::matrix::{MatrixPlan, Packed, VectorPlan};
+use crate::backend::cuda::layout::operators::adapter_groups::GroupPlan;
 use crate::backend::cuda::layout::products::ProductKind;
 use crate::backend::cuda::layout::shape::{Counts, Widths};
 use crate::model::ModelConfig;
@@ -133,6 +134,11 @@ pub(crate) trait OperatorPlan: Sized {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> CudaResult<()>;
+
+    /// The groups of matrices that adapters change: of those that read the residual stream, and of those that write it.
+    fn adapter_groups(&self, _hidden: usize) -> [Option<GroupPlan>; 2] {
+        [None, None]
+    }
 
     /// The programs that the operator's kernels are compiled from.
     fn programs(&self, setting: &Setting) -> CudaResult<Vec<Program>>;
