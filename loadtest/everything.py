@@ -7,7 +7,7 @@
 
 USERS threads send one request after another: chats, thoughts, forms, tools, documents, several choices, log-probabilities, predictions,
 decisions, answers that cite documents or the files of a vector store, whose model may write the queries, searches over MCP, streams, clients
-that leave, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses), Anthropic, Ollama and llama.cpp. A third
+that leave, adapters by turns, prompts of 3 to MAX_WORDS words, in the dialects of OpenAI (chat, completions, responses), Anthropic, Ollama and llama.cpp. A third
 of the requests come from a fixed set and are repeated; each must have the bytes of its first answer. The run fails if
 
 - no request has ended for STALL_SECONDS, or /health is not 200 within that time,
@@ -50,8 +50,8 @@ SCHEMAS = [
     {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 5},
 ]
 TOOL = {"name": "weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
-# Of a service that is started here: a workflow, and a server of tools.
-PIPELINE, SERVER = "twice", "notes"
+# Of a service that is started here: a workflow, a server of tools, and more adapters than it has slots for.
+PIPELINE, SERVER, ADAPTERS = "twice", "notes", ["first", "second", "third"]
 CHAT = "/v1/chat/completions"
 
 
@@ -70,7 +70,7 @@ class Maker:
         self.kinds = [self.plain, self.plain, self.thinking, self.form, self.tools, self.documents, self.choices, self.logprobs, self.streamed, self.leaving,
                       self.prediction, self.stop, self.anthropic, self.responses, self.completion, self.ollama, self.llama, self.cited, self.decisions]
         self.kinds += [self.searched, self.written, self.mcp] if store else []
-        self.kinds += [self.piped, self.hosted] if own else []
+        self.kinds += [self.piped, self.hosted, self.adapted] if own else []
 
     def any(self, rng):
         return rng.choice(self.kinds)(rng)
@@ -174,6 +174,9 @@ class Maker:
 
     def piped(self, rng):
         return self.chat("piped", rng, model=PIPELINE, n=1)
+
+    def adapted(self, rng):
+        return self.chat("adapted", rng, model=rng.choice(ADAPTERS), scale=rng.choice([0.5, 1]))
 
     def hosted(self, rng):
         tool = {"type": "mcp", "server_label": SERVER, "allowed_tools": ["read"]}
@@ -405,6 +408,17 @@ def tools(binary, folder):
     return {"CHIMERE_TOOLS__FILE": str(file)}
 
 
+def adapters(binary, folder, flags):
+    """Random adapters of the model, and a slot less than they are, for a service that begins."""
+    shipped = pathlib.Path(__file__).resolve().parent.parent / "models/nano/nano-q8_0.gguf"
+    model = flags[flags.index("--model") + 1] if "--model" in flags else shipped
+    directory = folder / "adapters"
+    for seed, name in enumerate(ADAPTERS):
+        command = [binary, "synth", directory / name, "--adapter", model, "--rank", "8", "--seed", str(seed)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=START_SECONDS)
+    return {"CHIMERE_ADAPTERS__DIRECTORY": str(directory), "CHIMERE_ADAPTERS__SLOTS": str(len(ADAPTERS) - 1)}
+
+
 @contextlib.contextmanager
 def service(binary, flags):
     """A service of its own; gives its address."""
@@ -415,7 +429,7 @@ def service(binary, flags):
         log = pathlib.Path(folder) / "service.log"
         with open(log, "w") as out:
             settings = os.environ | {"CHIMERE_DOCUMENTS__DIRECTORY": str(pathlib.Path(folder) / "documents"), "CHIMERE_MCP__SERVE": "true"}
-            settings |= pipeline(pathlib.Path(folder)) | tools(binary, pathlib.Path(folder))
+            settings |= pipeline(pathlib.Path(folder)) | tools(binary, pathlib.Path(folder)) | adapters(binary, pathlib.Path(folder), flags)
             process = subprocess.Popen([binary, "serve", "--port", str(port), *flags], stdout=out, stderr=out, env=settings)
         try:
             end = time.monotonic() + START_SECONDS
