@@ -195,13 +195,26 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine/src/backend/cuda/layout/pack", &["source", "tile", "encodings", "unpack"]),
     (
         "engine/src/backend/cuda/layout/operators",
-        &["operator", "projections", "latent", "mlp", "attention", "gdn", "mamba2", "moe", "parallel"],
+        &[
+            "adapter_groups",
+            "operator",
+            "projections",
+            "latent",
+            "mlp",
+            "attention",
+            "gdn",
+            "mamba2",
+            "moe",
+            "parallel",
+            "adapter_plan",
+        ],
     ),
     (
         "engine/src/backend/cuda/rank",
         &[
             "pinned",
             "staging",
+            "adapters",
             "upload",
             "experts",
             "weights",
