@@ -79,6 +79,9 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     for kind in kinds {
         all.extend(kind.with_planes(planes).programs(&classes, choice)?);
     }
+    // Kinds that adapters may change, and those that they may not, have programs in common.
+    let mut seen = HashSet::new();
+    all.retain(|program| seen.insert(program.clone()));
     Ok(all)
 }
 
