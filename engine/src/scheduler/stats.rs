@@ -91,9 +91,12 @@ impl Scheduler {
 
     /// The adapter of each sequence that has one, by name, and whether its rows may run.
     pub fn adapters_named(&self) -> impl Iterator<Item = (&str, bool)> {
+        let some = self.config.adapter_slots > 0;
         let running = self.running.iter().map(|seq| (seq, !seq.lacks_adapter));
+        // Where there is no slot, no request has one.
         let all = running.chain(self.queue.iter().map(|seq| (seq, false)));
-        all.filter_map(|(seq, runs)| Some((seq.request.spec.adapter.as_ref()?.adapter.name.as_str(), runs)))
+        all.take_while(move |_| some)
+            .filter_map(|(seq, runs)| Some((seq.request.spec.adapter.as_ref()?.adapter.name.as_str(), runs)))
     }
 
     /// What prompts left behind.

@@ -10,7 +10,6 @@ use crate::backend::cuda::blocks::{BlockPass, BlockPlace, Bound, Kernels};
 use crate::backend::cuda::error::{CudaBackendError, CudaResult};
 use crate::backend::cuda::layout::config::CudaConfig;
 use crate::backend::cuda::layout::operators::OpQuery;
-use crate::backend::cuda::layout::operators::adapter_plan::AdapterPlan;
 use crate::backend::cuda::layout::operators::operator::Setting;
 use crate::backend::cuda::layout::products::{ProductChoice, ProductKind, RowCount, classes};
 use crate::backend::cuda::layout::programs::embed_shape;
@@ -109,7 +108,7 @@ impl<'a> BlockLoader<'a> {
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
-        let adapters = AdapterPlan::of(c, config.adapters).is_some();
+        let adapters = config.adapters.holds_any();
         let choice = ProductChoice { chip: Chip::of(device), replayed: config.replayed, adapters };
         let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
         Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })

@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 impl Scheduler {
     /// Settles which adapters the next step's rows may have.
     pub(super) fn settle_adapters(&mut self, now: Micros) {
+        if self.config.adapter_slots == 0 {
+            return;
+        }
         let wanted = self.adapters_wanted();
         self.adapters.settle(&wanted, now);
         self.note_adapters();

@@ -23,6 +23,13 @@ pub struct AdapterRoom {
     pub rank_max: usize,
 }
 
+impl AdapterRoom {
+    /// Whether there is room for any adapter.
+    pub(crate) fn holds_any(self) -> bool {
+        self.slots > 0 && self.rank_max > 0
+    }
+}
+
 /// Bits of an activation, of which 32 share a scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {

@@ -144,8 +144,7 @@ pub struct MemoryPart {
 /// share most of their memory.
 fn graphs(config: &CudaConfig) -> usize {
     let counts = Counts::of(config);
-    let adapters = config.adapters.slots > 0;
-    passes(counts, adapters).len() + if config.draft_head { buckets(counts.slots).len() } else { 0 }
+    passes(counts, config.adapters.holds_any()).len() + if config.draft_head { buckets(counts.slots).len() } else { 0 }
 }
 
 /// Adapters on the device.

@@ -3,7 +3,6 @@
 
 use super::config::CudaConfig;
 use super::draft_head::{input_product, listed_product, shortlist};
-use super::operators::adapter_plan::AdapterPlan;
 use super::operators::operator::{Setting, WantedExperts, WantedProducts};
 use super::operators::{self, OpQuery};
 use super::products::{ProductChoice, ProductKind, classes};
@@ -65,21 +64,20 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     let mut wanted = products(&plan, c.hidden)?;
     wanted.kinds.extend(shortlist.map(|list| listed_product(&plan.head, list, c.hidden)).transpose()?);
     let classes = classes(setting.counts.decode, setting.counts.prefill);
-    let adapters = AdapterPlan::of(c, config.adapters).is_some();
+    let adapters = config.adapters.holds_any();
     let choice = ProductChoice { chip, replayed: config.replayed, adapters };
     all.extend(adapters.then(|| lora_shrink::program(planes)));
-    let mut seen = HashSet::new();
     for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
         let few = few?.with_planes(planes).with_replay(config.replayed);
         let tiling = experts::tiling(few, chip);
         wanted.kinds.extend(if tiling.is_some() { beside } else { alone });
-        all.extend(tiling.filter(|_| seen.insert(few)).map(|tiling| experts::program(few, tiling)));
+        all.extend(tiling.map(|tiling| experts::program(few, tiling)));
     }
     let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     for kind in kinds {
         all.extend(kind.with_planes(planes).programs(&classes, choice)?);
     }
-    // Kinds that adapters may change, and those that they may not, have programs in common.
+    // Layers of one shape want the same ones, and so do kinds that adapters may change and those that they may not.
     let mut seen = HashSet::new();
     all.retain(|program| seen.insert(program.clone()));
     Ok(all)

@@ -154,23 +154,6 @@ impl RowKernels {
     fn few_for(&self, rows: RowCount) -> Option<&Few> {
         self.few.as_ref().filter(|few| !rows.prefill && rows.count <= few.rows_max())
     }
-
-    unsafe fn launch(
-        &self,
-        device: &Device,
-        rows: RowCount,
-        matrix: &Matrix,
-        x: &Source<'_>,
-        columns: Columns<'_>,
-        out: Output<'_, '_>,
-    ) -> CudaResult<()> {
-        let factor = x.inputs().factor * matrix.factor;
-        if let Some(few) = self.few_for(rows) {
-            return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
-        }
-        // SAFETY: the caller's promise.
-        Ok(unsafe { self.kernel(rows).launch(device, matrix.stack(), (x, factor), columns, out) }?)
-    }
 }
 
 impl Product {
@@ -207,8 +190,12 @@ impl Product {
     ) -> CudaResult<()> {
         // Kernels that know no adapters refuse rows that have some.
         let adapted = self.adapted.as_ref().filter(|_| x.inputs().lora.is_some());
+        let (kernels, factor) = (adapted.unwrap_or(&self.plain), x.inputs().factor * matrix.factor);
+        if let Some(few) = kernels.few_for(rows) {
+            return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
+        }
         // SAFETY: the caller's promise.
-        unsafe { adapted.unwrap_or(&self.plain).launch(device, rows, matrix, x, columns, out) }
+        Ok(unsafe { kernels.kernel(rows).launch(device, matrix.stack(), (x, factor), columns, out) }?)
     }
 }
 

@@ -28,6 +28,9 @@ pub(crate) struct AdapterPlan {
 impl AdapterPlan {
     /// None for a backend that holds no adapters.
     pub(crate) fn of(c: &ModelConfig, room: AdapterRoom) -> Option<Self> {
+        if !room.holds_any() {
+            return None;
+        }
         let room = AdapterRoom { rank_max: room.rank_max.next_multiple_of(RANK_MULTIPLE), ..room };
         let (mut groups, mut blocks) = (Vec::new(), Vec::new());
         for (number, block) in c.blocks().enumerate() {
@@ -38,7 +41,7 @@ impl AdapterPlan {
             let [inputs, outputs] = OpQuery(&block.op).adapter_groups(c.hidden).map(&mut take);
             blocks.push(BlockGroups { inputs, outputs });
         }
-        (room.slots > 0 && room.rank_max > 0).then_some(Self { room, groups, blocks })
+        Some(Self { room, groups, blocks })
     }
 
     /// Bytes of an adapter's slot.
