@@ -7,6 +7,7 @@ mod adapters;
 mod admission;
 mod answers;
 mod anthropic;
+mod calls;
 mod citations;
 mod clients;
 mod collections;

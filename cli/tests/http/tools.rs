@@ -17,13 +17,13 @@ const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
 
 /// A folder with a file of tools, a server's log, and what the server's results end with.
-struct Bench {
+pub(crate) struct Bench {
     dir: tempfile::TempDir,
 }
 
 impl Bench {
     /// With these lines for the server `files`, whose tools are all accepted.
-    fn new(lines: &str) -> Self {
+    pub(crate) fn new(lines: &str) -> Self {
         let bench = Self::unaccepted(lines, "");
         bench.accept();
         bench
@@ -42,7 +42,7 @@ impl Bench {
         self.dir.path().join("log")
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.dir.path().join("tools.toml")
     }
 
@@ -53,12 +53,12 @@ impl Bench {
     }
 
     /// The model says this once it has read a result.
-    fn says(&self, answer: &str) {
+    pub(crate) fn says(&self, answer: &str) {
         self.write("log.page", &format!(" SAY{{{answer}}}"));
     }
 
     /// What the server did.
-    fn done(&self) -> Vec<String> {
+    pub(crate) fn done(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         log.lines().filter(|line| line.starts_with("write")).map(str::to_owned).collect()
     }

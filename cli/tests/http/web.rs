@@ -352,3 +352,29 @@ fn what_a_search_of_the_web_cannot_do_is_refused_by_name() {
     let several = post(server.addr, CHAT, &chat("a", json!({"web_search_options": {}, "n": 2})));
     assert!(several.status == 400 && several.text().contains("`n` above 1"), "{}", several.text());
 }
+
+#[test]
+fn a_pipeline_searches_the_web_with_the_user_s_words_and_says_so_where_it_cannot() {
+    let site = Site::start(|_, _| (200, "text/html; charset=utf-8", page(ANSWER)));
+    let searxng = searxng(site.addr, &["/kelm"]);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("p.toml"), "steps = [{ retrieve = { web = true, k = 2 } }, { generate = {} }]")
+        .unwrap();
+    let pipelines = Some(dir.path().to_owned());
+    let asked = with(chat(ANSWER, json!({})), json!({"model": "p"}));
+    let server =
+        Server::start(Options { web: keys(&searxng, &site), pipelines: pipelines.clone(), ..Options::default() });
+    let reply = Client(server.addr, None).post(CHAT, &asked);
+    let note = &reply["choices"][0]["message"]["annotations"][0];
+    assert_eq!(note["url_citation"]["url"], format!("http://{}/kelm", site.addr), "{reply}");
+    assert_eq!(reply["timings"]["turn"]["pipeline"]["steps"][0]["outcome"], "found");
+    assert_eq!(searxng.asked().len(), 1);
+    let response = Client(server.addr, None)
+        .post(RESPONSES, &json!({"model": "p", "input": "Kelm? SAY[so]", "reasoning": {"effort": "none"}}));
+    let call = &response["output"][0];
+    assert_eq!((&call["type"], &call["action"]["query"]), (&json!("web_search_call"), &json!("Kelm? SAY[so]")));
+    drop(server);
+    let server = Server::start(Options { pipelines, ..Options::default() });
+    let error = refused(Client(server.addr, None).json("POST", CHAT, &asked), 400, "web_not_offered");
+    assert_eq!(error["message"], "the pipeline `p` searches the web, which this service does not offer");
+}

@@ -1,6 +1,6 @@
 //! What a pipeline does, in a line a step, for an operator who has written one.
 
-use super::form::{CheckRule, CheckStep, GenerateStep, PipelineStep, StepKind, Test};
+use super::form::{CheckRule, CheckStep, GenerateStep, PipelineStep, RetrieveFrom, StepKind, Test};
 use super::pipeline::NamedPipeline;
 
 /// Its name and what its steps do, in lines.
@@ -33,9 +33,17 @@ fn row(steps: &[PipelineStep], depth: usize, lines: &mut Vec<String>) {
             }
             StepKind::Retrieve(step) => {
                 let ranked = step.rerank.map(|n| format!(", ranked by the model from {n}")).unwrap_or_default();
-                line(format!("{} passages of the store {}{ranked}", step.k, step.store));
+                let from = match &step.from {
+                    RetrieveFrom::Store(store) => format!("the store {store}"),
+                    RetrieveFrom::Web => "the web".to_owned(),
+                };
+                line(format!("{} passages of {from}{ranked}", step.k));
             }
             StepKind::Enough(min) => line(format!("says what is missing below {min}")),
+            StepKind::Call(step) => {
+                let otherwise = if step.otherwise.is_some() { ", else another text" } else { "" };
+                line(format!("{}{otherwise}", step.tool.shown()));
+            }
             StepKind::Generate(step) => line(generation(step)),
             StepKind::Parallel(steps) => {
                 line(steps.iter().map(|s| format!("{} ({})", s.name, generation(s))).collect::<Vec<_>>().join("; "));
@@ -73,6 +81,7 @@ fn rule(step: &CheckStep) -> String {
         CheckRule::Schema(_) => "is JSON of the schema".to_owned(),
         CheckRule::Regex(regex) => format!("fits {regex}"),
         CheckRule::Cited(n) => format!("cites passages in {n} places"),
+        CheckRule::Tool(tool) => format!("{} does not fail", tool.shown()),
         CheckRule::Decision { statement, min } => format!("at least {min} likely: {}", first_line(statement)),
     };
     let retry = if step.retry { ", else once more" } else { "" };

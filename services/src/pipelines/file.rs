@@ -34,8 +34,7 @@ pub(super) struct RawStep {
     pub(super) generate: Option<RawGenerate>,
     pub(super) parallel: Option<Vec<RawGenerate>>,
     pub(super) check: Option<RawCheck>,
-    /// Known, to say that it is not there.
-    pub(super) call: Option<toml::Value>,
+    pub(super) call: Option<RawCall>,
 }
 
 #[derive(Deserialize)]
@@ -54,7 +53,9 @@ pub(super) struct RawWhen {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRetrieve {
-    pub(super) store: String,
+    pub(super) store: Option<String>,
+    #[serde(default)]
+    pub(super) web: bool,
     pub(super) k: Option<i64>,
     pub(super) rerank: Option<i64>,
 }
@@ -63,6 +64,15 @@ pub(super) struct RawRetrieve {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEnough {
     pub(super) min: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCall {
+    pub(super) tool: String,
+    pub(super) arguments: Option<toml::Value>,
+    #[serde(rename = "else")]
+    pub(super) otherwise: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -99,6 +109,8 @@ pub(super) struct RawCheck {
     pub(super) schema: Option<String>,
     pub(super) regex: Option<String>,
     pub(super) cited: Option<i64>,
+    pub(super) tool: Option<String>,
+    pub(super) arguments: Option<toml::Value>,
     pub(super) decision: Option<String>,
     pub(super) min: Option<f64>,
     pub(super) retry: Option<i64>,

@@ -1,6 +1,7 @@
 //! Steps of a pipeline that were checked, as its file has them.
 
 use super::template::Template;
+use super::tool::ToolUse;
 use crate::text::grammar::AnswerForm;
 use regex::Regex;
 use serde_json::Value as Json;
@@ -37,10 +38,12 @@ pub enum StepKind {
         /// Steps where it does not.
         otherwise: Vec<PipelineStep>,
     },
-    /// Searches a store for passages, which later generations read.
+    /// Searches a store or the web for passages, which later generations read.
     Retrieve(RetrieveStep),
     /// Asks whether the passages suffice; where that is less likely than this, generations are told to say so.
     Enough(f64),
+    /// Runs a tool of an MCP server, whose result later steps read.
+    Call(Arc<CallStep>),
     /// Has the model write.
     Generate(Arc<GenerateStep>),
     /// Has the model write several texts at once.
@@ -66,16 +69,34 @@ pub enum Test {
     },
 }
 
-/// A search of a store.
+/// A search for passages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetrieveStep {
-    /// Id or name of the store, among those that the caller may read.
-    pub store: String,
+    /// The place that is searched.
+    pub from: RetrieveFrom,
     /// The most passages of it.
     pub k: u32,
     /// Passages that are found by the search, of which the model ranks the best to the front; `None` takes the
     /// search's order.
     pub rerank: Option<u32>,
+}
+
+/// The place that a search for passages goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetrieveFrom {
+    /// A store, by id or by name among those that the caller may read.
+    Store(String),
+    /// The web: the user's last text is the query.
+    Web,
+}
+
+/// A tool that is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallStep {
+    /// The tool, and its arguments.
+    pub tool: ToolUse,
+    /// The text in the place of the result where the call fails; without it, the reason.
+    pub otherwise: Option<Template>,
 }
 
 /// A generation of the model's.
@@ -121,6 +142,8 @@ pub enum CheckRule {
     Regex(Regex),
     /// It cites passages in at least so many places, each of which was verified.
     Cited(u32),
+    /// A tool does not fail.
+    Tool(ToolUse),
     /// The model holds a statement about the conversation with it for at least so likely.
     Decision {
         /// What has to hold.
@@ -137,6 +160,7 @@ impl StepKind {
             Self::When { .. } => "when",
             Self::Retrieve(_) => "retrieve",
             Self::Enough(_) => "enough",
+            Self::Call(_) => "call",
             Self::Generate(_) => "generate",
             Self::Parallel(_) => "parallel",
             Self::Check(_) => "check",

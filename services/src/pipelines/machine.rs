@@ -1,8 +1,10 @@
 //! Which step of a pipeline comes next. Data in, data out: no clock, no network, no text of a model but as data.
 
-use super::form::{CheckStep, GenerateStep, PipelineBudget, RetrieveStep, Test};
+use super::form::{CheckRule, CheckStep, GenerateStep, PipelineBudget, RetrieveStep, Test};
 use super::pipeline::NamedPipeline;
 use super::program::Op;
+use super::template::QUESTION;
+use super::tool::ToolPlan;
 use crate::actors::request::output::Finish;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ pub struct PipelineRun {
     answer_tokens: Option<u32>,
     /// Place of the step that is being done, or is to be done next.
     at: usize,
-    /// Texts of the generations so far, by name.
+    /// The question, and the texts of the generations and calls so far, by name.
     said: HashMap<Arc<str>, String>,
     /// The generation that a check looks at: its place and its text.
     last: Option<(usize, String)>,
@@ -44,6 +46,8 @@ pub enum PipelineEvent {
     Tested(bool),
     /// Passages were looked for or judged.
     Looked,
+    /// A tool was run, and this is read of it.
+    Called(String),
     /// Texts were generated, as many as were asked for.
     Generated(Vec<Said>),
     /// A check passed, or failed for this reason.
@@ -72,10 +76,12 @@ pub enum PipelineAction {
     Retrieve(Arc<str>, RetrieveStep),
     /// Find out whether the passages suffice.
     Judge(Arc<str>, f64),
+    /// Run a tool.
+    Call(CallPlan),
     /// Have the model write these texts, all at once.
     Generate(Vec<GenerationPlan>),
     /// Look at a text.
-    Check(Arc<str>, Arc<CheckStep>, String),
+    Check(CheckPlan),
     /// Give the answer; the pipeline has ended.
     Done(PipelineEnd),
 }
@@ -99,6 +105,30 @@ pub struct GenerationPlan {
     pub shown: bool,
     /// The text that failed a check, for a second try.
     pub again: Option<Again>,
+}
+
+/// A tool that is to be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallPlan {
+    /// The step's name.
+    pub name: Arc<str>,
+    /// The tool and its arguments.
+    pub tool: ToolPlan,
+    /// The text in the place of the result where the call fails.
+    pub otherwise: Option<String>,
+}
+
+/// A look at a text.
+#[derive(Clone, Debug)]
+pub struct CheckPlan {
+    /// The step's name.
+    pub name: Arc<str>,
+    /// The step as its file has it.
+    pub step: Arc<CheckStep>,
+    /// The text that is looked at.
+    pub text: String,
+    /// The tool that looks at it, if the step has one.
+    pub tool: Option<ToolPlan>,
 }
 
 /// A text that failed a check.
@@ -135,14 +165,14 @@ pub enum AnswerPlace {
 }
 
 impl PipelineRun {
-    /// A pipeline that begins, for a client that wants so many tokens of an answer at most.
-    pub fn new(pipeline: &NamedPipeline, answer_tokens: Option<u32>) -> Self {
+    /// A pipeline that begins with the user's last text, for a client that wants so many tokens of an answer at most.
+    pub fn new(pipeline: &NamedPipeline, question: &str, answer_tokens: Option<u32>) -> Self {
         Self {
             program: pipeline.program.clone(),
             budget: pipeline.budget,
             answer_tokens,
             at: 0,
-            said: HashMap::new(),
+            said: HashMap::from([(QUESTION.into(), question.to_owned())]),
             last: None,
             retried: BTreeSet::new(),
             again: None,
@@ -159,6 +189,7 @@ impl PipelineRun {
             PipelineEvent::Begin => {}
             PipelineEvent::Tested(holds) => self.branch(holds),
             PipelineEvent::Looked => self.at += 1,
+            PipelineEvent::Called(text) => self.called(text),
             PipelineEvent::Generated(said) => {
                 if let Some(done) = self.generated(said) {
                     return done;
@@ -184,6 +215,13 @@ impl PipelineRun {
             Op::When { otherwise, .. } if !holds => *otherwise,
             _ => self.at + 1,
         };
+    }
+
+    fn called(&mut self, text: String) {
+        if let Op::Call { name, .. } = &self.program[self.at] {
+            self.said.insert(name.clone(), text);
+        }
+        self.at += 1;
     }
 
     /// Keeps what was said. A call of the client's functions ends the pipeline, as it ends any answer.
@@ -265,8 +303,15 @@ impl PipelineRun {
             Op::Enough { name, min } => PipelineAction::Judge(name, min),
             Op::Generate { step, answers, shown } => self.generate(vec![step], answers, shown),
             Op::Parallel { steps } => self.generate(steps, false, false),
+            Op::Call { name, step } => PipelineAction::Call(CallPlan {
+                name,
+                tool: step.tool.fill(&self.said),
+                otherwise: step.otherwise.as_ref().map(|text| text.fill(&self.said)),
+            }),
             Op::Check { name, step } => {
-                PipelineAction::Check(name, step, self.last.as_ref().map_or_else(String::new, |(_, text)| text.clone()))
+                let text = self.last.as_ref().map_or_else(String::new, |(_, text)| text.clone());
+                let tool = if let CheckRule::Tool(tool) = &step.rule { Some(tool.fill(&self.said)) } else { None };
+                PipelineAction::Check(CheckPlan { name, step, text, tool })
             }
             Op::Jump(_) => unreachable!("jumps were followed"),
         }

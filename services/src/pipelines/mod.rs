@@ -13,13 +13,18 @@ mod pipeline;
 mod program;
 mod rules;
 mod template;
+mod tool;
 
 pub use describe::described;
 pub use directory::{PipelineEntry, Pipelines, read_directory};
 pub use error::PipelineError;
-pub use form::{CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveStep, StepKind, Test};
+pub use form::{
+    CallStep, CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveFrom, RetrieveStep, StepKind,
+    Test,
+};
 pub use machine::{
-    Again, AnswerPlace, GenerationPlan, OUT_OF_TIME, OUT_OF_TOKENS, PipelineAction, PipelineEnd, PipelineEvent,
-    PipelineRun, Said,
+    Again, AnswerPlace, CallPlan, CheckPlan, GenerationPlan, OUT_OF_TIME, OUT_OF_TOKENS, PipelineAction, PipelineEnd,
+    PipelineEvent, PipelineRun, Said,
 };
 pub use pipeline::NamedPipeline;
+pub use tool::{ToolPlan, ToolUse};

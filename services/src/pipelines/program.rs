@@ -1,7 +1,7 @@
 //! Steps in one row, with jumps for branches, and what is known of each generation from its place: whether its text is
 //! the answer, and whether it can be shown while it is written.
 
-use super::form::{CheckStep, GenerateStep, PipelineStep, RetrieveStep, StepKind, Test};
+use super::form::{CallStep, CheckStep, GenerateStep, PipelineStep, RetrieveStep, StepKind, Test};
 use std::sync::Arc;
 
 /// A place of the row.
@@ -29,6 +29,10 @@ pub(super) enum Op {
         answers: bool,
         /// Nothing at all can come behind it, so the client reads it as it is written.
         shown: bool,
+    },
+    Call {
+        name: Arc<str>,
+        step: Arc<CallStep>,
     },
     Parallel {
         steps: Vec<Arc<GenerateStep>>,
@@ -70,6 +74,7 @@ fn lay(steps: &[PipelineStep], ops: &mut Vec<Op>) {
             }
             StepKind::Retrieve(step) => ops.push(Op::Retrieve { name, step: step.clone() }),
             StepKind::Enough(min) => ops.push(Op::Enough { name, min: *min }),
+            StepKind::Call(step) => ops.push(Op::Call { name, step: step.clone() }),
             StepKind::Generate(step) => ops.push(Op::Generate { step: step.clone(), answers: false, shown: false }),
             StepKind::Parallel(steps) => ops.push(Op::Parallel { steps: steps.clone() }),
             StepKind::Check(step) => ops.push(Op::Check { name, step: step.clone() }),

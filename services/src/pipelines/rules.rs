@@ -2,13 +2,17 @@
 
 use super::error::PipelineError;
 use super::file::{
-    RawBestOf, RawCheck, RawForm, RawGenerate, RawPipeline, RawRetrieve, RawStep, RawWhen, only_one, read,
+    RawBestOf, RawCall, RawCheck, RawForm, RawGenerate, RawPipeline, RawRetrieve, RawStep, RawWhen, only_one, read,
 };
-use super::form::{CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveStep, StepKind, Test};
+use super::form::{
+    CallStep, CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveFrom, RetrieveStep, StepKind,
+    Test,
+};
 use super::names::is_step_name;
 use super::pipeline::NamedPipeline;
 use super::program::program;
-use super::template::Template;
+use super::template::{QUESTION, Template};
+use super::tool::ToolUse;
 use crate::limits::{
     PIPELINE_BEST_OF_MAX, PIPELINE_DEPTH_MAX, PIPELINE_MILLISECONDS_MAX, PIPELINE_PARALLEL_MAX, PIPELINE_STEPS_MAX,
     PIPELINE_TOKENS_MAX, RERANK_DOCUMENTS_MAX, STORE_RESULTS_MAX,
@@ -39,7 +43,7 @@ impl NamedPipeline {
     pub fn parse(name: &str, text: &str) -> Result<Self, PipelineError> {
         let wrong = |message| PipelineError { file: format!("{name}.toml"), message };
         let RawPipeline { description, experimental, budget, steps } = read(text).map_err(wrong)?;
-        let mut reader = RowReader { known: Vec::new(), steps: 0 };
+        let mut reader = RowReader { known: vec![QUESTION.into()], steps: 0 };
         let budget = PipelineBudget {
             tokens: optional("budget.tokens", budget.tokens, 1..=PIPELINE_TOKENS_MAX.into()).map_err(wrong)?,
             time: optional("budget.milliseconds", budget.milliseconds, 1..=PIPELINE_MILLISECONDS_MAX as i64)
@@ -55,7 +59,7 @@ impl NamedPipeline {
 
 /// What is known at a place of the file.
 struct RowReader {
-    /// Names of generations before it, whose texts can be read.
+    /// Names of the texts that can be read there: the question, and those of generations and calls before it.
     known: Vec<Arc<str>>,
     /// Steps that were read so far.
     steps: usize,
@@ -81,13 +85,11 @@ impl RowReader {
 
     fn step(&mut self, path: &str, raw: RawStep, depth: usize) -> Result<PipelineStep, String> {
         let RawStep { name, when, retrieve, enough, generate, parallel, check, call } = raw;
-        if call.is_some() {
-            return Err(format!("{path}.call is not supported: a pipeline calls no tools"));
-        }
         let given = BTreeMap::from([
             ("when", when.is_some()),
             ("retrieve", retrieve.is_some()),
             ("enough", enough.is_some()),
+            ("call", call.is_some()),
             ("generate", generate.is_some()),
             ("parallel", parallel.is_some()),
             ("check", check.is_some()),
@@ -95,17 +97,18 @@ impl RowReader {
         let word = only_one(path, &given)?;
         let path = format!("{path}.{word}");
         let name = step_name(&path, name, word)?;
-        let kind = match (when, retrieve, enough, generate, parallel, check) {
+        let kind = match (when, retrieve, enough, generate, parallel, check, call) {
             (Some(raw), ..) => self.when(&path, raw, depth)?,
             (_, Some(raw), ..) => StepKind::Retrieve(retrieve_step(&path, raw)?),
             (_, _, Some(raw), ..) => StepKind::Enough(probability(&format!("{path}.min"), Some(raw.min))?),
             (_, _, _, Some(raw), ..) => StepKind::Generate(self.generate(&path, raw, Some(name.clone()))?),
-            (_, _, _, _, Some(raw), _) => self.parallel(&path, raw)?,
-            (.., Some(raw)) => StepKind::Check(Arc::new(self.check(&path, raw)?)),
+            (_, _, _, _, Some(raw), ..) => self.parallel(&path, raw)?,
+            (.., Some(raw), _) => StepKind::Check(Arc::new(self.check(&path, raw)?)),
+            (.., Some(raw)) => StepKind::Call(Arc::new(self.call(&path, raw, &name)?)),
             _ => return Err(format!("{path} says nothing")),
         };
-        if let StepKind::Generate(step) = &kind {
-            self.known.push(step.name.clone());
+        if matches!(kind, StepKind::Generate(_) | StepKind::Call(_)) {
+            self.known.push(name.clone());
         }
         Ok(PipelineStep { name, kind })
     }
@@ -147,13 +150,8 @@ impl RowReader {
             (None, None) => return Err(format!("{path}.name is missing: by it the next step reads the text")),
             (Some(_), Some(_)) => return Err(format!("{path}.name belongs to the step: write it beside `generate`")),
         };
-        if self.known.contains(&name) && *name != *"generate" {
-            return Err(format!("{path}: an earlier step is called `{name}` too"));
-        }
-        let template = |key: &str, text: Option<String>| {
-            let read = text.map(|text| Template::parse(&text, &self.known));
-            read.transpose().map_err(|why| format!("{path}.{key} {why}"))
-        };
+        self.is_new(path, &name)?;
+        let template = |key: &str, text: Option<String>| self.template(&format!("{path}.{key}"), text);
         let temperature = temperature.map(|t| within(&format!("{path}.temperature"), t, 0.0..=2.0)).transpose()?;
         let best_of = best_of.map(|raw| best(&format!("{path}.best_of"), &raw)).transpose()?.unwrap_or(1);
         if best_of > 1 && temperature == Some(0.0) {
@@ -169,6 +167,28 @@ impl RowReader {
             form: form.map(|raw| answer_form(&format!("{path}.form"), raw)).transpose()?,
             best_of,
         }))
+    }
+
+    fn call(&self, path: &str, raw: RawCall, name: &str) -> Result<CallStep, String> {
+        let RawCall { tool, arguments, otherwise } = raw;
+        self.is_new(path, name)?;
+        let tool = ToolUse::parse(path, (&tool, arguments), &self.known)?;
+        Ok(CallStep { tool, otherwise: self.template(&format!("{path}.else"), otherwise)? })
+    }
+
+    /// A name that a file gives stands for one text. Of steps that have the name of their kind the last one is read.
+    fn is_new(&self, path: &str, name: &str) -> Result<(), String> {
+        let unnamed = ["generate", "call"].contains(&name);
+        match self.known.iter().any(|known| **known == *name) && !unnamed {
+            true if name == QUESTION => Err(format!("{path}: `{name}` is the user's last text, choose another name")),
+            true => Err(format!("{path}: an earlier step is called `{name}` too")),
+            false => Ok(()),
+        }
+    }
+
+    fn template(&self, path: &str, text: Option<String>) -> Result<Option<Template>, String> {
+        let read = text.map(|text| Template::parse(&text, &self.known));
+        read.transpose().map_err(|why| format!("{path} {why}"))
     }
 
     fn parallel(&mut self, path: &str, raw: Vec<RawGenerate>) -> Result<StepKind, String> {
@@ -191,30 +211,32 @@ impl RowReader {
     }
 
     fn check(&self, path: &str, raw: RawCheck) -> Result<CheckStep, String> {
-        let RawCheck { schema, regex, cited, decision, min, retry, why, otherwise } = raw;
+        let RawCheck { schema, regex, cited, tool, arguments, decision, min, retry, why, otherwise } = raw;
         let given = BTreeMap::from([
             ("schema", schema.is_some()),
             ("regex", regex.is_some()),
             ("cited", cited.is_some()),
+            ("tool", tool.is_some()),
             ("decision", decision.is_some()),
         ]);
         only_one(path, &given)?;
         only_with(path, ("min", min.is_some()), ("decision", decision.is_some()))?;
-        let rule = match (schema, regex, cited, decision) {
+        only_with(path, ("arguments", arguments.is_some()), ("tool", tool.is_some()))?;
+        let rule = match (schema, regex, cited, tool, decision) {
             (Some(text), ..) => CheckRule::Schema(schema_of(&format!("{path}.schema"), &text)?),
             (_, Some(text), ..) => CheckRule::Regex(expression(&format!("{path}.regex"), &text)?),
-            (_, _, Some(n), _) => CheckRule::Cited(within(&format!("{path}.cited"), n, 1..=100)? as u32),
+            (_, _, _, Some(tool), _) => CheckRule::Tool(ToolUse::parse(path, (&tool, arguments), &self.known)?),
+            (_, _, Some(n), ..) => CheckRule::Cited(within(&format!("{path}.cited"), n, 1..=100)? as u32),
             (.., statement) => CheckRule::Decision {
                 statement: words(&format!("{path}.decision"), statement.unwrap_or_default())?,
                 min: probability(&format!("{path}.min"), min)?,
             },
         };
-        let otherwise = otherwise.map(|text| Template::parse(&text, &self.known)).transpose();
         Ok(CheckStep {
             rule,
             retry: retry.map(|n| within(&format!("{path}.retry"), n, 0..=1)).transpose()? == Some(1),
             why: why.map(|text| words(&format!("{path}.why"), text)).transpose()?,
-            otherwise: otherwise.map_err(|why| format!("{path}.else {why}"))?,
+            otherwise: self.template(&format!("{path}.else"), otherwise)?,
         })
     }
 }
@@ -261,11 +283,16 @@ fn step_name(path: &str, name: Option<String>, kind: &str) -> Result<Arc<str>, S
 }
 
 fn retrieve_step(path: &str, raw: RawRetrieve) -> Result<RetrieveStep, String> {
-    let RawRetrieve { store, k, rerank } = raw;
+    let RawRetrieve { store, web, k, rerank } = raw;
+    only_one(path, &BTreeMap::from([("store", store.is_some()), ("web", web)]))?;
     let k = optional(&format!("{path}.k"), k, 1..=STORE_RESULTS_MAX as i64)?.unwrap_or(K);
     let most = STORE_RESULTS_MAX.min(RERANK_DOCUMENTS_MAX) as i64;
     let rerank = optional(&format!("{path}.rerank"), rerank, i64::from(k)..=most)?;
-    Ok(RetrieveStep { store: words(&format!("{path}.store"), store)?, k, rerank })
+    let from = match store {
+        Some(store) => RetrieveFrom::Store(words(&format!("{path}.store"), store)?),
+        None => RetrieveFrom::Web,
+    };
+    Ok(RetrieveStep { from, k, rerank })
 }
 
 fn answer_form(path: &str, raw: RawForm) -> Result<AnswerForm, String> {

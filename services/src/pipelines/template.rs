@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The name of the user's last text, which every step can read.
+pub(super) const QUESTION: &str = "question";
+
 /// A text with places for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<TemplatePiece>);
@@ -57,7 +60,7 @@ impl Template {
 fn unknown(name: &str, known: &[Arc<str>]) -> String {
     let shown: String = name.chars().take(40).collect();
     let all: Vec<&str> = known.iter().map(|name| &**name).collect();
-    let known = if all.is_empty() { "no step before it has a text".to_owned() } else { all.join(", ") };
+    let known = all.join(", ");
     format!("reads `{{{shown}}}`, which no earlier step is called ({known}); write `{{{{` for a brace")
 }
 

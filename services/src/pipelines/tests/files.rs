@@ -28,12 +28,32 @@ fn a_key_that_no_step_has_is_refused_with_its_line() {
 }
 
 #[test]
-fn a_step_is_one_of_the_known_ones_and_calls_no_tool() {
-    let one = "wants one of check, enough, generate, parallel, retrieve, when";
+fn a_step_is_one_of_the_known_ones() {
+    let one = "wants one of call, check, enough, generate, parallel, retrieve, when";
     check(&[
         ("steps = [{}]", &format!("steps[0] {one}, got none")),
         ("steps = [{ generate = {}, enough = { min = 0.5 } }]", &format!("steps[0] {one}, got enough and generate")),
-        ("steps = [{ call = { tool = \"x\" } }]", "steps[0].call is not supported: a pipeline calls no tools"),
+        (
+            "steps = [{ call = { tool = \"x\" } }]",
+            "steps[0].call.tool wants the name that models call it by, SERVER__TOOL, got \"x\"",
+        ),
+        (
+            "steps = [{ name = \"question\", generate = {} }]",
+            "steps[0].generate: `question` is the user's last text, choose another name",
+        ),
+        ("steps = [{ retrieve = { k = 3 } }]", "steps[0].retrieve wants one of store, web, got none"),
+        (
+            "steps = [{ retrieve = { store = \"s\", web = true } }]",
+            "steps[0].retrieve wants one of store, web, got store and web",
+        ),
+        (
+            "steps = [{ call = { tool = \"a__b\" } }]",
+            "steps wants `generate` as its last step but for checks, got call",
+        ),
+        (
+            "steps = [{ generate = {} }, { check = { regex = \"a\", arguments = {} } }]",
+            "steps[1].check.arguments belongs to `tool`, which is not there",
+        ),
         (
             "steps = [{ name = \"A b\", generate = {} }]",
             "steps[0].generate: a step's name has 1 to 32 of a to z, 0 to 9 and _, got \"A b\"",

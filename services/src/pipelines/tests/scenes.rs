@@ -1,6 +1,8 @@
 //! Scenes in words: what came of a step, and what is to be done next.
 
 use super::*;
+use crate::pipelines::form::RetrieveFrom;
+use serde_json::Value as Json;
 
 fn event(words: &str) -> PipelineEvent {
     let said = |text: &str| {
@@ -15,6 +17,7 @@ fn event(words: &str) -> PipelineEvent {
         ("yes", _) => PipelineEvent::Tested(true),
         ("no", _) => PipelineEvent::Tested(false),
         ("looked", _) => PipelineEvent::Looked,
+        ("gets", text) => PipelineEvent::Called(text.to_owned()),
         ("says", text) => PipelineEvent::Generated(text.split(" + ").map(said).collect()),
         ("passes", _) => PipelineEvent::Checked(None),
         ("fails:", why) => PipelineEvent::Checked(Some(why.to_owned())),
@@ -33,10 +36,20 @@ fn told(action: &PipelineAction) -> String {
     };
     match action {
         PipelineAction::Test(name, _) => format!("test {name}"),
-        PipelineAction::Retrieve(_, step) => format!("search {}", step.store),
+        PipelineAction::Retrieve(_, step) => match &step.from {
+            RetrieveFrom::Store(store) => format!("search {store}"),
+            RetrieveFrom::Web => "search the web".to_owned(),
+        },
+        PipelineAction::Call(CallPlan { name, tool, otherwise }) => {
+            let otherwise = otherwise.as_ref().map(|text| format!(" else {text:?}")).unwrap_or_default();
+            format!("{name} {}{otherwise}", used(tool))
+        }
         PipelineAction::Judge(_, min) => format!("judge {min}"),
         PipelineAction::Generate(plans) => plans.iter().map(plan).collect::<Vec<_>>().join(" + "),
-        PipelineAction::Check(name, _, text) => format!("{name} {text:?}"),
+        PipelineAction::Check(CheckPlan { name, text, tool, .. }) => {
+            let tool = tool.as_ref().map(|tool| format!(" by {}", used(tool))).unwrap_or_default();
+            format!("{name} {text:?}{tool}")
+        }
         PipelineAction::Done(PipelineEnd { answer, finish, early }) => {
             let early = early.map(|why| format!(", out of {why}")).unwrap_or_default();
             format!("done: {answer:?} {}{early}", finish.name())
@@ -44,11 +57,16 @@ fn told(action: &PipelineAction) -> String {
     }
 }
 
+fn used(tool: &ToolPlan) -> String {
+    let arguments = tool.arguments.as_ref().map(|fields| Json::Object(fields.clone()).to_string());
+    format!("{}.{}({})", tool.server, tool.tool, arguments.unwrap_or_else(|why| why.clone()))
+}
+
 /// A scene: after `@` stand the milliseconds since the beginning.
 #[track_caller]
 fn check(file: &str, scene: &[(&str, &str)]) {
     let pipeline = NamedPipeline::parse("p", file).unwrap();
-    let mut run = PipelineRun::new(&pipeline, Some(100));
+    let mut run = PipelineRun::new(&pipeline, "Why?", Some(100));
     let (mut got, mut want) = (Vec::new(), Vec::new());
     for (words, action) in scene {
         let (of, at) = words.split_once(" @").unwrap_or((words, "0"));
@@ -226,6 +244,46 @@ fn when_the_time_is_over_what_is_there_is_the_answer() {
             ("begins", "generate#0 in 100"),
             ("says y", "check \"y\""),
             ("expires @100", "done: Held length, out of milliseconds"),
+        ],
+    );
+}
+
+#[test]
+fn a_call_reads_the_question_and_earlier_steps_and_later_ones_read_its_result() {
+    let file = r#"
+steps = [
+    { name = "topic", generate = {} },
+    { name = "notes", call = { tool = "files__read", arguments = { path = "{topic}.md", q = "{question}" }, else = "None on {topic}." } },
+    { call = { tool = "files__list" } },
+    { generate = { suffix = "{notes} {call}" } },
+]"#;
+    check(
+        file,
+        &[
+            ("begins", "topic#0"),
+            ("says tea", r#"notes files.read({"path":"tea.md","q":"Why?"}) else "None on tea.""#),
+            ("gets Green.", "call files.list({})"),
+            ("gets a b", "generate#1 [Green. a b] in 100 shown"),
+            ("says So.", "done: Shown stop"),
+        ],
+    );
+}
+
+#[test]
+fn a_check_by_a_tool_reads_the_text_and_a_second_one_hears_what_the_tool_said() {
+    let file = r#"
+steps = [
+    { name = "code", generate = {} },
+    { check = { tool = "ci__compile", arguments = { text = "{code}" }, retry = 1 } },
+]"#;
+    check(
+        file,
+        &[
+            ("begins", "code#0 in 100"),
+            ("says x", r#"check "x" by ci.compile({"text":"x"})"#),
+            ("fails: line 1", r#"code#1 after "x": line 1 in 100"#),
+            ("says y", r#"check "y" by ci.compile({"text":"y"})"#),
+            ("passes", "done: Held stop"),
         ],
     );
 }

@@ -1,8 +1,9 @@
 //! Tests of a conversation and checks of a text that was generated.
 
+use super::calls::call_of;
 use super::conversation::{last_text, names_file};
 use crate::decide::{Decision, DecisionQuestion};
-use crate::pipelines::{CheckRule, CheckStep, Test};
+use crate::pipelines::{CheckPlan, CheckRule, Test};
 use crate::text::{Message, Role};
 use crate::turn::caller::TurnCaller;
 use crate::turn::decisions::{DecisionRequest, decide};
@@ -35,8 +36,8 @@ pub(super) async fn holds(asking: Asking<'_>, test: &Test, asked: &ChatRequest) 
 /// Why a text fails a check; `None` if it passes.
 pub(super) async fn failure(
     asking: Asking<'_>,
-    step: &CheckStep,
-    (text, cited): (&str, usize),
+    CheckPlan { step, text, tool, .. }: &CheckPlan,
+    (pipeline, cited): (&str, usize),
     asked: &ChatRequest,
 ) -> Result<Option<String>, TurnError> {
     let why = match &step.rule {
@@ -47,12 +48,19 @@ pub(super) async fn failure(
             (cited < *least as usize).then(|| "The answer does not cite the passages that it is from.".to_owned())
         }
         CheckRule::Schema(schema) => {
-            let looked = asking.services.grammars.misfit(asking.caller.holder, (schema.clone(), text.to_owned()));
+            let looked = asking.services.grammars.misfit(asking.caller.holder, (schema.clone(), text.clone()));
             looked.await?.map(|why| format!("The answer has a mistake: {why}."))
+        }
+        CheckRule::Tool(_) => {
+            let tool = tool.clone().expect("a check by a tool is planned with it");
+            match call_of(asking, pipeline, tool).await? {
+                Ok(call) => call.run(asking.services, asking.caller).await.0.err(),
+                Err(why) => Some(why),
+            }
         }
         CheckRule::Decision { statement, min } => {
             let mut messages = asked.conversation.messages.clone();
-            messages.push(Message::new(Role::Assistant, text));
+            messages.push(Message::new(Role::Assistant, text.as_str()));
             let fails = likely(asking, messages, statement).await? < *min;
             fails.then(|| format!("This does not hold of the answer: {statement}"))
         }

@@ -1,19 +1,20 @@
 //! Carries out the steps of a pipeline, within the time of its budget.
 
+use super::calls::call_of;
 use super::checks::{Asking, failure, holds};
 use super::conversation::{last_text, with_words};
 use super::heard::{EarlyEnd, HeardChoice, Hearing};
-use super::searches::{passages, search_of};
+use super::searches::{StepSearch, search, search_of};
 use crate::actors::live::LiveEntry;
 use crate::actors::messages::Refusal;
 use crate::actors::request::RequestActor;
-use crate::actors::request::output::{Delta, FileSearch, Output, RequestUsage};
+use crate::actors::request::output::{Delta, Output, RequestUsage, ToolRun};
 use crate::actors::request::report::{PipelineReport, PipelineStepReport, Report, TurnReport};
-use crate::citations::NumberedSource;
 use crate::limits::PIPELINE_STEPS_MAX;
 use crate::metrics;
 use crate::pipelines::{
-    AnswerPlace, GenerationPlan, NamedPipeline, PipelineAction, PipelineEnd, PipelineEvent, PipelineRun, Said,
+    AnswerPlace, CallPlan, CheckPlan, GenerationPlan, NamedPipeline, PipelineAction, PipelineEnd, PipelineEvent,
+    PipelineRun, RetrieveStep, Said,
 };
 use crate::text::thinking::{Reasoning, ThinkingMode};
 use crate::traces::Trace;
@@ -32,8 +33,9 @@ use tokio::sync::mpsc;
 
 /// Outputs that wait for a slow client before the driver does.
 const OUTPUTS_MAX: usize = 128;
-/// A step tells of itself and perhaps of a search; steps before the first generation are told to nobody yet.
-const _: () = assert!(2 * PIPELINE_STEPS_MAX < OUTPUTS_MAX, "what waits before the first generation has places");
+/// A step tells of itself and perhaps of a search, or of a call's beginning and end; steps before the first generation
+/// are told to nobody yet.
+const _: () = assert!(3 * PIPELINE_STEPS_MAX < OUTPUTS_MAX, "what waits before the first generation has places");
 /// The variable by which templates are told whether to think.
 const THINKING: &str = "enable_thinking";
 
@@ -127,7 +129,11 @@ impl PipelineTurn {
         // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
         let seed = asked.generation.seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
         let mut turn = Self {
-            run: PipelineRun::new(&pipeline, asked.generation.spec.engine.max_tokens),
+            run: PipelineRun::new(
+                &pipeline,
+                last_text(&asked.conversation.messages),
+                asked.generation.spec.engine.max_tokens,
+            ),
             begun: services.handles.clock.now(),
             _live: services.live.enter(caller.name.clone()),
             services: services.clone(),
@@ -232,7 +238,8 @@ impl PipelineTurn {
             PipelineAction::Test(name, _)
             | PipelineAction::Retrieve(name, _)
             | PipelineAction::Judge(name, _)
-            | PipelineAction::Check(name, ..) => {
+            | PipelineAction::Call(CallPlan { name, .. })
+            | PipelineAction::Check(CheckPlan { name, .. }) => {
                 vec![name.clone()]
             }
             PipelineAction::Generate(plans) if plans.is_empty() => {
@@ -275,14 +282,10 @@ impl PipelineTurn {
                 let holds = holds(self.asking(), &test, &self.asked).await?;
                 Ok((PipelineEvent::Tested(holds), vec![(if holds { "yes" } else { "no" }, 0)]))
             }
-            PipelineAction::Retrieve(_, step) => {
-                let question = last_text(&self.asked.conversation.messages).to_owned();
-                let found = passages(self.asking(), (&self.pipeline.name, &step), &question).await?;
-                let outcome = if found.is_empty() { "none" } else { "found" };
-                self.report.searches += 1;
-                self.tell_search(question, &found).await?;
-                self.found.get_or_insert_default().sources.extend(found);
-                Ok((PipelineEvent::Looked, vec![(outcome, 0)]))
+            PipelineAction::Retrieve(_, step) => Ok((PipelineEvent::Looked, vec![(self.retrieve(&step).await?, 0)])),
+            PipelineAction::Call(plan) => {
+                let (text, outcome) = self.call(plan).await?;
+                Ok((PipelineEvent::Called(text), vec![(outcome, 0)]))
             }
             PipelineAction::Judge(_, min) => Ok((PipelineEvent::Looked, vec![(self.judge(min).await?, 0)])),
             PipelineAction::Generate(plans) => {
@@ -291,8 +294,9 @@ impl PipelineTurn {
                 }
                 self.hear().await
             }
-            PipelineAction::Check(_, step, text) => {
-                let failed = failure(self.asking(), &step, (&text, self.last_cited), &self.asked).await?;
+            PipelineAction::Check(plan) => {
+                let place = (&*self.pipeline.name, self.last_cited);
+                let failed = failure(self.asking(), &plan, place, &self.asked).await?;
                 let outcome = if failed.is_some() { "failed" } else { "passed" };
                 Ok((PipelineEvent::Checked(failed), vec![(outcome, 0)]))
             }
@@ -304,11 +308,36 @@ impl PipelineTurn {
         self.out.send(output).await.map_err(|_| EarlyEnd::Unheard)
     }
 
-    /// Tells of a search that was made. Nobody hears before the first generation: a pipeline has fewer steps than the
-    /// channel has places.
-    async fn tell_search(&self, query: String, found: &[NumberedSource]) -> Result<(), EarlyEnd> {
-        let search = FileSearch { queries: vec![query], results: found.to_vec(), sufficiency: None };
-        self.tell(Output::Searched(search)).await
+    /// Searches for passages, and tells of it. Nobody hears before the first generation: the channel has places for all
+    /// that a pipeline's steps say.
+    async fn retrieve(&mut self, step: &RetrieveStep) -> Result<&'static str, StepError> {
+        let question = last_text(&self.asked.conversation.messages).to_owned();
+        let StepSearch { found, told, failed } = search(self.asking(), (&self.pipeline.name, step), question).await?;
+        self.report.searches += 1;
+        for output in told {
+            self.tell(output).await?;
+        }
+        let outcome = if found.is_empty() { "none" } else { "found" };
+        self.found.get_or_insert_default().sources.extend(found);
+        Ok(if failed { "failed" } else { outcome })
+    }
+
+    /// Runs a tool, and gives what later steps read of it and the outcome.
+    async fn call(&mut self, plan: CallPlan) -> Result<(String, &'static str), StepError> {
+        let result = match call_of(self.asking(), &self.pipeline.name, plan.tool).await? {
+            Err(why) => Err(why),
+            Ok(call) => {
+                self.tell(Output::Calling(call.told())).await?;
+                let (result, report) = call.run(&self.services, &self.caller).await;
+                self.report.calls.push(report);
+                self.tell(Output::Called(ToolRun { result: Some(result.clone()), ..call.told() })).await?;
+                result
+            }
+        };
+        Ok(match result {
+            Ok(text) => (text, "answered"),
+            Err(why) => (plan.otherwise.unwrap_or(why), "failed"),
+        })
     }
 
     /// Asks whether the passages suffice.

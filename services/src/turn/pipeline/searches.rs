@@ -1,13 +1,16 @@
-//! Passages for a pipeline's generations: from the store that its file names, among those that the caller may read.
+//! Passages for a pipeline's generations: from the store that its file names, among those that the caller may read, or
+//! from the web.
 
 use super::checks::Asking;
+use crate::actors::request::output::{FileSearch, Output, WebAction};
 use crate::citations::NumberedSource;
 use crate::documents::DocumentError;
-use crate::pipelines::RetrieveStep;
+use crate::pipelines::{RetrieveFrom, RetrieveStep};
 use crate::turn::context::best_passages;
 use crate::turn::decisions::{RerankRequest, rerank};
 use crate::turn::error::TurnError;
 use crate::turn::options::{FileSearchRequest, QueryWriter, StoreReading};
+use crate::web::WebVisitor;
 
 /// The search of a store, for errors and for the stage that puts passages into a conversation.
 pub(super) fn search_of(store: String, k: u32) -> FileSearchRequest {
@@ -24,18 +27,79 @@ pub(super) fn search_of(store: String, k: u32) -> FileSearchRequest {
     }
 }
 
-/// The passages that fit a question best.
-pub(super) async fn passages(
+/// A search that was made.
+pub(super) struct StepSearch {
+    /// The passages that fit the question best.
+    pub(super) found: Vec<NumberedSource>,
+    /// The search as the client is told of it.
+    pub(super) told: Vec<Output>,
+    /// Nothing could be searched.
+    pub(super) failed: bool,
+}
+
+/// Searches for the passages that fit a question best.
+///
+/// # Errors
+/// If the caller may not search there.
+pub(super) async fn search(
     asking: Asking<'_>,
     (pipeline, step): (&str, &RetrieveStep),
+    question: String,
+) -> Result<StepSearch, TurnError> {
+    match &step.from {
+        RetrieveFrom::Store(store) => {
+            let found = stored(asking, store_of(asking, pipeline, store)?, step, &question).await?;
+            let results = found.clone();
+            let told = vec![Output::Searched(FileSearch { queries: vec![question], results, sufficiency: None })];
+            Ok(StepSearch { found, told, failed: false })
+        }
+        RetrieveFrom::Web if asking.services.web.offer().search => on_the_web(asking, step, question).await,
+        RetrieveFrom::Web => {
+            let message = format!("the pipeline `{pipeline}` searches the web, which this service does not offer");
+            Err(TurnError::coded("model", message, "web_not_offered"))
+        }
+    }
+}
+
+async fn stored(
+    asking: Asking<'_>,
+    store: String,
+    step: &RetrieveStep,
     question: &str,
 ) -> Result<Vec<NumberedSource>, TurnError> {
     if question.trim().is_empty() {
         return Ok(Vec::new());
     }
-    let store = store_of(asking, pipeline, &step.store)?;
     let wanted = search_of(store, step.rerank.unwrap_or(step.k));
     let found = best_passages(asking.services, asking.caller, &wanted, question).await?;
+    ranked(asking, step, question, found).await
+}
+
+/// Searches the web with the user's own words, which are all that leaves.
+async fn on_the_web(asking: Asking<'_>, step: &RetrieveStep, question: String) -> Result<StepSearch, TurnError> {
+    let Asking { services, caller, .. } = asking;
+    let visitor = WebVisitor { holder: caller.holder, account: caller.account, request: caller.name.clone() };
+    let most = step.rerank.unwrap_or(step.k) as usize;
+    let queries = if question.trim().is_empty() { Vec::new() } else { vec![question.clone()] };
+    let searched = services.web.search(&visitor, &queries, &[], most).await;
+    let failed = searched.is_err();
+    let searched = searched.unwrap_or_else(|error| {
+        tracing::warn!(request = &*caller.name, %error, "a pipeline's search of the web failed");
+        Default::default()
+    });
+    let found = ranked(asking, step, &question, searched.passages).await?;
+    let action = |urls| WebAction::Search { queries: queries.clone(), urls, failed };
+    let told = vec![Output::Browsing(action(Vec::new())), Output::Browsed(action(searched.urls))];
+    Ok(StepSearch { found, told, failed })
+}
+
+/// Those that the model ranks best, if the step wants that.
+async fn ranked(
+    asking: Asking<'_>,
+    step: &RetrieveStep,
+    question: &str,
+    found: Vec<NumberedSource>,
+) -> Result<Vec<NumberedSource>, TurnError> {
     if step.rerank.is_none() || found.len() < 2 {
         return Ok(found);
     }

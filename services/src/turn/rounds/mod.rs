@@ -15,4 +15,5 @@ pub use approved::DENIED;
 pub use driver::{LaterRounds, ToldTools};
 pub use hosting::host_tools;
 pub use outputs::TurnOutputs;
+pub(super) use tools::ReadCall;
 pub(super) use usage::add;

@@ -20,6 +20,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use serde_json::{Map, Value as Json};
 use std::pin::pin;
+use std::sync::Arc;
 
 /// What the model reads where the context has no room for a result.
 const NO_ROOM: &str = "Error: there is no room for this result; answer from what is known.";
@@ -116,6 +117,37 @@ pub(super) async fn run(
     ::metrics::histogram!(metrics::TOOL_SECONDS, "server" => server).record(answer.took.as_secs_f64());
     deed.ends(CallOutcome::of(&answer).name());
     answer
+}
+
+/// A call of a tool that only reads, which a step of the operator's wants.
+pub(in crate::turn) struct ReadCall {
+    tool: Arc<ServerTool>,
+    arguments: Map<String, Json>,
+    written: String,
+}
+
+impl ReadCall {
+    /// With these arguments.
+    pub(in crate::turn) fn new(tool: Arc<ServerTool>, arguments: Map<String, Json>) -> Self {
+        let written = Json::Object(arguments.clone()).to_string();
+        Self { tool, arguments, written }
+    }
+
+    /// The call as the client is told of it, before it has ended.
+    pub(in crate::turn) fn told(&self) -> ToolRun {
+        told_run(&self.tool, &self.written, None)
+    }
+
+    /// Runs it, writes it down and counts it.
+    pub(in crate::turn) async fn run(
+        &self,
+        services: &TurnServices,
+        caller: &TurnCaller,
+    ) -> (Result<String, String>, CallReport) {
+        let answer = run(services, caller, &self.tool, (&self.arguments, &self.written), None).await;
+        count(&Hosted::Mcp { tool: self.tool.clone(), asks: false }, CallOutcome::of(&answer).name());
+        (result_of(&answer), reported(&self.tool, &answer))
+    }
 }
 
 /// Writes down what came of a call that does not run.
