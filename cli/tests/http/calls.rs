@@ -69,7 +69,11 @@ fn a_text_that_a_tool_refuses_is_written_once_more_with_the_tool_s_words() {
     let directory = tempfile::tempdir().unwrap();
     let check = |tool: &str| {
         format!(
-            r#"steps = [{{ generate = {{}} }}, {{ check = {{ tool = "files__{tool}", arguments = {{ text = "{{generate}}" }}, retry = 1, else = "No." }} }}]"#
+            r#"
+            [[steps]]
+            generate = {{}}
+            [[steps]]
+            check = {{ tool = "files__{tool}", arguments = {{ text = "{{generate}}" }}, retry = 1, else = "No." }}"#
         )
     };
     let server = start(&bench, &directory, &check("fail"));

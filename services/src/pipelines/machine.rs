@@ -76,7 +76,7 @@ pub enum PipelineAction {
     Retrieve(Arc<str>, RetrieveStep),
     /// Find out whether the passages suffice.
     Judge(Arc<str>, f64),
-    /// Run a tool.
+    /// Run a tool of an MCP server.
     Call(CallPlan),
     /// Have the model write these texts, all at once.
     Generate(Vec<GenerationPlan>),
@@ -110,7 +110,7 @@ pub struct GenerationPlan {
 /// A tool that is to be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallPlan {
-    /// The step's name.
+    /// The name of the step.
     pub name: Arc<str>,
     /// The tool and its arguments.
     pub tool: ToolPlan,
@@ -121,7 +121,7 @@ pub struct CallPlan {
 /// A look at a text.
 #[derive(Clone, Debug)]
 pub struct CheckPlan {
-    /// The step's name.
+    /// The name of the step.
     pub name: Arc<str>,
     /// The step as its file has it.
     pub step: Arc<CheckStep>,

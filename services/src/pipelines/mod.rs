@@ -7,6 +7,7 @@ mod directory;
 mod error;
 mod file;
 mod form;
+mod import;
 mod machine;
 mod names;
 mod pipeline;
@@ -22,6 +23,7 @@ pub use form::{
     CallStep, CheckRule, CheckStep, GenerateStep, PipelineBudget, PipelineStep, RetrieveFrom, RetrieveStep, StepKind,
     Test,
 };
+pub use import::imported;
 pub use machine::{
     Again, AnswerPlace, CallPlan, CheckPlan, GenerationPlan, OUT_OF_TIME, OUT_OF_TOKENS, PipelineAction, PipelineEnd,
     PipelineEvent, PipelineRun, Said,

@@ -141,7 +141,7 @@ fn steps_that_do_not_fit_together_are_refused() {
         ),
         (
             "steps = [{ generate = { suffix = \"{plan}\" } }]",
-            "steps[0].generate.suffix reads `{plan}`, which no earlier step is called (no step before it has a text); \
+            "steps[0].generate.suffix reads `{plan}`, which no earlier step is called (question); \
              write `{{` for a brace",
         ),
     ]);

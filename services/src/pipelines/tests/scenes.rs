@@ -253,7 +253,7 @@ fn a_call_reads_the_question_and_earlier_steps_and_later_ones_read_its_result() 
     let file = r#"
 steps = [
     { name = "topic", generate = {} },
-    { name = "notes", call = { tool = "files__read", arguments = { path = "{topic}.md", q = "{question}" }, else = "None on {topic}." } },
+    { name = "notes", call = { tool = "files__read", arguments = { path = "{topic}.md", q = "{question}" }, else = "{topic}?" } },
     { call = { tool = "files__list" } },
     { generate = { suffix = "{notes} {call}" } },
 ]"#;
@@ -261,7 +261,7 @@ steps = [
         file,
         &[
             ("begins", "topic#0"),
-            ("says tea", r#"notes files.read({"path":"tea.md","q":"Why?"}) else "None on tea.""#),
+            ("says tea", r#"notes files.read({"path":"tea.md","q":"Why?"}) else "tea?""#),
             ("gets Green.", "call files.list({})"),
             ("gets a b", "generate#1 [Green. a b] in 100 shown"),
             ("says So.", "done: Shown stop"),

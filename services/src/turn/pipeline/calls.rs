@@ -1,6 +1,6 @@
 //! Tools that a pipeline's steps run. Nobody is asked there, so only those are run that the operator says only read.
 
-use super::checks::Asking;
+use super::asking::Asking;
 use crate::hosted::{PinState, ServerTool, shown_name};
 use crate::pipelines::ToolPlan;
 use crate::turn::error::TurnError;

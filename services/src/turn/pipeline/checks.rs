@@ -1,24 +1,14 @@
 //! Tests of a conversation and checks of a text that was generated.
 
+use super::asking::Asking;
 use super::calls::call_of;
 use super::conversation::{last_text, names_file};
 use crate::decide::{Decision, DecisionQuestion};
 use crate::pipelines::{CheckPlan, CheckRule, Test};
 use crate::text::{Message, Role};
-use crate::turn::caller::TurnCaller;
 use crate::turn::decisions::{DecisionRequest, decide};
 use crate::turn::error::TurnError;
 use crate::turn::options::ChatRequest;
-use crate::turn::services::TurnServices;
-use chimere_engine::ids::CacheScope;
-
-/// The caller of a turn, and where its prompts are looked up.
-#[derive(Clone, Copy)]
-pub(super) struct Asking<'a> {
-    pub(super) services: &'a TurnServices,
-    pub(super) caller: &'a TurnCaller,
-    pub(super) cache: Option<CacheScope>,
-}
 
 /// Whether a test holds of what the client asked.
 pub(super) async fn holds(asking: Asking<'_>, test: &Test, asked: &ChatRequest) -> Result<bool, TurnError> {

@@ -1,7 +1,8 @@
 //! Carries out the steps of a pipeline, within the time of its budget.
 
+use super::asking::Asking;
 use super::calls::call_of;
-use super::checks::{Asking, failure, holds};
+use super::checks::{failure, holds};
 use super::conversation::{last_text, with_words};
 use super::heard::{EarlyEnd, HeardChoice, Hearing};
 use super::searches::{StepSearch, search, search_of};

@@ -1,7 +1,7 @@
 //! Passages for a pipeline's generations: from the store that its file names, among those that the caller may read, or
 //! from the web.
 
-use super::checks::Asking;
+use super::asking::Asking;
 use crate::actors::request::output::{FileSearch, Output, WebAction};
 use crate::citations::NumberedSource;
 use crate::documents::DocumentError;

@@ -127,7 +127,7 @@ pub(in crate::turn) struct ReadCall {
 }
 
 impl ReadCall {
-    /// With these arguments.
+    /// A call with arguments that were read.
     pub(in crate::turn) fn new(tool: Arc<ServerTool>, arguments: Map<String, Json>) -> Self {
         let written = Json::Object(arguments.clone()).to_string();
         Self { tool, arguments, written }
