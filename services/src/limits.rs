@@ -468,6 +468,8 @@ pub const RESPONSE_REFERRED_MAX: usize = 64;
 pub const RESPONSE_REFERRED_BYTES_MAX: usize = 8 << 20;
 /// Items that one page of a response's input has at most, and if nothing is said.
 pub const RESPONSE_ITEMS_MAX: usize = 100;
+/// Tokens of a compaction's summary where the request does not say.
+pub const COMPACTION_TOKENS: u32 = 1024;
 /// Items on one page of a response's input where the request does not say; at most [`RESPONSE_ITEMS_MAX`].
 pub const RESPONSE_ITEMS: usize = 20;
 /// The version of Ollama's API that is spoken: programs compare it with what they need.

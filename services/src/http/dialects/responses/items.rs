@@ -1,5 +1,6 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
+use super::compaction;
 use super::tool_items as tools;
 use crate::hosted::shown_name;
 use crate::http::body::fields::{Fields, call_arguments, missing};
@@ -51,6 +52,11 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
         "web_search_call" | "file_search_call" => count_ignored("input", "type"),
         // The model is told of the tools anew.
         "mcp_list_tools" => {}
+        "compaction" => {
+            let path = fields.path("encrypted_content");
+            let sealed = fields.string("encrypted_content")?.ok_or_else(|| missing(&path, "a string"))?;
+            turns.user(compaction::read(&path, &sealed)?);
+        }
         "mcp_call" => tools::run(turns, &mut fields, &head)?,
         "mcp_approval_request" => tools::asked(turns, &mut fields, &head)?,
         "mcp_approval_response" => tools::approval(turns, &mut fields)?,
@@ -60,7 +66,8 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
             return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` \"item_reference\" leads nowhere")));
         }
         other => {
-            let wanted = "message, reasoning, function_call, function_call_output, mcp_call or mcp_approval_response";
+            let wanted = "message, reasoning, function_call, function_call_output, compaction, mcp_call or \
+                          mcp_approval_response";
             return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` must be {wanted}, got {other:?}")));
         }
     }
