@@ -6,6 +6,7 @@ use crate::actors::messages::Refusal;
 use crate::citations::{Citation, NumberedSource};
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
+use crate::traces::Moments;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
@@ -240,6 +241,8 @@ pub struct RequestUsage {
     pub reasoning_tokens: u32,
     /// Where the time went.
     pub timings: Timings,
+    /// When that was; of a turn's rounds, the last one's.
+    pub moments: Box<Moments>,
     /// The most tokens that a choice could have, where more were asked for than the context has room for.
     pub room: Option<u32>,
     /// What else the reply tells, in the order in which it does.
