@@ -7,6 +7,7 @@ use crate::citations::{Citation, NumberedSource};
 use crate::metrics::gateway::CompletedRequest;
 use crate::text::parser::TextPart;
 use crate::traces::Moments;
+use crate::web::WebPage;
 use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
@@ -76,14 +77,14 @@ impl Output {
 }
 
 /// Something that was done on the web for an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum WebAction {
     /// Pages were looked for.
     Search {
         /// The queries that the model wrote.
         queries: Vec<String>,
-        /// Addresses of the pages that were found.
-        urls: Vec<String>,
+        /// The pages that were found.
+        pages: Vec<WebPage>,
         /// Nothing could be searched.
         failed: bool,
     },
@@ -91,6 +92,8 @@ pub enum WebAction {
     Open {
         /// Address of the page.
         url: String,
+        /// Its title, and the passages of it that the model read.
+        read: Option<(String, Vec<NumberedSource>)>,
         /// It could not be read.
         failed: bool,
     },

@@ -423,13 +423,13 @@ impl TurnDriver {
         if let Some(why) = self.later.web.refusal(&asked) {
             return Ok(without_answer(call, CallOutcome::Refused, &why));
         }
-        self.tell(Output::Browsing(asked.action(&[], false))).await?;
+        self.tell(Output::Browsing(asked.begun())).await?;
         let LaterRounds { services, caller, web, .. } = &mut self.later;
         let begun = Instant::now();
         let ran = web.run(&services.web, caller, &asked).await;
         self.helped += begun.elapsed();
-        let (mut result, urls) = match ran {
-            Ok(found) => (self.fitted(&call, found.passages, before).await?, found.urls),
+        let (mut result, pages) = match ran {
+            Ok(found) => (self.fitted(&call, found.passages, before).await?, found.pages),
             Err(why) => (without_answer(call, CallOutcome::Failed, &why.to_string()), Vec::new()),
         };
         // What went wrong is told in a stranger's words too.
@@ -437,7 +437,7 @@ impl TurnDriver {
         self.later.report.searches += u32::from(matches!(asked, WebCall::Search { .. }));
         self.later.report.passages += result.passages.len() as u32;
         let failed = result.outcome == CallOutcome::Failed;
-        self.tell(Output::Browsed(asked.action(&urls, failed))).await?;
+        self.tell(Output::Browsed(asked.ended(pages, &result.passages, failed))).await?;
         Ok(result)
     }
 
