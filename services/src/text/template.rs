@@ -121,6 +121,11 @@ impl ChatTemplate {
         self
     }
 
+    /// The guard of conversations with tools, or of those without.
+    pub(super) fn guard(&self, with_tools: bool) -> &Guard {
+        self.of_tools.as_ref().filter(|_| with_tools).map_or(&self.guard, |of_tools| &of_tools.guard)
+    }
+
     /// The template as it was written.
     pub fn source(&self) -> Option<String> {
         Some(self.source.clone())

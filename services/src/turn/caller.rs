@@ -1,7 +1,7 @@
 //! On whose behalf a turn runs, as far as its stages need to know.
 
 use crate::engram::Asker;
-use crate::holder::Holder;
+use crate::holder::{Holder, ToolRights};
 use chimere_engine::ids::KeyId;
 use chimere_engine::scheduler::Terms;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub struct TurnCaller {
     pub account: KeyId,
     /// The key that tables are asked for with.
     pub asker: Asker,
+    /// What it may have the service run.
+    pub tools: ToolRights,
     /// Terms of the request, which its trial and its vectors run under too.
     pub terms: Terms,
 }

@@ -7,7 +7,7 @@ use super::request::{ResponsesBody, ResponsesRequest};
 use crate::clock::unix_seconds;
 use crate::database::DatabaseError;
 use crate::http::app::App;
-use crate::http::edge::keys::auth::{Caller, asker};
+use crate::http::edge::keys::auth::{Caller, viewer};
 use crate::http::edge::shares::Share;
 use crate::http::intake::bodies::{INLINE_BYTES, ParsedBody, more_room, take};
 use crate::http::intake::page::limit_and_order;
@@ -198,11 +198,11 @@ async fn asked(
         more_room(app, &mut room, holder, &stored.items)?;
         more_room(app, &mut room, holder, &stored.response)?;
     }
-    let (model, asker) = (app.clone(), asker(request));
+    let (model, viewer) = (app.clone(), viewer(request));
     let job = move || {
         let items = items_of(&named);
         let body = body.resolved(|id| items.get(id).cloned())?;
-        body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits.seen_by(asker))
+        body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits.seen_by(&viewer))
     };
     Ok(ParsedBody { asked: work(&app.turns.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
 }
