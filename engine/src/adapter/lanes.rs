@@ -1,5 +1,5 @@
-//! A matrix whose rows are the lanes of vectors, in tiles of sixteen. Numbers that bfloat16 holds exactly, as most files
-//! have them, take two bytes each: what a step costs is their bytes.
+//! A matrix whose rows are the lanes of vectors, in tiles of sixteen. Numbers that bfloat16 holds exactly, as most
+//! files have them, take two bytes each: what a step costs is their bytes.
 
 use crate::lines::Lines;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::needless_range_loop,
-    reason = "kernels loop over numbers: an iterator is a function, which may be compiled without its caller's instruction set"
+    reason = "an iterator is a function, which may lack its caller's instruction set"
 )]
 
 use crate::adapter::{LINE, LowRank};
