@@ -548,6 +548,8 @@ pub const ADAPTER_HOST_MIB_MAX: u64 = 1 << 24;
 /// Nats that an adapter may change what the model says by, on average over the prompts of its probe, unless the
 /// configuration says otherwise.
 pub const ADAPTER_KL_MAX: f64 = 2.0;
+/// Seconds that the probe of an adapter may take.
+pub const ADAPTER_PROBE_SECONDS_MAX: u64 = 120;
 /// The largest factor that a request may give its adapter.
 pub const ADAPTER_SCALE_MAX: f64 = 4.0;
 /// Pipelines of one directory.
