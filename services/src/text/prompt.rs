@@ -170,6 +170,8 @@ impl TextModel {
         let template = self.template.as_ref()?;
         let rendered = |conversation: &Conversation| self.tail(template, conversation, ends);
         let alike = conversation.tools.is_empty() || self.tools_behind != ToolsBehind::All;
+        // What was found once would be yesterday's.
+        let alike = alike && !template.tells_time();
         let guard = template.guard(!conversation.tools.is_empty());
         let framed = alike.then(|| self.frames.tail(conversation, (ends, guard), rendered)).flatten();
         let text = framed.or_else(|| rendered(conversation))?;
@@ -443,6 +445,19 @@ mod tests {
             let framed = model.frames.tail(&called("x"), (&[end], template.guard(false)), rendered);
             assert_eq!(framed, None, "{to}");
             assert!(model.continuation(&called("x"), &[end]).is_some());
+        }
+    }
+
+    #[test]
+    fn a_template_that_tells_the_time_is_rendered_for_each_result() {
+        let template = include_str!("../../../engine/tests/golden/moe/chat_template.jinja");
+        let now = template.replace("{{ '\\n<tool_response>", "{{ strftime_now('%H:%M') }}{{ '\\n<tool_response>");
+        assert_ne!(now, template);
+        let end = model(None).tokenizer().id("<|im_end|>").unwrap();
+        for (template, kept) in [(template, 1), (&now, 0)] {
+            let model = model(Some(template));
+            assert!(model.continuation(&called("x"), &[end]).is_some());
+            assert_eq!(model.frames.count(), kept);
         }
     }
 

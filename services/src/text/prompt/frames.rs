@@ -40,6 +40,12 @@ struct ResultFrame {
 }
 
 impl ResultFrames {
+    /// How many are kept.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
     /// What a template writes behind the answer of a conversation whose last messages are the results of its calls.
     /// `None` where that depends on more than the results. `tail` renders it behind one of `ends`; it is asked for
     /// made-up ones.
