@@ -2,6 +2,7 @@
 
 use crate::engram::Asker;
 use crate::holder::{Holder, ToolRights};
+use crate::web::WebVisitor;
 use chimere_engine::ids::KeyId;
 use chimere_engine::scheduler::Terms;
 use std::sync::Arc;
@@ -24,6 +25,11 @@ pub struct TurnCaller {
 }
 
 impl TurnCaller {
+    /// On whose behalf the web is read.
+    pub(super) fn visitor(&self) -> WebVisitor {
+        WebVisitor { holder: self.holder, account: self.account, request: self.name.clone() }
+    }
+
     /// The turn's first generation was taken: what comes after it is a part of a call that is there.
     pub(super) fn taken(&mut self) {
         self.terms.exempt = true;

@@ -10,7 +10,7 @@ use crate::turn::context::best_passages;
 use crate::turn::decisions::{RerankRequest, rerank};
 use crate::turn::error::TurnError;
 use crate::turn::options::{FileSearchRequest, QueryWriter, StoreReading};
-use crate::web::{WebHosts, WebVisitor};
+use crate::web::WebHosts;
 
 /// The search of a store, for errors and for the stage that puts passages into a conversation.
 pub(super) fn search_of(store: String, k: u32) -> FileSearchRequest {
@@ -80,7 +80,7 @@ async fn stored(
 /// Searches the web with the user's own words, which are all that leaves.
 async fn on_the_web(asking: Asking<'_>, step: &RetrieveStep, question: String) -> Result<StepSearch, TurnError> {
     let Asking { services, caller, .. } = asking;
-    let visitor = WebVisitor { holder: caller.holder, account: caller.account, request: caller.name.clone() };
+    let visitor = caller.visitor();
     let most = step.rerank.unwrap_or(step.k) as usize;
     let queries = if question.trim().is_empty() { Vec::new() } else { vec![question.clone()] };
     let searched = services.web.search(&visitor, &queries, &WebHosts::default(), most).await;

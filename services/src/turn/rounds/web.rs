@@ -6,7 +6,7 @@ use crate::text::{Conversation, Role};
 use crate::turn::caller::TurnCaller;
 use crate::turn::hosted::WebCall;
 use crate::turn::options::WebRequest;
-use crate::web::{Web, WebError, WebFinding, WebVisitor, addresses_in};
+use crate::web::{Web, WebError, WebFinding, addresses_in};
 use std::collections::BTreeSet;
 
 /// What a turn has done on the web.
@@ -59,7 +59,7 @@ impl WebTurn {
     /// Searches, or reads a page.
     pub(super) async fn run(&mut self, web: &Web, caller: &TurnCaller, call: &WebCall) -> Result<WebFinding, WebError> {
         let Some(request) = self.request.clone() else { return Ok(WebFinding::default()) };
-        let visitor = WebVisitor { holder: caller.holder, account: caller.account, request: caller.name.clone() };
+        let visitor = caller.visitor();
         match call {
             WebCall::Search { queries } => {
                 self.queries += queries.len();

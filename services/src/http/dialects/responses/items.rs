@@ -3,18 +3,37 @@
 use super::compaction;
 use super::tool_items as tools;
 use crate::hosted::shown_name;
-use crate::http::body::fields::{Fields, call_arguments, missing};
+use crate::http::body::fields::{Fields, call_arguments, missing, wrong_type};
 use crate::http::body::turns::{BETWEEN, TurnsBuilder, joined, left_out, text_of};
 use crate::http::wire::error::ApiError;
 use crate::metrics::count_ignored;
 use crate::text::{Message, Role};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// What a blob with a thought of ours begins with. It hides nothing, since the client was shown the thought: it brings
 /// it back where the client keeps nothing but the blob.
-pub(super) const SEALED: &str = "chimere1:";
+const SEALED: &str = "chimere1:";
+
+/// A text as a blob that the client brings back.
+pub(super) fn sealed(text: &str) -> String {
+    format!("{SEALED}{}", BASE64_STANDARD.encode(text))
+}
+
+/// The text of such a blob; none of one that is not ours.
+pub(super) fn unsealed(blob: &str) -> Option<String> {
+    String::from_utf8(BASE64_STANDARD.decode(blob.strip_prefix(SEALED)?).ok()?).ok()
+}
+
+/// The items of `input`, which may be a text.
+pub(super) fn of_input(input: Json) -> Result<Vec<Json>, ApiError> {
+    match input {
+        Json::String(text) => Ok(vec![json!({"type": "message", "role": "user", "content": text})]),
+        Json::Array(items) => Ok(items),
+        other => Err(wrong_type("input", "a string or an array of items", &other)),
+    }
+}
 
 /// The messages as templates take them: what was said before, and what came now.
 pub(super) fn checked(instructions: Option<String>, before: &[Json], new: &[Json]) -> Result<Vec<Message>, ApiError> {
@@ -103,11 +122,8 @@ fn thought(fields: &mut Fields) -> Result<String, ApiError> {
         said = if said.is_empty() { text } else { said };
     }
     let blob = fields.string("encrypted_content")?;
-    let unsealed = || {
-        let blob = blob.as_deref()?.strip_prefix(SEALED)?;
-        String::from_utf8(BASE64_STANDARD.decode(blob).ok()?).ok()
-    };
-    Ok(if said.is_empty() { unsealed().unwrap_or_default() } else { said })
+    let of_blob = || blob.as_deref().and_then(unsealed).unwrap_or_default();
+    Ok(if said.is_empty() { of_blob() } else { said })
 }
 
 fn call(turns: &mut TurnsBuilder, fields: &mut Fields) -> Result<(), ApiError> {
