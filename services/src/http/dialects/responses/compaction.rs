@@ -1,7 +1,7 @@
 //! Compaction: a conversation becomes an item with a summary that the model wrote, from which a later request goes on.
 
 use super::answer::{ResponseAnswer, ResponseFormat};
-use super::items::{of_input, sealed, unsealed};
+use super::items::{of_input, sealed};
 use super::request::ResponsesBody;
 use crate::actors::request::output::Output;
 use crate::http::body::fields::missing;
@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 const REQUEST: &str = "Summarise this conversation for somebody who has to go on with it and cannot read it. Keep the \
                        user's aims and wishes, what was decided and done, names, numbers, dates, files and code that \
                        matter, and what is left to do. Write the summary alone.";
-/// What stands before a summary where a conversation goes on from it.
-const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 
 /// Replies that are compactions.
 pub(super) struct CompactionFormat(pub(super) ResponseFormat);
@@ -86,13 +84,4 @@ fn compaction(response: &Value) -> Result<Value, ApiError> {
         "output": [{"id": format!("cmp_{id}"), "type": "compaction", "encrypted_content": sealed(&summary)}],
         "usage": response["usage"],
     }))
-}
-
-/// What the model reads of a compaction. It hides nothing: whoever has it can read the summary.
-///
-/// # Errors
-/// If it is not one of ours: without it the conversation would be lost.
-pub(super) fn read(path: &str, blob: &str) -> Result<String, ApiError> {
-    let foreign = || ApiError::invalid(path, format!("`{path}` is no compaction that this service made"));
-    unsealed(blob).map(|summary| [SUMMARY, &summary].concat()).ok_or_else(foreign)
 }

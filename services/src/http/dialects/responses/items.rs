@@ -1,6 +1,5 @@
 //! The items of a conversation: messages, thoughts, calls and their results.
 
-use super::compaction;
 use super::tool_items as tools;
 use crate::hosted::shown_name;
 use crate::http::body::fields::{Fields, call_arguments, missing, wrong_type};
@@ -15,6 +14,8 @@ use serde_json::{Value as Json, json};
 /// What a blob with a thought of ours begins with. It hides nothing, since the client was shown the thought: it brings
 /// it back where the client keeps nothing but the blob.
 const SEALED: &str = "chimere1:";
+/// What stands before a summary where a conversation goes on from it.
+const SUMMARY: &str = "A summary of the conversation so far:\n\n";
 
 /// A text as a blob that the client brings back.
 pub(super) fn sealed(text: &str) -> String {
@@ -24,6 +25,15 @@ pub(super) fn sealed(text: &str) -> String {
 /// The text of such a blob; none of one that is not ours.
 pub(super) fn unsealed(blob: &str) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(blob.strip_prefix(SEALED)?).ok()?).ok()
+}
+
+/// What the model reads of a compaction's blob. It hides nothing: whoever has it can read the summary.
+///
+/// # Errors
+/// If it is not one of ours: without it the conversation would be lost.
+fn summary(path: &str, blob: &str) -> Result<String, ApiError> {
+    let foreign = || ApiError::invalid(path, format!("`{path}` is no compaction that this service made"));
+    unsealed(blob).map(|summary| [SUMMARY, &summary].concat()).ok_or_else(foreign)
 }
 
 /// The items of `input`, which may be a text.
@@ -73,8 +83,8 @@ fn take(turns: &mut TurnsBuilder, path: String, item: Json) -> Result<(), ApiErr
         "mcp_list_tools" => {}
         "compaction" => {
             let path = fields.path("encrypted_content");
-            let sealed = fields.string("encrypted_content")?.ok_or_else(|| missing(&path, "a string"))?;
-            turns.user(compaction::read(&path, &sealed)?);
+            let blob = fields.string("encrypted_content")?.ok_or_else(|| missing(&path, "a string"))?;
+            turns.user(summary(&path, &blob)?);
         }
         "mcp_call" => tools::run(turns, &mut fields, &head)?,
         "mcp_approval_request" => tools::asked(turns, &mut fields, &head)?,
