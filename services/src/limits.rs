@@ -387,6 +387,8 @@ pub const FILE_SEARCHES_MAX: u32 = 4;
 pub const TOOLS_FILE_BYTES_MAX: u64 = 1 << 20;
 /// MCP servers that the operator names.
 pub const MCP_SERVERS_MAX: usize = 32;
+/// Characters of the name that an operator gives an MCP server.
+pub const MCP_SERVER_NAME_CHARS_MAX: usize = 32;
 /// Tools of one MCP server; further ones are withheld.
 pub const MCP_TOOLS_MAX: usize = 128;
 /// Bytes of one tool's description and schema; a tool with more is withheld.

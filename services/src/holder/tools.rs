@@ -1,13 +1,12 @@
 //! Which of the operator's tools the line of a key allows.
 
+use crate::limits::MCP_SERVER_NAME_CHARS_MAX;
 use std::sync::Arc;
 
 /// The word for the web among the names of MCP servers.
 const WEB: &str = "web";
 /// In the place of names: nothing.
 const NONE: &str = "none";
-/// Characters of a name.
-const NAME_CHARS_MAX: usize = 32;
 
 /// What a key may have the service run: it narrows what the operator's files allow, and adds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +28,8 @@ impl ToolRights {
             return Ok(Self::Named(Arc::new([])));
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let fits = |name: &str| (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(plain) && name != NONE;
+        let lengths = 1..=MCP_SERVER_NAME_CHARS_MAX;
+        let fits = |name: &str| lengths.contains(&name.len()) && name.chars().all(plain) && name != NONE;
         let one = |name: &str| {
             let wanted = format!("names of MCP servers with commas between them, {WEB} among them, or {NONE}");
             fits(name).then(|| name.into()).ok_or_else(|| format!("wants {wanted} for tools, got {name:?}"))

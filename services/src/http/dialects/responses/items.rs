@@ -23,7 +23,7 @@ pub(super) fn sealed(text: &str) -> String {
 }
 
 /// The text of such a blob; none of one that is not ours.
-pub(super) fn unsealed(blob: &str) -> Option<String> {
+fn unsealed(blob: &str) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(blob.strip_prefix(SEALED)?).ok()?).ok()
 }
 
