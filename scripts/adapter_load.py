@@ -73,9 +73,9 @@ def main():
         adapter_cost.write_adapters(args, files, range(2))
         os.mkdir(directory)
         bytes_of_one = sum(entry.stat().st_size for entry in os.scandir(os.path.join(files, "a0")))
-        # A file has 16-bit numbers and the memory 32-bit ones; one and a half fit.
+        # Numbers take two bytes each in the memory too; one and a half fit.
         keys = f"directory = {json.dumps(directory)}\nslots = 1\nhost_mib = "
-        with adapter_cost.served(args, scratch, f"{keys}{3 * bytes_of_one // 2**20 + 1}", args.device) as base:
+        with adapter_cost.served(args, scratch, f"{keys}{-(-3 * bytes_of_one // 2**21)}", args.device) as base:
             for name in os.listdir(files):
                 os.rename(os.path.join(files, name), os.path.join(directory, name))
             whole, read = [], []
@@ -88,7 +88,7 @@ def main():
                 read.append(seconds)
                 unload(base, "first")
         print(f"{bytes_of_one / 2**20:.1f} MiB in files; read {spread(read, 's')}, loaded and probed {spread(whole, 's')}")
-        with adapter_cost.served(args, scratch, f"{keys}{8 * bytes_of_one // 2**20 + 1}", args.device) as base:
+        with adapter_cost.served(args, scratch, f"{keys}{4 * bytes_of_one // 2**20 + 1}", args.device) as base:
             answers(base, ["a0", "a1"], 4)
             rounds = [(answers(base, ["a0"], 8)[1:], answers(base, ["a1", "a0"], 8)[1:]) for _ in range(args.rounds)]
         stays, turns = ([ms for one in column for ms in one] for column in zip(*rounds))
