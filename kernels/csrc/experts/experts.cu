@@ -26,7 +26,10 @@
 // A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
 // the layer has any in reserve: then the table names that one, and the expert has crossed the bus once. Slots take reserves in their order.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
+// LORA: adapters add to the shared expert's sums (common/lora.cuh). h of its gate and up is there; that of its down is made by as many blocks as stay,
+// each some rows of A, behind the wait for all, and told with the number of the launch, while products of down go on.
+//
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, LORA, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, HALVED_..: 1 where rows are there as f16 too, 2 where rows of h are as well, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -35,6 +38,9 @@
 #include "router/score.cuh"
 #include "experts/staged.cuh"
 #include "arguments.cuh"
+#if LORA
+#include "common/lora_shrink.cuh"
+#endif
 
 #define PADDED ((WIDTH + 127) / 128 * 128)
 #define SHARED_PADDED ((SHARED_WIDTH + 127) / 128 * 128)
@@ -355,12 +361,26 @@ template <int NC> __device__ __forceinline__ float in_order(const float *sums, i
     for (int i = 0; i < WK; i++) sum += sums[(i * NC + c) * 16 + r];
     return sum;
 }
+// Output `row` of the shared expert's gate and up for row c, with what an adapter adds.
+__device__ __forceinline__ float adapted_shared(const Arguments &args, int c, int row, float value) {
+#if LORA
+    return LoraRow(args.gate_up_lora, c).add(row, value);
+#else
+    return value;
+#endif
+}
+// Adapters bring arguments along, which a function of its own would have copied.
+#if LORA
+#define OUT_OF_LINE __forceinline__
+#else
+#define OUT_OF_LINE __noinline__
+#endif
 // A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
 // shared expert.
 // `factors`: of the rows whose sums the lane has, where rows have some.
 template <int NC, class W>
-__device__ __noinline__ void
-put_hidden(const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
+__device__ OUT_OF_LINE void
+put_hidden(const Arguments &args, const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
     constexpr int EACH = GROUP_VALUES / 32;
     int lane = threadIdx.x % WARP;
 #pragma unroll 1
@@ -369,11 +389,17 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
         float norm = norms[pairs ? pairs[c] / USED : c], value;
         if constexpr (SQUARED) {
             const float *tile = sums + (i % EACH * 2 + lane / 16) * WK * NC * 16;
-            value = relu2(W::times_factor(in_order<NC>(tile, c, lane % 16), i % EACH == 0 ? factors.x : factors.y) * norm);
+            value = W::times_factor(in_order<NC>(tile, c, lane % 16), i % EACH == 0 ? factors.x : factors.y) * norm;
+            if (!pairs) value = adapted_shared(args, c, group * 64 + (i % EACH * 2 + lane / 16) * 16 + lane % 16, value);
+            value = relu2(value);
         } else {
             const float *tile = sums + lane / 8 * WK * NC * 16;
             float gate = W::times_factor(in_order<NC>(tile, c, lane % 8), factors.x) * norm;
             float up = W::times_factor(in_order<NC>(tile, c, lane % 8 + 8), factors.y) * norm;
+            if (!pairs) {
+                const int row = (group * 4 + lane / 8) * 16 + lane % 8;
+                gate = adapted_shared(args, c, row, gate), up = adapted_shared(args, c, row + 8, up);
+            }
             value = silu(gate) * up;
         }
         int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group * EACH + i % EACH;
@@ -540,7 +566,7 @@ template <int ROWS> struct Experts {
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
         // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
         __syncthreads();
-        put_hidden<NC, W>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
+        put_hidden<NC, W>(args, of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
                           pairs ? args.hidden_meta : args.shared_meta);
     }
 
@@ -624,6 +650,76 @@ template <int ROWS> struct Experts {
         if (threadIdx.x % WARP == 0) bring(args.soon, args.soon_bytes, blockIdx.x * WARPS + warp, gridDim.x * WARPS);
     }
 
+    // Blocks that stay for down.
+    __device__ __forceinline__ int staying() const { return min((int)gridDim.x, HIDDEN / 32 * M::CLUSTER_OF); }
+    // Asks for what the warp's first row reads of A.
+    __device__ __forceinline__ void bring_shared_a() const {
+#if LORA
+        const LoraParts &lora = args.down_lora;
+        const int adapter = lora.early && warp < args.rows ? lora_of_row(lora, warp).x : -1;
+        if (adapter < 0) return;
+        const LoraGroup group = lora_group(lora, adapter);
+        const u8 *a = lora_memory(lora, adapter) + (u64)group.a * 16 + (u64)blockIdx.x * (SHARED_PADDED * 2);
+        if (blockIdx.x < group.rank && threadIdx.x % WARP * 128 < SHARED_PADDED * 2) bring_line(a + threadIdx.x % WARP * 128);
+#endif
+    }
+    // Some rows of A times the shared expert's h of each row, a row a warp, for all blocks.
+    __device__ __forceinline__ void shrink_shared(u32 tag) const {
+#if LORA
+        const LoraParts &lora = args.down_lora;
+#pragma unroll 1
+        for (int row = warp; row < args.rows; row += WARPS) {
+            const int2 of_row = lora_of_row(lora, row);
+            if (of_row.x < 0) continue;
+            const LoraGroup group = lora_group(lora, of_row.x);
+            if (!group.changes(0)) continue;
+            const u16 *a = (const u16 *)(lora_memory(lora, of_row.x) + (u64)group.a * 16);
+            const i8 *codes = args.shared_hidden + row * (SHARED_PADDED * PLANES);
+            const float2 *meta = args.shared_meta + row * (SHARED_PADDED / 32 * PLANES);
+            const float scale = group.scales[0] * __int_as_float(of_row.y);
+#pragma unroll 1
+            for (u32 n = blockIdx.x; n < group.rank; n += staying()) {
+                const float sum = shrink_by_a_warp<SHARED_PADDED>(a + (u64)n * SHARED_PADDED, codes, meta);
+                if (threadIdx.x % WARP == 0) put_score(args.down_h + (u64)row * args.down_rank + n, tag, sum * scale);
+            }
+        }
+#endif
+    }
+    // Output `column` of the shared expert's down for a row, with what an adapter adds; by all lanes of a warp, neighbouring columns.
+    __device__ __forceinline__ float adapted_down(int row, int column, float value, u32 tag) const {
+#if LORA
+        const LoraParts &lora = args.down_lora;
+        const int adapter = lora_of_row(lora, row).x, lane = threadIdx.x % WARP;
+        if (adapter < 0) return value;
+        const LoraGroup group = lora_group(lora, adapter);
+        if (!group.changes(0)) return value;
+        const uint4 *b = (const uint4 *)lora_memory(lora, adapter) + group.b + (u64)(u32)column * (group.rank / 8);
+        const u64 *of_row = args.down_h + (u64)row * args.down_rank;
+        float sum = 0;
+#pragma unroll 1
+        for (u32 first = 0; first < group.rank; first += WARP) {
+            float h = 0;
+            if (first + lane < group.rank) {
+                u64 word;
+                // Ends when the block that has this row of A has told it, which it does without waiting for others; all run at a time.
+                wait_until<EXPERT_ADAPTERS>([&] { return (u32)((word = scored(of_row + first + lane)) >> 32) == tag; });
+                h = __uint_as_float((u32)word);
+            }
+            __syncwarp();
+#pragma unroll 1
+            for (u32 i = 0; i < WARP / 8 && first + 8 * i < group.rank; i++) {
+                float of[8];
+#pragma unroll
+                for (int j = 0; j < 8; j++) of[j] = __shfl_sync(~0u, h, 8 * i + j);
+                sum = LoraRow::step(b[first / 8 + i], make_float4(of[0], of[1], of[2], of[3]), make_float4(of[4], of[5], of[6], of[7]), sum);
+            }
+        }
+        return __fadd_rn(value, sum);
+#else
+        return value;
+#endif
+    }
+
     // What `add_up` reads that has been there since before the launch: of one row.
     struct Old {
         int expert;
@@ -637,7 +733,7 @@ template <int ROWS> struct Experts {
     }
     // The experts added up in order, the residual stream, and what its next reader wants, by the first block of a cluster. `old`: of the
     // warp's first row.
-    __device__ __forceinline__ void add_up(int group, Old old) {
+    __device__ __forceinline__ void add_up(int group, Old old, u32 tag) {
         int lane = threadIdx.x % WARP;
         const float *parts = parts_of(lane / 16) + lane % 16;
 #pragma unroll 1
@@ -653,6 +749,7 @@ template <int ROWS> struct Experts {
                 total = __fmaf_rn(gate, gate != 0.0f ? part : 0.0f, total);
             }
             float shared = __fmul_rn(parts[(M::PAIRS + row) * 16], args.shared_down_factor);
+            shared = adapted_down(row, group * 32 + lane, shared, tag);
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), shared, total);
             float value = old.x + total;
             args.x[row * HIDDEN + group * 32 + lane] = value;
@@ -674,6 +771,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     scores.read_weights(args, blockIdx.x * scores.COLUMNS);
     fetch_grid((u32 *)experts.grid);
     experts.chosen.clear();
+    experts.bring_shared_a();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
@@ -709,6 +807,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     __syncthreads();
     if (PLACED && blockIdx.x == 0 && experts.warp == WARPS - 1) experts.chosen.tell_arrivals(args);
     let_next_start();
+    experts.shrink_shared(tag);
     if (experts.chosen.slots > 0) Staged<PADDED, M::HALVED_H>::template fetch<THREADS>(memory + M::H_AT, args.hidden, args.hidden_meta, args.rows * USED);
     Staged<SHARED_PADDED, M::HALVED_H>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
     copies_end();
@@ -722,7 +821,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
         experts.down(of_down);
         if (M::CLUSTER_OF > 1) cluster_sync();
         else __syncthreads();
-        if (experts.rank == 0) experts.add_up(group, old);
+        if (experts.rank == 0) experts.add_up(group, old, tag);
         if ((group += clusters) >= HIDDEN / 32) break;
         of_shared_down = experts.shared_down_stream(group);
         of_down = experts.down_stream(group);

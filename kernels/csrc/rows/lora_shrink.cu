@@ -3,57 +3,24 @@
 // a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
 // their norm; scale(row): of its sequence; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
 //
-// A block has A_ROWS rows of A, and one row of x, or TILE rows of prompts; a thread has of each 2,048 inputs eight: two quads of an int8 block. Its
-// sums are added in order, then the lanes' as a tree, then the warps' in order, so that h of a row depends on no other row. Rows that have no adapter
-// are left out. Bound: the bytes of A.
+// A block has A_ROWS rows of A, and one row of x, or those of one adapter (`by_adapter`), or TILE rows of prompts. Sums are added in the order of common/lora_shrink.cuh, so that h of a row
+// depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
 //
 // -D PLANES.
 #include "arguments.cuh"
 #include "rows/half_rows.cuh"
-#include "common/lora.cuh"
+#include "common/lora_shrink.cuh"
 
-#define WARPS 8
+#define WARPS SHRINK_WARPS
 #define THREADS (WARPS * WARP)
 #define A_ROWS 4
 #define TILE 4
 
-// Eight values of A: quads t and t + 4 of a block.
-struct Eight {
-    float v[8];
-
-    static __device__ __forceinline__ uint4 read(const u16 *a, u32 at) {
-        const u16 *from = a + at / 4 * 32 + at % 4 * 4;
-        const uint2 low = *(const uint2 *)from, high = *(const uint2 *)(from + 16);
-        return make_uint4(low.x, low.y, high.x, high.y);
-    }
-    __device__ __forceinline__ explicit Eight(uint4 w) {
-        const u32 words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[2 * i] = low_half(words[i]), v[2 * i + 1] = high_half(words[i]);
-    }
-};
-
 // What a thread has of a row of x at `at`.
-struct OfRow {
-    float v[8];
-
+struct OfRow : EightInputs {
     __device__ __forceinline__ OfRow(const Arguments &args, u64 row, u32 at) {
         if (args.halves) read_halves(args, row, at);
-        else read_int8(args, row, at);
-    }
-    __device__ __forceinline__ void read_int8(const Arguments &args, u64 row, u32 at) {
-        const u64 block = row * (args.cols / 32) + at / 4;
-        const i8 *from = args.codes + block * (32 * PLANES) + at % 4 * 8;
-#pragma unroll
-        for (int plane = 0; plane < PLANES; plane++) {
-            const int2 codes = *(const int2 *)(from + 32 * plane);
-            const float scale = args.meta[block * PLANES + plane].x;
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const float code = (float)(i8)((u32)(i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
-                v[i] = plane == 0 ? code * scale : __fmaf_rn(code, scale, v[i]);
-            }
-        }
+        else read_int8(args.codes + row * (args.cols * PLANES), args.meta + row * (args.cols / 32 * PLANES), at);
     }
     __device__ __forceinline__ void read_halves(const Arguments &args, u64 row, u32 at) {
 #pragma unroll
@@ -63,11 +30,6 @@ struct OfRow {
             const u32 odd = *(const u32 *)(args.halves + half_place(piece + 1, row, args.half_rows) + at % 4 * 2);
             v[4 * half] = low_half(even), v[4 * half + 1] = low_half(odd), v[4 * half + 2] = high_half(even), v[4 * half + 3] = high_half(odd);
         }
-    }
-    __device__ __forceinline__ float add(const Eight &a, float sum) const {
-#pragma unroll
-        for (int i = 0; i < 8; i++) sum = __fmaf_rn(a.v[i], v[i], sum);
-        return sum;
     }
 };
 
@@ -104,17 +66,22 @@ struct RowsOfA {
     }
 };
 
-// Products of N neighbouring rows from `row` on. `ahead`: what the thread has of A first.
-template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u64 row, const RowsOfA &a, uint4 (&ahead)[A_ROWS], u32 first) {
-    __shared__ float of_warps[WARPS][A_ROWS * N];
+// Products of N neighbouring rows from `row` on. `ahead`: what the thread has of A first. `turn`: which of two places the warps' sums have: what is there
+// is read before the turn after next.
+template <int N>
+__device__ __forceinline__ void shrink(const Arguments &args, u64 row, const RowsOfA &a, const uint4 (&ahead)[A_ROWS], u32 first, int turn) {
+    __shared__ float of_warps[2][WARPS][A_ROWS * N];
     float sums[A_ROWS][N] = {};
     for (u32 at = threadIdx.x; at < args.cols / 8; at += THREADS) {
-        if (at != threadIdx.x) a.read(at, ahead);
+        uint4 of[A_ROWS];
+#pragma unroll
+        for (int i = 0; i < A_ROWS; i++) of[i] = ahead[i];
+        if (at != threadIdx.x) a.read(at, of);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const OfRow x(args, row + n, at);
 #pragma unroll
-            for (int i = 0; i < A_ROWS; i++) sums[i][n] = x.add(Eight(ahead[i]), sums[i][n]);
+            for (int i = 0; i < A_ROWS; i++) sums[i][n] = x.add(Eight(of[i]), sums[i][n]);
         }
     }
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -123,7 +90,7 @@ template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const float sum = warp_sum(sums[i][n]);
-            if (lane == 0) of_warps[warp][i * N + n] = sum;
+            if (lane == 0) of_warps[turn][warp][i * N + n] = sum;
         }
     // A warp has a row of x.
     const float scale = warp < N ? row_scale(args, row + warp) * __int_as_float(lora_of_row(args.lora, row + warp).y) : 0;
@@ -131,7 +98,7 @@ template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u
     if (warp >= N || lane >= A_ROWS) return;
     float sum = 0, own = 0;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += of_warps[w][lane * N + warp];
+    for (int w = 0; w < WARPS; w++) sum += of_warps[turn][w][lane * N + warp];
     bool there = false;
 #pragma unroll
     for (int i = 0; i < A_ROWS; i++)
@@ -139,13 +106,23 @@ template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u
     if (there) args.reduced[(row + warp) * args.lora.stride + first + lane] = sum * (own * scale);
 }
 
-// One row, whose A is read before the wait.
-__device__ __forceinline__ void shrink_early(const Arguments &args, u64 row, u32 first) {
-    const RowsOfA a(args, lora_of_row(args.lora, row).x, first);
+// Rows that are decoded: one, or all of one adapter, whose A is read once, before the wait.
+__device__ __forceinline__ void shrink_decoded(const Arguments &args, u32 number, u32 first) {
+    const int adapter = args.by_adapter ? (int)number : lora_of_row(args.lora, number).x;
+    const RowsOfA a(args, adapter, first);
     uint4 ahead[A_ROWS] = {};
-    if (threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
+    if (a.any && threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
     wait_for_inputs();
-    if (a.any) shrink<1>(args, row, a, ahead, first);
+    if (!a.any) return;
+    if (!args.by_adapter) return shrink<1>(args, number, a, ahead, first, 0);
+    int turn = 0;
+#pragma unroll 1
+    for (u32 base = 0; base < args.rows; base += WARP) {
+        const u32 row = base + threadIdx.x % WARP;
+        u32 own = __ballot_sync(~0u, row < args.rows && lora_of_row(args.lora, row).x == adapter);
+#pragma unroll 1
+        for (; own; own &= own - 1, turn ^= 1) shrink<1>(args, base + __ffs(own) - 1, a, ahead, first, turn);
+    }
 }
 
 // Rows of prompts, together where they have one adapter.
@@ -158,19 +135,20 @@ __device__ __forceinline__ void shrink_tile(const Arguments &args, u32 row, u32 
         if (!a.any) continue;
         uint4 ahead[A_ROWS] = {};
         if (threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
-        if (alike) shrink<TILE>(args, row, a, ahead, first);
-        else shrink<1>(args, row + i, a, ahead, first);
+        if (alike) shrink<TILE>(args, row, a, ahead, first, 0);
+        else shrink<1>(args, row + i, a, ahead, first, 0);
         __syncthreads();
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) lora_shrink(const Arguments args) {
+// Four blocks a multiprocessor: each waits for memory most of its time.
+extern "C" __global__ void __launch_bounds__(THREADS, 4) lora_shrink(const Arguments args) {
     let_next_start();
-    const u32 first = blockIdx.x * A_ROWS;
-    if (args.lora.early) {
-        shrink_early(args, blockIdx.y, first);
-    } else {
-        wait_for_inputs();
-        shrink_tile(args, blockIdx.y * TILE, first);
-    }
+    shrink_decoded(args, blockIdx.y, blockIdx.x * A_ROWS);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) lora_shrink_prompts(const Arguments args) {
+    let_next_start();
+    wait_for_inputs();
+    shrink_tile(args, blockIdx.y * TILE, blockIdx.x * A_ROWS);
 }

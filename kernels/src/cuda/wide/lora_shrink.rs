@@ -39,24 +39,29 @@ device_struct! {
         cols: u32,
         half_rows: u32,
         norm_blocks: i32,
+        /// Whether a block of decoded rows has all of one adapter, by its slot, or one row.
+        by_adapter: i32,
         eps: f32,
     }
 }
 
-/// The kernel that makes `h` of rows.
+/// The kernels that make `h` of rows.
 #[derive(Debug)]
 pub struct LoraShrink {
     planes: Planes,
-    kernel: Kernel<Arguments>,
+    /// For rows that are decoded, and for those of prompts.
+    decoded: Kernel<Arguments>,
+    prompts: Kernel<Arguments>,
 }
 
 impl LoraShrink {
-    /// Loads the kernel of [`program`].
+    /// Loads the kernels of [`program`].
     ///
     /// # Errors
     /// If it cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, planes: Planes) -> Result<Self, CudaError> {
-        Ok(Self { planes, kernel: device.module(cache, &program(planes))?.kernel(NAME)? })
+        let module = device.module(cache, &program(planes))?;
+        Ok(Self { planes, decoded: module.kernel(NAME)?, prompts: module.kernel("lora_shrink_prompts")? })
     }
 
     /// Enqueues it for `rows` rows of `cols` inputs, whole blocks of 32, of which `norm` have a norm folded in. A has at
@@ -94,6 +99,9 @@ impl LoraShrink {
             return Ok(());
         }
         let (halves, row_scales) = halves.map_or_else(Default::default, |halves| halves.pointers(device));
+        // Each adapter's A is read once, but where there are fewer rows than slots.
+        let slots = lora.memory.len() / lora.slot_bytes;
+        let by_adapter = lora.early && rows > slots;
         let arguments = Arguments {
             codes: Ptr::of(inputs.codes, stream),
             meta: Ptr::of(inputs.meta, stream),
@@ -106,13 +114,16 @@ impl LoraShrink {
             cols: cols as u32,
             half_rows: rows as u32,
             norm_blocks: norm_blocks as i32,
+            by_adapter: i32::from(by_adapter),
             eps: inputs.eps,
         };
-        let tile = if lora.early { 1 } else { TILE };
-        let blocks = (a_rows.div_ceil(A_ROWS) as u32, rows.div_ceil(tile) as u32);
-        let grid = Grid { blocks, threads: THREADS as u32 };
+        let (kernel, numbers) = match lora.early {
+            true => (&self.decoded, if by_adapter { slots } else { rows }),
+            false => (&self.prompts, rows.div_ceil(TILE)),
+        };
+        let grid = Grid { blocks: (a_rows.div_ceil(A_ROWS) as u32, numbers as u32), threads: THREADS as u32 };
         // SAFETY: the buffers were found large enough, the caller vouches for the adapters. What is read before the wait is
         // there.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
+        unsafe { kernel.launch(device, grid, &arguments) }
     }
 }

@@ -23,6 +23,7 @@ use crate::backend::cuda::rank::products::ProductKernels;
 use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::model::{AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, MoeConfig, OpConfig, ParallelConfig};
+use chimere_kernels::cuda::lora::Lora;
 use chimere_kernels::cuda::wide::{HalfPlace, Source};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
@@ -70,6 +71,18 @@ impl<'a> BlockPass<'a> {
         'a: 'b,
     {
         self.adapted(AdaptedSide::Output, x)
+    }
+
+    /// What adapters add to matrices that read the stream, behind what they take of its rows.
+    pub(crate) fn input_adapters(&self, x: &Source<'_>) -> CudaResult<Option<Lora<'a>>> {
+        let side = AdaptedSide::Inputs { norm: self.hidden };
+        let lora = self.adapters.map(|adapters| adapters.shrink(self.device, self.pass.rows, side, x));
+        Ok(lora.transpose()?.flatten())
+    }
+
+    /// What adapters add to the matrix that writes the stream, for kernels that make `A x` themselves.
+    pub(crate) fn output_adapters(&self) -> Option<Lora<'a>> {
+        self.adapters?.lora(self.pass.rows, AdaptedSide::Output).map(|(_, lora)| lora)
     }
 
     fn adapted<'b>(&self, side: AdaptedSide, x: Source<'b>) -> CudaResult<Source<'b>>

@@ -24,9 +24,14 @@ pub struct AdapterRoom {
 }
 
 impl AdapterRoom {
+    /// The largest rank of adapters that there is room for; 0 where there is none.
+    pub(crate) fn rank(self) -> usize {
+        if self.slots > 0 { self.rank_max } else { 0 }
+    }
+
     /// Whether there is room for any adapter.
     pub(crate) fn holds_any(self) -> bool {
-        self.slots > 0 && self.rank_max > 0
+        self.rank() > 0
     }
 }
 
