@@ -48,22 +48,14 @@ struct EightInputs {
     }
 };
 
-// By one warp: an int8 row of INPUTS values times row `a` of A.
-template <int INPUTS> __device__ __forceinline__ float shrink_by_a_warp(const u16 *a, const i8 *codes, const float2 *meta) {
+// What one of those warps has of an int8 row of INPUTS values times row `a` of A.
+template <int INPUTS> __device__ __forceinline__ float shrink_as_a_warp(const u16 *a, const i8 *codes, const float2 *meta, u32 warp) {
     float sum = 0;
 #pragma unroll 1
-    for (u32 stands_for = 0; stands_for < SHRINK_WARPS; stands_for++) {
-        const u32 first = stands_for * WARP + threadIdx.x % WARP;
-        // What has no inputs adds 0, which changes nothing.
-        if (stands_for * WARP >= INPUTS / 8) break;
-        float own = 0;
-#pragma unroll 1
-        for (u32 at = first; at < INPUTS / 8; at += SHRINK_WARPS * WARP) {
-            EightInputs x;
-            x.read_int8(codes, meta, at);
-            own = x.add(Eight(Eight::read(a, at)), own);
-        }
-        sum += warp_sum(own);
+    for (u32 at = warp * WARP + threadIdx.x % WARP; at < INPUTS / 8; at += SHRINK_WARPS * WARP) {
+        EightInputs x;
+        x.read_int8(codes, meta, at);
+        sum = x.add(Eight(Eight::read(a, at)), sum);
     }
-    return sum;
+    return warp * WARP < INPUTS / 8 ? warp_sum(sum) : 0.0f;
 }

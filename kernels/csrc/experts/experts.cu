@@ -26,8 +26,8 @@
 // A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
 // the layer has any in reserve: then the table names that one, and the expert has crossed the bus once. Slots take reserves in their order.
 //
-// LORA: adapters add to the shared expert's sums (common/lora.cuh). h of its gate and up is there; that of its down is made by as many blocks as stay,
-// each some rows of A, behind the wait for all, and told with the number of the launch, while products of down go on.
+// LORA: adapters add to the shared expert's sums (common/lora.cuh). Blocks share the rows of A out among themselves and tell each other A x with the number
+// of the launch, while products go on: for gate and up when scores are told, for down behind the wait for all.
 //
 // -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, LORA, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
@@ -361,10 +361,46 @@ template <int NC> __device__ __forceinline__ float in_order(const float *sums, i
     for (int i = 0; i < WK; i++) sum += sums[(i * NC + c) * 16 + r];
     return sum;
 }
-// Output `row` of the shared expert's gate and up for row c, with what an adapter adds.
-__device__ __forceinline__ float adapted_shared(const Arguments &args, int c, int row, float value) {
+// What adapters add to the shared expert's products: blocks share the rows of A out among themselves, and tell each other A x with the number of the
+// launch. Those of gate and up lie in the first 2 * adapter_rank places of a row, those of down behind them.
 #if LORA
-    return LoraRow(args.gate_up_lora, c).add(row, value);
+__device__ __forceinline__ u64 *told_of(const Arguments &args, int row, bool down) {
+    return args.told + (u64)row * (3 * args.adapter_rank) + (down ? 2 * args.adapter_rank : 0);
+}
+#endif
+// Output `column` of row `row`, which is of a part of the group, with what an adapter adds; by all lanes of a warp, columns of one part. `norm`: of the row
+// that A has read.
+__device__ __forceinline__ float
+adapted(const Arguments &args, const LoraParts &lora, bool down, u32 part, int row, int column, float norm, float value, u32 tag) {
+#if LORA
+    const int2 of_row = lora_of_row(lora, row);
+    const int lane = threadIdx.x % WARP;
+    if (of_row.x < 0) return value;
+    const LoraGroup group = lora_group(lora, of_row.x);
+    if (!group.changes(part)) return value;
+    const uint4 *b = (const uint4 *)lora_memory(lora, of_row.x) + group.b + (u64)(u32)column * (group.rank / 8);
+    const u64 *told = told_of(args, row, down) + part * group.rank;
+    const float scale = (part == 0 ? group.scales[0] : group.scales[1]) * (norm * __int_as_float(of_row.y));
+    float sum = 0;
+#pragma unroll 1
+    for (u32 first = 0; first < group.rank; first += WARP) {
+        float h = 0;
+        if (first + lane < group.rank) {
+            u64 word;
+            // Ends when the block that has this row of A has told it, which it does without waiting for others; all run at a time.
+            wait_until<EXPERT_ADAPTERS>([&] { return (u32)((word = scored(told + first + lane)) >> 32) == tag; });
+            h = __uint_as_float((u32)word) * scale;
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (u32 i = 0; i < WARP / 8 && first + 8 * i < group.rank; i++) {
+            float of[8];
+#pragma unroll
+            for (int j = 0; j < 8; j++) of[j] = __shfl_sync(~0u, h, 8 * i + j);
+            sum = LoraRow::step(b[first / 8 + i], make_float4(of[0], of[1], of[2], of[3]), make_float4(of[4], of[5], of[6], of[7]), sum);
+        }
+    }
+    return __fadd_rn(value, sum);
 #else
     return value;
 #endif
@@ -380,7 +416,7 @@ __device__ __forceinline__ float adapted_shared(const Arguments &args, int c, in
 // `factors`: of the rows whose sums the lane has, where rows have some.
 template <int NC, class W>
 __device__ OUT_OF_LINE void
-put_hidden(const Arguments &args, const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
+put_hidden(const Arguments &args, u32 tag, const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
     constexpr int EACH = GROUP_VALUES / 32;
     int lane = threadIdx.x % WARP;
 #pragma unroll 1
@@ -390,7 +426,8 @@ put_hidden(const Arguments &args, const float *sums, const float *norms, int cou
         if constexpr (SQUARED) {
             const float *tile = sums + (i % EACH * 2 + lane / 16) * WK * NC * 16;
             value = W::times_factor(in_order<NC>(tile, c, lane % 16), i % EACH == 0 ? factors.x : factors.y) * norm;
-            if (!pairs) value = adapted_shared(args, c, group * 64 + (i % EACH * 2 + lane / 16) * 16 + lane % 16, value);
+            const int row = group * 64 + (i % EACH * 2 + lane / 16) * 16 + lane % 16;
+            if (!pairs) value = adapted(args, args.gate_up_lora, false, 0, c, row, norm, value, tag);
             value = relu2(value);
         } else {
             const float *tile = sums + lane / 8 * WK * NC * 16;
@@ -398,7 +435,8 @@ put_hidden(const Arguments &args, const float *sums, const float *norms, int cou
             float up = W::times_factor(in_order<NC>(tile, c, lane % 8 + 8), factors.y) * norm;
             if (!pairs) {
                 const int row = (group * 4 + lane / 8) * 16 + lane % 8;
-                gate = adapted_shared(args, c, row, gate), up = adapted_shared(args, c, row + 8, up);
+                gate = adapted(args, args.gate_up_lora, false, 0, c, row, norm, gate, tag);
+                up = adapted(args, args.gate_up_lora, false, 1, c, row + 8, norm, up, tag);
             }
             value = silu(gate) * up;
         }
@@ -553,7 +591,7 @@ template <int ROWS> struct Experts {
     }
     // Four tiles for NC columns, then the 32 values of h of each. `pairs`: of the columns; null where they are the rows.
     template <int NC, class W, class S>
-    __device__ __forceinline__ void group(S &stream, int count, int item, int group, int turn, const u8 *pairs, u8 *way = nullptr) {
+    __device__ __forceinline__ void group(S &stream, int count, int item, int group, int turn, u32 tag, const u8 *pairs, u8 *way = nullptr) {
         const u8 *own = W::HAS_FACTORS ? stream.tile_of(item) : nullptr;
         const float2 factors = group_factors<W>(own - (u64)(warp / WK) * W::TILE_BYTES);
         if (PLACED && way && warp % WK == 0) W::put_factors(way, own);
@@ -566,15 +604,15 @@ template <int ROWS> struct Experts {
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
         // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
         __syncthreads();
-        put_hidden<NC, W>(args, of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
+        put_hidden<NC, W>(args, tag, of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
                           pairs ? args.hidden_meta : args.shared_meta);
     }
 
     // All groups of this block: of the shared expert, then of the chosen ones.
-    template <class S> __device__ __forceinline__ void gate_up(S &of_shared) {
+    template <class S> __device__ __forceinline__ void gate_up(S &of_shared, u32 tag) {
         int turn = 0;
 #pragma unroll 1
-        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC, SharedGateUp>(of_shared, args.rows, g.at, g.at, turn, nullptr);
+        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC, SharedGateUp>(of_shared, args.rows, g.at, g.at, turn, tag, nullptr);
         copies_wait<0>();
         auto stream = gate_up_stream();
 #pragma unroll 1
@@ -582,9 +620,9 @@ template <int ROWS> struct Experts {
             int slot = g.at / GROUPS, of_expert = g.at % GROUPS, count = chosen.counts[slot];
             const u8 *pairs = chosen.pairs[slot];
             u8 *way = way_of(stream, g.at, slot);
-            if (ROWS == 1 || count == 1) group<1, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
-            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
-            else group<M::NC, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
+            if (ROWS == 1 || count == 1) group<1, GateUp>(stream, count, g.at, of_expert, turn, tag, pairs, way);
+            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8, GateUp>(stream, count, g.at, of_expert, turn, tag, pairs, way);
+            else group<M::NC, GateUp>(stream, count, g.at, of_expert, turn, tag, pairs, way);
         }
         copies_wait<0>();
     }
@@ -652,15 +690,57 @@ template <int ROWS> struct Experts {
 
     // Blocks that stay for down.
     __device__ __forceinline__ int staying() const { return min((int)gridDim.x, HIDDEN / 32 * M::CLUSTER_OF); }
-    // Asks for what the warp's first row reads of A.
-    __device__ __forceinline__ void bring_shared_a() const {
+    // Asks for what the first row reads of A: for gate and up all, for down as much as a block has.
+    __device__ __forceinline__ void bring_a() const {
 #if LORA
-        const LoraParts &lora = args.down_lora;
-        const int adapter = lora.early && warp < args.rows ? lora_of_row(lora, warp).x : -1;
+        bring_a_of(args.gate_up_lora, COLS), bring_a_of(args.down_lora, SHARED_PADDED);
+#endif
+    }
+#if LORA
+    __device__ __forceinline__ void bring_a_of(const LoraParts &lora, int inputs) const {
+        const int adapter = lora.early && args.rows > 0 ? lora_of_row(lora, 0).x : -1;
         if (adapter < 0) return;
         const LoraGroup group = lora_group(lora, adapter);
-        const u8 *a = lora_memory(lora, adapter) + (u64)group.a * 16 + (u64)blockIdx.x * (SHARED_PADDED * 2);
-        if (blockIdx.x < group.rank && threadIdx.x % WARP * 128 < SHARED_PADDED * 2) bring_line(a + threadIdx.x % WARP * 128);
+        const u8 *a = lora_memory(lora, adapter) + (u64)group.a * 16 + (u64)blockIdx.x * (inputs * 2);
+        const bool there = group.changes(blockIdx.x / max(group.rank, 1u));
+        if (there && threadIdx.x * 128 < inputs * 2) bring_line(a + threadIdx.x * 128);
+    }
+#endif
+    // Some rows of A times the rows that gate and up read, for all blocks; a warp stands for some of those that add up in an order of their own.
+    __device__ __forceinline__ void shrink_inputs(u32 tag) const {
+#if LORA
+        const LoraParts &lora = args.gate_up_lora;
+        float *of_warps = sums + M::SUMS;
+#pragma unroll 1
+        for (u32 n = blockIdx.x; n < 2 * args.adapter_rank; n += gridDim.x) {
+            __syncthreads();
+#pragma unroll 1
+            for (int row = 0; row < args.rows; row++) {
+                const int adapter = lora_of_row(lora, row).x;
+                if (adapter < 0) continue;
+                const LoraGroup group = lora_group(lora, adapter);
+                if (!group.changes(n / max(group.rank, 1u))) continue;
+                const u16 *a = (const u16 *)(lora_memory(lora, adapter) + (u64)group.a * 16) + (u64)n * COLS;
+                const i8 *codes = args.codes + row * (COLS * PLANES);
+                const float2 *meta = args.meta + row * (COLS / 32 * PLANES);
+#pragma unroll 1
+                for (u32 stands_for = warp; stands_for < SHRINK_WARPS; stands_for += WARPS) {
+                    const float sum = shrink_as_a_warp<COLS>(a, codes, meta, stands_for);
+                    if (threadIdx.x % WARP == 0) of_warps[row * SHRINK_WARPS + stands_for] = sum;
+                }
+            }
+            __syncthreads();
+            const int row = threadIdx.x;
+            if (row >= args.rows) continue;
+            const int adapter = lora_of_row(lora, row).x;
+            if (adapter < 0) continue;
+            const LoraGroup group = lora_group(lora, adapter);
+            if (!group.changes(n / max(group.rank, 1u))) continue;
+            float sum = 0;
+#pragma unroll
+            for (int w = 0; w < SHRINK_WARPS; w++) sum += of_warps[row * SHRINK_WARPS + w];
+            put_score(told_of(args, row, false) + n, tag, sum);
+        }
 #endif
     }
     // Some rows of A times the shared expert's h of each row, a row a warp, for all blocks.
@@ -669,54 +749,21 @@ template <int ROWS> struct Experts {
         const LoraParts &lora = args.down_lora;
 #pragma unroll 1
         for (int row = warp; row < args.rows; row += WARPS) {
-            const int2 of_row = lora_of_row(lora, row);
-            if (of_row.x < 0) continue;
-            const LoraGroup group = lora_group(lora, of_row.x);
+            const int adapter = lora_of_row(lora, row).x;
+            if (adapter < 0) continue;
+            const LoraGroup group = lora_group(lora, adapter);
             if (!group.changes(0)) continue;
-            const u16 *a = (const u16 *)(lora_memory(lora, of_row.x) + (u64)group.a * 16);
+            const u16 *a = (const u16 *)(lora_memory(lora, adapter) + (u64)group.a * 16);
             const i8 *codes = args.shared_hidden + row * (SHARED_PADDED * PLANES);
             const float2 *meta = args.shared_meta + row * (SHARED_PADDED / 32 * PLANES);
-            const float scale = group.scales[0] * __int_as_float(of_row.y);
 #pragma unroll 1
             for (u32 n = blockIdx.x; n < group.rank; n += staying()) {
-                const float sum = shrink_by_a_warp<SHARED_PADDED>(a + (u64)n * SHARED_PADDED, codes, meta);
-                if (threadIdx.x % WARP == 0) put_score(args.down_h + (u64)row * args.down_rank + n, tag, sum * scale);
+                float sum = 0;
+#pragma unroll 1
+                for (u32 w = 0; w < SHRINK_WARPS; w++) sum += shrink_as_a_warp<SHARED_PADDED>(a + (u64)n * SHARED_PADDED, codes, meta, w);
+                if (threadIdx.x % WARP == 0) put_score(told_of(args, row, true) + n, tag, sum);
             }
         }
-#endif
-    }
-    // Output `column` of the shared expert's down for a row, with what an adapter adds; by all lanes of a warp, neighbouring columns.
-    __device__ __forceinline__ float adapted_down(int row, int column, float value, u32 tag) const {
-#if LORA
-        const LoraParts &lora = args.down_lora;
-        const int adapter = lora_of_row(lora, row).x, lane = threadIdx.x % WARP;
-        if (adapter < 0) return value;
-        const LoraGroup group = lora_group(lora, adapter);
-        if (!group.changes(0)) return value;
-        const uint4 *b = (const uint4 *)lora_memory(lora, adapter) + group.b + (u64)(u32)column * (group.rank / 8);
-        const u64 *of_row = args.down_h + (u64)row * args.down_rank;
-        float sum = 0;
-#pragma unroll 1
-        for (u32 first = 0; first < group.rank; first += WARP) {
-            float h = 0;
-            if (first + lane < group.rank) {
-                u64 word;
-                // Ends when the block that has this row of A has told it, which it does without waiting for others; all run at a time.
-                wait_until<EXPERT_ADAPTERS>([&] { return (u32)((word = scored(of_row + first + lane)) >> 32) == tag; });
-                h = __uint_as_float((u32)word);
-            }
-            __syncwarp();
-#pragma unroll 1
-            for (u32 i = 0; i < WARP / 8 && first + 8 * i < group.rank; i++) {
-                float of[8];
-#pragma unroll
-                for (int j = 0; j < 8; j++) of[j] = __shfl_sync(~0u, h, 8 * i + j);
-                sum = LoraRow::step(b[first / 8 + i], make_float4(of[0], of[1], of[2], of[3]), make_float4(of[4], of[5], of[6], of[7]), sum);
-            }
-        }
-        return __fadd_rn(value, sum);
-#else
-        return value;
 #endif
     }
 
@@ -749,7 +796,7 @@ template <int ROWS> struct Experts {
                 total = __fmaf_rn(gate, gate != 0.0f ? part : 0.0f, total);
             }
             float shared = __fmul_rn(parts[(M::PAIRS + row) * 16], args.shared_down_factor);
-            shared = adapted_down(row, group * 32 + lane, shared, tag);
+            shared = adapted(args, args.down_lora, true, 0, row, group * 32 + lane, 1.0f, shared, tag);
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), shared, total);
             float value = old.x + total;
             args.x[row * HIDDEN + group * 32 + lane] = value;
@@ -771,7 +818,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     scores.read_weights(args, blockIdx.x * scores.COLUMNS);
     fetch_grid((u32 *)experts.grid);
     experts.chosen.clear();
-    experts.bring_shared_a();
+    experts.bring_a();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
@@ -782,6 +829,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     Staged<COLS, M::HALVED>::template fetch<THREADS>(memory + M::ROWS_AT, args.codes, args.meta, args.rows);
     copies_end();
     scores.put(args, experts.sums, tag);
+    experts.shrink_inputs(tag);
     experts.choose(norm, tag);
     copies_wait<0>();
     if constexpr (M::HALVED || GateUp::HAS_MINIMA || SharedGateUp::HAS_MINIMA) Staged<COLS, M::HALVED>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
@@ -789,7 +837,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     typename Chosen<ROWS>::Pairs pairs;
     pairs.read(experts.chosen.picked, args.rows * USED);
     experts.chosen.make(args, pairs);
-    experts.gate_up(of_shared);
+    experts.gate_up(of_shared, tag);
 
     __syncthreads();
     cluster_started();

@@ -73,16 +73,11 @@ impl<'a> BlockPass<'a> {
         self.adapted(AdaptedSide::Output, x)
     }
 
-    /// What adapters add to matrices that read the stream, behind what they take of its rows.
-    pub(crate) fn input_adapters(&self, x: &Source<'_>) -> CudaResult<Option<Lora<'a>>> {
-        let side = AdaptedSide::Inputs { norm: self.hidden };
-        let lora = self.adapters.map(|adapters| adapters.shrink(self.device, self.pass.rows, side, x));
-        Ok(lora.transpose()?.flatten())
-    }
-
-    /// What adapters add to the matrix that writes the stream, for kernels that make `A x` themselves.
-    pub(crate) fn output_adapters(&self) -> Option<Lora<'a>> {
-        self.adapters?.lora(self.pass.rows, AdaptedSide::Output).map(|(_, lora)| lora)
+    /// What adapters add to matrices that read the stream and to the one that writes it, for kernels that make `A x`
+    /// themselves.
+    pub(crate) fn both_adapters(&self) -> [Option<Lora<'a>>; 2] {
+        let lora = |side| self.adapters?.lora(self.pass.rows, side).map(|(_, lora)| lora);
+        [lora(AdaptedSide::Inputs { norm: self.hidden }), lora(AdaptedSide::Output)]
     }
 
     fn adapted<'b>(&self, side: AdaptedSide, x: Source<'b>) -> CudaResult<Source<'b>>

@@ -357,6 +357,7 @@ impl BoundMoe {
         let mut chosen = work.experts.slice_mut(chosen);
         let slots = &at.pass.slots;
         let routing = experts::Routing { weights, slots, cuts, chosen: &mut chosen, given: given.as_ref() };
+        let [lora, down_lora] = at.both_adapters();
         let ((mut codes, mut meta), (mut shared_codes, mut shared_meta)) =
             (work.expert_hidden.views_mut(), work.shared_hidden.views_mut());
         let between = ExpertRows {
@@ -364,9 +365,8 @@ impl BoundMoe {
             meta: &mut meta,
             shared_codes: &mut shared_codes,
             shared_meta: &mut shared_meta,
-            lora: at.output_adapters(),
+            lora: down_lora,
         };
-        let lora = at.input_adapters(&work.stream.rows.read(at.eps).source())?;
         let of_shared = (shared.gate_up.bytes(), shared.down.bytes());
         let (weight, soon) = (at.next.norm.as_view(), at.next.matrix.bytes());
         let (read, mut x, mut write) = work.stream.read_and_write(at.eps);

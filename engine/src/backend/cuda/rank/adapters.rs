@@ -192,24 +192,12 @@ impl<'a> BlockAdapters<'a> {
     where
         'a: 'b,
     {
-        let lora = self.shrink(device, rows, side, &x)?;
-        Ok(if lora.is_some() { x.adapted(lora) } else { x })
-    }
-
-    /// Enqueues what adapters take of rows that one side of the block reads, and gives what they add to its products.
-    pub(crate) fn shrink(
-        self,
-        device: &Device,
-        rows: RowCount,
-        side: AdaptedSide,
-        x: &Source<'_>,
-    ) -> CudaResult<Option<Lora<'a>>> {
-        let Some((number, lora)) = self.lora(rows, side) else { return Ok(None) };
+        let Some((number, lora)) = self.lora(rows, side) else { return Ok(x) };
         let plan = &self.store.plan;
         let group = &plan.groups[number];
         let (count, a_rows) = ((rows.count, group.cols), group.a_rows(plan.room.rank_max));
         // SAFETY: `pack` writes heads that name what lies behind them, and a sequence has the slot of its adapter.
-        unsafe { self.store.shrink.launch(device, count, side.norm(), x, lora, a_rows) }?;
-        Ok(Some(lora))
+        unsafe { self.store.shrink.launch(device, count, side.norm(), &x, lora, a_rows) }?;
+        Ok(x.adapted(Some(lora)))
     }
 }

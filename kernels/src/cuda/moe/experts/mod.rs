@@ -147,16 +147,16 @@ device_struct! {
         /// What adapters add to the shared expert's gate and up, and to its down.
         gate_up_lora: LoraParts,
         down_lora: LoraParts,
-        /// `[rows_max, down_rank]`: count of launches and `A x` of the shared expert's down.
-        down_h: PtrMut<u64>,
+        /// `[rows_max, 3, adapter_rank]`: count of launches and `A x` of the shared expert's gate and up, and of its down.
+        told: PtrMut<u64>,
         /// One word, of which a launch leaves only the highest bit changed.
         barrier: PtrMut<u32>,
         /// What the next launch reads.
         soon: Ptr<u8>,
         /// How much of it is to be brought to the L2 cache, a multiple of 16.
         soon_bytes: u32,
-        /// Values from one row of `down_h` to the next.
-        down_rank: u32,
+        /// Largest rank of adapters.
+        adapter_rank: u32,
         rows: i32,
         eps: f32,
         /// What products of down are multiplied with.
@@ -180,8 +180,8 @@ pub struct ExpertsKernels {
     /// there were.
     tagged: CudaSlice<u64>,
     launches: CudaSlice<u32>,
-    /// What blocks tell each other of adapters in that way, `[rows, largest rank]`.
-    down_h: CudaSlice<u64>,
+    /// What blocks tell each other of adapters in that way, `[rows, 3, largest rank]`.
+    told: CudaSlice<u64>,
 }
 
 impl ExpertsKernels {
@@ -202,9 +202,9 @@ impl ExpertsKernels {
         let stream = device.stream();
         let [barrier, launches] =
             [stream.alloc_zeros::<u32>(1), stream.alloc_zeros::<u32>(1)].map(|word| word.during("cuMemAlloc"));
-        let told = |each: usize| stream.alloc_zeros::<u64>(tiling.rows_max() * each).during("cuMemAlloc");
-        let (tagged, down_h) = (told(experts.scores())?, told(experts.adapter_rank.max(1))?);
-        Ok(Self { experts, tiling, kernels, blocks, barrier: barrier?, tagged, launches: launches?, down_h })
+        let words = |each: usize| stream.alloc_zeros::<u64>(tiling.rows_max() * each).during("cuMemAlloc");
+        let (tagged, told) = (words(experts.scores())?, words(3 * experts.adapter_rank.max(1))?);
+        Ok(Self { experts, tiling, kernels, blocks, barrier: barrier?, tagged, launches: launches?, told })
     }
 
     /// Rows that one launch takes; more are done in turns.
@@ -270,8 +270,8 @@ impl ExpertsKernels {
             next_squares,
             gate_up_lora: lora[0],
             down_lora: lora[1],
-            down_h: PtrMut::of_shared(&self.down_h, stream),
-            down_rank: self.experts.adapter_rank as u32,
+            told: PtrMut::of_shared(&self.told, stream),
+            adapter_rank: self.experts.adapter_rank as u32,
             barrier: PtrMut::of_shared(&self.barrier, stream),
             soon: Ptr::of(soon, stream),
             soon_bytes: (soon.len().min(SOON_BYTES) / 16 * 16) as u32,

@@ -40,6 +40,6 @@ pub struct ExpertRows<'a, 'b> {
     pub shared_codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, the same / 32, 2]`.
     pub shared_meta: &'a mut CudaViewMut<'b, f32>,
-    /// What adapters add to what the shared expert's down makes of them; kernels make `A x` of it themselves.
+    /// What adapters add to what the shared expert's down makes of them.
     pub lora: Option<Lora<'a>>,
 }
