@@ -391,11 +391,12 @@ class Run:
 
 
 def pipeline(folder):
-    """A workflow of two generations, for a service that begins."""
+    """A workflow of two generations and a tool between them, for a service that begins."""
     directory = folder / "pipelines"
     directory.mkdir()
     steps = '[[steps]]\nname = "draft"\ngenerate = { suffix = "Say it in a few words.", tokens = 40 }\n\n'
-    (directory / f"{PIPELINE}.toml").write_text(steps + '[[steps]]\ngenerate = { suffix = "A draft: {draft}" }\n')
+    steps += f'[[steps]]\nname = "seen"\ncall = {{ tool = "{SERVER}__read", arguments = {{ text = "{{draft}}" }} }}\n\n'
+    (directory / f"{PIPELINE}.toml").write_text(steps + '[[steps]]\ngenerate = { suffix = "A draft: {seen}" }\n')
     return {"CHIMERE_PIPELINES__DIRECTORY": str(directory)}
 
 

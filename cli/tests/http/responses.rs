@@ -303,3 +303,42 @@ fn a_stream_that_breaks_ends_with_a_response_that_failed() {
     assert_eq!((&last["type"], &last["response"]["status"]), (&json!("response.failed"), &json!("failed")));
     assert!(last["response"]["error"]["message"].is_string(), "{last}");
 }
+
+#[test]
+fn a_compaction_stands_for_the_conversation_before_it() {
+    let server = server();
+    let compact = |body: Value| post(server.addr, "/v1/responses/compact", &body);
+    let asked = with(
+        say("x"),
+        json!({"input": [{"role": "user", "content": "Launch? SAY[Launch on Tuesday.]"},
+            {"role": "assistant", "content": "Tuesday."}], "tools": weather().0}),
+    );
+    let reply = compact(asked).json();
+    let item = reply["output"][0].clone();
+    assert_eq!((&reply["object"], &item["type"]), (&json!("response.compaction"), &json!("compaction")), "{reply}");
+    assert!(reply["usage"]["output_tokens"].as_u64().unwrap() > 0 && reply["created_at"].is_u64());
+    let told = server.fake.was_told();
+    assert!(told.contains("Summarise this conversation") && !told.contains("sums__add"), "{told}");
+    let next = json!({"input": [item, {"role": "user", "content": "When? SAY[then]"}]});
+    assert_eq!(text(&answered(&server, with(say("x"), next))), "then");
+    let told = server.fake.was_told();
+    let summary = told.rfind("A summary of the conversation so far:\n\nLaunch on Tuesday.").unwrap();
+    assert!(told.rfind("Launch?").is_some_and(|before| before < summary), "the conversation itself is not told again");
+    let first = answered(&server, with(say("One. SAY[Two.]"), json!({"store": true})));
+    let behind = json!({"model": "tiny", "previous_response_id": first["id"]});
+    assert_eq!(compact(behind).json()["object"], "response.compaction", "a response that was kept is compacted too");
+    for (body, field, want) in [
+        (json!({"input": "a"}), "model", "model"),
+        (json!({"model": "tiny", "input": []}), "input", "there is nothing to compact"),
+        (json!({"model": "tiny", "input": "a", "stream": true}), "stream", "a compaction comes in one piece"),
+    ] {
+        let (status, error) = (compact(body.clone()).status, compact(body).json()["error"].clone());
+        assert_eq!((status, &error["param"]), (400, &json!(field)), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(want), "{error}");
+    }
+    let foreign =
+        json!({"input": [{"type": "compaction", "encrypted_content": "gAAAA"}, {"role": "user", "content": "x"}]});
+    let error = post(server.addr, RESPONSES, &with(say("x"), foreign)).json()["error"].clone();
+    let want = "`input[0].encrypted_content` is no compaction that this service made";
+    assert_eq!((&error["param"], &error["message"]), (&json!("input[0].encrypted_content"), &json!(want)));
+}

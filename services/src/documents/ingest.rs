@@ -4,11 +4,11 @@
 use super::cut::{Cut, passages};
 use super::index::{FileSegment, StoreIndex, VectorRows};
 use super::library::{Library, VectorStore};
-use super::members::{Chunking, FaultCode, FileInfo, MemberFault, MemberState};
+use super::members::{FaultCode, FileInfo, MemberFault, MemberState};
 use super::outline::{ChildWord, TextSection};
 use super::parse::{ChildBounds, ChildFault, DocumentFormat, read_with_child};
 use super::tables::{self, PassageSpan};
-use crate::limits::{CHUNK_OVERLAP_TOKENS, INDEX_BYTES_MAX, STORE_CHUNKS_MAX};
+use crate::limits::{INDEX_BYTES_MAX, STORE_CHUNKS_MAX};
 use crate::metrics;
 use chimere_engine::files::open_regular;
 use chimere_engine::ids::KeyId;
@@ -273,13 +273,9 @@ impl IngestShared {
 
     fn chunking(&self, job: &IngestJob) -> Cut {
         let state = job.store.state.read();
-        match state.members.get(&job.file.id).map(|member| member.chunking).unwrap_or_default() {
-            Chunking::Static { tokens, overlap } => Cut { tokens, overlap },
-            Chunking::Auto => {
-                let tokens = self.library.settings.chunk_tokens;
-                Cut { tokens, overlap: CHUNK_OVERLAP_TOKENS.min(tokens / 2) }
-            }
-        }
+        let chunking = state.members.get(&job.file.id).map(|member| member.chunking).unwrap_or_default();
+        let (tokens, overlap) = chunking.sizes(self.library.settings.chunk_tokens);
+        Cut { tokens, overlap }
     }
 
     fn check_room(&self, job: &IngestJob, segment: &FileSegment) -> Result<(), Stop> {

@@ -1,6 +1,7 @@
 //! What is known of files, of stores, and of the files in stores.
 
 use super::filter::Attributes;
+use crate::limits::CHUNK_OVERLAP_TOKENS;
 use crate::semantic::SelfTest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -142,6 +143,22 @@ pub enum Chunking {
         /// Tokens that two pieces of one long paragraph have in common.
         overlap: u32,
     },
+}
+
+impl Chunking {
+    /// Tokens of a passage, and those that it has in common with the one before it. `auto`: what the configuration says
+    /// of passages.
+    pub fn sizes(self, auto: u32) -> (u32, u32) {
+        match self {
+            Self::Auto => (auto, Self::usual_overlap(auto)),
+            Self::Static { tokens, overlap } => (tokens, overlap),
+        }
+    }
+
+    /// The overlap of passages of so many tokens where nobody says.
+    pub fn usual_overlap(tokens: u32) -> u32 {
+        CHUNK_OVERLAP_TOKENS.min(tokens / 2)
+    }
 }
 
 /// Where a file of a store stands.

@@ -47,13 +47,7 @@ impl PageAddress {
         }
         let (host, port) = parted(authority).ok_or_else(|| Refused::Host { got: authority.to_owned() })?;
         let port = match port {
-            None | Some("") => {
-                if encrypted {
-                    443
-                } else {
-                    80
-                }
-            }
+            None | Some("") => usual_port(encrypted),
             Some(digits) => number(digits).ok_or_else(|| Refused::Port { got: digits.to_owned() })?,
         };
         Ok(Self { encrypted, host: Host::read(host)?, port, path: path_of(path) })
@@ -87,13 +81,13 @@ impl PageAddress {
         if self.encrypted { "https" } else { "http" }
     }
 
-    fn usual_port(&self) -> u16 {
-        if self.encrypted { 443 } else { 80 }
-    }
-
     /// The host as a request names it, with the port where that is not the usual one.
     pub(super) fn authority(&self) -> String {
-        if self.port == self.usual_port() { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }
+        if self.port == usual_port(self.encrypted) {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
     }
 
     pub(super) fn url(&self) -> String {
@@ -156,6 +150,11 @@ pub(super) fn parted(authority: &str) -> Option<(&str, Option<&str>)> {
 pub(super) fn number(digits: &str) -> Option<u16> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
     if plain { digits.parse().ok() } else { None }
+}
+
+/// The port of a scheme where an address names none.
+fn usual_port(encrypted: bool) -> u16 {
+    if encrypted { 443 } else { 80 }
 }
 
 /// A path as a request has it: no fragment, and no byte that ends a line or a word.

@@ -1,11 +1,11 @@
 //! Pages that belong to no store: they are read by the child that reads files, cut as files are, and ranked by words.
 
 use super::super::cut::{Cut, passages};
+use super::super::members::Chunking;
 use super::super::outline::TextSection;
 use super::super::parse::{ChildBounds, ChildFault, DocumentFormat, ParsedLine, read_with_child};
 use super::super::tables::PassageSpan;
 use super::{FileSegment, PassageHit, PassageQuery, StoreIndex};
-use crate::limits::CHUNK_OVERLAP_TOKENS;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -101,7 +101,7 @@ impl PageReader {
 
     /// The passages of a page, each with the number of its section; cut when they are asked for.
     fn cut(&self, page: &ReadPage) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let cut = Cut { tokens: self.chunk_tokens, overlap: CHUNK_OVERLAP_TOKENS.min(self.chunk_tokens / 2) };
+        let cut = Cut { tokens: self.chunk_tokens, overlap: Chunking::usual_overlap(self.chunk_tokens) };
         page.outline.iter().enumerate().flat_map(move |(i, section)| {
             let ranges = passages(&page.text[section.start..section.end], cut, &*self.count).into_iter();
             ranges.map(move |range| (i, section.start + range.start..section.start + range.end))

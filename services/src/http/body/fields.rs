@@ -106,6 +106,18 @@ impl Fields {
         self.map.get_mut(name)
     }
 
+    /// Puts a value in the place of a field.
+    pub(in crate::http) fn set(&mut self, name: &'static str, value: Json) {
+        self.map.insert(name.to_owned(), value);
+    }
+
+    /// Puts a value where a request says nothing.
+    pub(in crate::http) fn set_unless_given(&mut self, name: &'static str, value: Json) {
+        if self.map.get(name).is_none_or(Json::is_null) {
+            self.set(name, value);
+        }
+    }
+
     /// Whether a field is there. Does not take it.
     pub(in crate::http) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)

@@ -6,13 +6,14 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 44] = [
+pub(super) const PATHS: [&str; 45] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/v1/responses",
+    "/v1/responses/compact",
     "/v1/responses/input_tokens",
     "/v1/embeddings",
     "/v1/decisions",

@@ -35,6 +35,7 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/chat/completions/input_tokens", "post", "Count the tokens of a conversation", Some("Chat")),
     ("/v1/completions", "post", "Continue texts", Some("Completion")),
     ("/v1/responses", "post", "Answer a conversation, and keep the answer", Some("Response")),
+    ("/v1/responses/compact", "post", "Make a summary that stands for a conversation", Some("Response")),
     ("/v1/responses/input_tokens", "post", "Count the tokens of a conversation", Some("Response")),
     ("/v1/responses/{id}", "get", "Show a response that was kept", None),
     ("/v1/responses/{id}/input_items", "get", "List what was said before a response", None),

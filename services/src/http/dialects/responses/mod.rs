@@ -1,6 +1,7 @@
 //! OpenAI's second API, whose answers are kept: responses.
 
 mod answer;
+mod compaction;
 mod echo;
 mod items;
 mod references;

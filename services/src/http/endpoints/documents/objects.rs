@@ -1,11 +1,9 @@
 //! Files, stores and passages as OpenAI's clients read them.
 
 use crate::documents::{
-    Attributes, BatchInfo, Chunking, FileCounts, FileInfo, FilePurpose, MemberInfo, MemberState, Passage, StoreInfo,
-    StoreVectors,
+    Attributes, BatchInfo, FileCounts, FileInfo, FilePurpose, MemberInfo, MemberState, Passage, StoreInfo, StoreVectors,
 };
 use crate::http::endpoints::collections::routes::self_test_object;
-use crate::limits::CHUNK_OVERLAP_TOKENS;
 use serde_json::{Value, json};
 
 /// The purposes of files, as clients say them.
@@ -78,10 +76,7 @@ pub(super) fn member(store: &str, member: &MemberInfo, auto: u32) -> Value {
         MemberState::Failed(fault) => json!({"code": fault.code.name(), "message": fault.message}),
         _ => Value::Null,
     };
-    let (tokens, overlap) = match member.chunking {
-        Chunking::Auto => (auto, CHUNK_OVERLAP_TOKENS.min(auto / 2)),
-        Chunking::Static { tokens, overlap } => (tokens, overlap),
-    };
+    let (tokens, overlap) = member.chunking.sizes(auto);
     json!({
         "id": member.file_id,
         "object": "vector_store.file",

@@ -158,9 +158,9 @@ fn chunking(fields: &mut Fields) -> Result<Chunking, ApiError> {
     let tokens = sizes.integer("max_chunk_size_tokens", i64::from(*range.start())..=i64::from(*range.end()))?;
     let tokens = tokens.ok_or_else(|| missing(&path, "the most tokens of a passage"))?;
     let overlap = sizes.integer("chunk_overlap_tokens", 0..=tokens / 2)?;
-    let overlap = overlap.unwrap_or(i64::from(limits::CHUNK_OVERLAP_TOKENS).min(tokens / 2));
     sizes.finish()?;
-    Ok(Chunking::Static { tokens: tokens as u32, overlap: overlap as u32 })
+    let tokens = tokens as u32;
+    Ok(Chunking::Static { tokens, overlap: overlap.map_or_else(|| Chunking::usual_overlap(tokens), |n| n as u32) })
 }
 
 /// What is looked for in a store.
