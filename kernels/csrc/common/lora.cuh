@@ -63,7 +63,7 @@ struct LoraRow {
         const float4 *of = h_of(part);
         const uint4 *w = b + (u64)(u32)column * (rank / 8);
         float sum = 0;
-        for (u32 i = 0; i < rank / 8; i++) sum = step(w[i], of[2 * i], of[2 * i + 1], sum);
+        for (u32 i = 0; i < rank / 8; i++) sum = step(w[i], __ldcg(of + 2 * i), __ldcg(of + 2 * i + 1), sum);
         return __fadd_rn(value, sum);
     }
     // Four outputs from `column` on, of which `left` are there.
@@ -84,18 +84,16 @@ struct LoraRow {
         const u32 each = rank / 8;
         float4 sum = make_float4(0, 0, 0, 0);
         for (u32 i = 0; i < each; i++) {
-            const float4 low = of[2 * i], high = of[2 * i + 1];
+            const float4 low = __ldcg(of + 2 * i), high = __ldcg(of + 2 * i + 1);
             sum.x = step(w[i], low, high, sum.x), sum.y = step(w[each + i], low, high, sum.y);
             sum.z = step(w[2 * each + i], low, high, sum.z), sum.w = step(w[3 * each + i], low, high, sum.w);
         }
         return make_float4(__fadd_rn(v.x, sum.x), __fadd_rn(v.y, sum.y), __fadd_rn(v.z, sum.z), __fadd_rn(v.w, sum.w));
     }
-    // Asks for what `add` reads of B, and for what it reads of h.
+    // Asks for what `add` reads of B. The kernel before makes h: a line of it that came to the L1 cache before the wait would be an old one.
     __device__ __forceinline__ void bring(int column) const {
         const u32 part = parts ? columns[column] : 4;
-        if (!changes(part)) return;
-        bring_line(b + (u64)(u32)column * (rank / 8));
-        bring_line(h_of(part));
+        if (changes(part)) bring_line(b + (u64)(u32)column * (rank / 8));
     }
 };
 

@@ -228,6 +228,11 @@ impl Server {
         self.live.len()
     }
 
+    /// Requests that there have been, those that are answered too. Each generation of a turn is one.
+    pub fn entered(&self) -> u64 {
+        self.live.entered()
+    }
+
     pub fn phase(&self) -> Phase {
         self.phase.borrow().clone()
     }
