@@ -48,14 +48,21 @@ struct EightInputs {
     }
 };
 
-// What one of those warps has of an int8 row of INPUTS values times row `a` of A.
-template <int INPUTS> __device__ __forceinline__ float shrink_as_a_warp(const u16 *a, const i8 *codes, const float2 *meta, u32 warp) {
+// An int8 row of INPUTS values times row `a` of A, by one warp, which stands for all of those.
+template <int INPUTS> __device__ __forceinline__ float shrink_by_a_warp(const u16 *a, const i8 *codes, const float2 *meta) {
     float sum = 0;
-#pragma unroll 1
-    for (u32 at = warp * WARP + threadIdx.x % WARP; at < INPUTS / 8; at += SHRINK_WARPS * WARP) {
-        EightInputs x;
-        x.read_int8(codes, meta, at);
-        sum = x.add(Eight(Eight::read(a, at)), sum);
+#pragma unroll 4
+    for (u32 w = 0; w < SHRINK_WARPS && w * WARP < INPUTS / 8; w++) {
+        float own = 0;
+#pragma unroll
+        for (u32 first = w * WARP; first < INPUTS / 8; first += SHRINK_WARPS * WARP) {
+            const u32 at = first + threadIdx.x % WARP;
+            if (at >= INPUTS / 8) continue;
+            EightInputs x;
+            x.read_int8(codes, meta, at);
+            own = x.add(Eight(Eight::read(a, at)), own);
+        }
+        sum += warp_sum(own);
     }
-    return warp * WARP < INPUTS / 8 ? warp_sum(sum) : 0.0f;
+    return sum;
 }

@@ -408,6 +408,8 @@ adapted(const Arguments &args, const LoraParts &lora, bool down, u32 part, int r
 // Adapters bring arguments along, which a function of its own would have copied.
 #if LORA
 #define OUT_OF_LINE __forceinline__
+// Blocks between the first rows of A of two rows.
+#define ROWS_OF_A_APART 32
 #else
 #define OUT_OF_LINE __noinline__
 #endif
@@ -690,77 +692,74 @@ template <int ROWS> struct Experts {
 
     // Blocks that stay for down.
     __device__ __forceinline__ int staying() const { return min((int)gridDim.x, HIDDEN / 32 * M::CLUSTER_OF); }
-    // Asks for what the first row reads of A: for gate and up all, for down as much as a block has.
-    __device__ __forceinline__ void bring_a() const {
 #if LORA
-        bring_a_of(args.gate_up_lora, COLS), bring_a_of(args.down_lora, SHARED_PADDED);
-#endif
+    // Rows of A are shared out among blocks in turn, those of each row of x from another block on, those of gate and up from the last block back: the
+    // first ones have the shared expert.
+    static __device__ __forceinline__ u32 first_of_a(int block, int row, int blocks) { return (block + blocks - row * ROWS_OF_A_APART % blocks) % blocks; }
+    __device__ __forceinline__ u32 first_of_inputs(int row) const { return first_of_a((int)(gridDim.x - 1 - blockIdx.x), row, gridDim.x); }
+    __device__ __forceinline__ u32 first_of_shared(int row) const { return first_of_a(blockIdx.x, row, staying()); }
+    __device__ __forceinline__ const u16 *row_of_a(const LoraParts &lora, int adapter, const LoraGroup &group, u32 n, int inputs) const {
+        return (const u16 *)(lora_memory(lora, adapter) + (u64)group.a * 16) + (u64)n * inputs;
     }
-#if LORA
-    __device__ __forceinline__ void bring_a_of(const LoraParts &lora, int inputs) const {
-        const int adapter = lora.early && args.rows > 0 ? lora_of_row(lora, 0).x : -1;
+    static __device__ __forceinline__ void bring_lines(const void *from, u32 bytes) {
+        for (u32 at = threadIdx.x % WARP * 128; at < bytes; at += WARP * 128) bring_line((const u8 *)from + at);
+    }
+    // Asks for what this block reads of the adapter of a row: rows of A, and rows of B of its first outputs.
+    __device__ __forceinline__ void bring_of_row(const LoraParts &lora, int row, u32 n, int inputs, u32 output, u32 outputs) const {
+        const int adapter = lora_of_row(lora, row).x;
         if (adapter < 0) return;
         const LoraGroup group = lora_group(lora, adapter);
-        const u8 *a = lora_memory(lora, adapter) + (u64)group.a * 16 + (u64)blockIdx.x * (inputs * 2);
-        const bool there = group.changes(blockIdx.x / max(group.rank, 1u));
-        if (there && threadIdx.x * 128 < inputs * 2) bring_line(a + threadIdx.x * 128);
+        if (group.changes(n / max(group.rank, 1u))) bring_lines(row_of_a(lora, adapter, group, n, inputs), inputs * 2);
+        if (group.parts) bring_lines(lora_memory(lora, adapter) + ((u64)group.b + output * (group.rank / 8)) * 16, outputs * group.rank * 2);
     }
 #endif
-    // Some rows of A times the rows that gate and up read, for all blocks; a warp stands for some of those that add up in an order of their own.
-    __device__ __forceinline__ void shrink_inputs(u32 tag) const {
+    // Before the wait, where adapters are there: a warp a row.
+    __device__ __forceinline__ void bring_adapters() const {
 #if LORA
-        const LoraParts &lora = args.gate_up_lora;
-        float *of_warps = sums + M::SUMS;
+        if (!args.down_lora.early) return;
 #pragma unroll 1
-        for (u32 n = blockIdx.x; n < 2 * args.adapter_rank; n += gridDim.x) {
-            __syncthreads();
-#pragma unroll 1
-            for (int row = 0; row < args.rows; row++) {
-                const int adapter = lora_of_row(lora, row).x;
-                if (adapter < 0) continue;
-                const LoraGroup group = lora_group(lora, adapter);
-                if (!group.changes(n / max(group.rank, 1u))) continue;
-                const u16 *a = (const u16 *)(lora_memory(lora, adapter) + (u64)group.a * 16) + (u64)n * COLS;
-                const i8 *codes = args.codes + row * (COLS * PLANES);
-                const float2 *meta = args.meta + row * (COLS / 32 * PLANES);
-#pragma unroll 1
-                for (u32 stands_for = warp; stands_for < SHRINK_WARPS; stands_for += WARPS) {
-                    const float sum = shrink_as_a_warp<COLS>(a, codes, meta, stands_for);
-                    if (threadIdx.x % WARP == 0) of_warps[row * SHRINK_WARPS + stands_for] = sum;
-                }
-            }
-            __syncthreads();
-            const int row = threadIdx.x;
-            if (row >= args.rows) continue;
-            const int adapter = lora_of_row(lora, row).x;
-            if (adapter < 0) continue;
-            const LoraGroup group = lora_group(lora, adapter);
-            if (!group.changes(n / max(group.rank, 1u))) continue;
-            float sum = 0;
-#pragma unroll
-            for (int w = 0; w < SHRINK_WARPS; w++) sum += of_warps[row * SHRINK_WARPS + w];
-            put_score(told_of(args, row, false) + n, tag, sum);
+        for (int row = WARPS - 1 - warp; row < args.rows; row += WARPS) {
+            const int group = blockIdx.x, of_down = blockIdx.x / M::CLUSTER_OF;
+            bring_of_row(args.gate_up_lora, row, first_of_inputs(row), COLS, group * 64, group < SHARED_GROUPS ? 64 : 0);
+            bring_of_row(args.down_lora, row, first_of_shared(row), SHARED_PADDED, of_down * 32, of_down < HIDDEN / 32 ? 32 : 0);
         }
 #endif
     }
-    // Some rows of A times the shared expert's h of each row, a row a warp, for all blocks.
+    // Rows of A times the rows that gate and up read, for all blocks. The last warps begin: the first ones choose.
+    __device__ __forceinline__ void shrink_inputs(u32 tag) const {
+#if LORA
+        const LoraParts &lora = args.gate_up_lora;
+#pragma unroll 1
+        for (int row = WARPS - 1 - warp; row < args.rows; row += WARPS) {
+            const int adapter = lora_of_row(lora, row).x;
+            if (adapter < 0) continue;
+            const LoraGroup group = lora_group(lora, adapter);
+            const i8 *codes = args.codes + row * (COLS * PLANES);
+            const float2 *meta = args.meta + row * (COLS / 32 * PLANES);
+#pragma unroll 1
+            for (u32 n = first_of_inputs(row); n < 2 * group.rank; n += gridDim.x) {
+                if (!group.changes(n / group.rank)) continue;
+                const float sum = shrink_by_a_warp<COLS>(row_of_a(lora, adapter, group, n, COLS), codes, meta);
+                if (threadIdx.x % WARP == 0) put_score(told_of(args, row, false) + n, tag, sum);
+            }
+        }
+#endif
+    }
+    // Rows of A times the shared expert's h of each row, for all blocks.
     __device__ __forceinline__ void shrink_shared(u32 tag) const {
 #if LORA
         const LoraParts &lora = args.down_lora;
 #pragma unroll 1
-        for (int row = warp; row < args.rows; row += WARPS) {
+        for (int row = WARPS - 1 - warp; row < args.rows; row += WARPS) {
             const int adapter = lora_of_row(lora, row).x;
             if (adapter < 0) continue;
             const LoraGroup group = lora_group(lora, adapter);
             if (!group.changes(0)) continue;
-            const u16 *a = (const u16 *)(lora_memory(lora, adapter) + (u64)group.a * 16);
             const i8 *codes = args.shared_hidden + row * (SHARED_PADDED * PLANES);
             const float2 *meta = args.shared_meta + row * (SHARED_PADDED / 32 * PLANES);
 #pragma unroll 1
-            for (u32 n = blockIdx.x; n < group.rank; n += staying()) {
-                float sum = 0;
-#pragma unroll 1
-                for (u32 w = 0; w < SHRINK_WARPS; w++) sum += shrink_as_a_warp<SHARED_PADDED>(a + (u64)n * SHARED_PADDED, codes, meta, w);
+            for (u32 n = first_of_shared(row); n < group.rank; n += staying()) {
+                const float sum = shrink_by_a_warp<SHARED_PADDED>(row_of_a(lora, adapter, group, n, SHARED_PADDED), codes, meta);
                 if (threadIdx.x % WARP == 0) put_score(told_of(args, row, true) + n, tag, sum);
             }
         }
@@ -818,7 +817,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     scores.read_weights(args, blockIdx.x * scores.COLUMNS);
     fetch_grid((u32 *)experts.grid);
     experts.chosen.clear();
-    experts.bring_a();
+    experts.bring_adapters();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
@@ -829,8 +828,8 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     Staged<COLS, M::HALVED>::template fetch<THREADS>(memory + M::ROWS_AT, args.codes, args.meta, args.rows);
     copies_end();
     scores.put(args, experts.sums, tag);
-    experts.shrink_inputs(tag);
     experts.choose(norm, tag);
+    experts.shrink_inputs(tag);
     copies_wait<0>();
     if constexpr (M::HALVED || GateUp::HAS_MINIMA || SharedGateUp::HAS_MINIMA) Staged<COLS, M::HALVED>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
     __syncthreads();

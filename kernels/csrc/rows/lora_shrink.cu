@@ -3,8 +3,8 @@
 // a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
 // their norm; scale(row): of its sequence; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
 //
-// A block has A_ROWS rows of A, and one row of x, or those of one adapter (`by_adapter`), or TILE rows of prompts. Sums are added in the order of common/lora_shrink.cuh, so that h of a row
-// depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
+// A block has A_ROWS rows of A, and one row of x, or up to DECODED of one adapter (`by_adapter`), or TILE rows of prompts. Sums are added in the order of
+// common/lora_shrink.cuh, so that h of a row depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
 //
 // -D PLANES.
 #include "arguments.cuh"
@@ -15,6 +15,7 @@
 #define THREADS (WARPS * WARP)
 #define A_ROWS 4
 #define TILE 4
+#define DECODED 8
 
 // What a thread has of a row of x at `at`.
 struct OfRow : EightInputs {
@@ -66,11 +67,26 @@ struct RowsOfA {
     }
 };
 
-// Products of N neighbouring rows from `row` on. `ahead`: what the thread has of A first. `turn`: which of two places the warps' sums have: what is there
-// is read before the turn after next.
-template <int N>
-__device__ __forceinline__ void shrink(const Arguments &args, u64 row, const RowsOfA &a, const uint4 (&ahead)[A_ROWS], u32 first, int turn) {
-    __shared__ float of_warps[2][WARPS][A_ROWS * N];
+// Rows that stand one behind the other.
+template <int N> struct Neighbours {
+    u32 first;
+
+    __device__ __forceinline__ u32 operator[](int n) const { return first + n; }
+    __device__ __forceinline__ bool has(int n) const { return n < N; }
+};
+// Some rows.
+struct Listed {
+    const u32 *rows;
+    int count;
+
+    __device__ __forceinline__ u32 operator[](int n) const { return rows[n]; }
+    __device__ __forceinline__ bool has(int n) const { return n < count; }
+};
+
+// Products of up to N rows of one adapter. `ahead`: what the thread has of A first.
+template <int N, class R>
+__device__ __forceinline__ void shrink(const Arguments &args, const R &rows, const RowsOfA &a, const uint4 (&ahead)[A_ROWS], u32 first) {
+    __shared__ float of_warps[WARPS][A_ROWS * N];
     float sums[A_ROWS][N] = {};
     for (u32 at = threadIdx.x; at < args.cols / 8; at += THREADS) {
         uint4 of[A_ROWS];
@@ -79,50 +95,69 @@ __device__ __forceinline__ void shrink(const Arguments &args, u64 row, const Row
         if (at != threadIdx.x) a.read(at, of);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            const OfRow x(args, row + n, at);
+            if (!rows.has(n)) continue;
+            const OfRow x(args, rows[n], at);
 #pragma unroll
             for (int i = 0; i < A_ROWS; i++) sums[i][n] = x.add(Eight(of[i]), sums[i][n]);
         }
     }
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int i = 0; i < A_ROWS; i++)
+    for (int n = 0; n < N; n++) {
+        if (!rows.has(n)) continue;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
+        for (int i = 0; i < A_ROWS; i++) {
             const float sum = warp_sum(sums[i][n]);
-            if (lane == 0) of_warps[turn][warp][i * N + n] = sum;
+            if (lane == 0) of_warps[warp][i * N + n] = sum;
         }
+    }
     // A warp has a row of x.
-    const float scale = warp < N ? row_scale(args, row + warp) * __int_as_float(lora_of_row(args.lora, row + warp).y) : 0;
+    const bool own_row = warp < N && rows.has(warp);
+    const float scale = own_row ? row_scale(args, rows[warp]) * __int_as_float(lora_of_row(args.lora, rows[warp]).y) : 0;
     __syncthreads();
-    if (warp >= N || lane >= A_ROWS) return;
+    if (!own_row || lane >= A_ROWS) return;
     float sum = 0, own = 0;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += of_warps[turn][w][lane * N + warp];
+    for (int w = 0; w < WARPS; w++) sum += of_warps[w][lane * N + warp];
     bool there = false;
 #pragma unroll
     for (int i = 0; i < A_ROWS; i++)
         if (lane == i) own = a.scales[i], there = a.rows[i] != nullptr;
-    if (there) args.reduced[(row + warp) * args.lora.stride + first + lane] = sum * (own * scale);
+    if (there) args.reduced[(u64)rows[warp] * args.lora.stride + first + lane] = sum * (own * scale);
 }
 
-// Rows that are decoded: one, or all of one adapter, whose A is read once, before the wait.
+// Rows number DECODED * chunk to DECODED * chunk + DECODED of those that have an adapter, by one warp; how many there are.
+__device__ __forceinline__ int list_rows(const Arguments &args, int adapter, u32 chunk, u32 *rows) {
+    const u32 lane = threadIdx.x % WARP;
+    u32 before = 0;
+#pragma unroll 1
+    for (u32 base = 0; base < args.rows; base += WARP) {
+        const u32 row = base + lane;
+        const bool own = row < args.rows && lora_of_row(args.lora, row).x == adapter;
+        const u32 all = __ballot_sync(~0u, own), number = before + __popc(all & ((1u << lane) - 1));
+        if (own && number / DECODED == chunk) rows[number % DECODED] = row;
+        before += __popc(all);
+    }
+    return min(max((int)(before - chunk * DECODED), 0), DECODED);
+}
+
+// Rows that are decoded: one, or some of those of one adapter, whose A so is read once. Which they are, and A, is known before the wait.
 __device__ __forceinline__ void shrink_decoded(const Arguments &args, u32 number, u32 first) {
-    const int adapter = args.by_adapter ? (int)number : lora_of_row(args.lora, number).x;
+    __shared__ u32 listed[DECODED];
+    __shared__ int count;
+    const int adapter = args.by_adapter ? (int)(number % args.slots) : lora_of_row(args.lora, number).x;
     const RowsOfA a(args, adapter, first);
     uint4 ahead[A_ROWS] = {};
     if (a.any && threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
+    if (args.by_adapter && threadIdx.x < WARP) {
+        const int found = list_rows(args, adapter, number / args.slots, listed);
+        if (threadIdx.x == 0) count = found;
+    }
+    __syncthreads();
     wait_for_inputs();
     if (!a.any) return;
-    if (!args.by_adapter) return shrink<1>(args, number, a, ahead, first, 0);
-    int turn = 0;
-#pragma unroll 1
-    for (u32 base = 0; base < args.rows; base += WARP) {
-        const u32 row = base + threadIdx.x % WARP;
-        u32 own = __ballot_sync(~0u, row < args.rows && lora_of_row(args.lora, row).x == adapter);
-#pragma unroll 1
-        for (; own; own &= own - 1, turn ^= 1) shrink<1>(args, base + __ffs(own) - 1, a, ahead, first, turn);
-    }
+    if (!args.by_adapter) shrink<1>(args, Neighbours<1>{number}, a, ahead, first);
+    else if (count > 0) shrink<DECODED>(args, Listed{listed, count}, a, ahead, first);
 }
 
 // Rows of prompts, together where they have one adapter.
@@ -135,14 +170,14 @@ __device__ __forceinline__ void shrink_tile(const Arguments &args, u32 row, u32 
         if (!a.any) continue;
         uint4 ahead[A_ROWS] = {};
         if (threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
-        if (alike) shrink<TILE>(args, row, a, ahead, first, 0);
-        else shrink<1>(args, row + i, a, ahead, first, 0);
+        if (alike) shrink<TILE>(args, Neighbours<TILE>{row}, a, ahead, first);
+        else shrink<1>(args, Neighbours<1>{row + i}, a, ahead, first);
         __syncthreads();
     }
 }
 
-// Four blocks a multiprocessor: each waits for memory most of its time.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) lora_shrink(const Arguments args) {
+// Two blocks a multiprocessor at least: each waits for memory most of its time.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) lora_shrink(const Arguments args) {
     let_next_start();
     shrink_decoded(args, blockIdx.y, blockIdx.x * A_ROWS);
 }

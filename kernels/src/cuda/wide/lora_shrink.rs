@@ -9,10 +9,11 @@ use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
 const NAME: &str = "lora_shrink";
-/// Threads of a block, rows of A that it has, and rows of a prompt, as in the source.
+/// Threads of a block, rows of A that it has, and rows of a prompt and of those that are decoded, as in the source.
 const THREADS: usize = 256;
 const A_ROWS: usize = 4;
 const TILE: usize = 4;
+const DECODED: usize = 8;
 
 /// The program, for activations of so many planes.
 pub fn program(planes: Planes) -> Program {
@@ -39,8 +40,10 @@ device_struct! {
         cols: u32,
         half_rows: u32,
         norm_blocks: i32,
-        /// Whether a block of decoded rows has all of one adapter, by its slot, or one row.
+        /// Whether a block of decoded rows has some of one adapter, or one row.
         by_adapter: i32,
+        /// How many adapters there may be.
+        slots: u32,
         eps: f32,
     }
 }
@@ -115,10 +118,11 @@ impl LoraShrink {
             half_rows: rows as u32,
             norm_blocks: norm_blocks as i32,
             by_adapter: i32::from(by_adapter),
+            slots: slots as u32,
             eps: inputs.eps,
         };
         let (kernel, numbers) = match lora.early {
-            true => (&self.decoded, if by_adapter { slots } else { rows }),
+            true => (&self.decoded, if by_adapter { slots * rows.div_ceil(DECODED) } else { rows }),
             false => (&self.prompts, rows.div_ceil(TILE)),
         };
         let grid = Grid { blocks: (a_rows.div_ceil(A_ROWS) as u32, numbers as u32), threads: THREADS as u32 };
