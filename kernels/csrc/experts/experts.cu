@@ -405,19 +405,13 @@ adapted(const Arguments &args, const LoraParts &lora, bool down, u32 part, int r
     return value;
 #endif
 }
-// Adapters bring arguments along, which a function of its own would have copied.
-#if LORA
-#define OUT_OF_LINE __forceinline__
 // Blocks between the first rows of A of two rows.
 #define ROWS_OF_A_APART 32
-#else
-#define OUT_OF_LINE __noinline__
-#endif
 // A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
 // shared expert.
 // `factors`: of the rows whose sums the lane has, where rows have some.
 template <int NC, class W>
-__device__ OUT_OF_LINE void
+__device__ __noinline__ void
 put_hidden(const Arguments &args, u32 tag, const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
     constexpr int EACH = GROUP_VALUES / 32;
     int lane = threadIdx.x % WARP;
@@ -879,8 +873,10 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     }
 }
 
+// The arguments are read where they lie, by functions too (__grid_constant__).
+//
 // Registers: as many as leave room for a block of the kernel before and of the next one; with more rows all, since spills cost more than
 // that room brings.
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const Arguments args) { run<1>(args); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const Arguments args) { run<ROWS_FEW>(args); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Arguments args) { run<ROWS_MOST>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const __grid_constant__ Arguments args) { run<1>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const __grid_constant__ Arguments args) { run<ROWS_FEW>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const __grid_constant__ Arguments args) { run<ROWS_MOST>(args); }

@@ -74,7 +74,7 @@ template <int N> struct Neighbours {
     __device__ __forceinline__ u32 operator[](int n) const { return first + n; }
     __device__ __forceinline__ bool has(int n) const { return n < N; }
 };
-// Some rows.
+// Some rows: `count`, and behind them the first again, so that what is read of all is asked for at once.
 struct Listed {
     const u32 *rows;
     int count;
@@ -88,6 +88,10 @@ template <int N, class R>
 __device__ __forceinline__ void shrink(const Arguments &args, const R &rows, const RowsOfA &a, const uint4 (&ahead)[A_ROWS], u32 first) {
     __shared__ float of_warps[WARPS][A_ROWS * N];
     float sums[A_ROWS][N] = {};
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    // A warp has a row of x.
+    const bool own_row = warp < N && rows.has(warp);
+    const float scale = own_row ? row_scale(args, rows[warp]) * __int_as_float(lora_of_row(args.lora, rows[warp]).y) : 0;
     for (u32 at = threadIdx.x; at < args.cols / 8; at += THREADS) {
         uint4 of[A_ROWS];
 #pragma unroll
@@ -95,25 +99,18 @@ __device__ __forceinline__ void shrink(const Arguments &args, const R &rows, con
         if (at != threadIdx.x) a.read(at, of);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            if (!rows.has(n)) continue;
             const OfRow x(args, rows[n], at);
 #pragma unroll
             for (int i = 0; i < A_ROWS; i++) sums[i][n] = x.add(Eight(of[i]), sums[i][n]);
         }
     }
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-        if (!rows.has(n)) continue;
+    for (int i = 0; i < A_ROWS; i++)
 #pragma unroll
-        for (int i = 0; i < A_ROWS; i++) {
+        for (int n = 0; n < N; n++) {
             const float sum = warp_sum(sums[i][n]);
             if (lane == 0) of_warps[warp][i * N + n] = sum;
         }
-    }
-    // A warp has a row of x.
-    const bool own_row = warp < N && rows.has(warp);
-    const float scale = own_row ? row_scale(args, rows[warp]) * __int_as_float(lora_of_row(args.lora, rows[warp]).y) : 0;
     __syncthreads();
     if (!own_row || lane >= A_ROWS) return;
     float sum = 0, own = 0;
@@ -126,7 +123,7 @@ __device__ __forceinline__ void shrink(const Arguments &args, const R &rows, con
     if (there) args.reduced[(u64)rows[warp] * args.lora.stride + first + lane] = sum * (own * scale);
 }
 
-// Rows number DECODED * chunk to DECODED * chunk + DECODED of those that have an adapter, by one warp; how many there are.
+// Rows number DECODED * chunk to DECODED * chunk + DECODED of those that have an adapter, as `Listed` has them, by one warp; how many there are.
 __device__ __forceinline__ int list_rows(const Arguments &args, int adapter, u32 chunk, u32 *rows) {
     const u32 lane = threadIdx.x % WARP;
     u32 before = 0;
@@ -138,7 +135,10 @@ __device__ __forceinline__ int list_rows(const Arguments &args, int adapter, u32
         if (own && number / DECODED == chunk) rows[number % DECODED] = row;
         before += __popc(all);
     }
-    return min(max((int)(before - chunk * DECODED), 0), DECODED);
+    const int count = min(max((int)(before - chunk * DECODED), 0), DECODED);
+    __syncwarp();
+    if (count > 0 && lane >= count && lane < DECODED) rows[lane] = rows[0];
+    return count;
 }
 
 // Rows that are decoded: one, or some of those of one adapter, whose A so is read once. Which they are, and A, is known before the wait.
