@@ -3,18 +3,18 @@
 // a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
 // their norm; scale(row): of its sequence; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
 //
-// A block has A_ROWS rows of A, and one row of x, or up to DECODED of one adapter (`by_adapter`), or TILE rows of prompts. Sums are added in the order of
-// common/lora_shrink.cuh, so that h of a row depends on no other row. Rows that have no adapter are left out. Bound: the bytes of A.
+// A block has A_ROWS rows of A, and one row of x, or up to DECODED of one adapter (`by_adapter`). Sums are added in the order of
+// common/lora_shrink.cuh, so that h of a row depends on no other row. Rows of prompts: rows/lora_prompts.cuh. Rows that have no adapter are left out. Bound: the bytes of A.
 //
 // -D PLANES.
 #include "arguments.cuh"
 #include "rows/half_rows.cuh"
 #include "common/lora_shrink.cuh"
+#include "rows/lora_prompts.cuh"
 
 #define WARPS SHRINK_WARPS
 #define THREADS (WARPS * WARP)
 #define A_ROWS 4
-#define TILE 4
 #define DECODED 8
 
 // What a thread has of a row of x at `at`.
@@ -67,12 +67,12 @@ struct RowsOfA {
     }
 };
 
-// Rows that stand one behind the other.
-template <int N> struct Neighbours {
-    u32 first;
+// One row.
+struct Single {
+    u32 row;
 
-    __device__ __forceinline__ u32 operator[](int n) const { return first + n; }
-    __device__ __forceinline__ bool has(int n) const { return n < N; }
+    __device__ __forceinline__ u32 operator[](int) const { return row; }
+    __device__ __forceinline__ bool has(int n) const { return n == 0; }
 };
 // Some rows: `count`, and behind them the first again, so that what is read of all is asked for at once.
 struct Listed {
@@ -156,24 +156,8 @@ __device__ __forceinline__ void shrink_decoded(const Arguments &args, u32 number
     __syncthreads();
     wait_for_inputs();
     if (!a.any) return;
-    if (!args.by_adapter) shrink<1>(args, Neighbours<1>{number}, a, ahead, first);
+    if (!args.by_adapter) shrink<1>(args, Single{number}, a, ahead, first);
     else if (count > 0) shrink<DECODED>(args, Listed{listed, count}, a, ahead, first);
-}
-
-// Rows of prompts, together where they have one adapter.
-__device__ __forceinline__ void shrink_tile(const Arguments &args, u32 row, u32 first) {
-    const int adapter = lora_of_row(args.lora, row).x;
-    bool alike = row + TILE <= args.rows;
-    for (int i = 1; i < TILE && alike; i++) alike = lora_of_row(args.lora, row + i).x == adapter;
-    for (u32 i = 0; i < (alike ? 1 : TILE) && row + i < args.rows; i++) {
-        const RowsOfA a(args, lora_of_row(args.lora, row + i).x, first);
-        if (!a.any) continue;
-        uint4 ahead[A_ROWS] = {};
-        if (threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
-        if (alike) shrink<TILE>(args, Neighbours<TILE>{row}, a, ahead, first);
-        else shrink<1>(args, Neighbours<1>{row + i}, a, ahead, first);
-        __syncthreads();
-    }
 }
 
 // Two blocks a multiprocessor at least: each waits for memory most of its time.
@@ -182,8 +166,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) lora_shrink(const Argum
     shrink_decoded(args, blockIdx.y, blockIdx.x * A_ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) lora_shrink_prompts(const Arguments args) {
+extern "C" __global__ void __launch_bounds__(PROMPT_WARPS *WARP) lora_shrink_prompts(const Arguments args) {
     let_next_start();
     wait_for_inputs();
-    shrink_tile(args, blockIdx.y * TILE, blockIdx.x * A_ROWS);
+    const u32 first = (blockIdx.y * PROMPT_WARPS + threadIdx.x / WARP) * PROMPT_ROWS;
+    if (first < args.rows) shrink_prompt(args, first, blockIdx.x * PROMPT_A, [&](u32 row) { return row_scale(args, row); });
 }

@@ -37,7 +37,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 70] = files![
+const FILES: [(&str, &str); 71] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -86,6 +86,7 @@ const FILES: [(&str, &str); 70] = files![
     "router/score.cuh",
     "router/tiled.cuh",
     "rows/half_rows.cuh",
+    "rows/lora_prompts.cuh",
     "rows/inputs.cuh",
     "rows/tables.cuh",
     "sampler/arithmetic.cuh",

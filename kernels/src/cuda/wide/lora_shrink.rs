@@ -9,11 +9,18 @@ use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
 const NAME: &str = "lora_shrink";
-/// Threads of a block, rows of A that it has, and rows of a prompt and of those that are decoded, as in the source.
-const THREADS: usize = 256;
-const A_ROWS: usize = 4;
-const TILE: usize = 4;
-const DECODED: usize = 8;
+/// Of a block, as in the sources.
+struct Block {
+    threads: usize,
+    /// Rows of A.
+    a: usize,
+    /// Rows of x.
+    rows: usize,
+}
+
+const ONE: Block = Block { threads: 256, a: 4, rows: 1 };
+const OF_ADAPTER: Block = Block { rows: 8, ..ONE };
+const PROMPTS: Block = Block { threads: 128, a: 16, rows: 32 };
 
 /// The program, for activations of so many planes.
 pub fn program(planes: Planes) -> Program {
@@ -121,11 +128,13 @@ impl LoraShrink {
             slots: slots as u32,
             eps: inputs.eps,
         };
-        let (kernel, numbers) = match lora.early {
-            true => (&self.decoded, if by_adapter { slots * rows.div_ceil(DECODED) } else { rows }),
-            false => (&self.prompts, rows.div_ceil(TILE)),
+        let (kernel, block, times) = match (lora.early, by_adapter) {
+            (true, true) => (&self.decoded, OF_ADAPTER, slots),
+            (true, false) => (&self.decoded, ONE, 1),
+            (false, _) => (&self.prompts, PROMPTS, 1),
         };
-        let grid = Grid { blocks: (a_rows.div_ceil(A_ROWS) as u32, numbers as u32), threads: THREADS as u32 };
+        let blocks = (a_rows.div_ceil(block.a) as u32, (times * rows.div_ceil(block.rows)) as u32);
+        let grid = Grid { blocks, threads: block.threads as u32 };
         // SAFETY: the buffers were found large enough, the caller vouches for the adapters. What is read before the wait is
         // there.
         unsafe { kernel.launch(device, grid, &arguments) }
