@@ -143,6 +143,15 @@ fn adapted() -> Result<Vec<Program>, CudaError> {
         let shape = wide::WideShape::new(matrix, epilogue, Some(64), true)?;
         programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
+    let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
+    for experts in [
+        Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q8_0))?,
+        Experts::new(2688, 128, 6, kind(1856, Layout::Q5_0), kind(3712, Layout::Q8_0))?.without_gates()?,
+        Experts::new(256, 16, 4, kind(128, Layout::Q8_0), kind(128, Layout::W16))?.with_planes(Planes::Two),
+    ] {
+        let experts = experts.with_adapters(64);
+        programs.push(experts::program(experts, experts::tiling(experts, H200).expect("enough shared memory")));
+    }
     Ok(programs)
 }
 

@@ -365,6 +365,7 @@ impl Layer {
                 meta: &mut h.1.as_view_mut(),
                 shared_codes: &mut s.0.as_view_mut(),
                 shared_meta: &mut s.1.as_view_mut(),
+                lora: None,
             };
             let [shared_gate_up, shared_down] = [&self.gate_up.1, &self.down.1]
                 .map(|w| (w, i % SHARED_COPIES))

@@ -26,7 +26,10 @@
 // A place is of the device's memory or of the host's. What is read of the host's is written to a place of the device on its way, as long as
 // the layer has any in reserve: then the table names that one, and the expert has crossed the bus once. Slots take reserves in their order.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
+// LORA: adapters add to the shared expert's sums (common/lora.cuh). Blocks share the rows of A out among themselves and tell each other A x with the number
+// of the launch, while products go on: for gate and up when scores are told, for down behind the wait for all.
+//
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, WITH_MINIMA, PLACED (and RESERVES, at most 32), SQUARED, LORA, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3, ROW_FACTORS: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, HALVED_..: 1 where rows are there as f16 too, 2 where rows of h are as well, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -35,6 +38,9 @@
 #include "router/score.cuh"
 #include "experts/staged.cuh"
 #include "arguments.cuh"
+#if LORA
+#include "common/lora_shrink.cuh"
+#endif
 
 #define PADDED ((WIDTH + 127) / 128 * 128)
 #define SHARED_PADDED ((SHARED_WIDTH + 127) / 128 * 128)
@@ -355,12 +361,58 @@ template <int NC> __device__ __forceinline__ float in_order(const float *sums, i
     for (int i = 0; i < WK; i++) sum += sums[(i * NC + c) * 16 + r];
     return sum;
 }
+// What adapters add to the shared expert's products: blocks share the rows of A out among themselves, and tell each other A x with the number of the
+// launch. Those of gate and up lie in the first 2 * adapter_rank places of a row, those of down behind them.
+#if LORA
+__device__ __forceinline__ u64 *told_of(const Arguments &args, int row, bool down) {
+    return args.told + (u64)row * (3 * args.adapter_rank) + (down ? 2 * args.adapter_rank : 0);
+}
+#endif
+// Output `column` of row `row`, which is of a part of the group, with what an adapter adds; by all lanes of a warp, columns of one part. `norm`: of the row
+// that A has read.
+__device__ __forceinline__ float
+adapted(const Arguments &args, const LoraParts &lora, bool down, u32 part, int row, int column, float norm, float value, u32 tag) {
+#if LORA
+    const int2 of_row = lora_of_row(lora, row);
+    const int lane = threadIdx.x % WARP;
+    if (of_row.x < 0) return value;
+    const LoraGroup group = lora_group(lora, of_row.x);
+    if (!group.changes(part)) return value;
+    const uint4 *b = (const uint4 *)lora_memory(lora, of_row.x) + group.b + (u64)(u32)column * (group.rank / 8);
+    const u64 *told = told_of(args, row, down) + part * group.rank;
+    const float scale = (part == 0 ? group.scales[0] : group.scales[1]) * (norm * __int_as_float(of_row.y));
+    float sum = 0;
+#pragma unroll 1
+    for (u32 first = 0; first < group.rank; first += WARP) {
+        float h = 0;
+        if (first + lane < group.rank) {
+            u64 word;
+            // Ends when the block that has this row of A has told it, which it does without waiting for others; all run at a time.
+            wait_until<EXPERT_ADAPTERS>([&] { return (u32)((word = scored(told + first + lane)) >> 32) == tag; });
+            h = __uint_as_float((u32)word) * scale;
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (u32 i = 0; i < WARP / 8 && first + 8 * i < group.rank; i++) {
+            float of[8];
+#pragma unroll
+            for (int j = 0; j < 8; j++) of[j] = __shfl_sync(~0u, h, 8 * i + j);
+            sum = LoraRow::step(b[first / 8 + i], make_float4(of[0], of[1], of[2], of[3]), make_float4(of[4], of[5], of[6], of[7]), sum);
+        }
+    }
+    return __fadd_rn(value, sum);
+#else
+    return value;
+#endif
+}
+// Blocks between the first rows of A of two rows.
+#define ROWS_OF_A_APART 32
 // A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
 // shared expert.
 // `factors`: of the rows whose sums the lane has, where rows have some.
 template <int NC, class W>
 __device__ __noinline__ void
-put_hidden(const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
+put_hidden(const Arguments &args, u32 tag, const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, float2 factors, i8 *h, float2 *h_meta) {
     constexpr int EACH = GROUP_VALUES / 32;
     int lane = threadIdx.x % WARP;
 #pragma unroll 1
@@ -369,11 +421,19 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
         float norm = norms[pairs ? pairs[c] / USED : c], value;
         if constexpr (SQUARED) {
             const float *tile = sums + (i % EACH * 2 + lane / 16) * WK * NC * 16;
-            value = relu2(W::times_factor(in_order<NC>(tile, c, lane % 16), i % EACH == 0 ? factors.x : factors.y) * norm);
+            value = W::times_factor(in_order<NC>(tile, c, lane % 16), i % EACH == 0 ? factors.x : factors.y) * norm;
+            const int row = group * 64 + (i % EACH * 2 + lane / 16) * 16 + lane % 16;
+            if (!pairs) value = adapted(args, args.gate_up_lora, false, 0, c, row, norm, value, tag);
+            value = relu2(value);
         } else {
             const float *tile = sums + lane / 8 * WK * NC * 16;
             float gate = W::times_factor(in_order<NC>(tile, c, lane % 8), factors.x) * norm;
             float up = W::times_factor(in_order<NC>(tile, c, lane % 8 + 8), factors.y) * norm;
+            if (!pairs) {
+                const int row = (group * 4 + lane / 8) * 16 + lane % 8;
+                gate = adapted(args, args.gate_up_lora, false, 0, c, row, norm, gate, tag);
+                up = adapted(args, args.gate_up_lora, false, 1, c, row + 8, norm, up, tag);
+            }
             value = silu(gate) * up;
         }
         int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group * EACH + i % EACH;
@@ -527,7 +587,7 @@ template <int ROWS> struct Experts {
     }
     // Four tiles for NC columns, then the 32 values of h of each. `pairs`: of the columns; null where they are the rows.
     template <int NC, class W, class S>
-    __device__ __forceinline__ void group(S &stream, int count, int item, int group, int turn, const u8 *pairs, u8 *way = nullptr) {
+    __device__ __forceinline__ void group(S &stream, int count, int item, int group, int turn, u32 tag, const u8 *pairs, u8 *way = nullptr) {
         const u8 *own = W::HAS_FACTORS ? stream.tile_of(item) : nullptr;
         const float2 factors = group_factors<W>(own - (u64)(warp / WK) * W::TILE_BYTES);
         if (PLACED && way && warp % WK == 0) W::put_factors(way, own);
@@ -540,15 +600,15 @@ template <int ROWS> struct Experts {
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
         // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
         __syncthreads();
-        put_hidden<NC, W>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
+        put_hidden<NC, W>(args, tag, of_turn, norms, count, group, (warp + turn) % WARPS, pairs, factors, pairs ? args.hidden : args.shared_hidden,
                           pairs ? args.hidden_meta : args.shared_meta);
     }
 
     // All groups of this block: of the shared expert, then of the chosen ones.
-    template <class S> __device__ __forceinline__ void gate_up(S &of_shared) {
+    template <class S> __device__ __forceinline__ void gate_up(S &of_shared, u32 tag) {
         int turn = 0;
 #pragma unroll 1
-        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC, SharedGateUp>(of_shared, args.rows, g.at, g.at, turn, nullptr);
+        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC, SharedGateUp>(of_shared, args.rows, g.at, g.at, turn, tag, nullptr);
         copies_wait<0>();
         auto stream = gate_up_stream();
 #pragma unroll 1
@@ -556,9 +616,9 @@ template <int ROWS> struct Experts {
             int slot = g.at / GROUPS, of_expert = g.at % GROUPS, count = chosen.counts[slot];
             const u8 *pairs = chosen.pairs[slot];
             u8 *way = way_of(stream, g.at, slot);
-            if (ROWS == 1 || count == 1) group<1, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
-            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
-            else group<M::NC, GateUp>(stream, count, g.at, of_expert, turn, pairs, way);
+            if (ROWS == 1 || count == 1) group<1, GateUp>(stream, count, g.at, of_expert, turn, tag, pairs, way);
+            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8, GateUp>(stream, count, g.at, of_expert, turn, tag, pairs, way);
+            else group<M::NC, GateUp>(stream, count, g.at, of_expert, turn, tag, pairs, way);
         }
         copies_wait<0>();
     }
@@ -624,6 +684,82 @@ template <int ROWS> struct Experts {
         if (threadIdx.x % WARP == 0) bring(args.soon, args.soon_bytes, blockIdx.x * WARPS + warp, gridDim.x * WARPS);
     }
 
+    // Blocks that stay for down.
+    __device__ __forceinline__ int staying() const { return min((int)gridDim.x, HIDDEN / 32 * M::CLUSTER_OF); }
+#if LORA
+    // Rows of A are shared out among blocks in turn, those of each row of x from another block on, those of gate and up from the last block back: the
+    // first ones have the shared expert.
+    static __device__ __forceinline__ u32 first_of_a(int block, int row, int blocks) { return (block + blocks - row * ROWS_OF_A_APART % blocks) % blocks; }
+    __device__ __forceinline__ u32 first_of_inputs(int row) const { return first_of_a((int)(gridDim.x - 1 - blockIdx.x), row, gridDim.x); }
+    __device__ __forceinline__ u32 first_of_shared(int row) const { return first_of_a(blockIdx.x, row, staying()); }
+    __device__ __forceinline__ const u16 *row_of_a(const LoraParts &lora, int adapter, const LoraGroup &group, u32 n, int inputs) const {
+        return (const u16 *)(lora_memory(lora, adapter) + (u64)group.a * 16) + (u64)n * inputs;
+    }
+    static __device__ __forceinline__ void bring_lines(const void *from, u32 bytes) {
+        for (u32 at = threadIdx.x % WARP * 128; at < bytes; at += WARP * 128) bring_line((const u8 *)from + at);
+    }
+    // Asks for what this block reads of the adapter of a row: rows of A, and rows of B of its first outputs.
+    __device__ __forceinline__ void bring_of_row(const LoraParts &lora, int row, u32 n, int inputs, u32 output, u32 outputs) const {
+        const int adapter = lora_of_row(lora, row).x;
+        if (adapter < 0) return;
+        const LoraGroup group = lora_group(lora, adapter);
+        if (group.changes(n / max(group.rank, 1u))) bring_lines(row_of_a(lora, adapter, group, n, inputs), inputs * 2);
+        if (group.parts) bring_lines(lora_memory(lora, adapter) + ((u64)group.b + output * (group.rank / 8)) * 16, outputs * group.rank * 2);
+    }
+#endif
+    // Before the wait, where adapters are there: a warp a row.
+    __device__ __forceinline__ void bring_adapters() const {
+#if LORA
+        if (!args.down_lora.early) return;
+#pragma unroll 1
+        for (int row = WARPS - 1 - warp; row < args.rows; row += WARPS) {
+            const int group = blockIdx.x, of_down = blockIdx.x / M::CLUSTER_OF;
+            bring_of_row(args.gate_up_lora, row, first_of_inputs(row), COLS, group * 64, group < SHARED_GROUPS ? 64 : 0);
+            bring_of_row(args.down_lora, row, first_of_shared(row), SHARED_PADDED, of_down * 32, of_down < HIDDEN / 32 ? 32 : 0);
+        }
+#endif
+    }
+    // Rows of A times the rows that gate and up read, for all blocks. The last warps begin: the first ones choose.
+    __device__ __forceinline__ void shrink_inputs(u32 tag) const {
+#if LORA
+        const LoraParts &lora = args.gate_up_lora;
+#pragma unroll 1
+        for (int row = WARPS - 1 - warp; row < args.rows; row += WARPS) {
+            const int adapter = lora_of_row(lora, row).x;
+            if (adapter < 0) continue;
+            const LoraGroup group = lora_group(lora, adapter);
+            const i8 *codes = args.codes + row * (COLS * PLANES);
+            const float2 *meta = args.meta + row * (COLS / 32 * PLANES);
+#pragma unroll 1
+            for (u32 n = first_of_inputs(row); n < 2 * group.rank; n += gridDim.x) {
+                if (!group.changes(n / group.rank)) continue;
+                const float sum = shrink_by_a_warp<COLS>(row_of_a(lora, adapter, group, n, COLS), codes, meta);
+                if (threadIdx.x % WARP == 0) put_score(told_of(args, row, false) + n, tag, sum);
+            }
+        }
+#endif
+    }
+    // Rows of A times the shared expert's h of each row, for all blocks.
+    __device__ __forceinline__ void shrink_shared(u32 tag) const {
+#if LORA
+        const LoraParts &lora = args.down_lora;
+#pragma unroll 1
+        for (int row = WARPS - 1 - warp; row < args.rows; row += WARPS) {
+            const int adapter = lora_of_row(lora, row).x;
+            if (adapter < 0) continue;
+            const LoraGroup group = lora_group(lora, adapter);
+            if (!group.changes(0)) continue;
+            const i8 *codes = args.shared_hidden + row * (SHARED_PADDED * PLANES);
+            const float2 *meta = args.shared_meta + row * (SHARED_PADDED / 32 * PLANES);
+#pragma unroll 1
+            for (u32 n = first_of_shared(row); n < group.rank; n += staying()) {
+                const float sum = shrink_by_a_warp<SHARED_PADDED>(row_of_a(lora, adapter, group, n, SHARED_PADDED), codes, meta);
+                if (threadIdx.x % WARP == 0) put_score(told_of(args, row, true) + n, tag, sum);
+            }
+        }
+#endif
+    }
+
     // What `add_up` reads that has been there since before the launch: of one row.
     struct Old {
         int expert;
@@ -637,7 +773,7 @@ template <int ROWS> struct Experts {
     }
     // The experts added up in order, the residual stream, and what its next reader wants, by the first block of a cluster. `old`: of the
     // warp's first row.
-    __device__ __forceinline__ void add_up(int group, Old old) {
+    __device__ __forceinline__ void add_up(int group, Old old, u32 tag) {
         int lane = threadIdx.x % WARP;
         const float *parts = parts_of(lane / 16) + lane % 16;
 #pragma unroll 1
@@ -653,6 +789,7 @@ template <int ROWS> struct Experts {
                 total = __fmaf_rn(gate, gate != 0.0f ? part : 0.0f, total);
             }
             float shared = __fmul_rn(parts[(M::PAIRS + row) * 16], args.shared_down_factor);
+            shared = adapted(args, args.down_lora, true, 0, row, group * 32 + lane, 1.0f, shared, tag);
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), shared, total);
             float value = old.x + total;
             args.x[row * HIDDEN + group * 32 + lane] = value;
@@ -674,6 +811,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     scores.read_weights(args, blockIdx.x * scores.COLUMNS);
     fetch_grid((u32 *)experts.grid);
     experts.chosen.clear();
+    experts.bring_adapters();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
@@ -685,13 +823,14 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     copies_end();
     scores.put(args, experts.sums, tag);
     experts.choose(norm, tag);
+    experts.shrink_inputs(tag);
     copies_wait<0>();
     if constexpr (M::HALVED || GateUp::HAS_MINIMA || SharedGateUp::HAS_MINIMA) Staged<COLS, M::HALVED>::template prepare<THREADS>(memory + M::ROWS_AT, args.rows);
     __syncthreads();
     typename Chosen<ROWS>::Pairs pairs;
     pairs.read(experts.chosen.picked, args.rows * USED);
     experts.chosen.make(args, pairs);
-    experts.gate_up(of_shared);
+    experts.gate_up(of_shared, tag);
 
     __syncthreads();
     cluster_started();
@@ -709,6 +848,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     __syncthreads();
     if (PLACED && blockIdx.x == 0 && experts.warp == WARPS - 1) experts.chosen.tell_arrivals(args);
     let_next_start();
+    experts.shrink_shared(tag);
     if (experts.chosen.slots > 0) Staged<PADDED, M::HALVED_H>::template fetch<THREADS>(memory + M::H_AT, args.hidden, args.hidden_meta, args.rows * USED);
     Staged<SHARED_PADDED, M::HALVED_H>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
     copies_end();
@@ -722,7 +862,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
         experts.down(of_down);
         if (M::CLUSTER_OF > 1) cluster_sync();
         else __syncthreads();
-        if (experts.rank == 0) experts.add_up(group, old);
+        if (experts.rank == 0) experts.add_up(group, old, tag);
         if ((group += clusters) >= HIDDEN / 32) break;
         of_shared_down = experts.shared_down_stream(group);
         of_down = experts.down_stream(group);
@@ -733,8 +873,10 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     }
 }
 
+// The arguments are read where they lie, by functions too (__grid_constant__).
+//
 // Registers: as many as leave room for a block of the kernel before and of the next one; with more rows all, since spills cost more than
 // that room brings.
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const Arguments args) { run<1>(args); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const Arguments args) { run<ROWS_FEW>(args); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Arguments args) { run<ROWS_MOST>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const __grid_constant__ Arguments args) { run<1>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const __grid_constant__ Arguments args) { run<ROWS_FEW>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const __grid_constant__ Arguments args) { run<ROWS_MOST>(args); }

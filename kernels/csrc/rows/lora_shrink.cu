@@ -3,57 +3,25 @@
 // a: f16, the parts of an adapter's group, `rank` rows each; x: int8 rows (common/int8_rows.cuh), or rows of f16 (rows/half_rows.cuh) that have
 // their norm; scale(row): of its sequence; norm(row): of `norm_blocks` squares a row, 1 if that is 0.
 //
-// A block has A_ROWS rows of A, and one row of x, or TILE rows of prompts; a thread has of each 2,048 inputs eight: two quads of an int8 block. Its
-// sums are added in order, then the lanes' as a tree, then the warps' in order, so that h of a row depends on no other row. Rows that have no adapter
-// are left out. Bound: the bytes of A.
+// A block has A_ROWS rows of A, and one row of x, or up to DECODED of one adapter (`by_adapter`). Sums are added in the order of
+// common/lora_shrink.cuh, so that h of a row depends on no other row. Rows of prompts: rows/lora_prompts.cuh. Rows that have no adapter are left out. Bound: the bytes of A.
 //
 // -D PLANES.
 #include "arguments.cuh"
 #include "rows/half_rows.cuh"
-#include "common/lora.cuh"
+#include "common/lora_shrink.cuh"
+#include "rows/lora_prompts.cuh"
 
-#define WARPS 8
+#define WARPS SHRINK_WARPS
 #define THREADS (WARPS * WARP)
 #define A_ROWS 4
-#define TILE 4
-
-// Eight values of A: quads t and t + 4 of a block.
-struct Eight {
-    float v[8];
-
-    static __device__ __forceinline__ uint4 read(const u16 *a, u32 at) {
-        const u16 *from = a + at / 4 * 32 + at % 4 * 4;
-        const uint2 low = *(const uint2 *)from, high = *(const uint2 *)(from + 16);
-        return make_uint4(low.x, low.y, high.x, high.y);
-    }
-    __device__ __forceinline__ explicit Eight(uint4 w) {
-        const u32 words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[2 * i] = low_half(words[i]), v[2 * i + 1] = high_half(words[i]);
-    }
-};
+#define DECODED 8
 
 // What a thread has of a row of x at `at`.
-struct OfRow {
-    float v[8];
-
+struct OfRow : EightInputs {
     __device__ __forceinline__ OfRow(const Arguments &args, u64 row, u32 at) {
         if (args.halves) read_halves(args, row, at);
-        else read_int8(args, row, at);
-    }
-    __device__ __forceinline__ void read_int8(const Arguments &args, u64 row, u32 at) {
-        const u64 block = row * (args.cols / 32) + at / 4;
-        const i8 *from = args.codes + block * (32 * PLANES) + at % 4 * 8;
-#pragma unroll
-        for (int plane = 0; plane < PLANES; plane++) {
-            const int2 codes = *(const int2 *)(from + 32 * plane);
-            const float scale = args.meta[block * PLANES + plane].x;
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const float code = (float)(i8)((u32)(i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
-                v[i] = plane == 0 ? code * scale : __fmaf_rn(code, scale, v[i]);
-            }
-        }
+        else read_int8(args.codes + row * (args.cols * PLANES), args.meta + row * (args.cols / 32 * PLANES), at);
     }
     __device__ __forceinline__ void read_halves(const Arguments &args, u64 row, u32 at) {
 #pragma unroll
@@ -63,11 +31,6 @@ struct OfRow {
             const u32 odd = *(const u32 *)(args.halves + half_place(piece + 1, row, args.half_rows) + at % 4 * 2);
             v[4 * half] = low_half(even), v[4 * half + 1] = low_half(odd), v[4 * half + 2] = high_half(even), v[4 * half + 3] = high_half(odd);
         }
-    }
-    __device__ __forceinline__ float add(const Eight &a, float sum) const {
-#pragma unroll
-        for (int i = 0; i < 8; i++) sum = __fmaf_rn(a.v[i], v[i], sum);
-        return sum;
     }
 };
 
@@ -104,20 +67,43 @@ struct RowsOfA {
     }
 };
 
-// Products of N neighbouring rows from `row` on. `ahead`: what the thread has of A first.
-template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u64 row, const RowsOfA &a, uint4 (&ahead)[A_ROWS], u32 first) {
+// One row.
+struct Single {
+    u32 row;
+
+    __device__ __forceinline__ u32 operator[](int) const { return row; }
+    __device__ __forceinline__ bool has(int n) const { return n == 0; }
+};
+// Some rows: `count`, and behind them the first again, so that what is read of all is asked for at once.
+struct Listed {
+    const u32 *rows;
+    int count;
+
+    __device__ __forceinline__ u32 operator[](int n) const { return rows[n]; }
+    __device__ __forceinline__ bool has(int n) const { return n < count; }
+};
+
+// Products of up to N rows of one adapter. `ahead`: what the thread has of A first.
+template <int N, class R>
+__device__ __forceinline__ void shrink(const Arguments &args, const R &rows, const RowsOfA &a, const uint4 (&ahead)[A_ROWS], u32 first) {
     __shared__ float of_warps[WARPS][A_ROWS * N];
     float sums[A_ROWS][N] = {};
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    // A warp has a row of x.
+    const bool own_row = warp < N && rows.has(warp);
+    const float scale = own_row ? row_scale(args, rows[warp]) * __int_as_float(lora_of_row(args.lora, rows[warp]).y) : 0;
     for (u32 at = threadIdx.x; at < args.cols / 8; at += THREADS) {
-        if (at != threadIdx.x) a.read(at, ahead);
+        uint4 of[A_ROWS];
+#pragma unroll
+        for (int i = 0; i < A_ROWS; i++) of[i] = ahead[i];
+        if (at != threadIdx.x) a.read(at, of);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            const OfRow x(args, row + n, at);
+            const OfRow x(args, rows[n], at);
 #pragma unroll
-            for (int i = 0; i < A_ROWS; i++) sums[i][n] = x.add(Eight(ahead[i]), sums[i][n]);
+            for (int i = 0; i < A_ROWS; i++) sums[i][n] = x.add(Eight(of[i]), sums[i][n]);
         }
     }
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < A_ROWS; i++)
 #pragma unroll
@@ -125,10 +111,8 @@ template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u
             const float sum = warp_sum(sums[i][n]);
             if (lane == 0) of_warps[warp][i * N + n] = sum;
         }
-    // A warp has a row of x.
-    const float scale = warp < N ? row_scale(args, row + warp) * __int_as_float(lora_of_row(args.lora, row + warp).y) : 0;
     __syncthreads();
-    if (warp >= N || lane >= A_ROWS) return;
+    if (!own_row || lane >= A_ROWS) return;
     float sum = 0, own = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) sum += of_warps[w][lane * N + warp];
@@ -136,41 +120,55 @@ template <int N> __device__ __forceinline__ void shrink(const Arguments &args, u
 #pragma unroll
     for (int i = 0; i < A_ROWS; i++)
         if (lane == i) own = a.scales[i], there = a.rows[i] != nullptr;
-    if (there) args.reduced[(row + warp) * args.lora.stride + first + lane] = sum * (own * scale);
+    if (there) args.reduced[(u64)rows[warp] * args.lora.stride + first + lane] = sum * (own * scale);
 }
 
-// One row, whose A is read before the wait.
-__device__ __forceinline__ void shrink_early(const Arguments &args, u64 row, u32 first) {
-    const RowsOfA a(args, lora_of_row(args.lora, row).x, first);
+// Rows number DECODED * chunk to DECODED * chunk + DECODED of those that have an adapter, as `Listed` has them, by one warp; how many there are.
+__device__ __forceinline__ int list_rows(const Arguments &args, int adapter, u32 chunk, u32 *rows) {
+    const u32 lane = threadIdx.x % WARP;
+    u32 before = 0;
+#pragma unroll 1
+    for (u32 base = 0; base < args.rows; base += WARP) {
+        const u32 row = base + lane;
+        const bool own = row < args.rows && lora_of_row(args.lora, row).x == adapter;
+        const u32 all = __ballot_sync(~0u, own), number = before + __popc(all & ((1u << lane) - 1));
+        if (own && number / DECODED == chunk) rows[number % DECODED] = row;
+        before += __popc(all);
+    }
+    const int count = min(max((int)(before - chunk * DECODED), 0), DECODED);
+    __syncwarp();
+    if (count > 0 && lane >= count && lane < DECODED) rows[lane] = rows[0];
+    return count;
+}
+
+// Rows that are decoded: one, or some of those of one adapter, whose A so is read once. Which they are, and A, is known before the wait.
+__device__ __forceinline__ void shrink_decoded(const Arguments &args, u32 number, u32 first) {
+    __shared__ u32 listed[DECODED];
+    __shared__ int count;
+    const int adapter = args.by_adapter ? (int)(number % args.slots) : lora_of_row(args.lora, number).x;
+    const RowsOfA a(args, adapter, first);
     uint4 ahead[A_ROWS] = {};
-    if (threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
+    if (a.any && threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
+    if (args.by_adapter && threadIdx.x < WARP) {
+        const int found = list_rows(args, adapter, number / args.slots, listed);
+        if (threadIdx.x == 0) count = found;
+    }
+    __syncthreads();
     wait_for_inputs();
-    if (a.any) shrink<1>(args, row, a, ahead, first);
+    if (!a.any) return;
+    if (!args.by_adapter) shrink<1>(args, Single{number}, a, ahead, first);
+    else if (count > 0) shrink<DECODED>(args, Listed{listed, count}, a, ahead, first);
 }
 
-// Rows of prompts, together where they have one adapter.
-__device__ __forceinline__ void shrink_tile(const Arguments &args, u32 row, u32 first) {
-    const int adapter = lora_of_row(args.lora, row).x;
-    bool alike = row + TILE <= args.rows;
-    for (int i = 1; i < TILE && alike; i++) alike = lora_of_row(args.lora, row + i).x == adapter;
-    for (u32 i = 0; i < (alike ? 1 : TILE) && row + i < args.rows; i++) {
-        const RowsOfA a(args, lora_of_row(args.lora, row + i).x, first);
-        if (!a.any) continue;
-        uint4 ahead[A_ROWS] = {};
-        if (threadIdx.x < args.cols / 8) a.read(threadIdx.x, ahead);
-        if (alike) shrink<TILE>(args, row, a, ahead, first);
-        else shrink<1>(args, row + i, a, ahead, first);
-        __syncthreads();
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) lora_shrink(const Arguments args) {
+// Two blocks a multiprocessor at least: each waits for memory most of its time.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) lora_shrink(const Arguments args) {
     let_next_start();
-    const u32 first = blockIdx.x * A_ROWS;
-    if (args.lora.early) {
-        shrink_early(args, blockIdx.y, first);
-    } else {
-        wait_for_inputs();
-        shrink_tile(args, blockIdx.y * TILE, first);
-    }
+    shrink_decoded(args, blockIdx.y, blockIdx.x * A_ROWS);
+}
+
+extern "C" __global__ void __launch_bounds__(PROMPT_WARPS *WARP) lora_shrink_prompts(const Arguments args) {
+    let_next_start();
+    wait_for_inputs();
+    const u32 first = (blockIdx.y * PROMPT_WARPS + threadIdx.x / WARP) * PROMPT_ROWS;
+    if (first < args.rows) shrink_prompt(args, first, blockIdx.x * PROMPT_A, [&](u32 row) { return row_scale(args, row); });
 }

@@ -446,6 +446,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
                     meta: &mut h.1.as_view_mut(),
                     shared_codes: &mut s.0.as_view_mut(),
                     shared_meta: &mut s.1.as_view_mut(),
+                    lora: None,
                 };
                 let gate_up = Matrices {
                     routed: Stack::Packed(d_gate_up.0.as_view()),

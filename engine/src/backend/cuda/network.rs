@@ -108,8 +108,8 @@ impl<'a> BlockLoader<'a> {
         let classes = classes(setting.counts.decode, setting.counts.prefill);
         let halves = |(rows, values)| HalfRows::new(device, rows, values);
         let halves = [halves(half_rows(c, setting.counts))?, halves(shared_half_rows(c, setting.counts))?];
-        let adapters = config.adapters.holds_any();
-        let choice = ProductChoice { chip: Chip::of(device), replayed: config.replayed, adapters };
+        let (chip, adapter_rank) = (Chip::of(device), config.adapters.rank());
+        let choice = ProductChoice { chip, replayed: config.replayed, adapter_rank };
         let products = ProductKernels::new(device, cache, classes, choice, planes, halves);
         Ok(Self { products, table: embed_shape(c, embedding, planes), setting, shapes, place: BlockPlace::default() })
     }

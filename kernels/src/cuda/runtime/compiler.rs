@@ -37,7 +37,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 69] = files![
+const FILES: [(&str, &str); 71] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -54,6 +54,7 @@ const FILES: [(&str, &str); 69] = files![
     "common/epilogues.cuh",
     "common/int8_rows.cuh",
     "common/lora.cuh",
+    "common/lora_shrink.cuh",
     "common/mbarrier.cuh",
     "common/waits.cuh",
     "encode/minimum.cuh",
@@ -85,6 +86,7 @@ const FILES: [(&str, &str); 69] = files![
     "router/score.cuh",
     "router/tiled.cuh",
     "rows/half_rows.cuh",
+    "rows/lora_prompts.cuh",
     "rows/inputs.cuh",
     "rows/tables.cuh",
     "sampler/arithmetic.cuh",

@@ -35,13 +35,14 @@ const fn wait(name: &'static str, file: &'static str, what: &'static str) -> Bou
 }
 
 /// All of them; a wait's number is its place here.
-pub const WAITS: [BoundedWait; 20] = [
+pub const WAITS: [BoundedWait; 21] = [
     wait("DECODE_PAGES", "attention/decode.cuh", "pages of keys or values"),
     wait("SPLITS_STORED", "attention/splits.cuh", "the splits of a row"),
     wait("PREFILL_STEP_FULL", "attention/warpgroups.cuh", "a step's keys or values"),
     wait("PREFILL_STEP_FREE", "attention/warpgroups.cuh", "a step's place to be free"),
     wait("PREFILL_RAW_PAGES", "attention/warpgroups.cuh", "a step's encoded pages"),
     wait("ENDLESS", "common/endless.cu", "what never comes"),
+    wait("EXPERT_ADAPTERS", "experts/experts.cu", "a row of A of the shared expert's adapters"),
     wait("EXPERT_BLOCKS", "experts/experts.cu", "all blocks of the launch"),
     wait("EXPERT_SCORES", "experts/experts.cu", "scores of a row"),
     wait("PAIR_CHUNK_FREE", "gdn/pairs.cuh", "a chunk's place to be free"),

@@ -9,10 +9,18 @@ use crate::cuda::runtime::compiler::source;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 
 const NAME: &str = "lora_shrink";
-/// Threads of a block, rows of A that it has, and rows of a prompt, as in the source.
-const THREADS: usize = 256;
-const A_ROWS: usize = 4;
-const TILE: usize = 4;
+/// Of a block, as in the sources.
+struct Block {
+    threads: usize,
+    /// Rows of A.
+    a: usize,
+    /// Rows of x.
+    rows: usize,
+}
+
+const ONE: Block = Block { threads: 256, a: 4, rows: 1 };
+const OF_ADAPTER: Block = Block { rows: 8, ..ONE };
+const PROMPTS: Block = Block { threads: 128, a: 16, rows: 32 };
 
 /// The program, for activations of so many planes.
 pub fn program(planes: Planes) -> Program {
@@ -39,24 +47,31 @@ device_struct! {
         cols: u32,
         half_rows: u32,
         norm_blocks: i32,
+        /// Whether a block of decoded rows has some of one adapter, or one row.
+        by_adapter: i32,
+        /// How many adapters there may be.
+        slots: u32,
         eps: f32,
     }
 }
 
-/// The kernel that makes `h` of rows.
+/// The kernels that make `h` of rows.
 #[derive(Debug)]
 pub struct LoraShrink {
     planes: Planes,
-    kernel: Kernel<Arguments>,
+    /// For rows that are decoded, and for those of prompts.
+    decoded: Kernel<Arguments>,
+    prompts: Kernel<Arguments>,
 }
 
 impl LoraShrink {
-    /// Loads the kernel of [`program`].
+    /// Loads the kernels of [`program`].
     ///
     /// # Errors
     /// If it cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, planes: Planes) -> Result<Self, CudaError> {
-        Ok(Self { planes, kernel: device.module(cache, &program(planes))?.kernel(NAME)? })
+        let module = device.module(cache, &program(planes))?;
+        Ok(Self { planes, decoded: module.kernel(NAME)?, prompts: module.kernel("lora_shrink_prompts")? })
     }
 
     /// Enqueues it for `rows` rows of `cols` inputs, whole blocks of 32, of which `norm` have a norm folded in. A has at
@@ -94,6 +109,9 @@ impl LoraShrink {
             return Ok(());
         }
         let (halves, row_scales) = halves.map_or_else(Default::default, |halves| halves.pointers(device));
+        // Each adapter's A is read once, but where there are fewer rows than slots.
+        let slots = lora.memory.len() / lora.slot_bytes;
+        let by_adapter = lora.early && rows > slots;
         let arguments = Arguments {
             codes: Ptr::of(inputs.codes, stream),
             meta: Ptr::of(inputs.meta, stream),
@@ -106,13 +124,19 @@ impl LoraShrink {
             cols: cols as u32,
             half_rows: rows as u32,
             norm_blocks: norm_blocks as i32,
+            by_adapter: i32::from(by_adapter),
+            slots: slots as u32,
             eps: inputs.eps,
         };
-        let tile = if lora.early { 1 } else { TILE };
-        let blocks = (a_rows.div_ceil(A_ROWS) as u32, rows.div_ceil(tile) as u32);
-        let grid = Grid { blocks, threads: THREADS as u32 };
+        let (kernel, block, times) = match (lora.early, by_adapter) {
+            (true, true) => (&self.decoded, OF_ADAPTER, slots),
+            (true, false) => (&self.decoded, ONE, 1),
+            (false, _) => (&self.prompts, PROMPTS, 1),
+        };
+        let blocks = (a_rows.div_ceil(block.a) as u32, (times * rows.div_ceil(block.rows)) as u32);
+        let grid = Grid { blocks, threads: block.threads as u32 };
         // SAFETY: the buffers were found large enough, the caller vouches for the adapters. What is read before the wait is
         // there.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
+        unsafe { kernel.launch(device, grid, &arguments) }
     }
 }

@@ -23,6 +23,7 @@ use crate::backend::cuda::rank::products::ProductKernels;
 use crate::backend::cuda::rank::residual::NextBlock;
 use crate::backend::cuda::rank::weights::Matrix;
 use crate::model::{AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, MoeConfig, OpConfig, ParallelConfig};
+use chimere_kernels::cuda::lora::Lora;
 use chimere_kernels::cuda::wide::{HalfPlace, Source};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::CudaSlice;
@@ -70,6 +71,13 @@ impl<'a> BlockPass<'a> {
         'a: 'b,
     {
         self.adapted(AdaptedSide::Output, x)
+    }
+
+    /// What adapters add to matrices that read the stream and to the one that writes it, for kernels that make `A x`
+    /// themselves.
+    pub(crate) fn both_adapters(&self) -> [Option<Lora<'a>>; 2] {
+        let lora = |side| self.adapters?.lora(self.pass.rows, side).map(|(_, lora)| lora);
+        [lora(AdaptedSide::Inputs { norm: self.hidden }), lora(AdaptedSide::Output)]
     }
 
     fn adapted<'b>(&self, side: AdaptedSide, x: Source<'b>) -> CudaResult<Source<'b>>

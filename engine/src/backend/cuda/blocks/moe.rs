@@ -39,6 +39,8 @@ pub(crate) struct BoundMoe {
     experts: mlp::BoundMlp,
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
+    /// Likewise where rows may have adapters.
+    few_adapted: Option<Rc<ExpertsKernels>>,
     shared: mlp::BoundMlp,
     latent: Option<BoundLatent>,
 }
@@ -111,9 +113,9 @@ impl OperatorRun for MoeConfig {
     }
 
     fn bind(&self, w: LoadedWeights<Self>, products: &mut ProductKernels<'_>, hidden: usize) -> CudaResult<BoundMoe> {
-        let few = match few(self, &w, hidden) {
+        let [few, few_adapted] = match few(self, &w, hidden) {
             Some(few) => products.experts(few?)?,
-            None => None,
+            None => [None, None],
         };
         // Without kernels for few rows there is no order of theirs to keep.
         let shared = self.beside(few.is_some());
@@ -125,6 +127,7 @@ impl OperatorRun for MoeConfig {
             bias: w.bias,
             experts: mlp::BoundMlp::new(products, w.experts, (self.norm(hidden), self.expert.width), self.routed())?,
             few,
+            few_adapted,
             shared: mlp::BoundMlp::new(products, w.shared, (Some(hidden), shared_width(self)), shared)?,
             latent: latent.map(|(w, width)| BoundLatent::new(products, w, (hidden, width))).transpose()?,
         })
@@ -147,10 +150,9 @@ impl OperatorRun for MoeConfig {
         memory: &mut RankMemory<'_>,
     ) -> CudaResult<()> {
         let work = &mut *memory.work;
-        // One launch of all experts knows no adapters of the shared one.
         let adapted = at.adapters.is_some_and(|adapters| adapters.change());
-        let few = bound.few.as_ref().filter(|few| at.pass.rows.count <= few.rows_max() && at.pass.prompts.is_none());
-        let few = few.filter(|_| !adapted);
+        let few = if adapted { &bound.few_adapted } else { &bound.few };
+        let few = few.as_ref().filter(|few| at.pass.rows.count <= few.rows_max() && at.pass.prompts.is_none());
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
         }
@@ -355,6 +357,7 @@ impl BoundMoe {
         let mut chosen = work.experts.slice_mut(chosen);
         let slots = &at.pass.slots;
         let routing = experts::Routing { weights, slots, cuts, chosen: &mut chosen, given: given.as_ref() };
+        let [lora, down_lora] = at.both_adapters();
         let ((mut codes, mut meta), (mut shared_codes, mut shared_meta)) =
             (work.expert_hidden.views_mut(), work.shared_hidden.views_mut());
         let between = ExpertRows {
@@ -362,6 +365,7 @@ impl BoundMoe {
             meta: &mut meta,
             shared_codes: &mut shared_codes,
             shared_meta: &mut shared_meta,
+            lora: down_lora,
         };
         let of_shared = (shared.gate_up.bytes(), shared.down.bytes());
         let (weight, soon) = (at.next.norm.as_view(), at.next.matrix.bytes());
@@ -376,7 +380,7 @@ impl BoundMoe {
                 factors: [&routed.down, &shared.down].map(|m| m.factor),
             },
             routing,
-            Activations { codes, meta, lora: None },
+            Activations { codes, meta, lora },
             Norm { squares: read.squares(), eps: at.eps },
             at.pass.rows.count,
             between,

@@ -1,6 +1,7 @@
 //! Sizes of a CUDA backend as they are configured, before a model is known.
 
 use chimere_kernels::cuda::attention::KvType;
+use chimere_kernels::cuda::lora::RANK_MULTIPLE;
 use std::path::PathBuf;
 
 /// How keys and values are stored on the device.
@@ -24,9 +25,14 @@ pub struct AdapterRoom {
 }
 
 impl AdapterRoom {
+    /// The largest rank of adapters that there is room for, as they lie in memory; 0 where there is none.
+    pub(crate) fn rank(self) -> usize {
+        if self.slots > 0 { self.rank_max.next_multiple_of(RANK_MULTIPLE) } else { 0 }
+    }
+
     /// Whether there is room for any adapter.
     pub(crate) fn holds_any(self) -> bool {
-        self.slots > 0 && self.rank_max > 0
+        self.rank() > 0
     }
 }
 

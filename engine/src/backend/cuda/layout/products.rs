@@ -42,8 +42,8 @@ pub(crate) struct ProductChoice {
     pub(crate) chip: Chip,
     /// Whether few rows take the experts that they are given.
     pub(crate) replayed: bool,
-    /// Whether there may be adapters.
-    pub(crate) adapters: bool,
+    /// Largest rank of the adapters that there may be; 0 for none.
+    pub(crate) adapter_rank: usize,
 }
 
 /// How many rows a product's tiles are chosen for.
@@ -188,7 +188,7 @@ impl ProductKind {
     /// Programs for those classes, and for few rows, without adapters and with some where there may be.
     pub(crate) fn programs(&self, classes: &[Class], choice: ProductChoice) -> CudaResult<Vec<Program>> {
         let mut all = self.own_programs(classes, choice)?;
-        if self.adaptable && choice.adapters {
+        if self.adaptable && choice.adapter_rank > 0 {
             all.extend(self.adapted().own_programs(classes, choice)?);
         }
         Ok(all)
@@ -256,7 +256,7 @@ mod tests {
         };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
             let form =
-                |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false }).1;
+                |rows| kind.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapter_rank: 0 }).1;
             let halves = CLASSES.map(|rows| matches!(form(rows), WideArithmetic::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
@@ -272,7 +272,7 @@ mod tests {
             let matrix = product::MatrixShape::new(layout, rows, cols).unwrap();
             let shape = wide::WideShape::new(matrix, Epilogue::Plain, None, true).unwrap();
             let kind = ProductKind { shape, share: None, of_experts, beside: false, adaptable: false, feeds: None };
-            let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false, adapters: false }).1 {
+            let of = |class| match kind.chosen(class, ProductChoice { chip, replayed: false, adapter_rank: 0 }).1 {
                 WideArithmetic::F16(tiling) => Some(tiling.segments),
                 WideArithmetic::Int8(_) => None,
             };
@@ -298,7 +298,7 @@ mod tests {
         };
         let made = |gate_up: ProductKind, rows, chip| {
             let (shape, form) =
-                gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapters: false });
+                gate_up.chosen(Class::Prompt(rows), ProductChoice { chip, replayed: false, adapter_rank: 0 });
             form.programs(shape).unwrap();
             shape.makes_half_rows()
         };

@@ -64,14 +64,16 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     let mut wanted = products(&plan, c.hidden)?;
     wanted.kinds.extend(shortlist.map(|list| listed_product(&plan.head, list, c.hidden)).transpose()?);
     let classes = classes(setting.counts.decode, setting.counts.prefill);
-    let adapters = config.adapters.holds_any();
-    let choice = ProductChoice { chip, replayed: config.replayed, adapters };
-    all.extend(adapters.then(|| lora_shrink::program(planes)));
+    let adapter_rank = config.adapters.rank();
+    let choice = ProductChoice { chip, replayed: config.replayed, adapter_rank };
+    all.extend((adapter_rank > 0).then(|| lora_shrink::program(planes)));
     for WantedExperts { few, shared: [beside, alone] } in wanted.experts {
         let few = few?.with_planes(planes).with_replay(config.replayed);
         let tiling = experts::tiling(few, chip);
         wanted.kinds.extend(if tiling.is_some() { beside } else { alone });
-        all.extend(tiling.map(|tiling| experts::program(few, tiling)));
+        for experts in [few].into_iter().chain((adapter_rank > 0).then(|| few.with_adapters(adapter_rank))) {
+            all.extend(tiling.map(|tiling| experts::program(experts, tiling)));
+        }
     }
     let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     for kind in kinds {

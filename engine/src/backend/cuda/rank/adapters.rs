@@ -147,7 +147,33 @@ impl AdapterStore {
     }
 }
 
+impl AdaptedSide {
+    fn norm(self) -> Option<usize> {
+        match self {
+            Self::Inputs { norm } => Some(norm),
+            Self::Output => None,
+        }
+    }
+}
+
 impl<'a> BlockAdapters<'a> {
+    /// What adapters add to products of one side of the block, and the number of its group; none where they change no
+    /// matrix there. Nobody has made `A x` of the rows yet.
+    pub(crate) fn lora(self, rows: RowCount, side: AdaptedSide) -> Option<(usize, Lora<'a>)> {
+        let Self { store, block, row_slots } = self;
+        let groups = store.plan.blocks[block];
+        let number = if side == AdaptedSide::Output { groups.outputs } else { groups.inputs }?;
+        let lora = Lora::new(
+            (&store.memory, store.plan.slot_bytes()),
+            &store.of_sequences,
+            row_slots,
+            (number, &store.columns[number]),
+            (&store.reduced, store.plan.reduced()),
+        );
+        // Prompts are not captured: what stages their rows may still run.
+        Some((number, lora.early(!rows.prefill)))
+    }
+
     /// Whether adapters may change any matrix of the block.
     pub(crate) fn change(&self) -> bool {
         let BlockGroups { inputs, outputs } = self.store.plan.blocks[self.block];
@@ -166,26 +192,12 @@ impl<'a> BlockAdapters<'a> {
     where
         'a: 'b,
     {
-        let Self { store, block, row_slots } = self;
-        let groups = store.plan.blocks[block];
-        let (group, norm) = match side {
-            AdaptedSide::Inputs { norm } => (groups.inputs, Some(norm)),
-            AdaptedSide::Output => (groups.outputs, None),
-        };
-        let Some(number) = group else { return Ok(x) };
-        let (group, rank) = (&store.plan.groups[number], store.plan.room.rank_max);
-        let lora = Lora::new(
-            (&store.memory, store.plan.slot_bytes()),
-            &store.of_sequences,
-            row_slots,
-            (number, &store.columns[number]),
-            (&store.reduced, store.plan.reduced()),
-        );
-        // Prompts are not captured: what stages their rows may still run.
-        let lora = lora.early(!rows.prefill);
-        let (count, a_rows) = ((rows.count, group.cols), group.a_rows(rank));
+        let Some((number, lora)) = self.lora(rows, side) else { return Ok(x) };
+        let plan = &self.store.plan;
+        let group = &plan.groups[number];
+        let (count, a_rows) = ((rows.count, group.cols), group.a_rows(plan.room.rank_max));
         // SAFETY: `pack` writes heads that name what lies behind them, and a sequence has the slot of its adapter.
-        unsafe { store.shrink.launch(device, count, norm, &x, lora, a_rows) }?;
+        unsafe { self.store.shrink.launch(device, count, side.norm(), &x, lora, a_rows) }?;
         Ok(x.adapted(Some(lora)))
     }
 }

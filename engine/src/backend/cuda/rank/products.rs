@@ -61,7 +61,8 @@ impl<'a> ProductKernels<'a> {
     /// The kernels of a product, and where adapters may add to it those that know of them.
     pub(crate) fn of(&mut self, kind: ProductKind) -> CudaResult<Product> {
         let kind = kind.with_planes(self.planes);
-        let adapted = (kind.adaptable && self.choice.adapters).then(|| self.by_class(kind.adapted())).transpose()?;
+        let adapted =
+            (kind.adaptable && self.choice.adapter_rank > 0).then(|| self.by_class(kind.adapted())).transpose()?;
         Ok(Product { plain: self.by_class(kind)?, adapted })
     }
 
@@ -108,9 +109,18 @@ impl<'a> ProductKernels<'a> {
         })
     }
 
-    /// The kernels of a layer's experts for few rows, if the chip has the memory for them.
-    pub(crate) fn experts(&mut self, experts: Experts) -> CudaResult<Option<Rc<ExpertsKernels>>> {
+    /// The kernels of a layer's experts for few rows, if the chip has the memory for them: without adapters, and with
+    /// some where there may be.
+    pub(crate) fn experts(&mut self, experts: Experts) -> CudaResult<[Option<Rc<ExpertsKernels>>; 2]> {
         let experts = experts.with_planes(self.planes).with_replay(self.choice.replayed);
+        let adapted = match self.choice.adapter_rank {
+            0 => None,
+            rank => self.experts_of(experts.with_adapters(rank))?,
+        };
+        Ok([self.experts_of(experts)?, adapted])
+    }
+
+    fn experts_of(&mut self, experts: Experts) -> CudaResult<Option<Rc<ExpertsKernels>>> {
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
         }

@@ -14,6 +14,7 @@ pub use operands::{ExpertRows, Matrices, Routing};
 pub use shape::{ExpertShape, Experts};
 pub use tiling::{ExpertsTiling, order_of_few, tiling};
 
+use crate::cuda::lora::{LORA, Lora, LoraParts};
 use crate::cuda::product::layout::UNIT;
 use crate::cuda::product::{Activations, NextRows, Norm, layout_defines};
 use crate::cuda::rows::quantized::BLOCK;
@@ -31,7 +32,7 @@ const CLUSTER: usize = 2;
 
 /// The program of a tiling.
 pub fn program(experts: Experts, tiling: ExpertsTiling) -> Program {
-    let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid, replayed } = experts;
+    let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid, replayed, .. } = experts;
     const NAMES: [[&str; 7]; 4] = [
         ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3", "A_ROW_FACTORS"],
         ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3", "B_ROW_FACTORS"],
@@ -73,7 +74,10 @@ pub fn program(experts: Experts, tiling: ExpertsTiling) -> Program {
         .map(|(name, value)| (name, value as i64)),
     );
     defines.push(planes.define());
-    Program::of::<Arguments>("experts", source!("experts/experts.cu"), defines)
+    if experts.adapted() {
+        defines.push(LORA);
+    }
+    Program::naming::<LoraParts, Arguments>("experts", source!("experts/experts.cu"), defines)
 }
 
 device_struct! {
@@ -140,12 +144,19 @@ device_struct! {
         next_meta: PtrMut<[f32; 2]>,
         /// `[rows, hidden / 32]`.
         next_squares: PtrMut<f32>,
+        /// What adapters add to the shared expert's gate and up, and to its down.
+        gate_up_lora: LoraParts,
+        down_lora: LoraParts,
+        /// `[rows_max, 3, adapter_rank]`: count of launches and `A x` of the shared expert's gate and up, and of its down.
+        told: PtrMut<u64>,
         /// One word, of which a launch leaves only the highest bit changed.
         barrier: PtrMut<u32>,
         /// What the next launch reads.
         soon: Ptr<u8>,
         /// How much of it is to be brought to the L2 cache, a multiple of 16.
         soon_bytes: u32,
+        /// Largest rank of adapters.
+        adapter_rank: u32,
         rows: i32,
         eps: f32,
         /// What products of down are multiplied with.
@@ -169,6 +180,8 @@ pub struct ExpertsKernels {
     /// there were.
     tagged: CudaSlice<u64>,
     launches: CudaSlice<u32>,
+    /// What blocks tell each other of adapters in that way, `[rows, 3, largest rank]`.
+    told: CudaSlice<u64>,
 }
 
 impl ExpertsKernels {
@@ -189,8 +202,9 @@ impl ExpertsKernels {
         let stream = device.stream();
         let [barrier, launches] =
             [stream.alloc_zeros::<u32>(1), stream.alloc_zeros::<u32>(1)].map(|word| word.during("cuMemAlloc"));
-        let tagged = stream.alloc_zeros::<u64>(tiling.rows_max() * experts.scores()).during("cuMemAlloc")?;
-        Ok(Self { experts, tiling, kernels, blocks, barrier: barrier?, tagged, launches: launches? })
+        let words = |each: usize| stream.alloc_zeros::<u64>(tiling.rows_max() * each).during("cuMemAlloc");
+        let (tagged, told) = (words(experts.scores())?, words(3 * experts.adapter_rank.max(1))?);
+        Ok(Self { experts, tiling, kernels, blocks, barrier: barrier?, tagged, launches: launches?, told })
     }
 
     /// Rows that one launch takes; more are done in turns.
@@ -219,11 +233,11 @@ impl ExpertsKernels {
         next: NextRows<'_, '_>,
         soon: &CudaView<'_, u8>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, planes, .. } = self.experts;
+        let (Experts { hidden, planes, .. }, stream) = (self.experts, device.stream());
         self.check(&gate_up, &down, &y, &norm, rows, &between)?;
+        let lora = [y.lora, between.lora].map(|lora| lora.map_or_else(LoraParts::default, |lora| lora.parts(stream)));
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden, planes)?;
-        let stream = device.stream();
         let [of_gate_up, of_down] = [self.experts.gate_up(), self.experts.down()].map(|[routed, _]| routed.bytes());
         let (gate_up_at, _, gate_up_in) = gate_up.routed.arguments(of_gate_up, stream);
         let (places, reserves, came, (host_from, host_bytes)) = gate_up.routed.changes(stream);
@@ -254,6 +268,10 @@ impl ExpertsKernels {
             next_codes,
             next_meta,
             next_squares,
+            gate_up_lora: lora[0],
+            down_lora: lora[1],
+            told: PtrMut::of_shared(&self.told, stream),
+            adapter_rank: self.experts.adapter_rank as u32,
             barrier: PtrMut::of_shared(&self.barrier, stream),
             soon: Ptr::of(soon, stream),
             soon_bytes: (soon.len().min(SOON_BYTES) / 16 * 16) as u32,
@@ -299,6 +317,8 @@ impl ExpertsKernels {
             next_codes: all.next_codes.skip(first * codes),
             next_meta: all.next_meta.skip(first * codes / BLOCK),
             next_squares: all.next_squares.skip(first * blocks),
+            gate_up_lora: all.gate_up_lora.skip(first),
+            down_lora: all.down_lora.skip(first),
             rows: n as i32,
             ..*all
         }
@@ -364,6 +384,10 @@ impl ExpertsKernels {
             fits(&format!("matrices of {what}"), matrices.routed.count(of_routed.bytes()), count)?;
             fits(&format!("{what} of the shared expert"), matrices.shared.len(), of_shared.bytes())?;
         }
+        let adapted = self.experts.adapted();
+        let made = self.experts.shared_outputs();
+        Lora::check("experts", y.lora.as_ref(), adapted, rows, made)?;
+        Lora::check("experts", between.lora.as_ref(), adapted, rows, hidden)?;
         fits("codes", y.codes.len(), rows * cols)?;
         fits("meta", y.meta.len(), rows * cols / 16)?;
         fits("squares", norm.squares.len(), rows * hidden / 32)?;

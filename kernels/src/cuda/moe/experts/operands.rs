@@ -1,5 +1,6 @@
 //! What a launch of experts reads and writes.
 
+use crate::cuda::lora::Lora;
 use crate::cuda::moe::router::{Cuts, LayerWeights};
 use crate::cuda::stack::Stack;
 use cudarc::driver::{CudaView, CudaViewMut};
@@ -39,4 +40,6 @@ pub struct ExpertRows<'a, 'b> {
     pub shared_codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, the same / 32, 2]`.
     pub shared_meta: &'a mut CudaViewMut<'b, f32>,
+    /// What adapters add to what the shared expert's down makes of them.
+    pub lora: Option<Lora<'a>>,
 }

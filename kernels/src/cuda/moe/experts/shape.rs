@@ -41,6 +41,8 @@ pub struct Experts {
     pub(super) squared: bool,
     pub(super) sigmoid: bool,
     pub(super) replayed: bool,
+    /// Largest rank of adapters that may add to the shared expert's products; 0 for kernels that know none.
+    pub(super) adapter_rank: usize,
 }
 
 impl Experts {
@@ -64,8 +66,9 @@ impl Experts {
         if used == 0 || used > USED_MAX || used > count || count > COUNT_MAX {
             return wrong(format!("{used} of {count} experts are used: at most {USED_MAX} of {COUNT_MAX}"));
         }
-        let (placed, squared, sigmoid, replayed) = (false, false, false, false);
-        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed, squared, sigmoid, replayed })
+        let (placed, squared, sigmoid, replayed, planes) = (false, false, false, false, Planes::One);
+        let adapter_rank = 0;
+        Ok(Self { hidden, count, used, routed, shared, planes, placed, squared, sigmoid, replayed, adapter_rank })
     }
 
     /// Sets the number of int8 codes for each value of the rows, which is one by default.
@@ -101,6 +104,22 @@ impl Experts {
     /// Sets whether rows take the experts of [`super::Routing::given`] instead of choosing; for benchmarks.
     pub fn with_replay(self, replayed: bool) -> Self {
         Self { replayed, ..self }
+    }
+
+    /// Sets the largest rank of adapters that add to the shared expert's products ([`crate::cuda::lora`]); kernels that
+    /// know adapters are others than those that know none, which is the default.
+    pub fn with_adapters(self, rank_max: usize) -> Self {
+        Self { adapter_rank: rank_max, ..self }
+    }
+
+    /// Outputs of the shared expert's gate and up.
+    pub(super) fn shared_outputs(&self) -> usize {
+        if self.squared { self.shared.width } else { 2 * self.shared.width }
+    }
+
+    /// Whether adapters add to the shared expert's products.
+    pub(super) fn adapted(&self) -> bool {
+        self.adapter_rank > 0
     }
 
     /// Whether there are no gates.

@@ -6,7 +6,7 @@ use super::adapter_groups::GroupPlan;
 use crate::adapter::Adapter;
 use crate::backend::cuda::layout::config::AdapterRoom;
 use crate::model::ModelConfig;
-use chimere_kernels::cuda::lora::{HEAD_BYTES, PARTS_MAX, PLACE_BYTES, RANK_MULTIPLE};
+use chimere_kernels::cuda::lora::{HEAD_BYTES, PARTS_MAX, PLACE_BYTES};
 use std::thread;
 
 /// Of a block, the groups of the matrices that it reads the residual stream with, and that it writes it with.
@@ -31,7 +31,7 @@ impl AdapterPlan {
         if !room.holds_any() {
             return None;
         }
-        let room = AdapterRoom { rank_max: room.rank_max.next_multiple_of(RANK_MULTIPLE), ..room };
+        let room = AdapterRoom { rank_max: room.rank(), ..room };
         let (mut groups, mut blocks) = (Vec::new(), Vec::new());
         for (number, block) in c.blocks().enumerate() {
             let mut take = |group: Option<GroupPlan>| {
